@@ -1,0 +1,31 @@
+"""An actor's process: acts in the environment with quantized weights.
+
+    python -m actorQ.actor_main --actor_id 1 --n_actors 4 --quantize 8
+"""
+
+import os
+
+from absl import flags
+
+from actorQ import cli
+from actorQ import config as config_lib
+
+
+def main(argv: list[str]) -> int:
+    """Runs one actor; see `cli.run` for errors."""
+    del argv
+    config = config_lib.from_flags()
+    cli.quiet_tensorflow()
+    if config.actor_device_placement == "CPU":
+        # The learner's GPU is not for the TensorFlow that Reverb loads here.
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    # Imported late: flags are checked, and --help answers, without seconds of imports.
+    from actorQ import acting
+
+    return acting.ActorProcess(config).run()
+
+
+if __name__ == "__main__":
+    config_lib.define_flags()
+    flags.adopt_module_key_flags(config_lib)
+    cli.run(main)

@@ -1,0 +1,34 @@
+"""From an algorithm's name to its modules: the one place that knows both exist."""
+
+import importlib
+from types import ModuleType
+
+from actorQ import config as config_lib
+from actorQ import environments
+from actorQ import errors
+
+
+def resolve(config: config_lib.RunConfig, spec: environments.EnvironmentSpec) -> str:
+    """Returns "d4pg" or "dqn": `--algorithm`, or what follows from the action space.
+
+    Raises:
+      errors.UserError: the algorithm cannot act in this environment.
+    """
+    natural = "dqn" if spec.discrete else "d4pg"
+    if config.algorithm not in ("auto", natural):
+        actions = "discrete" if spec.discrete else "continuous"
+        raise errors.UserError(
+            f"--algorithm={config.algorithm} cannot learn {config.taskstr}, whose actions are "
+            f"{actions}: use {natural} (or leave the flag away)."
+        )
+    return natural
+
+
+def policy_module(algorithm: str) -> ModuleType:
+    """Returns the actor's side: `make_exploration`, `exploration_scale`, `greedy`."""
+    return importlib.import_module(f"actorQ.{algorithm}.policy")
+
+
+def learner_module(algorithm: str) -> ModuleType:
+    """Returns the learner's side: `make_networks`, `make_learner`, `PRIORITIZED`."""
+    return importlib.import_module(f"actorQ.{algorithm}.learner")

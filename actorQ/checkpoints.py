@@ -1,0 +1,85 @@
+"""Policies on disk: fp32 weights as safetensors, with everything needed to act again.
+
+Written by the learner, read by `evaluate` and by `baseline`; imports no framework.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from actorQ import architecture as architecture_lib
+from actorQ import errors
+from actorQ import telemetry
+
+POLICY_FILENAME = "policy.safetensors"
+
+
+class PolicyCheckpoint(NamedTuple):
+    """A trained policy.
+
+    Attributes:
+      architecture: its layers.
+      weights: torch names to float32 arrays.
+      facts: taskstr, learner_steps, action_low and action_high (None for discrete actions), ...
+    """
+
+    architecture: architecture_lib.PolicyArchitecture
+    weights: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]
+
+
+def save_policy(folder: str, checkpoint: PolicyCheckpoint) -> str:
+    """Writes `policy.safetensors` into `folder`, atomically; returns its path."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, POLICY_FILENAME)
+    metadata = {
+        "architecture": json.dumps(checkpoint.architecture.to_json()),
+        "facts": json.dumps(dict(checkpoint.facts)),
+    }
+    weights = {name: np.ascontiguousarray(array) for name, array in checkpoint.weights.items()}
+    safetensors.numpy.save_file(weights, path + ".tmp", metadata)
+    os.replace(path + ".tmp", path)
+    return path
+
+
+def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
+    """Reads a policy.
+
+    Args:
+      path: a run folder, a folder with a policy file, or the file itself.
+      best: of a run folder, take the weights with the best evaluation instead of the last.
+
+    Raises:
+      errors.UserError: there is none, or it is damaged.
+    """
+    parts = [telemetry.BEST_FOLDER] if best else []
+    candidates = [
+        path,
+        os.path.join(path, telemetry.CHECKPOINT_FOLDER, *parts, POLICY_FILENAME),
+        os.path.join(path, *parts, POLICY_FILENAME),
+    ]
+    found = [candidate for candidate in candidates if os.path.isfile(candidate)]
+    if not found:
+        raise errors.UserError(
+            f"No policy at {path}: looked for {', '.join(candidates[1:])}. A run writes its first "
+            "checkpoint after --checkpoint_period_s seconds, and one at its end."
+        )
+    try:
+        with safetensors.safe_open(found[0], framework="numpy") as file:
+            metadata = file.metadata() or {}
+            architecture = architecture_lib.PolicyArchitecture.from_json(
+                json.loads(metadata["architecture"])
+            )
+            facts = json.loads(metadata["facts"])
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, KeyError, json.JSONDecodeError, TypeError) as error:
+        raise errors.UserError(f"The policy file {found[0]} is damaged: {error!r}.") from None
+    shapes = {name: array.shape for name, array in weights.items()}
+    if shapes != dict(architecture.parameter_shapes):
+        raise errors.UserError(f"The policy file {found[0]} does not fit its own architecture.")
+    return PolicyCheckpoint(architecture, weights, facts)

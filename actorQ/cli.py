@@ -1,0 +1,92 @@
+"""Runs a process's main function: flags in, exit code and one-line errors out.
+
+Used by every `*_main`; imports no framework, so that `--help` and flag errors are instant.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from actorQ import errors
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # What shells report for a process ended by Ctrl-C.
+
+
+def run(main: Callable[[list[str]], int | None]) -> None:
+    """Parses flags, runs `main` and ends the process with its exit code.
+
+    The process ends through `os._exit` once the streams are flushed: Reverb's and TensorFlow's
+    destructors may wait for a peer that is gone, and print harmless errors at interpreter exit.
+
+    Args:
+      main: takes the arguments left by the flags, returns the exit code (None is 0).
+    """
+    name = os.path.basename(sys.argv[0]).removesuffix(".py")
+
+    def parse(argv: list[str]) -> list[str]:
+        try:
+            return app.parse_flags_with_usage(argv)
+        except flags.Error as error:
+            _complain(name, str(error))
+            raise SystemExit(EXIT_USAGE) from None
+
+    def guarded(argv: list[str]) -> None:
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.INFO)
+        try:
+            if len(argv) > 1:
+                raise errors.UserError(
+                    f"does not know what to do with {argv[1]!r}: settings are written --flag=value."
+                )
+            code = main(argv) or 0
+        except errors.UserError as error:
+            _complain(name, str(error))
+            code = EXIT_ERROR
+        except KeyboardInterrupt:
+            _complain(name, "interrupted.")
+            code = EXIT_INTERRUPTED
+        except Exception as error:  # A bug of ours: the trace helps us, the line helps the user.
+            logging.exception("%s failed", name)
+            _complain(name, f"{type(error).__name__}: {_first_line(error)}")
+            code = EXIT_ERROR
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    app.run(guarded, flags_parser=parse)
+
+
+def quiet_tensorflow() -> None:
+    """Keeps TensorFlow's start-up notes off the terminal; to be called before it is imported."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def on_stop_signals(callback: Callable[[], None]) -> None:
+    """Calls `callback` on the first SIGINT or SIGTERM; a second one ends the process at once."""
+    seen = threading.Event()
+
+    def handle(signum: int, frame: object) -> None:
+        del frame
+        if seen.is_set():
+            os._exit(128 + signum)
+        seen.set()
+        callback()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+def _complain(name: str, message: str) -> None:
+    print(f"{name}: error: {' '.join(message.split())}", file=sys.stderr, flush=True)

@@ -1,0 +1,423 @@
+"""The configuration of a run: one frozen dataclass that is CLI, documentation and record.
+
+Every flag of every process is a field of `RunConfig`; its default, help text and legal values are
+written here and nowhere else. Imports no framework.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from absl import flags
+
+from actorQ import errors
+
+PRECISIONS = (32, 16, 8)
+ALGORITHMS = ("auto", "d4pg", "dqn")
+INFERENCE_MODES = ("pytorch", "tensorflow")
+DEVICES = ("CPU", "GPU")
+CONFIG_FILENAME = "config.json"
+
+
+def _field(
+    default: Any,
+    help_text: str,
+    choices: tuple | None = None,
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
+    """Declares one flag: default, help (with unit), and its legal values or range."""
+    return dataclasses.field(
+        default=default,
+        metadata={"help": help_text, "choices": choices, "low": low, "high": high},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """All settings of one training run; equal in every process of the run but for `actor_id`.
+
+    Raises:
+      errors.UserError: a value is not legal; the message names flag, value and legal values.
+    """
+
+    # --- What to train ---
+    taskstr: str = _field(
+        "dm_control,cartpole_balance",
+        "Task as 'suite,task'; suites: dm_control, gym, mujoco, pybullet, atari. A bare task name "
+        "means gym; your own environment is 'gym,my_package:MyEnv-v0'.",
+    )
+    algorithm: str = _field(
+        "auto",
+        "Learning algorithm; auto: d4pg for continuous and dqn for discrete actions.",
+        choices=ALGORITHMS,
+    )
+    model_str: str = _field(
+        "256,256,256",
+        "Hidden layer sizes of the policy (or Q) network, units, comma-separated. The papers use "
+        "2048,2048,2048.",
+    )
+    critic_str: str = _field(
+        "512,512,512", "Hidden layer sizes of the D4PG critic, units, comma-separated."
+    )
+    num_episodes: int = _field(
+        4000,
+        "Number of LEARNER STEPS after which training ends (the name is the original's; it never "
+        "counted episodes).",
+        low=1,
+    )
+    stop_return: float | None = _field(
+        None,
+        "End training early once this evaluation return was reached in `--stop_window` "
+        "evaluations in a row (none: train for all steps).",
+    )
+    stop_window: int = _field(
+        3, "Number of evaluations in a row that must reach --stop_return.", low=1
+    )
+    max_episode_steps: int = _field(
+        1000, "Longest episode in environment steps; a cut-off episode is not terminal.", low=1
+    )
+    seed: int = _field(
+        0, "Seed from which every process derives its own, >= 0.", low=0, high=2**31 - 1
+    )
+
+    # --- Quantization ---
+    quantize: int = _field(
+        8, "Precision of the actors' inference, bits: 32, 16 or 8.", choices=PRECISIONS
+    )
+    quantize_communication: int = _field(
+        32,
+        "Width of the weights on the wire, bits, 2 to 32. Below the width of --quantize, weights "
+        "travel as packed integers of so many bits; otherwise the form of --quantize travels.",
+        low=2,
+        high=32,
+    )
+    weight_compress: int = _field(
+        0,
+        "1: lossy 8-bit coding of every weight and bias still wider than 8 bits in the message; "
+        "0: off.",
+        choices=(0, 1),
+    )
+    compress: int = _field(
+        0, "1: lossless (zlib) compression of the whole message; 0: off.", choices=(0, 1)
+    )
+    inference_mode: str = _field(
+        "pytorch",
+        "Actor inference: pytorch (quantized kernels) or tensorflow (reference path: weights are "
+        "dequantized, arithmetic is fp32).",
+        choices=INFERENCE_MODES,
+    )
+
+    # --- Actors ---
+    n_actors: int = _field(1, "Number of actor processes, >= 1.", low=1, high=10_000)
+    actor_id: int = _field(1, "Which actor this process is, 1 to --n_actors.", low=1)
+    actor_update_period: int = _field(
+        30, "Environment steps between two looks for newer weights, >= 1.", low=1
+    )
+    sigma: float = _field(
+        0.2,
+        "D4PG: largest standard deviation of the Gaussian exploration noise (actions are scaled "
+        "to [-1, 1]); actor i of N uses sigma * (i-1)/(N-1), a single actor uses sigma.",
+        low=0.0,
+    )
+    epsilon_max: float = _field(
+        0.05,
+        "DQN: largest probability of a random action; actor i of N uses epsilon_max * i/N.",
+        low=0.0,
+        high=1.0,
+    )
+    actor_device_placement: str = _field(
+        "CPU",
+        "Device of the actors' inference, CPU or GPU (fp32 and fp16 only).",
+        choices=DEVICES,
+    )
+
+    # --- Learner ---
+    batch_size: int = _field(256, "Transitions in one learner step.", low=1)
+    discount: float = _field(
+        0.99, "Discount per environment step, for n-step sums and learner alike.", low=0.0, high=1.0
+    )
+    n_step: int = _field(5, "Steps of the n-step return.", low=1)
+    target_update_period: int = _field(
+        100, "Learner steps between two copies into the target networks.", low=1
+    )
+    policy_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the policy.", low=0.0)
+    critic_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the critic.", low=0.0)
+    learning_rate: float = _field(1e-3, "DQN: Adam step size of the Q-network.", low=0.0)
+    vmin: float = _field(-150.0, "D4PG: lowest discounted return that the critic can express.")
+    vmax: float = _field(150.0, "D4PG: highest discounted return that the critic can express.")
+    num_atoms: int = _field(51, "D4PG: atoms of the critic's return distribution.", low=2)
+    learner_device_placement: str = _field(
+        "GPU",
+        "Device of the learner, CPU or GPU; without a GPU that TensorFlow sees it uses the CPU "
+        "and says so.",
+        choices=DEVICES,
+    )
+    learner_threads: int = _field(
+        0,
+        "CPU threads of the learner's arithmetic; 0: one for each core that no actor needs, at "
+        "least one.",
+        low=0,
+    )
+
+    # --- Replay ---
+    replay_table_max_times_sampled: int = _field(
+        16, "Samples per insert: an item leaves replay after so many samples; 0: no limit.", low=0
+    )
+    replay_table_max_replay_size: int = _field(
+        100_000, "Most transitions in replay; the oldest leaves first.", low=1
+    )
+    min_replay_size: int = _field(2_000, "Transitions in replay before learning starts.", low=1)
+    priority_exponent: float = _field(
+        0.6, "DQN: exponent of prioritized replay; 0 samples uniformly.", low=0.0
+    )
+    importance_sampling_exponent: float = _field(
+        0.2, "DQN: exponent of the importance weights of prioritized replay.", low=0.0
+    )
+
+    # --- Server ---
+    port: int = _field(
+        8181, "TCP port of the learner's Reverb server; 0: any free one.", low=0, high=65535
+    )
+    server_address: str = _field(
+        "",
+        "HOST:PORT of the learner, for broadcaster and actors on other machines; empty: this "
+        "machine at --port.",
+    )
+    connect_timeout: float = _field(
+        120.0, "Seconds to wait for a learner (or for first weights) before giving up.", low=0.0
+    )
+    broadcaster_table_name: str = _field(
+        "broadcaster_table", "Reverb table from learner to broadcaster."
+    )
+    replay_table_name: str = _field("replay_table", "Reverb table of transitions.")
+    model_table_name: str = _field("model_table", "Reverb table from broadcaster to actors.")
+    shutdown_table_name: str = _field("shutdown_table", "Reverb table that announces the end.")
+    push_period_s: float = _field(
+        0.5,
+        "Least seconds between two pushes of weights by the learner (0: after every step); a push "
+        "still under way is never joined by a second one, the newest weights win.",
+        low=0.0,
+    )
+
+    # --- Evaluation, logs ---
+    eval_period_s: float = _field(
+        10.0,
+        "Seconds between two evaluation episodes of the learner's full-precision policy; 0: none.",
+        low=0.0,
+    )
+    final_eval_episodes: int = _field(
+        10, "Evaluation episodes at the end of training; 0: none.", low=0
+    )
+    checkpoint_period_s: float = _field(
+        60.0, "Seconds between two checkpoints of the learner; one is always made at the end.",
+        low=1.0,
+    )
+    log_period_s: float = _field(
+        1.0, "Seconds between two rows of a process's logs.", low=0.05
+    )
+    logpath: str = _field(
+        "logs/run", "Folder of this run's logs and checkpoints (made if missing)."
+    )
+    track_energy: int = _field(
+        0,
+        "1: estimate energy and CO2 of each process with codecarbon (modelled from CPU load); "
+        "0: off.",
+        choices=(0, 1),
+    )
+    run_start_time: float = _field(
+        0.0,
+        "Start of the run in seconds since 1970, from which logs count; 0: start of the process. "
+        "The launcher sets it.",
+        low=0.0,
+    )
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            _check_range(field, getattr(self, field.name))
+        hidden_sizes("model_str", self.model_str)
+        hidden_sizes("critic_str", self.critic_str)
+        if self.vmin >= self.vmax:
+            raise errors.UserError(
+                f"--vmin={self.vmin} must be below --vmax={self.vmax}: together they span the "
+                "discounted returns of the task."
+            )
+        if self.actor_id > self.n_actors:
+            raise errors.UserError(
+                f"--actor_id={self.actor_id} is out of range: ids go from 1 to "
+                f"--n_actors={self.n_actors}."
+            )
+        if self.min_replay_size > self.replay_table_max_replay_size:
+            raise errors.UserError(
+                f"--min_replay_size={self.min_replay_size} can never be reached with "
+                f"--replay_table_max_replay_size={self.replay_table_max_replay_size}."
+            )
+        if self.batch_size > self.replay_table_max_replay_size:
+            raise errors.UserError(
+                f"--batch_size={self.batch_size} exceeds "
+                f"--replay_table_max_replay_size={self.replay_table_max_replay_size}."
+            )
+        if self.actor_device_placement == "GPU" and self.quantize == 8:
+            raise errors.UserError(
+                "--actor_device_placement=GPU works with --quantize 32 or 16: torch's int8 "
+                "kernels run on CPUs."
+            )
+        if self.server_address and not _is_host_port(self.server_address):
+            raise errors.UserError(
+                f"--server_address={self.server_address!r} is not HOST:PORT, for example "
+                "192.168.1.7:8181."
+            )
+        tables = self.table_names
+        if len(set(tables)) != len(tables) or not all(tables):
+            raise errors.UserError(f"The four table names must differ and not be empty: {tables}.")
+
+    @property
+    def model_sizes(self) -> tuple[int, ...]:
+        """Hidden layer sizes of the policy."""
+        return hidden_sizes("model_str", self.model_str)
+
+    @property
+    def critic_sizes(self) -> tuple[int, ...]:
+        """Hidden layer sizes of the critic."""
+        return hidden_sizes("critic_str", self.critic_str)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT at which broadcaster and actors find the learner."""
+        return self.server_address or f"localhost:{self.port}"
+
+    @property
+    def table_names(self) -> tuple[str, str, str, str]:
+        """Names of the replay, broadcaster, model and shutdown tables."""
+        return (
+            self.replay_table_name,
+            self.broadcaster_table_name,
+            self.model_table_name,
+            self.shutdown_table_name,
+        )
+
+    def save(self, folder: str, **extra: Any) -> None:
+        """Writes the configuration and `extra` facts (machine, commit) to `folder`."""
+        record = {"config": dataclasses.asdict(self), **extra}
+        path = os.path.join(folder, CONFIG_FILENAME)
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1, sort_keys=True)
+        os.replace(path + ".tmp", path)
+
+    @classmethod
+    def load(cls, folder: str) -> "RunConfig":
+        """Reads the configuration of a run.
+
+        Raises:
+          errors.UserError: there is no readable configuration in `folder`.
+        """
+        return cls(**_known_fields(load_record(folder)["config"]))
+
+
+def load_record(folder: str) -> dict[str, Any]:
+    """Returns everything that config.json of a run says: config, machine, commit.
+
+    Raises:
+      errors.UserError: there is no readable configuration in `folder`.
+    """
+    path = os.path.join(folder, CONFIG_FILENAME)
+    try:
+        with open(path, encoding="utf-8") as file:
+            record = json.load(file)
+        record["config"]["taskstr"]
+        return record
+    except FileNotFoundError:
+        raise errors.UserError(
+            f"{folder} is not a run folder: it has no {CONFIG_FILENAME}."
+        ) from None
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise errors.UserError(f"{path} is damaged: {error!r}.") from None
+
+
+def hidden_sizes(flag: str, text: str) -> tuple[int, ...]:
+    """Parses '256,256' into (256, 256).
+
+    Raises:
+      errors.UserError: `text` is not a comma-separated list of positive integers.
+    """
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise errors.UserError(
+            f"--{flag}={text!r} is not a list of layer sizes: write positive whole numbers with "
+            "commas between, for example 256,256,256."
+        )
+    return sizes
+
+
+def define_flags() -> None:
+    """Defines one absl flag for every field of `RunConfig`."""
+    for field in dataclasses.fields(RunConfig):
+        metadata = field.metadata
+        # Checks of ranges and choices are left to RunConfig, so that Python callers get them too.
+        if field.type is int:
+            flags.DEFINE_integer(field.name, field.default, _flag_help(field))
+        elif field.type is float or field.type == float | None:
+            flags.DEFINE_float(field.name, field.default, _flag_help(field))
+        elif metadata["choices"]:
+            flags.DEFINE_enum(field.name, field.default, list(metadata["choices"]), metadata["help"])
+        else:
+            flags.DEFINE_string(field.name, field.default, metadata["help"])
+
+
+def from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> RunConfig:
+    """Builds the configuration from parsed flags.
+
+    Raises:
+      errors.UserError: a value is not legal.
+    """
+    names = [field.name for field in dataclasses.fields(RunConfig)]
+    return RunConfig(**{name: flag_values[name].value for name in names})
+
+
+def to_flags(config: RunConfig) -> list[str]:
+    """Returns command-line arguments that rebuild `config` (only what differs from defaults)."""
+    arguments = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if value != field.default:
+            arguments.append(f"--{field.name}={value}")
+    return arguments
+
+
+def _flag_help(field: dataclasses.Field) -> str:
+    low, high = field.metadata["low"], field.metadata["high"]
+    if field.metadata["choices"] or (low is None and high is None):
+        return field.metadata["help"]
+    bounds = [f">= {low}"] if low is not None else []
+    bounds += [f"<= {high}"] if high is not None else []
+    return f"{field.metadata['help']} ({', '.join(bounds)})"
+
+
+def _check_range(field: dataclasses.Field, value: Any) -> None:
+    choices, low, high = (field.metadata[key] for key in ("choices", "low", "high"))
+    if choices and value not in choices:
+        legal = ", ".join(str(choice) for choice in choices)
+        raise errors.UserError(f"--{field.name}={value} is not possible: choose one of {legal}.")
+    if value is None:
+        return
+    if isinstance(value, float) and value != value:
+        raise errors.UserError(f"--{field.name}=nan is not a number.")
+    if low is not None and value < low or high is not None and value > high:
+        legal = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise errors.UserError(f"--{field.name}={value} is out of range: it must be {legal}.")
+
+
+def _is_host_port(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdigit() and 0 < int(port) < 65536
+
+
+def _known_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Drops settings that this version does not have, so that older runs load."""
+    names = {field.name for field in dataclasses.fields(RunConfig)}
+    return {name: value for name, value in values.items() if name in names}

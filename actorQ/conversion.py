@@ -1,0 +1,110 @@
+"""From the learner's fp32 weights to the form in which actors receive them.
+
+Run by the broadcaster (so that the learner carries none of it). Imports numpy only: neither the
+learner's framework nor the actors'.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from actorQ import errors
+from actorQ import messages
+from actorQ import quantization
+
+# What actors compute with, by `--quantize`.
+SCHEMES = {32: "float32", 16: "float16", 8: "int8"}
+LEARNER_SCHEME = "sonnet_float32"  # First hop: TensorFlow's names and layouts.
+
+
+def from_sonnet(variables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Renames and transposes TensorFlow's weights to torch's names and layouts.
+
+    Weights are matched by name, never by order: `linear_0/w` [in, out] becomes `linear_0.weight`
+    [out, in], `conv_0/w` [height, width, in, out] becomes [out, in, height, width], and `/b`
+    becomes `.bias`.
+
+    Raises:
+      errors.MessageError: a name or a number of axes is not one of these.
+    """
+    converted = {}
+    for name, array in variables.items():
+        layer, _, kind = name.rpartition("/")
+        if kind == "b" and array.ndim == 1:
+            converted[f"{layer}.bias"] = array
+        elif kind == "w" and array.ndim == 2:
+            converted[f"{layer}.weight"] = np.ascontiguousarray(array.T)
+        elif kind == "w" and array.ndim == 4:
+            converted[f"{layer}.weight"] = np.ascontiguousarray(array.transpose(3, 2, 0, 1))
+        else:
+            raise errors.MessageError(f"Cannot convert the weights {name!r} {list(array.shape)}.")
+    return converted
+
+
+def to_actor_form(
+    weights: Mapping[str, np.ndarray],
+    version: int,
+    quantize: int,
+    quantize_communication: int = 32,
+    weight_compress: bool = False,
+) -> messages.ModelUpdate:
+    """Quantizes weights for the wire and for the actors' arithmetic.
+
+    Which width travels, for matrices and convolutions (axes >= 2):
+
+    * `quantize_communication` below `quantize`: integers of that width, one scale and zero point
+      for each tensor. The actor expands them to its own form: up to 7 bits fit into int8 exactly.
+    * otherwise the actor's own form: fp32, fp16, or int8 per output channel.
+    * `weight_compress`: everything still wider than 8 bits, biases too, becomes 8-bit integers.
+
+    Biases (under 0.1 % of a 3x2048 policy) travel and add in fp32 but for `weight_compress`.
+
+    Args:
+      weights: torch names and layouts, float32.
+      version: learner steps.
+      quantize: 32, 16 or 8.
+      quantize_communication: 2 to 32.
+      weight_compress: see above.
+
+    Raises:
+      ValueError: NaN or infinity in the weights, or a width that is not possible.
+    """
+    wire_bits = min(quantize_communication, 8) if weight_compress else quantize_communication
+    tensors: dict[str, messages.Tensor] = {}
+    for name, array in weights.items():
+        if array.ndim < 2:
+            tensors[name] = quantization.quantize_affine(array, 8) if weight_compress else array
+        elif wire_bits < quantize:
+            tensors[name] = quantization.quantize_affine(array, wire_bits)
+        elif quantize == 8:
+            tensors[name] = quantization.quantize_int8_channels(array)
+        elif quantize == 16:
+            # fp16 ends at 65504: larger weights saturate instead of becoming infinite.
+            limit = np.finfo(np.float16).max
+            tensors[name] = np.clip(array, -limit, limit).astype(np.float16)
+        else:
+            tensors[name] = array
+    return messages.ModelUpdate(version, SCHEMES[quantize], tensors)
+
+
+def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
+    """Turns whatever travelled into the tensors that the scheme computes with.
+
+    Returns:
+      Name to tensor: biases as float32, weights as float32, float16 or int8 per output channel,
+      by `update.scheme`.
+    """
+    expanded: dict[str, messages.Tensor] = {}
+    for name, tensor in update.tensors.items():
+        quantized = isinstance(tensor, quantization.QuantizedTensor)
+        if len(messages.shape_of(tensor)) < 2 or update.scheme == SCHEMES[32]:
+            expanded[name] = messages.to_float32(tensor)
+        elif update.scheme == SCHEMES[8]:
+            if not quantized:
+                tensor = quantization.quantize_int8_channels(tensor)
+            elif tensor.values.dtype != np.int8:
+                tensor = quantization.to_int8_channels(tensor)
+            expanded[name] = tensor
+        else:
+            expanded[name] = messages.to_float32(tensor).astype(np.float16, copy=False)
+    return expanded

@@ -1,0 +1,102 @@
+"""D4PG on the learner's side (Barth-Maron et al. 2018): Acme's learner and its networks."""
+
+from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from acme.agents.tf.d4pg import learning as acme_learning
+from acme.tf import networks as acme_networks
+import reverb
+import sonnet as snt
+import tensorflow as tf
+
+from actorQ import architecture as architecture_lib
+from actorQ import config as config_lib
+from actorQ import learning
+from actorQ import networks as networks_lib
+
+PRIORITIZED = False
+
+
+class Networks(NamedTuple):
+    """Online and target networks."""
+
+    policy: networks_lib.Policy
+    critic: snt.Module
+    target_policy: networks_lib.Policy
+    target_critic: snt.Module
+
+
+def make_networks(
+    config: config_lib.RunConfig, architecture: architecture_lib.PolicyArchitecture
+) -> Networks:
+    """Builds the policy, the distributional critic, and their targets."""
+
+    def critic() -> snt.Module:
+        network = snt.Sequential([
+            acme_networks.CriticMultiplexer(),
+            acme_networks.LayerNormMLP(config.critic_sizes, activate_final=True),
+            acme_networks.DiscreteValuedHead(config.vmin, config.vmax, config.num_atoms),
+        ])
+        network(
+            tf.zeros((1, *architecture.observation_shape)), tf.zeros((1, architecture.num_outputs))
+        )
+        return network
+
+    return Networks(
+        networks_lib.Policy(architecture), critic(),
+        networks_lib.Policy(architecture, name="target_policy"), critic(),
+    )
+
+
+def make_learner(
+    networks: Networks,
+    config: config_lib.RunConfig,
+    dataset: tf.data.Dataset,
+    client: reverb.Client,
+    logger: learning.LastFetches,
+    monitors: learning.Monitors,
+) -> acme_learning.D4PGLearner:
+    """Builds Acme's learner: 51 atoms, Adam, gradients clipped at a global norm of 40."""
+    del client  # Replay is uniform: there are no priorities to write back.
+    critic = snt.Sequential([
+        networks.critic,
+        monitors.watch_output("q_mean", lambda values: tf.reduce_mean(values.mean())),
+    ])
+    optimizers = {
+        "policy_optimizer": monitors.watch_gradients(
+            "policy_gradient_norm", snt.optimizers.Adam(config.policy_learning_rate)
+        ),
+        "critic_optimizer": monitors.watch_gradients(
+            "gradient_norm", snt.optimizers.Adam(config.critic_learning_rate)
+        ),
+    }
+    return acme_learning.D4PGLearner(
+        policy_network=networks.policy,
+        critic_network=critic,
+        target_policy_network=networks.target_policy,
+        target_critic_network=networks.target_critic,
+        discount=config.discount,
+        target_update_period=config.target_update_period,
+        dataset_iterator=iter(dataset),
+        clipping=True,
+        logger=logger,
+        checkpoint=False,
+        **optimizers,
+    )
+
+
+def checkpointed(learner: acme_learning.D4PGLearner, networks: Networks) -> Mapping[str, Any]:
+    """Returns every stateful part of training, by name."""
+    return {
+        **networks._asdict(),
+        "policy_optimizer": learner._policy_optimizer,
+        "critic_optimizer": learner._critic_optimizer,
+        "num_steps": learner._num_steps,
+    }
+
+
+def losses(fetches: Mapping[str, float]) -> dict[str, float]:
+    """Translates the learner's names into the log's."""
+    return {"loss": fetches["critic_loss"], "policy_loss": fetches["policy_loss"]}

@@ -1,0 +1,138 @@
+"""Serves Atari games with the usual preprocessing (Mnih et al., 2015; Machado et al., 2018).
+
+- Up to 30 no-ops after a reset.
+- An action lasts 4 frames; the observation is the maximum over the last 2 of them, in grey and
+  scaled to 84x84; the last 4 observations are stacked: [84, 84, 4] uint8, the newest last.
+- An episode is a whole game: losing a life ends nothing. It lasts 27 000 agent steps (108 000
+  frames, half an hour) at most, or `max_episode_steps`.
+- Rewards are the game's own points, unclipped. An agent that wants them clipped clips them.
+"""
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from actorQ.environments import core, gymnasium_adapter, gymnasium_suites
+
+_FRAME_SKIP = 4
+_STACK = 4
+_NOOP_MAX = 30
+_SCREEN_SIZE = 84
+_GAME_STEPS = 27_000  # Agent steps of four frames.
+_FRAMES_PER_S = 60
+_ENTRY_MODULE = "ale_py"
+_NO_FRAME_SKIP = "NoFrameskip"
+
+
+class AtariEnvironment(gymnasium_adapter.GymnasiumEnvironment):
+    """A game whose last four screens are stacked along the last axis."""
+
+    def __init__(self, raw: Any, name: str, seed: int, step_limit: float):
+        """Adapts a game.
+
+        Args:
+            raw: The preprocessed game, [84, 84] uint8.
+            name: What messages call it.
+            seed: Given to the first reset.
+            step_limit: Agent steps per episode.
+        """
+        super().__init__(raw, name, seed, step_limit)
+        shape = (_SCREEN_SIZE, _SCREEN_SIZE, _STACK)
+        # gymnasium's FrameStackObservation stacks along the first axis and copies deeply.
+        self._flatten = self._push
+        self._stack = np.zeros(shape, np.uint8)
+        self.spec = core.EnvironmentSpec(shape, np.dtype(np.uint8), self.spec.num_actions)
+        self.render_fps = _FRAMES_PER_S / _FRAME_SKIP
+
+    def _begin(self) -> np.ndarray:
+        observation = super()._begin()
+        # The first screen fills the stack: an episode shows nothing of the one before it.
+        observation[...] = observation[..., -1:]
+        return observation
+
+    def _push(self, screen: np.ndarray) -> np.ndarray:
+        """Returns a new stack that ends in a screen: [84, 84, 4] uint8."""
+        stack = np.empty_like(self._stack)
+        # One byte to the left, every pixel's older screens are in place; copying channel by
+        # channel takes eight times as long.
+        stack.reshape(-1)[:-1] = self._stack.reshape(-1)[1:]
+        stack[..., -1] = screen
+        self._stack = stack
+        return stack
+
+
+def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Environment:
+    """Builds a game.
+
+    Args:
+        suite: `atari`.
+        task: `Pong` or `PongNoFrameskip-v4`, which are the same; or `ALE/Pong-v5` or
+            `PongNoFrameskip-v0`, which repeat the previous action in a quarter of the frames.
+        seed: Non-negative.
+        max_episode_steps: Agent steps of four frames.
+
+    Returns:
+        The environment.
+
+    Raises:
+        TaskError: There is no such game, or a package is missing.
+    """
+    gymnasium = gymnasium_suites.import_gymnasium()
+    games = list_tasks(suite)
+    name = f"{suite},{task}"
+    spec = gymnasium.registry.get(f"{task}{_NO_FRAME_SKIP}-v4" if task in games else task)
+    # Other ids of a game differ in what is set here: skipped frames, kind of observation.
+    if spec is None or not (
+        spec.namespace == "ALE" or (_is_atari(spec) and spec.name.endswith(_NO_FRAME_SKIP))
+    ):
+        raise core.unknown_task(suite, task, games, "write Pong, PongNoFrameskip-v4 or ALE/Pong-v5")
+    # ALE would print its name and version with the first game.
+    ale_py = importlib.import_module(_ENTRY_MODULE)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    # Grey screens: the coloured ones that the game would also draw take longer than it does.
+    raw = gymnasium_suites.build(gymnasium, spec, name, frameskip=1, obs_type="grayscale")
+    try:
+        raw = gymnasium.wrappers.AtariPreprocessing(
+            raw, noop_max=_NOOP_MAX, frame_skip=_FRAME_SKIP, screen_size=_SCREEN_SIZE
+        )
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise core.TaskError(
+            f"suite atari needs OpenCV ({core.one_line(error)}); `pip install "
+            "opencv-python-headless` provides it"
+        ) from error
+    return AtariEnvironment(raw, name, seed, min(max_episode_steps, _GAME_STEPS))
+
+
+def list_tasks(suite: str) -> list[str]:
+    """Lists the games.
+
+    Args:
+        suite: `atari`.
+
+    Returns:
+        Sorted names such as `Pong`.
+
+    Raises:
+        TaskError: ale_py is not installed.
+    """
+    del suite  # Unused: the module serves one.
+    gymnasium = gymnasium_suites.import_gymnasium()
+    try:
+        gymnasium.register_envs(importlib.import_module(_ENTRY_MODULE))
+    except ImportError as error:
+        raise core.TaskError(
+            f"suite atari cannot be imported ({core.one_line(error)}); `pip "
+            "install ale-py opencv-python-headless` provides it"
+        ) from error
+    suffix = f"{_NO_FRAME_SKIP}-v4"
+    return sorted(
+        spec.id.removesuffix(suffix)
+        for spec in gymnasium.registry.values()
+        if _is_atari(spec) and spec.id.endswith(suffix)
+    )
+
+
+def _is_atari(spec: Any) -> bool:
+    """Returns whether a registered task is one of ale_py's."""
+    return str(spec.entry_point).startswith(_ENTRY_MODULE)

@@ -1,0 +1,130 @@
+"""Serves the tasks of the DeepMind Control Suite as `dm_control,DOMAIN_TASK`.
+
+Where this module is the first to import dm_control, `physics.render` does not work (see
+`mujoco_gl`); `Environment.render` does.
+"""
+
+import types
+from typing import Any
+
+import dm_env
+import numpy as np
+
+from actorQ.environments import core, mujoco_gl
+
+_RENDER_HEIGHT = 240  # Pixels.
+_RENDER_WIDTH = 320  # Pixels.
+
+
+class DmControlEnvironment(core.Environment):
+    """A Control Suite task, its observations joined to one vector in the suite's own order."""
+
+    def __init__(self, raw: dm_env.Environment, max_episode_steps: int):
+        """Adapts a task.
+
+        Args:
+            raw: The `dm_control.rl.control.Environment`.
+            max_episode_steps: Agent steps; the suite's own limit ends an episode earlier.
+        """
+        actions = raw.action_spec()
+        low = np.broadcast_to(actions.minimum, actions.shape).astype(np.float32)
+        high = np.broadcast_to(actions.maximum, actions.shape).astype(np.float32)
+        parts = raw.observation_spec().values()
+        size = sum(int(np.prod(part.shape)) for part in parts)
+        self._all_vectors = all(len(part.shape) == 1 for part in parts)
+        self._raw = raw
+        self._camera: mujoco_gl.Camera | None = None
+        super().__init__(
+            spec=core.EnvironmentSpec(
+                (size,), np.dtype(np.float32), action_low=low, action_high=high
+            ),
+            to_native=core.continuous_action_map(low, high, actions.shape, np.dtype(np.float32)),
+            step_limit=max_episode_steps,
+            render_fps=1.0 / raw.control_timestep(),
+        )
+
+    def _begin(self) -> np.ndarray:
+        return self._flatten(self._raw.reset().observation)
+
+    def _advance(self, action: np.ndarray) -> tuple[np.ndarray, float, float, bool]:
+        # dm_control's own discount is 1 at its time limit and 0 at a true end.
+        step_type, reward, discount, observation = self._raw.step(action)
+        over = step_type is dm_env.StepType.LAST
+        return self._flatten(observation), float(reward), float(discount), over
+
+    def _flatten(self, observation: dict[str, Any]) -> np.ndarray:
+        """Joins the entries of an observation: [D] float32."""
+        parts = observation.values()
+        if not self._all_vectors:
+            parts = [np.ravel(part) for part in parts]
+        return np.concatenate(tuple(parts), dtype=np.float32, casting="same_kind")
+
+    def render(self) -> np.ndarray:
+        """Returns a picture of the present state: [H, W, 3] uint8."""
+        if self._camera is None:
+            self._camera = mujoco_gl.Camera(
+                self._raw.physics.model.ptr, _RENDER_HEIGHT, _RENDER_WIDTH
+            )
+            self._close_at_exit()
+        return self._camera.picture(self._raw.physics.data.ptr)
+
+    def close(self) -> None:
+        """Frees the simulation and, where pictures were taken, the OpenGL context."""
+        if self._camera is not None:
+            self._camera.close()
+            self._camera = None
+        self._raw.close()
+
+
+def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Environment:
+    """Builds a Control Suite task.
+
+    Args:
+        suite: `dm_control`.
+        task: Domain and task joined by an underscore, such as `ball_in_cup_catch`.
+        seed: Non-negative; its lowest 32 bits count.
+        max_episode_steps: Agent steps.
+
+    Returns:
+        The environment.
+
+    Raises:
+        TaskError: There is no such task, or no dm_control.
+    """
+    control_suite = _import_suite()
+    # Domain names contain underscores, so the joined name is looked up rather than split.
+    names = {f"{domain}_{name}": (domain, name) for domain, name in control_suite.ALL_TASKS}
+    if task not in names:
+        raise core.unknown_task(suite, task, names)
+    with mujoco_gl.deferred():
+        raw = control_suite.load(*names[task], task_kwargs={"random": seed % 2**32})
+    return DmControlEnvironment(raw, max_episode_steps)
+
+
+def list_tasks(suite: str) -> list[str]:
+    """Lists the tasks.
+
+    Args:
+        suite: `dm_control`.
+
+    Returns:
+        Sorted names such as `cheetah_run`.
+
+    Raises:
+        TaskError: dm_control is not installed.
+    """
+    del suite  # Unused: the module serves one.
+    return sorted(f"{domain}_{name}" for domain, name in _import_suite().ALL_TASKS)
+
+
+def _import_suite() -> types.ModuleType:
+    """Imports `dm_control.suite` without OpenGL."""
+    try:
+        with mujoco_gl.deferred():
+            from dm_control import suite
+    except ImportError as error:
+        raise core.TaskError(
+            f"the dm_control suite cannot be imported ({core.one_line(error)}); "
+            "`pip install dm_control mujoco` provides it"
+        ) from error
+    return suite

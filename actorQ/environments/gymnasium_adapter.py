@@ -1,0 +1,155 @@
+"""Adapts one gymnasium task: its observation and action spaces, seeding, ends and pictures."""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from actorQ.environments import core, mujoco_gl
+
+_DEFAULT_RENDER_FPS = 30.0
+
+
+class GymnasiumEnvironment(core.Environment):
+    """A gymnasium task with vector, one-hot or pixel observations."""
+
+    def __init__(self, raw: Any, name: str, seed: int, step_limit: float):
+        """Adapts a task.
+
+        Args:
+            raw: A `gymnasium.Env` without gymnasium's time limit.
+            name: What messages call it.
+            seed: Given to the first reset; later ones go on from there.
+            step_limit: Agent steps per episode.
+
+        Raises:
+            TaskError: A space is of a kind that no agent here supports.
+        """
+        self._raw = raw
+        self._name = name
+        self._seed: int | None = seed
+        self._raw_step = raw.step
+        self._closes_at_exit = False
+        self._flatten, shape, dtype = _observation_map(raw.observation_space, name)
+        to_native, actions = _action_map(raw.action_space, name)
+        super().__init__(
+            spec=core.EnvironmentSpec(shape, dtype, **actions),
+            to_native=to_native,
+            step_limit=step_limit,
+            render_fps=(raw.metadata or {}).get("render_fps") or _DEFAULT_RENDER_FPS,
+        )
+
+    def _begin(self) -> np.ndarray:
+        if self._seed is not None:
+            # PyBullet greets on standard output when a task's first reset connects to it.
+            quiet = core.muted_output if _is_pybullet(self._raw) else contextlib.nullcontext
+            with quiet():
+                observation, _ = self._raw.reset(seed=self._seed)
+            self._seed = None
+        else:
+            observation, _ = self._raw.reset()
+        observation = self._flatten(observation)
+        if observation.shape != self.spec.observation_shape:
+            raise core.TaskError(
+                f"task {self._name} returned an observation of shape {observation.shape}, but its "
+                f"observation_space promises {self.spec.observation_shape}"
+            )
+        return observation
+
+    def _advance(self, action: Any) -> tuple[np.ndarray, float, float, bool]:
+        observation, reward, terminated, truncated, _ = self._raw_step(action)
+        discount = 0.0 if terminated else 1.0
+        return self._flatten(observation), float(reward), discount, terminated or truncated
+
+    def render(self) -> np.ndarray:
+        """Returns a picture of the present state: [H, W, 3] uint8.
+
+        Raises:
+            TaskError: The task cannot draw itself, or a library for it is missing.
+        """
+        if self._raw.render_mode != "rgb_array":
+            raise core.TaskError(
+                f"task {self._name} has no render mode rgb_array, so that no "
+                "picture of it can be taken"
+            )
+        uses_mujoco = "mujoco" in sys.modules and hasattr(self._raw.unwrapped, "mujoco_renderer")
+        if uses_mujoco:
+            mujoco_gl.choose_backend()
+        try:
+            picture = np.array(self._raw.render(), dtype=np.uint8)
+        # Missing pygame, OpenGL libraries and drivers all fail in ways of their own.
+        except Exception as error:
+            remedy = f"; {mujoco_gl.INSTALL_HINT}" if uses_mujoco else ""
+            raise core.TaskError(
+                f"task {self._name} cannot be rendered ({core.one_line(error)}){remedy}"
+            ) from error
+        if uses_mujoco and not self._closes_at_exit:
+            self._closes_at_exit = True
+            self._close_at_exit()
+        return picture
+
+    def close(self) -> None:
+        """Frees the task's simulation."""
+        self._raw.close()
+
+
+def _is_pybullet(raw: Any) -> bool:
+    """Returns whether a task runs in PyBullet."""
+    return hasattr(raw.unwrapped, "physicsClientId")
+
+
+def _observation_map(
+    space: Any, name: str
+) -> tuple[Callable[[Any], np.ndarray], tuple[int, ...], np.dtype]:
+    """Builds the map from a space's observations to new arrays.
+
+    Returns:
+        The map, and the shape and type of its results.
+    """
+    spaces = importlib.import_module("gymnasium.spaces")
+    if isinstance(space, spaces.Box):
+        if space.dtype == np.uint8 and len(space.shape) == 3:
+            return np.array, space.shape, np.dtype(np.uint8)
+        size = int(np.prod(space.shape))
+        if len(space.shape) == 1:
+            return lambda value: np.array(value, np.float32), (size,), np.dtype(np.float32)
+        return (
+            lambda value: np.array(value, np.float32).reshape(-1),
+            (size,),
+            np.dtype(np.float32),
+        )
+    if not getattr(space, "is_np_flattenable", False):
+        raise core.TaskError(
+            f"task {name} has the observation space {space}; only spaces that "
+            "flatten to a vector are supported"
+        )
+    # Discrete observations become one-hot, those of Dict and Tuple spaces are joined.
+    return (
+        lambda value: np.array(spaces.flatten(space, value), np.float32),
+        (int(spaces.flatdim(space)),),
+        np.dtype(np.float32),
+    )
+
+
+def _action_map(space: Any, name: str) -> tuple[Callable[[Any], Any], dict[str, Any]]:
+    """Builds the map from canonical actions to a space's own.
+
+    Returns:
+        The map, and the `EnvironmentSpec` fields that describe the actions.
+    """
+    spaces = importlib.import_module("gymnasium.spaces")
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        to_native = int if start == 0 else lambda action: int(action) + start
+        return to_native, {"num_actions": int(space.n)}
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        low, high = (np.array(bound, np.float32).reshape(-1) for bound in (space.low, space.high))
+        to_native = core.continuous_action_map(low, high, space.shape, space.dtype)
+        return to_native, {"action_low": low, "action_high": high}
+    raise core.TaskError(
+        f"task {name} has the action space {space}; only Discrete and "
+        "floating-point Box action spaces are supported"
+    )

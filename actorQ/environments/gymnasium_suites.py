@@ -1,0 +1,257 @@
+"""Serves gymnasium's tasks: suites `gym`, `mujoco` and `pybullet`, and any task of a user's own.
+
+`gym,ID` takes every id that gymnasium knows and `gym,package.module:ID` imports the module that
+registers ID first. gymnasium's own wrappers (order check, passive checker, time limit) are left
+out: `core.Environment` does what is needed of their work.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import math
+import os
+from typing import Any
+
+from absl import logging
+
+from actorQ.environments import core, gymnasium_adapter, mujoco_gl
+
+# Where gymnasium and its extensions keep the classes of tasks that belong to other suites, or
+# (phys2d, tabular) are re-implementations in JAX of tasks that `gym` lists already.
+_MUJOCO_MODULES = "gymnasium.envs.mujoco"
+_PYBULLET_MODULES = "pybullet_envs_gymnasium"
+_UNLISTED_MODULES = (
+    _MUJOCO_MODULES,
+    _PYBULLET_MODULES,
+    "ale_py",
+    "gymnasium.envs.phys2d",
+    "gymnasium.envs.tabular",
+)
+# Agent steps per episode of ids whose successor, which stands in for them, has another limit.
+_OWN_LIMITS = {"CartPole-v0": 200}
+
+# Ids whose classes refuse to run with MuJoCo 3.
+_REFUSING_IDS = ("Pusher-v4",)
+
+_announced: set[str] = set()  # Replaced ids that the log has named already.
+
+
+def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Environment:
+    """Builds a task.
+
+    Args:
+        suite: `gym`, `mujoco` or `pybullet`.
+        task: A gymnasium id, for `gym` also `module:id`. A version that gymnasium no longer
+            has, or cannot run, is replaced by the next one up, which the log says once.
+        seed: Non-negative.
+        max_episode_steps: Agent steps; the task's own limit holds where it is shorter.
+
+    Returns:
+        The environment.
+
+    Raises:
+        TaskError: There is no such task, or it cannot be built; the text says why.
+    """
+    gymnasium = import_gymnasium()
+    module, colon, task_id = task.rpartition(":")
+    if colon:
+        _import_module(module, task)
+    _import_suite(suite)
+    spec, own_limit = _find_spec(suite, task_id)
+    raw = build(gymnasium, spec, f"{suite},{task}")
+    limit = min(max_episode_steps, own_limit if own_limit is not None else math.inf)
+    return gymnasium_adapter.GymnasiumEnvironment(raw, f"{suite},{task}", seed, limit)
+
+
+def list_tasks(suite: str) -> list[str]:
+    """Lists the tasks.
+
+    Args:
+        suite: `gym`, `mujoco` or `pybullet`.
+
+    Returns:
+        Sorted ids, such as `CartPole-v1`. For `gym` those of other suites are left out.
+
+    Raises:
+        TaskError: The suite's packages are not installed.
+    """
+    import_gymnasium()
+    _import_suite(suite)
+    return _ids(suite)
+
+
+def import_gymnasium() -> Any:
+    """Imports gymnasium, and keeps pygame from greeting and from looking for a display.
+
+    Returns:
+        The module.
+
+    Raises:
+        TaskError: gymnasium is not installed.
+    """
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    try:
+        return importlib.import_module("gymnasium")
+    except ImportError as error:
+        raise core.TaskError(
+            f"gymnasium cannot be imported ({core.one_line(error)}); `pip "
+            "install 'gymnasium[box2d,mujoco]'` provides it"
+        ) from error
+
+
+def build(gymnasium: Any, spec: Any, name: str, **kwargs: Any) -> Any:
+    """Builds a registered task without gymnasium's checking and time limit wrappers.
+
+    Args:
+        gymnasium: The module.
+        spec: The task's `EnvSpec`.
+        name: What messages call it.
+        **kwargs: For the task's constructor.
+
+    Returns:
+        The `gymnasium.Env`.
+
+    Raises:
+        TaskError: The constructor failed.
+    """
+    bare = dataclasses.replace(spec, order_enforce=False, disable_env_checker=True)
+    uses_mujoco = _entry_module(spec).startswith(_MUJOCO_MODULES)
+    try:
+        with mujoco_gl.deferred() if uses_mujoco else contextlib.nullcontext():
+            if _draws_pictures(spec):
+                kwargs["render_mode"] = "rgb_array"
+            return gymnasium.make(bare, max_episode_steps=-1, **kwargs)
+    # The constructor may be anyone's; its error stays attached as the cause.
+    except Exception as error:
+        raise core.TaskError(f"task {name} cannot be built: {core.one_line(error)}") from error
+
+
+def _draws_pictures(spec: Any) -> bool:
+    """Returns whether a task's class renders arrays and takes a `render_mode`."""
+    registration = importlib.import_module("gymnasium.envs.registration")
+    creator = spec.entry_point
+    if not callable(creator):
+        creator = registration.load_env_creator(creator)
+    modes = (getattr(creator, "metadata", None) or {}).get("render_modes") or ()
+    parameters = inspect.signature(creator).parameters
+    takes_mode = "render_mode" in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+    return "rgb_array" in modes and takes_mode
+
+
+def _import_module(module: str, task: str) -> None:
+    """Imports the module that registers a user's task."""
+    try:
+        importlib.import_module(module)
+    # Whatever the user's module raises is the reason to report.
+    except Exception as error:
+        raise core.TaskError(
+            f"task {task!r} cannot be used, since importing {module} failed: {core.one_line(error)}"
+        ) from error
+
+
+def _import_suite(suite: str) -> None:
+    """Imports what registers a suite's tasks."""
+    if suite == "mujoco":
+        try:
+            with mujoco_gl.deferred():
+                pass  # Imports mujoco, without OpenGL.
+        except ImportError as error:
+            raise core.TaskError(
+                f"suite mujoco needs MuJoCo ({core.one_line(error)}); `pip "
+                "install 'gymnasium[mujoco]'` provides it"
+            ) from error
+    elif suite == "pybullet":
+        try:
+            with core.muted_output():
+                importlib.import_module("pybullet")
+                importlib.import_module(_PYBULLET_MODULES)
+        except ImportError as error:
+            raise core.TaskError(
+                f"suite pybullet cannot be imported ({core.one_line(error)}); "
+                "`pip install pybullet_envs_gymnasium` provides it"
+            ) from error
+
+
+def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
+    """Finds the registered task that an id, perhaps an outdated one, stands for.
+
+    Returns:
+        The `EnvSpec`, and the agent steps per episode (None: no limit).
+    """
+    registration = importlib.import_module("gymnasium.envs.registration")
+    error_module = importlib.import_module("gymnasium.error")
+    try:
+        namespace, name, version = registration.parse_env_id(task_id)
+    except error_module.Error as error:
+        raise core.TaskError(f"{task_id!r} is no gymnasium id ({core.one_line(error)})") from error
+    versions = {
+        spec.version: spec
+        for spec in registration.registry.values()
+        if spec.namespace == namespace
+        and spec.name == name
+        and _runs(spec)
+        and _belongs(spec, suite)
+    }
+    if version in versions:
+        spec = versions[version]
+        return spec, spec.max_episode_steps
+    newer = [
+        other for other in versions if other is not None and (version is None or other > version)
+    ]
+    if not newer:
+        raise core.unknown_task(
+            suite,
+            task_id,
+            _ids(suite),
+            "for a task of your own write gym,your_module:YourTask-v0" if suite == "gym" else "",
+        )
+    # The next version is nearest in behaviour; without a version the newest is meant.
+    spec = versions[max(newer) if version is None else min(newer)]
+    limit = _OWN_LIMITS.get(task_id, spec.max_episode_steps)
+    if task_id not in _announced:
+        _announced.add(task_id)
+        logging.info(
+            "%s is not available in this gymnasium: %s stands in for it (episodes of at "
+            "most %s steps).",
+            task_id,
+            spec.id,
+            limit,
+        )
+    return spec, limit
+
+
+def _ids(suite: str) -> list[str]:
+    """Returns the sorted ids that a suite lists, its packages being imported."""
+    registry = importlib.import_module("gymnasium.envs.registration").registry
+    return sorted(
+        spec.id
+        for spec in registry.values()
+        if _runs(spec)
+        and _belongs(spec, suite)
+        and not (suite == "gym" and _entry_module(spec).startswith(_UNLISTED_MODULES))
+    )
+
+
+def _belongs(spec: Any, suite: str) -> bool:
+    """Returns whether a suite serves a registered task."""
+    home = {"mujoco": _MUJOCO_MODULES, "pybullet": _PYBULLET_MODULES, "gym": ""}[suite]
+    return _entry_module(spec).startswith(home)
+
+
+def _runs(spec: Any) -> bool:
+    """Returns whether an id is more than gymnasium's notice that a task has gone."""
+    if spec.id in _REFUSING_IDS:
+        return False
+    return not getattr(spec.entry_point, "__name__", "").startswith("_raise_")
+
+
+def _entry_module(spec: Any) -> str:
+    """Returns the module that a registered task's class comes from."""
+    entry = spec.entry_point
+    return entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")

@@ -1,0 +1,17 @@
+"""Errors that a user can mend, and how a process reports them.
+
+Every process: a `UserError` becomes one clear line on stderr and a non-zero exit code, never a
+stack trace alone. Imports no framework.
+"""
+
+
+class UserError(Exception):
+    """A mistake in the flags, a file or the surroundings, told in one line with its remedy."""
+
+
+class LearnerGoneError(UserError):
+    """The learner's Reverb server cannot be reached (any more)."""
+
+
+class MessageError(UserError):
+    """A model message that must not be used: damaged, or of another model or scheme."""

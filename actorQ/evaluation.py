@@ -1,0 +1,50 @@
+"""Plays episodes without exploration. Imports no framework."""
+
+from collections.abc import Callable
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from actorQ import environments
+
+
+class Episode(NamedTuple):
+    """What an episode came to."""
+
+    episode_return: float
+    length: int
+    seconds: float
+
+
+def play(
+    environment: environments.Environment,
+    act: Callable[[np.ndarray], Any],
+    on_frame: Callable[[np.ndarray], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Episode | None:
+    """Plays one episode.
+
+    Args:
+      environment: is reset first.
+      act: observation to action.
+      on_frame: takes a rendered frame, uint8 [H, W, 3], after every step and the reset.
+      stop: asked now and then; ends the episode early.
+
+    Returns:
+      The episode, or None if it was ended by `stop`.
+    """
+    started = time.perf_counter()
+    timestep = environment.reset()
+    episode_return, length = 0.0, 0
+    while not timestep.last():
+        if on_frame is not None:
+            on_frame(environment.render())
+        if length % 50 == 0 and stop():
+            return None
+        timestep = environment.step(act(timestep.observation))
+        episode_return += timestep.reward
+        length += 1
+    if on_frame is not None:
+        on_frame(environment.render())
+    return Episode(episode_return, length, time.perf_counter() - started)

@@ -1,0 +1,26 @@
+"""The learner's process: owns the Reverb server, trains in full precision, evaluates, logs.
+
+    python -m actorQ.learner_main --taskstr gym,CartPole-v1 --logpath logs/mine
+"""
+
+from absl import flags
+
+from actorQ import cli
+from actorQ import config as config_lib
+
+
+def main(argv: list[str]) -> int:
+    """Runs one training; see `cli.run` for errors."""
+    del argv
+    config = config_lib.from_flags()
+    cli.quiet_tensorflow()
+    # Imported late: flags are checked, and --help answers, without seconds of imports.
+    from actorQ import learner_process
+
+    return learner_process.LearnerProcess(config).run()
+
+
+if __name__ == "__main__":
+    config_lib.define_flags()
+    flags.adopt_module_key_flags(config_lib)
+    cli.run(main)

@@ -1,0 +1,286 @@
+"""Model messages: named, typed tensors with a version, a scheme and a checksum; no pickle.
+
+A message is two uint8 arrays. `header` is JSON (format, version, scheme, and for every tensor its
+name, coding and shape); `blob` holds the tensors' bytes one after another, little-endian, C order.
+Both hops use it: learner to broadcaster (fp32) and broadcaster to actors (their form).
+Imports numpy only.
+"""
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from actorQ import errors
+from actorQ import packing
+from actorQ import quantization
+
+FORMAT = 1
+MAX_HEADER_BYTES = 1 << 20
+MAX_BLOB_BYTES = 1 << 31
+
+# How the numbers of one tensor are stored.
+FLOAT32 = "float32"
+FLOAT16 = "float16"
+INT8_CHANNELS = "int8_channels"  # float32 scales [rows], then int8 values.
+AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` bits.
+
+_FLOAT_DTYPES = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
+
+Tensor = np.ndarray | quantization.QuantizedTensor
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelUpdate:
+    """One version of a policy's weights.
+
+    Attributes:
+      version: learner steps after which these were the online weights.
+      scheme: what the receiver is expected to compute with ("float32", "float16", "int8").
+      tensors: name to float array or quantized tensor, in the order of the layers.
+    """
+
+    version: int
+    scheme: str
+    tensors: Mapping[str, Tensor]
+
+
+def encode(update: ModelUpdate, compress: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Turns an update into (header, blob), both uint8 [bytes].
+
+    Args:
+      update: what to send.
+      compress: whether to compress the blob without loss (zlib, its fastest level).
+
+    Raises:
+      ValueError: a tensor holds NaN or infinity, or has a type that cannot be sent.
+    """
+    entries = []
+    parts = []
+    for name, tensor in update.tensors.items():
+        entry, payload = _encode_tensor(tensor)
+        if entry["coding"] in _FLOAT_DTYPES and not np.all(np.isfinite(tensor)):
+            raise ValueError(f"The weights {name!r} hold NaN or infinity.")
+        entries.append({"name": name, **entry})
+        parts.extend(payload)
+    blob = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    header = {
+        "format": FORMAT,
+        "version": int(update.version),
+        "scheme": update.scheme,
+        "entries": entries,
+        "bytes": blob.size,
+        "compressed": bool(compress),
+    }
+    if compress:
+        blob = np.frombuffer(zlib.compress(blob, 1), np.uint8)
+    header["crc32"] = zlib.crc32(blob)
+    return np.frombuffer(json.dumps(header).encode(), np.uint8), blob
+
+
+def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
+    """Undoes `encode`, checking everything that was received.
+
+    Float and int8 tensors are views of `blob` where it is not compressed: no copy is made.
+
+    Raises:
+      errors.MessageError: the message is damaged or of another format; says what is wrong.
+    """
+    fields = _decode_header(header)
+    blob = np.ascontiguousarray(blob)
+    if blob.dtype != np.uint8 or blob.ndim != 1 or blob.size > MAX_BLOB_BYTES:
+        raise errors.MessageError(
+            f"The model message's blob is {blob.dtype} {blob.shape}, expected uint8 [bytes]."
+        )
+    if zlib.crc32(blob) != fields["crc32"]:
+        raise errors.MessageError("The model message's checksum does not match its contents.")
+    size = fields["bytes"]
+    if fields["compressed"]:
+        blob = _decompress(blob, size)
+    if blob.size != size:
+        raise errors.MessageError(
+            f"The model message has {blob.size} bytes, its header says {size}."
+        )
+    tensors: dict[str, Tensor] = {}
+    offset = 0
+    for entry in fields["entries"]:
+        tensor, offset = _decode_tensor(entry, blob, offset)
+        if entry["name"] in tensors:
+            raise errors.MessageError(f"The model message names {entry['name']!r} twice.")
+        tensors[entry["name"]] = tensor
+    if offset != size:
+        raise errors.MessageError(
+            f"The model message has {size - offset} bytes that belong to no tensor."
+        )
+    return ModelUpdate(fields["version"], fields["scheme"], tensors)
+
+
+def check(update: ModelUpdate, shapes: Mapping[str, tuple[int, ...]], scheme: str) -> None:
+    """Checks that an update fits the receiver's model.
+
+    Args:
+      update: what arrived.
+      shapes: name to shape of every weight of the receiver's model.
+      scheme: the scheme that the receiver computes with.
+
+    Raises:
+      errors.MessageError: it does not; names the first difference and the flag to look at.
+    """
+    if update.scheme != scheme:
+        raise errors.MessageError(
+            f"The model message is for scheme {update.scheme!r}, this process uses {scheme!r}: "
+            "start broadcaster and actors with the same --quantize."
+        )
+    missing = sorted(set(shapes) ^ set(update.tensors))
+    if missing:
+        raise errors.MessageError(
+            f"The model message is of another model: {missing[0]!r} is on one side only. Start "
+            "all processes with the same --taskstr, --algorithm and --model_str."
+        )
+    for name, shape in shapes.items():
+        arrived = shape_of(update.tensors[name])
+        if arrived != shape:
+            raise errors.MessageError(
+                f"The model message is of another model: {name!r} has shape {list(arrived)}, "
+                f"this process expects {list(shape)}. Start all processes with the same "
+                "--taskstr, --algorithm and --model_str."
+            )
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """Returns the shape of a float or quantized tensor."""
+    return _values(tensor).shape
+
+
+def to_float32(tensor: Tensor) -> np.ndarray:
+    """Returns a tensor's numbers as float32, whatever its coding."""
+    if isinstance(tensor, quantization.QuantizedTensor):
+        return quantization.dequantize(tensor)
+    return tensor.astype(np.float32, copy=False)
+
+
+def fp32_bytes(update: ModelUpdate) -> int:
+    """Returns the bytes that the same weights take as float32."""
+    return sum(4 * _values(tensor).size for tensor in update.tensors.values())
+
+
+def _values(tensor: Tensor) -> np.ndarray:
+    return tensor.values if isinstance(tensor, quantization.QuantizedTensor) else tensor
+
+
+def _encode_tensor(tensor: Tensor) -> tuple[dict[str, Any], list[np.ndarray]]:
+    shape = list(shape_of(tensor))
+    if isinstance(tensor, quantization.QuantizedTensor):
+        scale = np.ascontiguousarray(tensor.scale, "<f4").view(np.uint8)
+        if tensor.values.dtype == np.int8:
+            values = np.ascontiguousarray(tensor.values).reshape(-1).view(np.uint8)
+            return {"coding": INT8_CHANNELS, "shape": shape}, [scale, values]
+        values = packing.pack(tensor.values.reshape(-1), tensor.bits)
+        entry = {
+            "coding": AFFINE,
+            "shape": shape,
+            "bits": tensor.bits,
+            "zero_point": tensor.zero_point,
+        }
+        return entry, [scale, values]
+    for coding, dtype in _FLOAT_DTYPES.items():
+        if tensor.dtype == dtype:
+            flat = np.ascontiguousarray(tensor, dtype).reshape(-1)
+            return {"coding": coding, "shape": shape}, [flat.view(np.uint8)]
+    raise ValueError(f"Cannot send a tensor of type {tensor.dtype}.")
+
+
+def _decode_header(header: np.ndarray) -> dict[str, Any]:
+    if header.dtype != np.uint8 or header.ndim != 1 or header.size > MAX_HEADER_BYTES:
+        raise errors.MessageError(
+            f"The model message's header is {header.dtype} {header.shape}, expected uint8 [bytes]."
+        )
+    try:
+        fields = json.loads(header.tobytes())
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise errors.MessageError(f"The model message's header is not JSON: {error}.") from None
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise errors.MessageError(
+            f"The model message has format {fields.get('format') if isinstance(fields, dict) else fields!r}"
+            f", this program reads format {FORMAT}: run the same version everywhere."
+        )
+    types = {
+        "version": int, "scheme": str, "entries": list, "bytes": int, "compressed": bool,
+        "crc32": int,
+    }
+    for name, kind in types.items():
+        if type(fields.get(name)) is not kind:
+            raise errors.MessageError(f"The model message's header has a bad field {name!r}.")
+    if fields["version"] < 0 or not 0 <= fields["bytes"] <= MAX_BLOB_BYTES:
+        raise errors.MessageError("The model message's version or size is out of range.")
+    return fields
+
+
+def _decompress(blob: np.ndarray, size: int) -> np.ndarray:
+    decompressor = zlib.decompressobj()
+    try:
+        # One byte more than announced would already be wrong: never inflate beyond that.
+        data = decompressor.decompress(blob.tobytes(), size + 1)
+    except zlib.error as error:
+        raise errors.MessageError(f"The model message cannot be decompressed: {error}.") from None
+    return np.frombuffer(data, np.uint8)
+
+
+def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, int]:
+    try:
+        name, coding, shape = entry["name"], entry["coding"], tuple(entry["shape"])
+        if not isinstance(name, str) or any(type(s) is not int or s < 0 for s in shape):
+            raise ValueError("name or shape")
+        if coding == AFFINE:
+            bits, zero_point = entry["bits"], entry["zero_point"]
+            if type(bits) is not int or type(zero_point) is not int:
+                raise ValueError("bits or zero point")
+            if not quantization.MIN_BITS <= bits <= quantization.MAX_BITS:
+                raise ValueError(f"{bits} bits")
+            if not 0 <= zero_point < 2**bits:
+                raise ValueError(f"zero point {zero_point}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.MessageError(f"The model message has a bad entry: {error}.") from None
+    count = 1
+    for length in shape:
+        count *= length
+
+    def take(num_bytes: int) -> np.ndarray:
+        nonlocal offset
+        if offset + num_bytes > blob.size:
+            raise errors.MessageError(f"The model message ends within the tensor {name!r}.")
+        offset += num_bytes
+        return blob[offset - num_bytes : offset]
+
+    if coding in _FLOAT_DTYPES:
+        dtype = _FLOAT_DTYPES[coding]
+        tensor: Tensor = _view(take(count * dtype.itemsize), dtype).reshape(shape)
+        _check_finite(name, tensor)
+        return tensor, offset
+    if coding == INT8_CHANNELS and shape:
+        scale = _view(take(4 * shape[0]), np.dtype("<f4"))
+        _check_finite(name, scale)
+        values = take(count).view(np.int8).reshape(shape)
+        return quantization.QuantizedTensor(values, scale, 0, 8), offset
+    if coding == AFFINE:
+        scale = _view(take(4), np.dtype("<f4"))
+        _check_finite(name, scale)
+        packed = take(packing.packed_bytes(count, bits))
+        values = packing.unpack(packed, bits, count).reshape(shape)
+        return quantization.QuantizedTensor(values, scale, zero_point, bits), offset
+    raise errors.MessageError(f"The model message has an unknown coding {coding!r} for {name!r}.")
+
+
+def _view(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Views bytes as numbers; copies only where the bytes are not aligned for them."""
+    if data.ctypes.data % dtype.itemsize:
+        data = data.copy()
+    return data.view(dtype)
+
+
+def _check_finite(name: str, numbers: np.ndarray) -> None:
+    if not np.all(np.isfinite(numbers)):
+        raise errors.MessageError(f"The model message holds NaN or infinity in {name!r}.")

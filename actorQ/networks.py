@@ -1,0 +1,75 @@
+"""The Sonnet policy of the learner, twin of the torch one in `policies`. Imports no torch."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from actorQ import architecture as architecture_lib
+
+# Acme's D4PG initialisation: uniform, variance 0.333 over the fan-out; the head starts near zero,
+# so that first actions are near the middle of their range.
+_UNIFORM = {"scale": 0.333, "mode": "fan_out", "distribution": "uniform"}
+_NEAR_ZERO = {"scale": 1e-4}
+
+
+class Policy(snt.Module):
+    """The function of `architecture.PolicyArchitecture`, without noise.
+
+    Input: observations float32 [B, D], or pixels uint8 [B, H, W, C].
+    Output: float32 [B, num_outputs]: actions in [-1, 1], or Q-values.
+    """
+
+    def __init__(self, architecture: architecture_lib.PolicyArchitecture, name: str = "policy"):
+        """Builds the layers and creates their variables.
+
+        Sonnet's initialisers draw anew for every variable (Keras 2.15's unseeded ones repeat the
+        same numbers), from TensorFlow's global seed.
+        """
+        super().__init__(name=name)
+        self.architecture = architecture
+        self._convolutions = [
+            snt.Conv2D(filters, kernel, stride, padding="VALID", name=layer)
+            for layer, _, filters, kernel, stride in architecture.convolutions
+        ]
+        self._linears = [
+            snt.Linear(
+                outputs, name=layer, w_init=snt.initializers.VarianceScaling(
+                    **(_NEAR_ZERO if layer == "head" else _UNIFORM)
+                ),
+            )
+            for layer, _, outputs in architecture.linears
+        ]
+        dtype = np.uint8 if architecture.pixels else np.float32
+        self(tf.zeros((1, *architecture.observation_shape), dtype))
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        """See the class."""
+        hidden = observation
+        if self._convolutions:
+            hidden = tf.cast(hidden, tf.float32) / 255.0
+            for layer in self._convolutions:
+                hidden = tf.nn.relu(layer(hidden))
+            hidden = snt.flatten(hidden)
+        for layer in self._linears[:-1]:
+            hidden = tf.tanh(layer(hidden))
+        output = self._linears[-1](hidden)
+        if self.architecture.head == architecture_lib.TANH_HEAD:
+            output = tf.tanh(output)
+        return output
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """Returns `layer/w` and `layer/b` of every layer, first to last."""
+        variables = {}
+        for layer in (*self._convolutions, *self._linears):
+            variables[f"{layer.name}/w"] = layer.w
+            variables[f"{layer.name}/b"] = layer.b
+        return variables
+
+    def assign(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Sets the weights from arrays in the wire's (torch's) names and layouts."""
+        for layer in (*self._convolutions, *self._linears):
+            weight = weights[f"{layer.name}.weight"]
+            layer.w.assign(weight.transpose(2, 3, 1, 0) if weight.ndim == 4 else weight.T)
+            layer.b.assign(weights[f"{layer.name}.bias"])

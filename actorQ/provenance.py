@@ -1,0 +1,52 @@
+"""Which machine and which commit made a result. Imports no framework."""
+
+import os
+import platform
+import subprocess
+from typing import Any
+
+
+def machine() -> dict[str, Any]:
+    """Returns host, processor, number of usable cores and Python version."""
+    return {
+        "host": platform.node(),
+        "processor": _processor(),
+        "cores": usable_cores(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def usable_cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def git_commit() -> str:
+    """Returns the commit of this code, with "+changes" if files differ from it, or "unknown"."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", folder, *arguments], capture_output=True, text=True, check=True,
+            timeout=10,
+        ).stdout.strip()
+
+    try:
+        changes = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("+changes" if changes else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"

@@ -1,0 +1,253 @@
+"""Logs of a run: file and field names, writers (CSV and TensorBoard) and readers.
+
+Layout of a run folder, the one place where it is written down:
+
+    RUN/config.json                  configuration, git commit, machine
+    RUN/learner/train.csv            TRAIN_FIELDS, one row every log period
+    RUN/learner/evaluation.csv       EVALUATION_FIELDS, one row an evaluation episode
+    RUN/broadcaster/updates.csv      UPDATE_FIELDS, one row a converted model
+    RUN/actor_<i>/episodes.csv       EPISODE_FIELDS, one row an episode
+    RUN/actor_<i>/phases.csv         PHASE_FIELDS, cumulative seconds, one row every log period
+    RUN/<process>/events.out...      the same scalars for TensorBoard
+    RUN/<process>/emissions.csv      codecarbon's estimate (with --track_energy=1)
+    RUN/stdout/<process>.log         what the process printed (when the launcher started it)
+    RUN/checkpoint/                  policy.safetensors (last), best/, learner/ (TensorFlow)
+
+Used by every process and by the scripts; imports no framework but TensorBoard's writer.
+"""
+
+import csv
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from actorQ import errors
+
+# Every row has TIME_FIELDS first: seconds since the launch of the run, and since 1970.
+TIME_FIELDS = ("seconds", "unix_time")
+
+TRAIN_FIELDS = TIME_FIELDS + (
+    "learner_steps",  # Learner steps done.
+    "learner_steps_per_s",  # Since the row before.
+    "actor_steps",  # Transitions inserted into replay = environment steps of all actors.
+    "actor_steps_per_s",
+    "replay_size",  # Transitions in replay.
+    "model_version",  # Learner step of the newest weights pushed.
+    "pushes",  # Pushes of weights that reached Reverb.
+    "push_snapshot_s",  # Cumulative seconds that pushing took from the learner's thread.
+    "push_insert_s",  # Cumulative seconds of inserting in the background.
+    "evaluation_s",  # Cumulative seconds that evaluation took from the learner's thread.
+    "data_wait_s",  # Cumulative seconds in steps that took over three times the median step.
+    "loss",  # D4PG: critic loss; DQN: Huber loss.
+    "policy_loss",  # D4PG only.
+    "q_mean",  # Mean over the batch of the online Q-values (DQN: of the best action).
+    "gradient_norm",  # Global norm of the critic's (or Q-network's) gradient, after clipping.
+    "policy_gradient_norm",  # D4PG only, after clipping.
+)
+EVALUATION_FIELDS = TIME_FIELDS + (
+    "learner_steps",
+    "actor_steps",
+    "episode_return",
+    "episode_length",
+    "episode_s",  # Seconds that this episode took.
+    "evaluation_s",  # Cumulative seconds of evaluation so far, this episode included.
+)
+UPDATE_FIELDS = TIME_FIELDS + (
+    "model_version",
+    "decode_s",
+    "convert_s",  # Communication quantization and conversion to the actors' form.
+    "encode_s",
+    "insert_s",
+    "message_bytes",  # Bytes of the message for the actors.
+    "fp32_bytes",  # Bytes of the same weights in fp32.
+)
+EPISODE_FIELDS = TIME_FIELDS + (
+    "actor_steps",  # Environment steps of this actor.
+    "episodes",
+    "episode_return",
+    "episode_length",
+    "model_version",
+    "staleness_steps",  # Learner steps since the weights in use were pushed.
+)
+# Phases of an actor's life, in the paper's order (Fig. "breakdown") and completed.
+PHASES = (
+    "environment_s",  # Environment step and reset.
+    "inference_s",  # Policy and exploration: the paper's "step" time.
+    "insert_s",  # N-step sums and Reverb insert.
+    "pull_s",  # Asking for news, and receiving the message when there is any.
+    "deserialize_s",  # Message to tensors: the paper's "deserialize".
+    "load_state_dict_s",  # Tensors into the policy: the paper's "load_state_dict".
+)
+PHASE_FIELDS = TIME_FIELDS + ("actor_steps", "pulls", "model_version", "staleness_steps") + PHASES
+
+TRAIN_CSV = "train.csv"
+EVALUATION_CSV = "evaluation.csv"
+UPDATES_CSV = "updates.csv"
+EPISODES_CSV = "episodes.csv"
+PHASES_CSV = "phases.csv"
+EMISSIONS_CSV = "emissions.csv"
+STDOUT_FOLDER = "stdout"
+CHECKPOINT_FOLDER = "checkpoint"
+BEST_FOLDER = "best"
+
+FIELDS = {
+    TRAIN_CSV: TRAIN_FIELDS,
+    EVALUATION_CSV: EVALUATION_FIELDS,
+    UPDATES_CSV: UPDATE_FIELDS,
+    EPISODES_CSV: EPISODE_FIELDS,
+    PHASES_CSV: PHASE_FIELDS,
+}
+
+LEARNER = "learner"
+BROADCASTER = "broadcaster"
+
+
+def actor_name(actor_id: int) -> str:
+    """Returns the name of an actor's process and log folder."""
+    return f"actor_{actor_id}"
+
+
+class RunLogger:
+    """Writes the CSV files and TensorBoard scalars of one process.
+
+    Rows are flushed as they are written, so that a killed process loses none.
+    """
+
+    def __init__(self, run_folder: str, process: str, start_time: float = 0.0):
+        """Opens (or makes) the process's folder.
+
+        Args:
+          run_folder: the run's folder.
+          process: name of the process, which is also the name of its folder.
+          start_time: seconds since 1970 from which the field `seconds` counts; 0 is now.
+
+        Raises:
+          errors.UserError: the folder cannot be written.
+        """
+        # Imported here: reading logs must not pay for it.
+        from tensorboard.summary import Writer
+
+        self.start_time = start_time or time.time()
+        self.folder = os.path.join(run_folder, process)
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            self._tensorboard = Writer(self.folder)
+        except OSError as error:
+            raise errors.UserError(
+                f"Cannot write logs to {self.folder}: {error.strerror or error}."
+            ) from error
+        self._files: dict[str, Any] = {}
+
+    def write(self, filename: str, step: int, **values: float) -> None:
+        """Appends one row to `filename`, and its scalars to TensorBoard at `step`.
+
+        Args:
+          filename: one of the keys of `FIELDS`.
+          step: the TensorBoard step (learner steps or actor steps, as the file counts).
+          **values: the row without its time fields; fields left out stay empty.
+        """
+        now = time.time()
+        row = {"seconds": f"{now - self.start_time:.3f}", "unix_time": f"{now:.3f}"}
+        for name, value in values.items():
+            row[name] = f"{value:.6g}" if isinstance(value, float) else value
+            self._tensorboard.add_scalar(f"{filename[:-4]}/{name}", float(value), step)
+        writer, file = self._open(filename)
+        writer.writerow(row)
+        file.flush()
+
+    def _open(self, filename: str) -> tuple[csv.DictWriter, Any]:
+        if filename not in self._files:
+            path = os.path.join(self.folder, filename)
+            new = not os.path.exists(path) or os.path.getsize(path) == 0
+            file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115 (closed in close)
+            writer = csv.DictWriter(file, FIELDS[filename], restval="")
+            if new:
+                writer.writeheader()
+            self._files[filename] = (writer, file)
+        return self._files[filename]
+
+    def close(self) -> None:
+        """Flushes and closes all files."""
+        for _, file in self._files.values():
+            file.close()
+        self._files = {}
+        self._tensorboard.flush()
+        self._tensorboard.close()
+
+
+def read_csv(path: str) -> dict[str, list[float]]:
+    """Reads one log into columns; empty cells are NaN; a last row cut short is left out.
+
+    Args:
+      path: a CSV file that `RunLogger` wrote.
+
+    Returns:
+      Column name to values, all of one length, at least one.
+
+    Raises:
+      errors.UserError: the file is missing, has no rows, or is not such a log.
+    """
+    fields = FIELDS[os.path.basename(path)]
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except FileNotFoundError:
+        raise errors.UserError(f"No log at {path}: has the run started, and is it whole?") from None
+    if not rows:
+        raise errors.UserError(f"The log {path} is empty.")
+    missing = [name for name in fields if name not in rows[0]]
+    if missing:
+        raise errors.UserError(f"The log {path} lacks the columns {', '.join(missing)}.")
+    body = [row for row in rows[1:] if len(row) == len(rows[0])]
+    if not body:
+        raise errors.UserError(f"The log {path} has no rows yet.")
+    try:
+        columns = [[float(cell) if cell else float("nan") for cell in column]
+                   for column in zip(*body, strict=True)]
+    except ValueError as error:
+        raise errors.UserError(f"The log {path} is damaged: {error}.") from None
+    return dict(zip(rows[0], columns, strict=True))
+
+
+def last_row(path: str) -> dict[str, float]:
+    """Returns the newest row of a log for a live display, or {} while there is none."""
+    try:
+        with open(path, "rb") as file:
+            header = file.readline().decode().rstrip("\r\n").split(",")
+            file.seek(max(len(",".join(header)) + 1, os.path.getsize(path) - 4096))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return {}
+    # The part behind the last newline is a row still being written.
+    for line in reversed(lines[:-1]):
+        cells = line.rstrip("\r").split(",")
+        if len(cells) == len(header):
+            try:
+                return {n: float(c) for n, c in zip(header, cells, strict=True) if c}
+            except ValueError:
+                continue
+    return {}
+
+
+def actor_folders(run_folder: str) -> Sequence[str]:
+    """Returns the log folders of the actors of a run, by actor id."""
+    if not os.path.isdir(run_folder):
+        raise errors.UserError(f"{run_folder} is not a folder.")
+    names = [name for name in os.listdir(run_folder) if name.startswith("actor_")]
+    return [os.path.join(run_folder, n) for n in sorted(names, key=lambda n: int(n[6:]))]
+
+
+class Timings:
+    """Cumulative seconds per phase of an actor's loop."""
+
+    def __init__(self):
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+
+    def add(self, phase: str, seconds: float) -> None:
+        """Adds to one of `PHASES`."""
+        self.seconds[phase] += seconds
+
+    def as_row(self) -> Mapping[str, float]:
+        """Returns the cumulative seconds, phase to value."""
+        return dict(self.seconds)

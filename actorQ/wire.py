@@ -1,0 +1,260 @@
+"""All Reverb tables and every way of talking to them; nothing here waits for ever.
+
+The learner's process hosts the server; broadcaster and actors are clients. Model messages are
+opaque pairs of uint8 arrays (`messages`). Imports Reverb (and with it TensorFlow), no torch.
+"""
+
+import concurrent.futures
+import errno
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import reverb
+import tensorflow as tf
+
+from actorQ import config as config_lib
+from actorQ import errors
+from actorQ import replay
+
+PROGRESS_TABLE = "actorq_progress_table"  # The learner's step count, for actors' staleness.
+COMPLETED = 0
+FAILED = 1
+
+_STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
+_TRANSFER_TIMEOUT_S = 60.0
+
+T = TypeVar("T")
+
+
+class ServerStatus(NamedTuple):
+    """What one cheap question to the server tells."""
+
+    models_published: int  # Messages ever put into the model table: grows when there is news.
+    pushes_waiting: int  # 1 while the broadcaster has not taken the learner's newest push.
+    replay_size: int  # Transitions in replay.
+    transitions_inserted: int  # Since the start.
+    shutdown: bool  # Whether the end of the run was announced.
+    shutdown_seen: int  # How many processes have acknowledged it.
+
+
+def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized: bool) -> list:
+    """Builds every table of a run.
+
+    Args:
+      config: names and sizes.
+      layout: of the transitions.
+      prioritized: whether replay samples by priority (DQN) or uniformly.
+    """
+    vector = tf.TensorSpec((layout.vector_size,), tf.float32)
+    frames = tf.TensorSpec((2, *layout.observation_shape), tf.uint8)
+    message = (tf.TensorSpec((None,), tf.uint8), tf.TensorSpec((None,), tf.uint8))
+    sampler = (
+        reverb.selectors.Prioritized(config.priority_exponent)
+        if prioritized and config.priority_exponent > 0
+        else reverb.selectors.Uniform()
+    )
+
+    def mailbox(name: str, signature: Any, max_times_sampled: int = 0) -> reverb.Table:
+        """One item, the newest wins."""
+        return reverb.Table(
+            name, reverb.selectors.Fifo(), reverb.selectors.Fifo(), max_size=1,
+            rate_limiter=reverb.rate_limiters.MinSize(1),
+            max_times_sampled=max_times_sampled, signature=signature,
+        )
+
+    return [
+        reverb.Table(
+            config.replay_table_name,
+            sampler,
+            reverb.selectors.Fifo(),
+            max_size=config.replay_table_max_replay_size,
+            rate_limiter=reverb.rate_limiters.MinSize(config.min_replay_size),
+            max_times_sampled=config.replay_table_max_times_sampled,
+            signature=(frames, vector) if layout.pixels else vector,
+        ),
+        # Sampled once: the broadcaster never converts the same weights twice.
+        mailbox(config.broadcaster_table_name, message, max_times_sampled=1),
+        mailbox(config.model_table_name, message),
+        mailbox(config.shutdown_table_name, tf.TensorSpec((), tf.int32)),
+        mailbox(PROGRESS_TABLE, tf.TensorSpec((), tf.int64)),
+    ]
+
+
+def start_server(config: config_lib.RunConfig, tables: list) -> reverb.Server:
+    """Starts the server on `config.port` (0: any free port).
+
+    Raises:
+      errors.UserError: the port is in use or may not be used.
+    """
+    if config.port:
+        # gRPC would share the port with another server without a word (SO_REUSEPORT).
+        with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", config.port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise errors.UserError(
+                        f"Port {config.port} is in use: choose another with --port, or end the "
+                        "process that holds it."
+                    ) from None
+                raise errors.UserError(
+                    f"Port {config.port} cannot be used: {error.strerror}."
+                ) from None
+    try:
+        return reverb.Server(tables, port=config.port or None)
+    except RuntimeError as error:
+        raise errors.UserError(
+            f"The Reverb server cannot start on port {config.port}: {error}."
+        ) from None
+
+
+class Connection:
+    """A client of the run's server."""
+
+    def __init__(self, config: config_lib.RunConfig, address: str | None = None):
+        """Makes a client; nothing is sent yet.
+
+        Args:
+          config: table names and address.
+          address: HOST:PORT, by default `config.address`.
+        """
+        self.address = address or config.address
+        self.client = reverb.Client(self.address)
+        self._config = config
+
+    def wait_until_up(self, stop: threading.Event | None = None) -> bool:
+        """Waits until the server answers, at most `connect_timeout` seconds.
+
+        Returns:
+          Whether it answers; False only if `stop` was set meanwhile.
+
+        Raises:
+          errors.LearnerGoneError: no learner is there in time.
+        """
+        deadline = time.monotonic() + self._config.connect_timeout
+        while stop is None or not stop.is_set():
+            if _listens(self.address):
+                try:
+                    self.status(timeout_s=2)
+                    return True
+                except errors.LearnerGoneError:
+                    pass
+            if time.monotonic() >= deadline:
+                raise errors.LearnerGoneError(
+                    f"No learner at {self.address} within {self._config.connect_timeout:g} s: "
+                    "start learner_main there first (see --server_address, --port and "
+                    "--connect_timeout)."
+                )
+            time.sleep(0.1)
+        return False
+
+    def status(self, timeout_s: int = _STATUS_TIMEOUT_S) -> ServerStatus:
+        """Asks how things stand; also the health check.
+
+        Raises:
+          errors.LearnerGoneError: no answer in time.
+          errors.UserError: the server has other tables than this process expects.
+        """
+        try:
+            info = self.client.server_info(timeout_s)
+        except Exception as error:  # Reverb raises several types, RuntimeError among them.
+            raise errors.LearnerGoneError(
+                f"The learner at {self.address} does not answer ({_first_line(error)})."
+            ) from None
+        config = self._config
+        missing = [name for name in (*config.table_names, PROGRESS_TABLE) if name not in info]
+        if missing:
+            raise errors.UserError(
+                f"The server at {self.address} has no table {missing[0]!r}, it has "
+                f"{', '.join(sorted(info))}: give all processes the same table names."
+            )
+        replay_info = info[config.replay_table_name]
+        shutdown = info[config.shutdown_table_name]
+        return ServerStatus(
+            info[config.model_table_name].rate_limiter_info.insert_stats.completed,
+            info[config.broadcaster_table_name].current_size,
+            replay_info.current_size,
+            replay_info.rate_limiter_info.insert_stats.completed,
+            shutdown.current_size > 0,
+            shutdown.rate_limiter_info.sample_stats.completed,
+        )
+
+    def fetch(self, table: str, timeout_s: float = _TRANSFER_TIMEOUT_S) -> list[np.ndarray]:
+        """Samples the one item of a mailbox that is known to have one.
+
+        Raises:
+          errors.LearnerGoneError: it does not come in time: the server went away.
+        """
+
+        return self._bounded(lambda: self.take(table), timeout_s)
+
+    def take(self, table: str) -> list[np.ndarray]:
+        """Samples the one item of a mailbox, waiting for it as long as it takes.
+
+        For threads that may hang: when the server dies this can wait for ever.
+        """
+        data = next(self.client.sample(table, emit_timesteps=False)).data
+        return [np.asarray(column)[0] for column in data]
+
+    def publish(self, table: str, item: Any, timeout_s: float = _TRANSFER_TIMEOUT_S) -> None:
+        """Puts an item into a mailbox, replacing the one that may be there.
+
+        Raises:
+          errors.LearnerGoneError: the server does not take it in time.
+        """
+        self._bounded(lambda: self.client.insert(item, {table: 1.0}), timeout_s)
+
+    def learner_steps(self) -> int:
+        """Returns the learner's step count as of about a second ago."""
+        return int(self.fetch(PROGRESS_TABLE, _STATUS_TIMEOUT_S)[0])
+
+    def acknowledge_shutdown(self) -> int:
+        """Tells the learner that its announcement was seen; returns COMPLETED or FAILED."""
+        return int(self.fetch(self._config.shutdown_table_name, _STATUS_TIMEOUT_S)[0])
+
+    def _bounded(self, call: Callable[[], T], timeout_s: float) -> T:
+        """Runs a call that Reverb would let hang for ever when the server dies."""
+        future: concurrent.futures.Future = concurrent.futures.Future()
+
+        def work() -> None:
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True, name="reverb call").start()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return future.result(timeout=min(2.0, timeout_s))
+            except concurrent.futures.TimeoutError:
+                self.status()  # Raises when the server is gone.
+                if time.monotonic() >= deadline:
+                    raise errors.LearnerGoneError(
+                        f"The learner at {self.address} answers, but a transfer of weights did "
+                        f"not end within {timeout_s:g} s."
+                    ) from None
+            except errors.UserError:
+                raise
+            except Exception as error:
+                raise errors.LearnerGoneError(
+                    f"The learner at {self.address} broke off a transfer ({_first_line(error)})."
+                ) from None
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
