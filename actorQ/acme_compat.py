@@ -82,8 +82,8 @@ def _draw_fresh_initial_weights() -> None:
     among all layers, so layers of one shape, and whole networks, would start identical. Same
     distribution, from Sonnet.
     """
-    import sonnet as snt
     from acme.tf.networks import continuous
+    import sonnet as snt
 
     if not isinstance(continuous.uniform_initializer, snt.initializers.Initializer):
         continuous.uniform_initializer = snt.initializers.VarianceScaling(

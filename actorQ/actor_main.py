@@ -1,5 +1,7 @@
 """An actor's process: acts in the environment with quantized weights.
 
+By hand:
+
     python -m actorQ.actor_main --actor_id 1 --n_actors 4 --quantize 8
 """
 

@@ -3,9 +3,9 @@
 Imports no framework.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from actorQ import environments

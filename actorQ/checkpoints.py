@@ -3,10 +3,11 @@
 Written by the learner, read by `evaluate` and by `baseline`; imports no framework.
 """
 
+from collections.abc import Mapping
 import json
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import safetensors

@@ -3,11 +3,12 @@
 Used by every `*_main`; imports no framework, so that `--help` and flag errors are instant.
 """
 
+from collections.abc import Callable
+import logging as std_logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 
 from absl import app
 from absl import flags
@@ -20,7 +21,9 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # What shells report for a process ended by Ctrl-C.
 
 
-def run(main: Callable[[list[str]], int | None]) -> None:
+def run(
+    main: Callable[[list[str]], int | None], takes_arguments: bool = False, name: str = ""
+) -> None:
     """Parses flags, runs `main` and ends the process with its exit code.
 
     The process ends through `os._exit` once the streams are flushed: Reverb's and TensorFlow's
@@ -28,8 +31,10 @@ def run(main: Callable[[list[str]], int | None]) -> None:
 
     Args:
       main: takes the arguments left by the flags, returns the exit code (None is 0).
+      takes_arguments: whether `main` knows what to do with such arguments.
+      name: of the program in messages; by default that of its file.
     """
-    name = os.path.basename(sys.argv[0]).removesuffix(".py")
+    name = name or os.path.basename(sys.argv[0]).removesuffix(".py")
 
     def parse(argv: list[str]) -> list[str]:
         try:
@@ -39,10 +44,9 @@ def run(main: Callable[[list[str]], int | None]) -> None:
             raise SystemExit(EXIT_USAGE) from None
 
     def guarded(argv: list[str]) -> None:
-        if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.INFO)
+        _set_up_logging()
         try:
-            if len(argv) > 1:
+            if len(argv) > 1 and not takes_arguments:
                 raise errors.UserError(
                     f"does not know what to do with {argv[1]!r}: settings are written --flag=value."
                 )
@@ -69,19 +73,38 @@ def quiet_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
-def on_stop_signals(callback: Callable[[], None]) -> None:
-    """Calls `callback` on the first SIGINT or SIGTERM; a second one ends the process at once."""
+def on_stop_signals(
+    callback: Callable[[], None], before_exit: Callable[[], None] = lambda: None
+) -> None:
+    """Calls `callback` on the first SIGINT, SIGTERM or SIGHUP.
+
+    A second one ends the process at once, after `before_exit`.
+    """
     seen = threading.Event()
 
     def handle(signum: int, frame: object) -> None:
         del frame
         if seen.is_set():
+            before_exit()
             os._exit(128 + signum)
         seen.set()
         callback()
 
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGHUP, handle)
+
+
+def _set_up_logging() -> None:
+    """Shows our own notes; of libraries only what is a warning (of TensorFlow, an error)."""
+    if not flags.FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.INFO)
+    ours = os.path.dirname(os.path.abspath(__file__))
+    handler = logging.get_absl_handler()
+    handler.addFilter(
+        lambda record: record.levelno > std_logging.INFO or record.pathname.startswith(ours)
+    )
+    std_logging.getLogger("tensorflow").setLevel(std_logging.ERROR)
 
 
 def _first_line(error: Exception) -> str:

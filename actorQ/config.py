@@ -4,10 +4,10 @@ Every flag of every process is a field of `RunConfig`; its default, help text an
 written here and nowhere else. Imports no framework.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -364,7 +364,8 @@ def define_flags() -> None:
         elif field.type is float or field.type == float | None:
             flags.DEFINE_float(field.name, field.default, _flag_help(field))
         elif metadata["choices"]:
-            flags.DEFINE_enum(field.name, field.default, list(metadata["choices"]), metadata["help"])
+            choices = list(metadata["choices"])
+            flags.DEFINE_enum(field.name, field.default, choices, metadata["help"])
         else:
             flags.DEFINE_string(field.name, field.default, metadata["help"])
 

@@ -4,10 +4,10 @@ Without access to the processor's counters (RAPL) codecarbon models power from C
 constant for memory: the figures are then modelled, not measured.
 """
 
+from collections.abc import Iterator
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
 
 from actorQ import telemetry
 

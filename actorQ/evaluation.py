@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 import time
-from typing import Any, NamedTuple
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 

@@ -5,7 +5,8 @@ framework of a backend is imported only when it is chosen.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol
 
 from absl import logging
 import numpy as np

@@ -1,5 +1,7 @@
 """The learner's process: owns the Reverb server, trains in full precision, evaluates, logs.
 
+By hand:
+
     python -m actorQ.learner_main --taskstr gym,CartPole-v1 --logpath logs/mine
 """
 

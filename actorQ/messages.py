@@ -6,11 +6,11 @@ Both hops use it: learner to broadcaster (fp32) and broadcaster to actors (their
 Imports numpy only.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import json
-import zlib
-from collections.abc import Mapping
 from typing import Any
+import zlib
 
 import numpy as np
 
@@ -202,10 +202,11 @@ def _decode_header(header: np.ndarray) -> dict[str, Any]:
         fields = json.loads(header.tobytes())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise errors.MessageError(f"The model message's header is not JSON: {error}.") from None
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+    number = fields.get("format") if isinstance(fields, dict) else None
+    if number != FORMAT:
         raise errors.MessageError(
-            f"The model message has format {fields.get('format') if isinstance(fields, dict) else fields!r}"
-            f", this program reads format {FORMAT}: run the same version everywhere."
+            f"The model message has format {number!r}, this program reads format {FORMAT}: run "
+            "the same version everywhere."
         )
     types = {
         "version": int, "scheme": str, "entries": list, "bytes": int, "compressed": bool,

@@ -1,5 +1,7 @@
 """The broadcaster's process: turns the learner's weights into the actors' form.
 
+By hand:
+
     python -m actorQ.parameter_broadcaster --quantize 8 --server_address localhost:8181
 
 It takes the newest weights out of the broadcaster table (which gives each away once), quantizes

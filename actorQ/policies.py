@@ -4,8 +4,8 @@ The only module that touches `torch.ao.quantization`. Imports no TensorFlow.
 """
 
 import collections
-import warnings
 from collections.abc import Mapping
+import warnings
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ import torch
 from actorQ import architecture as architecture_lib
 from actorQ import messages
 from actorQ import quantization
-
 
 _PACKED = "._packed_params._packed_params"  # torch's key for (weight, bias) of a packed layer.
 

@@ -13,7 +13,8 @@ argument.
 import collections
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 

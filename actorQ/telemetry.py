@@ -16,10 +16,11 @@ Layout of a run folder, the one place where it is written down:
 Used by every process and by the scripts; imports no framework but TensorBoard's writer.
 """
 
+from collections.abc import Mapping
+from collections.abc import Sequence
 import csv
 import os
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actorQ import errors

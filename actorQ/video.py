@@ -3,10 +3,11 @@
 The evaluator and the tools that show a policy use it; imageio is imported when a video is made.
 """
 
+from collections.abc import Iterable
+from collections.abc import Iterator
 import itertools
 import math
 import pathlib
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 

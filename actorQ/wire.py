@@ -4,13 +4,15 @@ The learner's process hosts the server; broadcaster and actors are clients. Mode
 opaque pairs of uint8 arrays (`messages`). Imports Reverb (and with it TensorFlow), no torch.
 """
 
+from collections.abc import Callable
 import concurrent.futures
 import errno
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
+from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 import reverb
@@ -190,7 +192,6 @@ class Connection:
         Raises:
           errors.LearnerGoneError: it does not come in time: the server went away.
         """
-
         return self._bounded(lambda: self.take(table), timeout_s)
 
     def take(self, table: str) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ __all__ = [
     "Environment",
     "EnvironmentSpec",
     "TaskError",
+    "continuous_action_map",
     "list_tasks",
     "make",
     "parse_taskstr",
@@ -21,6 +22,7 @@ __all__ = [
 Environment = core.Environment
 EnvironmentSpec = core.EnvironmentSpec
 TaskError = core.TaskError
+continuous_action_map = core.continuous_action_map
 
 _GYMNASIUM = "actorQ.environments.gymnasium_suites"
 # Suite name -> the module that serves it.

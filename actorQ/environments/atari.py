@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.environments import core, gymnasium_adapter, gymnasium_suites
+from actorQ.environments import core
+from actorQ.environments import gymnasium_adapter
+from actorQ.environments import gymnasium_suites
 
 _FRAME_SKIP = 4
 _STACK = 4

@@ -5,19 +5,21 @@ Imports numpy and dm_env only, so that an actor process stays small.
 
 import abc
 import atexit
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 import contextlib
 import ctypes
 import dataclasses
 import difflib
 import os
 import sys
-import weakref
-from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+import weakref
 
 import dm_env
-import numpy as np
 from dm_env import specs
+import numpy as np
 
 from actorQ import errors
 

@@ -10,7 +10,8 @@ from typing import Any
 import dm_env
 import numpy as np
 
-from actorQ.environments import core, mujoco_gl
+from actorQ.environments import core
+from actorQ.environments import mujoco_gl
 
 _RENDER_HEIGHT = 240  # Pixels.
 _RENDER_WIDTH = 320  # Pixels.

@@ -1,14 +1,15 @@
 """Adapts one gymnasium task: its observation and action spaces, seeding, ends and pictures."""
 
+from collections.abc import Callable
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from actorQ.environments import core, mujoco_gl
+from actorQ.environments import core
+from actorQ.environments import mujoco_gl
 
 _DEFAULT_RENDER_FPS = 30.0
 

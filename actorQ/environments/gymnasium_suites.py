@@ -15,7 +15,9 @@ from typing import Any
 
 from absl import logging
 
-from actorQ.environments import core, gymnasium_adapter, mujoco_gl
+from actorQ.environments import core
+from actorQ.environments import gymnasium_adapter
+from actorQ.environments import mujoco_gl
 
 # Where gymnasium and its extensions keep the classes of tasks that belong to other suites, or
 # (phys2d, tabular) are re-implementations in JAX of tasks that `gym` lists already.

@@ -5,15 +5,15 @@ costs 60 MB and 0.1 s for pictures nobody looks at, prints a warning where there
 and fails where MUJOCO_GL names a library that is not there.
 """
 
+from collections.abc import Iterator
 import contextlib
 import ctypes
 import importlib
 import os
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from absl import logging
+import numpy as np
 
 from actorQ.environments import core
 

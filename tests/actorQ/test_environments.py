@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from actorQ import environments
-from actorQ.environments import core, gymnasium_suites, mujoco_gl
+from actorQ.environments import core
+from actorQ.environments import gymnasium_suites
+from actorQ.environments import mujoco_gl
 
 ROOT = pathlib.Path(__file__).parents[2]
 

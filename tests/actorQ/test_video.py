@@ -2,8 +2,8 @@
 
 import imageio.v2 as imageio
 import numpy as np
-import pytest
 from PIL import Image
+import pytest
 
 from actorQ import video
 

@@ -1,0 +1,192 @@
+"""Plays a trained policy at any precision, and can film it.
+
+    python -m actorQ.evaluate RUN --episodes 10 --quantize 8 --video out.mp4
+
+From Python:
+
+    from actorQ import evaluate
+    policy = evaluate.load_policy("logs/my-run", quantize=8)
+    action = policy(observation)  # In the environment's own units.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import queue
+import threading
+from typing import Any
+
+from absl import flags
+from absl import logging
+import numpy as np
+
+from actorQ import algorithms
+from actorQ import architecture as architecture_lib
+from actorQ import checkpoints
+from actorQ import cli
+from actorQ import config as config_lib
+from actorQ import environments
+from actorQ import errors
+from actorQ import evaluation
+from actorQ import inference
+
+
+class LoadedPolicy:
+    """A trained policy, without exploration, at some precision.
+
+    Attributes:
+      checkpoint: what was loaded: architecture, fp32 weights and facts about the training.
+    """
+
+    def __init__(
+        self, checkpoint: checkpoints.PolicyCheckpoint, quantize: int, inference_mode: str
+    ):
+        self.checkpoint = checkpoint
+        self._backend = inference.make_backend(checkpoint.architecture, quantize, inference_mode)
+        inference.load_weights(self._backend, checkpoint.weights, quantize)
+        discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
+        self._greedy = algorithms.policy_module("dqn" if discrete else "d4pg").greedy
+        self._to_native = None
+        if not discrete:
+            low, high = (
+                np.asarray(checkpoint.facts[bound]) for bound in ("action_low", "action_high")
+            )
+            self._to_native = environments.continuous_action_map(low, high, low.shape, np.float32)
+
+    def scaled(self, observation: np.ndarray) -> Any:
+        """Returns the action as `actorQ.environments` takes it: in [-1, 1], or an integer.
+
+        Args:
+          observation: float32 [D], or uint8 [H, W, C] for pixels.
+        """
+        return self._greedy(self._backend(observation))
+
+    def __call__(self, observation: np.ndarray) -> Any:
+        """Returns the action in the environment's own units, float32 [A], or an integer.
+
+        Args:
+          observation: [D] numbers, or uint8 [H, W, C] for pixels.
+
+        Raises:
+          ValueError: the observation has another shape than the policy was trained on.
+        """
+        shape = self.checkpoint.architecture.observation_shape
+        pixels = self.checkpoint.architecture.pixels
+        observation = np.ascontiguousarray(observation, np.uint8 if pixels else np.float32)
+        if observation.shape != shape:
+            raise ValueError(f"The policy takes observations {shape}, got {observation.shape}.")
+        action = self.scaled(observation)
+        return action if self._to_native is None else self._to_native(action)
+
+
+def load_policy(
+    path: str, quantize: int = 32, best: bool = False, inference_mode: str = "pytorch"
+) -> LoadedPolicy:
+    """Loads a policy from a run folder or a policy file.
+
+    Args:
+      path: run folder, or `policy.safetensors`.
+      quantize: precision of inference, bits: 32, 16 or 8.
+      best: take the weights that had the best evaluation instead of the last ones.
+      inference_mode: "pytorch" or "tensorflow".
+
+    Raises:
+      errors.UserError: there is no usable policy, or the precision is not possible.
+    """
+    if quantize not in config_lib.PRECISIONS:
+        legal = ", ".join(str(bits) for bits in config_lib.PRECISIONS)
+        raise errors.UserError(f"--quantize={quantize} is not possible: choose one of {legal}.")
+    return LoadedPolicy(checkpoints.load_policy(path, best), quantize, inference_mode)
+
+
+def evaluate(
+    policy: LoadedPolicy, episodes: int, seed: int = 0, video_path: str = ""
+) -> list[evaluation.Episode]:
+    """Plays episodes of the task that the policy was trained on.
+
+    Args:
+      policy: from `load_policy`.
+      episodes: how many, >= 1.
+      seed: of the environment; equal seeds play the same starts at every precision.
+      video_path: file for a film of all episodes (.mp4 or .gif), or "" for none.
+    """
+    facts = policy.checkpoint.facts
+    environment = environments.make(facts["taskstr"], seed, facts["max_episode_steps"])
+    with contextlib.closing(environment), _film(video_path, environment) as on_frame:
+        return [evaluation.play(environment, policy.scaled, on_frame) for _ in range(episodes)]
+
+
+@contextlib.contextmanager
+def _film(path: str, environment: environments.Environment) -> Iterator[Any]:
+    """Gives a function that adds a frame to the film; None without a path."""
+    if not path:
+        yield None
+        return
+    from actorQ import video
+
+    # The writer takes an iterable; frames come by callback. The queue is short, so that a film
+    # of any length fits into memory.
+    frames: queue.Queue = queue.Queue(maxsize=8)
+    failure: list[BaseException] = []
+
+    def arriving() -> Iterator[np.ndarray]:
+        while (frame := frames.get()) is not None:
+            yield frame
+
+    def write() -> None:
+        try:
+            video.write_video(path, arriving(), environment.render_fps)
+        except BaseException as error:  # Raised again by the caller's thread.
+            failure.append(error)
+            while frames.get() is not None:
+                pass
+
+    writer = threading.Thread(target=write, name="film")
+    writer.start()
+    try:
+        yield frames.put
+    finally:
+        frames.put(None)
+        writer.join()
+    if failure:
+        raise failure[0]
+
+
+def define_flags() -> None:
+    """Defines the flags of this tool."""
+    flags.DEFINE_integer("episodes", 10, "Episodes to play, >= 1.", lower_bound=1)
+    flags.DEFINE_integer("quantize", 32, "Precision of inference, bits: 32, 16 or 8.")
+    flags.DEFINE_enum(
+        "inference_mode", "pytorch", list(config_lib.INFERENCE_MODES), "Inference backend."
+    )
+    flags.DEFINE_integer("seed", 0, "Seed of the environment, >= 0.", lower_bound=0)
+    flags.DEFINE_boolean("best", False, "Take the weights with the best evaluation, not the last.")
+    flags.DEFINE_string("video", "", "File for a film of the episodes, .mp4 or .gif; empty: none.")
+
+
+def main(argv: list[str]) -> int:
+    """Evaluates one policy; see `cli.run` for errors."""
+    if len(argv) != 2:
+        raise errors.UserError("takes one argument: the run folder (or a policy.safetensors).")
+    values = flags.FLAGS
+    cli.quiet_tensorflow()
+    policy = load_policy(argv[1], values.quantize, values.best, values.inference_mode)
+    try:
+        played = evaluate(policy, values.episodes, values.seed, values.video)
+    except ValueError as error:  # From the video writer: an ending that it does not know.
+        raise errors.UserError(str(error)) from None
+    for number, episode in enumerate(played, 1):
+        print(f"episode {number}: return {episode.episode_return:.1f}, {episode.length} steps")
+    returns = [episode.episode_return for episode in played]
+    print(
+        f"{policy.checkpoint.facts['taskstr']} at {values.quantize} bits: return "
+        f"{np.mean(returns):.1f} +- {np.std(returns):.1f} over {len(returns)} episodes"
+    )
+    if values.video:
+        logging.info("Film: %s", os.path.abspath(values.video))
+    return 0
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main, takes_arguments=True, name="evaluate")

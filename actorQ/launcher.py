@@ -1,0 +1,335 @@
+"""Starts learner, broadcaster and actors on this machine, watches over them, and ends them.
+
+    ./run_multiprocess.sh [LOGDIR TASK MODEL NUM_EPISODES N_ACTORS BATCH SAMPLES_PER_INSERT
+                           QUANTIZE QUANTIZE_COMMUNICATION ACTOR_UPDATE_PERIOD WEIGHT_COMPRESS]
+                          [--flag=value ...]
+
+The eleven arguments are the original's, all optional. Flags go to every process. Each run gets a
+folder of its own under LOGDIR and a free port. Imports no framework.
+"""
+
+import dataclasses
+import os
+import re
+import sys
+import threading
+import time
+
+from absl import flags
+
+from actorQ import cli
+from actorQ import config as config_lib
+from actorQ import errors
+from actorQ import processes
+from actorQ import telemetry
+
+# The original's positional arguments, in its order, as flags. LOGDIR is the parent of run folders.
+POSITIONALS = (
+    "logdir",
+    "taskstr",
+    "model_str",
+    "num_episodes",
+    "n_actors",
+    "batch_size",
+    "replay_table_max_times_sampled",
+    "quantize",
+    "quantize_communication",
+    "actor_update_period",
+    "weight_compress",
+)
+
+MAX_RESTARTS = 3
+_POLL_S = 0.2
+_STATUS_PERIOD_S = 1.0
+_STATUS_PERIOD_FILE_S = 10.0  # Where the output is not a terminal.
+_PEERS_END_S = 20.0  # How long broadcaster and actors get after the learner's end.
+_LEARNER_END_S = 30.0  # How long the learner gets to save and announce after Ctrl-C.
+
+
+def define_flags() -> None:
+    """Defines the flags that only the launcher has."""
+    flags.DEFINE_string("logdir", "logs", "Folder under which the run gets a folder of its own.")
+    flags.DEFINE_string(
+        "run_name", "", "Name of the run's folder under --logdir; empty: task, precision, time."
+    )
+    flags.DEFINE_integer(
+        "pin_cpus",
+        0,
+        "1: give every actor a core of its own, and the learner and the broadcaster the rest "
+        "(actors share cores where there are too few); 0: leave it to the system. For benchmarks; "
+        "two pinned runs at once would share cores.",
+        lower_bound=0,
+        upper_bound=1,
+    )
+
+
+def apply_positionals(argv: list[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Sets flags from the positional arguments.
+
+    Args:
+      argv: the arguments left by the flags, program name first.
+      flag_values: where to set them.
+
+    Raises:
+      errors.UserError: too many, one that does not parse, or one given as a flag too.
+    """
+    arguments = argv[1:]
+    if len(arguments) > len(POSITIONALS):
+        raise errors.UserError(
+            f"takes at most {len(POSITIONALS)} arguments "
+            f"({' '.join(name.upper() for name in POSITIONALS)}), got {len(arguments)}."
+        )
+    for name, value in zip(POSITIONALS, arguments, strict=False):
+        if flag_values[name].present:
+            raise errors.UserError(f"{name} is given twice: as an argument and as --{name}.")
+        try:
+            flag_values[name].parse(value)
+            flag_values[name].using_default_value = False
+        except flags.Error as error:
+            raise errors.UserError(f"argument {name.upper()}: {error}") from None
+
+
+class Launcher:
+    """One run on this machine."""
+
+    def __init__(self, config: config_lib.RunConfig, pin_cpus: bool):
+        """Takes the configuration with its final folder and port."""
+        self._config = config
+        cores = processes.plan_cores(config.n_actors) if pin_cpus else None
+        if cores and not config.learner_threads:
+            self._config = config = dataclasses.replace(config, learner_threads=len(cores[0]))
+        python_flags = config_lib.to_flags(config)
+        log_folder = os.path.join(config.logpath, telemetry.STDOUT_FOLDER)
+
+        def child(name: str, module: str, core_set: set[int] | None, *extra: str):
+            command = [sys.executable, "-m", module, *python_flags, *extra]
+            return processes.Child(name, command, os.path.join(log_folder, f"{name}.log"), core_set)
+
+        self._learner = child(
+            telemetry.LEARNER, "actorQ.learner_main", cores[0] if cores else None
+        )
+        self._peers = [
+            child(
+                telemetry.BROADCASTER, "actorQ.parameter_broadcaster", cores[0] if cores else None
+            )
+        ]
+        for actor_id in range(1, config.n_actors + 1):
+            self._peers.append(
+                child(
+                    telemetry.actor_name(actor_id),
+                    "actorQ.actor_main",
+                    cores[actor_id] if cores else None,
+                    f"--actor_id={actor_id}",
+                )
+            )
+        self._stop = threading.Event()
+        self._status = StatusLine(config)
+
+    def run(self) -> int:
+        """Runs to the end; returns the launcher's exit code. Leaves no process behind."""
+        cli.on_stop_signals(self._stop.set, self._kill)
+        self._status.say(
+            f"{self._config.taskstr}: learner, broadcaster and {self._config.n_actors} "
+            f"actor{'s' if self._config.n_actors > 1 else ''} at {self._config.quantize} bits; "
+            f"logs in {self._config.logpath}"
+        )
+        try:
+            for process in (self._learner, *self._peers):
+                process.start()
+            code = self._watch()
+        finally:
+            self._end_all()
+        if code == 0:
+            self._report()
+        return code
+
+    def _watch(self) -> int:
+        while not self._stop.wait(_POLL_S):
+            self._status.update()
+            code = self._learner.poll()
+            if code is not None:
+                return self._learner_ended(code)
+            for peer in self._peers:
+                if peer.poll() is not None and not self._revive(peer):
+                    return cli.EXIT_ERROR
+        self._status.say("Interrupted: ending all processes.")
+        return cli.EXIT_INTERRUPTED
+
+    def _learner_ended(self, code: int) -> int:
+        if code == 0:
+            return 0
+        self._status.say(f"The learner {processes.describe_exit(code)}; its last lines:")
+        self._status.say(self._learner.log_tail())
+        return cli.EXIT_ERROR
+
+    def _revive(self, peer: processes.Child) -> bool:
+        """Restarts a peer that ended; returns False when the run has to end."""
+        # Peers end too when the learner does: let its end be seen first.
+        if self._learner.wait(1.0) is not None or self._stop.is_set():
+            return True
+        reason = f"{peer.name} {processes.describe_exit(peer.poll())}"
+        if peer.restarts >= MAX_RESTARTS:
+            self._status.say(f"{reason} again, after {MAX_RESTARTS} restarts; its last lines:")
+            self._status.say(peer.log_tail())
+            return False
+        self._status.say(f"{reason} ({peer.last_line()}); restart {peer.restarts + 1} of "
+                         f"{MAX_RESTARTS}.")
+        peer.restart()
+        return True
+
+    def _end_all(self) -> None:
+        """Ends what this launcher started, politely first."""
+        self._learner.terminate()
+        self._learner.wait(_LEARNER_END_S)
+        deadline = time.monotonic() + _PEERS_END_S
+        for peer in self._peers:
+            # After an announced end they leave by themselves; else they are told.
+            if self._learner.poll() != 0:
+                peer.terminate()
+            peer.wait(max(0.1, deadline - time.monotonic()))
+        self._kill()
+        self._status.end()
+
+    def _kill(self) -> None:
+        for process in (self._learner, *self._peers):
+            process.kill()
+
+    def _report(self) -> None:
+        folder = self._config.logpath
+        returns = []
+        try:
+            log = os.path.join(folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
+            returns = telemetry.read_csv(log)["episode_return"]
+        except errors.UserError:
+            pass  # Evaluation may be off.
+        if returns:
+            final = returns[-max(1, self._config.final_eval_episodes):]
+            self._status.say(
+                f"Trained: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
+                "evaluation episodes, full-precision policy)."
+            )
+        try:
+            from actorQ.scripts import plot_run
+
+            plots = plot_run.plot_run(folder)
+        except errors.UserError as error:
+            plots = []
+            self._status.say(f"No plots: {error}")
+        checkpoint = os.path.join(folder, telemetry.CHECKPOINT_FOLDER)
+        self._status.say(f"Logs:       {folder} (CSV; TensorBoard: tensorboard --logdir {folder})")
+        self._status.say(f"Checkpoint: {checkpoint}")
+        for path in plots:
+            self._status.say(f"Plot:       {path}")
+        self._status.say(
+            f"Next:       python -m actorQ.evaluate {folder} --episodes 10 --quantize "
+            f"{self._config.quantize}"
+        )
+
+
+class StatusLine:
+    """One live line on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, config: config_lib.RunConfig):
+        self._config = config
+        self._live = sys.stdout.isatty()
+        self._next = 0.0
+        learner = os.path.join(config.logpath, telemetry.LEARNER)
+        self._train = os.path.join(learner, telemetry.TRAIN_CSV)
+        self._evaluation = os.path.join(learner, telemetry.EVALUATION_CSV)
+
+    def update(self) -> None:
+        """Refreshes the line if it is time."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + (
+            _STATUS_PERIOD_S if self._live else _STATUS_PERIOD_FILE_S
+        )
+        line = self.compose()
+        if self._live:
+            width = os.get_terminal_size().columns
+            sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
+            sys.stdout.flush()
+        else:
+            print(line, flush=True)
+
+    def compose(self) -> str:
+        """Returns the line: time, steps and rates, replay, model version, last return."""
+        elapsed = time.time() - self._config.run_start_time
+        clock = f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
+        row = telemetry.last_row(self._train)
+        if not row:
+            return f"{clock}  starting ..."
+        evaluation = telemetry.last_row(self._evaluation)
+        parts = [
+            clock,
+            f"learner {row['learner_steps']:.0f}/{self._config.num_episodes} "
+            f"({row['learner_steps_per_s']:.0f}/s)",
+            f"actors {row['actor_steps']:.0f} ({row['actor_steps_per_s']:.0f}/s)",
+            f"replay {row['replay_size']:.0f}",
+            f"model v{row['model_version']:.0f}",
+            f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",
+        ]
+        return "  ".join(parts)
+
+    def say(self, text: str) -> None:
+        """Prints a lasting line."""
+        self.end()
+        print(text, flush=True)
+
+    def end(self) -> None:
+        """Leaves the live line."""
+        if self._live:
+            sys.stdout.write("\r\x1b[K")
+            sys.stdout.flush()
+
+
+def make_run_folder(config: config_lib.RunConfig, logdir: str, run_name: str) -> str:
+    """Makes the run's own folder under `logdir`; two launchers never get the same one.
+
+    Raises:
+      errors.UserError: the named folder exists, or it cannot be made.
+    """
+    task = re.sub(r"[^A-Za-z0-9]+", "-", config.taskstr).strip("-")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    name = run_name or f"{task}-q{config.quantize}-s{config.seed}-{stamp}"
+    for attempt in range(1000):
+        folder = os.path.join(logdir, name if not attempt else f"{name}-{attempt + 1}")
+        try:
+            os.makedirs(folder)
+            os.makedirs(os.path.join(folder, telemetry.STDOUT_FOLDER))
+            return folder
+        except FileExistsError:
+            if run_name:
+                raise errors.UserError(
+                    f"The run folder {folder} exists already: choose another --run_name."
+                ) from None
+        except OSError as error:
+            raise errors.UserError(
+                f"Cannot make the run folder {folder}: {error.strerror}."
+            ) from None
+    raise errors.UserError(f"Cannot find a free run folder under {logdir}.")
+
+
+def main(argv: list[str]) -> int:
+    """Launches one run; see `cli.run` for errors."""
+    apply_positionals(argv)
+    config = config_lib.from_flags()
+    if flags.FLAGS["server_address"].present or flags.FLAGS["logpath"].present:
+        raise errors.UserError(
+            "--server_address and --logpath are set by the launcher; choose the folder with "
+            "--logdir and --run_name, and see the README for runs on several machines."
+        )
+    config = dataclasses.replace(
+        config,
+        logpath=make_run_folder(config, flags.FLAGS.logdir, flags.FLAGS.run_name),
+        port=config.port if flags.FLAGS["port"].present else processes.free_port(),
+        run_start_time=time.time(),
+    )
+    return Launcher(config, bool(flags.FLAGS.pin_cpus)).run()
+
+
+if __name__ == "__main__":
+    config_lib.define_flags()
+    define_flags()
+    flags.adopt_module_key_flags(config_lib)
+    cli.run(main, takes_arguments=True, name="run_multiprocess.sh")

@@ -1,0 +1,130 @@
+"""Child processes of the launcher: start, watch, restart, end. Imports no framework."""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_LOG_TAIL_LINES = 15
+
+
+class Child:
+    """One process with its log file."""
+
+    def __init__(self, name: str, command: list[str], log_path: str, cores: set[int] | None):
+        """Describes the process; `start` starts it.
+
+        Args:
+          name: for messages.
+          command: program and arguments.
+          log_path: file that gets its stdout and stderr, appended.
+          cores: CPU cores that it may use, or None for all.
+        """
+        self.name = name
+        self.restarts = 0
+        self._command = command
+        self._log_path = log_path
+        self._cores = cores
+        self._process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        """Starts the process."""
+        cores, linux = self._cores, sys.platform == "linux"
+        libc = ctypes.CDLL(None, use_errno=True) if linux else None
+        parent = os.getpid()
+
+        def prepare() -> None:
+            # A session of its own: Ctrl-C reaches the launcher, which ends its children in order.
+            os.setsid()
+            if libc is not None:
+                # And should the launcher be killed outright, the kernel ends them.
+                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+                if os.getppid() != parent:
+                    os._exit(1)
+            if cores:
+                os.sched_setaffinity(0, cores)
+
+        with open(self._log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                preexec_fn=prepare,
+            )
+
+    def restart(self) -> None:
+        """Starts the process again after its end."""
+        self.restarts += 1
+        self.start()
+
+    def poll(self) -> int | None:
+        """Returns the exit code, or None while it runs (or was never started)."""
+        return None if self._process is None else self._process.poll()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Waits for the end, at most `timeout_s`; returns the exit code or None."""
+        if self._process is None:
+            return None
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def terminate(self) -> None:
+        """Asks the process to end, if it runs."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends the process at once, if it runs, and waits for that."""
+        self._signal(signal.SIGKILL)
+        self.wait(5.0)
+
+    def _signal(self, signum: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signum)
+
+    def log_tail(self) -> str:
+        """Returns the last lines of the log, indented."""
+        return "\n".join(f"  {self.name}: {line}" for line in self._lines()[-_LOG_TAIL_LINES:])
+
+    def last_line(self) -> str:
+        """Returns the last line that the process printed."""
+        lines = self._lines()
+        return lines[-1] if lines else "it printed nothing"
+
+    def _lines(self) -> list[str]:
+        try:
+            with open(self._log_path, encoding="utf-8", errors="replace") as log:
+                return [line.rstrip() for line in log if line.strip()]
+        except OSError:
+            return []
+
+
+def describe_exit(code: int | None) -> str:
+    """Returns "ended with code 1" or "was ended by SIGKILL"."""
+    if code is not None and code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
+
+
+def plan_cores(n_actors: int) -> list[set[int]] | None:
+    """Shares out the usable cores: one for each actor from the top, the learner gets the rest.
+
+    Returns:
+      Core sets of the learner (and broadcaster), then of every actor; None where there is only
+      one core to share.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return None
+    for_actors = cores[-min(n_actors, len(cores) - 1) :]
+    rest = set(cores) - set(for_actors)
+    return [rest] + [{for_actors[i % len(for_actors)]} for i in range(n_actors)]
+
+
+def free_port() -> int:
+    """Returns a TCP port that is free now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,315 @@
+"""Breaks the run time of actors down into phases, runs side by side as in QuaRL's figure.
+
+    python -m actorQ.scripts.breakdown_table logs/fp32 logs/fp16 logs/int8 --out results
+
+Tables go to stdout, and with --out to breakdown.md and breakdown.csv, beside breakdown.png.
+"""
+
+import argparse
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import os
+import sys
+
+from matplotlib import colors
+import numpy as np
+
+from actorQ import errors
+from actorQ import telemetry
+from actorQ.scripts import curves
+
+_NAME = "breakdown_table"
+# The paper's phases with its names, in its order; ours follow.
+_PAPER_PHASES = {
+    "inference_s": "step (inference)",
+    "pull_s": "pull",
+    "deserialize_s": "deserialize",
+    "load_state_dict_s": "load_state_dict",
+}
+PHASE_NAMES = _PAPER_PHASES | {
+    phase: phase.removesuffix("_s") for phase in telemetry.PHASES if phase not in _PAPER_PHASES
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Breakdown:
+    """One run; seconds and steps are means over its actors."""
+
+    run: curves.Run
+    label: str
+    actors: int
+    seconds: Mapping[str, float]  # By phase, in the order of `PHASE_NAMES`.
+    steps: float
+    elapsed_s: float  # NaN if the logs have one row, whose process started at an unknown time.
+    steady: bool  # False: an actor has one row only, from which warm-up cannot be taken.
+    staleness_steps: float  # Median, learner steps.
+    convert_ms: float  # Medians of the broadcaster.
+    message_bytes: float
+    fp32_bytes: float
+    warnings: list[str]
+
+    @property
+    def total_s(self) -> float:
+        """Seconds in all phases."""
+        return sum(self.seconds.values())
+
+    def share(self, phase: str) -> float:
+        """Returns the part of `total_s` in a phase, percent."""
+        return 100 * self.seconds[phase] / self.total_s if self.total_s else float("nan")
+
+    def us_per_step(self, phase: str) -> float:
+        """Returns microseconds per environment step in a phase."""
+        return _per_step(1e6 * self.seconds[phase], self.steps)
+
+
+def load(run: curves.Run, label: str) -> Breakdown:
+    """Reads the logs of a run.
+
+    Raises:
+      errors.UserError: no actor, or not the broadcaster, left a log.
+    """
+    names, warnings, actors = list(PHASE_NAMES), [], []
+    failure = errors.UserError(f"{run.folder} has no logs of actors.")
+    for folder in telemetry.actor_folders(run.folder):
+        try:
+            actors.append(_Actor.load(folder))
+        except errors.UserError as error:
+            # An actor that was only just started must not hide the others.
+            failure = error
+            warnings.append(f"left out: {error}")
+    if not actors:
+        raise failure
+    updates = curves.read_log(run.folder, telemetry.BROADCASTER, telemetry.UPDATES_CSV)
+    phases = np.mean([actor.seconds for actor in actors], axis=0)
+    return Breakdown(
+        run,
+        label,
+        len(actors),
+        dict(zip(names, phases.tolist(), strict=True)),
+        float(np.mean([actor.steps for actor in actors])),
+        float(np.mean([actor.elapsed_s for actor in actors])),
+        all(actor.steady for actor in actors),
+        _median(np.concatenate([actor.staleness for actor in actors])),
+        1e3 * _median(updates["convert_s"]),
+        _median(updates["message_bytes"]),
+        _median(updates["fp32_bytes"]),
+        warnings,
+    )
+
+
+def load_all(folders: Sequence[str]) -> list[Breakdown]:
+    """Reads several runs, in the order given.
+
+    Raises:
+      errors.UserError: a log cannot be read, or a run is named twice.
+    """
+    runs = curves.load_runs(folders)
+    labels = curves.run_labels(runs)
+    return [load(run, label) for run, label in zip(runs, labels, strict=True)]
+
+
+def markdown(breakdowns: Sequence[Breakdown]) -> str:
+    """Returns the tables and their notes."""
+    header = ["Phase"]
+    for item in breakdowns:
+        header += [f"{item.label}: s", "share", "µs/step"]
+    rows = []
+    for phase, name in PHASE_NAMES.items():
+        row = [name]
+        for item in breakdowns:
+            row += [
+                curves.number(item.seconds[phase], 2),
+                _percent(item.share(phase)),
+                curves.number(item.us_per_step(phase)),
+            ]
+        rows.append(row)
+    total = ["all phases"]
+    for item in breakdowns:
+        per_step = curves.number(_per_step(1e6 * item.total_s, item.steps))
+        total += [curves.number(item.total_s, 2), _percent(100.0), per_step]
+    text = curves.markdown_table(header, [*rows, total]) + "\n"
+
+    header = [
+        "Run", "Actors", "Steps/actor", "Steps/s/actor", "Time in phases", "Staleness, steps",
+        "Convert, ms", "Message, bytes", "fp32, bytes", "fp32/message",
+    ]
+    rows = [
+        [
+            item.label,
+            str(item.actors),
+            curves.number(item.steps, 0),
+            curves.number(item.steps / item.elapsed_s),
+            _percent(100 * item.total_s / item.elapsed_s),
+            curves.number(item.staleness_steps),
+            curves.number(item.convert_ms, 2),
+            curves.number(item.message_bytes, 0),
+            curves.number(item.fp32_bytes, 0),
+            curves.number(item.fp32_bytes / item.message_bytes, 2),
+        ]
+        for item in breakdowns
+    ]
+    text += curves.markdown_table(header, rows)
+    return text + "\n" + "\n".join(f"- {line}" for line in _notes(breakdowns)) + "\n"
+
+
+def csv_rows(breakdowns: Sequence[Breakdown]) -> list[dict[str, object]]:
+    """Returns one row for each run and phase."""
+    return [
+        {
+            "run": item.run.folder,
+            "task": item.run.task,
+            "precision": curves.PRECISION_NAMES[item.run.precision],
+            "actor_update_period": item.run.config.actor_update_period,
+            "actors": item.actors,
+            "phase": name,
+            "seconds": item.seconds[phase],
+            "share_percent": item.share(phase),
+            "us_per_step": item.us_per_step(phase),
+            "steady_state": int(item.steady),
+            "steps_per_actor": item.steps,
+            "staleness_steps": item.staleness_steps,
+            "convert_ms": item.convert_ms,
+            "message_bytes": item.message_bytes,
+            "fp32_bytes": item.fp32_bytes,
+        }
+        for item in breakdowns
+        for phase, name in PHASE_NAMES.items()
+    ]
+
+
+def draw(breakdowns: Sequence[Breakdown], path: str) -> str:
+    """Draws grouped bars, microseconds per step by phase and run; returns `path`."""
+    figure, (ax,) = curves.new_figure()
+    places = np.arange(len(PHASE_NAMES))
+    width = 0.84 / len(breakdowns)
+    drawn: dict[int, int] = {}
+    for i, item in enumerate(breakdowns):
+        precision = item.run.precision
+        # Further runs of one precision have its colour, paler each time.
+        repeat = drawn[precision] = drawn.get(precision, -1) + 1
+        bars = ax.bar(
+            places + (i - (len(breakdowns) - 1) / 2) * width,
+            [np.nan_to_num(item.us_per_step(phase)) for phase in PHASE_NAMES],
+            0.92 * width,
+            color=_paler(curves.PRECISION_COLOURS[precision], repeat),
+            label=item.label,
+        )
+        # Small phases matter too, and only their numbers can be compared by eye.
+        ax.bar_label(bars, fmt="{:.3g}", fontsize=8 if len(breakdowns) < 4 else 6, padding=2)
+    ax.set_xticks(places, list(PHASE_NAMES.values()), fontsize=9)
+    ax.tick_params(axis="x", length=0)
+    ax.set_ylabel("Actor's time per environment step (µs)")
+    ax.margins(y=0.1)
+    periods = sorted({item.run.config.actor_update_period for item in breakdowns})
+    tasks = ", ".join(dict.fromkeys(item.run.task for item in breakdowns))
+    ax.set_title(
+        f"{tasks}: run time of one actor, update period {' and '.join(map(str, periods))}",
+        fontsize=11,
+    )
+    if len(breakdowns) > 1:
+        ax.legend(frameon=False, loc="upper center", ncols=min(len(breakdowns), 3))
+    else:
+        ax.set_title(f"{ax.get_title()}, {breakdowns[0].label}", fontsize=11)
+    return curves.save_figure(figure, path)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints the tables; writes files where --out says."""
+    parser = argparse.ArgumentParser(
+        f"python -m actorQ.scripts.{_NAME}", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, shown side by side")
+    parser.add_argument("--out", metavar="FOLDER", help="folder for the files (made if missing)")
+    options = parser.parse_args(arguments)
+    breakdowns = load_all(options.runs)
+    text = markdown(breakdowns)
+    sys.stdout.write(text)
+    if options.out:
+        curves.make_folder(options.out)
+        curves.write_text(os.path.join(options.out, "breakdown.md"), text)
+        curves.write_csv(os.path.join(options.out, "breakdown.csv"), csv_rows(breakdowns))
+        draw(breakdowns, os.path.join(options.out, "breakdown.png"))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Actor:
+    seconds: np.ndarray  # [phases], in the order of `PHASE_NAMES`.
+    steps: float
+    elapsed_s: float
+    steady: bool
+    staleness: np.ndarray  # [T]
+
+    @classmethod
+    def load(cls, folder: str) -> "_Actor":
+        """Reads an actor's log and takes its warm-up off, where there are rows enough."""
+        columns = curves.read_log(folder, telemetry.PHASES_CSV)
+        table = np.stack(
+            [columns[name] for name in ("actor_steps", "seconds", *PHASE_NAMES)], axis=1
+        )
+        # The launcher restarts an actor that died: its counters begin anew in the same file.
+        restarts = np.flatnonzero(np.diff(columns["actor_steps"]) < 0) + 1
+        lives = [life for life in np.split(table, restarts) if len(life) > 1]
+        if lives:
+            totals = np.sum([life[-1] - life[0] for life in lives], axis=0)
+        else:
+            totals = table[-1] * 1.0
+            totals[1] = np.nan
+        if not np.isfinite(totals[2:]).all():
+            raise errors.UserError(
+                f"The log {os.path.join(folder, telemetry.PHASES_CSV)} has empty cells."
+            )
+        staleness = columns["staleness_steps"][1 if lives else 0 :]
+        return cls(totals[2:], float(totals[0]), float(totals[1]), bool(lives), staleness)
+
+
+def _median(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else float("nan")
+
+
+def _per_step(value: float, steps: float) -> float:
+    return value / steps if steps > 0 else float("nan")
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1f} %" if np.isfinite(value) else curves.NOT_AVAILABLE
+
+
+def _paler(colour: str, times: int) -> tuple[float, float, float]:
+    red, green, blue = colors.to_rgb(colour)
+    keep = 0.5**times
+    return 1 - keep * (1 - red), 1 - keep * (1 - green), 1 - keep * (1 - blue)
+
+
+def _notes(breakdowns: Sequence[Breakdown]) -> list[str]:
+    notes = [
+        f"**Warning**: {item.label}: {warning}" for item in breakdowns for warning in item.warnings
+    ]
+    differing = curves.differing_settings(
+        [item.run for item in breakdowns], allowed=("actor_update_period",)
+    )
+    if differing:
+        notes.append(
+            "**Warning**: the runs differ in more than precision, update period and seed: "
+            f"{'; '.join(differing)}."
+        )
+    for item in breakdowns:
+        if not item.steady:
+            notes.append(
+                f"**Warning**: {item.label}: an actor has a single row, so its numbers include "
+                "warm-up."
+            )
+    notes.append(
+        "Steady state without warm-up: last row less first row of each actor's log, mean over the "
+        "actors. Share: of all phases together."
+    )
+    notes.append(
+        "Staleness: median age of the weights in use, learner steps. Convert and bytes: medians "
+        "of the broadcaster."
+    )
+    return notes
+
+
+if __name__ == "__main__":
+    curves.run_script(_NAME, main)

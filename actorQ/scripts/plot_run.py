@@ -1,0 +1,172 @@
+"""Draws a run's learning curve and throughput into RUN/plots; the launcher calls it at the end.
+
+python -m actorQ.scripts.plot_run RUN
+"""
+
+import argparse
+from collections.abc import Mapping
+from collections.abc import Sequence
+import os
+import sys
+from typing import Any
+
+from absl import logging
+import numpy as np
+
+from actorQ import errors
+from actorQ import telemetry
+from actorQ.scripts import curves
+
+_NAME = "plot_run"
+PLOTS_FOLDER = "plots"
+LEARNING_CURVE_PNG = "learning_curve.png"
+THROUGHPUT_PNG = "throughput.png"
+_TIME_LABEL = "Time since the start of the run (s)"
+
+
+def plot_run(run_folder: str) -> list[str]:
+    """Writes the figures for which the run has logs; says in the log what it lacks.
+
+    Args:
+      run_folder: folder of a finished, failed or running run.
+
+    Returns:
+      Paths of the figures.
+
+    Raises:
+      errors.UserError: not a run folder, or one with no log at all.
+    """
+    run = curves.load_run(run_folder)
+    missing: list[str] = []
+    learner = os.path.join(run_folder, telemetry.LEARNER)
+    evaluations = _read(missing, learner, telemetry.EVALUATION_CSV)
+    train = _read(missing, learner, telemetry.TRAIN_CSV)
+    actors = telemetry.actor_folders(run_folder)
+    episodes = [_read(missing, folder, telemetry.EPISODES_CSV) for folder in actors]
+    phases = [_read(missing, folder, telemetry.PHASES_CSV) for folder in actors]
+    episodes, phases = ([log for log in logs if log] for logs in (episodes, phases))
+    if not (evaluations or train or episodes or phases):
+        raise errors.UserError(f"{run_folder} has no logs to draw. {missing[0]}")
+    for message in missing:
+        logging.warning("Not drawn: %s", message)
+
+    folder = os.path.join(run_folder, PLOTS_FOLDER)
+    curves.make_folder(folder)
+    paths = []
+    if evaluations or episodes:
+        path = os.path.join(folder, LEARNING_CURVE_PNG)
+        paths.append(_draw_learning_curve(run, evaluations, episodes, path))
+    if train or phases:
+        path = os.path.join(folder, THROUGHPUT_PNG)
+        paths.append(_draw_throughput(run, train, phases, path))
+    return paths
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Draws and prints the paths."""
+    parser = argparse.ArgumentParser(
+        f"python -m actorQ.scripts.{_NAME}", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("run", metavar="RUN", help="run folder")
+    for path in plot_run(parser.parse_args(arguments).run):
+        sys.stdout.write(path + "\n")
+
+
+def _read(missing: list[str], *path: str) -> dict[str, np.ndarray] | None:
+    try:
+        return curves.read_log(*path)
+    except errors.UserError as error:
+        missing.append(str(error))
+        return None
+
+
+def _draw_learning_curve(
+    run: curves.Run,
+    evaluations: Mapping[str, np.ndarray] | None,
+    episodes: Sequence[Mapping[str, np.ndarray]],
+    path: str,
+) -> str:
+    figure, (ax,) = curves.new_figure()
+    colour = curves.PRECISION_COLOURS[run.precision]
+    if episodes:
+        seconds, returns = (
+            np.concatenate([log[name] for log in episodes]) for name in ("seconds", "episode_return")
+        )
+        # Ever fainter with more of them, so that they do not fill the panel.
+        alpha = float(np.clip(60 / len(seconds), 0.08, 0.5))
+        actors = f"{len(episodes)} actor{'s' * (len(episodes) > 1)}"
+        ax.plot(
+            seconds, returns, ".", color=colour, alpha=alpha, markersize=4, markeredgewidth=0,
+            label=f"episodes of {actors} ({curves.PRECISION_NAMES[run.precision]}, exploring)",
+        )
+    if evaluations:
+        seconds, returns = evaluations["seconds"], evaluations["episode_return"]
+        ax.plot(
+            seconds, returns, "o-", color="0.6", linewidth=0.8, markersize=2.5,
+            label="evaluation (full precision, greedy)",
+        )
+        ax.plot(
+            seconds, curves.running_mean(returns, curves.DEFAULT_WINDOW), color="black",
+            linewidth=2, marker="o" if len(seconds) == 1 else "",
+            label=f"evaluation, running mean of {curves.DEFAULT_WINDOW}",
+        )
+    ax.set_xlabel(_TIME_LABEL)
+    ax.set_ylabel("Episode return")
+    ax.set_xlim(left=0)
+    legend = figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    for handle in legend.legend_handles:
+        handle.set_alpha(1)
+    ax.set_title(_title(run), fontsize=11)
+    return curves.save_figure(figure, path)
+
+
+def _draw_throughput(
+    run: curves.Run,
+    train: Mapping[str, np.ndarray] | None,
+    phases: Sequence[Mapping[str, np.ndarray]],
+    path: str,
+) -> str:
+    figure, axes = curves.new_figure(panels=3, height=5.6)
+    colour = curves.PRECISION_COLOURS[run.precision]
+    for ax, name in zip(axes, ("actor_steps_per_s", "learner_steps_per_s"), strict=False):
+        _draw_rate(ax, train, name, colour)
+    axes[0].set_ylabel(f"Actor steps/s\n(all {run.config.n_actors})")
+    axes[1].set_ylabel("Learner steps/s")
+    for log in phases:
+        _draw_rate(axes[2], log, "staleness_steps", colour)
+    if not phases:
+        _draw_rate(axes[2], None, "staleness_steps", colour)
+    axes[2].set_ylabel("Staleness\n(learner steps)")
+    axes[2].set_xlabel(_TIME_LABEL)
+    for ax in axes:
+        ax.set_ylim(bottom=0)
+        ax.set_xlim(left=0)
+    axes[0].set_title(
+        f"{_title(run)}\nfaint: every row; bold: running mean of {curves.DEFAULT_WINDOW}",
+        fontsize=11,
+    )
+    figure.align_ylabels(axes)
+    return curves.save_figure(figure, path)
+
+
+def _draw_rate(ax: Any, log: Mapping[str, np.ndarray] | None, name: str, colour: str) -> None:
+    whole = np.isfinite(log[name]) if log else np.zeros(0, bool)
+    if log is None or not whole.any():
+        ax.text(0.5, 0.5, "no log", transform=ax.transAxes, ha="center", color="0.5")
+        return
+    seconds, values = log["seconds"][whole], log[name][whole]
+    marker = "o" if len(seconds) == 1 else ""
+    ax.plot(seconds, values, color=colour, alpha=0.25, linewidth=0.8)
+    ax.plot(
+        seconds, curves.running_mean(values, curves.DEFAULT_WINDOW), color=colour, linewidth=1.6,
+        marker=marker,
+    )
+
+
+def _title(run: curves.Run) -> str:
+    precision = curves.PRECISION_NAMES[run.precision]
+    return f"{run.task} ({run.algorithm}), {precision} actors, seed {run.config.seed}"
+
+
+if __name__ == "__main__":
+    curves.run_script(_NAME, main)

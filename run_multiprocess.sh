@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Trains with ActorQ on this machine: learner, parameter broadcaster and actors, from one command.
+#
+#   ./run_multiprocess.sh [LOGDIR TASK MODEL NUM_EPISODES N_ACTORS BATCH SAMPLES_PER_INSERT
+#                          QUANTIZE QUANTIZE_COMMUNICATION ACTOR_UPDATE_PERIOD WEIGHT_COMPRESS]
+#                         [--flag=value ...]
+#
+# Every argument is optional; --help lists the flags. The work is done by actorQ/launcher.py.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+python="$root/.venv/bin/python"
+if [[ ! -x "$python" ]]; then
+  echo "run_multiprocess.sh: error: $python is missing: run $root/setup_ubuntu.sh first." >&2
+  exit 1
+fi
+exec "$python" -m actorQ.launcher "$@"

@@ -1,0 +1,221 @@
+"""Runs setup_ubuntu.sh with a stand-in for Python, so that nothing is installed."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+from packaging import requirements
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BASH = shutil.which("bash")
+
+# Answers as Python 3.11 does, logs each pip command, and fails where one has the text $PIP_FAILS.
+FAKE_PYTHON = """#!/bin/sh
+case "$*" in
+  "-m venv"*)
+    mkdir -p .venv/bin .venv/lib/python3.11/site-packages
+    cp "$0" .venv/bin/python
+    echo venv >>"$FAKE_LOG" ;;
+  "-m pip --disable-pip-version-check --version") echo "pip" ;;
+  "-m pip"*)
+    echo "$*" >>"$FAKE_LOG"
+    case "$*" in *"${PIP_FAILS:-nothing}"*) exit 1 ;; esac ;;
+  *--version) echo "Python 3.11.0" ;;
+  *" - "*) cat >/dev/null; echo "Imports work" ;;
+esac
+"""
+
+
+class Checkout:
+    """A folder with the files that the set-up reads, and the log of the stand-in for Python."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder / "checkout"
+        self.folder.mkdir()
+        for name in ("setup_ubuntu.sh", "requirements.txt", "constraints.txt", "pyproject.toml"):
+            shutil.copy(ROOT / name, self.folder)
+        self.log = folder / "log"
+        self.python = folder / "python3.11"
+        self.python.write_text(FAKE_PYTHON)
+        self.python.chmod(0o755)
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        """Runs the set-up with the stand-in, and with `environment` on top."""
+        self.log.write_text("")
+        return subprocess.run(
+            [BASH, str(self.folder / "setup_ubuntu.sh"), *arguments],
+            env={
+                **os.environ,
+                "UNAME": "Linux",
+                "PYTHON": str(self.python),
+                "FAKE_LOG": str(self.log),
+                **environment,
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def installs(self) -> list[str]:
+        """What the last run installed: the last word of each `pip install`."""
+        lines = self.log.read_text().splitlines()
+        return [line.split()[-1] for line in lines if " install " in line]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path)
+
+
+def test_setup_unknown_option_says_so_in_one_line(checkout):
+    result = checkout.run("--quick")
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "unknown option --quick" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--torch", "rocm"), ("--torch=",), ("--torch",)])
+def test_setup_unknown_torch_build_is_refused(checkout, arguments):
+    result = checkout.run(*arguments)
+    assert result.returncode == 2
+    assert "--torch is cpu or cuda" in result.stderr
+
+
+def test_setup_help_names_every_option(checkout):
+    result = checkout.run("--help")
+    assert result.returncode == 0
+    for option in ("--gpu", "--torch", "--print-requirements", "PYTHON="):
+        assert option in result.stdout
+
+
+def test_setup_without_python_311_says_how_to_get_one(checkout, tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("dirname", "uname", "cat", "cksum", "grep", "sed", "find"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    result = checkout.run(PATH=str(tools), HOME=str(tmp_path), PYTHON="")
+    assert result.returncode == 1
+    assert "No Python 3.11 found" in result.stderr
+    for way in ("apt-get", "pyenv", "uv", "conda"):
+        assert way in result.stderr
+
+
+def test_setup_python_override_of_another_version_is_refused(checkout):
+    result = checkout.run(PYTHON="/bin/false")
+    assert result.returncode == 1
+    assert "No Python 3.11 found at PYTHON=/bin/false" in result.stderr
+
+
+def test_setup_python_without_venv_names_the_system_package(checkout):
+    script = FAKE_PYTHON.replace('case "$*" in\n', 'case "$*" in\n  *ensurepip*) exit 1 ;;\n', 1)
+    checkout.python.write_text(script)
+    result = checkout.run()
+    assert result.returncode == 1
+    assert "python3.11-venv" in result.stderr
+
+
+def test_setup_on_macos_leaves_out_what_needs_reverb(checkout):
+    result = checkout.run("--print-requirements", UNAME="Darwin")
+    names = {requirements.Requirement(line).name for line in result.stdout.splitlines()}
+    assert {"torch", "stable-baselines3", "gymnasium"} <= names
+    assert not names & {"dm-reverb", "tensorflow-cpu", "dm-acme", "dm-sonnet", "trfl", "jaxlib"}
+
+
+def test_setup_on_macos_selects_what_pip_itself_would_select_there(checkout):
+    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line]
+    pins = [requirements.Requirement(line) for line in lines if not line.startswith("#")]
+    on_macos = {
+        pin.name
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate({"sys_platform": "darwin"})
+    }
+    result = checkout.run("--print-requirements", UNAME="Darwin")
+    assert {requirements.Requirement(x).name for x in result.stdout.splitlines()} == on_macos
+
+
+def test_setup_for_gpu_exchanges_tensorflow(checkout):
+    result = checkout.run("--gpu", "--print-requirements")
+    assert "tensorflow[and-cuda]==2.15.1" in result.stdout
+    assert "tensorflow-cpu" not in result.stdout
+
+
+def test_setup_second_run_installs_nothing(checkout):
+    first = checkout.run()
+    assert first.returncode == 0, first.stderr
+    assert checkout.installs() == ["torch==2.13.0+cpu", ".venv/requirements.txt", "."]
+
+    second = checkout.run()
+    assert second.returncode == 0, second.stderr
+    assert checkout.log.read_text() == ""
+    assert "up to date" in second.stdout
+    assert "Imports work" in second.stdout
+
+
+def test_setup_installs_with_bytecode(checkout):
+    checkout.run()
+    lines = [line for line in checkout.log.read_text().splitlines() if " install " in line]
+    assert lines
+    assert all("--compile" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "constraints.txt", "pyproject.toml"])
+def test_setup_changed_pins_are_installed_into_the_same_environment(checkout, name):
+    checkout.run()
+    with open(checkout.folder / name, "a") as file:
+        file.write("# changed\n")
+    checkout.run()
+    assert "." in checkout.installs()
+    assert "venv" not in checkout.log.read_text().split()
+
+
+def test_setup_changed_option_removes_the_other_tensorflow(checkout):
+    checkout.run()
+    checkout.run("--gpu")
+    assert "uninstall --yes --quiet tensorflow-cpu\n" in checkout.log.read_text()
+    checkout.run()
+    assert "uninstall --yes --quiet tensorflow\n" in checkout.log.read_text()
+
+
+def test_setup_torch_for_cuda_removes_the_cpu_build(checkout):
+    checkout.run()
+    site_packages = checkout.folder / ".venv/lib/python3.11/site-packages"
+    dist_info = site_packages / "torch-2.13.0+cpu.dist-info"
+    dist_info.mkdir()
+    (dist_info / "RECORD").touch()
+    checkout.run("--torch=cuda")
+    assert "uninstall --yes --quiet torch\n" in checkout.log.read_text()
+    assert checkout.installs() == [".venv/requirements.txt", "."]
+
+
+def test_setup_interrupted_install_is_repaired(checkout):
+    assert checkout.run(PIP_FAILS="--requirement").returncode != 0
+    site_packages = checkout.folder / ".venv/lib/python3.11/site-packages"
+    (site_packages / "half-1.0.dist-info").mkdir()
+    (site_packages / "~old").mkdir()
+    (site_packages / "whole-1.0.dist-info").mkdir()
+    (site_packages / "whole-1.0.dist-info/RECORD").touch()
+
+    result = checkout.run()
+    assert result.returncode == 0, result.stderr
+    assert checkout.installs()[-1] == "."
+    assert [path.name for path in site_packages.iterdir()] == ["whole-1.0.dist-info"]
+
+
+def test_setup_environment_without_python_is_made_again(checkout):
+    checkout.run()
+    (checkout.folder / ".venv/bin/python").unlink()
+    assert checkout.run().returncode == 0
+    assert "venv" in checkout.log.read_text().split()
+
+
+def test_setup_without_cpu_build_of_torch_takes_the_plain_pin(checkout):
+    result = checkout.run(PIP_FAILS="+cpu")
+    assert result.returncode == 0, result.stderr
+    log = checkout.log.read_text()
+    assert log.count("torch==2.13.0+cpu") == 2
+    assert log.count("download.pytorch.org") == 1
+    assert "taking the package index's build" in result.stdout
+    assert checkout.installs()[-2:] == [".venv/requirements.txt", "."]
