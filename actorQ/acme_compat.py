@@ -2,7 +2,7 @@
 
 Every process that uses Acme imports this module first: `from actorQ import acme_compat`. Acme's
 last release without dm-launchpad is older than the Reverb and Keras that Python 3.11 can have,
-and four things no longer fit. Each has one function here, which says what breaks without it.
+and several things no longer fit. Each has one function here, which says what breaks without it.
 """
 
 import atexit
@@ -92,17 +92,14 @@ def _draw_fresh_initial_weights() -> None:
 
 
 def _leave_functions_to_process_exit() -> None:
-    """Drops a destructor of TensorFlow before the process ends.
+    """Empties a destructor of TensorFlow when the process ends.
 
     It would run when the modules that it uses are gone, and print harmless tracebacks
     ("Exception ignored in: AtomicFunction.__del__") after the user's last line.
     """
     from tensorflow.python.eager.polymorphic_function import atomic_function
 
-    vars_of_class = vars(atomic_function.AtomicFunction)
-    atexit.register(
-        lambda: "__del__" in vars_of_class and delattr(atomic_function.AtomicFunction, "__del__")
-    )
+    atexit.register(setattr, atomic_function.AtomicFunction, "__del__", lambda self: None)
 
 
 def apply() -> None:

@@ -26,12 +26,19 @@ from actorQ import telemetry
 from actorQ import wire
 
 _HEALTH_PERIOD_S = 2.0  # Longest time without a look at the server, however long the period.
-_PROGRESS_PERIOD_S = 1.0  # How often the learner's step count is asked for.
 _FIRST_WEIGHTS_POLL_S = 0.05
 
 
 class WeightClient:
-    """Keeps a backend's weights as new as the model table's, one synchronous look at a time."""
+    """Keeps a backend's weights as new as the model table's, one synchronous look at a time.
+
+    Attributes:
+      version: learner steps of the weights in use; -1 before there are any.
+      pulls: how often weights were loaded.
+      staleness: learner steps done since the weights in use were the newest, at the last look.
+        Steps are counted as batches that the learner took from replay, which runs up to four
+        ahead of its steps (batches in the pipeline) while it never waits for data.
+    """
 
     def __init__(
         self,
@@ -43,20 +50,21 @@ class WeightClient:
     ):
         self._connection = connection
         self._table = config.model_table_name
+        self._batch_size = config.batch_size
         self._scheme = conversion.SCHEMES[config.quantize]
         self._shapes = architecture.parameter_shapes
         self._backend = backend
         self._timings = timings
         self._seen = 0
-        self._learner_steps = 0
-        self._progress_asked = -float("inf")
+        self._staleness_seen: list[int] = []
         self.version = -1
         self.pulls = 0
+        self.staleness = 0
 
-    @property
-    def staleness(self) -> int:
-        """Learner steps since the weights in use were pushed (as of about a second ago)."""
-        return max(0, self._learner_steps - self.version)
+    def mean_staleness(self) -> float:
+        """Returns the mean staleness over the looks since the last call, before and after each."""
+        seen, self._staleness_seen = self._staleness_seen, []
+        return sum(seen) / len(seen) if seen else float(self.staleness)
 
     def update(self) -> bool:
         """Looks for newer weights and loads them; nothing is transferred when there are none.
@@ -70,9 +78,8 @@ class WeightClient:
         """
         started = time.perf_counter()
         status = self._connection.status()
-        if started - self._progress_asked > _PROGRESS_PERIOD_S and status.models_published:
-            self._progress_asked = started
-            self._learner_steps = self._connection.learner_steps()
+        learner_steps = status.transitions_sampled // self._batch_size
+        self._note_staleness(learner_steps)
         if status.models_published == self._seen:
             self._timings.add("pull_s", time.perf_counter() - started)
             return status.shutdown
@@ -88,9 +95,14 @@ class WeightClient:
         self._backend.load(prepared)
         self._timings.add("load_state_dict_s", time.perf_counter() - deserialized)
         self.version = update.version
-        self._learner_steps = max(self._learner_steps, self.version)
         self.pulls += 1
+        self._note_staleness(learner_steps)
         return status.shutdown
+
+    def _note_staleness(self, learner_steps: int) -> None:
+        if self.version >= 0:
+            self.staleness = max(0, learner_steps - self.version)
+            self._staleness_seen.append(self.staleness)
 
 
 class ActorProcess:
@@ -238,7 +250,7 @@ class ActorProcess:
             actor_steps=self._steps,
             pulls=self._weights.pulls,
             model_version=self._weights.version,
-            staleness_steps=self._weights.staleness,
+            staleness_steps=self._weights.mean_staleness(),
             **self._timings.as_row(),
         )
 

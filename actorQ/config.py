@@ -7,6 +7,7 @@ written here and nowhere else. Imports no framework.
 from collections.abc import Mapping
 import dataclasses
 import json
+import math
 import os
 from typing import Any
 
@@ -145,7 +146,7 @@ class RunConfig:
     )
     policy_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the policy.", low=0.0)
     critic_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the critic.", low=0.0)
-    learning_rate: float = _field(1e-3, "DQN: Adam step size of the Q-network.", low=0.0)
+    learning_rate: float = _field(1e-4, "DQN: Adam step size of the Q-network.", low=0.0)
     vmin: float = _field(-150.0, "D4PG: lowest discounted return that the critic can express.")
     vmax: float = _field(150.0, "D4PG: highest discounted return that the critic can express.")
     num_atoms: int = _field(51, "D4PG: atoms of the critic's return distribution.", low=2)
@@ -313,7 +314,11 @@ class RunConfig:
         Raises:
           errors.UserError: there is no readable configuration in `folder`.
         """
-        return cls(**_known_fields(load_record(folder)["config"]))
+        try:
+            return cls(**_known_fields(load_record(folder)["config"]))
+        except (AttributeError, TypeError) as error:  # A value of another type.
+            path = os.path.join(folder, CONFIG_FILENAME)
+            raise errors.UserError(f"{path} is damaged: {error!r}.") from None
 
 
 def load_record(folder: str) -> dict[str, Any]:
@@ -332,7 +337,7 @@ def load_record(folder: str) -> dict[str, Any]:
         raise errors.UserError(
             f"{folder} is not a run folder: it has no {CONFIG_FILENAME}."
         ) from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, or not text.
         raise errors.UserError(f"{path} is damaged: {error!r}.") from None
 
 
@@ -406,8 +411,8 @@ def _check_range(field: dataclasses.Field, value: Any) -> None:
         raise errors.UserError(f"--{field.name}={value} is not possible: choose one of {legal}.")
     if value is None:
         return
-    if isinstance(value, float) and value != value:
-        raise errors.UserError(f"--{field.name}=nan is not a number.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise errors.UserError(f"--{field.name}={value} is not a finite number.")
     if low is not None and value < low or high is not None and value > high:
         legal = f"at least {low}" if high is None else f"from {low} to {high}"
         raise errors.UserError(f"--{field.name}={value} is out of range: it must be {legal}.")
@@ -415,7 +420,7 @@ def _check_range(field: dataclasses.Field, value: Any) -> None:
 
 def _is_host_port(text: str) -> bool:
     host, _, port = text.rpartition(":")
-    return bool(host) and port.isdigit() and 0 < int(port) < 65536
+    return bool(host) and port.isdecimal() and 0 < int(port) < 65536
 
 
 def _known_fields(values: Mapping[str, Any]) -> dict[str, Any]:

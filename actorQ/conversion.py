@@ -79,9 +79,9 @@ def to_actor_form(
         elif quantize == 8:
             tensors[name] = quantization.quantize_int8_channels(array)
         elif quantize == 16:
-            # fp16 ends at 65504: larger weights saturate instead of becoming infinite.
-            limit = np.finfo(np.float16).max
-            tensors[name] = np.clip(array, -limit, limit).astype(np.float16)
+            if not np.all(np.isfinite(array)):
+                raise ValueError(f"The weights {name!r} hold NaN or infinity.")
+            tensors[name] = _to_float16(array)
         else:
             tensors[name] = array
     return messages.ModelUpdate(version, SCHEMES[quantize], tensors)
@@ -106,5 +106,13 @@ def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
                 tensor = quantization.to_int8_channels(tensor)
             expanded[name] = tensor
         else:
-            expanded[name] = messages.to_float32(tensor).astype(np.float16, copy=False)
+            expanded[name] = _to_float16(tensor)
     return expanded
+
+
+def _to_float16(tensor: messages.Tensor) -> np.ndarray:
+    """Returns float16; it ends at 65504, where larger weights saturate instead of overflowing."""
+    if isinstance(tensor, np.ndarray) and tensor.dtype == np.float16:
+        return tensor
+    limit = np.finfo(np.float16).max
+    return np.clip(messages.to_float32(tensor), -limit, limit).astype(np.float16)

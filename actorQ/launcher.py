@@ -158,19 +158,33 @@ class Launcher:
     def _learner_ended(self, code: int) -> int:
         if code == 0:
             return 0
-        self._status.say(f"The learner {processes.describe_exit(code)}; its last lines:")
-        self._status.say(self._learner.log_tail())
+        self._give_up(self._learner, f"the learner {processes.describe_exit(code)}")
         return cli.EXIT_ERROR
+
+    def _give_up(self, process: processes.Child, reason: str) -> None:
+        """Shows why a process failed: its own clear line if it left one, else its last lines.
+
+        Raises:
+          errors.UserError: it left a clear line.
+        """
+        self._status.end()
+        line = process.error_line()
+        if line:
+            raise errors.UserError(f"{reason}: {line}")
+        self._status.say(f"{reason[0].upper()}{reason[1:]}; its last lines:")
+        self._status.say(process.log_tail())
 
     def _revive(self, peer: processes.Child) -> bool:
         """Restarts a peer that ended; returns False when the run has to end."""
-        # Peers end too when the learner does: let its end be seen first.
+        # Peers end too when the learner does, or cannot start for the same reason as it: let its
+        # end be seen first.
+        if not os.path.exists(os.path.join(self._config.logpath, telemetry.ADDRESS_FILENAME)):
+            return True
         if self._learner.wait(1.0) is not None or self._stop.is_set():
             return True
         reason = f"{peer.name} {processes.describe_exit(peer.poll())}"
         if peer.restarts >= MAX_RESTARTS:
-            self._status.say(f"{reason} again, after {MAX_RESTARTS} restarts; its last lines:")
-            self._status.say(peer.log_tail())
+            self._give_up(peer, f"{reason} again, after {MAX_RESTARTS} restarts")
             return False
         self._status.say(f"{reason} ({peer.last_line()}); restart {peer.restarts + 1} of "
                          f"{MAX_RESTARTS}.")

@@ -32,7 +32,6 @@ from actorQ import seeding
 from actorQ import telemetry
 from actorQ import wire
 
-ADDRESS_FILENAME = "address"  # HOST:PORT of the server, written into the run folder.
 _SHUTDOWN_GRACE_S = 10.0  # How long actors and broadcaster get to see the announced end.
 
 
@@ -74,7 +73,8 @@ class LearnerProcess:
         self._server = wire.start_server(config, tables)
         address = f"localhost:{self._server.port}"
         self._connection = wire.Connection(config, address)
-        with open(os.path.join(config.logpath, ADDRESS_FILENAME), "w", encoding="utf-8") as file:
+        address_path = os.path.join(config.logpath, telemetry.ADDRESS_FILENAME)
+        with open(address_path, "w", encoding="utf-8") as file:
             file.write(address)
         logging.info(
             "%s on %s: server at port %d, learner on %s, logs in %s",
@@ -257,7 +257,6 @@ class LearnerProcess:
             self._stop.set()
             return
         status = self._connection.status()
-        self._connection.publish(wire.PROGRESS_TABLE, np.int64(self._steps))
         now = time.monotonic()
         then, steps_then, inserted_then = self._last_row
         self._last_row = (now, self._steps, status.transitions_inserted)

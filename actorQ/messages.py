@@ -9,6 +9,7 @@ Imports numpy only.
 from collections.abc import Mapping
 import dataclasses
 import json
+import math
 from typing import Any
 import zlib
 
@@ -21,6 +22,7 @@ from actorQ import quantization
 FORMAT = 1
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 1 << 31
+MAX_AXES = 8
 
 # How the numbers of one tensor are stored.
 FLOAT32 = "float32"
@@ -200,7 +202,7 @@ def _decode_header(header: np.ndarray) -> dict[str, Any]:
         )
     try:
         fields = json.loads(header.tobytes())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also an endless integer.
         raise errors.MessageError(f"The model message's header is not JSON: {error}.") from None
     number = fields.get("format") if isinstance(fields, dict) else None
     if number != FORMAT:
@@ -227,14 +229,21 @@ def _decompress(blob: np.ndarray, size: int) -> np.ndarray:
         data = decompressor.decompress(blob.tobytes(), size + 1)
     except zlib.error as error:
         raise errors.MessageError(f"The model message cannot be decompressed: {error}.") from None
+    if len(data) <= size and (not decompressor.eof or decompressor.unused_data):
+        raise errors.MessageError("The model message's compressed data is not one whole stream.")
     return np.frombuffer(data, np.uint8)
 
 
 def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, int]:
     try:
         name, coding, shape = entry["name"], entry["coding"], tuple(entry["shape"])
-        if not isinstance(name, str) or any(type(s) is not int or s < 0 for s in shape):
-            raise ValueError("name or shape")
+        if not isinstance(name, str) or not isinstance(coding, str):
+            raise ValueError("name or coding")
+        if len(shape) > MAX_AXES or any(type(s) is not int or s < 0 for s in shape):
+            raise ValueError("shape")
+        # Axes of length 0 excuse no others: numpy refuses shapes that it could not address.
+        if math.prod(max(length, 1) for length in shape) > 8 * MAX_BLOB_BYTES:
+            raise ValueError("shape")
         if coding == AFFINE:
             bits, zero_point = entry["bits"], entry["zero_point"]
             if type(bits) is not int or type(zero_point) is not int:
@@ -245,9 +254,7 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, i
                 raise ValueError(f"zero point {zero_point}")
     except (KeyError, TypeError, ValueError) as error:
         raise errors.MessageError(f"The model message has a bad entry: {error}.") from None
-    count = 1
-    for length in shape:
-        count *= length
+    count = math.prod(shape)
 
     def take(num_bytes: int) -> np.ndarray:
         nonlocal offset

@@ -93,6 +93,14 @@ class Child:
         lines = self._lines()
         return lines[-1] if lines else "it printed nothing"
 
+    def error_line(self) -> str:
+        """Returns the newest one-line error that the process reported (`cli`), or ""."""
+        for line in reversed(self._lines()):
+            _, found, message = line.partition(": error: ")
+            if found:
+                return message
+        return ""
+
     def _lines(self) -> list[str]:
         try:
             with open(self._log_path, encoding="utf-8", errors="replace") as log:

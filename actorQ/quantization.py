@@ -65,7 +65,7 @@ def quantize_affine(tensor: np.ndarray, bits: int) -> QuantizedTensor:
     # float64 above 16 bits: float32 cannot tell 2^24 neighbours apart.
     work = np.float32 if bits <= 16 else np.float64
     zero_point = min(int(np.rint(-low / float(delta))), levels - 1)
-    values = np.rint(np.asarray(tensor, work) / work(delta)) + work(zero_point)
+    values = np.asarray(np.rint(np.asarray(tensor, work) / work(delta)) + work(zero_point))
     np.clip(values, 0, levels - 1, out=values)
     dtype = np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32
     return QuantizedTensor(values.astype(dtype), np.array([delta]), zero_point, bits)

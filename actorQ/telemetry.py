@@ -3,6 +3,7 @@
 Layout of a run folder, the one place where it is written down:
 
     RUN/config.json                  configuration, git commit, machine
+    RUN/address                      HOST:PORT of the learner's server, once it is up
     RUN/learner/train.csv            TRAIN_FIELDS, one row every log period
     RUN/learner/evaluation.csv       EVALUATION_FIELDS, one row an evaluation episode
     RUN/broadcaster/updates.csv      UPDATE_FIELDS, one row a converted model
@@ -13,13 +14,15 @@ Layout of a run folder, the one place where it is written down:
     RUN/stdout/<process>.log         what the process printed (when the launcher started it)
     RUN/checkpoint/                  policy.safetensors (last), best/, learner/ (TensorFlow)
 
-Used by every process and by the scripts; imports no framework but TensorBoard's writer.
+Used by every process and by the scripts. Reading imports no framework; writing imports
+TensorBoard, which brings TensorFlow in (every process that writes has it from Reverb anyway).
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
 import os
+import re
 import time
 from typing import Any
 
@@ -69,7 +72,7 @@ EPISODE_FIELDS = TIME_FIELDS + (
     "episode_return",
     "episode_length",
     "model_version",
-    "staleness_steps",  # Learner steps since the weights in use were pushed.
+    "staleness_steps",  # Of the weights in use, see acting.WeightClient; newest value.
 )
 # Phases of an actor's life, in the paper's order (Fig. "breakdown") and completed.
 PHASES = (
@@ -80,7 +83,12 @@ PHASES = (
     "deserialize_s",  # Message to tensors: the paper's "deserialize".
     "load_state_dict_s",  # Tensors into the policy: the paper's "load_state_dict".
 )
-PHASE_FIELDS = TIME_FIELDS + ("actor_steps", "pulls", "model_version", "staleness_steps") + PHASES
+PHASE_FIELDS = TIME_FIELDS + (
+    "actor_steps",
+    "pulls",  # Weights loaded so far.
+    "model_version",
+    "staleness_steps",  # Mean since the row before.
+) + PHASES
 
 TRAIN_CSV = "train.csv"
 EVALUATION_CSV = "evaluation.csv"
@@ -88,6 +96,7 @@ UPDATES_CSV = "updates.csv"
 EPISODES_CSV = "episodes.csv"
 PHASES_CSV = "phases.csv"
 EMISSIONS_CSV = "emissions.csv"
+ADDRESS_FILENAME = "address"
 STDOUT_FOLDER = "stdout"
 CHECKPOINT_FOLDER = "checkpoint"
 BEST_FOLDER = "best"
@@ -160,7 +169,7 @@ class RunLogger:
     def _open(self, filename: str) -> tuple[csv.DictWriter, Any]:
         if filename not in self._files:
             path = os.path.join(self.folder, filename)
-            new = not os.path.exists(path) or os.path.getsize(path) == 0
+            new = not os.path.exists(path) or _drop_half_row(path) == 0
             file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115 (closed in close)
             writer = csv.DictWriter(file, FIELDS[filename], restval="")
             if new:
@@ -175,6 +184,14 @@ class RunLogger:
         self._files = {}
         self._tensorboard.flush()
         self._tensorboard.close()
+
+
+def _drop_half_row(path: str) -> int:
+    """Removes what a killed process left behind the last newline; returns the bytes that stay."""
+    with open(path, "rb+") as file:
+        size = file.read().rfind(b"\n") + 1
+        file.truncate(size)
+    return size
 
 
 def read_csv(path: str) -> dict[str, list[float]]:
@@ -192,9 +209,12 @@ def read_csv(path: str) -> dict[str, list[float]]:
     fields = FIELDS[os.path.basename(path)]
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
+            # What follows the last newline is a row cut short, in whichever cell.
+            rows = list(csv.reader(file.read().rpartition("\n")[0].splitlines()))
     except FileNotFoundError:
         raise errors.UserError(f"No log at {path}: has the run started, and is it whole?") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise errors.UserError(f"The log {path} is damaged: {error}.") from None
     if not rows:
         raise errors.UserError(f"The log {path} is empty.")
     missing = [name for name in fields if name not in rows[0]]
@@ -235,7 +255,7 @@ def actor_folders(run_folder: str) -> Sequence[str]:
     """Returns the log folders of the actors of a run, by actor id."""
     if not os.path.isdir(run_folder):
         raise errors.UserError(f"{run_folder} is not a folder.")
-    names = [name for name in os.listdir(run_folder) if name.startswith("actor_")]
+    names = [n for n in os.listdir(run_folder) if n.startswith("actor_") and n[6:].isdecimal()]
     return [os.path.join(run_folder, n) for n in sorted(names, key=lambda n: int(n[6:]))]
 
 

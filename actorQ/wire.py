@@ -22,11 +22,11 @@ from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import replay
 
-PROGRESS_TABLE = "actorq_progress_table"  # The learner's step count, for actors' staleness.
 COMPLETED = 0
 FAILED = 1
 
 _STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
+_STATUS_TRY_S = 2
 _TRANSFER_TIMEOUT_S = 60.0
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ class ServerStatus(NamedTuple):
     pushes_waiting: int  # 1 while the broadcaster has not taken the learner's newest push.
     replay_size: int  # Transitions in replay.
     transitions_inserted: int  # Since the start.
+    transitions_sampled: int  # Since the start.
     shutdown: bool  # Whether the end of the run was announced.
     shutdown_seen: int  # How many processes have acknowledged it.
 
@@ -82,7 +83,6 @@ def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized
         mailbox(config.broadcaster_table_name, message, max_times_sampled=1),
         mailbox(config.model_table_name, message),
         mailbox(config.shutdown_table_name, tf.TensorSpec((), tf.int32)),
-        mailbox(PROGRESS_TABLE, tf.TensorSpec((), tf.int64)),
     ]
 
 
@@ -162,14 +162,9 @@ class Connection:
           errors.LearnerGoneError: no answer in time.
           errors.UserError: the server has other tables than this process expects.
         """
-        try:
-            info = self.client.server_info(timeout_s)
-        except Exception as error:  # Reverb raises several types, RuntimeError among them.
-            raise errors.LearnerGoneError(
-                f"The learner at {self.address} does not answer ({_first_line(error)})."
-            ) from None
+        info = self._server_info(timeout_s)
         config = self._config
-        missing = [name for name in (*config.table_names, PROGRESS_TABLE) if name not in info]
+        missing = [name for name in config.table_names if name not in info]
         if missing:
             raise errors.UserError(
                 f"The server at {self.address} has no table {missing[0]!r}, it has "
@@ -182,9 +177,22 @@ class Connection:
             info[config.broadcaster_table_name].current_size,
             replay_info.current_size,
             replay_info.rate_limiter_info.insert_stats.completed,
+            replay_info.rate_limiter_info.sample_stats.completed,
             shutdown.current_size > 0,
             shutdown.rate_limiter_info.sample_stats.completed,
         )
+
+    def _server_info(self, timeout_s: int) -> dict:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return self.client.server_info(min(timeout_s, _STATUS_TRY_S))
+            except Exception as error:  # Reverb raises several types, RuntimeError among them.
+                # A port that nobody listens at needs no second try; a busy server deserves one.
+                if not _listens(self.address) or time.monotonic() >= deadline:
+                    raise errors.LearnerGoneError(
+                        f"The learner at {self.address} does not answer ({_first_line(error)})."
+                    ) from None
 
     def fetch(self, table: str, timeout_s: float = _TRANSFER_TIMEOUT_S) -> list[np.ndarray]:
         """Samples the one item of a mailbox that is known to have one.
@@ -209,10 +217,6 @@ class Connection:
           errors.LearnerGoneError: the server does not take it in time.
         """
         self._bounded(lambda: self.client.insert(item, {table: 1.0}), timeout_s)
-
-    def learner_steps(self) -> int:
-        """Returns the learner's step count as of about a second ago."""
-        return int(self.fetch(PROGRESS_TABLE, _STATUS_TIMEOUT_S)[0])
 
     def acknowledge_shutdown(self) -> int:
         """Tells the learner that its announcement was seen; returns COMPLETED or FAILED."""

@@ -196,7 +196,7 @@ def draw(breakdowns: Sequence[Breakdown], path: str) -> str:
             label=item.label,
         )
         # Small phases matter too, and only their numbers can be compared by eye.
-        ax.bar_label(bars, fmt="{:.3g}", fontsize=8 if len(breakdowns) < 4 else 6, padding=2)
+        ax.bar_label(bars, fmt=_bar_text, fontsize=8 if len(breakdowns) < 4 else 6, padding=2)
     ax.set_xticks(places, list(PHASE_NAMES.values()), fontsize=9)
     ax.tick_params(axis="x", length=0)
     ax.set_ylabel("Actor's time per environment step (µs)")
@@ -208,7 +208,8 @@ def draw(breakdowns: Sequence[Breakdown], path: str) -> str:
         fontsize=11,
     )
     if len(breakdowns) > 1:
-        ax.legend(frameon=False, loc="upper center", ncols=min(len(breakdowns), 3))
+        # Beneath the panel, where it hides no bar.
+        figure.legend(loc="outside lower center", ncols=min(len(breakdowns), 4), frameon=False)
     else:
         ax.set_title(f"{ax.get_title()}, {breakdowns[0].label}", fontsize=11)
     return curves.save_figure(figure, path)
@@ -272,6 +273,10 @@ def _per_step(value: float, steps: float) -> float:
     return value / steps if steps > 0 else float("nan")
 
 
+def _bar_text(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def _percent(value: float) -> str:
     return f"{value:.1f} %" if np.isfinite(value) else curves.NOT_AVAILABLE
 
@@ -305,8 +310,8 @@ def _notes(breakdowns: Sequence[Breakdown]) -> list[str]:
         "actors. Share: of all phases together."
     )
     notes.append(
-        "Staleness: median age of the weights in use, learner steps. Convert and bytes: medians "
-        "of the broadcaster."
+        "Staleness: learner steps by which the weights in use lag behind, median over the rows of "
+        "the actors' logs. Convert and bytes: medians of the broadcaster."
     )
     return notes
 

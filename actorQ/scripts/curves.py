@@ -20,7 +20,7 @@ from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import telemetry
 
-# Running mean over 10, as the papers' figures (arXiv:1910.01055, ActorQ's evaluation).
+# As ActorQ's results page: "running mean (window=10)" (arXiv:1910.01055's project).
 DEFAULT_WINDOW = 10
 PRECISION_NAMES = {32: "fp32", 16: "fp16", 8: "int8"}
 # Told apart by the colour-blind, too (Okabe and Ito's palette).
@@ -102,9 +102,7 @@ def load_runs(folders: Sequence[str]) -> list[Run]:
     return [load_run(folder) for folder in folders]
 
 
-def differing_settings(
-    runs: Sequence[Run], allowed: Sequence[str] = ()
-) -> list[str]:
+def differing_settings(runs: Sequence[Run], allowed: Sequence[str] = ()) -> list[str]:
     """Returns 'setting (value, value)' for each setting in which the runs differ.
 
     Args:

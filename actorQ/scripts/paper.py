@@ -1,7 +1,7 @@
 """ActorQ's published end-to-end speed-ups, for comparison with our own.
 
-Source: Krishnan et al., "Quantized Reinforcement Learning (QuaRL)", arXiv:1910.01055, the ActorQ
-table "end-to-end speedups", also on the project's page (shared/MISSION.md has the same numbers).
+Source: the results page of QuaRL/ActorQ (Krishnan et al., arXiv:1910.01055), table of FP32 and
+Int8 "Time to Reward (s)"; shared/MISSION.md, "The figures to reproduce", has the same numbers.
 One V100 learner, 4 actors of one 2.2 GHz Xeon core each, policy of 3 layers of 2048.
 """
 

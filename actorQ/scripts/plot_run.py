@@ -42,9 +42,10 @@ def plot_run(run_folder: str) -> list[str]:
     evaluations = _read(missing, learner, telemetry.EVALUATION_CSV)
     train = _read(missing, learner, telemetry.TRAIN_CSV)
     actors = telemetry.actor_folders(run_folder)
-    episodes = [_read(missing, folder, telemetry.EPISODES_CSV) for folder in actors]
-    phases = [_read(missing, folder, telemetry.PHASES_CSV) for folder in actors]
-    episodes, phases = ([log for log in logs if log] for logs in (episodes, phases))
+    episodes, phases = (
+        [log for folder in actors if (log := _read(missing, folder, name))]
+        for name in (telemetry.EPISODES_CSV, telemetry.PHASES_CSV)
+    )
     if not (evaluations or train or episodes or phases):
         raise errors.UserError(f"{run_folder} has no logs to draw. {missing[0]}")
     for message in missing:
@@ -89,14 +90,13 @@ def _draw_learning_curve(
     figure, (ax,) = curves.new_figure()
     colour = curves.PRECISION_COLOURS[run.precision]
     if episodes:
-        seconds, returns = (
-            np.concatenate([log[name] for log in episodes]) for name in ("seconds", "episode_return")
-        )
+        seconds = np.concatenate([log["seconds"] for log in episodes])
+        returns = np.concatenate([log["episode_return"] for log in episodes])
         # Ever fainter with more of them, so that they do not fill the panel.
-        alpha = float(np.clip(60 / len(seconds), 0.08, 0.5))
+        alpha = float(np.clip(150 / len(seconds), 0.12, 0.6))
         actors = f"{len(episodes)} actor{'s' * (len(episodes) > 1)}"
         ax.plot(
-            seconds, returns, ".", color=colour, alpha=alpha, markersize=4, markeredgewidth=0,
+            seconds, returns, ".", color=colour, alpha=alpha, markersize=6, markeredgewidth=0,
             label=f"episodes of {actors} ({curves.PRECISION_NAMES[run.precision]}, exploring)",
         )
     if evaluations:
@@ -114,7 +114,7 @@ def _draw_learning_curve(
     ax.set_ylabel("Episode return")
     ax.set_xlim(left=0)
     legend = figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    for handle in legend.legend_handles:
+    for handle in legend.get_lines():
         handle.set_alpha(1)
     ax.set_title(_title(run), fontsize=11)
     return curves.save_figure(figure, path)
@@ -132,35 +132,41 @@ def _draw_throughput(
         _draw_rate(ax, train, name, colour)
     axes[0].set_ylabel(f"Actor steps/s\n(all {run.config.n_actors})")
     axes[1].set_ylabel("Learner steps/s")
-    for log in phases:
-        _draw_rate(axes[2], log, "staleness_steps", colour)
-    if not phases:
-        _draw_rate(axes[2], None, "staleness_steps", colour)
+    _draw_rate(axes[2], _merge(phases), "staleness_steps", colour, len(phases))
     axes[2].set_ylabel("Staleness\n(learner steps)")
     axes[2].set_xlabel(_TIME_LABEL)
     for ax in axes:
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, max(1.0, ax.get_ylim()[1]))
         ax.set_xlim(left=0)
     axes[0].set_title(
-        f"{_title(run)}\nfaint: every row; bold: running mean of {curves.DEFAULT_WINDOW}",
+        f"{_title(run)}\ndots: rows of the log; line: running mean of {curves.DEFAULT_WINDOW}",
         fontsize=11,
     )
     figure.align_ylabels(axes)
     return curves.save_figure(figure, path)
 
 
-def _draw_rate(ax: Any, log: Mapping[str, np.ndarray] | None, name: str, colour: str) -> None:
+def _merge(logs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray] | None:
+    """Puts the actors' rows into one log, by time."""
+    if not logs:
+        return None
+    order = np.argsort(np.concatenate([log["seconds"] for log in logs]), kind="stable")
+    return {name: np.concatenate([log[name] for log in logs])[order] for name in logs[0]}
+
+
+def _draw_rate(
+    ax: Any, log: Mapping[str, np.ndarray] | None, name: str, colour: str, writers: int = 1
+) -> None:
+    """Draws a column and its running mean over as many rows of each of the `writers`."""
     whole = np.isfinite(log[name]) if log else np.zeros(0, bool)
     if log is None or not whole.any():
         ax.text(0.5, 0.5, "no log", transform=ax.transAxes, ha="center", color="0.5")
         return
     seconds, values = log["seconds"][whole], log[name][whole]
-    marker = "o" if len(seconds) == 1 else ""
-    ax.plot(seconds, values, color=colour, alpha=0.25, linewidth=0.8)
-    ax.plot(
-        seconds, curves.running_mean(values, curves.DEFAULT_WINDOW), color=colour, linewidth=1.6,
-        marker=marker,
-    )
+    ax.plot(seconds, values, ".", color=colour, alpha=0.2, markersize=5, markeredgewidth=0)
+    mean = curves.running_mean(values, curves.DEFAULT_WINDOW * writers)
+    # A line through one point cannot be seen.
+    ax.plot(seconds, mean, "o" if len(seconds) == 1 else "-", color=colour, linewidth=1.6)
 
 
 def _title(run: curves.Run) -> str:

@@ -55,10 +55,10 @@ class Side:
 
     precision: int
     runs: list[curves.Run]
-    curves: list[curves.Curve]
+    seed_curves: list[curves.Curve]  # In the order of `runs`.
     mean: curves.MeanCurve
     reach: Reach  # Of the mean curve.
-    seed_reaches: list[Reach]  # In the order of `runs`.
+    seed_reaches: list[Reach]
     actor_steps_per_s: float  # Mean over the runs, all actors together.
     learner_steps_per_s: float
 
@@ -250,12 +250,11 @@ def draw(comparison: Comparison, path: str) -> str:
     for side in comparison.sides:
         colour = curves.PRECISION_COLOURS[side.precision]
         mean = side.mean
-        count = f"{len(side.runs)} seed{'s' * (len(side.runs) > 1)}"
-        time = f"{side.reach.text()} s"
-        time = time if side.reach.reached else f"not within {time.strip('> ')}"
+        count = f"mean of {len(side.runs)} seeds" if len(side.runs) > 1 else "1 seed"
+        verb = "reached in" if side.reach.reached else "not reached in"
         ax.step(
             mean.seconds, mean.mean, where="post", color=colour, linewidth=1.8,
-            label=f"{side.name} actors, mean of {count}: {time}",
+            label=f"{side.name} actors, {count}: {verb} {side.reach.seconds:.0f} s",
         )
         if len(side.runs) > 1:
             ax.fill_between(
@@ -359,7 +358,7 @@ def _warnings(runs: Sequence[curves.Run], sides: Sequence[Side]) -> list[str]:
     if differing:
         lines.append(f"the runs differ in more than precision and seed: {'; '.join(differing)}")
     for side in sides:
-        ends = [curve.seconds[-1] for curve in side.curves]
+        ends = [curve.seconds[-1] for curve in side.seed_curves]
         if min(ends) < 0.9 * max(ends):
             lines.append(
                 f"the {side.name} runs end between {min(ends):.1f} s and {max(ends):.1f} s; after "
@@ -375,7 +374,7 @@ def _notes(comparison: Comparison) -> list[str]:
         if not side.reach.reached:
             notes.append(
                 f"The mean curve of {side.name} did not reach the reward in "
-                f"{side.reach.seconds:.1f} s; its speed-up is a bound."
+                f"{side.reach.seconds:.1f} s: a speed-up that rests on it is a bound, or n/a."
             )
         for run, reach in zip(side.runs, side.seed_reaches, strict=True):
             if not reach.reached:

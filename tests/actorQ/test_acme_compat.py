@@ -1,13 +1,13 @@
 """Checks that Acme works with the pinned stack once actorQ.acme_compat is imported."""
 
+from actorQ import acme_compat  # noqa: I001 (must come before acme)
+
 import subprocess
 import sys
 
-from actorQ import acme_compat  # isort: skip  (must come before acme)
 from acme import specs
 from acme.adders import reverb as adders
 from acme.tf import networks
-from acme.tf import utils as tf_utils
 import dm_env
 import numpy as np
 import pytest
@@ -82,6 +82,7 @@ def test_adder_adds_n_step_transitions_to_a_server():
         sampler=reverb.selectors.Fifo(),
         remover=reverb.selectors.Fifo(),
         max_size=10,
+        max_times_sampled=1,
         rate_limiter=reverb.rate_limiters.MinSize(1),
         signature=adders.NStepTransitionAdder.signature(spec),
     )
@@ -90,24 +91,17 @@ def test_adder_adds_n_step_transitions_to_a_server():
         client = reverb.Client(f"localhost:{server.port}")
         adder = adders.NStepTransitionAdder(client, n_step=2, discount=0.5)
         adder.add_first(dm_env.restart(np.zeros(2, np.float32)))
-        for step in (1, 2):
-            observation = np.full(2, step, np.float32)
-            action = np.full(1, step, np.float32)
-            adder.add(
-                action,
-                dm_env.transition(np.float32(step), observation, discount=np.float32(1.0)),
+        for step in (1, 2, 3):
+            timestep = dm_env.TimeStep(
+                step_type=dm_env.StepType.LAST if step == 3 else dm_env.StepType.MID,
+                reward=np.float32(step),
+                discount=np.float32(step != 3),
+                observation=np.full(2, step, np.float32),
             )
-        adder.add(
-            np.full(1, 3, np.float32),
-            dm_env.termination(np.float32(3), np.full(2, 3, np.float32))._replace(
-                discount=np.float32(0.0)
-            ),
-        )
-        # Windows that begin at step 0, 1 and 2, the last one cut short by the episode's end.
-        sample = list(client.sample(adders.DEFAULT_PRIORITY_TABLE, 3, emit_timesteps=False))
+            adder.add(np.zeros(1, np.float32), timestep)
+        samples = list(client.sample(adders.DEFAULT_PRIORITY_TABLE, 4, emit_timesteps=False))
     finally:
         server.stop()
-    rewards = [tf_utils.fast_map_structure(float, item.data[2]) for item in sample]
-    # An adder that starts an episode also writes the one-step window [0, 1].
-    expected = [1.0, 1 + 0.5 * 2, 2 + 0.5 * 3]
-    assert rewards == pytest.approx(expected)
+    # The windows [0, 1], [0, 2] and [1, 3]; the end of the episode then cuts one short, [2, 3].
+    returns = [float(sample.data[2]) for sample in samples]
+    assert returns == [1.0, 1 + 0.5 * 2, 2 + 0.5 * 3, 3.0]

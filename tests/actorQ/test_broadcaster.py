@@ -1,0 +1,92 @@
+"""The broadcaster's conversion on a real server: what each flag makes of the message."""
+
+import numpy as np
+import pytest
+
+from actorQ import config as config_lib
+from actorQ import conversion
+from actorQ import errors
+from actorQ import messages
+from actorQ import parameter_broadcaster
+from actorQ import replay
+from actorQ import telemetry
+from actorQ import wire
+
+SIZE = 256
+
+
+@pytest.fixture(scope="module")
+def server():
+    config = config_lib.RunConfig(port=0)
+    layout = replay.Layout((3,), False, 2, False)
+    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    yield f"localhost:{server.port}"
+    server.stop()
+
+
+def convert(server, tmp_path, weights=None, scheme=conversion.LEARNER_SCHEME, **settings):
+    """Sends Sonnet weights through one broadcaster; returns the message and its log row."""
+    config = config_lib.RunConfig(
+        server_address=server, logpath=str(tmp_path), **settings
+    )
+    if weights is None:
+        rng = np.random.default_rng(0)
+        weights = {
+            "linear_0/w": rng.standard_normal((SIZE, 2 * SIZE)).astype(np.float32),
+            "linear_0/b": rng.standard_normal(2 * SIZE).astype(np.float32),
+        }
+    connection = wire.Connection(config)
+    update = messages.ModelUpdate(17, scheme, weights)
+    connection.publish(config.broadcaster_table_name, messages.encode(update))
+    broadcaster = parameter_broadcaster.Broadcaster(config)
+    broadcaster._serve_one()
+    received = messages.decode(*connection.fetch(config.model_table_name))
+    row = telemetry.last_row(str(tmp_path / "broadcaster" / telemetry.UPDATES_CSV))
+    return weights, received, row
+
+
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        ({"quantize": 32}, 1.0),
+        ({"quantize": 16}, 0.5),
+        ({"quantize": 8}, 0.25),
+        ({"quantize": 8, "quantize_communication": 4}, 0.125),
+        ({"quantize": 32, "quantize_communication": 8}, 0.25),
+        ({"quantize": 16, "quantize_communication": 4}, 0.125),
+        ({"quantize": 32, "quantize_communication": 2}, 0.0625),
+        ({"quantize": 32, "weight_compress": 1}, 0.25),
+        ({"quantize": 16, "weight_compress": 1}, 0.25),
+        ({"quantize": 8, "weight_compress": 1}, 0.25),
+    ],
+)
+def test_message_bytes_follow_the_flags(server, tmp_path, settings, share):
+    weights, received, row = convert(server, tmp_path, **settings)
+    assert row["fp32_bytes"] == 4 * (2 * SIZE * SIZE + 2 * SIZE)
+    # Biases and header add little to the share of the matrices.
+    assert row["message_bytes"] / row["fp32_bytes"] == pytest.approx(share, abs=0.015)
+    assert received.version == row["model_version"] == 17
+    arrived = conversion.expand(received)
+    error = np.abs(messages.to_float32(arrived["linear_0.weight"]) - weights["linear_0/w"].T)
+    bits = min(
+        settings["quantize"], settings.get("quantize_communication", 32),
+        8 if settings.get("weight_compress") else 32,
+    )
+    # Half a step within the range, and one step more where the top is clamped.
+    step = np.ptp(weights["linear_0/w"]) / 2 ** min(bits, 11)
+    assert error.max() <= 1.5 * step * (1 + 1e-5)
+
+
+def test_compress_shrinks_without_loss(server, tmp_path):
+    weights = {"linear_0/w": np.zeros((SIZE, SIZE), np.float32)}
+    _, plain, row = convert(server, tmp_path / "a", weights, quantize=32)
+    _, packed, smaller = convert(server, tmp_path / "b", weights, quantize=32, compress=1)
+    assert smaller["message_bytes"] < 0.1 * row["message_bytes"]
+    np.testing.assert_array_equal(
+        plain.tensors["linear_0.weight"], packed.tensors["linear_0.weight"]
+    )
+
+
+def test_weights_of_another_scheme_are_refused(server, tmp_path):
+    with pytest.raises(errors.MessageError, match="mixed up"):
+        convert(server, tmp_path, scheme="int8")

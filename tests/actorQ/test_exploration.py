@@ -1,0 +1,121 @@
+"""Tests `actorQ.d4pg.policy`, `actorQ.dqn.policy` and the choice between them."""
+
+import numpy as np
+import pytest
+
+from actorQ import algorithms
+from actorQ import config as config_lib
+from actorQ import environments
+from actorQ import errors
+from actorQ.d4pg import policy as d4pg
+from actorQ.dqn import policy as dqn
+
+DISCRETE = environments.EnvironmentSpec((4,), np.dtype(np.float32), num_actions=3)
+CONTINUOUS = environments.EnvironmentSpec(
+    (4,), np.dtype(np.float32), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
+)
+
+
+@pytest.mark.parametrize(
+    ("n_actors", "expected"),
+    [(1, [0.6]), (2, [0.0, 0.6]), (4, [0.0, 0.2, 0.4, 0.6]), (7, [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])],
+)
+def test_d4pg_exploration_scale_rises_evenly_from_zero(n_actors, expected):
+    config = config_lib.RunConfig(n_actors=n_actors, sigma=0.6)
+    scales = [d4pg.exploration_scale(config, actor) for actor in range(1, n_actors + 1)]
+    assert scales == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n_actors", "expected"), [(1, [0.4]), (2, [0.2, 0.4]), (4, [0.1, 0.2, 0.3, 0.4])]
+)
+def test_dqn_exploration_scale_rises_evenly_and_is_never_zero(n_actors, expected):
+    config = config_lib.RunConfig(n_actors=n_actors, epsilon_max=0.4)
+    scales = [dqn.exploration_scale(config, actor) for actor in range(1, n_actors + 1)]
+    assert scales == pytest.approx(expected)
+
+
+def test_make_exploration_takes_the_actors_own_scale():
+    config = config_lib.RunConfig(n_actors=3, sigma=0.6, epsilon_max=0.3, actor_id=1)
+    rng = np.random.default_rng(0)
+    assert d4pg.make_exploration(config, 2, rng).scale == pytest.approx(0.3)
+    assert dqn.make_exploration(config, 2, rng).scale == pytest.approx(0.2)
+
+
+def test_gaussian_exploration_noise_has_the_asked_for_statistics():
+    explore = d4pg.GaussianExploration(0.1, np.random.default_rng(0))
+    output = np.array([0.3, -0.2], np.float32)
+    noise = np.stack([explore(output) - output for _ in range(20_000)])
+    # 4 standard errors: 0.1 / sqrt(20,000) = 0.0007 of the mean, 0.0005 of the deviation.
+    assert noise.mean(axis=0) == pytest.approx([0, 0], abs=0.003)
+    assert noise.std(axis=0) == pytest.approx([0.1, 0.1], abs=0.002)
+    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.03  # Own noise for every dimension.
+    within = np.mean(np.abs(noise) < 0.1)
+    assert within == pytest.approx(0.6827, abs=0.01)
+
+
+def test_gaussian_exploration_equal_generators_give_equal_actions():
+    output = np.zeros(3, np.float32)
+    first, second = (d4pg.GaussianExploration(0.5, np.random.default_rng(7)) for _ in range(2))
+    for _ in range(5):
+        np.testing.assert_array_equal(first(output), second(output))
+
+
+def test_gaussian_exploration_actions_are_clipped():
+    explore = d4pg.GaussianExploration(1.0, np.random.default_rng(0))
+    output = np.array([0.95, -0.95], np.float32)
+    actions = np.stack([explore(output) for _ in range(500)])
+    assert actions.dtype == np.float32
+    assert actions.min() == -1.0
+    assert actions.max() == 1.0
+    # Above 1 with probability P(z > 0.05) = 0.48.
+    assert np.mean(actions[:, 0] == 1.0) == pytest.approx(0.48, abs=0.1)
+    assert output.tolist() == pytest.approx([0.95, -0.95])
+
+
+def test_gaussian_exploration_without_scale_is_the_policy():
+    output = np.array([0.3, -0.2], np.float32)
+    explore = d4pg.GaussianExploration(0.0, np.random.default_rng(0))
+    np.testing.assert_array_equal(explore(output), output)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_epsilon_greedy_actions_have_the_asked_for_frequencies(epsilon):
+    explore = dqn.EpsilonGreedy(epsilon, np.random.default_rng(1))
+    values = np.array([0.0, -1.0, 5.0, 2.0], np.float32)
+    actions = [explore(values) for _ in range(10_000)]
+    assert {type(action) for action in actions} == {int}
+    frequencies = np.bincount(actions, minlength=4) / 10_000
+    expected = np.full(4, epsilon / 4)
+    expected[2] += 1 - epsilon
+    assert frequencies == pytest.approx(expected, abs=0.02)
+
+
+def test_greedy_is_the_policy_or_the_best_action():
+    output = np.array([0.3, -0.2, 0.25], np.float32)
+    np.testing.assert_array_equal(d4pg.greedy(output), output)
+    assert dqn.greedy(output) == 0
+    assert type(dqn.greedy(output)) is int
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "spec", "expected"),
+    [("auto", DISCRETE, "dqn"), ("auto", CONTINUOUS, "d4pg"), ("dqn", DISCRETE, "dqn"),
+     ("d4pg", CONTINUOUS, "d4pg")],
+)
+def test_resolve_algorithm_that_fits_is_taken(algorithm, spec, expected):
+    assert algorithms.resolve(config_lib.RunConfig(algorithm=algorithm), spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "spec", "message"),
+    [("d4pg", DISCRETE, "discrete: use dqn"), ("dqn", CONTINUOUS, "continuous: use d4pg")],
+)
+def test_resolve_algorithm_that_does_not_fit_is_a_user_error(algorithm, spec, message):
+    with pytest.raises(errors.UserError, match=f"--algorithm={algorithm}.*{message}"):
+        algorithms.resolve(config_lib.RunConfig(algorithm=algorithm), spec)
+
+
+def test_policy_module_is_the_algorithms_own():
+    assert algorithms.policy_module("d4pg") is d4pg
+    assert algorithms.policy_module("dqn") is dqn

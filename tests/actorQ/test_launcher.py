@@ -1,0 +1,221 @@
+"""The launcher with real learners, broadcasters, actors and Reverb servers."""
+
+import json
+import os
+import signal
+import sys
+
+import psutil
+import pytest
+
+from actorQ import launcher
+from actorQ import processes
+from actorQ import telemetry
+from tests.actorQ import harness
+
+
+def _wait_for_acting(run, timeout_s=60):
+    """Waits until the first actor has pulled weights and acted."""
+    log = run / "actor_1" / telemetry.PHASES_CSV
+    harness.poll(
+        lambda: telemetry.last_row(str(log)).get("actor_steps", 0) > 0, timeout_s, what="acting"
+    )
+
+
+def _start_endless(crew, tmp_path, *flags):
+    """Starts a run that does not end by itself, and waits until its actor acts."""
+    launched = crew.launch(
+        "--logdir", str(tmp_path / "logs"), *harness.QUICK, "--num_episodes=100000000", *flags
+    )
+    harness.poll(lambda: (tmp_path / "logs").exists() and list((tmp_path / "logs").iterdir()))
+    run = harness.run_folder(tmp_path / "logs")
+    _wait_for_acting(run)
+    return launched, run
+
+
+def test_launcher_positional_arguments_trains_and_ends(crew, tmp_path):
+    # The original's eleven arguments in their order, then flags.
+    launched = crew.launch(
+        str(tmp_path / "logs"), "gym,CartPole-v1", "32,16", "40", "2", "16", "4", "16", "8", "10",
+        "1", *[f for f in harness.QUICK if not f.startswith(("--model", "--num_ep", "--batch"))],
+    )
+    harness.poll(lambda: len(launched.descendants()) >= 4, what="four processes")
+    assert launched.wait(90) == 0, launched.output()
+    assert not harness.alive(launched.family.values())
+
+    run = harness.run_folder(tmp_path / "logs")
+    record = json.loads((run / "config.json").read_text())
+    config = record["config"]
+    assert config["taskstr"] == "gym,CartPole-v1"
+    assert config["model_str"] == "32,16"
+    assert config["num_episodes"] == 40
+    assert config["n_actors"] == 2
+    assert config["batch_size"] == 16
+    assert config["replay_table_max_times_sampled"] == 4
+    assert config["quantize"] == 16
+    assert config["quantize_communication"] == 8
+    assert config["actor_update_period"] == 10
+    assert config["weight_compress"] == 1
+    assert record["algorithm"] == "dqn"
+    assert record["git_commit"] and record["machine"]["cores"] >= 1
+
+    train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
+    assert train["learner_steps"][-1] == 40
+    assert (run / "checkpoint" / "policy.safetensors").exists()
+    for process in ("learner", "broadcaster", "actor_1", "actor_2"):
+        assert (run / "stdout" / f"{process}.log").stat().st_size > 0
+        assert list((run / process).glob("events.out*"))
+    for actor in telemetry.actor_folders(str(run)):
+        phases = telemetry.read_csv(os.path.join(actor, telemetry.PHASES_CSV))
+        assert phases["actor_steps"][-1] > 0
+        assert phases["inference_s"][-1] > 0
+    for line in ("Logs:", "Checkpoint:", "Plot:"):
+        assert line in launched.output()
+
+
+def test_launcher_ctrl_c_ends_all_processes(crew, tmp_path):
+    launched, run = _start_endless(crew, tmp_path)
+    family = launched.descendants()
+    assert len(harness.alive(family)) == 3
+    launched.signal(signal.SIGINT)
+    assert launched.wait(45) == 130, launched.output()
+    assert not harness.alive(family)
+    # What was learned is not lost.
+    assert (run / "checkpoint" / "policy.safetensors").exists()
+
+
+def test_launcher_learner_killed_ends_all_with_its_log(crew, tmp_path):
+    launched, _ = _start_endless(crew, tmp_path)
+    family = launched.descendants()
+    (learner,) = harness.named(family, "learner_main")
+    learner.kill()
+    assert launched.wait(60) == 1, launched.output()
+    assert "The learner was ended by SIGKILL" in launched.output()
+    assert "learner: " in launched.output()
+    assert not harness.alive(launched.family.values())
+
+
+def test_launcher_killed_itself_leaves_no_process(crew, tmp_path):
+    launched, _ = _start_endless(crew, tmp_path)
+    family = launched.descendants()
+    launched.signal(signal.SIGKILL)
+    harness.poll(lambda: not harness.alive(family), 60, what="the end of all processes")
+
+
+@pytest.mark.parametrize("module", ["actor_main", "parameter_broadcaster"])
+def test_launcher_peer_killed_is_restarted(crew, tmp_path, module):
+    launched, run = _start_endless(crew, tmp_path)
+    (peer,) = harness.named(launched.descendants(), module)
+    peer.kill()
+    name = "actor_1" if module == "actor_main" else "broadcaster"
+    harness.poll(
+        lambda: f"{name} was ended by SIGKILL" in launched.output(), 30, what="the notice"
+    )
+    assert "restart 1 of 3" in launched.output()
+    log = run / name / (telemetry.PHASES_CSV if name == "actor_1" else telemetry.UPDATES_CSV)
+    rows = len(log.read_text().splitlines())
+    harness.poll(
+        lambda: len(log.read_text().splitlines()) > rows + 1, 60, what="work after the restart"
+    )
+    launched.descendants()
+    launched.signal(signal.SIGTERM)
+    assert launched.wait(45) == 130
+    assert not harness.alive(launched.family.values())
+
+
+def test_launcher_peer_that_keeps_dying_ends_the_run(crew, tmp_path):
+    # --actor_device_placement is fine for the learner; an impossible policy is not for the actor.
+    launched = crew.launch(
+        "--logdir", str(tmp_path / "logs"), *harness.QUICK, "--num_episodes=100000000",
+        "--connect_timeout=60",
+    )
+    killed = set()
+
+    def kill_actor():
+        for actor in harness.named(launched.descendants(), "actor_main"):
+            if actor.pid not in killed:
+                killed.add(actor.pid)
+                actor.kill()
+        return launched.popen.poll() is not None
+
+    harness.poll(kill_actor, 90, what="the launcher giving up")
+    assert launched.wait() == 1
+    assert len(killed) == 1 + launcher.MAX_RESTARTS
+    assert f"again, after {launcher.MAX_RESTARTS} restarts" in launched.output()
+    assert not harness.alive(launched.family.values())
+
+
+def test_launcher_two_runs_at_once_do_not_disturb_each_other(crew, tmp_path):
+    logs = [tmp_path / "a", tmp_path / "b"]
+    tasks = ["gym,CartPole-v1", "gym,Acrobot-v1"]
+    runs = [
+        crew.launch("--logdir", str(folder), f"--taskstr={task}", *harness.QUICK)
+        for folder, task in zip(logs, tasks, strict=True)
+    ]
+    for run in runs:
+        assert run.wait(120) == 0, run.output()
+    ports = set()
+    for folder, task in zip(logs, tasks, strict=True):
+        config = json.loads((harness.run_folder(folder) / "config.json").read_text())["config"]
+        assert config["taskstr"] == task
+        ports.add(config["port"])
+    assert len(ports) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["logs", "gym,NoSuchTask-v0"], "NoSuchTask-v0"),
+        (["logs", "nowhere,CartPole-v1"], "dm_control"),
+        (["logs", "gym,CartPole-v1", "2048x2048"], "--model_str='2048x2048'"),
+        (["logs", "gym,CartPole-v1", "64", "10", "0"], "--n_actors=0"),
+        (["logs", "gym,CartPole-v1", "64", "ten"], "NUM_EPISODES"),
+        (["--quantize=12"], "32, 16, 8"),
+        (["--quantize_communication=1"], "from 2 to 32"),
+        (["--no_such_flag=1"], "no_such_flag"),
+        (["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"], "at most 11 arguments"),
+        (["--logpath=here"], "--logdir"),
+    ],
+)
+def test_launcher_bad_input_one_clear_line(crew, tmp_path, arguments, message):
+    arguments = [str(tmp_path / "logs") if a == "logs" else a for a in arguments]
+    if "--logdir" not in arguments and str(tmp_path / "logs") not in arguments:
+        arguments = [*arguments, f"--logdir={tmp_path / 'logs'}"]
+    launched = crew.launch(*arguments)
+    assert launched.wait(60) != 0
+    lines = [line for line in launched.output().splitlines() if ": error:" in line]
+    assert len(lines) == 1, launched.output()
+    assert message in lines[0]
+    assert "Traceback" not in launched.output()
+
+
+def test_launcher_existing_run_name_is_refused(crew, tmp_path):
+    (tmp_path / "logs" / "mine").mkdir(parents=True)
+    launched = crew.launch("--logdir", str(tmp_path / "logs"), "--run_name=mine")
+    assert launched.wait() == 1
+    assert "exists already" in launched.output()
+
+
+def test_plan_cores_actors_get_their_own_then_share():
+    usable = sorted(psutil.Process().cpu_affinity())
+    if len(usable) < 2:
+        pytest.skip("one core cannot be shared out")
+    plan = processes.plan_cores(1)
+    assert plan == [set(usable[:-1]), {usable[-1]}]
+    many = processes.plan_cores(len(usable) + 1)
+    assert many[0] == {usable[0]}
+    assert len(many) == len(usable) + 2
+    assert all(len(cores) == 1 and not cores & many[0] for cores in many[1:])
+
+
+def test_child_log_tail_and_exit_description(tmp_path):
+    child = processes.Child(
+        "c", [sys.executable, "-c", "print('one'); print('two'); raise SystemExit(3)"],
+        str(tmp_path / "c.log"), None,
+    )
+    child.start()
+    assert child.wait(20) == 3
+    assert child.last_line() == "two"
+    assert child.log_tail() == "  c: one\n  c: two"
+    assert processes.describe_exit(3) == "ended with code 3"
+    assert processes.describe_exit(-9) == "was ended by SIGKILL"

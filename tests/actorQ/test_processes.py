@@ -1,0 +1,233 @@
+"""Learner, broadcaster and actors started by hand, as on several machines."""
+
+import shlex
+import signal
+import socket
+import sys
+
+import numpy as np
+import pytest
+
+from actorQ import telemetry
+from tests.actorQ import harness
+
+# Each of these ends a process with one line that names the flag or the file.
+BAD_FLAGS = [
+    ("actor_main", ["--actor_id=3", "--n_actors=2"], "--actor_id=3"),
+    ("actor_main", ["--n_actors=0"], "--n_actors=0"),
+    ("actor_main", ["--quantize=4"], "--quantize=4"),
+    ("actor_main", ["--taskstr=dm_control,no_such"], "no_such"),
+    ("learner_main", ["--taskstr=nosuite,x"], "nosuite"),
+    ("learner_main", ["--algorithm=dqn"], "--algorithm=dqn"),
+    ("learner_main", ["--model_str=a"], "--model_str='a'"),
+    ("learner_main", ["--vmin=1", "--vmax=1"], "--vmin"),
+    ("learner_main", ["--logpath=/proc/nothing"], "/proc/nothing"),
+    ("parameter_broadcaster", ["--quantize_communication=33"], "--quantize_communication=33"),
+    ("parameter_broadcaster", ["--server_address=somewhere"], "HOST:PORT"),
+    ("parameter_broadcaster", ["stray"], "stray"),
+]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def start_by_hand(crew, tmp_path, *flags, n_actors=1):
+    """Starts a run without the launcher; returns its processes, learner first."""
+    common = [
+        *harness.QUICK, f"--port={free_port()}", f"--logpath={tmp_path / 'run'}",
+        f"--n_actors={n_actors}", *flags,
+    ]
+    started = [crew.module("learner_main", *common), crew.module("parameter_broadcaster", *common)]
+    for actor_id in range(1, n_actors + 1):
+        started.append(crew.module("actor_main", *common, f"--actor_id={actor_id}"))
+    return started
+
+
+def wait_for_row(path, timeout_s=60, **at_least):
+    """Waits until the newest row of a log has values at least so large."""
+
+    def reached():
+        row = telemetry.last_row(str(path))
+        return row and all(row.get(name, -1) >= value for name, value in at_least.items())
+
+    harness.poll(reached, timeout_s, what=f"{at_least} in {path}")
+
+
+@pytest.mark.parametrize(("module", "flags", "message"), BAD_FLAGS)
+def test_process_bad_flags_one_clear_line(crew, tmp_path, module, flags, message):
+    if not any("logpath" in flag for flag in flags):
+        flags = [*flags, f"--logpath={tmp_path / 'run'}"]
+    process = crew.module(module, *flags)
+    assert process.wait(60) != 0
+    lines = harness.error_lines(process.output(), module)
+    assert len(lines) == 1, process.output()
+    assert message in lines[0]
+    assert "Traceback" not in process.output()
+
+
+@pytest.mark.parametrize("module", ["learner_main", "parameter_broadcaster", "actor_main"])
+def test_process_help_lists_flags_with_units(crew, module):
+    process = crew.module(module, "--help")
+    process.wait(30)
+    for flag in ("--taskstr", "--num_episodes", "--quantize_communication", "--actor_id"):
+        assert flag in process.output()
+    assert "LEARNER STEPS" in process.output()
+
+
+@pytest.mark.parametrize("module", ["parameter_broadcaster", "actor_main"])
+def test_process_without_learner_gives_up_in_time(crew, tmp_path, module):
+    process = crew.module(
+        module, f"--port={free_port()}", "--connect_timeout=1", f"--logpath={tmp_path}"
+    )
+    assert process.wait(45) == 1
+    assert len(harness.error_lines(process.output(), module)) == 1
+    assert "No learner at localhost:" in process.output()
+
+
+def test_actor_without_broadcaster_gives_up_in_time(crew, tmp_path):
+    flags = [*harness.QUICK, f"--port={free_port()}", f"--logpath={tmp_path / 'run'}"]
+    crew.module("learner_main", *flags)
+    actor = crew.module("actor_main", *flags, "--connect_timeout=12")
+    assert actor.wait(60) == 1
+    assert "is parameter_broadcaster running?" in actor.output()
+
+
+def test_learner_port_in_use_says_so(crew, tmp_path):
+    with socket.socket() as holder:
+        holder.bind(("", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        learner = crew.module("learner_main", f"--port={port}", f"--logpath={tmp_path}")
+        assert learner.wait(60) == 1
+    assert f"Port {port} is in use" in harness.error_lines(learner.output(), "learner_main")[0]
+
+
+def test_learner_killed_peers_end_with_one_line(crew, tmp_path):
+    learner, broadcaster, actor = start_by_hand(crew, tmp_path, "--num_episodes=100000000")
+    wait_for_row(tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV, actor_steps=300)
+    learner.signal(signal.SIGKILL)
+    for process, name in ((broadcaster, "parameter_broadcaster"), (actor, "actor_main")):
+        assert process.wait(45) == 1, process.output()
+        assert len(harness.error_lines(process.output(), name)) == 1, process.output()
+        assert "does not answer" in process.output()
+
+
+def test_ctrl_c_ends_each_process(crew, tmp_path):
+    learner, broadcaster, actor = start_by_hand(crew, tmp_path, "--num_episodes=100000000")
+    wait_for_row(tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV, actor_steps=300)
+    for process in (actor, broadcaster, learner):
+        process.signal(signal.SIGINT)
+        # The learner waits for nobody for long: its data has stopped, its peers are gone.
+        assert process.wait(45) == 130, process.output()
+        assert "Traceback" not in process.output()
+
+
+def test_actor_of_another_model_is_refused(crew, tmp_path):
+    port = free_port()
+    flags = [*harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'run'}"]
+    crew.module("learner_main", *flags)
+    crew.module("parameter_broadcaster", *flags)
+    wrong = {
+        "model": crew.module("actor_main", *flags, "--model_str=16,8"),
+        "--quantize": crew.module("actor_main", *flags, "--quantize=16"),
+    }
+    for hint, actor in wrong.items():
+        assert actor.wait(60) == 1
+        (line,) = harness.error_lines(actor.output(), "actor_main")
+        assert hint in line
+
+
+def test_peer_with_other_table_names_is_refused(crew, tmp_path):
+    port = free_port()
+    flags = [*harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'run'}"]
+    crew.module("learner_main", *flags, "--model_table_name=weights")
+    broadcaster = crew.module("parameter_broadcaster", *flags)
+    assert broadcaster.wait(60) == 1
+    assert "same table names" in broadcaster.output()
+
+
+def test_learner_nan_stops_the_run_with_a_message(crew, tmp_path):
+    # Steps of 1e38 send the weights to infinity, and the losses with them.
+    learner, broadcaster, actor = start_by_hand(
+        crew, tmp_path, "--taskstr=gym,Pendulum-v1", "--critic_learning_rate=1e38",
+        "--policy_learning_rate=1e38", "--num_episodes=100000",
+    )
+    assert learner.wait(90) == 1, learner.output()
+    (line,) = harness.error_lines(learner.output(), "learner_main")
+    assert "diverged" in line or "NaN" in line
+    broadcaster.wait(45)
+    actor.wait(45)
+
+
+def test_seeds_literal_command_lines_work(crew, tmp_path):
+    """The original README's commands: by hand, in actorQ/, at the fixed default port 8181."""
+    arguments = (
+        "--actor_update_period 300 --taskstr gym,MountainCarContinuous-v0 "
+        "--model_str 2048,2048,2048 --num_episodes 100000 --quantize_communication 32 "
+        "--quantize 8 --replay_table_max_times_sampled 16 --batch_size 256 --n_actors 4 "
+        f"--logpath {tmp_path / 'run'} --weight_compress 0"
+    )
+    cwd = harness.REPOSITORY / "actorQ"
+
+    def start(program, *extra):
+        command = [sys.executable, program, *shlex.split(arguments), *extra]
+        return crew.start(*command, cwd=cwd)
+
+    learner = start("learner_main.py")
+    broadcaster = start("parameter_broadcaster.py")
+    actors = [start("actor_main.py", "--actor_id", str(i)) for i in range(1, 5)]
+    wait_for_row(tmp_path / "run" / "learner" / telemetry.TRAIN_CSV, 150, learner_steps=2)
+    learner.signal(signal.SIGINT)
+    assert learner.wait(60) == 130, learner.output()
+    for process in (broadcaster, *actors):
+        assert process.wait(45) == 0, process.output()
+    assert "port 8181" in learner.output()
+    # sigma is spread evenly from 0 to 0.2 over the actors.
+    scales = [actor.output().split("exploration ")[1].split()[0] for actor in actors]
+    np.testing.assert_allclose([float(s) for s in scales], [0, 0.0667, 0.133, 0.2], atol=1e-3)
+
+
+def test_server_address_serves_other_machines(crew, tmp_path):
+    """Broadcaster and actor with a folder and an address of their own, as on other machines."""
+    port = free_port()
+    learner = crew.module(
+        "learner_main", *harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'learner'}"
+    )
+    remote = [
+        *harness.QUICK, f"--server_address=127.0.0.1:{port}", f"--logpath={tmp_path / 'other'}"
+    ]
+    others = [crew.module("parameter_broadcaster", *remote), crew.module("actor_main", *remote)]
+    for process in (learner, *others):
+        assert process.wait(90) == 0, process.output()
+    assert (tmp_path / "other" / "actor_1" / telemetry.PHASES_CSV).exists()
+
+
+SUITES = [
+    ("dm_control,ball_in_cup_catch", []),
+    ("gym,LunarLander-v3", []),
+    ("gym,BipedalWalker-v3", []),
+    ("mujoco,HalfCheetah-v5", []),
+    ("pybullet,HopperBulletEnv-v0", []),
+    ("atari,Pong", ["--num_episodes=3", "--batch_size=8", "--max_episode_steps=60"]),
+]
+
+
+@pytest.mark.parametrize(("task", "flags"), SUITES)
+def test_suite_runs_through_the_whole_pipeline(crew, tmp_path, task, flags):
+    processes = start_by_hand(crew, tmp_path, f"--taskstr={task}", *flags)
+    for process in processes:
+        assert process.wait(120) == 0, process.output()
+    run = tmp_path / "run"
+    train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
+    assert train["learner_steps"][-1] >= 3
+    assert np.isfinite(train["loss"][-1]) and np.isfinite(train["gradient_norm"][-1])
+    assert train["gradient_norm"][-1] > 0
+    updates = telemetry.read_csv(str(run / "broadcaster" / telemetry.UPDATES_CSV))
+    # Versions only grow: the same weights are never converted twice.
+    assert np.all(np.diff(updates["model_version"]) > 0)
+    phases = telemetry.read_csv(str(run / "actor_1" / telemetry.PHASES_CSV))
+    for phase in telemetry.PHASES:
+        assert phases[phase][-1] > 0

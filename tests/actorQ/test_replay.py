@@ -1,0 +1,291 @@
+"""Tests `actorQ.replay`: n-step sums against Acme's adder, the layout, and a real server."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from actorQ import acme_compat  # isort: skip  # noqa: F401  (must come before acme)
+from acme import specs
+from acme.adders import reverb as adders
+import dm_env
+import numpy as np
+import pytest
+import reverb
+import tensorflow as tf
+
+from actorQ import environments
+from actorQ import replay
+
+TABLE = adders.DEFAULT_PRIORITY_TABLE
+
+
+def fifo_table(signature, name=TABLE):
+    """A table whose samples come in the order of inserts, each one once."""
+    return reverb.Table(
+        name, reverb.selectors.Fifo(), reverb.selectors.Fifo(), max_size=10_000,
+        max_times_sampled=1, rate_limiter=reverb.rate_limiters.MinSize(1), signature=signature,
+    )
+
+
+@pytest.fixture
+def serve():
+    """Starts servers with given tables; returns clients."""
+    servers = []
+
+    def start(*tables):
+        servers.append(reverb.Server(list(tables), port=None))
+        return reverb.Client(f"localhost:{servers[-1].port}")
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def take(client, count, table=TABLE):
+    """Returns the `count` items of a table in order, and checks that there are no more."""
+    assert client.server_info()[table].current_size == count
+    return [item.data for item in client.sample(table, count, emit_timesteps=False)]
+
+
+def random_episode(rng, length, end_discount):
+    """Observations o_0 ... o_T and steps (action, reward, discount), all float32."""
+    observations = rng.normal(size=(length + 1, 3)).astype(np.float32)
+    discounts = np.ones(length, np.float32)
+    if rng.random() < 0.5:  # Some environments discount on their own.
+        discounts = rng.uniform(0.5, 1.0, length).astype(np.float32)
+    discounts[-1] = end_discount
+    actions = rng.normal(size=(length, 2)).astype(np.float32)
+    rewards = (10 * rng.normal(size=length)).astype(np.float32)
+    return observations, actions, rewards, discounts
+
+
+def accumulate(accumulator, episode):
+    """Feeds an episode; returns, for each step, the transitions that it completed."""
+    observations, actions, rewards, discounts = episode
+    accumulator.first(observations[0])
+    return [
+        accumulator.step(
+            actions[t], float(rewards[t]), float(discounts[t]), observations[t + 1],
+            t == len(rewards) - 1,
+        )
+        for t in range(len(rewards))
+    ]
+
+
+@pytest.mark.parametrize("n_step", [1, 3, 5])
+def test_n_step_accumulator_equals_acmes_adder_bit_for_bit(serve, n_step):
+    spec = specs.EnvironmentSpec(
+        observations=specs.Array((3,), np.float32),
+        actions=specs.Array((2,), np.float32),
+        rewards=specs.Array((), np.float32),
+        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0),
+    )
+    client = serve(fifo_table(adders.NStepTransitionAdder.signature(spec)))
+    adder = adders.NStepTransitionAdder(client, n_step=n_step, discount=0.97)
+    accumulator = replay.NStepAccumulator(n_step, 0.97)
+    rng = np.random.default_rng(n_step)
+    expected, lengths = [], [1, 2, 3, 4, 5, 6, 7, 23]
+    for length in lengths:
+        for end_discount in (0.0, 1.0):
+            episode = random_episode(rng, length, end_discount)
+            ours = sum(accumulate(accumulator, episode), [])
+            assert len(ours) == length  # Exactly one transition for each environment step.
+            expected.append((episode, ours))
+
+    written = 0
+    for (observations, actions, rewards, discounts), ours in expected:
+        length = len(rewards)
+        adder.add_first(dm_env.restart(observations[0]))
+        for t in range(length):
+            kind = dm_env.StepType.LAST if t == length - 1 else dm_env.StepType.MID
+            adder.add(
+                actions[t], dm_env.TimeStep(kind, rewards[t], discounts[t], observations[t + 1])
+            )
+        # Acme also emits the windows [0, 1], [0, 2], ... that are shorter than n because the
+        # episode has only begun; ours has a single one for each first step, of full length.
+        beginning = min(n_step, length) - 1
+        written = length + beginning
+        theirs = take(client, written)
+        for data, transition in zip(theirs[beginning:], ours, strict=True):
+            for name in replay.Transition._fields:
+                got, by_acme = getattr(transition, name), getattr(data, name)
+                assert np.asarray(got).dtype == by_acme.dtype == np.float32
+                assert np.asarray(got).tobytes() == by_acme.tobytes(), (name, length)
+
+
+def test_n_step_accumulator_hand_computed_returns():
+    accumulator = replay.NStepAccumulator(3, 0.5)
+    rewards, length = [1.0, 2.0, 4.0, 8.0, 16.0], 5
+    observations = [np.float32([t]) for t in range(length + 1)]
+    accumulator.first(observations[0])
+    complete = [
+        accumulator.step(t, rewards[t], 0.0 if t == 4 else 1.0, observations[t + 1], t == 4)
+        for t in range(length)
+    ]
+    assert [len(transitions) for transitions in complete] == [0, 0, 1, 1, 3]
+    table = [
+        (float(t.observation[0]), t.action, float(t.reward), float(t.discount),
+         float(t.next_observation[0]))
+        for transitions in complete for t in transitions
+    ]
+    assert table == [
+        (0.0, 0, 1 + 2 / 2 + 4 / 4, 0.25, 3.0),
+        (1.0, 1, 2 + 4 / 2 + 8 / 4, 0.25, 4.0),
+        (2.0, 2, 4 + 8 / 2 + 16 / 4, 0.0, 5.0),
+        (3.0, 3, 8 + 16 / 2, 0.0, 5.0),
+        (4.0, 4, 16.0, 0.0, 5.0),
+    ]
+
+
+def test_n_step_accumulator_time_limit_keeps_the_discount():
+    accumulator = replay.NStepAccumulator(3, 0.5)
+    accumulator.first(np.zeros(1))
+    accumulator.step(0, 1.0, 1.0, np.zeros(1), False)
+    rest = accumulator.step(0, 1.0, 1.0, np.zeros(1), True)
+    # Windows of 2 and 1 steps: g^(n-1) times ones, never 0.
+    assert [float(t.discount) for t in rest] == [0.5, 1.0]
+    assert [float(t.reward) for t in rest] == [1.5, 1.0]
+
+
+def test_n_step_accumulator_environments_discount_weighs_later_rewards():
+    accumulator = replay.NStepAccumulator(2, 0.5)
+    accumulator.first(np.zeros(1))
+    accumulator.step(0, 1.0, 0.25, np.zeros(1), False)
+    (transition,) = accumulator.step(0, 8.0, 0.5, np.zeros(1), False)
+    assert float(transition.reward) == 1 + 0.5 * 0.25 * 8
+    assert float(transition.discount) == 0.5 * 0.25 * 0.5
+
+
+def test_n_step_accumulator_first_forgets_an_unfinished_episode():
+    accumulator = replay.NStepAccumulator(2, 1.0)
+    accumulator.first(np.float32([1]))
+    accumulator.step(0, 100.0, 1.0, np.float32([2]), False)
+    accumulator.first(np.float32([7]))
+    assert accumulator.step(0, 1.0, 1.0, np.float32([8]), False) == []
+    (transition,) = accumulator.step(0, 2.0, 1.0, np.float32([9]), False)
+    assert (transition.observation[0], transition.reward) == (7.0, 3.0)
+
+
+# --- Layout ---
+
+VECTOR = environments.EnvironmentSpec(
+    (3,), np.dtype(np.float32), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
+)
+DISCRETE = environments.EnvironmentSpec((3,), np.dtype(np.float32), num_actions=4)
+PIXELS = environments.EnvironmentSpec((6, 5, 2), np.dtype(np.uint8), num_actions=4)
+PIXELS_CONTINUOUS = environments.EnvironmentSpec(
+    (6, 5, 2), np.dtype(np.uint8), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
+)
+SPECS = {"vector": VECTOR, "discrete": DISCRETE, "pixels": PIXELS,
+         "pixels_continuous": PIXELS_CONTINUOUS}
+
+
+def random_transition(spec, rng):
+    shape = spec.observation_shape
+    if spec.observation_dtype == np.uint8:
+        observations = rng.integers(0, 256, (2, *shape), np.uint8)
+    else:
+        observations = rng.normal(size=(2, *shape)).astype(np.float32)
+    action = (
+        int(rng.integers(spec.num_actions)) if spec.discrete
+        else rng.normal(size=spec.action_size).astype(np.float32)
+    )
+    reward, discount = rng.normal(size=2).astype(np.float32)
+    return replay.Transition(observations[0], action, reward, discount, observations[1])
+
+
+def assert_equal_batch(batch, transitions):
+    """Compares an unpacked batch with the transitions it was packed from, bit for bit."""
+    for name in replay.Transition._fields:
+        expected = np.stack([np.asarray(getattr(t, name)) for t in transitions])
+        np.testing.assert_array_equal(np.asarray(getattr(batch, name)), expected)
+
+
+def test_layout_vector_order_is_as_documented():
+    layout = replay.Layout.of(VECTOR)
+    packed = layout.pack(
+        replay.Transition(np.float32([1, 2, 3]), np.float32([4, 5]), 6.0, 7.0,
+                          np.float32([8, 9, 10]))
+    )
+    assert packed.dtype == np.float32
+    assert packed.tolist() == list(range(1, 11))
+    assert layout.vector_size == 10
+
+
+def test_layout_pixels_keep_their_bytes():
+    layout = replay.Layout.of(PIXELS)
+    transition = random_transition(PIXELS, np.random.default_rng(0))
+    frames, vector = layout.pack(transition)
+    assert frames.dtype == np.uint8
+    assert frames.shape == (2, 6, 5, 2)
+    assert vector.tolist() == [transition.action, transition.reward, transition.discount]
+    assert (layout.observation_size, layout.vector_size) == (0, 3)
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+@pytest.mark.parametrize("as_tensors", [False, True])
+def test_layout_unpack_undoes_pack(name, as_tensors):
+    layout = replay.Layout.of(SPECS[name])
+    rng = np.random.default_rng(1)
+    transitions = [random_transition(SPECS[name], rng) for _ in range(5)]
+    packed = [layout.pack(transition) for transition in transitions]
+    stack = tf.stack if as_tensors else np.stack
+    data = tuple(map(stack, zip(*packed, strict=True))) if layout.pixels else stack(packed)
+    assert_equal_batch(layout.unpack(data), transitions)
+
+
+def test_layout_large_discrete_action_is_exact():
+    spec = environments.EnvironmentSpec((1,), np.dtype(np.float32), num_actions=2**24)
+    layout = replay.Layout.of(spec)
+    packed = layout.pack(
+        replay.Transition(np.zeros(1), 2**24 - 1, 0.0, 0.0, np.zeros(1))
+    )
+    assert int(layout.unpack(packed[None]).action[0]) == 2**24 - 1
+
+
+# --- The writer ---
+
+
+def signature_of(layout):
+    vector = tf.TensorSpec((layout.vector_size,), tf.float32)
+    frames = tf.TensorSpec((2, *layout.observation_shape), tf.uint8)
+    return (frames, vector) if layout.pixels else vector
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+def test_transition_writer_inserts_read_back_equal_and_in_order(serve, name):
+    layout = replay.Layout.of(SPECS[name])
+    client = serve(fifo_table(signature_of(layout), "my_table"))
+    rng = np.random.default_rng(2)
+    transitions = [random_transition(SPECS[name], rng) for _ in range(45)]
+    writer = replay.TransitionWriter(client, "my_table", layout, flush_period=4)
+    for transition in transitions:
+        writer.write(transition)
+    writer.close()
+    items = take(client, 45, "my_table")
+    data = tuple(map(np.stack, zip(*items, strict=True))) if layout.pixels else np.stack(items)
+    assert_equal_batch(layout.unpack(data), transitions)
+
+
+def test_transition_writer_items_have_priority_one(serve):
+    layout = replay.Layout.of(DISCRETE)
+    client = serve(fifo_table(signature_of(layout), "my_table"))
+    writer = replay.TransitionWriter(client, "my_table", layout)
+    writer.write(random_transition(DISCRETE, np.random.default_rng(0)))
+    writer.close()
+    (item,) = client.sample("my_table", 1, emit_timesteps=False)
+    assert item.info.priority == 1.0
+
+
+def test_transition_writer_is_never_far_behind(serve):
+    layout = replay.Layout.of(DISCRETE)
+    client = serve(fifo_table(signature_of(layout), "my_table"))
+    writer = replay.TransitionWriter(client, "my_table", layout, flush_period=5)
+    rng = np.random.default_rng(0)
+    for written in range(1, 31):
+        writer.write(random_transition(DISCRETE, rng))
+        # A flush every 5 items leaves at most 5, and at most 4 have come since.
+        assert written - client.server_info()["my_table"].current_size <= 9
+    writer.flush()
+    assert client.server_info()["my_table"].current_size == 30
+    writer.close()

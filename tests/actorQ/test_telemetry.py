@@ -1,0 +1,238 @@
+"""Tests `actorQ.telemetry`: what is written is read back, whatever state a log is in."""
+
+import contextlib
+import math
+import re
+import time
+
+import pytest
+
+from actorQ import errors
+from actorQ import telemetry
+
+ROW = {
+    "actor_steps": 12, "episodes": 3, "episode_return": -1.5, "episode_length": 7,
+    "model_version": 40, "staleness_steps": 2,
+}
+HEADER = ",".join(telemetry.EPISODE_FIELDS)
+
+
+@pytest.fixture
+def log_path(tmp_path):
+    """Where the tests write a log by hand."""
+    return tmp_path / telemetry.EPISODES_CSV
+
+
+@pytest.fixture
+def make_logger(tmp_path):
+    """Opens loggers of one run, and closes what is left open."""
+    loggers = []
+
+    def make(process="actor_1", start_time=0.0):
+        loggers.append(telemetry.RunLogger(str(tmp_path), process, start_time))
+        return loggers[-1]
+
+    yield make
+    for logger in loggers:
+        with contextlib.suppress(RuntimeError):  # The test has closed it.
+            logger.close()
+
+
+def test_run_logger_rows_read_back_equal(make_logger):
+    started = time.time() - 100.0
+    logger = make_logger(start_time=started)
+    logger.write(telemetry.EPISODES_CSV, 12, **ROW)
+    logger.write(telemetry.EPISODES_CSV, 24, **{**ROW, "actor_steps": 24, "episode_return": 1 / 3})
+    columns = telemetry.read_csv(f"{logger.folder}/{telemetry.EPISODES_CSV}")
+    assert tuple(columns) == telemetry.EPISODE_FIELDS
+    assert columns["actor_steps"] == [12.0, 24.0]
+    assert columns["episode_return"] == [-1.5, pytest.approx(1 / 3, rel=1e-5)]
+    for seconds, unix_time in zip(columns["seconds"], columns["unix_time"], strict=True):
+        assert unix_time - seconds == pytest.approx(started, abs=0.002)
+        assert 100.0 <= seconds < 160.0
+
+
+def test_run_logger_without_start_time_counts_from_its_own_start(make_logger):
+    logger = make_logger()
+    logger.write(telemetry.EPISODES_CSV, 1, **ROW)
+    assert 0 <= telemetry.last_row(f"{logger.folder}/episodes.csv")["seconds"] < 60
+
+
+def test_run_logger_row_is_on_disk_before_close(make_logger, tmp_path):
+    make_logger().write(telemetry.EPISODES_CSV, 12, **ROW)
+    lines = (tmp_path / "actor_1" / "episodes.csv").read_bytes().split(b"\r\n")
+    assert lines[0].decode() == HEADER
+    assert lines[1].endswith(b",12,3,-1.5,7,40,2")
+    assert lines[2:] == [b""]
+
+
+def test_run_logger_fields_left_out_read_as_nan(make_logger):
+    logger = make_logger("learner")
+    logger.write(telemetry.TRAIN_CSV, 5, learner_steps=5, loss=0.25)
+    columns = telemetry.read_csv(f"{logger.folder}/train.csv")
+    assert columns["loss"] == [0.25]
+    assert math.isnan(columns["policy_loss"][0])
+    row = telemetry.last_row(f"{logger.folder}/train.csv")
+    assert row["learner_steps"] == 5.0
+    assert "policy_loss" not in row
+
+
+def test_run_logger_field_it_does_not_know_raises(make_logger):
+    with pytest.raises(ValueError, match="no_such_field"):
+        make_logger().write(telemetry.EPISODES_CSV, 1, no_such_field=1.0)
+
+
+def test_run_logger_reopened_appends_without_second_header(make_logger, tmp_path):
+    for step in (1, 2):
+        logger = make_logger()
+        logger.write(telemetry.EPISODES_CSV, step, **{**ROW, "actor_steps": step})
+        logger.close()
+    path = tmp_path / "actor_1" / "episodes.csv"
+    assert path.read_text().count("unix_time") == 1
+    assert telemetry.read_csv(str(path))["actor_steps"] == [1.0, 2.0]
+
+
+def test_run_logger_reopened_behind_half_a_row_starts_a_new_line(make_logger, tmp_path):
+    # A killed actor may leave half a row; the launcher starts it again on the same log.
+    logger = make_logger()
+    logger.write(telemetry.EPISODES_CSV, 1, **ROW)
+    logger.close()
+    path = tmp_path / "actor_1" / "episodes.csv"
+    with open(path, "ab") as file:
+        file.write(b"3.1,17")
+    make_logger().write(telemetry.EPISODES_CSV, 2, **{**ROW, "actor_steps": 99})
+    assert telemetry.read_csv(str(path))["actor_steps"] == [12.0, 99.0]
+
+
+def test_run_logger_empty_file_gets_a_header(make_logger, tmp_path):
+    path = tmp_path / "actor_1" / "episodes.csv"
+    path.parent.mkdir()
+    path.touch()
+    make_logger().write(telemetry.EPISODES_CSV, 1, **ROW)
+    assert path.read_text().startswith(HEADER)
+
+
+def test_run_logger_scalars_reach_tensorboard(make_logger, tmp_path):
+    from tensorboard.backend.event_processing import event_file_loader
+
+    logger = make_logger()
+    logger.write(telemetry.EPISODES_CSV, 12, **ROW)
+    logger.close()
+    (events,) = (tmp_path / "actor_1").glob("events.out*")
+    scalars = {
+        value.tag: (event.step, value.tensor.float_val[0])
+        for event in event_file_loader.EventFileLoader(str(events)).Load()
+        for value in event.summary.value
+    }
+    assert scalars == {f"episodes/{name}": (12, float(value)) for name, value in ROW.items()}
+
+
+def test_run_logger_folder_that_cannot_be_made_is_a_user_error(tmp_path):
+    (tmp_path / "learner").write_text("a file is in the way")
+    with pytest.raises(errors.UserError, match="Cannot write logs to .*learner"):
+        telemetry.RunLogger(str(tmp_path), "learner")
+
+
+def full_row(number):
+    """A row of EPISODE_FIELDS; every cell is `number` with a fraction, so that cuts show."""
+    return ",".join([f"{number}.125"] * len(telemetry.EPISODE_FIELDS))
+
+
+def test_read_csv_row_cut_anywhere_is_left_out(log_path):
+    row = full_row(7)
+    for end in range(len(row) + 1):
+        log_path.write_text(f"{HEADER}\r\n{full_row(3)}\r\n{row[:end]}", newline="")
+        columns = telemetry.read_csv(str(log_path))
+        assert columns["episode_length"] == [3.125]
+        assert columns["staleness_steps"] == [3.125]
+
+
+def test_read_csv_plain_newlines_read_the_same(log_path):
+    log_path.write_text(f"{HEADER}\n{full_row(3)}\n{full_row(4)}\n")
+    assert telemetry.read_csv(str(log_path))["seconds"] == [3.125, 4.125]
+
+
+def test_read_csv_more_columns_than_known_keeps_them(log_path):
+    log_path.write_text(f"{HEADER},later\n{full_row(3)},9\n")
+    assert telemetry.read_csv(str(log_path))["later"] == [9.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (HEADER.encode()[:20], "is empty|lacks the columns"),
+        (HEADER.encode() + b"\r\n", "has no rows yet"),
+        (HEADER.encode() + b"\r\n3.1,17", "has no rows yet"),
+        (b"seconds,unix_time\r\n1,2\r\n", "lacks the columns actor_steps, episodes"),
+        (b"1,2,3\r\n4,5,6\r\n", "lacks the columns seconds"),
+        (HEADER.encode() + b"\r\n" + full_row(3).replace("3.125", "x", 1).encode() + b"\r\n",
+         "is damaged.*'x'"),
+        (b"\xff\xfe\x00\x80\r\n\x81\r\n", "is damaged"),
+    ],
+)
+def test_read_csv_unusable_log_is_a_user_error(log_path, content, message):
+    log_path.write_bytes(content)
+    with pytest.raises(errors.UserError, match=message) as caught:
+        telemetry.read_csv(str(log_path))
+    assert str(log_path) in str(caught.value)
+
+
+def test_read_csv_missing_log_is_a_user_error(log_path):
+    with pytest.raises(errors.UserError, match=f"No log at {re.escape(str(log_path))}"):
+        telemetry.read_csv(str(log_path))
+
+
+def test_last_row_while_a_row_is_written_is_the_row_before(log_path):
+    row = full_row(7) + "\r\n"
+    before = dict.fromkeys(telemetry.EPISODE_FIELDS, 3.125)
+    for end in range(len(row)):
+        log_path.write_text(f"{HEADER}\r\n{full_row(3)}\r\n{row[:end]}", newline="")
+        assert telemetry.last_row(str(log_path)) == before
+    log_path.write_text(f"{HEADER}\r\n{full_row(3)}\r\n{row}", newline="")
+    assert telemetry.last_row(str(log_path)) == dict.fromkeys(telemetry.EPISODE_FIELDS, 7.125)
+
+
+def test_last_row_of_a_long_log_is_the_newest(log_path):
+    rows = "".join(f"{full_row(number)}\r\n" for number in range(2000))
+    log_path.write_text(f"{HEADER}\r\n{rows}", newline="")
+    assert telemetry.last_row(str(log_path))["episodes"] == 1999.125
+
+
+@pytest.mark.parametrize("content", ["", HEADER[:10], HEADER, HEADER + "\r\n", HEADER + "\r\n1,2"])
+def test_last_row_without_a_row_is_empty(log_path, content):
+    log_path.write_text(content, newline="")
+    assert telemetry.last_row(str(log_path)) == {}
+
+
+def test_last_row_of_no_file_is_empty(log_path):
+    assert telemetry.last_row(str(log_path)) == {}
+
+
+def test_actor_folders_are_ordered_by_number(tmp_path):
+    for name in ("actor_10", "actor_2", "actor_1", "learner", "actor_old", "stdout"):
+        (tmp_path / name).mkdir()
+    folders = telemetry.actor_folders(str(tmp_path))
+    assert folders == [str(tmp_path / f"actor_{number}") for number in (1, 2, 10)]
+
+
+def test_actor_folders_of_no_folder_is_a_user_error(tmp_path):
+    with pytest.raises(errors.UserError, match="is not a folder"):
+        telemetry.actor_folders(str(tmp_path / "none"))
+
+
+def test_timings_add_sums_up_by_phase():
+    timings = telemetry.Timings()
+    timings.add("pull_s", 0.5)
+    timings.add("pull_s", 0.25)
+    timings.add("insert_s", 2.0)
+    expected = {**dict.fromkeys(telemetry.PHASES, 0.0), "pull_s": 0.75, "insert_s": 2.0}
+    assert timings.as_row() == expected
+    with pytest.raises(KeyError):
+        timings.add("lunch_s", 1.0)
+
+
+def test_fields_every_log_begins_with_the_time():
+    for fields in telemetry.FIELDS.values():
+        assert fields[:2] == ("seconds", "unix_time")
+        assert len(set(fields)) == len(fields)

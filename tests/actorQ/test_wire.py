@@ -1,0 +1,173 @@
+"""Tables and connections on a real Reverb server in this process."""
+
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import reverb
+
+from actorQ import config as config_lib
+from actorQ import environments
+from actorQ import errors
+from actorQ import messages
+from actorQ import replay
+from actorQ import wire
+
+LAYOUT = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
+
+
+@pytest.fixture
+def config():
+    return config_lib.RunConfig(
+        min_replay_size=5, replay_table_max_replay_size=300, replay_table_max_times_sampled=7,
+        replay_table_name="r", broadcaster_table_name="b", model_table_name="m",
+        shutdown_table_name="s", port=0, connect_timeout=1.0,
+    )
+
+
+@pytest.fixture
+def connection(config):
+    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=True))
+    yield wire.Connection(config, f"localhost:{server.port}")
+    server.stop()
+
+
+def _message(version):
+    return messages.encode(messages.ModelUpdate(version, "float32", {"w": np.ones(3, np.float32)}))
+
+
+def _version(pair):
+    return messages.decode(*pair).version
+
+
+def test_tables_have_the_names_and_limits_of_the_flags(connection):
+    info = connection.client.server_info(5)
+    assert set(info) == {"r", "b", "m", "s"}
+    assert info["r"].max_size == 300
+    assert info["r"].max_times_sampled == 7
+    assert info["r"].rate_limiter_info.min_size_to_sample == 5
+    assert info["r"].sampler_options.prioritized.priority_exponent == pytest.approx(0.6)
+    assert info["b"].max_times_sampled == 1
+    assert info["m"].max_times_sampled == 0
+
+
+def test_tables_uniform_where_the_algorithm_is_not_prioritized(config):
+    for prioritized, exponent in ((False, 0.6), (True, 0.0)):
+        changed = config_lib.RunConfig(priority_exponent=exponent)
+        table = wire.make_tables(changed, LAYOUT, prioritized)[0]
+        assert table.info.sampler_options.HasField("uniform")
+
+
+def test_model_table_keeps_the_newest_and_gives_it_to_many(connection):
+    connection.publish("m", _message(1))
+    connection.publish("m", _message(2))
+    assert [_version(connection.fetch("m")) for _ in range(3)] == [2, 2, 2]
+    assert connection.status().models_published == 2
+
+
+def test_broadcaster_table_newest_wins_and_is_taken_once(connection):
+    connection.publish("b", _message(1))
+    connection.publish("b", _message(2))
+    assert connection.status().pushes_waiting == 1
+    assert _version(connection.take("b")) == 2
+    assert connection.status().pushes_waiting == 0
+    taken = []
+    waiting = threading.Thread(target=lambda: taken.append(connection.take("b")), daemon=True)
+    waiting.start()
+    time.sleep(0.3)  # A second taker gets nothing ...
+    assert not taken
+    connection.publish("b", _message(3))  # ... until there is something newer.
+    waiting.join(10)
+    assert _version(taken[0]) == 3
+
+
+def test_status_counts_replay(connection):
+    writer = replay.TransitionWriter(connection.client, "r", LAYOUT)
+    for _ in range(6):
+        writer.write(replay.Transition(np.zeros(3), np.zeros(2), 1.0, 1.0, np.zeros(3)))
+    writer.close()
+    list(connection.client.sample("r", 4))
+    status = connection.status()
+    assert (status.replay_size, status.transitions_inserted) == (6, 6)
+    assert status.transitions_sampled >= 4
+    assert not status.shutdown
+
+
+def test_shutdown_is_seen_and_acknowledged(connection):
+    connection.publish("s", np.int32(wire.FAILED))
+    assert connection.status().shutdown
+    assert connection.acknowledge_shutdown() == wire.FAILED
+    assert connection.status().shutdown_seen == 1
+
+
+def test_connection_other_table_names_is_refused(connection):
+    other = wire.Connection(config_lib.RunConfig(), connection.address)
+    with pytest.raises(errors.UserError, match="same table names"):
+        other.status()
+
+
+def test_connection_nobody_there_gives_up_in_time(config):
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        address = f"localhost:{probe.getsockname()[1]}"
+    started = time.monotonic()
+    with pytest.raises(errors.LearnerGoneError, match="No learner at"):
+        wire.Connection(config, address).wait_until_up()
+    assert time.monotonic() - started < 10
+
+
+def test_connection_server_that_dies_ends_status_and_transfers(config):
+    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    connection = wire.Connection(config, f"localhost:{server.port}")
+    connection.status()
+    server.stop()
+    with pytest.raises(errors.LearnerGoneError, match="does not answer"):
+        connection.status(timeout_s=1)
+    with pytest.raises(errors.LearnerGoneError):
+        connection.fetch("m", timeout_s=3)
+    with pytest.raises(errors.LearnerGoneError):
+        connection.publish("m", _message(1), timeout_s=3)
+
+
+def test_start_server_port_in_use_says_so():
+    with socket.socket() as holder:
+        holder.bind(("", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        taken = config_lib.RunConfig(port=port)
+        with pytest.raises(errors.UserError, match=f"Port {port} is in use"):
+            wire.start_server(taken, wire.make_tables(taken, LAYOUT, prioritized=False))
+
+
+def test_start_server_fixed_port_is_used():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    config = config_lib.RunConfig(port=port)
+    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    assert server.port == port
+    # gRPC would let a second server share the port.
+    with pytest.raises(errors.UserError, match="in use"):
+        wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    server.stop()
+
+
+def test_pixel_transitions_travel_as_bytes(config):
+    spec = environments.make("atari,Pong", 0, 50).spec
+    layout = replay.Layout.of(spec)
+    assert layout.pixels and layout.vector_size == 3
+    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    client = reverb.Client(f"localhost:{server.port}")
+    writer = replay.TransitionWriter(client, "r", layout)
+    frames = np.random.default_rng(0).integers(0, 255, (2, 84, 84, 4), dtype=np.uint8)
+    for _ in range(5):
+        writer.write(replay.Transition(frames[0], 3, 2.0, 0.5, frames[1]))
+    writer.close()
+    data = next(client.sample("r", emit_timesteps=False)).data
+    transition = layout.unpack(tuple(np.asarray(column)[None] for column in data))
+    np.testing.assert_array_equal(transition.observation[0], frames[0])
+    np.testing.assert_array_equal(transition.next_observation[0], frames[1])
+    assert (transition.action[0], transition.reward[0], transition.discount[0]) == (3, 2.0, 0.5)
+    server.stop()
