@@ -160,7 +160,8 @@ class ActorProcess:
         cli.on_stop_signals(self._stop.set)
         if not self._connection.wait_until_up(self._stop) or not self._first_weights():
             return self._end()
-        writer = replay.TransitionWriter(
+        # Kept until the process ends: its destructor would wait for a server that is gone.
+        self._writer = writer = replay.TransitionWriter(
             self._connection.client, self._config.replay_table_name, self._layout
         )
         with energy.track(bool(self._config.track_energy), self._logger.folder):

@@ -78,7 +78,7 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
             )
             facts = json.loads(metadata["facts"])
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, KeyError, json.JSONDecodeError, TypeError) as error:
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise errors.UserError(f"The policy file {found[0]} is damaged: {error!r}.") from None
     shapes = {name: array.shape for name, array in weights.items()}
     if shapes != dict(architecture.parameter_shapes):

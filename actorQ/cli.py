@@ -38,7 +38,8 @@ def run(
 
     def parse(argv: list[str]) -> list[str]:
         try:
-            return app.parse_flags_with_usage(argv)
+            # Not absl's own parser of the same purpose, whose message takes two lines.
+            return flags.FLAGS(argv)
         except flags.Error as error:
             _complain(name, str(error))
             raise SystemExit(EXIT_USAGE) from None

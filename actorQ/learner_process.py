@@ -32,7 +32,7 @@ from actorQ import seeding
 from actorQ import telemetry
 from actorQ import wire
 
-_SHUTDOWN_GRACE_S = 10.0  # How long actors and broadcaster get to see the announced end.
+_SHUTDOWN_GRACE_S = 5.0  # How long actors and broadcaster get to see the announced end.
 
 
 class LearnerProcess:

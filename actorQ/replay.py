@@ -111,12 +111,12 @@ class Layout:
 
 
 class NStepAccumulator:
-    """Turns single steps into n-step transitions, like Acme's NStepTransitionAdder.
+    """Turns single steps into n-step transitions.
 
-    At an episode's start the first n-1 windows are shorter only in that nothing is emitted until
-    n steps are there; at its end the remaining windows of n-1, ..., 1 steps are emitted, so that
-    every environment step gives exactly one transition. Sums are taken in float32, in Acme's
-    order of operations.
+    Nothing is emitted until n steps are there; at an episode's end the windows of n-1, ..., 1
+    steps that remain are emitted too, so that every environment step gives exactly one
+    transition. Acme's NStepTransitionAdder writes the same ones bit for bit (float32 sums in the
+    same order), and at an episode's start those of its first 1, ..., n-1 steps as well.
     """
 
     def __init__(self, n_step: int, discount: float):

@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
 import os
-import re
 import time
 from typing import Any
 

@@ -18,7 +18,8 @@ CONTINUOUS = environments.EnvironmentSpec(
 
 @pytest.mark.parametrize(
     ("n_actors", "expected"),
-    [(1, [0.6]), (2, [0.0, 0.6]), (4, [0.0, 0.2, 0.4, 0.6]), (7, [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])],
+    [(1, [0.6]), (2, [0.0, 0.6]), (4, [0.0, 0.2, 0.4, 0.6]),
+     (7, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])],
 )
 def test_d4pg_exploration_scale_rises_evenly_from_zero(n_actors, expected):
     config = config_lib.RunConfig(n_actors=n_actors, sigma=0.6)

@@ -313,7 +313,8 @@ def test_decode_entry_that_is_no_object_is_refused(entry):
 @pytest.mark.parametrize(
     "shape",
     [[-3, -5], [3, -5], [-1], [2, 4], [3, 5, 2], [10**9, 10**9], [2**63], [10**30, 0],
-     [0, 10**30], [0, 2**31, 2**31, 2**31], [1] * 40 + [15], [3.0, 5], [True, 15], "35", 15, [[3, 5]]],
+     [0, 10**30], [0, 2**31, 2**31, 2**31], [1] * 40 + [15], [3.0, 5], [True, 15], "35", 15,
+     [[3, 5]]],
 )
 @pytest.mark.parametrize("index", [0, 1, 2, 3])
 def test_decode_shape_that_cannot_be_is_refused(index, shape):

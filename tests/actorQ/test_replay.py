@@ -1,5 +1,6 @@
 """Tests `actorQ.replay`: n-step sums against Acme's adder, the layout, and a real server."""
 
+import itertools
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -42,7 +43,7 @@ def serve():
 
 
 def take(client, count, table=TABLE):
-    """Returns the `count` items of a table in order, and checks that there are no more."""
+    """Returns the columns of the `count` items of a table, and checks that there are no more."""
     assert client.server_info()[table].current_size == count
     return [item.data for item in client.sample(table, count, emit_timesteps=False)]
 
@@ -84,17 +85,12 @@ def test_n_step_accumulator_equals_acmes_adder_bit_for_bit(serve, n_step):
     adder = adders.NStepTransitionAdder(client, n_step=n_step, discount=0.97)
     accumulator = replay.NStepAccumulator(n_step, 0.97)
     rng = np.random.default_rng(n_step)
-    expected, lengths = [], [1, 2, 3, 4, 5, 6, 7, 23]
-    for length in lengths:
-        for end_discount in (0.0, 1.0):
-            episode = random_episode(rng, length, end_discount)
-            ours = sum(accumulate(accumulator, episode), [])
-            assert len(ours) == length  # Exactly one transition for each environment step.
-            expected.append((episode, ours))
-
-    written = 0
-    for (observations, actions, rewards, discounts), ours in expected:
-        length = len(rewards)
+    for length, end_discount in itertools.product((1, 2, 3, 4, 5, 6, 7, 23), (0.0, 1.0)):
+        observations, actions, rewards, discounts = episode = random_episode(
+            rng, length, end_discount
+        )
+        ours = sum(accumulate(accumulator, episode), [])
+        assert len(ours) == length  # Exactly one transition for each environment step.
         adder.add_first(dm_env.restart(observations[0]))
         for t in range(length):
             kind = dm_env.StepType.LAST if t == length - 1 else dm_env.StepType.MID
@@ -104,11 +100,9 @@ def test_n_step_accumulator_equals_acmes_adder_bit_for_bit(serve, n_step):
         # Acme also emits the windows [0, 1], [0, 2], ... that are shorter than n because the
         # episode has only begun; ours has a single one for each first step, of full length.
         beginning = min(n_step, length) - 1
-        written = length + beginning
-        theirs = take(client, written)
+        theirs = take(client, length + beginning)
         for data, transition in zip(theirs[beginning:], ours, strict=True):
-            for name in replay.Transition._fields:
-                got, by_acme = getattr(transition, name), getattr(data, name)
+            for name, got, by_acme in zip(replay.Transition._fields, transition, data, strict=True):
                 assert np.asarray(got).dtype == by_acme.dtype == np.float32
                 assert np.asarray(got).tobytes() == by_acme.tobytes(), (name, length)
 
@@ -263,7 +257,9 @@ def test_transition_writer_inserts_read_back_equal_and_in_order(serve, name):
         writer.write(transition)
     writer.close()
     items = take(client, 45, "my_table")
-    data = tuple(map(np.stack, zip(*items, strict=True))) if layout.pixels else np.stack(items)
+    columns = tuple(map(np.stack, zip(*items, strict=True)))
+    assert len(columns) == (2 if layout.pixels else 1)
+    data = columns if layout.pixels else columns[0]
     assert_equal_batch(layout.unpack(data), transitions)
 
 
