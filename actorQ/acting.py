@@ -131,6 +131,7 @@ class ActorProcess:
             actor_id,
             np.random.default_rng(seeding.derive(config.seed, "actor exploration", actor_id)),
         )
+        self._reward_limit = policy_module.reward_limit(config)
         architecture = architecture_lib.make(spec, config.model_sizes)
         self._infer = inference.make_backend(
             architecture, config.quantize, config.inference_mode, config.actor_device_placement
@@ -193,7 +194,7 @@ class ActorProcess:
         return False
 
     def _act(self, writer: replay.TransitionWriter) -> None:
-        config, timings = self._config, self._timings
+        config, timings, reward_limit = self._config, self._timings, self._reward_limit
         clock = time.perf_counter
         episodes = 0
         next_look = clock() + _HEALTH_PERIOD_S
@@ -221,8 +222,9 @@ class ActorProcess:
                 timestep = self._environment.step(action)
                 stepped = clock()
                 observation = timestep.observation
+                reward = max(-reward_limit, min(reward_limit, timestep.reward))
                 for transition in self._accumulator.step(
-                    action, timestep.reward, timestep.discount, observation, timestep.last()
+                    action, reward, timestep.discount, observation, timestep.last()
                 ):
                     writer.write(transition)
                 inserted = clock()

@@ -25,7 +25,7 @@ def resolve(config: config_lib.RunConfig, spec: environments.EnvironmentSpec) ->
 
 
 def policy_module(algorithm: str) -> ModuleType:
-    """Returns the actor's side: `make_exploration`, `exploration_scale`, `greedy`."""
+    """Returns the actor's side: `make_exploration`, `greedy`, `reward_limit`."""
     return importlib.import_module(f"actorQ.{algorithm}.policy")
 
 

@@ -147,6 +147,12 @@ class RunConfig:
     policy_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the policy.", low=0.0)
     critic_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the critic.", low=0.0)
     learning_rate: float = _field(1e-4, "DQN: Adam step size of the Q-network.", low=0.0)
+    max_abs_reward: float = _field(
+        1.0,
+        "DQN: each environment step's reward is clipped to +- this before n-step sums, as is usual "
+        "for Atari; set it to the task's largest reward for no clipping.",
+        low=1e-6,
+    )
     vmin: float = _field(-150.0, "D4PG: lowest discounted return that the critic can express.")
     vmax: float = _field(150.0, "D4PG: highest discounted return that the critic can express.")
     num_atoms: int = _field(51, "D4PG: atoms of the critic's return distribution.", low=2)

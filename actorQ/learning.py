@@ -6,6 +6,7 @@ Learner's process only; imports TensorFlow, Reverb and Acme, no torch.
 from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Callable, Mapping
+import itertools
 import threading
 import time
 from typing import Any
@@ -76,11 +77,18 @@ class Monitors:
         )
 
     def watch_output(self, name: str, measure: Callable[[Any], tf.Tensor]) -> Callable[[Any], Any]:
-        """Returns a layer that passes its input on and records `measure` of it."""
+        """Returns a layer that passes its input on and records `measure` of it.
+
+        Both learners call their online network twice a step: on the batch's observations first,
+        then on the next ones (many of them terminal, where values mean nothing). Only the first
+        call of each pair is recorded, as the step is compiled.
+        """
         variable = self._variable(name)
+        calls = itertools.count()
 
         def layer(output: Any) -> Any:
-            variable.assign(tf.stop_gradient(measure(output)))
+            if next(calls) % 2 == 0:
+                variable.assign(tf.stop_gradient(measure(output)))
             return output
 
         return layer

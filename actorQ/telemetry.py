@@ -44,7 +44,7 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "data_wait_s",  # Cumulative seconds in steps that took over three times the median step.
     "loss",  # D4PG: critic loss; DQN: Huber loss.
     "policy_loss",  # D4PG only.
-    "q_mean",  # Mean over the batch of the online Q-values (DQN: of the best action).
+    "q_mean",  # Mean online Q-value of the batch (DQN: of the best action).
     "gradient_norm",  # Global norm of the critic's (or Q-network's) gradient, after clipping.
     "policy_gradient_norm",  # D4PG only, after clipping.
 )

@@ -1,5 +1,7 @@
 """D4PG on the actor's side: Gaussian noise on a deterministic policy. Imports no TensorFlow."""
 
+import math
+
 import numpy as np
 
 from actorQ import config as config_lib
@@ -41,3 +43,9 @@ def make_exploration(
 def greedy(output: np.ndarray) -> np.ndarray:
     """Returns the action without exploration."""
     return output
+
+
+def reward_limit(config: config_lib.RunConfig) -> float:
+    """Returns the largest magnitude of a single reward in replay: D4PG clips none."""
+    del config
+    return math.inf

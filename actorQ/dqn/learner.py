@@ -48,6 +48,21 @@ def make_networks(
     )
 
 
+def return_scale(config: config_lib.RunConfig) -> float:
+    """Returns the largest n-step return that rewards up to `--max_abs_reward` can add up to.
+
+    Acme's learner clips what it takes for single rewards to [-1, 1], which would flatten n-step
+    returns: with n = 5 every window of CartPole would be worth 1. Returns are divided by this
+    instead, so that the clip does nothing; Q-values are in these units, their order is the same.
+    """
+    return config.max_abs_reward * sum(config.discount**i for i in range(config.n_step))
+
+
+def _scale_rewards(sample: reverb.ReplaySample, scale: float) -> reverb.ReplaySample:
+    data = sample.data
+    return reverb.ReplaySample(sample.info, data._replace(reward=data.reward / scale))
+
+
 def make_learner(
     networks: Networks,
     config: config_lib.RunConfig,
@@ -56,10 +71,13 @@ def make_learner(
     logger: learning.LastFetches,
     monitors: learning.Monitors,
 ) -> acme_learning.DQNLearner:
-    """Builds Acme's learner: double Q-learning, Huber loss, rewards clipped to [-1, 1]."""
+    """Builds Acme's learner: double Q-learning, Huber loss."""
+    scale = return_scale(config)
     network = snt.Sequential([
         networks.policy,
-        monitors.watch_output("q_mean", lambda q: tf.reduce_mean(tf.reduce_max(q, axis=-1))),
+        monitors.watch_output(
+            "q_mean", lambda q: scale * tf.reduce_mean(tf.reduce_max(q, axis=-1))
+        ),
     ])
     prioritized = config.priority_exponent > 0
     learner = acme_learning.DQNLearner(
@@ -69,7 +87,7 @@ def make_learner(
         importance_sampling_exponent=config.importance_sampling_exponent,
         learning_rate=config.learning_rate,
         target_update_period=config.target_update_period,
-        dataset=dataset,
+        dataset=dataset.map(lambda sample: _scale_rewards(sample, scale)),
         replay_client=_ReplayClient(client, config.replay_table_name) if prioritized else None,
         logger=logger,
         checkpoint=False,

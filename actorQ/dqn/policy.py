@@ -39,3 +39,8 @@ def make_exploration(
 def greedy(output: np.ndarray) -> int:
     """Returns the action without exploration."""
     return int(output.argmax())
+
+
+def reward_limit(config: config_lib.RunConfig) -> float:
+    """Returns the largest magnitude of a single reward in replay."""
+    return config.max_abs_reward

@@ -199,6 +199,16 @@ def test_actor_terminal_states_have_discount_zero(stage):
     assert set(np.unique(batch.action)) == {0.0, 1.0}
 
 
+def test_actor_clips_single_rewards_for_dqn_only(stage):
+    # CartPole pays 1 a step: clipped to 0.25 each, two steps at discount 0.5 are 0.375.
+    batch = stage(
+        taskstr="gym,CartPole-v1", n_step=2, discount=0.5, max_abs_reward=0.25, epsilon_max=1.0
+    ).act(100)
+    assert set(np.unique(batch.reward)) == {0.25, 0.375}
+    # Pendulum pays down to -16 a step.
+    assert stage(max_abs_reward=0.25, n_step=1).act(100).reward.min() < -0.25
+
+
 def test_actor_sigma_zero_repeats_the_policy_and_sigma_spreads_actions(stage):
     quiet = stage(sigma=0.0)
     batch = quiet.act(100)

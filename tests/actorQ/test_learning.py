@@ -120,6 +120,21 @@ def test_dqn_priorities_reach_our_replay_table():
     rig.server.stop()
 
 
+def test_dqn_n_step_returns_are_not_flattened_by_acmes_clip():
+    config = config_lib.RunConfig(n_step=5, discount=0.5, max_abs_reward=2.0)
+    scale = dqn_learner.return_scale(config)
+    assert scale == pytest.approx(2.0 * (1 + 0.5 + 0.25 + 0.125 + 0.0625))
+    rig = Rig("dqn", n_step=5)
+    seen = []
+    learner_dataset = rig.dataset.map(
+        lambda sample: dqn_learner._scale_rewards(sample, dqn_learner.return_scale(rig.config))
+    )
+    for plain, scaled in ((next(iter(rig.dataset)), next(iter(learner_dataset))),):
+        seen.append(np.abs(scaled.data.reward.numpy()).max())
+        assert np.abs(plain.data.reward.numpy()).max() > seen[-1]
+    rig.server.stop()
+
+
 def test_d4pg_critic_spans_the_flags_range():
     rig = Rig("d4pg", vmin=-2.0, vmax=3.0, num_atoms=11, critic_str="8,8")
     distribution = rig.networks.critic(tf.zeros((4, 3)), tf.zeros((4, 1)))

@@ -1,0 +1,37 @@
+"""Whole trainings through the launcher: does it learn?"""
+
+import numpy as np
+import pytest
+
+from actorQ import evaluate
+from actorQ import telemetry
+from tests.actorQ import harness
+
+
+def _train(crew, tmp_path, *arguments, timeout_s):
+    launched = crew.launch("--logdir", str(tmp_path / "logs"), *arguments)
+    assert launched.wait(timeout_s) == 0, launched.output()
+    run = harness.run_folder(tmp_path / "logs")
+    log = telemetry.read_csv(str(run / "learner" / telemetry.EVALUATION_CSV))
+    return run, np.array(log["episode_return"])
+
+
+def test_dqn_int8_actor_solves_cartpole(crew, tmp_path):
+    run, returns = _train(
+        crew, tmp_path, "--taskstr=gym,CartPole-v0", "--num_episodes=12000", "--eval_period_s=2",
+        "--stop_return=195", "--stop_window=3", "--batch_size=128", timeout_s=240,
+    )
+    assert returns[-10:].mean() >= 195
+    # The policy on disk plays as well, in full precision and in int8.
+    for quantize in (32, 8):
+        played = evaluate.evaluate(evaluate.load_policy(str(run), quantize), 5, seed=1)
+        assert np.mean([episode.episode_return for episode in played]) >= 180
+
+
+@pytest.mark.slow
+def test_d4pg_int8_actor_balances_the_pole(crew, tmp_path):
+    _, returns = _train(
+        crew, tmp_path, "--taskstr=dm_control,cartpole_balance", "--num_episodes=6000",
+        "--stop_return=900", timeout_s=900,
+    )
+    assert returns[-10:].mean() >= 900
