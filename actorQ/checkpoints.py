@@ -18,6 +18,7 @@ from actorQ import errors
 from actorQ import telemetry
 
 POLICY_FILENAME = "policy.safetensors"
+REQUIRED_FACTS = ("taskstr", "max_episode_steps", "action_low", "action_high")
 
 
 class PolicyCheckpoint(NamedTuple):
@@ -26,7 +27,7 @@ class PolicyCheckpoint(NamedTuple):
     Attributes:
       architecture: its layers.
       weights: torch names to float32 arrays.
-      facts: taskstr, learner_steps, action_low and action_high (None for discrete actions), ...
+      facts: REQUIRED_FACTS (the bounds are None for discrete actions) and others.
     """
 
     architecture: architecture_lib.PolicyArchitecture
@@ -77,6 +78,8 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
                 json.loads(metadata["architecture"])
             )
             facts = json.loads(metadata["facts"])
+            for name in REQUIRED_FACTS:
+                facts[name]
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise errors.UserError(f"The policy file {found[0]} is damaged: {error!r}.") from None

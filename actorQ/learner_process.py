@@ -32,6 +32,7 @@ from actorQ import seeding
 from actorQ import telemetry
 from actorQ import wire
 
+_LAST_STEP_S = 5.0  # How long the step under way gets to end after Ctrl-C.
 _SHUTDOWN_GRACE_S = 5.0  # How long actors and broadcaster get to see the announced end.
 
 
@@ -122,9 +123,10 @@ class LearnerProcess:
         with energy.track(bool(self._config.track_energy), self._logger.folder):
             threading.Thread(target=self._learn_guarded, daemon=True, name="learning").start()
             while not self._finished.wait(self._config.log_period_s):
-                if self._interrupted:
+                if self._stop.is_set():
                     # A step may be waiting for data that no actor sends any more.
-                    self._finished.wait(5.0)
+                    if not self._finished.wait(_LAST_STEP_S) and self._failure is None:
+                        self._save()
                     break
                 self._log()
         return self._end()

@@ -108,6 +108,8 @@ FIELDS = {
     PHASES_CSV: PHASE_FIELDS,
 }
 
+TENSORBOARD_PERIOD_S = 1.0
+
 LEARNER = "learner"
 BROADCASTER = "broadcaster"
 
@@ -120,7 +122,9 @@ def actor_name(actor_id: int) -> str:
 class RunLogger:
     """Writes the CSV files and TensorBoard scalars of one process.
 
-    Rows are flushed as they are written, so that a killed process loses none.
+    Rows are flushed as they are written, so that a killed process loses none. TensorBoard gets at
+    most one point a second of each file: short episodes end hundreds of times a second, and its
+    points cost many times a CSV row.
     """
 
     def __init__(self, run_folder: str, process: str, start_time: float = 0.0):
@@ -147,6 +151,7 @@ class RunLogger:
                 f"Cannot write logs to {self.folder}: {error.strerror or error}."
             ) from error
         self._files: dict[str, Any] = {}
+        self._next_point: dict[str, float] = {}
 
     def write(self, filename: str, step: int, **values: float) -> None:
         """Appends one row to `filename`, and its scalars to TensorBoard at `step`.
@@ -158,9 +163,11 @@ class RunLogger:
         """
         now = time.time()
         row = {"seconds": f"{now - self.start_time:.3f}", "unix_time": f"{now:.3f}"}
-        for name, value in values.items():
-            row[name] = f"{value:.6g}" if isinstance(value, float) else value
-            self._tensorboard.add_scalar(f"{filename[:-4]}/{name}", float(value), step)
+        row |= {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()}
+        if now >= self._next_point.get(filename, 0.0):
+            self._next_point[filename] = now + TENSORBOARD_PERIOD_S
+            for name, value in values.items():
+                self._tensorboard.add_scalar(f"{filename[:-4]}/{name}", float(value), step)
         writer, file = self._open(filename)
         writer.writerow(row)
         file.flush()

@@ -42,9 +42,9 @@ table() { # table NAME
 
 for seed in "${seeds[@]}"; do
   for quantize in 32 8; do
-    train cartpole_balance "$quantize" "$seed" dm_control,cartpole_balance 256 \
-      --policy_learning_rate=1e-5 --critic_learning_rate=3e-4 --vmin=0 --vmax=100 \
-      --eval_period_s=6 --stop_return=941 --stop_window=10
+    train cartpole_balance "$quantize" "$seed" dm_control,cartpole_balance 128 \
+      --policy_learning_rate=1e-5 --critic_learning_rate=3e-4 --vmin=0 --vmax=100 --min_replay_size=20000 \
+      --eval_period_s=8 --stop_return=941 --stop_window=10
   done
   for quantize in 32 8; do
     train cartpole_gym "$quantize" "$seed" gym,CartPole-v0 128 \

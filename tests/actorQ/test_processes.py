@@ -195,7 +195,8 @@ def test_server_address_serves_other_machines(crew, tmp_path):
     """Broadcaster and actor with a folder and an address of their own, as on other machines."""
     port = free_port()
     learner = crew.module(
-        "learner_main", *harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'learner'}"
+        "learner_main", *harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'learner'}",
+        "--learner_device_placement=CPU",
     )
     remote = [
         *harness.QUICK, f"--server_address=127.0.0.1:{port}", f"--logpath={tmp_path / 'other'}"
@@ -204,6 +205,7 @@ def test_server_address_serves_other_machines(crew, tmp_path):
     for process in (learner, *others):
         assert process.wait(90) == 0, process.output()
     assert (tmp_path / "other" / "actor_1" / telemetry.PHASES_CSV).exists()
+    assert "sees no GPU" not in learner.output()  # It was not asked for one.
 
 
 SUITES = [
@@ -221,6 +223,7 @@ def test_suite_runs_through_the_whole_pipeline(crew, tmp_path, task, flags):
     for process in processes:
         assert process.wait(120) == 0, process.output()
     run = tmp_path / "run"
+    assert "TensorFlow sees no GPU: the learner goes on with the CPU" in processes[0].output()
     train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
     assert train["learner_steps"][-1] >= 3
     assert np.isfinite(train["loss"][-1]) and np.isfinite(train["gradient_norm"][-1])
