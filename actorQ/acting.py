@@ -25,7 +25,7 @@ from actorQ import seeding
 from actorQ import telemetry
 from actorQ import wire
 
-_HEALTH_PERIOD_S = 2.0  # Longest time without a look at the server, however long the period.
+_HEALTH_PERIOD_S = 2.0  # Longest time without asking the server, however long the period.
 _FIRST_WEIGHTS_POLL_S = 0.05
 
 
@@ -88,6 +88,8 @@ class WeightClient:
         pulled = time.perf_counter()
         self._timings.add("pull_s", pulled - started)
         update = messages.decode(header, blob)
+        if update.version <= self.version:
+            return status.shutdown  # It came between two looks and was taken with the one before.
         messages.check(update, self._shapes, self._scheme)
         prepared = self._backend.prepare(conversion.expand(update))
         deserialized = time.perf_counter()
@@ -120,7 +122,7 @@ class ActorProcess:
         self._logger = telemetry.RunLogger(config.logpath, self._name, config.run_start_time)
         self._environment = environments.make(
             config.taskstr,
-            seeding.derive(config.seed, "actor environment", actor_id),
+            self._seed("environment"),
             config.max_episode_steps,
         )
         spec = self._environment.spec
@@ -129,7 +131,7 @@ class ActorProcess:
         self._explore = policy_module.make_exploration(
             config,
             actor_id,
-            np.random.default_rng(seeding.derive(config.seed, "actor exploration", actor_id)),
+            np.random.default_rng(self._seed("exploration")),
         )
         self._reward_limit = policy_module.reward_limit(config)
         architecture = architecture_lib.make(spec, config.model_sizes)
@@ -152,6 +154,12 @@ class ActorProcess:
             self._explore.scale,
         )
 
+    def _seed(self, purpose: str) -> int:
+        """Returns this actor's seed; after a restart another one, so that no data repeats."""
+        config = self._config
+        role = f"actor {purpose}" + (f" restart {config.restarts}" if config.restarts else "")
+        return seeding.derive(config.seed, role, config.actor_id)
+
     def run(self) -> int:
         """Acts until the end of the run is announced; returns the exit code.
 
@@ -159,6 +167,7 @@ class ActorProcess:
           errors.UserError: there is no learner, it went away, or its weights do not fit.
         """
         cli.on_stop_signals(self._stop.set)
+        wire.require_port(self._config)
         if not self._connection.wait_until_up(self._stop) or not self._first_weights():
             return self._end()
         # Kept until the process ends: its destructor would wait for a server that is gone.
@@ -208,15 +217,20 @@ class ActorProcess:
             episode_return, length = 0.0, 0
             while not timestep.last():
                 now = clock()
-                if self._steps % config.actor_update_period == 0 or now > next_look:
+                if self._steps % config.actor_update_period == 0:
                     self._announced_end = self._weights.update()
                     now = clock()
                     next_look = now + _HEALTH_PERIOD_S
-                    if now > next_log:
-                        self._log_phases()
-                        next_log = now + config.log_period_s
+                elif now > next_look:
+                    # The period may be long: see whether the learner lives, but pull nothing.
+                    self._announced_end = self._connection.status().shutdown
+                    next_look = now + _HEALTH_PERIOD_S
+                if now > next_log:
+                    self._log_phases()
+                    next_log = now + config.log_period_s
                 if self._announced_end or self._stop.is_set():
                     return
+                now = clock()
                 action = self._explore(self._infer(observation))
                 inferred = clock()
                 timestep = self._environment.step(action)

@@ -21,6 +21,11 @@ def resolve(config: config_lib.RunConfig, spec: environments.EnvironmentSpec) ->
             f"--algorithm={config.algorithm} cannot learn {config.taskstr}, whose actions are "
             f"{actions}: use {natural} (or leave the flag away)."
         )
+    if natural == "d4pg" and len(spec.observation_shape) > 1:
+        raise errors.UserError(
+            f"{config.taskstr} has images and continuous actions; D4PG takes vectors here, and "
+            "images go with discrete actions (DQN)."
+        )
     return natural
 
 

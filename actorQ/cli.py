@@ -40,6 +40,9 @@ def run(
         try:
             # Not absl's own parser of the same purpose, whose message takes two lines.
             return flags.FLAGS(argv)
+        except SystemExit:
+            # absl prints help and exits with 1; who asks for help has not failed.
+            raise SystemExit(0) from None
         except flags.Error as error:
             _complain(name, str(error))
             raise SystemExit(EXIT_USAGE) from None
@@ -60,7 +63,7 @@ def run(
             code = EXIT_INTERRUPTED
         except Exception as error:  # A bug of ours: the trace helps us, the line helps the user.
             logging.exception("%s failed", name)
-            _complain(name, f"{type(error).__name__}: {_first_line(error)}")
+            _complain(name, f"{type(error).__name__}: {errors.summary(error)}", "internal error")
             code = EXIT_ERROR
         sys.stdout.flush()
         sys.stderr.flush()
@@ -91,9 +94,10 @@ def on_stop_signals(
         seen.set()
         callback()
 
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGHUP, handle)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # What is ignored stays ignored: nohup does that with SIGHUP.
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, handle)
 
 
 def _set_up_logging() -> None:
@@ -108,9 +112,5 @@ def _set_up_logging() -> None:
     std_logging.getLogger("tensorflow").setLevel(std_logging.ERROR)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
-
-
-def _complain(name: str, message: str) -> None:
-    print(f"{name}: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+def _complain(name: str, message: str, kind: str = "error") -> None:
+    print(f"{name}: {kind}: {' '.join(message.split())}", file=sys.stderr, flush=True)

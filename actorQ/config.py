@@ -234,6 +234,14 @@ class RunConfig:
         "0: off.",
         choices=(0, 1),
     )
+    restarts: int = _field(
+        0, "How often this process was restarted; varies its seeds. The launcher sets it.", low=0
+    )
+    data_timeout: float = _field(
+        600.0,
+        "Seconds that the learner waits for transitions when none come before it ends the run.",
+        low=1.0,
+    )
     run_start_time: float = _field(
         0.0,
         "Start of the run in seconds since 1970, from which logs count; 0: start of the process. "

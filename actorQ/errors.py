@@ -5,6 +5,12 @@ stack trace alone. Imports no framework.
 """
 
 
+def summary(error: BaseException) -> str:
+    """Returns the last line of an exception's text (TensorFlow's reason), or its type."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
+
+
 class UserError(Exception):
     """A mistake in the flags, a file or the surroundings, told in one line with its remedy."""
 

@@ -86,10 +86,11 @@ class TensorFlowInference:
 
         from actorQ import networks
 
+        for gpu in tf.config.get_visible_devices("GPU"):
+            # The learner may need the same GPU.
+            tf.config.experimental.set_memory_growth(gpu, True)
         self._policy = networks.Policy(architecture)
-        dtype = tf.uint8 if architecture.pixels else tf.float32
-        signature = tf.TensorSpec((1, *architecture.observation_shape), dtype)
-        self._call = tf.function(self._policy, input_signature=[signature])
+        self._call = self._policy.compile_for_one()
 
     def prepare(self, tensors: Mapping[str, messages.Tensor]) -> dict[str, np.ndarray]:
         """Returns the weights in fp32."""

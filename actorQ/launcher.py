@@ -11,6 +11,7 @@ folder of its own under LOGDIR and a free port. Imports no framework.
 import dataclasses
 import os
 import re
+import shlex
 import sys
 import threading
 import time
@@ -170,8 +171,8 @@ class Launcher:
         self._status.end()
         line = process.error_line()
         if line:
-            raise errors.UserError(f"{reason}: {line}")
-        self._status.say(f"{reason[0].upper()}{reason[1:]}; its last lines:")
+            raise errors.UserError(f"{reason}: {line} (log: {process.log_path})")
+        self._status.say(f"{reason[0].upper()}{reason[1:]}; the last lines of {process.log_path}:")
         self._status.say(process.log_tail())
 
     def _revive(self, peer: processes.Child) -> bool:
@@ -180,6 +181,8 @@ class Launcher:
         # end be seen first.
         if not os.path.exists(os.path.join(self._config.logpath, telemetry.ADDRESS_FILENAME)):
             return True
+        if peer.poll() == 0:
+            return True  # It has seen the announced end; the learner follows.
         if self._learner.wait(1.0) is not None or self._stop.is_set():
             return True
         reason = f"{peer.name} {processes.describe_exit(peer.poll())}"
@@ -188,7 +191,7 @@ class Launcher:
             return False
         self._status.say(f"{reason} ({peer.last_line()}); restart {peer.restarts + 1} of "
                          f"{MAX_RESTARTS}.")
-        peer.restart()
+        peer.restart(f"--restarts={peer.restarts + 1}")
         return True
 
     def _end_all(self) -> None:
@@ -226,16 +229,18 @@ class Launcher:
             from actorQ.scripts import plot_run
 
             plots = plot_run.plot_run(folder)
-        except errors.UserError as error:
+        except Exception as error:  # The training is done and must not look failed.
             plots = []
-            self._status.say(f"No plots: {error}")
+            self._status.say(f"No plots: {errors.summary(error)}")
         checkpoint = os.path.join(folder, telemetry.CHECKPOINT_FOLDER)
-        self._status.say(f"Logs:       {folder} (CSV; TensorBoard: tensorboard --logdir {folder})")
+        python, quoted = shlex.quote(sys.executable), shlex.quote(folder)
+        tensorboard = f"{python} -m tensorboard.main --logdir {quoted}"
+        self._status.say(f"Logs:       {folder}  ({tensorboard})")
         self._status.say(f"Checkpoint: {checkpoint}")
         for path in plots:
             self._status.say(f"Plot:       {path}")
         self._status.say(
-            f"Next:       python -m actorQ.evaluate {folder} --episodes 10 --quantize "
+            f"Next:       {python} -m actorQ.evaluate {quoted} --episodes 10 --quantize "
             f"{self._config.quantize}"
         )
 
@@ -336,7 +341,7 @@ def main(argv: list[str]) -> int:
     config = dataclasses.replace(
         config,
         logpath=make_run_folder(config, flags.FLAGS.logdir, flags.FLAGS.run_name),
-        port=config.port if flags.FLAGS["port"].present else processes.free_port(),
+        port=flags.FLAGS["port"].present and config.port or processes.free_port(),
         run_start_time=time.time(),
     )
     return Launcher(config, bool(flags.FLAGS.pin_cpus)).run()

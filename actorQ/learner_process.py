@@ -83,7 +83,7 @@ class LearnerProcess:
         )
 
         self._networks = self._algorithm.make_networks(config, self._architecture)
-        self._act_tensor = _compile_policy(self._networks.policy)
+        self._act_tensor = self._networks.policy.compile_for_one()
         self._monitors = learning.Monitors()
         self._fetches = learning.LastFetches()
         self._learner = self._algorithm.make_learner(
@@ -114,7 +114,9 @@ class LearnerProcess:
         self._evaluation_s = 0.0
         self._returns: list[float] = []
         self._best_return = -math.inf
-        self._data_wait = _DataWait()
+        self._checkpoint_s = 0.0
+        self._saving = threading.Lock()
+        self._last_change = (time.monotonic(), 0, 0)
         self._last_row = (time.monotonic(), 0, 0)
 
     def run(self) -> int:
@@ -122,14 +124,22 @@ class LearnerProcess:
         cli.on_stop_signals(self._interrupt)
         with energy.track(bool(self._config.track_energy), self._logger.folder):
             threading.Thread(target=self._learn_guarded, daemon=True, name="learning").start()
-            while not self._finished.wait(self._config.log_period_s):
-                if self._stop.is_set():
-                    # A step may be waiting for data that no actor sends any more.
-                    if not self._finished.wait(_LAST_STEP_S) and self._failure is None:
-                        self._save()
-                    break
-                self._log()
+            try:
+                self._supervise()
+            except Exception as error:  # A full disk, say: the end must still be announced.
+                self._failure = self._failure or error
+                self._stop.set()
         return self._end()
+
+    def _supervise(self) -> None:
+        while not self._finished.wait(self._config.log_period_s):
+            if self._stop.is_set():
+                # A step may be waiting for data that no actor sends any more.
+                if not self._finished.wait(_LAST_STEP_S) and self._failure is None:
+                    self._save()
+                return
+            self._log()
+        self._log()
 
     # --- On the learning thread ---
 
@@ -146,9 +156,7 @@ class LearnerProcess:
         next_evaluation = time.monotonic() + config.eval_period_s
         next_checkpoint = time.monotonic() + config.checkpoint_period_s
         while self._steps < config.num_episodes and not self._stop.is_set():
-            started = time.perf_counter()
             self._learner.step()
-            self._data_wait.add(time.perf_counter() - started)
             self._steps += 1
             self._publisher.publish(self._steps)
             now = time.monotonic()
@@ -204,13 +212,21 @@ class LearnerProcess:
         return min(self._returns[-window:]) >= target
 
     def _save(self) -> None:
-        self._save_policy()
-        self._tf_checkpoints.save(self._steps)
+        started = time.perf_counter()
+        with self._saving:
+            self._save_policy()
+            self._tf_checkpoints.save(self._steps)
+        self._checkpoint_s += time.perf_counter() - started
 
     def _save_policy(self, subfolder: str = "") -> None:
         weights = conversion.from_sonnet(
             {k: v.numpy() for k, v in self._networks.policy.named_variables().items()}
         )
+        if not all(np.all(np.isfinite(array)) for array in weights.values()):
+            raise errors.UserError(
+                f"The policy holds NaN or infinity after {self._steps} learner steps: training has "
+                "diverged and ends; the checkpoint before stays."
+            )
         spec = self._spec
         facts = {
             "taskstr": self._config.taskstr,
@@ -260,6 +276,7 @@ class LearnerProcess:
             return
         status = self._connection.status()
         now = time.monotonic()
+        self._watch_data(now, status)
         then, steps_then, inserted_then = self._last_row
         self._last_row = (now, self._steps, status.transitions_inserted)
         seconds = max(now - then, 1e-9)
@@ -276,13 +293,27 @@ class LearnerProcess:
             push_snapshot_s=self._publisher.snapshot_s,
             push_insert_s=self._publisher.insert_s,
             evaluation_s=self._evaluation_s,
-            data_wait_s=self._data_wait.seconds,
+            checkpoint_s=self._checkpoint_s,
             **values,
         )
 
+    def _watch_data(self, now: float, status: wire.ServerStatus) -> None:
+        """Pushes the first weights again while nobody acts, and gives up when no data comes."""
+        changed, steps, inserted = self._last_change
+        if (steps, inserted) != (self._steps, status.transitions_inserted):
+            self._last_change = (now, self._steps, status.transitions_inserted)
+        elif now - changed > self._config.data_timeout and not self._finished.is_set():
+            self._failure = errors.UserError(
+                f"No transition came for {self._config.data_timeout:g} s and learning waits for "
+                "data: are actors running? (See --data_timeout.)"
+            )
+            self._stop.set()
+        if not status.transitions_inserted and not status.pushes_waiting:
+            # A broadcaster may have died with the first weights, which nothing would follow:
+            # the learner makes no step before there are actors with weights.
+            self._publisher.publish(self._steps)
+
     def _end(self) -> int:
-        if self._finished.is_set():
-            self._log()
         failed = self._failure is not None
         self._announce(failed)
         self._logger.close()
@@ -290,7 +321,9 @@ class LearnerProcess:
         if failed:
             if isinstance(self._failure, errors.UserError):
                 raise self._failure
-            raise RuntimeError(f"Learning failed: {self._failure}") from self._failure
+            raise RuntimeError(
+                f"Learning failed: {errors.summary(self._failure)}"
+            ) from self._failure
         if self._interrupted:
             logging.info("Interrupted after %d learner steps.", self._steps)
             return cli.EXIT_INTERRUPTED
@@ -299,7 +332,9 @@ class LearnerProcess:
 
     def _announce(self, failed: bool) -> None:
         """Announces the end and waits until all have seen it, or a grace period is over."""
-        state = wire.FAILED if failed or self._interrupted else wire.COMPLETED
+        state = wire.COMPLETED
+        if failed or self._interrupted:
+            state = wire.FAILED if failed else wire.INTERRUPTED
         try:
             self._connection.publish(self._config.shutdown_table_name, np.int32(state))
             deadline = time.monotonic() + _SHUTDOWN_GRACE_S
@@ -310,30 +345,6 @@ class LearnerProcess:
                 time.sleep(0.05)
         except errors.LearnerGoneError as error:
             logging.warning("The end could not be announced: %s", error)
-
-
-class _DataWait:
-    """Estimates how long learning waited for data, from steps much longer than usual."""
-
-    def __init__(self):
-        self.seconds = 0.0
-        self._usual: float | None = None
-
-    def add(self, step_s: float) -> None:
-        """Takes the duration of a step; above three times the running usual one it waited."""
-        if self._usual is None or step_s < self._usual:
-            self._usual = step_s
-        if step_s > 3 * self._usual:
-            self.seconds += step_s - self._usual
-        else:
-            self._usual += 0.02 * (step_s - self._usual)
-
-
-def _compile_policy(policy: Any) -> Any:
-    architecture = policy.architecture
-    dtype = tf.uint8 if architecture.pixels else tf.float32
-    signature = tf.TensorSpec((1, *architecture.observation_shape), dtype)
-    return tf.function(policy, input_signature=[signature])
 
 
 def _set_up_tensorflow(config: config_lib.RunConfig) -> None:

@@ -171,7 +171,7 @@ class VariablePublisher:
 
         Args:
           version: learner steps done.
-          wait: push in any case, and wait until the server has it (first and last weights).
+          wait: push in any case, and wait until the server has it (the first weights).
 
         Returns:
           Whether a push was started.

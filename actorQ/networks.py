@@ -1,5 +1,6 @@
 """The Sonnet policy of the learner, twin of the torch one in `policies`. Imports no torch."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
 
 import numpy as np
@@ -58,6 +59,13 @@ class Policy(snt.Module):
         if self.architecture.head == architecture_lib.TANH_HEAD:
             output = tf.tanh(output)
         return output
+
+    def compile_for_one(self) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the policy as a compiled function of one observation [1, ...]."""
+        architecture = self.architecture
+        dtype = tf.uint8 if architecture.pixels else tf.float32
+        signature = tf.TensorSpec((1, *architecture.observation_shape), dtype)
+        return tf.function(self, input_signature=[signature])
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns `layer/w` and `layer/b` of every layer, first to last."""

@@ -31,13 +31,16 @@ class Broadcaster:
     """Waits for weights on one thread, watches over the run on another."""
 
     def __init__(self, config: config_lib.RunConfig):
+        # Imported late: flags are checked, and --help answers, without seconds of imports.
         from actorQ import wire
 
+        self._wire = wire
         self._config = config
         self._connection = wire.Connection(config)
         self._logger = telemetry.RunLogger(
             config.logpath, telemetry.BROADCASTER, config.run_start_time
         )
+        self._version = -1
         self._stop = threading.Event()
         self._failures: queue.SimpleQueue = queue.SimpleQueue()
 
@@ -48,6 +51,7 @@ class Broadcaster:
           errors.UserError: there is no learner, it went away, or its weights are unusable.
         """
         cli.on_stop_signals(self._stop.set)
+        self._wire.require_port(self._config)
         if not self._connection.wait_until_up(self._stop):
             return cli.EXIT_INTERRUPTED
         with energy.track(bool(self._config.track_energy), self._logger.folder):
@@ -60,12 +64,15 @@ class Broadcaster:
     def _watch(self) -> int:
         while True:
             try:
-                raise self._failures.get(timeout=_HEALTH_PERIOD_S)
+                failure = self._failures.get(timeout=_HEALTH_PERIOD_S)
             except queue.Empty:
-                pass
+                failure = None
             if self._stop.is_set():
                 return cli.EXIT_INTERRUPTED
-            if self._connection.status().shutdown:
+            shutdown = self._connection.status().shutdown
+            if failure is not None and not shutdown:
+                raise failure
+            if shutdown:
                 self._connection.acknowledge_shutdown()
                 logging.info("The learner announced the end of the run.")
                 return 0
@@ -74,9 +81,8 @@ class Broadcaster:
         try:
             while not self._stop.is_set():
                 self._serve_one()
-        except errors.LearnerGoneError:
-            pass  # The watching thread sees it too, and tells an announced end from a death.
         except Exception as error:
+            # The watching thread tells an announced end from a failure.
             self._failures.put(error)
 
     def _serve_one(self) -> None:
@@ -91,6 +97,8 @@ class Broadcaster:
                 f"The broadcaster table holds weights of scheme {update.scheme!r}, expected "
                 f"{conversion.LEARNER_SCHEME!r}: are the table names mixed up?"
             )
+        if update.version == self._version:
+            return  # The first weights, pushed again for a broadcaster that might have died.
         decoded = time.perf_counter()
         try:
             converted = conversion.to_actor_form(
@@ -105,6 +113,7 @@ class Broadcaster:
                 f"The learner's weights of version {update.version} are unusable: {error}"
             ) from None
         done = time.perf_counter()
+        self._version = update.version
         message = messages.encode(converted, bool(config.compress))
         encoded = time.perf_counter()
         self._connection.publish(config.model_table_name, message)

@@ -61,8 +61,9 @@ def make_policy(
 
     * 32: fp32.
     * 16: linear layers with fp16 weights (torch's dynamic quantization; on a GPU all in fp16).
-    * 8: linear layers with int8 weights per output channel, and activations quantized to 8 bits
-      on the fly, per tensor (torch's dynamic quantization).
+    * 8: linear layers with int8 weights per output channel, and activations quantized on the fly,
+      per tensor, to 7 of 8 bits (torch's dynamic quantization, whose kernels must not overflow on
+      processors without VNNI).
 
     torch has no dynamically quantized convolution: convolutions compute in fp32 with weights that
     were quantized to 16 or 8 bits.

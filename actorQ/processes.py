@@ -26,7 +26,7 @@ class Child:
         self.name = name
         self.restarts = 0
         self._command = command
-        self._log_path = log_path
+        self.log_path = log_path
         self._cores = cores
         self._process: subprocess.Popen | None = None
 
@@ -47,15 +47,16 @@ class Child:
             if cores:
                 os.sched_setaffinity(0, cores)
 
-        with open(self._log_path, "ab") as log:
+        with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 preexec_fn=prepare,
             )
 
-    def restart(self) -> None:
-        """Starts the process again after its end."""
+    def restart(self, *arguments: str) -> None:
+        """Starts the process again after its end, with more arguments."""
         self.restarts += 1
+        self._command = [*self._command, *arguments]
         self.start()
 
     def poll(self) -> int | None:
@@ -103,7 +104,7 @@ class Child:
 
     def _lines(self) -> list[str]:
         try:
-            with open(self._log_path, encoding="utf-8", errors="replace") as log:
+            with open(self.log_path, encoding="utf-8", errors="replace") as log:
                 return [line.rstrip() for line in log if line.strip()]
         except OSError:
             return []

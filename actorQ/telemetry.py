@@ -41,7 +41,7 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "push_snapshot_s",  # Cumulative seconds that pushing took from the learner's thread.
     "push_insert_s",  # Cumulative seconds of inserting in the background.
     "evaluation_s",  # Cumulative seconds that evaluation took from the learner's thread.
-    "data_wait_s",  # Cumulative seconds in steps that took over three times the median step.
+    "checkpoint_s",  # Cumulative seconds that checkpoints took from the learner's thread.
     "loss",  # D4PG: critic loss; DQN: Huber loss.
     "policy_loss",  # D4PG only.
     "q_mean",  # Mean online Q-value of the batch (DQN: of the best action).

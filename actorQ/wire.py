@@ -21,9 +21,12 @@ import tensorflow as tf
 from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import replay
+from actorQ import telemetry
 
+# States of a run that are announced at its end.
 COMPLETED = 0
 FAILED = 1
+INTERRUPTED = 2
 
 _STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
 _STATUS_TRY_S = 2
@@ -94,7 +97,7 @@ def start_server(config: config_lib.RunConfig, tables: list) -> reverb.Server:
     """
     if config.port:
         # gRPC would share the port with another server without a word (SO_REUSEPORT).
-        with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
+        with _any_interface_socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("", config.port))
@@ -113,6 +116,19 @@ def start_server(config: config_lib.RunConfig, tables: list) -> reverb.Server:
         raise errors.UserError(
             f"The Reverb server cannot start on port {config.port}: {error}."
         ) from None
+
+
+def require_port(config: config_lib.RunConfig) -> None:
+    """Checks that a client knows where the learner is.
+
+    Raises:
+      errors.UserError: port 0 (any free one) was left for the learner to choose.
+    """
+    if not config.server_address and not config.port:
+        raise errors.UserError(
+            "--port=0 lets the learner choose: tell broadcaster and actors its port with --port or "
+            f"--server_address (the learner writes it to RUN/{telemetry.ADDRESS_FILENAME})."
+        )
 
 
 class Connection:
@@ -191,7 +207,7 @@ class Connection:
                 # A port that nobody listens at needs no second try; a busy server deserves one.
                 if not _listens(self.address) or time.monotonic() >= deadline:
                     raise errors.LearnerGoneError(
-                        f"The learner at {self.address} does not answer ({_first_line(error)})."
+                        f"The learner at {self.address} does not answer ({errors.summary(error)})."
                     ) from None
 
     def fetch(self, table: str, timeout_s: float = _TRANSFER_TIMEOUT_S) -> list[np.ndarray]:
@@ -218,9 +234,17 @@ class Connection:
         """
         self._bounded(lambda: self.client.insert(item, {table: 1.0}), timeout_s)
 
-    def acknowledge_shutdown(self) -> int:
-        """Tells the learner that its announcement was seen; returns COMPLETED or FAILED."""
-        return int(self.fetch(self._config.shutdown_table_name, _STATUS_TIMEOUT_S)[0])
+    def acknowledge_shutdown(self) -> None:
+        """Tells the learner that its announcement was seen.
+
+        Raises:
+          errors.UserError: the announcement says that the run has failed.
+        """
+        state = int(self.fetch(self._config.shutdown_table_name, _STATUS_TIMEOUT_S)[0])
+        if state == FAILED:
+            raise errors.UserError(
+                "The learner announced that the run has failed; its own log says why."
+            )
 
     def _bounded(self, call: Callable[[], T], timeout_s: float) -> T:
         """Runs a call that Reverb would let hang for ever when the server dies."""
@@ -248,7 +272,7 @@ class Connection:
                 raise
             except Exception as error:
                 raise errors.LearnerGoneError(
-                    f"The learner at {self.address} broke off a transfer ({_first_line(error)})."
+                    f"The learner at {self.address} broke off a transfer ({errors.summary(error)})."
                 ) from None
 
 
@@ -261,5 +285,8 @@ def _listens(address: str) -> bool:
         return False
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+def _any_interface_socket() -> socket.socket:
+    try:
+        return socket.socket(socket.AF_INET6)
+    except OSError:  # A system without IPv6.
+        return socket.socket(socket.AF_INET)

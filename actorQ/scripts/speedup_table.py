@@ -27,12 +27,12 @@ class Reach:
     """When a curve first reached a return, or that it did not within its time."""
 
     seconds: float  # Of the whole curve if not reached.
-    net_seconds: float  # Less what evaluation took from the learner.
+    evaluation_s: float  # What evaluation took of the learner's time until then.
     reached: bool
 
-    def text(self, net: bool = False) -> str:
+    def text(self) -> str:
         """Returns '40.0', or '> 812.0' if the return was not reached."""
-        return _censored(self.net_seconds if net else self.seconds, self.reached)
+        return _censored(self.seconds, self.reached)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +94,9 @@ class Comparison:
     sides: list[Side]
     warnings: list[str]
 
-    def speedup(self, side: Side, net: bool = False) -> Speedup:
+    def speedup(self, side: Side) -> Speedup:
         """Returns how much sooner than fp32 a precision reaches the return."""
-        return _speedup(self.sides[0].reach, side.reach, net)
+        return _speedup(self.sides[0].reach, side.reach)
 
     @property
     def published(self) -> paper.Result | None:
@@ -191,10 +191,9 @@ def markdown(comparison: Comparison) -> str:
                 side.name,
                 curves.number(side.mean.mean.max(), 2),
                 side.reach.text(),
-                side.reach.text(net=True),
+                curves.number(side.reach.evaluation_s),
                 side.seeds_text(),
                 "1" if first else comparison.speedup(side).text(),
-                "1" if first else comparison.speedup(side, net=True).text(),
                 curves.number(side.actor_steps_per_s),
                 "1" if first else curves.number(rate, 2),
                 curves.number(side.learner_steps_per_s),
@@ -202,9 +201,8 @@ def markdown(comparison: Comparison) -> str:
         )
     text += curves.markdown_table(
         [
-            "Actors", "Best mean return", "Time to reward, s", "net of evaluation, s",
-            "by seed, s", "Speed-up", "net of evaluation", "Actor steps/s", "vs. fp32",
-            "Learner steps/s",
+            "Actors", "Best mean return", "Time to reward, s", "evaluation in it, s",
+            "by seed, s", "Speed-up", "Actor steps/s", "vs. fp32", "Learner steps/s",
         ],
         rows,
     )
@@ -229,7 +227,7 @@ def csv_rows(comparison: Comparison) -> list[dict[str, object]]:
                 "best_mean_return": float(side.mean.mean.max()),
                 "reached": int(side.reach.reached),
                 "seconds": side.reach.seconds,
-                "net_seconds": side.reach.net_seconds,
+                "evaluation_seconds": side.reach.evaluation_s,
                 "seed_seconds": ";".join(reach.text() for reach in side.seed_reaches),
                 "speedup": float("nan") if speedup.bound == "?" else speedup.value,
                 "speedup_bound": speedup.bound.strip("?"),
@@ -327,20 +325,18 @@ def _reach(
 ) -> Reach:
     reached = values >= target
     index = int(np.argmax(reached)) if reached.any() else -1
-    return Reach(
-        float(seconds[index]), float(seconds[index] - evaluation_s[index]), bool(reached.any())
-    )
+    return Reach(float(seconds[index]), float(evaluation_s[index]), bool(reached.any()))
 
 
-def _speedup(fp32: Reach, other: Reach, net: bool) -> Speedup:
-    numerator, denominator = (r.net_seconds if net else r.seconds for r in (fp32, other))
+def _speedup(fp32: Reach, other: Reach) -> Speedup:
     bound = {
         (True, True): "",
         (False, True): ">",  # fp32 would take longer than we waited.
         (True, False): "<",
         (False, False): "?",
     }[fp32.reached, other.reached]
-    return Speedup(numerator / denominator if denominator > 0 else float("nan"), bound)
+    ratio = fp32.seconds / other.seconds if other.seconds > 0 else float("nan")
+    return Speedup(ratio, bound)
 
 
 def _censored(seconds: float, reached: bool) -> str:
@@ -385,7 +381,7 @@ def _notes(comparison: Comparison) -> list[str]:
     notes.append(
         f"Reward: {origin}. Mean curve: running mean of {comparison.window} evaluations of each "
         "seed, averaged over the seeds; its time is the first at which it reaches the reward. "
-        "Net of evaluation: less the seconds that evaluation took from the learner until then."
+        "Evaluation is part of the time: while the learner evaluates, actors go on."
     )
     notes.append(
         f"Algorithm {comparison.algorithm}; steps/s: between first and last row of the learner's "

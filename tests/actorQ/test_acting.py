@@ -15,6 +15,7 @@ from actorQ import messages
 from actorQ import replay
 from actorQ import telemetry
 from actorQ import wire
+from tests.actorQ import harness
 
 ARCHITECTURE = architecture_lib.PolicyArchitecture((3,), (4,), 1, architecture_lib.TANH_HEAD)
 
@@ -101,6 +102,23 @@ def test_weight_client_staleness_counts_learner_steps(parts):
     assert client.mean_staleness() == pytest.approx((2 + 7 + 7 + 0) / 4)
 
 
+def test_weight_client_message_between_two_looks_is_loaded_once(parts):
+    connection, backend, client = parts
+    connection.put(3)
+    fetch = connection.fetch
+
+    def fetch_while_a_newer_one_arrives(table):
+        connection.put(4)
+        connection.fetch = fetch
+        return fetch(table)
+
+    connection.fetch = fetch_while_a_newer_one_arrives
+    client.update()
+    assert (client.version, client.pulls) == (4, 1)
+    client.update()
+    assert (client.version, client.pulls, backend.loaded) == (4, 1, [4.0])
+
+
 def test_weight_client_refuses_other_models_and_schemes(parts):
     connection, backend, client = parts
     connection.put(1, quantize=8)
@@ -146,15 +164,16 @@ class Stage:
         """Lets the actor act until so many transitions are in replay; returns them all."""
         if self.actor._weights.version < 0:
             self.publish(0)
-        assert self.actor._first_weights()
+            assert self.actor._first_weights()
         self.actor._stop.clear()
         writer = replay.TransitionWriter(
             self.connection.client, self.config.replay_table_name, self.layout, flush_period=1
         )
         acting_thread = threading.Thread(target=self.actor._act, args=(writer,))
         acting_thread.start()
-        while self.connection.status().transitions_inserted < transitions:
-            pass
+        harness.poll(
+            lambda: self.connection.status().transitions_inserted >= transitions, 60, 0.001
+        )
         self.actor._stop.set()
         acting_thread.join(20)
         writer.close()
@@ -234,9 +253,24 @@ def test_actor_update_period_sets_how_often_it_looks(stage, period):
     made.actor._weights.update()
     made.actor._weights.update = counted
     made.act(200)
-    # The first two looks are those before acting starts.
     steps = [step for step in looks if step]
     assert steps[:3] == [period, 2 * period, 3 * period]
+
+
+def test_actor_long_period_pulls_nothing_in_between(stage, monkeypatch):
+    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.01)
+    made = stage(actor_update_period=1_000_000)
+    made.act(20)
+    made.publish(8)
+    made.act(300)
+    # However often it sees to the learner's health meanwhile.
+    assert made.actor._weights.version == 0
+
+
+def test_actor_restarted_does_not_repeat_itself(stage):
+    first, again = stage(seed=1), stage(seed=1, restarts=1)
+    starts = [s.actor._environment.reset().observation for s in (first, again)]
+    assert np.any(starts[0] != starts[1])
 
 
 def test_actor_seed_fixes_environment_and_noise(stage):

@@ -1,6 +1,11 @@
 """Tests `actorQ.evaluate` and `actorQ.evaluation`."""
 
+import os
+import subprocess
+import sys
+
 import dm_env
+import imageio.v3
 import numpy as np
 import pytest
 import torch
@@ -206,3 +211,42 @@ def test_load_policy_action_is_what_the_environment_itself_would_do(save):
     native = environment._to_native(policy.scaled(observation))
     environment.close()
     np.testing.assert_array_equal(policy(observation), native)
+
+
+@pytest.mark.parametrize("ending", ["gif", "mp4"])
+def test_evaluate_command_plays_and_films(save, tmp_path, ending):
+    folder = save(make_checkpoint(PENDULUM, PENDULUM_FACTS))
+    film = tmp_path / f"film.{ending}"
+    command = [
+        sys.executable, "-m", "actorQ.evaluate", folder, "--episodes=2", "--quantize=8",
+        f"--video={film}",
+    ]
+    environment = {k: v for k, v in os.environ.items() if k != "DISPLAY"}  # Headless.
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("episode ") >= 2
+    assert "gym,Pendulum-v1 at 8 bits: return -" in done.stdout
+    assert film.stat().st_size > 1000
+    frames = sum(1 for _ in imageio.v3.imiter(film))
+    # Two episodes of 40 steps and their first frames; a GIF may leave some out.
+    assert 40 <= frames <= 84
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "No policy at nowhere"),
+        ([], "takes one argument"),
+        (["RUN", "--quantize=4"], "--quantize=4"),
+        (["RUN", "--video=film.avi"], ".mp4"),
+    ],
+)
+def test_evaluate_command_bad_input_one_clear_line(save, arguments, message):
+    folder = save(make_checkpoint(PENDULUM, PENDULUM_FACTS))
+    arguments = [folder if argument == "RUN" else argument for argument in arguments]
+    command = [sys.executable, "-m", "actorQ.evaluate", *arguments, "--episodes=1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert line.startswith("evaluate: error: ") and message in line
+    assert "Traceback" not in done.stderr

@@ -124,7 +124,6 @@ def test_launcher_peer_killed_is_restarted(crew, tmp_path, module):
 
 
 def test_launcher_peer_that_keeps_dying_ends_the_run(crew, tmp_path):
-    # --actor_device_placement is fine for the learner; an impossible policy is not for the actor.
     launched = crew.launch(
         "--logdir", str(tmp_path / "logs"), *harness.QUICK, "--num_episodes=100000000",
         "--connect_timeout=60",
