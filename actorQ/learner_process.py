@@ -32,6 +32,7 @@ from actorQ import seeding
 from actorQ import telemetry
 from actorQ import wire
 
+_FIRST_PUSH_AGAIN_S = 5.0  # While nobody acts, the first weights are pushed again so often.
 _LAST_STEP_S = 5.0  # How long the step under way gets to end after Ctrl-C.
 _SHUTDOWN_GRACE_S = 5.0  # How long actors and broadcaster get to see the announced end.
 
@@ -308,7 +309,8 @@ class LearnerProcess:
                 "data: are actors running? (See --data_timeout.)"
             )
             self._stop.set()
-        if not status.transitions_inserted and not status.pushes_waiting:
+        waited = now - self._publisher.last_push > _FIRST_PUSH_AGAIN_S
+        if waited and not status.transitions_inserted and not status.pushes_waiting:
             # A broadcaster may have died with the first weights, which nothing would follow:
             # the learner makes no step before there are actors with weights.
             self._publisher.publish(self._steps)

@@ -134,6 +134,13 @@ class VariablePublisher:
     The weights are copied on the learner's thread (so that they are of one step) and inserted by
     a background thread. At most one push is under way; what falls in between is skipped, so that
     the next push carries the newest weights.
+
+    Attributes:
+      pushes: pushes that reached Reverb.
+      version: learner steps of the newest of them; -1 before the first.
+      last_push: when the newest push was started, on time.monotonic's clock.
+      snapshot_s: seconds that pushing took from the learner's thread.
+      insert_s: seconds of inserting in the background.
     """
 
     def __init__(
@@ -155,7 +162,7 @@ class VariablePublisher:
         self._connection = connection
         self._table = table
         self._period_s = period_s
-        self._last_push = -float("inf")
+        self.last_push = -float("inf")
         self._pending: tuple[int, dict[str, np.ndarray]] | None = None
         self._condition = threading.Condition()
         self._busy = False
@@ -184,10 +191,10 @@ class VariablePublisher:
         with self._condition:
             if wait:
                 self._condition.wait_for(lambda: not self._busy)
-            elif self._busy or time.monotonic() - self._last_push < self._period_s:
+            elif self._busy or time.monotonic() - self.last_push < self._period_s:
                 return False
             self._busy = True
-        self._last_push = time.monotonic()
+        self.last_push = time.monotonic()
         snapshot = {name: variable.numpy() for name, variable in self._variables.items()}
         with self._condition:
             self._pending = (version, snapshot)

@@ -18,6 +18,7 @@ Used by every process and by the scripts. Reading imports no framework; writing 
 TensorBoard, which brings TensorFlow in (every process that writes has it from Reverb anyway).
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
@@ -223,9 +224,9 @@ def read_csv(path: str) -> dict[str, list[float]]:
         raise errors.UserError(f"The log {path} is damaged: {error}.") from None
     if not rows:
         raise errors.UserError(f"The log {path} is empty.")
-    missing = [name for name in fields if name not in rows[0]]
-    if missing:
-        raise errors.UserError(f"The log {path} lacks the columns {', '.join(missing)}.")
+    missing = [name for name in TIME_FIELDS if name not in rows[0]]
+    if missing or not set(fields) & set(rows[0][len(TIME_FIELDS) :]):
+        raise errors.UserError(f"{path} is not a log of this kind: its columns are {rows[0]}.")
     body = [row for row in rows[1:] if len(row) == len(rows[0])]
     if not body:
         raise errors.UserError(f"The log {path} has no rows yet.")
@@ -234,7 +235,18 @@ def read_csv(path: str) -> dict[str, list[float]]:
                    for column in zip(*body, strict=True)]
     except ValueError as error:
         raise errors.UserError(f"The log {path} is damaged: {error}.") from None
-    return dict(zip(rows[0], columns, strict=True))
+    return _Columns(path, zip(rows[0], columns, strict=True))
+
+
+class _Columns(dict):
+    """Columns of a log, which may be of a version that logged less (or more)."""
+
+    def __init__(self, path: str, columns: Iterable[tuple[str, list[float]]]):
+        super().__init__(columns)
+        self._path = path
+
+    def __missing__(self, name: str) -> list[float]:
+        raise errors.UserError(f"The log {self._path} lacks the column {name}.")
 
 
 def last_row(path: str) -> dict[str, float]:

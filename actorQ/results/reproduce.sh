@@ -22,13 +22,12 @@ train() { # train NAME QUANTIZE SEED TASK BATCH EXTRA-FLAGS...
   [[ -e "$logs/$folder/plots" ]] && return
   rm -rf "${logs:?}/$folder"
   "$root/run_multiprocess.sh" "$logs" "$task" 2048,2048,2048 4000 1 "$batch" 1 "$quantize" 32 30 0 \
-    --seed="$seed" --run_name="$folder" --pin_cpus=1 --target_update_period=25 \
-    --push_period_s=5 "$@"
+    --seed="$seed" --run_name="$folder" --pin_cpus=1 --push_period_s=5 "$@"
 }
 
-table() { # table NAME
+table() { # table NAME RETURN
   "$python" -m actorQ.scripts.speedup_table --fp32 "$logs/$1"-q32-s* \
-    --quantized "$logs/$1"-q8-s* --out "$root/actorQ/results/$1"
+    --quantized "$logs/$1"-q8-s* --target "$2" --out "$root/actorQ/results/$1"
   "$python" -m actorQ.scripts.breakdown_table "$logs/$1-q32-s${seeds[0]}" \
     "$logs/$1-q8-s${seeds[0]}" --out "$root/actorQ/results/$1"
   for run in "$logs/$1"-q*-s*; do # The raw logs beside the tables.
@@ -43,14 +42,16 @@ table() { # table NAME
 for seed in "${seeds[@]}"; do
   for quantize in 32 8; do
     train cartpole_balance "$quantize" "$seed" dm_control,cartpole_balance 128 \
-      --policy_learning_rate=1e-5 --critic_learning_rate=3e-4 --vmin=0 --vmax=100 --min_replay_size=20000 \
+      --policy_learning_rate=1e-5 --critic_learning_rate=3e-4 --target_update_period=25 \
+      --vmin=0 --vmax=100 --min_replay_size=20000 \
       --eval_period_s=8 --stop_return=941 --stop_window=10
   done
   for quantize in 32 8; do
     train cartpole_gym "$quantize" "$seed" gym,CartPole-v0 128 \
-      --learning_rate=1.25e-5 --epsilon_max=0.2 --replay_table_max_replay_size=20000 \
+      --learning_rate=2.5e-5 --target_update_period=50 --epsilon_max=0.1 \
+      --min_replay_size=10000 --replay_table_max_replay_size=20000 \
       --eval_period_s=3 --stop_return=195 --stop_window=10
   done
 done
-table cartpole_balance
-table cartpole_gym
+table cartpole_balance 941.22
+table cartpole_gym 195

@@ -188,6 +188,15 @@ def test_launcher_bad_input_one_clear_line(crew, tmp_path, arguments, message):
     assert "Traceback" not in launched.output()
 
 
+def test_run_multiprocess_script_runs_the_launcher(crew):
+    if not (harness.REPOSITORY / ".venv").exists():
+        pytest.skip("the script wants the .venv of setup_ubuntu.sh")
+    launched = crew.start(str(harness.REPOSITORY / "run_multiprocess.sh"), "--help")
+    assert launched.wait(60) == 0
+    assert "QUANTIZE_COMMUNICATION ACTOR_UPDATE_PERIOD WEIGHT_COMPRESS" in launched.output()
+    assert "--pin_cpus" in launched.output()
+
+
 def test_launcher_existing_run_name_is_refused(crew, tmp_path):
     (tmp_path / "logs" / "mine").mkdir(parents=True)
     launched = crew.launch("--logdir", str(tmp_path / "logs"), "--run_name=mine")

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import tensorflow
 
+from actorQ import config as config_lib
+from actorQ import messages
 from actorQ import processes
 from actorQ import telemetry
+from actorQ import wire
 from tests.actorQ import harness
 
 # Each of these ends a process with one line that names the flag or the file.
@@ -196,16 +199,58 @@ def test_server_address_serves_other_machines(crew, tmp_path):
     port = processes.free_port()
     learner = crew.module(
         "learner_main", *harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'learner'}",
-        "--learner_device_placement=CPU",
+        "--learner_device_placement=CPU", "--track_energy=1",
     )
     remote = [
-        *harness.QUICK, f"--server_address=127.0.0.1:{port}", f"--logpath={tmp_path / 'other'}"
+        *harness.QUICK, f"--server_address=127.0.0.1:{port}", f"--logpath={tmp_path / 'other'}",
+        "--track_energy=1",
     ]
     others = [crew.module("parameter_broadcaster", *remote), crew.module("actor_main", *remote)]
     for process in (learner, *others):
         assert process.wait(90) == 0, process.output()
     assert (tmp_path / "other" / "actor_1" / telemetry.PHASES_CSV).exists()
     assert "sees no GPU" not in learner.output()  # It was not asked for one.
+    for folder in ("learner/learner", "other/broadcaster", "other/actor_1"):
+        assert (tmp_path / folder / telemetry.EMISSIONS_CSV).exists()
+
+
+def test_seed_fixes_the_first_weights(crew, tmp_path):
+    first = []
+    for number, seed in enumerate((5, 5, 6)):
+        port, run = processes.free_port(), tmp_path / str(number)
+        crew.module(
+            "learner_main", *harness.QUICK, f"--port={port}", f"--logpath={run}", f"--seed={seed}"
+        )
+        connection = wire.Connection(config_lib.RunConfig(port=port, connect_timeout=60))
+        assert connection.wait_until_up()
+        header, blob = connection.fetch("broadcaster_table")
+        update = messages.decode(header, blob)
+        assert update.version == 0
+        first.append(np.concatenate([array.ravel() for array in update.tensors.values()]))
+    np.testing.assert_array_equal(first[0], first[1])
+    assert np.mean(first[0] != first[2]) > 0.5
+
+
+def test_learner_without_data_ends_in_time(crew, tmp_path):
+    learner = crew.module(
+        "learner_main", *harness.QUICK, f"--port={processes.free_port()}",
+        f"--logpath={tmp_path / 'run'}", "--data_timeout=2",
+    )
+    assert learner.wait(60) == 1
+    assert "are actors running?" in learner.output()
+
+
+def test_first_weights_survive_a_broadcaster_that_dies_with_them(crew, tmp_path):
+    """Nothing else would ever be pushed: without actors' data the learner makes no step."""
+    port = processes.free_port()
+    flags = [*harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'run'}"]
+    learner = crew.module("learner_main", *flags)
+    connection = wire.Connection(config_lib.RunConfig(port=port, connect_timeout=60))
+    assert connection.wait_until_up()
+    connection.fetch("broadcaster_table")  # Taken, and lost.
+    others = [crew.module("parameter_broadcaster", *flags), crew.module("actor_main", *flags)]
+    for process in (learner, *others):
+        assert process.wait(90) == 0, process.output()
 
 
 SUITES = [

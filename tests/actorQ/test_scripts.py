@@ -270,7 +270,7 @@ def test_bad_logs_give_one_message(tmp_path, golden):
     for content, message in [
         ("", "is empty"),
         (whole.splitlines()[0] + "\n", "has no rows yet"),
-        ("a,b\n1,2\n", "lacks the columns"),
+        ("a,b\n1,2\n", "not a log of this kind"),
         (whole + whole.splitlines()[1] + "\n", "goes back in time"),
         (whole.replace("100", ""), None),  # Rows without a return do not count.
         (whole + "60,,1", None),  # A row cut short does not either.
