@@ -347,7 +347,7 @@ def load_record(folder: str) -> dict[str, Any]:
             record = json.load(file)
         record["config"]["taskstr"]
         return record
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise errors.UserError(
             f"{folder} is not a run folder: it has no {CONFIG_FILENAME}."
         ) from None

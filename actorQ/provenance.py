@@ -7,11 +7,12 @@ from typing import Any
 
 
 def machine() -> dict[str, Any]:
-    """Returns host, processor, number of usable cores and Python version."""
+    """Returns host, processor, cores (in all, and for this process) and Python version."""
     return {
         "host": platform.node(),
         "processor": _processor(),
-        "cores": usable_cores(),
+        "cores": os.cpu_count(),
+        "usable_cores": usable_cores(),
         "platform": platform.platform(),
         "python": platform.python_version(),
     }

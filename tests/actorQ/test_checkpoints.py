@@ -12,7 +12,7 @@ from actorQ import errors
 
 ARCHITECTURE = architecture_lib.PolicyArchitecture((4,), (8, 6), 2, "tanh")
 FACTS = {
-    "taskstr": "gym,Pendulum-v1", "learner_steps": 12, "action_low": [-2.0, -1.0],
+    "taskstr": "gym,Pendulum-v1", "max_episode_steps": 9, "action_low": [-2.0, -1.0],
     "action_high": [2.0, 3.0], "best_return": None,
 }
 

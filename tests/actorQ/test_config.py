@@ -73,7 +73,7 @@ EVERYTHING_ELSE = {
     "log_period_s": 0.05,
     "logpath": "/tmp/some where/run",
     "track_energy": 1,
-    "run_start_time": 1.7e9,
+    "run_start_time": 1.7e9, "restarts": 2, "data_timeout": 33.0, "max_abs_reward": 2.5,
 }
 
 
@@ -290,3 +290,9 @@ def test_load_illegal_value_in_the_file_names_the_flag(tmp_path):
     (tmp_path / "config.json").write_text('{"config": {"taskstr": "a,b", "quantize": 12}}')
     with pytest.raises(errors.UserError, match="--quantize=12"):
         config_lib.RunConfig.load(str(tmp_path))
+
+
+def test_load_record_of_a_plain_file_is_a_user_error(tmp_path):
+    (tmp_path / "run.out").write_text("not a folder")
+    with pytest.raises(errors.UserError, match="is not a run folder"):
+        config_lib.load_record(str(tmp_path / "run.out"))
