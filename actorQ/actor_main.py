@@ -10,13 +10,13 @@ import os
 from absl import flags
 
 from actorQ import cli
-from actorQ import config as config_lib
+from actorQ import config_flags
 
 
 def main(argv: list[str]) -> int:
     """Runs one actor; see `cli.run` for errors."""
     del argv
-    config = config_lib.from_flags()
+    config = config_flags.from_flags()
     cli.quiet_tensorflow()
     if config.actor_device_placement == "CPU":
         # The learner's GPU is not for the TensorFlow that Reverb loads here.
@@ -28,6 +28,6 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    config_lib.define_flags()
-    flags.adopt_module_key_flags(config_lib)
+    config_flags.define_flags()
+    flags.adopt_module_key_flags(config_flags)
     cli.run(main)

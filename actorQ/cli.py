@@ -40,6 +40,8 @@ def run(
         try:
             # Not absl's own parser of the same purpose, whose message takes two lines.
             return flags.FLAGS(argv)
+        except BrokenPipeError:  # `--help | head` has seen enough.
+            os._exit(0)
         except SystemExit:
             # absl prints help and exits with 1; who asks for help has not failed.
             raise SystemExit(0) from None

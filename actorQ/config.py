@@ -1,7 +1,7 @@
 """The configuration of a run: one frozen dataclass that is CLI, documentation and record.
 
 Every flag of every process is a field of `RunConfig`; its default, help text and legal values are
-written here and nowhere else. Imports no framework.
+written here and nowhere else (`config_flags` makes flags of them). Imports no framework.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,6 @@ import json
 import math
 import os
 from typing import Any
-
-from absl import flags
 
 from actorQ import errors
 
@@ -64,7 +62,7 @@ class RunConfig:
         "512,512,512", "Hidden layer sizes of the D4PG critic, units, comma-separated."
     )
     num_episodes: int = _field(
-        4000,
+        6000,
         "Number of LEARNER STEPS after which training ends (the name is the original's; it never "
         "counted episodes).",
         low=1,
@@ -371,51 +369,6 @@ def hidden_sizes(flag: str, text: str) -> tuple[int, ...]:
             "commas between, for example 256,256,256."
         )
     return sizes
-
-
-def define_flags() -> None:
-    """Defines one absl flag for every field of `RunConfig`."""
-    for field in dataclasses.fields(RunConfig):
-        metadata = field.metadata
-        # Checks of ranges and choices are left to RunConfig, so that Python callers get them too.
-        if field.type is int:
-            flags.DEFINE_integer(field.name, field.default, _flag_help(field))
-        elif field.type is float or field.type == float | None:
-            flags.DEFINE_float(field.name, field.default, _flag_help(field))
-        elif metadata["choices"]:
-            choices = list(metadata["choices"])
-            flags.DEFINE_enum(field.name, field.default, choices, metadata["help"])
-        else:
-            flags.DEFINE_string(field.name, field.default, metadata["help"])
-
-
-def from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> RunConfig:
-    """Builds the configuration from parsed flags.
-
-    Raises:
-      errors.UserError: a value is not legal.
-    """
-    names = [field.name for field in dataclasses.fields(RunConfig)]
-    return RunConfig(**{name: flag_values[name].value for name in names})
-
-
-def to_flags(config: RunConfig) -> list[str]:
-    """Returns command-line arguments that rebuild `config` (only what differs from defaults)."""
-    arguments = []
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value != field.default:
-            arguments.append(f"--{field.name}={value}")
-    return arguments
-
-
-def _flag_help(field: dataclasses.Field) -> str:
-    low, high = field.metadata["low"], field.metadata["high"]
-    if field.metadata["choices"] or (low is None and high is None):
-        return field.metadata["help"]
-    bounds = [f">= {low}"] if low is not None else []
-    bounds += [f"<= {high}"] if high is not None else []
-    return f"{field.metadata['help']} ({', '.join(bounds)})"
 
 
 def _check_range(field: dataclasses.Field, value: Any) -> None:

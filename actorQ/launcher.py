@@ -20,6 +20,7 @@ from absl import flags
 
 from actorQ import cli
 from actorQ import config as config_lib
+from actorQ import config_flags
 from actorQ import errors
 from actorQ import processes
 from actorQ import telemetry
@@ -99,7 +100,7 @@ class Launcher:
         cores = processes.plan_cores(config.n_actors) if pin_cpus else None
         if cores and not config.learner_threads:
             self._config = config = dataclasses.replace(config, learner_threads=len(cores[0]))
-        python_flags = config_lib.to_flags(config)
+        python_flags = config_flags.to_flags(config)
         log_folder = os.path.join(config.logpath, telemetry.STDOUT_FOLDER)
 
         def child(name: str, module: str, core_set: set[int] | None, *extra: str):
@@ -279,14 +280,15 @@ class StatusLine:
         if not row:
             return f"{clock}  starting ..."
         evaluation = telemetry.last_row(self._evaluation)
+        # Most wanted first: a narrow terminal cuts the end.
         parts = [
             clock,
+            f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",
             f"learner {row['learner_steps']:.0f}/{self._config.num_episodes} "
             f"({row['learner_steps_per_s']:.0f}/s)",
             f"actors {row['actor_steps']:.0f} ({row['actor_steps_per_s']:.0f}/s)",
             f"replay {row['replay_size']:.0f}",
             f"model v{row['model_version']:.0f}",
-            f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",
         ]
         return "  ".join(parts)
 
@@ -332,7 +334,7 @@ def make_run_folder(config: config_lib.RunConfig, logdir: str, run_name: str) ->
 def main(argv: list[str]) -> int:
     """Launches one run; see `cli.run` for errors."""
     apply_positionals(argv)
-    config = config_lib.from_flags()
+    config = config_flags.from_flags()
     if flags.FLAGS["server_address"].present or flags.FLAGS["logpath"].present:
         raise errors.UserError(
             "--server_address and --logpath are set by the launcher; choose the folder with "
@@ -348,7 +350,7 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    config_lib.define_flags()
+    config_flags.define_flags()
     define_flags()
-    flags.adopt_module_key_flags(config_lib)
+    flags.adopt_module_key_flags(config_flags)
     cli.run(main, takes_arguments=True, name="run_multiprocess.sh")

@@ -8,13 +8,13 @@ By hand:
 from absl import flags
 
 from actorQ import cli
-from actorQ import config as config_lib
+from actorQ import config_flags
 
 
 def main(argv: list[str]) -> int:
     """Runs one training; see `cli.run` for errors."""
     del argv
-    config = config_lib.from_flags()
+    config = config_flags.from_flags()
     cli.quiet_tensorflow()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
     from actorQ import learner_process
@@ -23,6 +23,6 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    config_lib.define_flags()
-    flags.adopt_module_key_flags(config_lib)
+    config_flags.define_flags()
+    flags.adopt_module_key_flags(config_flags)
     cli.run(main)

@@ -18,6 +18,7 @@ from absl import logging
 
 from actorQ import cli
 from actorQ import config as config_lib
+from actorQ import config_flags
 from actorQ import conversion
 from actorQ import energy
 from actorQ import errors
@@ -133,12 +134,12 @@ class Broadcaster:
 def main(argv: list[str]) -> int:
     """Runs the broadcaster; see `cli.run` for errors."""
     del argv
-    config = config_lib.from_flags()
+    config = config_flags.from_flags()
     cli.quiet_tensorflow()
     return Broadcaster(config).run()
 
 
 if __name__ == "__main__":
-    config_lib.define_flags()
-    flags.adopt_module_key_flags(config_lib)
+    config_flags.define_flags()
+    flags.adopt_module_key_flags(config_flags)
     cli.run(main)

@@ -9,6 +9,7 @@ from absl import flags
 import pytest
 
 from actorQ import config as config_lib
+from actorQ import config_flags
 from actorQ import errors
 
 # The flags that the issue names; all others are ours.
@@ -83,8 +84,8 @@ def flag_values(monkeypatch):
     fresh = flags.FlagValues()
     names = ("DEFINE_integer", "DEFINE_float", "DEFINE_enum", "DEFINE_string")
     shim = {n: functools.partial(getattr(flags, n), flag_values=fresh) for n in names}
-    monkeypatch.setattr(config_lib, "flags", types.SimpleNamespace(**shim))
-    config_lib.define_flags()
+    monkeypatch.setattr(config_flags, "flags", types.SimpleNamespace(**shim))
+    config_flags.define_flags()
     return fresh
 
 
@@ -92,7 +93,7 @@ def parse(flag_values, *arguments):
     """Parses a command line and builds the configuration."""
     rest = flag_values(["program", *arguments])
     assert rest == ["program"]
-    return config_lib.from_flags(flag_values)
+    return config_flags.from_flags(flag_values)
 
 
 def test_run_config_defaults_build():
@@ -234,12 +235,12 @@ def test_from_flags_value_out_of_range_is_a_user_error(flag_values):
 
 
 def test_to_flags_of_defaults_is_empty():
-    assert config_lib.to_flags(config_lib.RunConfig()) == []
+    assert config_flags.to_flags(config_lib.RunConfig()) == []
 
 
 def test_to_flags_every_field_changed_round_trips(flag_values):
     config = config_lib.RunConfig(**EVERYTHING_ELSE)
-    arguments = config_lib.to_flags(config)
+    arguments = config_flags.to_flags(config)
     assert len(arguments) == len(dataclasses.fields(config_lib.RunConfig))
     assert parse(flag_values, *arguments) == config
 

@@ -1,0 +1,55 @@
+"""The command line of every process: absl flags made of `config.RunConfig`, and back.
+
+Imports no framework.
+"""
+
+import dataclasses
+
+from absl import flags
+
+from actorQ import config as config_lib
+
+
+def define_flags() -> None:
+    """Defines one absl flag for every field of `RunConfig`."""
+    for field in dataclasses.fields(config_lib.RunConfig):
+        metadata = field.metadata
+        # Checks of ranges and choices are left to RunConfig, so that Python callers get them too.
+        if field.type is int:
+            flags.DEFINE_integer(field.name, field.default, _flag_help(field))
+        elif field.type is float or field.type == float | None:
+            flags.DEFINE_float(field.name, field.default, _flag_help(field))
+        elif metadata["choices"]:
+            choices = list(metadata["choices"])
+            flags.DEFINE_enum(field.name, field.default, choices, metadata["help"])
+        else:
+            flags.DEFINE_string(field.name, field.default, metadata["help"])
+
+
+def from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> config_lib.RunConfig:
+    """Builds the configuration from parsed flags.
+
+    Raises:
+      errors.UserError: a value is not legal.
+    """
+    names = [field.name for field in dataclasses.fields(config_lib.RunConfig)]
+    return config_lib.RunConfig(**{name: flag_values[name].value for name in names})
+
+
+def to_flags(config: config_lib.RunConfig) -> list[str]:
+    """Returns command-line arguments that rebuild `config` (only what differs from defaults)."""
+    arguments = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if value != field.default:
+            arguments.append(f"--{field.name}={value}")
+    return arguments
+
+
+def _flag_help(field: dataclasses.Field) -> str:
+    low, high = field.metadata["low"], field.metadata["high"]
+    if field.metadata["choices"] or (low is None and high is None):
+        return field.metadata["help"]
+    bounds = [f">= {low}"] if low is not None else []
+    bounds += [f"<= {high}"] if high is not None else []
+    return f"{field.metadata['help']} ({', '.join(bounds)})"
