@@ -46,7 +46,7 @@ def run(
             # absl prints help and exits with 1; who asks for help has not failed.
             raise SystemExit(0) from None
         except flags.Error as error:
-            _complain(name, str(error))
+            errors.report(name, str(error))
             raise SystemExit(EXIT_USAGE) from None
 
     def guarded(argv: list[str]) -> None:
@@ -58,14 +58,15 @@ def run(
                 )
             code = main(argv) or 0
         except errors.UserError as error:
-            _complain(name, str(error))
+            errors.report(name, str(error))
             code = EXIT_ERROR
         except KeyboardInterrupt:
-            _complain(name, "interrupted.")
+            errors.report(name, "interrupted.")
             code = EXIT_INTERRUPTED
         except Exception as error:  # A bug of ours: the trace helps us, the line helps the user.
             logging.exception("%s failed", name)
-            _complain(name, f"{type(error).__name__}: {errors.summary(error)}", "internal error")
+            summary = f"{type(error).__name__}: {errors.summary(error)}"
+            errors.report(name, summary, kind="internal error")
             code = EXIT_ERROR
         sys.stdout.flush()
         sys.stderr.flush()
@@ -112,7 +113,3 @@ def _set_up_logging() -> None:
         lambda record: record.levelno > std_logging.INFO or record.pathname.startswith(ours)
     )
     std_logging.getLogger("tensorflow").setLevel(std_logging.ERROR)
-
-
-def _complain(name: str, message: str, kind: str = "error") -> None:
-    print(f"{name}: {kind}: {' '.join(message.split())}", file=sys.stderr, flush=True)

@@ -4,11 +4,18 @@ Every process: a `UserError` becomes one clear line on stderr and a non-zero exi
 stack trace alone. Imports no framework.
 """
 
+import sys
+
 
 def summary(error: BaseException) -> str:
     """Returns the last line of an exception's text (TensorFlow's reason), or its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300] if lines else type(error).__name__
+
+
+def report(name: str, message: str, kind: str = "error") -> None:
+    """Prints `name: error: message` as one line on stderr, whatever line breaks it has."""
+    print(f"{name}: {kind}: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 class UserError(Exception):

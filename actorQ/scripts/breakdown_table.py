@@ -227,10 +227,10 @@ def main(arguments: Sequence[str]) -> None:
     text = markdown(breakdowns)
     sys.stdout.write(text)
     if options.out:
-        curves.make_folder(options.out)
-        curves.write_text(os.path.join(options.out, "breakdown.md"), text)
-        curves.write_csv(os.path.join(options.out, "breakdown.csv"), csv_rows(breakdowns))
-        draw(breakdowns, os.path.join(options.out, "breakdown.png"))
+        curves.write_report(
+            options.out, "breakdown", text, csv_rows(breakdowns), "breakdown.png",
+            lambda path: draw(breakdowns, path),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -315,6 +315,30 @@ def save_figure(figure: mpl_figure.Figure, path: str) -> str:
     return path
 
 
+def write_report(
+    folder: str,
+    stem: str,
+    text: str,
+    rows: Sequence[Mapping[str, object]],
+    figure_name: str,
+    draw: Callable[[str], object],
+) -> None:
+    """Writes a script's results: `stem`.md, `stem`.csv and a figure.
+
+    Args:
+      folder: made if missing.
+      stem: name of the files without ending.
+      text: Markdown.
+      rows: of the CSV.
+      figure_name: of the PNG.
+      draw: draws the figure into the path that it is given.
+    """
+    make_folder(folder)
+    write_text(os.path.join(folder, f"{stem}.md"), text)
+    write_csv(os.path.join(folder, f"{stem}.csv"), rows)
+    draw(os.path.join(folder, figure_name))
+
+
 def run_script(name: str, main: Callable[[Sequence[str]], None]) -> None:
     """Runs a script whose arguments argparse parses: absl has no lists of folders.
 
@@ -328,5 +352,5 @@ def run_script(name: str, main: Callable[[Sequence[str]], None]) -> None:
         main(sys.argv[1:])
         sys.stdout.flush()
     except errors.UserError as error:
-        print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        errors.report(name, str(error))
         raise SystemExit(1) from None

@@ -9,7 +9,6 @@ the learning curves in convergence.png.
 import argparse
 from collections.abc import Sequence
 import dataclasses
-import os
 import sys
 
 from matplotlib import patches
@@ -304,10 +303,10 @@ def main(arguments: Sequence[str]) -> None:
     text = markdown(comparison)
     sys.stdout.write(text)
     if options.out:
-        curves.make_folder(options.out)
-        curves.write_text(os.path.join(options.out, "speedup.md"), text)
-        curves.write_csv(os.path.join(options.out, "speedup.csv"), csv_rows(comparison))
-        draw(comparison, os.path.join(options.out, "convergence.png"))
+        curves.write_report(
+            options.out, "speedup", text, csv_rows(comparison), "convergence.png",
+            lambda path: draw(comparison, path),
+        )
 
 
 def _common(what: str, values: Sequence[str], runs: Sequence[curves.Run]) -> str:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
+
+from actorQ import checkpoints
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
@@ -113,6 +116,16 @@ def named(processes, module):
             if f"actorQ.{module}" in process.cmdline():
                 found.append(process)
     return found
+
+
+def random_checkpoint(architecture, facts, seed=0):
+    """A policy with random weights, as a run would save it."""
+    rng = np.random.default_rng(seed)
+    weights = {
+        name: rng.normal(size=shape).astype(np.float32)
+        for name, shape in architecture.parameter_shapes.items()
+    }
+    return checkpoints.PolicyCheckpoint(architecture, weights, facts)
 
 
 def run_folder(logdir):

@@ -9,6 +9,7 @@ import safetensors.numpy
 from actorQ import architecture as architecture_lib
 from actorQ import checkpoints
 from actorQ import errors
+from tests.actorQ import harness
 
 ARCHITECTURE = architecture_lib.PolicyArchitecture((4,), (8, 6), 2, "tanh")
 FACTS = {
@@ -18,12 +19,7 @@ FACTS = {
 
 
 def make_checkpoint(seed=0, architecture=ARCHITECTURE):
-    rng = np.random.default_rng(seed)
-    weights = {
-        name: rng.normal(size=shape).astype(np.float32)
-        for name, shape in architecture.parameter_shapes.items()
-    }
-    return checkpoints.PolicyCheckpoint(architecture, weights, FACTS)
+    return harness.random_checkpoint(architecture, FACTS, seed)
 
 
 def assert_equal_checkpoints(got, expected):

@@ -72,7 +72,7 @@ EVERYTHING_ELSE = {
     "final_eval_episodes": 0,
     "checkpoint_period_s": 1.5,
     "log_period_s": 0.05,
-    "logpath": "/tmp/some where/run",
+    "logpath": "logs/some where/run",
     "track_energy": 1,
     "run_start_time": 1.7e9, "restarts": 2, "data_timeout": 33.0, "max_abs_reward": 2.5,
 }

@@ -16,6 +16,7 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import evaluate
 from actorQ import evaluation
+from tests.actorQ import harness
 
 PENDULUM = architecture_lib.PolicyArchitecture((3,), (16,), 1, "tanh")
 CARTPOLE = architecture_lib.PolicyArchitecture((4,), (16,), 2, "q_values")
@@ -27,15 +28,6 @@ CARTPOLE_FACTS = {
     "taskstr": "gym,CartPole-v1", "max_episode_steps": 40, "learner_steps": 1,
     "action_low": None, "action_high": None,
 }
-
-
-def make_checkpoint(architecture, facts, seed=0):
-    rng = np.random.default_rng(seed)
-    weights = {
-        name: rng.normal(size=shape).astype(np.float32)
-        for name, shape in architecture.parameter_shapes.items()
-    }
-    return checkpoints.PolicyCheckpoint(architecture, weights, facts)
 
 
 def by_hand(checkpoint, observation):
@@ -69,7 +61,7 @@ def save(tmp_path):
     [([-1.0], [1.0]), ([-2.0], [2.0]), ([0.0], [10.0]), ([-5.0], [-3.0])],
 )
 def test_load_policy_action_is_in_native_units(save, low, high):
-    checkpoint = make_checkpoint(
+    checkpoint = harness.random_checkpoint(
         PENDULUM, {**PENDULUM_FACTS, "action_low": low, "action_high": high}
     )
     policy = evaluate.load_policy(save(checkpoint))
@@ -85,7 +77,7 @@ def test_load_policy_action_is_in_native_units(save, low, high):
 
 @pytest.mark.parametrize("mode", ["pytorch", "tensorflow"])
 def test_load_policy_discrete_action_is_the_best_one(save, mode):
-    checkpoint = make_checkpoint(CARTPOLE, CARTPOLE_FACTS)
+    checkpoint = harness.random_checkpoint(CARTPOLE, CARTPOLE_FACTS)
     policy = evaluate.load_policy(save(checkpoint), inference_mode=mode)
     actions = set()
     for observation in np.random.default_rng(1).normal(size=(20, 4)).astype(np.float32):
@@ -98,7 +90,7 @@ def test_load_policy_discrete_action_is_the_best_one(save, mode):
 
 @pytest.mark.parametrize(("quantize", "bound"), [(16, 0.02), (8, 0.4)])
 def test_load_policy_quantized_is_close_but_not_equal(save, quantize, bound):
-    run = save(make_checkpoint(PENDULUM, PENDULUM_FACTS))
+    run = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))
     exact, rough = evaluate.load_policy(run), evaluate.load_policy(run, quantize)
     observations = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
     difference = max(abs(float(exact(o)[0] - rough(o)[0])) for o in observations)
@@ -106,8 +98,8 @@ def test_load_policy_quantized_is_close_but_not_equal(save, quantize, bound):
 
 
 def test_load_policy_best_takes_the_best(save, tmp_path):
-    run = save(make_checkpoint(PENDULUM, PENDULUM_FACTS, seed=1))
-    best = make_checkpoint(PENDULUM, PENDULUM_FACTS, seed=2)
+    run = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS, seed=1))
+    best = harness.random_checkpoint(PENDULUM, PENDULUM_FACTS, seed=2)
     checkpoints.save_policy(str(tmp_path / "checkpoint" / "best"), best)
     observation = np.ones(3, np.float32)
     expected = 2 * np.tanh(by_hand(best, observation))
@@ -117,7 +109,7 @@ def test_load_policy_best_takes_the_best(save, tmp_path):
 
 @pytest.mark.parametrize("quantize", [0, 1, 4, 12, 33])
 def test_load_policy_impossible_precision_is_a_user_error(save, quantize):
-    run = save(make_checkpoint(PENDULUM, PENDULUM_FACTS))
+    run = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))
     with pytest.raises(errors.UserError, match=f"--quantize={quantize} .*32, 16, 8"):
         evaluate.load_policy(run, quantize)
 
@@ -129,7 +121,7 @@ def test_load_policy_missing_is_a_user_error(tmp_path):
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (1, 3), (3, 1)])
 def test_load_policy_observation_of_other_shape_raises(save, shape):
-    policy = evaluate.load_policy(save(make_checkpoint(PENDULUM, PENDULUM_FACTS)))
+    policy = evaluate.load_policy(save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS)))
     with pytest.raises(ValueError, match=r"takes observations \(3,\)"):
         policy(np.zeros(shape, np.float32))
 
@@ -140,7 +132,7 @@ def test_load_policy_observation_of_other_shape_raises(save, shape):
 )
 @pytest.mark.parametrize("quantize", [32, 8])
 def test_evaluate_equal_seeds_play_equal_episodes(save, architecture, facts, quantize):
-    run = save(make_checkpoint(architecture, facts))
+    run = save(harness.random_checkpoint(architecture, facts))
     played = [
         [
             (episode.episode_return, episode.length)
@@ -156,7 +148,7 @@ def test_evaluate_equal_seeds_play_equal_episodes(save, architecture, facts, qua
 
 
 def test_evaluate_return_is_the_sum_of_the_rewards(save):
-    run = save(make_checkpoint(CARTPOLE, CARTPOLE_FACTS))
+    run = save(harness.random_checkpoint(CARTPOLE, CARTPOLE_FACTS))
     for episode in evaluate.evaluate(evaluate.load_policy(run), 2):
         assert episode.episode_return == episode.length  # CartPole: 1 a step.
 
@@ -204,7 +196,7 @@ def test_play_asked_to_stop_gives_up_the_episode():
 
 def test_load_policy_action_is_what_the_environment_itself_would_do(save):
     # The map of a loaded policy and that of `environments.make` must be one and the same.
-    run = save(make_checkpoint(PENDULUM, PENDULUM_FACTS))
+    run = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))
     policy = evaluate.load_policy(run)
     environment = environments.make("gym,Pendulum-v1", 0)
     observation = environment.reset().observation
@@ -215,7 +207,7 @@ def test_load_policy_action_is_what_the_environment_itself_would_do(save):
 
 @pytest.mark.parametrize("ending", ["gif", "mp4"])
 def test_evaluate_command_plays_and_films(save, tmp_path, ending):
-    folder = save(make_checkpoint(PENDULUM, PENDULUM_FACTS))
+    folder = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))
     film = tmp_path / f"film.{ending}"
     command = [
         sys.executable, "-m", "actorQ.evaluate", folder, "--episodes=2", "--quantize=8",
@@ -242,7 +234,7 @@ def test_evaluate_command_plays_and_films(save, tmp_path, ending):
     ],
 )
 def test_evaluate_command_bad_input_one_clear_line(save, arguments, message):
-    folder = save(make_checkpoint(PENDULUM, PENDULUM_FACTS))
+    folder = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))
     arguments = [folder if argument == "RUN" else argument for argument in arguments]
     command = [sys.executable, "-m", "actorQ.evaluate", *arguments, "--episodes=1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
