@@ -1,0 +1,180 @@
+"""What the benchmarks share: pinning, interleaved repeats, medians, table and JSON.
+
+The sides of a comparison run one after another within every repeat, in turning order, so that a
+slow minute of a shared machine falls on all of them. Imports no framework.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import sys
+import time
+from typing import Any
+
+from actorQ import errors
+from actorQ import provenance
+from actorQ.scripts import curves
+
+
+def parser(name: str, description: str, repeats: int = 5) -> argparse.ArgumentParser:
+    """Returns a parser with the options of every benchmark: --out and --repeats.
+
+    Args:
+      name: of the module within `actorQ.benchmarks`.
+      description: one line.
+      repeats: default of --repeats.
+    """
+    made = argparse.ArgumentParser(f"python -m actorQ.benchmarks.{name}", description=description)
+    made.add_argument("--out", metavar="FOLDER", help="folder for JSON and Markdown")
+    made.add_argument(
+        "--repeats", type=positive, default=repeats, metavar="N",
+        help="times that every side is measured; medians are shown (default: %(default)s)",
+    )
+    return made
+
+
+def positive(text: str) -> int:
+    """Parses a positive whole number, for argparse."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return value
+
+
+def pin(cores: int) -> list[int]:
+    """Keeps this process, its later threads and children to the last `cores` usable cores.
+
+    The last ones, since interrupts tend to be served by the first. Threads that exist already
+    (a framework's pool) stay where they are: call it before importing one.
+
+    Returns:
+      The cores.
+
+    Raises:
+      errors.UserError: there are not so many.
+    """
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < cores:
+        raise errors.UserError(f"This benchmark needs {cores} cores, {len(usable)} are usable.")
+    chosen = usable[-cores:]
+    os.sched_setaffinity(0, chosen)
+    return chosen
+
+
+def interleave(
+    sides: Mapping[str, Callable[[], float]], repeats: int
+) -> dict[str, list[float]]:
+    """Measures every side `repeats` times, in turn.
+
+    Args:
+      sides: name to a function that measures once and returns the figure.
+      repeats: rounds; each begins one side later than the one before.
+
+    Returns:
+      Name to figures, in the order of the rounds.
+    """
+    names = list(sides)
+    figures: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(repeats):
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            figures[name].append(sides[name]())
+    return figures
+
+
+def medians(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Returns the median of every side."""
+    return {name: statistics.median(values) for name, values in figures.items()}
+
+
+def seconds_per_call(call: Callable[[], Any], at_least_s: float = 0.05) -> float:
+    """Returns the median seconds of one call, over as many calls as `at_least_s` holds."""
+    clock = time.perf_counter
+    laps = []
+    started = clock()
+    while not laps or clock() - started < at_least_s:
+        before = clock()
+        call()
+        laps.append(clock() - before)
+    return statistics.median(laps)
+
+
+@dataclasses.dataclass
+class CpuTime:
+    """CPU seconds of this process, all threads, and of children that have ended."""
+
+    seconds: float = 0.0
+
+
+@contextlib.contextmanager
+def cpu_time() -> Any:
+    """Measures a block: its `CpuTime` is filled in when the block ends."""
+    spent = CpuTime()
+    before = os.times()
+    yield spent
+    after = os.times()
+    spent.seconds = sum(after[:4]) - sum(before[:4])
+
+
+def progress(text: str) -> None:
+    """Tells on stderr what is being measured."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def report(
+    name: str,
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    record: Mapping[str, Any],
+    out: str | None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Prints a table as Markdown; with `out` writes it to NAME.md and everything to NAME.json.
+
+    Args:
+      name: of the benchmark.
+      title: one line above the table, with the unit of its figures.
+      header: column names.
+      rows: cells as text.
+      record: raw figures, for the JSON; machine, commit, command and date are added here.
+      out: folder, made if missing, or None.
+      notes: lines under the table.
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    text = f"{title}\n\n{curves.markdown_table(header, rows)}"
+    if notes:
+        text += "\n" + "".join(f"- {note}\n" for note in notes)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    if not out:
+        return
+    curves.make_folder(out)
+    command = "python -m actorQ.benchmarks." + " ".join([name, *sys.argv[1:]])
+    facts = {
+        "command": command,
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "machine": provenance.machine(),
+        "git_commit": provenance.git_commit(),
+    }
+    footer = (
+        f"\n`{command}` on {facts['machine']['processor']}, "
+        f"{facts['machine']['cores']} cores, commit {facts['git_commit'][:12]}, {facts['date']}.\n"
+    )
+    curves.write_text(os.path.join(out, f"{name}.md"), text + footer)
+    curves.write_text(
+        os.path.join(out, f"{name}.json"), json.dumps({**facts, **record}, indent=1) + "\n"
+    )
+
+
+def run(name: str, main: Callable[[Sequence[str]], None]) -> None:
+    """Runs a benchmark: an error that the user can mend becomes one line and exit code 1."""
+    curves.run_script(name, main)
