@@ -27,6 +27,7 @@ from actorQ import errors
 from actorQ import evaluation
 from actorQ import learning
 from actorQ import provenance
+from actorQ import publishing
 from actorQ import replay
 from actorQ import seeding
 from actorQ import telemetry
@@ -95,7 +96,7 @@ class LearnerProcess:
             self._fetches,
             self._monitors,
         )
-        self._publisher = learning.VariablePublisher(
+        self._publisher = publishing.VariablePublisher(
             self._networks.policy.named_variables(),
             self._connection,
             config.broadcaster_table_name,

@@ -72,7 +72,7 @@ EPISODE_FIELDS = TIME_FIELDS + (
     "episode_return",
     "episode_length",
     "model_version",
-    "staleness_steps",  # Of the weights in use, see acting.WeightClient; newest value.
+    "staleness_steps",  # Of the weights in use, see weights.WeightClient; newest value.
 )
 # Phases of an actor's life, in the paper's order (Fig. "breakdown") and completed.
 PHASES = (

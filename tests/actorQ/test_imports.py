@@ -16,7 +16,7 @@ TORCH = {"torch", "torchao"}
 # These processes must stay free of torch, wherever the import stands.
 NO_TORCH = """
     networks learning wire learner_process learner_main d4pg.learner dqn.learner messages
-    conversion quantization packing config telemetry replay
+    conversion quantization packing config telemetry replay weights publishing
 """.split()
 # These must stay free of TensorFlow and its family, wherever the import stands.
 NO_TENSORFLOW = """
