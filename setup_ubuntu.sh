@@ -155,6 +155,12 @@ print("Imports work:", ", ".join(f"{name} {version(name)}" for name in names))
 END
 }
 
+build_kernels() { # Everything but --inference_mode=native works without them.
+  if ! .venv/bin/python -m actorQ.native.build; then
+    echo "Hint: going on without the native kernels; --inference_mode=native will say so."
+  fi
+}
+
 if [ "$print_only" = yes ]; then requirements; exit; fi
 next="./run_multiprocess.sh"
 if [ "$system" = Darwin ]; then
@@ -167,5 +173,6 @@ else
   make_environment
   install_packages
 fi
+build_kernels
 check_imports
 printf '%s\n' "Ready after $SECONDS s. Next:" "  $next" "  .venv/bin/python -m pytest"

@@ -74,6 +74,10 @@ class ActorProcess:
             self._name, config.taskstr, config.inference_mode, config.quantize,
             self._explore.scale,
         )
+        logging.info(
+            "Layers compute in: %s",
+            ", ".join(f"{name} {kind}" for name, kind in self._infer.types.items()),
+        )
 
     def _seed(self, purpose: str) -> int:
         """Returns this actor's seed; after a restart another one, so that no data repeats."""
@@ -152,7 +156,7 @@ class ActorProcess:
                 if self._announced_end or self._stop.is_set():
                     return
                 now = clock()
-                action = self._explore(self._infer(observation))
+                action = self._explore(self._infer(observation[None])[0])
                 inferred = clock()
                 timestep = self._environment.step(action)
                 stepped = clock()

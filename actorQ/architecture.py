@@ -73,6 +73,11 @@ class PolicyArchitecture:
         return tuple(layers)
 
     @property
+    def layer_names(self) -> tuple[str, ...]:
+        """Names of all layers, first to last."""
+        return tuple(layer[0] for layer in (*self.convolutions, *self.linears))
+
+    @property
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Name to shape of every weight in the wire's (= torch's) layout, output channel first."""
         shapes = {}

@@ -13,9 +13,9 @@ from typing import Any
 
 from actorQ import errors
 
-PRECISIONS = (32, 16, 8)
+PRECISIONS = (32, 16, 8, 4)
 ALGORITHMS = ("auto", "d4pg", "dqn")
-INFERENCE_MODES = ("pytorch", "tensorflow")
+INFERENCE_MODES = ("pytorch", "native", "tensorflow")
 DEVICES = ("CPU", "GPU")
 CONFIG_FILENAME = "config.json"
 
@@ -84,7 +84,10 @@ class RunConfig:
 
     # --- Quantization ---
     quantize: int = _field(
-        8, "Precision of the actors' inference, bits: 32, 16 or 8.", choices=PRECISIONS
+        8,
+        "Precision of the actors' inference, bits: 32, 16, 8 or 4 (4 needs --inference_mode "
+        "native or tensorflow).",
+        choices=PRECISIONS,
     )
     quantize_communication: int = _field(
         32,
@@ -104,8 +107,8 @@ class RunConfig:
     )
     inference_mode: str = _field(
         "pytorch",
-        "Actor inference: pytorch (quantized kernels) or tensorflow (reference path: weights are "
-        "dequantized, arithmetic is fp32).",
+        "Actor inference: pytorch (its quantized operators), native (our kernels in C, the fastest "
+        "at every precision), or tensorflow (weights are dequantized, arithmetic is fp32).",
         choices=INFERENCE_MODES,
     )
 
@@ -272,10 +275,13 @@ class RunConfig:
                 f"--batch_size={self.batch_size} exceeds "
                 f"--replay_table_max_replay_size={self.replay_table_max_replay_size}."
             )
-        if self.actor_device_placement == "GPU" and self.quantize == 8:
+        check_precision(self.quantize, self.inference_mode)
+        if self.actor_device_placement == "GPU" and (
+            self.quantize <= 8 or self.inference_mode == "native"
+        ):
             raise errors.UserError(
-                "--actor_device_placement=GPU works with --quantize 32 or 16: torch's int8 "
-                "kernels run on CPUs."
+                "--actor_device_placement=GPU works with --quantize 32 or 16 and "
+                "--inference_mode=pytorch: quantized kernels run on CPUs."
             )
         if self.server_address and not _is_host_port(self.server_address):
             raise errors.UserError(
@@ -351,6 +357,22 @@ def load_record(folder: str) -> dict[str, Any]:
         ) from None
     except (ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, or not text.
         raise errors.UserError(f"{path} is damaged: {error!r}.") from None
+
+
+def check_precision(quantize: int, inference_mode: str) -> None:
+    """Checks that a backend computes at a precision.
+
+    Raises:
+      errors.UserError: it does not, or there is no such precision.
+    """
+    if quantize not in PRECISIONS:
+        legal = ", ".join(str(bits) for bits in PRECISIONS)
+        raise errors.UserError(f"--quantize={quantize} is not possible: choose one of {legal}.")
+    if quantize == 4 and inference_mode == "pytorch":
+        raise errors.UserError(
+            "--quantize=4 needs --inference_mode=native (or tensorflow): torch has no 4-bit "
+            "operator for single observations."
+        )
 
 
 def hidden_sizes(flag: str, text: str) -> tuple[int, ...]:

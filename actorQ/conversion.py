@@ -13,7 +13,7 @@ from actorQ import messages
 from actorQ import quantization
 
 # What actors compute with, by `--quantize`.
-SCHEMES = {32: "float32", 16: "float16", 8: "int8"}
+SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4"}
 LEARNER_SCHEME = "sonnet_float32"  # First hop: TensorFlow's names and layouts.
 
 
@@ -54,7 +54,8 @@ def to_actor_form(
 
     * `quantize_communication` below `quantize`: integers of that width, one scale and zero point
       for each tensor. The actor expands them to its own form: up to 7 bits fit into int8 exactly.
-    * otherwise the actor's own form: fp32, fp16, or int8 per output channel.
+    * otherwise the actor's own form: fp32, fp16, int8 per output channel, or int4 per group of
+      inputs (convolutions, under a twentieth of Nature's network, stay int8).
     * `weight_compress`: everything still wider than 8 bits, biases too, becomes 8-bit integers.
 
     Biases (under 0.1 % of a 3x2048 policy) travel and add in fp32 but for `weight_compress`.
@@ -62,7 +63,7 @@ def to_actor_form(
     Args:
       weights: torch names and layouts, float32.
       version: learner steps.
-      quantize: 32, 16 or 8.
+      quantize: 32, 16, 8 or 4.
       quantize_communication: 2 to 32.
       weight_compress: see above.
 
@@ -76,8 +77,8 @@ def to_actor_form(
             tensors[name] = quantization.quantize_affine(array, 8) if weight_compress else array
         elif wire_bits < quantize:
             tensors[name] = quantization.quantize_affine(array, wire_bits)
-        elif quantize == 8:
-            tensors[name] = quantization.quantize_int8_channels(array)
+        elif quantize <= 8:
+            tensors[name] = _quantize_own(array, quantize)
         elif quantize == 16:
             if not np.all(np.isfinite(array)):
                 raise ValueError(f"The weights {name!r} hold NaN or infinity.")
@@ -91,8 +92,8 @@ def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
     """Turns whatever travelled into the tensors that the scheme computes with.
 
     Returns:
-      Name to tensor: biases as float32, weights as float32, float16 or int8 per output channel,
-      by `update.scheme`.
+      Name to tensor: biases as float32, weights as float32, float16, int8 per output channel or
+      int4 per group, by `update.scheme`.
     """
     expanded: dict[str, messages.Tensor] = {}
     for name, tensor in update.tensors.items():
@@ -105,9 +106,21 @@ def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
             elif tensor.values.dtype != np.int8:
                 tensor = quantization.to_int8_channels(tensor)
             expanded[name] = tensor
+        elif update.scheme == SCHEMES[4]:
+            if not quantized or tensor.values.dtype != np.int8:
+                # Fewer than 4 bits travelled, with a scale that bfloat16 may not hold.
+                tensor = _quantize_own(messages.to_float32(tensor), 4)
+            expanded[name] = tensor
         else:
             expanded[name] = _to_float16(tensor)
     return expanded
+
+
+def _quantize_own(array: np.ndarray, bits: int) -> quantization.QuantizedTensor:
+    """Quantizes a matrix or convolution to the form that actors at 8 or 4 bits compute with."""
+    if bits == 4 and array.ndim == 2:
+        return quantization.quantize_int4_groups(array)
+    return quantization.quantize_int8_channels(array)
 
 
 def _to_float16(tensor: messages.Tensor) -> np.ndarray:

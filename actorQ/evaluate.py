@@ -59,7 +59,7 @@ class LoadedPolicy:
         Args:
           observation: float32 [D], or uint8 [H, W, C] for pixels.
         """
-        return self._greedy(self._backend(observation))
+        return self._greedy(self._backend(observation[None])[0])
 
     def __call__(self, observation: np.ndarray) -> Any:
         """Returns the action in the environment's own units, float32 [A], or an integer.
@@ -86,16 +86,14 @@ def load_policy(
 
     Args:
       path: run folder, or `policy.safetensors`.
-      quantize: precision of inference, bits: 32, 16 or 8.
+      quantize: precision of inference, bits: 32, 16, 8 or 4 (4: not with pytorch).
       best: take the weights that had the best evaluation instead of the last ones.
-      inference_mode: "pytorch" or "tensorflow".
+      inference_mode: "pytorch", "native" or "tensorflow".
 
     Raises:
       errors.UserError: there is no usable policy, or the precision is not possible.
     """
-    if quantize not in config_lib.PRECISIONS:
-        legal = ", ".join(str(bits) for bits in config_lib.PRECISIONS)
-        raise errors.UserError(f"--quantize={quantize} is not possible: choose one of {legal}.")
+    config_lib.check_precision(quantize, inference_mode)
     return LoadedPolicy(checkpoints.load_policy(path, best), quantize, inference_mode)
 
 
@@ -155,7 +153,10 @@ def _film(path: str, environment: environments.Environment) -> Iterator[Any]:
 def define_flags() -> None:
     """Defines the flags of this tool."""
     flags.DEFINE_integer("episodes", 10, "Episodes to play, >= 1.", lower_bound=1)
-    flags.DEFINE_integer("quantize", 32, "Precision of inference, bits: 32, 16 or 8.")
+    flags.DEFINE_integer(
+        "quantize", 32,
+        "Precision of inference, bits: 32, 16, 8 or 4 (4 needs --inference_mode=native).",
+    )
     flags.DEFINE_enum(
         "inference_mode", "pytorch", list(config_lib.INFERENCE_MODES), "Inference backend."
     )

@@ -1,7 +1,7 @@
-"""Inference backends of the actor: from a model message to actions, one observation at a time.
+"""Inference backends of the actor: from a model message to actions, a few observations at a time.
 
-Each backend has the same three methods; `make_backend` chooses by `--inference_mode`. The
-framework of a backend is imported only when it is chosen.
+Each backend has the same methods; `make_backend` chooses by `--inference_mode`. The framework of a
+backend is imported only when it is chosen. What each precision computes is defined by `reference`.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,28 @@ from actorQ import messages
 class InferenceBackend(Protocol):
     """Computes the policy for an actor (or for evaluation)."""
 
+    # The type in which each layer computes, first to last, for the log: "int8", "float32", ...
+    types: Mapping[str, str]
+
     def prepare(self, tensors: Mapping[str, messages.Tensor]) -> Any:
-        """Turns expanded tensors (`conversion.expand`) into what `load` takes ("deserialize")."""
+        """Turns expanded tensors (`conversion.expand`) into what `load` takes ("deserialize").
+
+        May run in another thread than the other methods.
+        """
 
     def load(self, prepared: Any) -> None:
         """Puts new weights into the policy ("load_state_dict")."""
 
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Returns the policy's output, float32 [num_outputs], for one observation."""
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Computes the policy's output.
+
+        Args:
+          observations: float32 [B, D], or pixels uint8 [B, H, W, C], with the B that the backend
+            was made for.
+
+        Returns:
+          float32 [B, num_outputs].
+        """
 
 
 class TorchInference:
@@ -55,6 +69,7 @@ class TorchInference:
             else:
                 logging.warning("torch sees no GPU: inference goes on with the CPU.")
         self._policy = policies.make_policy(architecture, quantize, self._device)
+        self.types = policies.executed_types(self._policy)
         self._template = policies.StateDictTemplate(self._policy)
         pixels_or_cpu = architecture.pixels or self._device == "cpu"
         self._input_dtype = None if pixels_or_cpu else self._policy.compute_dtype
@@ -67,21 +82,52 @@ class TorchInference:
         """Loads the state_dict, every key of it."""
         self._policy.load_state_dict(prepared)
 
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
         """See the protocol."""
         with self._torch.inference_mode():
-            batch = self._torch.from_numpy(observation).unsqueeze(0)
+            batch = self._torch.from_numpy(observations)
             if self._device == "cpu":
-                return self._policy(batch)[0].numpy()
+                return self._policy(batch).numpy()
             batch = batch.to(self._device, self._input_dtype)
-            return self._policy(batch)[0].float().cpu().numpy()
+            return self._policy(batch).float().cpu().numpy()
+
+
+class NativeInference:
+    """Our kernels in C, at 32, 16, 8 or 4 bits, with one thread; see `actorQ.native`."""
+
+    def __init__(
+        self, architecture: architecture_lib.PolicyArchitecture, quantize: int, batch: int = 1
+    ):
+        """Lays out the network.
+
+        Raises:
+          errors.UserError: the kernels were not built.
+        """
+        from actorQ.native import library
+
+        self._network = library.Network(architecture, conversion.SCHEMES[quantize], batch)
+        self._weights: Any = None
+        self.types = self._network.types
+        logging.info("Native kernels for %s.", self._network.isa)
+
+    def prepare(self, tensors: Mapping[str, messages.Tensor]) -> Any:
+        """Packs the weights."""
+        return self._network.pack(tensors)
+
+    def load(self, prepared: Any) -> None:
+        """Takes the packed weights instead of the old ones."""
+        self._weights = prepared
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """See the protocol."""
+        return self._network(self._weights, observations)
 
 
 class TensorFlowInference:
     """The reference path: the learner's own Sonnet policy, weights dequantized, fp32 arithmetic."""
 
-    def __init__(self, architecture: architecture_lib.PolicyArchitecture):
-        """Builds the policy and compiles it for one observation."""
+    def __init__(self, architecture: architecture_lib.PolicyArchitecture, batch: int = 1):
+        """Builds the policy and compiles it for so many observations."""
         import tensorflow as tf
 
         from actorQ import networks
@@ -90,7 +136,8 @@ class TensorFlowInference:
             # The learner may need the same GPU.
             tf.config.experimental.set_memory_growth(gpu, True)
         self._policy = networks.Policy(architecture)
-        self._call = self._policy.compile_for_one()
+        self._call = self._policy.compile_for(batch)
+        self.types = dict.fromkeys(architecture.layer_names, "float32")
 
     def prepare(self, tensors: Mapping[str, messages.Tensor]) -> dict[str, np.ndarray]:
         """Returns the weights in fp32."""
@@ -100,9 +147,9 @@ class TensorFlowInference:
         """Assigns the weights."""
         self._policy.assign(prepared)
 
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
         """See the protocol."""
-        return self._call(observation[None])[0].numpy()
+        return self._call(observations).numpy()
 
 
 def make_backend(
@@ -110,10 +157,21 @@ def make_backend(
     quantize: int,
     inference_mode: str = "pytorch",
     device: str = "CPU",
+    batch: int = 1,
 ) -> InferenceBackend:
-    """Builds the backend that the flags ask for."""
+    """Builds the backend that the flags ask for.
+
+    Args:
+      architecture: layers of the policy.
+      quantize: 32, 16, 8 or 4 (4: not with pytorch).
+      inference_mode: one of `config.INFERENCE_MODES`.
+      device: CPU, or GPU for pytorch at 32 and 16.
+      batch: observations of one call.
+    """
     if inference_mode == "tensorflow":
-        return TensorFlowInference(architecture)
+        return TensorFlowInference(architecture, batch)
+    if inference_mode == "native":
+        return NativeInference(architecture, quantize, batch)
     return TorchInference(architecture, quantize, device)
 
 

@@ -85,7 +85,7 @@ class LearnerProcess:
         )
 
         self._networks = self._algorithm.make_networks(config, self._architecture)
-        self._act_tensor = self._networks.policy.compile_for_one()
+        self._act_tensor = self._networks.policy.compile_for(1)
         self._monitors = learning.Monitors()
         self._fetches = learning.LastFetches()
         self._learner = self._algorithm.make_learner(

@@ -28,6 +28,7 @@ MAX_AXES = 8
 FLOAT32 = "float32"
 FLOAT16 = "float16"
 INT8_CHANNELS = "int8_channels"  # float32 scales [rows], then int8 values.
+INT4_GROUPS = "int4_groups"  # bfloat16 scales [rows, groups], then int4 values plus 8, packed.
 AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` bits.
 
 _FLOAT_DTYPES = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
@@ -41,7 +42,7 @@ class ModelUpdate:
 
     Attributes:
       version: learner steps after which these were the online weights.
-      scheme: what the receiver is expected to compute with ("float32", "float16", "int8").
+      scheme: what the receiver is expected to compute with ("float32", "float16", "int8", "int4").
       tensors: name to float array or quantized tensor, in the order of the layers.
     """
 
@@ -176,6 +177,10 @@ def _values(tensor: Tensor) -> np.ndarray:
 def _encode_tensor(tensor: Tensor) -> tuple[dict[str, Any], list[np.ndarray]]:
     shape = list(shape_of(tensor))
     if isinstance(tensor, quantization.QuantizedTensor):
+        if tensor.scale.ndim == 2:
+            upper = quantization.to_bfloat16(tensor.scale).astype("<u2", copy=False)
+            values = packing.pack((tensor.values.reshape(-1) + np.int8(8)).view(np.uint8), 4)
+            return {"coding": INT4_GROUPS, "shape": shape}, [upper.reshape(-1).view("u1"), values]
         scale = np.ascontiguousarray(tensor.scale, "<f4").view(np.uint8)
         if tensor.values.dtype == np.int8:
             values = np.ascontiguousarray(tensor.values).reshape(-1).view(np.uint8)
@@ -273,6 +278,14 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, i
         _check_finite(name, scale)
         values = take(count).view(np.int8).reshape(shape)
         return quantization.QuantizedTensor(values, scale, 0, 8), offset
+    if coding == INT4_GROUPS and len(shape) == 2:
+        groups = quantization.num_groups(shape[1])
+        upper = _view(take(2 * shape[0] * groups), np.dtype("<u2"))
+        scale = quantization.from_bfloat16(upper).reshape(shape[0], groups)
+        _check_finite(name, scale)
+        packed = take(packing.packed_bytes(count, 4))
+        values = packing.unpack(packed, 4, count).view(np.int8) - np.int8(8)
+        return quantization.QuantizedTensor(values.reshape(shape), scale, 0, 4), offset
     if coding == AFFINE:
         scale = _view(take(4), np.dtype("<f4"))
         _check_finite(name, scale)

@@ -60,11 +60,11 @@ class Policy(snt.Module):
             output = tf.tanh(output)
         return output
 
-    def compile_for_one(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Returns the policy as a compiled function of one observation [1, ...]."""
+    def compile_for(self, batch: int) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the policy as a compiled function of observations [batch, ...]."""
         architecture = self.architecture
         dtype = tf.uint8 if architecture.pixels else tf.float32
-        signature = tf.TensorSpec((1, *architecture.observation_shape), dtype)
+        signature = tf.TensorSpec((batch, *architecture.observation_shape), dtype)
         return tf.function(self, input_signature=[signature])
 
     def named_variables(self) -> dict[str, tf.Variable]:

@@ -87,6 +87,17 @@ def make_policy(
     return policy
 
 
+def executed_types(policy: torch.nn.Module) -> dict[str, str]:
+    """Returns the type in which each layer computes, by name, first to last."""
+    types = {}
+    for name, layer in policy.named_children():
+        if isinstance(layer, torch.ao.nn.quantized.dynamic.Linear):
+            types[name] = "int8" if layer._packed_params.dtype == torch.qint8 else "float16"
+        else:
+            types[name] = str(policy.compute_dtype).removeprefix("torch.")
+    return types
+
+
 class StateDictTemplate:
     """Arranges received tensors as a state_dict of a policy from `make_policy`."""
 

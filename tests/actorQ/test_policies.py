@@ -367,20 +367,23 @@ def one_torch_thread():
 
 @pytest.mark.usefixtures("one_torch_thread")
 @pytest.mark.parametrize("name", ["vector_tanh", "vector_q", "pixel_q"])
-def test_make_backend_both_modes_agree_at_32_bits(name):
+def test_all_backends_agree_at_32_bits(name):
     architecture = ARCHITECTURES[name]
     weights = random_weights(architecture)
-    backends = [inference.make_backend(architecture, 32, mode) for mode in
-                ("pytorch", "tensorflow")]
+    backends = [inference.make_backend(architecture, 32, mode, batch=4) for mode in
+                ("pytorch", "tensorflow", "native")]
     assert isinstance(backends[0], inference.TorchInference)
     assert isinstance(backends[1], inference.TensorFlowInference)
+    assert isinstance(backends[2], inference.NativeInference)
+    observations = random_observations(architecture, 4)
+    expected = numpy_outputs(architecture, weights, observations)
     for backend in backends:
         inference.load_weights(backend, weights, 32)
-    for observation in random_observations(architecture, 4):
-        outputs = [backend(observation) for backend in backends]
-        assert outputs[0].shape == outputs[1].shape == (architecture.num_outputs,)
-        assert outputs[0].dtype == outputs[1].dtype == np.float32
-        np.testing.assert_allclose(outputs[0], outputs[1], atol=1e-5, rtol=1e-5)
+        outputs = backend(observations)
+        assert outputs.shape == (4, architecture.num_outputs)
+        assert outputs.dtype == np.float32
+        np.testing.assert_allclose(outputs, expected, atol=1e-5, rtol=1e-5)
+        assert backend.types == dict.fromkeys(architecture.layer_names, "float32")
 
 
 @pytest.mark.parametrize("quantize", [16, 8])
@@ -399,7 +402,7 @@ def test_tensorflow_inference_is_fp32_arithmetic_on_dequantized_weights(quantize
             scale = np.abs(array).max(axis=1, keepdims=True) / np.float32(127)
             coarse[name] = np.rint(array / scale) * scale
     observations = random_observations(architecture)
-    outputs = np.stack([backend(observation) for observation in observations])
+    outputs = np.concatenate([backend(observation[None]) for observation in observations])
     expected = numpy_outputs(architecture, coarse, observations)
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
     exact = numpy_outputs(architecture, weights, observations)
@@ -407,15 +410,15 @@ def test_tensorflow_inference_is_fp32_arithmetic_on_dequantized_weights(quantize
 
 
 @pytest.mark.usefixtures("one_torch_thread")
-@pytest.mark.parametrize("mode", ["pytorch", "tensorflow"])
+@pytest.mark.parametrize("mode", ["pytorch", "tensorflow", "native"])
 def test_backend_load_twice_computes_with_the_newer_weights(mode):
     architecture = ARCHITECTURES["vector_q"]
     backend = inference.make_backend(architecture, 32, mode)
-    observation = random_observations(architecture, 1)[0]
+    observation = random_observations(architecture, 1)
     for seed in (1, 2):
         weights = random_weights(architecture, seed)
         inference.load_weights(backend, weights, 32)
-        expected = numpy_outputs(architecture, weights, observation[None])[0]
+        expected = numpy_outputs(architecture, weights, observation)
         np.testing.assert_allclose(backend(observation), expected, atol=1e-5)
 
 
@@ -432,6 +435,6 @@ def test_torch_inference_without_a_gpu_goes_on_with_the_cpu(monkeypatch):
     backend = inference.TorchInference(architecture, 16, "GPU")
     weights = random_weights(architecture)
     inference.load_weights(backend, weights, 16)
-    observation = random_observations(architecture, 1)[0]
-    expected = numpy_outputs(architecture, weights, observation[None])[0]
+    observation = random_observations(architecture, 1)
+    expected = numpy_outputs(architecture, weights, observation)
     np.testing.assert_allclose(backend(observation), expected, atol=0.01)

@@ -279,3 +279,20 @@ def test_dequantize_hand_computed_values():
         np.array([[-127, 2], [1, 0]], np.int8), np.array([1.0, 0.25], np.float32), 0, 8
     )
     assert quantization.dequantize(channels).tolist() == [[-127.0, 2.0], [0.25, 0.0]]
+
+
+def test_bfloat16_rounds_as_tensorflow_does():
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 2**32, 100_000, np.uint32).view(np.float32)
+    numbers = numbers[np.isfinite(numbers) & (np.abs(numbers) < 3e38)]
+    halves = np.array([1.00390625, 1.01171875, 0.0, -0.0, 1e-45], np.float32)  # Ties, and edges.
+    numbers = np.concatenate([numbers, halves])
+    expected = tf.cast(tf.cast(numbers, tf.bfloat16), tf.float32).numpy()
+    rounded = quantization.from_bfloat16(quantization.to_bfloat16(numbers))
+    keep = np.abs(numbers) > 1e-37  # TensorFlow may flush subnormals.
+    np.testing.assert_array_equal(rounded[keep], expected[keep])
+    assert np.isfinite(quantization.from_bfloat16(
+        quantization.to_bfloat16(np.array([np.finfo(np.float32).max], np.float32))
+    )).all()

@@ -1,0 +1,1 @@
+"""Quantized policies in C, for `--inference_mode native`: kernels, their build, and ctypes."""

@@ -1,0 +1,202 @@
+/* Products of a quantized matrix with a few vectors, and what is done to a vector between them.
+ *
+ * For batches of one to a few observations, where a layer takes as long as its weights take to be
+ * read: weights are laid out in the order in which they are used, and each is read once for up to
+ * TILE observations. Compiled once for each instruction set, with KERNELS naming the result.
+ *
+ * Everything but the float products rounds exactly as reference.py does: build.py forbids the
+ * compiler to fuse or reorder float operations.
+ */
+#include "kernels.h"
+#include "vectors.h"
+
+#include <math.h>
+
+/* --- float weights: values[block][input][16], as float or half --- */
+
+#define DEFINE_FLOAT_TILE(NAME, TYPE, LOAD)                                                      \
+  INLINE void NAME##_tile(const TYPE *w, const float *bias, const float *x, size_t x_stride,     \
+                          size_t inputs, int tile, int sums, float *y, size_t y_stride) {        \
+    /* Several sums for each observation hide the latency of an addition. */                     \
+    vfloat sum[TILE * 4];                                                                        \
+    for (int s = 0; s < tile * sums; s++) sum[s] = vf_set1(0.0f);                                \
+    size_t k = 0;                                                                                \
+    for (; k + sums <= inputs; k += sums)                                                        \
+      for (int s = 0; s < sums; s++) {                                                           \
+        vfloat weights = LOAD(w + LANES * (k + s));                                              \
+        for (int t = 0; t < tile; t++)                                                           \
+          sum[t * sums + s] =                                                                    \
+              vf_fma(weights, vf_set1(x[t * x_stride + k + s]), sum[t * sums + s]);              \
+      }                                                                                          \
+    for (; k < inputs; k++)                                                                      \
+      for (int t = 0; t < tile; t++)                                                             \
+        sum[t * sums] =                                                                          \
+            vf_fma(LOAD(w + LANES * k), vf_set1(x[t * x_stride + k]), sum[t * sums]);            \
+    for (int t = 0; t < tile; t++) {                                                             \
+      for (int s = 1; s < sums; s++) sum[t * sums] = vf_add(sum[t * sums], sum[t * sums + s]);   \
+      vf_store(y + t * y_stride, vf_add(sum[t * sums], vf_load(bias)));                          \
+    }                                                                                            \
+  }                                                                                              \
+  static void NAME(const Matrix *m, const float *x, size_t x_stride, size_t batch, float *y) {   \
+    const size_t y_stride = LANES * m->blocks;                                                   \
+    for (size_t block = 0; block < m->blocks; block++) {                                         \
+      const TYPE *w = (const TYPE *)m->values + block * m->inputs * LANES;                       \
+      const float *bias = m->bias + block * LANES;                                               \
+      float *out = y + block * LANES;                                                            \
+      size_t b = 0;                                                                              \
+      for (; b + TILE <= batch; b += TILE)                                                       \
+        NAME##_tile(w, bias, x + b * x_stride, x_stride, m->inputs, TILE, 1,                     \
+                    out + b * y_stride, y_stride);                                               \
+      for (; b < batch; b++)                                                                     \
+        NAME##_tile(w, bias, x + b * x_stride, x_stride, m->inputs, 1, 4, out + b * y_stride,    \
+                    y_stride);                                                                   \
+    }                                                                                            \
+  }
+
+DEFINE_FLOAT_TILE(product_float32, float, vf_load)
+DEFINE_FLOAT_TILE(product_float16, uint16_t, vf_load_half)
+
+/* --- int8 weights: values[block][quad][16][4] --- */
+
+INLINE void int8_tile(const Matrix *m, size_t block, const uint8_t *x, size_t x_stride,
+                      int32_t zero, const float *x_scale, int tile, int sums, float *y) {
+  const size_t quads = (m->inputs + 3) / 4, y_stride = LANES * m->blocks;
+  const int8_t *w = (const int8_t *)m->values + block * quads * 4 * LANES;
+  vdot sum[TILE * 4];
+  for (int s = 0; s < tile * sums; s++) sum[s] = vd_zero();
+  size_t k = 0;
+  for (; k + sums <= quads; k += sums)
+    for (int s = 0; s < sums; s++)
+      for (int t = 0; t < tile; t++)
+        sum[t * sums + s] =
+            vd_u8s8(sum[t * sums + s], x + t * x_stride + 4 * (k + s), w + 4 * LANES * (k + s));
+  for (; k < quads; k++)
+    for (int t = 0; t < tile; t++)
+      sum[t * sums] = vd_u8s8(sum[t * sums], x + t * x_stride + 4 * k, w + 4 * LANES * k);
+  for (int t = 0; t < tile; t++) {
+    for (int s = 1; s < sums; s++) sum[t * sums] = vd_add(sum[t * sums], sum[t * sums + s]);
+    vint lanes = vd_lanes(sum[t * sums]);
+    /* sum of w (x - zero) = sum of w x - zero * sum of w, with zero 0 or 128. */
+    if (zero) {
+      int32_t offset[LANES];
+      for (int i = 0; i < LANES; i++) offset[i] = zero * m->row_sum[block * LANES + i];
+      lanes = vi_sub(lanes, vi_load(offset));
+    }
+    vfloat scale = vf_mul(vf_load(m->scale + block * LANES), vf_set1(x_scale[t]));
+    vf_store(y + t * y_stride + block * LANES,
+             vf_add(vf_mul(vi_to_float(lanes), scale), vf_load(m->bias + block * LANES)));
+  }
+}
+
+static void product_int8(const Matrix *m, const uint8_t *x, size_t x_stride, int32_t zero,
+                         const float *x_scale, size_t batch, float *y) {
+  const size_t y_stride = LANES * m->blocks;
+  for (size_t block = 0; block < m->blocks; block++) {
+    size_t b = 0;
+    for (; b + TILE <= batch; b += TILE)
+      int8_tile(m, block, x + b * x_stride, x_stride, zero, x_scale + b, TILE, 1,
+                y + b * y_stride);
+    for (; b < batch; b++)
+      int8_tile(m, block, x + b * x_stride, x_stride, zero, x_scale + b, 1, 4, y + b * y_stride);
+  }
+}
+
+/* --- int4 weights: values[block][group][8][16][4], two inputs to a byte ---
+ * A byte's low nibble is an input of the group's first half, its high one of the second half, and
+ * 8 stands for zero. */
+
+INLINE void int4_tile(const Matrix *m, size_t block, const int8_t *x, size_t x_stride,
+                      const int32_t *x_sum, const float *x_scale, int tile, float *y) {
+  const size_t groups = (m->inputs + GROUP - 1) / GROUP, y_stride = LANES * m->blocks;
+  const uint8_t *w = (const uint8_t *)m->values + block * groups * (GROUP / 2) * LANES;
+  const uint16_t *scale = m->group_scale + block * groups * LANES;
+  vfloat total[TILE];
+  for (int t = 0; t < tile; t++) total[t] = vf_set1(0.0f);
+  for (size_t g = 0; g < groups; g++) {
+    vfloat group_scale = vf_load_bfloat(scale + g * LANES);
+    vnib sum[TILE];
+    for (int t = 0; t < tile; t++) sum[t] = vn_zero();
+    for (int k = 0; k < GROUP / 8; k++)
+      for (int t = 0; t < tile; t++) {
+        const int8_t *low = x + t * x_stride + g * GROUP + 4 * k;
+        sum[t] = vn_s8u4(sum[t], low, low + GROUP / 2, w + (g * GROUP / 8 + k) * 4 * LANES);
+      }
+    for (int t = 0; t < tile; t++) {
+      vint lanes = vi_sub(vn_lanes(sum[t]), vi_set1(8 * x_sum[t * groups + g]));
+      total[t] = vf_add(total[t], vf_mul(vi_to_float(lanes), group_scale));
+    }
+  }
+  for (int t = 0; t < tile; t++)
+    vf_store(y + t * y_stride + block * LANES,
+             vf_add(vf_mul(total[t], vf_set1(x_scale[t])), vf_load(m->bias + block * LANES)));
+}
+
+static void product_int4(const Matrix *m, const int8_t *x, size_t x_stride, const int32_t *x_sum,
+                         const float *x_scale, size_t batch, float *y) {
+  const size_t groups = (m->inputs + GROUP - 1) / GROUP, y_stride = LANES * m->blocks;
+  for (size_t block = 0; block < m->blocks; block++) {
+    size_t b = 0;
+    for (; b + TILE <= batch; b += TILE)
+      int4_tile(m, block, x + b * x_stride, x_stride, x_sum + b * groups, x_scale + b, TILE,
+                y + b * y_stride);
+    for (; b < batch; b++)
+      int4_tile(m, block, x + b * x_stride, x_stride, x_sum + b * groups, x_scale + b, 1,
+                y + b * y_stride);
+  }
+}
+
+/* --- between the products --- */
+
+/* Rounds to the nearest integer, ties to even, for |x| < 2^22. */
+INLINE float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
+
+/* tanh |x| = 1 - 2 / (e^{2|x|} + 1), within 1e-7; e^y = 2^n e^r with |r| <= ln(2) / 2. */
+INLINE float tanh_of(float x) {
+  float magnitude = fabsf(x);
+  float y = magnitude < 10.0f ? 2.0f * magnitude : 20.0f;
+  float n = nearest(y * 1.44269504f);
+  float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+  float e = 1.0f / 720.0f; /* Taylor: the next term is below 2e-7 of the sum. */
+  e = e * r + 1.0f / 120.0f;
+  e = e * r + 1.0f / 24.0f;
+  e = e * r + 1.0f / 6.0f;
+  e = e * r + 0.5f;
+  e = e * r + 1.0f;
+  e = e * r + 1.0f;
+  int32_t bits = ((int32_t)n + 127) << 23;
+  float power;
+  memcpy(&power, &bits, 4);
+  float result = 1.0f - 2.0f / (e * power + 1.0f);
+  return copysignf(x == x ? result : x, x);
+}
+
+static void tanh_all(float *x, size_t count) {
+  for (size_t i = 0; i < count; i++) x[i] = tanh_of(x[i]);
+}
+
+static void relu_all(float *x, size_t count) {
+  for (size_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+}
+
+static float largest(const float *x, size_t count) {
+  int32_t most = 0; /* Magnitudes order as their bits do, with infinity and NaN above all. */
+  for (size_t i = 0; i < count; i++) {
+    int32_t bits;
+    memcpy(&bits, x + i, 4);
+    bits &= 0x7fffffff;
+    most = bits > most ? bits : most;
+  }
+  if (most >= 0x7f800000) return INFINITY;
+  float result;
+  memcpy(&result, &most, 4);
+  return result;
+}
+
+static void round_all(const float *x, float factor, int32_t zero, size_t count, uint8_t *q) {
+  for (size_t i = 0; i < count; i++) q[i] = (uint8_t)((int32_t)nearest(x[i] * factor) + zero);
+}
+
+const Kernels KERNELS = {
+    product_float32, product_float16, product_int8, product_int4,
+    tanh_all,        relu_all,        largest,      round_all,
+};
