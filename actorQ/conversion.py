@@ -1,7 +1,7 @@
 """From the learner's fp32 weights to the form in which actors receive them.
 
-Run by the broadcaster (so that the learner carries none of it). Imports numpy only: neither the
-learner's framework nor the actors'.
+Run by the broadcaster (so that the learner carries none of it). Imports neither the learner's
+framework nor the actors'.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import numpy as np
 from actorQ import errors
 from actorQ import messages
 from actorQ import quantization
+from actorQ.native import convert
 
 # What actors compute with, by `--quantize`.
 SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4"}
@@ -33,12 +34,37 @@ def from_sonnet(variables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if kind == "b" and array.ndim == 1:
             converted[f"{layer}.bias"] = array
         elif kind == "w" and array.ndim == 2:
-            converted[f"{layer}.weight"] = np.ascontiguousarray(array.T)
+            converted[f"{layer}.weight"] = convert.transposed(array)
         elif kind == "w" and array.ndim == 4:
             converted[f"{layer}.weight"] = np.ascontiguousarray(array.transpose(3, 2, 0, 1))
         else:
             raise errors.MessageError(f"Cannot convert the weights {name!r} {list(array.shape)}.")
     return converted
+
+
+def learner_to_actor_form(
+    variables: Mapping[str, np.ndarray],
+    version: int,
+    quantize: int,
+    quantize_communication: int = 32,
+    weight_compress: bool = False,
+) -> messages.ModelUpdate:
+    """Returns `to_actor_form(from_sonnet(variables), ...)`, in one pass where there is a kernel.
+
+    Raises:
+      errors.MessageError: see `from_sonnet`.
+      ValueError: see `to_actor_form`.
+    """
+    settings = (version, quantize, quantize_communication, weight_compress)
+    if quantize != 8 or quantize_communication < 8:
+        return to_actor_form(from_sonnet(variables), *settings)
+    tensors: dict[str, messages.Tensor] = {}
+    for name, array in variables.items():
+        if name.endswith("/w") and array.ndim == 2:
+            tensors[f"{name.removesuffix('/w')}.weight"] = convert.int8_channels(array)
+        else:
+            tensors |= to_actor_form(from_sonnet({name: array}), *settings).tensors
+    return messages.ModelUpdate(version, SCHEMES[quantize], tensors)
 
 
 def to_actor_form(

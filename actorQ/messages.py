@@ -11,15 +11,17 @@ import dataclasses
 import json
 import math
 from typing import Any
+from typing import NamedTuple
 import zlib
 
 import numpy as np
 
+from actorQ import checksums
 from actorQ import errors
 from actorQ import packing
 from actorQ import quantization
 
-FORMAT = 1
+FORMAT = 2
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 1 << 31
 MAX_AXES = 8
@@ -27,13 +29,26 @@ MAX_AXES = 8
 # How the numbers of one tensor are stored.
 FLOAT32 = "float32"
 FLOAT16 = "float16"
+BFLOAT16 = "bfloat16"  # Upper halves of float32, which is what they are decoded to.
 INT8_CHANNELS = "int8_channels"  # float32 scales [rows], then int8 values.
 INT4_GROUPS = "int4_groups"  # bfloat16 scales [rows, groups], then int4 values plus 8, packed.
 AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` bits.
 
 _FLOAT_DTYPES = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
 
-Tensor = np.ndarray | quantization.QuantizedTensor
+
+
+class Bfloat16(NamedTuple):
+    """Numbers to send as bfloat16, a type that numpy lacks; they arrive as float32.
+
+    Attributes:
+      upper: uint16, the upper halves of float32 numbers (rounded), in the tensor's shape.
+    """
+
+    upper: np.ndarray
+
+
+Tensor = np.ndarray | quantization.QuantizedTensor | Bfloat16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +80,7 @@ def encode(update: ModelUpdate, compress: bool = False) -> tuple[np.ndarray, np.
     parts = []
     for name, tensor in update.tensors.items():
         entry, payload = _encode_tensor(tensor)
-        if entry["coding"] in _FLOAT_DTYPES and not np.all(np.isfinite(tensor)):
+        if not _is_finite(tensor):
             raise ValueError(f"The weights {name!r} hold NaN or infinity.")
         entries.append({"name": name, **entry})
         parts.extend(payload)
@@ -80,7 +95,7 @@ def encode(update: ModelUpdate, compress: bool = False) -> tuple[np.ndarray, np.
     }
     if compress:
         blob = np.frombuffer(zlib.compress(blob, 1), np.uint8)
-    header["crc32"] = zlib.crc32(blob)
+    header["checksum"] = checksums.checksum(blob)
     return np.frombuffer(json.dumps(header).encode(), np.uint8), blob
 
 
@@ -98,7 +113,7 @@ def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
         raise errors.MessageError(
             f"The model message's blob is {blob.dtype} {blob.shape}, expected uint8 [bytes]."
         )
-    if zlib.crc32(blob) != fields["crc32"]:
+    if checksums.checksum(blob) != fields["checksum"]:
         raise errors.MessageError("The model message's checksum does not match its contents.")
     size = fields["bytes"]
     if fields["compressed"]:
@@ -162,6 +177,8 @@ def to_float32(tensor: Tensor) -> np.ndarray:
     """Returns a tensor's numbers as float32, whatever its coding."""
     if isinstance(tensor, quantization.QuantizedTensor):
         return quantization.dequantize(tensor)
+    if isinstance(tensor, Bfloat16):
+        return quantization.from_bfloat16(tensor.upper)
     return tensor.astype(np.float32, copy=False)
 
 
@@ -171,7 +188,18 @@ def fp32_bytes(update: ModelUpdate) -> int:
 
 
 def _values(tensor: Tensor) -> np.ndarray:
+    if isinstance(tensor, Bfloat16):
+        return tensor.upper
     return tensor.values if isinstance(tensor, quantization.QuantizedTensor) else tensor
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    if isinstance(tensor, quantization.QuantizedTensor):
+        return True  # The quantizers refuse what is not.
+    if isinstance(tensor, Bfloat16):
+        # The exponent's bits are all set in NaN and infinity alone.
+        return bool(np.max(tensor.upper & np.uint16(0x7FFF), initial=0) < 0x7F80)
+    return bool(np.all(np.isfinite(tensor)))
 
 
 def _encode_tensor(tensor: Tensor) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -193,6 +221,9 @@ def _encode_tensor(tensor: Tensor) -> tuple[dict[str, Any], list[np.ndarray]]:
             "zero_point": tensor.zero_point,
         }
         return entry, [scale, values]
+    if isinstance(tensor, Bfloat16):
+        flat = np.ascontiguousarray(tensor.upper, "<u2").reshape(-1)
+        return {"coding": BFLOAT16, "shape": shape}, [flat.view(np.uint8)]
     for coding, dtype in _FLOAT_DTYPES.items():
         if tensor.dtype == dtype:
             flat = np.ascontiguousarray(tensor, dtype).reshape(-1)
@@ -217,7 +248,7 @@ def _decode_header(header: np.ndarray) -> dict[str, Any]:
         )
     types = {
         "version": int, "scheme": str, "entries": list, "bytes": int, "compressed": bool,
-        "crc32": int,
+        "checksum": int,
     }
     for name, kind in types.items():
         if type(fields.get(name)) is not kind:
@@ -271,6 +302,11 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, i
     if coding in _FLOAT_DTYPES:
         dtype = _FLOAT_DTYPES[coding]
         tensor: Tensor = _view(take(count * dtype.itemsize), dtype).reshape(shape)
+        _check_finite(name, tensor)
+        return tensor, offset
+    if coding == BFLOAT16:
+        upper = _view(take(2 * count), np.dtype("<u2"))
+        tensor = quantization.from_bfloat16(upper).reshape(shape)
         _check_finite(name, tensor)
         return tensor, offset
     if coding == INT8_CHANNELS and shape:

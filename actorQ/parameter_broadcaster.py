@@ -102,8 +102,8 @@ class Broadcaster:
             return  # The first weights, pushed again for a broadcaster that might have died.
         decoded = time.perf_counter()
         try:
-            converted = conversion.to_actor_form(
-                conversion.from_sonnet(update.tensors),
+            converted = conversion.learner_to_actor_form(
+                update.tensors,
                 update.version,
                 config.quantize,
                 config.quantize_communication,

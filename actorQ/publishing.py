@@ -12,22 +12,32 @@ import tensorflow as tf
 
 from actorQ import conversion
 from actorQ import messages
+from actorQ import provenance
 from actorQ import wire
+
+FLOAT32 = "float32"
+BFLOAT16 = "bfloat16"
+LARGEST_SHARE = 0.02  # Of the machine's time, see `VariablePublisher`.
 
 
 class VariablePublisher:
     """Pushes weights to the broadcaster without holding the learner up.
 
-    The weights are copied on the learner's thread (so that they are of one step) and inserted by
-    a background thread. At most one push is under way; what falls in between is skipped, so that
-    the next push carries the newest weights.
+    The learner's thread only takes references to the variables' present values: TensorFlow's
+    optimizers write to a buffer of their own while somebody else holds the old one. Rounding,
+    copying, checking and inserting are done by a background thread. At most one push is under
+    way; what falls in between is skipped, so that the next push carries the newest weights.
+
+    On a machine without an idle core that background work is time that the learner lacks, so
+    pushes of large networks are spaced: one that took `t` seconds on a machine of `c` cores is
+    followed by the next at least `t / (c * LARGEST_SHARE)` seconds later.
 
     Attributes:
       pushes: pushes that reached Reverb.
       version: learner steps of the newest of them; -1 before the first.
       last_push: when the newest push was started, on time.monotonic's clock.
       snapshot_s: seconds that pushing took from the learner's thread.
-      insert_s: seconds of inserting in the background.
+      insert_s: seconds of rounding, copying and inserting in the background.
     """
 
     def __init__(
@@ -36,6 +46,8 @@ class VariablePublisher:
         connection: wire.Connection,
         table: str,
         period_s: float,
+        precision: str = FLOAT32,
+        largest_share: float = LARGEST_SHARE,
     ):
         """Starts the background thread.
 
@@ -44,13 +56,18 @@ class VariablePublisher:
           connection: to the run's server.
           table: mailbox towards the broadcaster.
           period_s: least seconds between the starts of two pushes.
+          precision: float32, or bfloat16: half the bytes, rounded to nearest even.
+          largest_share: of the time of all cores that pushing may take; infinity: any.
         """
         self._variables = variables
         self._connection = connection
         self._table = table
         self._period_s = period_s
+        self._precision = precision
+        self._core_share = largest_share * provenance.usable_cores()
+        self._not_before = -float("inf")
         self.last_push = -float("inf")
-        self._pending: tuple[int, dict[str, np.ndarray]] | None = None
+        self._pending: tuple[int, dict[str, tf.Tensor]] | None = None
         self._condition = threading.Condition()
         self._busy = False
         self._error: BaseException | None = None
@@ -78,11 +95,11 @@ class VariablePublisher:
         with self._condition:
             if wait:
                 self._condition.wait_for(lambda: not self._busy)
-            elif self._busy or time.monotonic() - self.last_push < self._period_s:
+            elif self._busy or time.monotonic() < self._not_before:
                 return False
             self._busy = True
         self.last_push = time.monotonic()
-        snapshot = {name: variable.numpy() for name, variable in self._variables.items()}
+        snapshot = {name: variable.read_value() for name, variable in self._variables.items()}
         with self._condition:
             self._pending = (version, snapshot)
             self._condition.notify_all()
@@ -105,13 +122,33 @@ class VariablePublisher:
                 self._pending = None
             started = time.perf_counter()
             try:
-                update = messages.ModelUpdate(version, conversion.LEARNER_SCHEME, snapshot)
-                self._connection.publish(self._table, messages.encode(update))
+                # The references end with `_message`, mostly before the optimizer's next turn.
+                message = self._message(version, snapshot)
+                self._connection.publish(self._table, message)
                 self.pushes += 1
                 self.version = version
             except Exception as error:  # Raised again on the learner's thread.
                 self._error = error
-            self.insert_s += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            self.insert_s += seconds
             with self._condition:
+                spacing = max(self._period_s, seconds / self._core_share)
+                self._not_before = self.last_push + spacing
                 self._busy = False
                 self._condition.notify_all()
+
+    def _message(
+        self, version: int, snapshot: dict[str, tf.Tensor]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Encodes the snapshot, which is emptied."""
+        tensors: dict[str, messages.Tensor] = {}
+        for name in list(snapshot):
+            tensor = snapshot.pop(name)
+            if self._precision == BFLOAT16:
+                halves = np.asarray(tf.cast(tensor, tf.bfloat16)).view(np.uint16)
+                tensors[name] = messages.Bfloat16(halves)
+            else:
+                tensors[name] = np.asarray(tensor)  # Of a tensor on the CPU: no copy.
+        return messages.encode(
+            messages.ModelUpdate(version, conversion.LEARNER_SCHEME, tensors)
+        )

@@ -17,7 +17,7 @@ import tempfile
 from actorQ import errors
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
-_SOURCES = ("kernels.c", "policy.c")
+_SOURCES = ("kernels.c", "policy.c", "convert.c")
 _HEADERS = ("kernels.h", "vectors.h")
 # No fusing or reordering of float operations: results must be those of the numpy reference.
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-ffp-contract=off", "-fvisibility=default", "-Wno-psabi")
@@ -71,8 +71,8 @@ def build() -> str:
         defines = ["-DACTORQ_AVXVNNI"] if _OPTIONAL in variants else []
         library = os.path.join(folder, "library.so")
         _run(
-            compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"), *objects,
-            "-lm", "-o", library,
+            compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"),
+            os.path.join(_FOLDER, "convert.c"), *objects, "-lm", "-o", library,
         )
         os.replace(library, path)  # At once, so that no process loads half a library.
     return path

@@ -18,18 +18,21 @@ NO_TORCH = """
     networks learning wire learner_process learner_main d4pg.learner dqn.learner messages
     conversion quantization packing config telemetry replay weights publishing reference
     native.library native.build
+    native.convert checksums
 """.split()
 # These must stay free of TensorFlow and its family, wherever the import stands.
 NO_TENSORFLOW = """
     policies messages conversion quantization packing config telemetry cli launcher processes
     d4pg.policy dqn.policy replay errors seeding architecture algorithms checkpoints evaluation
     provenance energy reference native.library native.build
+    native.convert checksums
 """.split()
 # These choose a framework when they are used: importing them must load none.
 LIGHT = """
     inference evaluate launcher processes cli config telemetry messages conversion quantization
     packing d4pg.policy dqn.policy algorithms checkpoints evaluation architecture replay errors
     seeding provenance energy environments reference native.library native.build
+    native.convert checksums
 """.split()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from actorQ import architecture as architecture_lib
+from actorQ import checksums
 from actorQ import conversion
 from actorQ import errors
 from actorQ import messages
@@ -60,7 +61,7 @@ def rebuild(header, blob, fix_checksum=True, **changes):
     """Returns the message with fields of the header replaced."""
     fields = json.loads(header.tobytes())
     if fix_checksum:
-        fields["crc32"] = zlib.crc32(blob)
+        fields["checksum"] = checksums.checksum(blob)
     for name, value in changes.items():
         if value is ...:
             del fields[name]
@@ -127,9 +128,9 @@ def test_encode_without_tensors_round_trips():
 def test_encode_header_is_the_documented_json():
     header, blob = messages.encode(make_update())
     fields = json.loads(header.tobytes())
-    assert fields["format"] == 1
+    assert fields["format"] == 2
     assert fields["bytes"] == blob.size
-    assert fields["crc32"] == zlib.crc32(blob)
+    assert fields["checksum"] == checksums.checksum(blob)
     # 15 values each: 4 + 3 * 2 (planes), 60, 30, 3 * 4 + 15, 4 + 13 * 2, and 5 floats.
     assert blob.size == 10 + 60 + 30 + 27 + 30 + 20
     assert [entry["coding"] for entry in fields["entries"]] == [
@@ -141,6 +142,35 @@ def test_decode_big_float_tensor_is_a_view_of_the_message():
     weights = {"w": np.arange(1000, dtype=np.float32)}
     header, blob = messages.encode(messages.ModelUpdate(0, "float32", weights))
     assert np.shares_memory(messages.decode(header, blob).tensors["w"], blob)
+
+
+def bfloat16_of(numbers):
+    """What TensorFlow rounds to; an independent implementation."""
+    tensorflow = pytest.importorskip("tensorflow")
+    return np.asarray(tensorflow.cast(numbers, tensorflow.bfloat16))
+
+
+def test_encode_bfloat16_arrives_as_float32_in_half_the_bytes():
+    numbers = np.random.default_rng(0).normal(size=(30, 50)).astype(np.float32)
+    rounded = bfloat16_of(numbers)
+    update = messages.ModelUpdate(4, "x", {"w": messages.Bfloat16(rounded.view(np.uint16))})
+    assert messages.fp32_bytes(update) == numbers.nbytes
+    header, blob = messages.encode(update)
+    assert blob.size == numbers.nbytes / 2
+    (arrived,) = messages.decode(header, blob).tensors.values()
+    assert_equal_tensors(arrived, rounded.astype(np.float32))
+    assert_equal_tensors(messages.to_float32(update.tensors["w"]), arrived)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_encode_bfloat16_not_finite_raises_and_is_refused(bad):
+    numbers = bfloat16_of(np.array([3.3e38, bad], np.float32)).view(np.uint16)
+    with pytest.raises(ValueError, match="w.*NaN or infinity"):
+        messages.encode(messages.ModelUpdate(0, "x", {"w": messages.Bfloat16(numbers)}))
+    fine = messages.Bfloat16(numbers[[0, 0]])
+    header, blob = messages.encode(messages.ModelUpdate(0, "x", {"w": fine}))
+    with pytest.raises(errors.MessageError, match="NaN or infinity in 'w'"):
+        messages.decode(*rebuild(header, numbers.view(np.uint8)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -225,14 +255,16 @@ def test_decode_any_flipped_byte_is_refused():
             messages.decode(header, damaged)
 
 
-@pytest.mark.parametrize("number", [0, 2, "1", None, ..., [1]])
+@pytest.mark.parametrize("number", [0, 1, 3, "2", None, ..., [1]])
 def test_decode_other_format_names_both(number):
     message = rebuild(*messages.encode(make_update()), format=number)
-    with pytest.raises(errors.MessageError, match="format.*this program reads format 1"):
+    with pytest.raises(errors.MessageError, match="format.*this program reads format 2"):
         messages.decode(*message)
 
 
-@pytest.mark.parametrize("name", ["version", "scheme", "entries", "bytes", "compressed", "crc32"])
+@pytest.mark.parametrize(
+    "name", ["version", "scheme", "entries", "bytes", "compressed", "checksum"]
+)
 @pytest.mark.parametrize("value", [..., None, 1.5, "x", [], {}, True, -1])
 def test_decode_header_field_missing_or_of_other_type_is_refused(name, value):
     legal = {"scheme": "x", "entries": [], "compressed": True}
@@ -246,7 +278,7 @@ def test_decode_header_field_missing_or_of_other_type_is_refused(name, value):
 
 @pytest.mark.parametrize(
     "content", [b"", b"\x00", b"\xff\xfe", b"{", b"[]", b"3", b"null", b"NaN", b"[" * 100_000,
-                b'{"format": 1}', b'{"format": 1, "version": ' + b"9" * 5000 + b"}"]
+                b'{"format": 2}', b'{"format": 2, "version": ' + b"9" * 5000 + b"}"]
 )
 def test_decode_header_that_is_no_header_is_refused(content):
     with pytest.raises(errors.MessageError):
@@ -389,6 +421,10 @@ def test_decode_compressed_garbage_under_a_right_checksum_is_refused():
         messages.decode(*rebuild(header, np.append(blob, np.uint8(0))))
 
 
+def checksum_of(data):
+    return checksums.checksum(np.frombuffer(data, np.uint8))
+
+
 def mutate_bytes(rng, data):
     """Flips, inserts, deletes or repeats a few bytes."""
     data = bytearray(data)
@@ -447,9 +483,9 @@ def test_decode_random_damage_is_decoded_or_a_message_error(compress):
         else:  # Damage under a right checksum.
             new_blob = mutate_bytes(rng, new_blob)
             new_header = new_header.replace(
-                str(zlib.crc32(blob)).encode(), str(zlib.crc32(new_blob)).encode()
+                str(checksum_of(blob)).encode(), str(checksum_of(new_blob)).encode()
             )
-            assert json.loads(new_header)["crc32"] == zlib.crc32(new_blob)
+            assert json.loads(new_header)["checksum"] == checksum_of(new_blob)
         try:
             update = messages.decode(
                 np.frombuffer(new_header, np.uint8), np.frombuffer(new_blob, np.uint8)
