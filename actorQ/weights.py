@@ -1,9 +1,12 @@
-"""The actor's weights: looking for newer ones, fetching, checking and loading them.
+"""The actor's weights: newer ones are fetched, checked and prepared beside its steps.
 
 Actor's process only. Imports Reverb (and with it TensorFlow) through `wire`, no torch.
 """
 
+import threading
 import time
+from typing import Any
+from typing import NamedTuple
 
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
@@ -14,10 +17,26 @@ from actorQ import telemetry
 from actorQ import wire
 
 
+class _Look(NamedTuple):
+    """What one look at the model table gave."""
+
+    learner_steps: int
+    shutdown: bool
+    version: int  # Of the newest weights that this client has received.
+    prepared: Any  # What the backend loads; None when there was nothing newer.
+
+
 class WeightClient:
-    """Keeps a backend's weights as new as the model table's, one synchronous look at a time.
+    """Keeps a backend's weights as new as the model table's.
+
+    An actor calls `ask` when it is time to look, and `collect` between two steps once `ready` is
+    set; a background thread does all the rest, one look at a time. Nothing is transferred when
+    there are no newer weights. What goes wrong in that thread is raised by `collect`.
+
+    The first weights, without which there is nothing to do, are awaited with `update`.
 
     Attributes:
+      ready: whether a look has ended whose result waits for `collect`.
       version: learner steps of the weights in use; -1 before there are any.
       pulls: how often weights were loaded.
       staleness: learner steps done since the weights in use were the newest, at the last look.
@@ -33,6 +52,7 @@ class WeightClient:
         backend: inference.InferenceBackend,
         timings: telemetry.Timings,
     ):
+        """Makes a client; nothing is sent, and no thread started, yet."""
         self._connection = connection
         self._table = config.model_table_name
         self._batch_size = config.batch_size
@@ -41,7 +61,13 @@ class WeightClient:
         self._backend = backend
         self._timings = timings
         self._seen = 0
+        self._received = -1
         self._staleness_seen: list[int] = []
+        self._thread: threading.Thread | None = None
+        self._asked = threading.Semaphore(0)
+        self._busy = False
+        self._result: _Look | Exception | None = None
+        self.ready = False
         self.version = -1
         self.pulls = 0
         self.staleness = 0
@@ -51,8 +77,18 @@ class WeightClient:
         seen, self._staleness_seen = self._staleness_seen, []
         return sum(seen) / len(seen) if seen else float(self.staleness)
 
-    def update(self) -> bool:
-        """Looks for newer weights and loads them; nothing is transferred when there are none.
+    def ask(self) -> None:
+        """Has the background thread look for newer weights, unless a look is still under way."""
+        if self._busy:
+            return
+        self._busy = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True, name="weights")
+            self._thread.start()
+        self._asked.release()
+
+    def collect(self) -> bool:
+        """Takes the result of a look, after `ready`; loads weights if it brought any.
 
         Returns:
           Whether the end of the run was announced.
@@ -61,32 +97,73 @@ class WeightClient:
           errors.LearnerGoneError: the server does not answer.
           errors.MessageError: the weights do not fit this actor.
         """
-        started = time.perf_counter()
-        status = self._connection.status()
-        learner_steps = status.transitions_sampled // self._batch_size
-        self._note_staleness(learner_steps)
-        if status.models_published == self._seen:
-            self._timings.add("pull_s", time.perf_counter() - started)
-            return status.shutdown
-        header, blob = self._connection.fetch(self._table)
-        self._seen = status.models_published
-        pulled = time.perf_counter()
-        self._timings.add("pull_s", pulled - started)
-        update = messages.decode(header, blob)
-        if update.version <= self.version:
-            return status.shutdown  # It came between two looks and was taken with the one before.
-        messages.check(update, self._shapes, self._scheme)
-        prepared = self._backend.prepare(conversion.expand(update))
-        deserialized = time.perf_counter()
-        self._timings.add("deserialize_s", deserialized - pulled)
-        self._backend.load(prepared)
-        self._timings.add("load_state_dict_s", time.perf_counter() - deserialized)
-        self.version = update.version
-        self.pulls += 1
-        self._note_staleness(learner_steps)
-        return status.shutdown
+        result, self._result, self.ready, self._busy = self._result, None, False, False
+        if isinstance(result, Exception):
+            raise result
+        return self._finish(result)
+
+    def update(self) -> bool:
+        """Looks for newer weights and loads them, on this thread; not while a look is under way.
+
+        Returns:
+          Whether the end of the run was announced.
+
+        Raises:
+          errors.LearnerGoneError: the server does not answer.
+          errors.MessageError: the weights do not fit this actor.
+        """
+        if self._busy:
+            raise RuntimeError("A look is under way: wait for `ready` and call `collect`.")
+        return self._finish(self._look())
+
+    def _finish(self, look: _Look) -> bool:
+        self._note_staleness(look.learner_steps)
+        if look.prepared is not None:
+            started = time.perf_counter()
+            self._backend.load(look.prepared)
+            self._timings.add("load_state_dict_s", time.perf_counter() - started)
+            self.version = look.version
+            self.pulls += 1
+            self._note_staleness(look.learner_steps)
+        return look.shutdown
 
     def _note_staleness(self, learner_steps: int) -> None:
         if self.version >= 0:
             self.staleness = max(0, learner_steps - self.version)
             self._staleness_seen.append(self.staleness)
+
+    # --- On the background thread (on the actor's in `update`) ---
+
+    def _work(self) -> None:
+        while True:
+            self._asked.acquire()
+            try:
+                self._result = self._look()
+            except Exception as error:  # Raised again on the actor's thread.
+                self._result = error
+            self.ready = True
+
+    def _look(self) -> _Look:
+        """Asks for the server's status, and fetches and prepares weights if there are newer ones.
+
+        Seconds of `pull_s` and `deserialize_s` are added by no other thread meanwhile.
+        """
+        started = time.perf_counter()
+        status = self._connection.status()
+        learner_steps = status.transitions_sampled // self._batch_size
+        if status.models_published == self._seen:
+            self._timings.add("pull_s", time.perf_counter() - started)
+            return _Look(learner_steps, status.shutdown, self._received, None)
+        header, blob = self._connection.fetch(self._table)
+        self._seen = status.models_published
+        pulled = time.perf_counter()
+        self._timings.add("pull_s", pulled - started)
+        update = messages.decode(header, blob)
+        prepared = None
+        # Otherwise it came between two looks and was taken with the one before.
+        if update.version > self._received:
+            messages.check(update, self._shapes, self._scheme)
+            prepared = self._backend.prepare(conversion.expand(update))
+            self._received = update.version
+        self._timings.add("deserialize_s", time.perf_counter() - pulled)
+        return _Look(learner_steps, status.shutdown, self._received, prepared)
