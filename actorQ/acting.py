@@ -15,6 +15,7 @@ from actorQ import architecture as architecture_lib
 from actorQ import cli
 from actorQ import config as config_lib
 from actorQ import energy
+from actorQ import environment_loop
 from actorQ import environments
 from actorQ import errors
 from actorQ import inference
@@ -26,63 +27,84 @@ from actorQ import wire
 
 _HEALTH_PERIOD_S = 2.0  # Longest time without asking the server, however long the period.
 _FIRST_WEIGHTS_POLL_S = 0.05
+_LAST_FLUSH_S = 2.0  # Longest wait for the last transitions to arrive.
 
 
 class ActorProcess:
-    """Everything that lives in an actor's process."""
+    """Everything that lives in an actor's process.
+
+    Attributes:
+      loop: the environments, and how many steps were done in them.
+      timings: seconds of each phase so far.
+    """
 
     def __init__(self, config: config_lib.RunConfig):
-        """Builds environment, policy and client; nothing is sent yet.
+        """Builds environments, policy and client; nothing is sent yet.
 
         Raises:
           errors.UserError: the task, or the log folder, cannot be used.
         """
         self._config = config
-        actor_id = config.actor_id
-        self._name = telemetry.actor_name(actor_id)
+        self._name = telemetry.actor_name(config.actor_id)
         self._logger = telemetry.RunLogger(config.logpath, self._name, config.run_start_time)
-        self._environment = environments.make(
-            config.taskstr,
-            self._seed("environment"),
-            config.max_episode_steps,
-        )
-        spec = self._environment.spec
-        algorithm = algorithms.resolve(config, spec)
-        policy_module = algorithms.policy_module(algorithm)
-        self._explore = policy_module.make_exploration(
-            config,
-            actor_id,
-            np.random.default_rng(self._seed("exploration")),
-        )
-        self._reward_limit = policy_module.reward_limit(config)
+        lanes = range(config.envs_per_actor)
+        made = [
+            environments.make(
+                config.taskstr, self._seed("environment", lane), config.max_episode_steps
+            )
+            for lane in lanes
+        ]
+        spec = made[0].spec
+        policy_module = algorithms.policy_module(algorithms.resolve(config, spec))
+        explorations = [
+            policy_module.make_exploration(
+                config, config.actor_id, np.random.default_rng(self._seed("exploration", lane))
+            )
+            for lane in lanes
+        ]
         architecture = architecture_lib.make(spec, config.model_sizes)
         self._infer = inference.make_backend(
-            architecture, config.quantize, config.inference_mode, config.actor_device_placement
+            architecture, config.quantize, config.inference_mode, config.actor_device_placement,
+            len(lanes),
         )
-        self._timings = telemetry.Timings()
+        self.timings = telemetry.Timings()
         self._connection = wire.Connection(config)
         self._weights = weights.WeightClient(
-            self._connection, config, architecture, self._infer, self._timings
+            self._connection, config, architecture, self._infer, self.timings
         )
+        self.loop = environment_loop.EnvironmentLoop(
+            made,
+            explorations,
+            self._infer,
+            [replay.NStepAccumulator(config.n_step, config.discount) for _ in lanes],
+            self.timings,
+            policy_module.reward_limit(config),
+        )
+        # Kept until the process ends: its destructor would wait for a server that is gone.
+        self._writer: replay.TransitionWriter | None = None
         self._layout = replay.Layout.of(spec)
-        self._accumulator = replay.NStepAccumulator(config.n_step, config.discount)
         self._stop = threading.Event()
         self._announced_end = False
-        self._steps = 0
+        self._look_at_steps = 0
+        self._logged_episodes = 0
         logging.info(
-            "%s on %s: %s at %d bits, exploration %.3g",
-            self._name, config.taskstr, config.inference_mode, config.quantize,
-            self._explore.scale,
+            "%s on %s: %s at %d bits, %d environment%s, exploration %.3g",
+            self._name, config.taskstr, config.inference_mode, config.quantize, len(lanes),
+            "s" if len(lanes) > 1 else "", explorations[0].scale,
         )
         logging.info(
             "Layers compute in: %s",
             ", ".join(f"{name} {kind}" for name, kind in self._infer.types.items()),
         )
 
-    def _seed(self, purpose: str) -> int:
-        """Returns this actor's seed; after a restart another one, so that no data repeats."""
+    def _seed(self, purpose: str, lane: int) -> int:
+        """Returns a seed of this actor; after a restart another one, so that no data repeats."""
         config = self._config
-        role = f"actor {purpose}" + (f" restart {config.restarts}" if config.restarts else "")
+        role = f"actor {purpose}"
+        if config.restarts:
+            role += f" restart {config.restarts}"
+        if lane:
+            role += f" lane {lane}"
         return seeding.derive(config.seed, role, config.actor_id)
 
     def run(self) -> int:
@@ -91,24 +113,42 @@ class ActorProcess:
         Raises:
           errors.UserError: there is no learner, it went away, or its weights do not fit.
         """
-        cli.on_stop_signals(self._stop.set)
+        cli.on_stop_signals(self.stop)
         wire.require_port(self._config)
-        if not self._connection.wait_until_up(self._stop) or not self._first_weights():
-            return self._end()
-        # Kept until the process ends: its destructor would wait for a server that is gone.
-        self._writer = writer = replay.TransitionWriter(
-            self._connection.client, self._config.replay_table_name, self._layout
-        )
-        with energy.track(bool(self._config.track_energy), self._logger.folder):
-            try:
-                self._act(writer)
-            except errors.UserError:
-                raise
-            except Exception as error:
-                # Reverb's writers fail with various types when the server goes away.
-                self._connection.status()
-                raise RuntimeError(f"Acting failed: {error}") from error
+        if self.connect():
+            with energy.track(bool(self._config.track_energy), self._logger.folder):
+                try:
+                    self.act()
+                except errors.UserError:
+                    raise
+                except Exception as error:
+                    # Reverb's writers fail with various types when the server goes away.
+                    self._connection.status()
+                    raise RuntimeError(f"Acting failed: {error}") from error
         return self._end()
+
+    def stop(self) -> None:
+        """Makes `connect` and `act` return soon; to be called from a signal or another thread."""
+        self._stop.set()
+
+    def connect(self) -> bool:
+        """Waits for the server and for first weights.
+
+        Returns:
+          Whether there are any; False if the run ended, or `stop` was called, before.
+
+        Raises:
+          errors.UserError: neither comes in time.
+        """
+        if not self._connection.wait_until_up(self._stop) or not self._first_weights():
+            return False
+        self._writer = replay.TransitionWriter(
+            self._connection.client,
+            self._config.replay_table_name,
+            self._layout,
+            check=self._connection.status,
+        )
+        return True
 
     def _first_weights(self) -> bool:
         """Waits for the first model; returns False if the run ended before there was one."""
@@ -127,81 +167,67 @@ class ActorProcess:
             time.sleep(_FIRST_WEIGHTS_POLL_S)
         return False
 
-    def _act(self, writer: replay.TransitionWriter) -> None:
-        config, timings, reward_limit = self._config, self._timings, self._reward_limit
-        clock = time.perf_counter
-        episodes = 0
-        next_look = clock() + _HEALTH_PERIOD_S
+    def act(self) -> None:
+        """Acts, after `connect`, until the end of the run is announced or `stop` is called."""
+        config, loop, clock = self._config, self.loop, time.perf_counter
+        write = self._writer.write
+        next_health = clock() + _HEALTH_PERIOD_S
         next_log = clock() + config.log_period_s
         while True:
-            started = clock()
-            timestep = self._environment.reset()
-            timings.add("environment_s", clock() - started)
-            observation = timestep.observation
-            self._accumulator.first(observation)
-            episode_return, length = 0.0, 0
-            while not timestep.last():
-                now = clock()
-                if self._steps % config.actor_update_period == 0:
-                    self._announced_end = self._weights.update()
-                    now = clock()
-                    next_look = now + _HEALTH_PERIOD_S
-                elif now > next_look:
-                    # The period may be long: see whether the learner lives, but pull nothing.
-                    self._announced_end = self._connection.status().shutdown
-                    next_look = now + _HEALTH_PERIOD_S
-                if now > next_log:
-                    self._log_phases()
-                    next_log = now + config.log_period_s
-                if self._announced_end or self._stop.is_set():
-                    return
-                now = clock()
-                action = self._explore(self._infer(observation[None])[0])
-                inferred = clock()
-                timestep = self._environment.step(action)
-                stepped = clock()
-                observation = timestep.observation
-                reward = max(-reward_limit, min(reward_limit, timestep.reward))
-                for transition in self._accumulator.step(
-                    action, reward, timestep.discount, observation, timestep.last()
-                ):
-                    writer.write(transition)
-                inserted = clock()
-                timings.add("inference_s", inferred - now)
-                timings.add("environment_s", stepped - inferred)
-                timings.add("insert_s", inserted - stepped)
-                episode_return += timestep.reward
-                length += 1
-                self._steps += 1
-            episodes += 1
-            self._logger.write(
-                telemetry.EPISODES_CSV,
-                self._steps,
-                actor_steps=self._steps,
-                episodes=episodes,
-                episode_return=episode_return,
-                episode_length=length,
-                model_version=self._weights.version,
-                staleness_steps=self._weights.staleness,
-            )
+            now = clock()
+            if loop.steps >= self._look_at_steps:
+                self._weights.ask()
+                period = config.actor_update_period
+                self._look_at_steps = loop.steps - loop.steps % period + period
+                next_health = now + _HEALTH_PERIOD_S
+            elif now > next_health:
+                # The period may be long: see whether the learner lives, but pull nothing.
+                self._announced_end = self._connection.status().shutdown
+                next_health = now + _HEALTH_PERIOD_S
+            if self._weights.ready:
+                self._announced_end = self._weights.collect()
+            if now > next_log:
+                self._log_phases()
+                next_log = now + config.log_period_s
+            if self._announced_end or self._stop.is_set():
+                return
+            for episode in loop.turn(write):
+                self._log_episode(episode)
+
+    def _log_episode(self, episode: environment_loop.Episode) -> None:
+        self._logged_episodes += 1
+        self._logger.write(
+            telemetry.EPISODES_CSV,
+            self.loop.steps,
+            actor_steps=self.loop.steps,
+            episodes=self._logged_episodes,
+            episode_return=episode.episode_return,
+            episode_length=episode.length,
+            model_version=self._weights.version,
+            staleness_steps=self._weights.staleness,
+        )
 
     def _log_phases(self) -> None:
         self._logger.write(
             telemetry.PHASES_CSV,
-            self._steps,
-            actor_steps=self._steps,
+            self.loop.steps,
+            actor_steps=self.loop.steps,
             pulls=self._weights.pulls,
             model_version=self._weights.version,
             staleness_steps=self._weights.mean_staleness(),
-            **self._timings.as_row(),
+            **self.timings.as_row(),
         )
 
     def _end(self) -> int:
-        if self._steps:
+        if self.loop.steps:
             self._log_phases()
+            try:
+                self._writer.flush(_LAST_FLUSH_S)
+            except Exception as error:  # The server may have ended first; nothing more to save.
+                logging.info("The last transitions were not sent: %s", errors.summary(error))
         self._logger.close()
         if not self._announced_end:
             return cli.EXIT_INTERRUPTED
         self._connection.acknowledge_shutdown()
-        logging.info("The learner announced the end of the run after %d steps.", self._steps)
+        logging.info("The learner announced the end of the run after %d steps.", self.loop.steps)
         return 0

@@ -115,8 +115,18 @@ class RunConfig:
     # --- Actors ---
     n_actors: int = _field(1, "Number of actor processes, >= 1.", low=1, high=10_000)
     actor_id: int = _field(1, "Which actor this process is, 1 to --n_actors.", low=1)
+    envs_per_actor: int = _field(
+        1,
+        "Environments of one actor process, 1 to 64: all take a step in turn, with one policy call "
+        "for the batch of their observations.",
+        low=1,
+        high=64,
+    )
     actor_update_period: int = _field(
-        30, "Environment steps between two looks for newer weights, >= 1.", low=1
+        30,
+        "Environment steps of the actor, in all its environments, between two looks for newer "
+        "weights, >= 1.",
+        low=1,
     )
     sigma: float = _field(
         0.2,

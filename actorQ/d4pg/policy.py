@@ -19,8 +19,12 @@ class GaussianExploration:
         """Returns the action, float32 [A], for the policy's output, float32 [A]."""
         if self.scale == 0.0:
             return output
-        noise = self._rng.standard_normal(output.shape, np.float32)
-        return np.clip(output + np.float32(self.scale) * noise, -1.0, 1.0)
+        # In place, and without np.clip, which alone takes longer than all of this.
+        action = self._rng.standard_normal(output.shape, np.float32)
+        action *= np.float32(self.scale)
+        action += output
+        np.maximum(action, -1.0, out=action)
+        return np.minimum(action, 1.0, out=action)
 
 
 def exploration_scale(config: config_lib.RunConfig, actor_id: int) -> float:

@@ -12,6 +12,7 @@ from actorQ import config as config_lib
 from actorQ import conversion
 from actorQ import messages
 from actorQ import replay
+from actorQ import telemetry
 from actorQ import wire
 from tests.actorQ import harness
 
@@ -26,6 +27,7 @@ class Stage:
         }
         self.config = config_lib.RunConfig(**{**defaults, **settings})
         discrete = "CartPole" in self.config.taskstr
+        self.folder = tmp_path / "actor_1"
         self.layout = replay.Layout((4 if discrete else 3,), False, 1, discrete)
         tables = wire.make_tables(self.config, self.layout, prioritized=False)
         self.server = wire.start_server(self.config, tables)
@@ -49,19 +51,16 @@ class Stage:
         """Lets the actor act until so many transitions are in replay; returns them all."""
         if self.actor._weights.version < 0:
             self.publish(0)
-            assert self.actor._first_weights()
+            assert self.actor.connect()
         self.actor._stop.clear()
-        writer = replay.TransitionWriter(
-            self.connection.client, self.config.replay_table_name, self.layout, flush_period=1
-        )
-        acting_thread = threading.Thread(target=self.actor._act, args=(writer,))
+        acting_thread = threading.Thread(target=self.actor.act)
         acting_thread.start()
         harness.poll(
             lambda: self.connection.status().transitions_inserted >= transitions, 60, 0.001
         )
-        self.actor._stop.set()
+        self.actor.stop()
         acting_thread.join(20)
-        writer.close()
+        self.actor._writer.flush()
         samples = self.connection.client.sample(
             self.config.replay_table_name, 300, emit_timesteps=False
         )
@@ -128,18 +127,74 @@ def test_actor_sigma_zero_repeats_the_policy_and_sigma_spreads_actions(stage):
 def test_actor_update_period_sets_how_often_it_looks(stage, period):
     made = stage(actor_update_period=period)
     looks = []
-    update = made.actor._weights.update
+    ask = made.actor._weights.ask
 
     def counted():
-        looks.append(made.actor._steps)
-        return update()
+        looks.append(made.actor.loop.steps)
+        return ask()
 
     made.publish(0)
-    made.actor._weights.update()
-    made.actor._weights.update = counted
+    assert made.actor.connect()
+    made.actor._weights.ask = counted
     made.act(200)
     steps = [step for step in looks if step]
     assert steps[:3] == [period, 2 * period, 3 * period]
+
+
+def test_actor_update_period_counts_the_steps_of_all_environments(stage):
+    made = stage(actor_update_period=10, envs_per_actor=4)
+    made.publish(0)
+    assert made.actor.connect()
+    looks = []
+    made.actor._weights.ask = lambda: looks.append(made.actor.loop.steps)
+    made.act(100)
+    # The first turn at or after each multiple of 10.
+    assert looks[:6] == [0, 12, 20, 32, 40, 52]
+
+
+def test_actor_with_several_environments_writes_a_transition_for_each_step(stage):
+    made = stage(envs_per_actor=3, n_step=2, discount=0.5, max_episode_steps=20)
+    batch = made.act(300)
+    assert made.actor.loop.steps % 3 == 0
+    written = made.connection.status().transitions_inserted
+    # All but those that wait for their second step, one in each environment.
+    assert made.actor.loop.steps - 3 <= written <= made.actor.loop.steps
+    assert set(np.unique(batch.discount)) == {0.5, 1.0}
+    episodes = telemetry.read_csv(str(made.folder / telemetry.EPISODES_CSV))
+    assert set(episodes["episode_length"]) == {20}
+    assert episodes["episodes"] == list(range(1, len(episodes["episodes"]) + 1))
+    # Three end in each 20th turn.
+    assert episodes["actor_steps"][:4] == [60, 60, 60, 120]
+    assert len(set(episodes["episode_return"][:3])) == 3
+
+
+def test_actor_environments_have_seeds_of_their_own_and_the_first_that_of_a_single_one(stage):
+    one, three = stage(seed=1), stage(seed=1, envs_per_actor=3)
+    starts = [
+        lane.environment.reset().observation
+        for lane in (*one.actor.loop.lanes, *three.actor.loop.lanes)
+    ]
+    np.testing.assert_array_equal(starts[0], starts[1])
+    assert len({start.tobytes() for start in starts}) == 3
+    zero = np.zeros(1, np.float32)
+    noises = [
+        float(lane.explore(zero)[0]) for lane in (*one.actor.loop.lanes, *three.actor.loop.lanes)
+    ]
+    assert noises[0] == noises[1]
+    assert len(set(noises)) == 3
+
+
+def test_actor_stop_sends_what_was_written(stage):
+    made = stage(n_step=1)
+    made.publish(0)
+    assert made.actor.connect()
+    thread = threading.Thread(target=made.actor.act)
+    thread.start()
+    harness.poll(lambda: made.actor.loop.steps > 100)
+    made.actor.stop()
+    thread.join(20)
+    assert made.actor._end() == 130
+    assert made.connection.status().transitions_inserted == made.actor.loop.steps
 
 
 def test_actor_long_period_pulls_nothing_in_between(stage, monkeypatch):
@@ -154,17 +209,17 @@ def test_actor_long_period_pulls_nothing_in_between(stage, monkeypatch):
 
 def test_actor_restarted_does_not_repeat_itself(stage):
     first, again = stage(seed=1), stage(seed=1, restarts=1)
-    starts = [s.actor._environment.reset().observation for s in (first, again)]
+    starts = [s.actor.loop.lanes[0].environment.reset().observation for s in (first, again)]
     assert np.any(starts[0] != starts[1])
 
 
 def test_actor_seed_fixes_environment_and_noise(stage):
     first, same, other = (stage(seed=s) for s in (1, 1, 2))
-    starts = [s.actor._environment.reset().observation for s in (first, same, other)]
+    starts = [s.actor.loop.lanes[0].environment.reset().observation for s in (first, same, other)]
     np.testing.assert_array_equal(starts[0], starts[1])
     assert np.any(starts[0] != starts[2])
     zero = np.zeros(1, np.float32)
-    noises = [s.actor._explore(zero) for s in (first, same, other)]
+    noises = [s.actor.loop.lanes[0].explore(zero) for s in (first, same, other)]
     assert noises[0] == noises[1] != noises[2]
 
 

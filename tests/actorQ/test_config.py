@@ -39,6 +39,7 @@ EVERYTHING_ELSE = {
     "inference_mode": "tensorflow",
     "n_actors": 4,
     "actor_id": 4,
+    "envs_per_actor": 8,
     "actor_update_period": 1000,
     "sigma": 0.1 + 0.2,  # Needs all 17 digits.
     "epsilon_max": 1.0,
@@ -149,6 +150,7 @@ def test_everything_else_covers_every_field_away_from_its_default():
         ({"replay_table_max_times_sampled": -1},
          ["--replay_table_max_times_sampled=-1", "at least 0"]),
         ({"num_episodes": 0}, ["--num_episodes=0", "at least 1"]),
+        ({"envs_per_actor": 65}, ["--envs_per_actor=65", "from 1 to 64"]),
         ({"actor_update_period": 0}, ["--actor_update_period=0", "at least 1"]),
         ({"n_step": 0}, ["--n_step=0", "at least 1"]),
         ({"discount": 1.01}, ["--discount=1.01", "from 0.0 to 1.0"]),

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -246,13 +247,14 @@ def signature_of(layout):
     return (frames, vector) if layout.pixels else vector
 
 
+@pytest.mark.parametrize("block_size", [1, 4, 20, None])
 @pytest.mark.parametrize("name", list(SPECS))
-def test_transition_writer_inserts_read_back_equal_and_in_order(serve, name):
+def test_transition_writer_inserts_read_back_equal_and_in_order(serve, name, block_size):
     layout = replay.Layout.of(SPECS[name])
     client = serve(fifo_table(signature_of(layout), "my_table"))
     rng = np.random.default_rng(2)
     transitions = [random_transition(SPECS[name], rng) for _ in range(45)]
-    writer = replay.TransitionWriter(client, "my_table", layout, flush_period=4)
+    writer = replay.TransitionWriter(client, "my_table", layout, block_size=block_size)
     for transition in transitions:
         writer.write(transition)
     writer.close()
@@ -273,15 +275,81 @@ def test_transition_writer_items_have_priority_one(serve):
     assert item.info.priority == 1.0
 
 
-def test_transition_writer_is_never_far_behind(serve):
+def small_writer(serve, **settings):
+    """A writer, a function that writes one random transition, and one that counts the table."""
     layout = replay.Layout.of(DISCRETE)
     client = serve(fifo_table(signature_of(layout), "my_table"))
-    writer = replay.TransitionWriter(client, "my_table", layout, flush_period=5)
+    writer = replay.TransitionWriter(client, "my_table", layout, **settings)
     rng = np.random.default_rng(0)
-    for written in range(1, 31):
+
+    def write():
         writer.write(random_transition(DISCRETE, rng))
-        # A flush every 5 items leaves at most 5, and at most 4 have come since.
-        assert written - client.server_info()["my_table"].current_size <= 9
+
+    return writer, write, lambda: client.server_info()["my_table"].current_size
+
+
+def test_transition_writer_is_never_far_behind(serve):
+    writer, write, count = small_writer(serve, block_size=5, max_delay_s=1000.0)
+    for written in range(1, 31):
+        write()
+        # The block that gathers, and the one before it, whose confirmation is under way.
+        assert written - count() <= 9
     writer.flush()
-    assert client.server_info()["my_table"].current_size == 30
+    assert count() == 30
     writer.close()
+
+
+def test_transition_writer_sends_a_block_that_is_not_full_when_its_time_is_over(
+    serve, monkeypatch
+):
+    now = [50.0]
+    monkeypatch.setattr(replay.time, "monotonic", lambda: now[0])
+    _, write, count = small_writer(serve, block_size=100, max_delay_s=0.1)
+    write()
+    assert count() == 1  # The first one goes at once.
+    for _ in range(3):
+        now[0] += 0.03
+        write()
+    assert count() == 1
+    now[0] += 0.03
+    write()
+    assert count() == 5
+    for sent in (6, 7):  # A slow actor: one transition a second.
+        now[0] += 1.0
+        write()
+        assert count() == sent
+
+
+def test_transition_writer_close_sends_what_is_left(serve):
+    writer, write, count = small_writer(serve, block_size=100, max_delay_s=1000.0)
+    for _ in range(11):
+        write()
+    writer.close()
+    assert count() == 11
+
+
+def test_transition_writer_checks_on_the_server_during_a_long_wait(serve, monkeypatch):
+    class Gone(Exception):
+        pass
+
+    def check():
+        raise Gone
+
+    monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.01)
+    writer, write, _ = small_writer(serve, block_size=1, max_delay_s=1000.0, check=check)
+    write()
+
+    def wait_in_vain(unconfirmed, timeout_ms):
+        time.sleep(timeout_ms / 1000)
+        raise RuntimeError("Timeout exceeded")
+
+    monkeypatch.setattr(writer._writer, "flush", wait_in_vain)
+    with pytest.raises(Gone):
+        write()
+
+
+def test_transition_writer_wrong_shape_fails_at_once(serve):
+    client = serve(fifo_table(tf.TensorSpec((99,), tf.float32), "my_table"))
+    writer = replay.TransitionWriter(client, "my_table", replay.Layout.of(DISCRETE), block_size=1)
+    with pytest.raises(ValueError, match="inconsistent with the table signature"):
+        writer.write(random_transition(DISCRETE, np.random.default_rng(0)))
