@@ -9,6 +9,7 @@ import os
 
 from absl import flags
 
+from actorQ import allocator
 from actorQ import cli
 from actorQ import config_flags
 
@@ -18,6 +19,7 @@ def main(argv: list[str]) -> int:
     del argv
     config = config_flags.from_flags()
     cli.quiet_tensorflow()
+    allocator.keep_large_blocks()
     if config.actor_device_placement == "CPU":
         # The learner's GPU is not for the TensorFlow that Reverb loads here.
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"

@@ -16,6 +16,8 @@ from actorQ import errors
 PRECISIONS = (32, 16, 8, 4)
 ALGORITHMS = ("auto", "d4pg", "dqn")
 INFERENCE_MODES = ("pytorch", "native", "tensorflow")
+LEARNER_PRECISIONS = ("float32", "bfloat16")
+PUSH_PRECISIONS = ("float32", "bfloat16")
 DEVICES = ("CPU", "GPU")
 CONFIG_FILENAME = "config.json"
 
@@ -167,6 +169,12 @@ class RunConfig:
     vmin: float = _field(-150.0, "D4PG: lowest discounted return that the critic can express.")
     vmax: float = _field(150.0, "D4PG: highest discounted return that the critic can express.")
     num_atoms: int = _field(51, "D4PG: atoms of the critic's return distribution.", low=2)
+    learner_precision: str = _field(
+        "float32",
+        "Precision of the learner's matrix products, float32 or bfloat16 (faster on processors "
+        "that have it, AVX512-BF16 or AMX; weights, losses and the optimizer stay float32).",
+        choices=LEARNER_PRECISIONS,
+    )
     learner_device_placement: str = _field(
         "GPU",
         "Device of the learner, CPU or GPU; without a GPU that TensorFlow sees it uses the CPU "
@@ -216,8 +224,17 @@ class RunConfig:
     push_period_s: float = _field(
         0.5,
         "Least seconds between two pushes of weights by the learner (0: after every step); a push "
-        "still under way is never joined by a second one, the newest weights win.",
+        "still under way is never joined by a second one, the newest weights win. Pushes are "
+        "spaced further where they would take more than 2 % of the machine's time (one of T "
+        "seconds on C cores: T / C / 0.02 seconds), but for 0.",
         low=0.0,
+    )
+    push_precision: str = _field(
+        "float32",
+        "Form in which weights travel from the learner to the broadcaster, float32 or bfloat16 "
+        "(half the bytes and the time; each weight is rounded to 8 significant bits, less than "
+        "what 8-bit actors lose anyway).",
+        choices=PUSH_PRECISIONS,
     )
 
     # --- Evaluation, logs ---

@@ -7,6 +7,7 @@ By hand:
 
 from absl import flags
 
+from actorQ import allocator
 from actorQ import cli
 from actorQ import config_flags
 
@@ -16,6 +17,7 @@ def main(argv: list[str]) -> int:
     del argv
     config = config_flags.from_flags()
     cli.quiet_tensorflow()
+    allocator.keep_large_blocks()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
     from actorQ import learner_process
 

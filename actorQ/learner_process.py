@@ -101,6 +101,7 @@ class LearnerProcess:
             self._connection,
             config.broadcaster_table_name,
             config.push_period_s,
+            config.push_precision,
         )
         self._tf_checkpoints = tf.train.CheckpointManager(
             tf.train.Checkpoint(**self._algorithm.checkpointed(self._learner, self._networks)),

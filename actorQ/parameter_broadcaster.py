@@ -16,6 +16,7 @@ import time
 from absl import flags
 from absl import logging
 
+from actorQ import allocator
 from actorQ import cli
 from actorQ import config as config_lib
 from actorQ import config_flags
@@ -136,6 +137,7 @@ def main(argv: list[str]) -> int:
     del argv
     config = config_flags.from_flags()
     cli.quiet_tensorflow()
+    allocator.keep_large_blocks()
     return Broadcaster(config).run()
 
 

@@ -10,13 +10,13 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from actorQ import config as config_lib
 from actorQ import conversion
 from actorQ import messages
 from actorQ import provenance
 from actorQ import wire
 
-FLOAT32 = "float32"
-BFLOAT16 = "bfloat16"
+FLOAT32, BFLOAT16 = config_lib.PUSH_PRECISIONS
 LARGEST_SHARE = 0.02  # Of the machine's time, see `VariablePublisher`.
 
 
@@ -47,7 +47,6 @@ class VariablePublisher:
         table: str,
         period_s: float,
         precision: str = FLOAT32,
-        largest_share: float = LARGEST_SHARE,
     ):
         """Starts the background thread.
 
@@ -55,16 +54,15 @@ class VariablePublisher:
           variables: name to online variable of the policy.
           connection: to the run's server.
           table: mailbox towards the broadcaster.
-          period_s: least seconds between the starts of two pushes.
+          period_s: least seconds between the starts of two pushes; 0: no spacing of any kind.
           precision: float32, or bfloat16: half the bytes, rounded to nearest even.
-          largest_share: of the time of all cores that pushing may take; infinity: any.
         """
         self._variables = variables
         self._connection = connection
         self._table = table
         self._period_s = period_s
         self._precision = precision
-        self._core_share = largest_share * provenance.usable_cores()
+        self._core_share = LARGEST_SHARE * provenance.usable_cores()
         self._not_before = -float("inf")
         self.last_push = -float("inf")
         self._pending: tuple[int, dict[str, tf.Tensor]] | None = None
@@ -132,8 +130,9 @@ class VariablePublisher:
             seconds = time.perf_counter() - started
             self.insert_s += seconds
             with self._condition:
-                spacing = max(self._period_s, seconds / self._core_share)
-                self._not_before = self.last_push + spacing
+                if self._period_s:
+                    spacing = max(self._period_s, seconds / self._core_share)
+                    self._not_before = self.last_push + spacing
                 self._busy = False
                 self._condition.notify_all()
 

@@ -33,6 +33,7 @@ LIGHT = """
     packing d4pg.policy dqn.policy algorithms checkpoints evaluation architecture replay errors
     seeding provenance energy environments reference native.library native.build
     native.convert checksums
+    allocator
 """.split()
 
 

@@ -1,0 +1,36 @@
+"""Keeps the C library from handing a message's memory back after every transfer.
+
+glibc returns every freed block above 32 MiB to the kernel, and each of its arenas (up to eight a
+core) what is free at its end. A model message is copied half a dozen times on its way through
+protobuf, snappy and gRPC, on whatever thread: most of the time then went into clearing fresh pages
+(34 MB through one Reverb hop: 78 ms to insert and 58 ms to sample, against 24 and 21 ms with
+this). Imports no framework.
+"""
+
+import ctypes
+
+# From glibc's malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+_LARGEST_KEPT_BYTES = 1 << 30
+
+
+def keep_large_blocks() -> bool:
+    """Has malloc keep freed blocks, in one arena for all threads; call it before there are any.
+
+    One arena also means that the blocks of a message, freed by one thread, serve the next one.
+
+    Returns:
+      Whether the C library can do it (glibc); nothing depends on it but speed.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    settings = (
+        (_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES),
+        (_M_TRIM_THRESHOLD, _LARGEST_KEPT_BYTES),
+        (_M_ARENA_MAX, 1),
+    )
+    return all([mallopt(parameter, value) == 1 for parameter, value in settings])
