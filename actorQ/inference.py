@@ -69,18 +69,26 @@ class TorchInference:
             else:
                 logging.warning("torch sees no GPU: inference goes on with the CPU.")
         self._policy = policies.make_policy(architecture, quantize, self._device)
+        # `prepare` fills the one that does not compute, since packing int8 weights takes torch as
+        # long as several steps.
+        self._spare = policies.make_policy(architecture, quantize, self._device)
         self.types = policies.executed_types(self._policy)
         self._template = policies.StateDictTemplate(self._policy)
         pixels_or_cpu = architecture.pixels or self._device == "cpu"
         self._input_dtype = None if pixels_or_cpu else self._policy.compute_dtype
 
-    def prepare(self, tensors: Mapping[str, messages.Tensor]) -> dict[str, Any]:
-        """Returns the state_dict."""
-        return self._template.fill(tensors)
+    def prepare(self, tensors: Mapping[str, messages.Tensor]) -> Any:
+        """Loads the state_dict, every key of it, into a policy that computes nothing meanwhile.
 
-    def load(self, prepared: dict[str, Any]) -> None:
-        """Loads the state_dict, every key of it."""
-        self._policy.load_state_dict(prepared)
+        What it returns is good until `prepare` is called again.
+        """
+        self._spare.load_state_dict(self._template.fill(tensors))
+        return self._spare
+
+    def load(self, prepared: Any) -> None:
+        """Computes with the prepared policy from now on."""
+        if prepared is self._spare:
+            self._policy, self._spare = self._spare, self._policy
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """See the protocol."""
