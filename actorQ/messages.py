@@ -196,9 +196,12 @@ def _values(tensor: Tensor) -> np.ndarray:
 def _is_finite(tensor: Tensor) -> bool:
     if isinstance(tensor, quantization.QuantizedTensor):
         return True  # The quantizers refuse what is not.
+    # The exponent's bits are all set in NaN and infinity alone; numpy's isfinite takes 16-bit
+    # numbers one at a time.
     if isinstance(tensor, Bfloat16):
-        # The exponent's bits are all set in NaN and infinity alone.
         return bool(np.max(tensor.upper & np.uint16(0x7FFF), initial=0) < 0x7F80)
+    if tensor.dtype == np.float16:
+        return bool(np.max(tensor.view(np.uint16) & np.uint16(0x7FFF), initial=0) < 0x7C00)
     return bool(np.all(np.isfinite(tensor)))
 
 
@@ -339,5 +342,5 @@ def _view(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _check_finite(name: str, numbers: np.ndarray) -> None:
-    if not np.all(np.isfinite(numbers)):
+    if not _is_finite(numbers):
         raise errors.MessageError(f"The model message holds NaN or infinity in {name!r}.")
