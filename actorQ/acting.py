@@ -4,6 +4,7 @@ Actor's process only. TensorFlow is in the process (Reverb loads it) but not on 
 unless `--inference_mode tensorflow` asks for it.
 """
 
+import math
 import threading
 import time
 
@@ -167,29 +168,33 @@ class ActorProcess:
             time.sleep(_FIRST_WEIGHTS_POLL_S)
         return False
 
-    def act(self) -> None:
-        """Acts, after `connect`, until the end of the run is announced or `stop` is called."""
-        config, loop, clock = self._config, self.loop, time.perf_counter
-        write = self._writer.write
+    def act(self, seconds: float = math.inf) -> None:
+        """Acts, after `connect`, until the end of the run is announced or `stop` is called.
+
+        Args:
+          seconds: longest time; the next call goes on from there.
+        """
+        config, loop, weights_client = self._config, self.loop, self._weights
+        clock, write, period = time.perf_counter, self._writer.write, config.actor_update_period
         next_health = clock() + _HEALTH_PERIOD_S
         next_log = clock() + config.log_period_s
+        until = clock() + seconds
         while True:
-            now = clock()
             if loop.steps >= self._look_at_steps:
-                self._weights.ask()
-                period = config.actor_update_period
+                weights_client.ask()
                 self._look_at_steps = loop.steps - loop.steps % period + period
-                next_health = now + _HEALTH_PERIOD_S
-            elif now > next_health:
+            if weights_client.ready:
+                self._announced_end = weights_client.collect()
+                next_health = clock() + _HEALTH_PERIOD_S
+            now = clock()
+            if now > next_health:
                 # The period may be long: see whether the learner lives, but pull nothing.
                 self._announced_end = self._connection.status().shutdown
                 next_health = now + _HEALTH_PERIOD_S
-            if self._weights.ready:
-                self._announced_end = self._weights.collect()
             if now > next_log:
                 self._log_phases()
                 next_log = now + config.log_period_s
-            if self._announced_end or self._stop.is_set():
+            if self._announced_end or self._stop.is_set() or now > until:
                 return
             for episode in loop.turn(write):
                 self._log_episode(episode)

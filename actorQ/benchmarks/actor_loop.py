@@ -1,0 +1,269 @@
+"""Benchmark 2: environment steps per second of a whole actor, and where its time goes.
+
+    python -m actorQ.benchmarks.actor_loop --out DIR
+    python -m actorQ.benchmarks.actor_loop --explain
+
+An actor steps the environment, computes the policy, writes transitions to a Reverb server in
+another process, and looks for newer weights (there are none). It is the product's own
+`acting.ActorProcess`, pinned to one core; the server has another one. Beside it, in the same
+rounds, a stand-in for the original's loop (`original_loop`). `--explain` measures why a step of
+the environment is slower inside an actor than alone.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import os
+import statistics
+import tempfile
+from typing import Any
+
+from actorQ import config as config_lib
+from actorQ.benchmarks import actor_sides
+from actorQ.benchmarks import common
+from actorQ.benchmarks import remote
+
+_NAME = "actor_loop"
+_CHEETAH = "dm_control,cheetah_run"
+_TASKS = (
+    _CHEETAH,
+    "dm_control,walker_stand",
+    "dm_control,cartpole_balance",
+    "dm_control,humanoid_walk",
+    "dm_control,finger_spin",
+    "gym,CartPole-v1",
+)
+_MANY_TASK = "dm_control,finger_spin"
+_MANY = 8
+_WIDTHS = (2048, 256)
+_BITS = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+_ORIGINAL, _PULLS = "original", "original with pulls"
+_WARM_UP_S = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One actor to measure."""
+
+    task: str
+    width: int
+    loop: str  # "original", "original with pulls", or an inference mode of the product.
+    bits: int
+    environments: int = 1
+
+    @property
+    def name(self) -> str:
+        """Names the actor within its task and width."""
+        many = f", {self.environments} environments" if self.environments > 1 else ""
+        return f"{self.loop} {_BITS[self.bits]}{many}"
+
+
+def plan(native: bool, quick: bool) -> list[list[Side]]:
+    """Returns what to measure, in groups whose sides are interleaved.
+
+    Args:
+      native: whether the native kernels were built.
+      quick: a few sides only.
+    """
+    ours = "native" if native else "pytorch"
+    our_bits = (32, 16, 8, 4) if native else (32, 16, 8)
+    if quick:
+        return [[Side(_CHEETAH, 2048, _ORIGINAL, 8), Side(_CHEETAH, 2048, ours, 32),
+                 Side(_CHEETAH, 2048, ours, 8), Side(_CHEETAH, 2048, ours, 8, _MANY)]]
+    groups = []
+    for task in _TASKS:
+        for width in _WIDTHS:
+            sides = [Side(task, width, _ORIGINAL, 8)]
+            if task == _CHEETAH:
+                sides += [Side(task, width, _PULLS, 8), Side(task, width, _ORIGINAL, 32)]
+                sides += [Side(task, width, "pytorch", bits) for bits in (32, 16, 8)]
+            if native or task != _CHEETAH:
+                chosen = our_bits if width == _WIDTHS[0] else (32, 8)
+                sides += [Side(task, width, ours, bits) for bits in chosen]
+            groups.append(sides)
+    groups.append([
+        Side(_MANY_TASK, width, ours, bits, environments)
+        for width in _WIDTHS for bits in (32, 8) for environments in (1, _MANY)
+    ])
+    return groups
+
+
+def run_config(side: Side, folder: str, port: int) -> config_lib.RunConfig:
+    """Returns the configuration of a side's actor."""
+    original = side.loop.startswith(_ORIGINAL)
+    return config_lib.RunConfig(
+        taskstr=side.task,
+        model_str=",".join([str(side.width)] * 3),
+        quantize=side.bits,
+        inference_mode="pytorch" if original else side.loop,
+        envs_per_actor=side.environments,
+        port=0,
+        server_address=f"localhost:{port}" if port else "",
+        logpath=folder,
+        replay_table_max_replay_size=20_000,
+        min_replay_size=1,
+    )
+
+
+class Stage:
+    """The processes in which a side's actor and its server live."""
+
+    def __init__(self, actors: remote.Remote, servers: remote.Remote, folder: str):
+        self.actors = actors
+        self._servers = servers
+        self._folder = folder
+        self._open: list[tuple[str, int, Any]] = []
+
+    def build(self, side: Side, key: str) -> None:
+        """Starts a server for a side, and makes its actor."""
+        if side.loop.startswith(_ORIGINAL):
+            # Late, and only here: it imports Acme.
+            port = self._servers.call(_start_original_server, side.task)
+            stop = _stop_original_server
+        else:
+            layout = self.actors.call(actor_sides.layout_of, side.task)
+            port = self._servers.call(remote.start_server, run_config(side, "", 0), layout)
+            stop = remote.stop_server
+        config = run_config(side, os.path.join(self._folder, key.replace(" ", "_")), port)
+        kind = side.loop if side.loop.startswith(_ORIGINAL) else "product"
+        self.actors.call(actor_sides.build, key, config, kind)
+        self._open.append((key, port, stop))
+
+    def drop_all(self) -> None:
+        """Forgets all actors and stops their servers."""
+        for key, port, stop in self._open:
+            self.actors.call(actor_sides.drop, key)
+            self._servers.call(stop, port)
+        self._open = []
+
+
+def _start_original_server(taskstr: str) -> int:
+    from actorQ.benchmarks import original_loop
+
+    return original_loop.start_server(taskstr)
+
+
+def _stop_original_server(port: int) -> None:
+    from actorQ.benchmarks import original_loop
+
+    original_loop.stop_server(port)
+
+
+def measure_group(
+    stage: Stage, sides: Sequence[Side], repeats: int, seconds: float
+) -> dict[Side, list[actor_sides.Measurement]]:
+    """Measures the sides of a group, interleaved."""
+    keys = {side: f"{index} {side.name}" for index, side in enumerate(sides)}
+    for side, key in keys.items():
+        stage.build(side, key)
+    found: dict[Side, list[actor_sides.Measurement]] = {side: [] for side in sides}
+
+    def measure(side: Side) -> float:
+        # The caches, and the connection's windows, belonged to another side.
+        stage.actors.call(actor_sides.measure, keys[side], _WARM_UP_S)
+        found[side].append(stage.actors.call(actor_sides.measure, keys[side], seconds))
+        return 0.0
+
+    common.interleave({str(i): lambda s=s: measure(s) for i, s in enumerate(sides)}, repeats)
+    stage.drop_all()
+    return found
+
+
+def steps_per_s(measurements: Sequence[actor_sides.Measurement]) -> float:
+    """Returns the median rate."""
+    return statistics.median(m.steps / m.wall_s for m in measurements)
+
+
+def phase_us(measurements: Sequence[actor_sides.Measurement], *phases: str) -> float:
+    """Returns the median microseconds a step of some phases together."""
+    return statistics.median(
+        1e6 * sum(m.phases.get(phase, 0.0) for phase in phases) / m.steps for m in measurements
+    )
+
+
+def table(
+    found: Mapping[Side, Sequence[actor_sides.Measurement]],
+) -> tuple[list[list[str]], list[dict[str, Any]]]:
+    """Returns the rows of the table, and the figures of each for the JSON."""
+    rows, record = [], []
+    rates = {side: steps_per_s(measurements) for side, measurements in found.items()}
+    for side, measurements in found.items():
+        def times(other: Side, rate: float = rates[side]) -> str:
+            return f"{rate / rates[other]:.2f}" if other in rates else ""
+
+        same = {"task": side.task, "width": side.width}
+        environment_us = phase_us(measurements, "environment_s")
+        inference_us = phase_us(measurements, "inference_s", "conversion_s", "load_state_dict_s")
+        insert_us = phase_us(measurements, "insert_s")
+        # The original pulls on the acting thread.
+        pull_us = phase_us(measurements, "pull_s")
+        rest_us = 1e6 / rates[side] - environment_us - inference_us - insert_us - pull_us
+        cpu_us = statistics.median(1e6 * m.cpu_s / m.steps for m in measurements)
+        rows.append([
+            side.task.partition(",")[2], f"3x{side.width}", side.name, f"{rates[side]:.0f}",
+            times(Side(**same, loop=_ORIGINAL, bits=8)), times(Side(**same, loop=_PULLS, bits=8)),
+            times(dataclasses.replace(side, bits=32)),
+            *(f"{us:.0f}" for us in (environment_us, inference_us, insert_us, pull_us, rest_us)),
+            f"{cpu_us:.0f}",
+        ])
+        record.append({
+            **dataclasses.asdict(side),
+            "steps_per_s": [m.steps / m.wall_s for m in measurements],
+            "measurements": [m._asdict() for m in measurements],
+        })
+    return rows, record
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the benchmark."""
+    parser = common.parser(_NAME, "Whole actors: environment steps per second.", repeats=3)
+    parser.add_argument("--quick", action="store_true", help="a few sides, under a minute")
+    parser.add_argument(
+        "--explain", action="store_true",
+        help="instead: why a step of the environment is slower inside an actor",
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.explain:
+        from actorQ.benchmarks import actor_explain
+
+        actor_explain.explain(arguments.repeats, arguments.quick, arguments.out)
+        return
+    from actorQ.native import library
+
+    cores = common.pin(2)
+    groups = plan(library.available(), arguments.quick)
+    repeats = 1 if arguments.quick else arguments.repeats
+    found: dict[Side, list[actor_sides.Measurement]] = {}
+    with remote.remotes([cores[1], cores[0]]) as processes, \
+            tempfile.TemporaryDirectory() as folder:
+        for index, sides in enumerate(groups):
+            common.progress(
+                f"{index + 1} of {len(groups)}: {sides[0].task}, {len(sides)} actors"
+            )
+            stage = Stage(*processes, os.path.join(folder, str(index)))
+            measured = measure_group(stage, sides, repeats, 1.2)
+            # A side that comes again (the group of many environments) keeps its first figures.
+            found = {**measured, **found}
+    rows, record = table(found)
+    common.report(
+        _NAME,
+        "Whole actor on one core (the server on another): environment steps per second, and "
+        "microseconds a step",
+        ("task", "policy", "actor", "steps/s", "x original int8", "x original with pulls",
+         "x fp32", "environment", "inference", "insert", "pull", "rest", "CPU, all threads"),
+        rows,
+        {"actors": record},
+        arguments.out,
+        notes=(
+            "CPU, all threads: of the actor's process, background threads included; they share "
+            "the core, so the phases contain what they take.",
+            "x fp32: against the same loop and backend at 32 bits.",
+            "inference contains exploration, and for the original the observation's way through "
+            "TensorFlow; insert the n-step sums; environment its resets.",
+            "Medians of interleaved rounds; this machine is shared: trust ratios.",
+        ),
+    )
+
+
+if __name__ == "__main__":
+    common.run(_NAME, main)

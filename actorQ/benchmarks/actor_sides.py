@@ -1,0 +1,106 @@
+"""The actors that `actor_loop` and `scaling` measure: the product's own, in a process of theirs.
+
+Called through `remote.Remote`, hence late imports of what brings frameworks in.
+"""
+
+import gc
+import time
+from typing import Any
+from typing import NamedTuple
+
+from actorQ import config as config_lib
+
+_PULL = ("pull_s", "deserialize_s")  # On a thread of their own, beside the steps.
+
+
+class Measurement(NamedTuple):
+    """What one stretch of acting took.
+
+    Attributes:
+      steps: environment steps.
+      wall_s: seconds.
+      cpu_s: CPU seconds of the whole process.
+      phases: name to seconds of the acting thread.
+    """
+
+    steps: int
+    wall_s: float
+    cpu_s: float
+    phases: dict[str, float]
+
+
+_actors: dict[str, Any] = {}
+
+
+def layout_of(taskstr: str) -> Any:
+    """Returns the `replay.Layout` of a task's transitions."""
+    from actorQ import environments
+    from actorQ import replay
+
+    environment = environments.make(taskstr, 0)
+    layout = replay.Layout.of(environment.spec)
+    environment.close()
+    return layout
+
+
+def build(name: str, config: config_lib.RunConfig, kind: str = "product") -> None:
+    """Makes an actor that `measure` runs; it has its server's address and random weights.
+
+    Args:
+      name: for `measure` and `drop`.
+      config: with the server's address.
+      kind: "product", or "original" with or without " with pulls": the stand-in.
+    """
+    if kind == "product":
+        _actors[name] = _product(config)
+    else:
+        from actorQ.benchmarks import original_loop
+
+        _actors[name] = original_loop.OriginalActor(config, pulls=kind.endswith("with pulls"))
+
+
+def measure(name: str, seconds: float) -> Measurement:
+    """Lets an actor act for so many seconds."""
+    actor = _actors[name]
+    steps, phases = actor.loop.steps, actor.timings.as_row()
+    started, cpu = time.perf_counter(), time.process_time()
+    actor.act(seconds)
+    wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
+    return Measurement(
+        actor.loop.steps - steps,
+        wall_s,
+        cpu_s,
+        {
+            phase: total - phases.get(phase, 0.0)
+            for phase, total in actor.timings.as_row().items()
+            if phase not in _PULL
+        },
+    )
+
+
+def drop(name: str) -> None:
+    """Forgets an actor, while its server still runs."""
+    del _actors[name]
+    gc.collect()
+
+
+def _product(config: config_lib.RunConfig) -> Any:
+    import numpy as np
+
+    from actorQ import acting
+    from actorQ import architecture as architecture_lib
+    from actorQ import conversion
+    from actorQ import environments
+    from actorQ import messages
+    from actorQ import wire
+    from actorQ.benchmarks import inference as inference_benchmark
+
+    environment = environments.make(config.taskstr, 0)
+    architecture = architecture_lib.make(environment.spec, config.model_sizes)
+    environment.close()
+    weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
+    update = conversion.to_actor_form(weights, 0, config.quantize)
+    wire.Connection(config).publish(config.model_table_name, messages.encode(update))
+    actor = acting.ActorProcess(config)
+    actor.connect()
+    return actor

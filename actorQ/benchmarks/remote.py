@@ -1,0 +1,101 @@
+"""Processes of a benchmark that are pinned to a core each and do what they are told.
+
+The functions that they are told to call live in modules that import no framework at the top, so
+that the pinning comes before a framework's threads. Imports no framework.
+"""
+
+from collections.abc import Callable
+import contextlib
+import multiprocessing
+from multiprocessing import connection as connection_lib
+import os
+import traceback
+from typing import Any
+
+from actorQ import config as config_lib
+
+
+class Remote:
+    """A process on one core; `call` runs functions there, whose modules keep what they make."""
+
+    def __init__(self, core: int):
+        """Starts the process, which ends with this one."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, core), daemon=True)
+        self._process.start()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function of a module in the process and returns its result.
+
+        Raises:
+          RuntimeError: it failed there; the text holds its traceback.
+        """
+        self._pipe.send((function, arguments))
+        try:
+            done, result = self._pipe.recv()
+        except EOFError:
+            self._process.join(5)
+            raise RuntimeError(
+                f"A benchmark process ended with code {self._process.exitcode}."
+            ) from None
+        if not done:
+            raise RuntimeError(f"In a benchmark process:\n{result}")
+        return result
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.join(10)
+
+
+@contextlib.contextmanager
+def remotes(cores: list[int]) -> Any:
+    """Starts a process on each core; ends them all behind the block."""
+    started = [Remote(core) for core in cores]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.close()
+
+
+def _serve(pipe: connection_lib.Connection, core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    # Reverb's C++ notes; what goes wrong here travels through the pipe.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    while True:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:
+            os._exit(0)
+        try:
+            pipe.send((True, function(*arguments)))
+        except Exception:
+            pipe.send((False, traceback.format_exc()))
+
+
+# --- Called in the server's process ---
+
+_servers: dict[int, Any] = {}
+
+
+def start_server(config: config_lib.RunConfig, layout: Any) -> int:
+    """Starts a server with the tables of a run; returns its port."""
+    from actorQ import wire
+
+    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    _servers[server.port] = server
+    return server.port
+
+
+def stop_server(port: int) -> None:
+    """Stops a server that `start_server` started."""
+    _servers.pop(port).stop()
+
+
+def cpu_seconds() -> float:
+    """Returns the CPU seconds of the process so far."""
+    times = os.times()
+    return times.user + times.system
