@@ -1,0 +1,289 @@
+"""Why a step of the environment is slower inside an actor than alone: `actor_loop --explain`.
+
+One process on one core steps cheetah_run with random actions, and between two steps does some of
+what an actor does: it touches as many bytes as a policy's weights, computes a policy, or inserts
+transitions into a server on another core. For the environment's own code three figures are told
+apart: what it takes alone, what it takes more because its data left the caches (CPU time of the
+thread above that), and what other threads of the process took from the core meanwhile (wall time
+above CPU time).
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import resource
+import statistics
+import time
+from typing import Any
+
+from actorQ import config as config_lib
+from actorQ.benchmarks import actor_sides
+from actorQ.benchmarks import common
+from actorQ.benchmarks import remote
+
+_TASK = "dm_control,cheetah_run"
+_POLICY = "2048,2048,2048"
+_FP32_BYTES, _INT8_BYTES = 33_600_000, 8_400_000  # Weights of that policy.
+_SINGLE, _BLOCKS = "one at a time", "in blocks"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What happens between two steps of the environment.
+
+    Attributes:
+      touched_bytes: of a buffer that is read.
+      policy: inference mode and bits, or None.
+      inserts: how transitions are inserted, or None.
+    """
+
+    touched_bytes: int = 0
+    policy: tuple[str, int] | None = None
+    inserts: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Describes the case."""
+        parts = []
+        if self.touched_bytes:
+            parts.append(f"reads {self.touched_bytes / 1e6:.1f} MB")
+        if self.policy:
+            parts.append(f"{self.policy[0]} {self.policy[1]} bits")
+        if self.inserts:
+            parts.append(f"inserts {self.inserts}")
+        return ", ".join(parts) or "alone"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Microseconds and context switches of one step, means.
+
+    Attributes:
+      environment_us: of the environment's step, wall time.
+      environment_cpu_us: the same, CPU time of the acting thread.
+      between_us: reading or inference, wall time.
+      insert_us: wall time.
+      insert_cpu_us: of the call, CPU time of the acting thread.
+      process_us: CPU time of the whole process.
+      waits: voluntary context switches of the whole process.
+      preemptions: involuntary ones of the acting thread.
+    """
+
+    environment_us: float
+    environment_cpu_us: float
+    between_us: float
+    insert_us: float
+    insert_cpu_us: float
+    process_us: float
+    waits: float
+    preemptions: float
+
+
+def cases(native: bool) -> list[Case]:
+    """Returns what is measured, in the order of the table."""
+    policies = [("pytorch", 32), ("pytorch", 8)]
+    if native:
+        policies += [("native", 32), ("native", 8)]
+    return [
+        Case(),
+        Case(touched_bytes=_FP32_BYTES),
+        Case(touched_bytes=_INT8_BYTES),
+        Case(inserts=_SINGLE),
+        Case(inserts=_BLOCKS),
+        Case(touched_bytes=_FP32_BYTES, inserts=_SINGLE),
+        Case(touched_bytes=_FP32_BYTES, inserts=_BLOCKS),
+        *(Case(policy=policy) for policy in policies),
+        *(Case(policy=policy, inserts=how) for policy in policies for how in (_SINGLE, _BLOCKS)),
+    ]
+
+
+# --- Called in the actor's process ---
+
+_bench: "dict[str, Any]" = {}
+
+
+class _SingleWriter:
+    """Writes transitions one at a time, as this project first did: for comparison only."""
+
+    def __init__(self, client: Any, table: str, layout: Any):
+        self._writer = client.trajectory_writer(num_keep_alive_refs=1)
+        self._table = table
+        self._layout = layout
+        self._unflushed = 0
+
+    def write(self, transition: Any) -> None:
+        """Inserts a transition; every 20 of them waits for those before."""
+        self._writer.append(self._layout.pack(transition))
+        self._writer.create_item(self._table, 1.0, self._writer.history[-1])
+        self._unflushed += 1
+        if self._unflushed == 20:
+            self._writer.flush(20, 30_000)
+            self._unflushed = 0
+
+
+def prepare(config: config_lib.RunConfig) -> None:
+    """Makes what the cases need, but for the policies."""
+    import numpy as np
+
+    from actorQ import environments
+    from actorQ import replay
+    from actorQ import wire
+
+    environment = environments.make(_TASK, 0)
+    environment.reset()
+    layout = replay.Layout.of(environment.spec)
+    client = wire.Connection(config).client
+    table = config.replay_table_name
+    rng = np.random.default_rng(0)
+    size = environment.spec.action_size
+    _bench.update(
+        environment=environment,
+        actions=rng.uniform(-1, 1, (1000, size)).astype(np.float32),
+        buffer=np.ones(_FP32_BYTES // 8, np.int64),
+        writers={
+            _SINGLE: _SingleWriter(client, table, layout),
+            _BLOCKS: replay.TransitionWriter(client, table, layout),
+        },
+        policies={},
+        accumulator=replay.NStepAccumulator(config.n_step, config.discount),
+    )
+
+
+def _policy(mode: str, bits: int) -> Callable[[Any], Any]:
+    import numpy as np
+
+    from actorQ import architecture as architecture_lib
+    from actorQ import inference
+    from actorQ.benchmarks import inference as inference_benchmark
+
+    known = _bench["policies"]
+    if (mode, bits) not in known:
+        sizes = config_lib.hidden_sizes("model_str", _POLICY)
+        architecture = architecture_lib.make(_bench["environment"].spec, sizes)
+        backend = inference.make_backend(architecture, bits, mode)
+        weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
+        inference.load_weights(backend, weights, bits)
+        known[mode, bits] = backend
+    return known[mode, bits]
+
+
+def run_case(case: Case, seconds: float) -> Cost:
+    """Steps the environment for so long and returns what a step cost."""
+    environment, actions = _bench["environment"], _bench["actions"]
+    accumulator = _bench["accumulator"]
+    buffer = _bench["buffer"][: case.touched_bytes // 8]
+    infer = _policy(*case.policy) if case.policy else None
+    write = _bench["writers"][case.inserts].write if case.inserts else None
+    clock, cpu = time.perf_counter, time.thread_time
+    totals = [0.0] * 5
+    timestep = environment.reset()
+    accumulator.first(timestep.observation)
+    steps = 0
+    self_before = resource.getrusage(resource.RUSAGE_SELF)
+    thread_before = resource.getrusage(resource.RUSAGE_THREAD)
+    process = time.process_time()
+    until = clock() + seconds
+    while (started := clock()) < until:
+        if infer:
+            infer(timestep.observation[None])
+        elif case.touched_bytes:
+            buffer.sum()
+        action = actions[steps % len(actions)]
+        between, between_cpu = clock(), cpu()
+        timestep = environment.step(action)
+        stepped, stepped_cpu = clock(), cpu()
+        last = timestep.last()
+        if write:
+            for transition in accumulator.step(
+                action, timestep.reward, timestep.discount, timestep.observation, last
+            ):
+                write(transition)
+        inserted, inserted_cpu = clock(), cpu()
+        if last:
+            timestep = environment.reset()
+            accumulator.first(timestep.observation)
+        totals[0] += stepped - between
+        totals[1] += stepped_cpu - between_cpu
+        totals[2] += between - started
+        totals[3] += inserted - stepped
+        totals[4] += inserted_cpu - stepped_cpu
+        steps += 1
+    process = time.process_time() - process
+    self_after = resource.getrusage(resource.RUSAGE_SELF)
+    thread_after = resource.getrusage(resource.RUSAGE_THREAD)
+    return Cost(
+        *(1e6 * total / steps for total in totals),
+        1e6 * process / steps,
+        (self_after.ru_nvcsw - self_before.ru_nvcsw) / steps,
+        (thread_after.ru_nivcsw - thread_before.ru_nivcsw) / steps,
+    )
+
+
+# --- In the driver ---
+
+
+def explain(repeats: int, quick: bool, out: str | None) -> None:
+    """Measures all cases in turn, and reports."""
+    from actorQ.native import library
+
+    cores = common.pin(2)
+    chosen = cases(library.available())
+    config = config_lib.RunConfig(taskstr=_TASK, port=0, min_replay_size=1)
+    found: dict[Case, list[Cost]] = {case: [] for case in chosen}
+    with remote.remotes([cores[1], cores[0]]) as (actor, server):
+        layout = actor.call(actor_sides.layout_of, _TASK)
+        port = server.call(remote.start_server, config, layout)
+        actor.call(prepare, dataclasses.replace(config, server_address=f"localhost:{port}"))
+        seconds = 0.5 if quick else 1.5
+
+        def measure(case: Case) -> float:
+            common.progress(case.name)
+            actor.call(run_case, case, 0.2)  # Warm-up: the caches held another case's data.
+            found[case].append(actor.call(run_case, case, seconds))
+            return 0.0
+
+        common.interleave(
+            {case.name: lambda case=case: measure(case) for case in chosen},
+            1 if quick else repeats,
+        )
+    medians = {
+        case: Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))
+        for case, costs in found.items()
+    }
+    common.report(
+        "actor_explain",
+        f"Where a step of {_TASK} goes inside an actor's process on one core, microseconds; "
+        f"policy {_POLICY.replace(',', ', ')}",
+        ("between two steps", "environment step", "alone", "+ cold caches", "+ other threads",
+         "reading or policy", "insert", "insert, own CPU", "process CPU", "beside the rest",
+         "waits", "preemptions"),
+        [_row(case, cost, medians[Case()]) for case, cost in medians.items()],
+        {"cases": {
+            case.name: [dataclasses.asdict(cost) for cost in costs]
+            for case, costs in found.items()
+        }},
+        out,
+        notes=(
+            "environment step = alone + cold caches (more CPU time of the acting thread) + other "
+            "threads (wall time in which it did not run).",
+            "beside the rest: process CPU less environment (CPU) and reading or policy: what an "
+            "insert costs in all, wherever it is charged.",
+            "waits: voluntary context switches of all threads, a step; preemptions: of the acting "
+            "thread.",
+        ),
+    )
+
+
+def _row(case: Case, cost: Cost, alone: Cost) -> Sequence[str]:
+    cold = cost.environment_cpu_us - alone.environment_cpu_us
+    others = cost.environment_us - cost.environment_cpu_us
+    base = alone.environment_cpu_us
+    rest = cost.process_us - cost.environment_cpu_us - cost.between_us
+    figures = (
+        cost.environment_us, base, cold, others, cost.between_us, cost.insert_us,
+        cost.insert_cpu_us, cost.process_us, rest,
+    )
+    return [
+        case.name, *(f"{figure:.0f}" for figure in figures), f"{cost.waits:.2f}",
+        f"{cost.preemptions:.2f}",
+    ]
