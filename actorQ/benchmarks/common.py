@@ -94,8 +94,12 @@ def medians(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def seconds_per_call(call: Callable[[], Any], at_least_s: float = 0.05) -> float:
-    """Returns the median seconds of one call, over as many calls as `at_least_s` holds."""
+    """Returns the median seconds of one call, over as many calls as `at_least_s` holds.
+
+    A call before them is not counted: it may compile, or bring weights into caches.
+    """
     clock = time.perf_counter
+    call()
     laps = []
     started = clock()
     while not laps or clock() - started < at_least_s:
@@ -135,6 +139,7 @@ def report(
     record: Mapping[str, Any],
     out: str | None,
     notes: Sequence[str] = (),
+    more: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = (),
 ) -> None:
     """Prints a table as Markdown; with `out` writes it to NAME.md and everything to NAME.json.
 
@@ -145,12 +150,16 @@ def report(
       rows: cells as text.
       record: raw figures, for the JSON; machine, commit, command and date are added here.
       out: folder, made if missing, or None.
-      notes: lines under the table.
+      notes: lines under the last table.
+      more: further tables: title, header, rows.
 
     Raises:
       errors.UserError: the folder cannot be written.
     """
-    text = f"{title}\n\n{curves.markdown_table(header, rows)}"
+    tables = [(title, header, rows), *more]
+    text = "\n".join(
+        f"{line}\n\n{curves.markdown_table(names, cells)}" for line, names, cells in tables
+    )
     if notes:
         text += "\n" + "".join(f"- {note}\n" for note in notes)
     sys.stdout.write(text)

@@ -196,7 +196,16 @@ static void round_all(const float *x, float factor, int32_t zero, size_t count, 
   for (size_t i = 0; i < count; i++) q[i] = (uint8_t)((int32_t)nearest(x[i] * factor) + zero);
 }
 
+static uint32_t read_all(const uint32_t *words, size_t count) {
+  uint32_t digest[4 * LANES] = {0};
+  for (size_t i = 0; i + 4 * LANES <= count; i += 4 * LANES)
+    for (size_t j = 0; j < 4 * LANES; j++) digest[j] ^= words[i + j];
+  for (size_t j = 1; j < 4 * LANES; j++) digest[0] ^= digest[j];
+  return digest[0];
+}
+
 const Kernels KERNELS = {
     product_float32, product_float16, product_int8, product_int4,
     tanh_all,        relu_all,        largest,      round_all,
+    read_all,
 };

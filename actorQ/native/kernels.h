@@ -34,6 +34,8 @@ typedef struct {
   float (*largest)(const float *x, size_t count);
   /* q = rint(x * factor) + zero, as bytes. */
   void (*round)(const float *x, float factor, int32_t zero, size_t count, uint8_t *q);
+  /* Reads memory as fast as it comes and returns a digest of it, for benchmarks. */
+  uint32_t (*read)(const uint32_t *words, size_t count);
 } Kernels;
 
 extern const Kernels actorq_portable, actorq_avx2, actorq_avxvnni, actorq_avx512;

@@ -69,6 +69,7 @@ def load() -> ctypes.CDLL:
         ("weights_new", pointer, [pointer]),
         ("weights_free", None, [pointer]),
         ("weights_bytes", ctypes.c_size_t, [pointer]),
+        ("weights_read", ctypes.c_uint32, [pointer, pointer]),
         ("weights_set", None, [pointer, pointer, number, pointer, pointer, pointer]),
         ("run", None, [pointer, pointer, pointer, number, pointer]),
     ):
@@ -173,6 +174,10 @@ class Network:
                 None if scale is None else scale.ctypes.data, bias.ctypes.data,
             )
         return weights
+
+    def read(self, weights: Weights) -> None:
+        """Reads every byte of the weights once and does nothing else, as a floor for benchmarks."""
+        self._library.actorq_weights_read(self.pointer, weights.pointer)
 
     def __call__(self, weights: Weights, observations: np.ndarray) -> np.ndarray:
         """Computes the policy.

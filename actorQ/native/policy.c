@@ -221,6 +221,11 @@ Weights *actorq_weights_new(const Network *n) {
   return w;
 }
 
+/* Reads all of it once, as a floor for what a pass can take. */
+uint32_t actorq_weights_read(const Network *n, const Weights *w) {
+  return n->kernels->read(w->memory, w->bytes / sizeof(uint32_t));
+}
+
 /* Packing reads sixteen rows side by side, so that it writes without gaps. */
 
 #define DEFINE_PACK_FLOAT(NAME, TYPE)                                         \

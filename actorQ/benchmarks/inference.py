@@ -1,0 +1,180 @@
+"""Benchmark 1: the policy for one observation on one thread, every backend and precision.
+
+    python -m actorQ.benchmarks.inference --out DIR
+
+Beside our backends: torch eager fp32, torch's quantize_dynamic, ONNX Runtime, and the floor: how
+long reading the (packed) weights takes and nothing else, measured in the same rounds.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from actorQ import architecture as architecture_lib
+from actorQ import conversion
+from actorQ.benchmarks import common
+
+_NAME = "inference"
+_OBSERVATION_SIZE, _ACTIONS = 67, 21  # humanoid_walk's.
+_ATARI_ACTIONS = 18
+_REFERENCE = "torch fp32"
+_PEERS = ("torch int8", "ORT int8", "ORT int4")
+_BITS = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+
+
+def architectures(widths: Sequence[int]) -> dict[str, architecture_lib.PolicyArchitecture]:
+    """Returns the policies by name: three hidden layers of each width, and Atari's network."""
+    policies = {
+        f"3x{width}": architecture_lib.PolicyArchitecture(
+            (_OBSERVATION_SIZE,), (width,) * 3, _ACTIONS, architecture_lib.TANH_HEAD
+        )
+        for width in widths
+    }
+    policies["Atari"] = architecture_lib.PolicyArchitecture(
+        (84, 84, 4), (512,), _ATARI_ACTIONS, architecture_lib.Q_VALUES_HEAD
+    )
+    return policies
+
+
+def random_weights(
+    architecture: architecture_lib.PolicyArchitecture, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Returns weights of about unit gain, float32, torch names."""
+    return {
+        name: rng.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
+        for name, shape in architecture.parameter_shapes.items()
+    }
+
+
+def make_sides(
+    architecture: architecture_lib.PolicyArchitecture,
+    weights: Mapping[str, np.ndarray],
+    observation: np.ndarray,
+) -> tuple[dict[str, Callable[[], Any]], dict[str, dict[str, str]], dict[str, int]]:
+    """Builds every backend with the same weights.
+
+    Args:
+      architecture: layers.
+      weights: float32, torch names.
+      observation: [1, ...].
+
+    Returns:
+      Name to function of one pass, name to the type of every layer, and name to bytes of weights.
+    """
+    # Late: pinning comes before the frameworks' threads.
+    from actorQ import inference
+    from actorQ.benchmarks import peers
+    from actorQ.native import library
+
+    sides: dict[str, Callable[[], Any]] = {}
+    types, sizes = {}, {}
+
+    def add(name: str, mode: str, quantize: int) -> Any:
+        backend = inference.make_backend(architecture, quantize, mode)
+        inference.load_weights(backend, weights, quantize)
+        sides[name] = lambda: backend(observation)
+        types[name] = dict(backend.types)
+        return backend
+
+    for quantize in (32, 16, 8):
+        add(f"torch {_BITS[quantize]}", "pytorch", quantize)
+    add("TF fp32", "tensorflow", 32)
+    model = peers.onnx_policy(architecture, weights)
+    sides["ORT fp32"] = peers.onnx_call(model, observation)
+    sides["ORT int8"] = peers.onnx_call(peers.to_int8(model), observation)
+    sides["ORT int4"] = peers.onnx_call(peers.to_int4(model), observation)
+    for quantize, scheme in conversion.SCHEMES.items():
+        name = f"native {_BITS[quantize]}"
+        add(name, "native", quantize)
+        network = library.Network(architecture, scheme)
+        packed = network.pack(
+            conversion.expand(conversion.to_actor_form(weights, 0, quantize))
+        )
+        sides[f"floor {_BITS[quantize]}"] = lambda n=network, p=packed: n.read(p)
+        sizes[f"floor {_BITS[quantize]}"] = packed.nbytes
+    return sides, types, sizes
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures and prints."""
+    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=7)
+    parser.add_argument(
+        "--widths", type=common.positive, nargs="+", metavar="UNITS",
+        default=[64, 256, 512, 1024, 2048, 4096], help="widths of the three hidden layers",
+    )
+    options = parser.parse_args(arguments)
+    core = common.pin(1)
+    from actorQ import cli
+    from actorQ.native import library
+
+    cli.quiet_tensorflow()
+    rng = np.random.default_rng(0)
+    record: dict[str, Any] = {"core": core, "instructions": library.usable_isas()[-1]}
+    times: dict[str, dict[str, float]] = {}
+    types = {}
+    for name, architecture in architectures(options.widths).items():
+        common.progress(f"inference: {name}")
+        shape = (1, *architecture.observation_shape)
+        observation = rng.standard_normal(shape, np.float32)
+        if architecture.pixels:
+            observation = rng.integers(0, 256, shape).astype(np.uint8)
+        sides, types[name], sizes = make_sides(
+            architecture, random_weights(architecture, rng), observation
+        )
+        figures = common.interleave(
+            {side: lambda f=call: common.seconds_per_call(f) for side, call in sides.items()},
+            options.repeats,
+        )
+        times[name] = common.medians(figures)
+        record[name] = {"seconds": figures, "weight_bytes": sizes, "types": types[name]}
+    _report(times, types, record, options.out)
+
+
+def _report(
+    times: Mapping[str, Mapping[str, float]],
+    types: Mapping[str, Mapping[str, Mapping[str, str]]],
+    record: Mapping[str, Any],
+    out: str | None,
+) -> None:
+    columns = [side for side in next(iter(times.values())) if not side.startswith("floor")]
+    rows = [
+        [name, *(f"{1e6 * of[side]:.1f}" for side in columns)] for name, of in times.items()
+    ]
+    native = [f"native {bits}" for bits in _BITS.values()]
+    ratios = [
+        [
+            name,
+            *(f"{of[_REFERENCE] / of[side]:.2f}" for side in _PEERS),
+            *(f"{of[_REFERENCE] / of[side]:.2f}" for side in native),
+            *(f"{1e6 * of[f'floor {bits}']:.1f}" for bits in _BITS.values()),
+            *(f"{of[f'native {bits}'] / of[f'floor {bits}']:.2f}" for bits in _BITS.values()),
+        ]
+        for name, of in times.items()
+    ]
+    header = [
+        "policy", *_PEERS, *native,
+        *(f"floor {bits} (us)" for bits in _BITS.values()),
+        *(f"{bits} / floor" for bits in _BITS.values()),
+    ]
+    notes = [
+        f"native kernels for {record['instructions']}; one thread on one core; observation "
+        f"[1, {_OBSERVATION_SIZE}] (Atari: [1, 84, 84, 4]), weights as warm as repeated passes "
+        "leave them",
+        "floor: reading the packed weights once, from memory that was written before",
+        "types of Atari's layers: " + "; ".join(
+            f"{side}: {', '.join(kinds.values())}"
+            for side, kinds in types["Atari"].items() if side in ("torch int8", *native)
+        ),
+    ]
+    common.report(
+        _NAME, "Microseconds for one observation (median of medians)", ["policy", *columns], rows,
+        record, out, notes,
+        more=[("Speed against torch eager fp32, and against the floor", header, ratios)],
+    )
+
+
+if __name__ == "__main__":
+    common.run(_NAME, main)
