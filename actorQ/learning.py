@@ -6,6 +6,7 @@ Learner's process only; imports TensorFlow, Reverb and Acme, no torch.
 from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Callable, Mapping
+import dataclasses
 import itertools
 from typing import Any
 
@@ -19,40 +20,84 @@ from actorQ import replay
 _PREFETCH_BATCHES = 2
 
 
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """Batches of transitions for Acme's learners, as often as they are iterated.
+
+    A batch is sliced into a transition where it is taken, inside the compiled learner step: there
+    that costs a few operations, whereas a stage of the dataset would hand every batch from one
+    thread to another once more (measured: 0.12 of 0.42 ms for 64 transitions).
+
+    Attributes:
+      packed: of reverb.ReplaySample, with what `layout` unpacks as data.
+      layout: of the transitions.
+      reward_scale: rewards are divided by this.
+    """
+
+    packed: tf.data.Dataset
+    layout: replay.Layout
+    reward_scale: float = 1.0
+
+    def __iter__(self) -> "_BatchIterator":
+        """Starts to sample."""
+        return _BatchIterator(iter(self.packed), self._unpack)
+
+    def scaled(self, reward_scale: float) -> "Batches":
+        """Returns the same with rewards divided by `reward_scale`."""
+        return dataclasses.replace(self, reward_scale=reward_scale)
+
+    def _unpack(self, sample: reverb.ReplaySample) -> reverb.ReplaySample:
+        transition = self.layout.unpack(sample.data)
+        action, reward = transition.action, transition.reward
+        if self.layout.discrete:
+            action = tf.cast(action, tf.int32)
+        if self.reward_scale != 1.0:
+            reward = reward / self.reward_scale
+        data = types.Transition(
+            transition.observation, action, reward, transition.discount,
+            transition.next_observation, (),
+        )
+        return reverb.ReplaySample(sample.info, data)
+
+
+class _BatchIterator:
+    """Gives reverb.ReplaySample with an acme.types.Transition of [B, ...] as data."""
+
+    def __init__(
+        self, iterator: Any, unpack: Callable[[reverb.ReplaySample], reverb.ReplaySample]
+    ):
+        self._iterator = iterator
+        self._unpack = unpack
+
+    def __iter__(self) -> "_BatchIterator":
+        return self
+
+    def __next__(self) -> reverb.ReplaySample:
+        # Not `next`, which TensorFlow's iterators refuse inside a compiled function.
+        return self._unpack(self._iterator.get_next())
+
+
 def make_dataset(
     config: config_lib.RunConfig, server_address: str, layout: replay.Layout
-) -> tf.data.Dataset:
-    """Returns batches from replay in the form that Acme's learners take.
+) -> Batches:
+    """Returns batches from replay.
 
-    One sampler: the server is in this process, so that it reads the table directly, without gRPC.
-    A batch is sliced into a transition as a whole, after batching.
+    The server is in this process, so that samplers read the table directly, without gRPC.
 
     Args:
       config: batch size, table.
       server_address: HOST:PORT of the server in this process.
       layout: of the transitions.
-
-    Returns:
-      A dataset of reverb.ReplaySample with acme.types.Transition of [B, ...] as data.
     """
     dataset = reverb.TrajectoryDataset.from_table_signature(
         server_address=server_address,
         table=config.replay_table_name,
         max_in_flight_samples_per_worker=2 * config.batch_size,
-    ).batch(config.batch_size, drop_remainder=True)
-
-    def to_acme(sample: reverb.ReplaySample) -> reverb.ReplaySample:
-        transition = layout.unpack(sample.data)
-        action = transition.action
-        if layout.discrete:
-            action = tf.cast(action, tf.int32)
-        data = types.Transition(
-            transition.observation, action, transition.reward, transition.discount,
-            transition.next_observation, (),
-        )
-        return reverb.ReplaySample(sample.info, data)
-
-    return dataset.map(to_acme, deterministic=True).prefetch(_PREFETCH_BATCHES)
+    )
+    dataset = dataset.batch(config.batch_size, drop_remainder=True).prefetch(_PREFETCH_BATCHES)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # There is nothing to tune, and it times every item.
+    return Batches(dataset.with_options(options), layout)
 
 
 class Monitors:
@@ -87,17 +132,9 @@ class Monitors:
 
         return layer
 
-    def watch_gradients(self, name: str, optimizer: Any) -> Any:
-        """Makes an optimizer record the global norm of the gradients that it applies."""
-        variable = self._variable(name)
-        apply = optimizer.apply
-
-        def recording_apply(updates: Any, parameters: Any) -> Any:
-            variable.assign(tf.linalg.global_norm(updates))
-            return apply(updates, parameters)
-
-        optimizer.apply = recording_apply
-        return optimizer
+    def recorder(self, name: str) -> Callable[[tf.Tensor], Any]:
+        """Returns a function that records the scalar it is called with, for others to call."""
+        return self._variable(name).assign
 
     def read(self) -> dict[str, float]:
         """Returns the newest values."""

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import functools
 
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
 from actorQ import architecture as architecture_lib
+from actorQ import layers
 
 # Acme's D4PG initialisation: uniform, variance 0.333 over the fan-out; the head starts near zero,
 # so that first actions are near the middle of their range.
@@ -22,11 +24,23 @@ class Policy(snt.Module):
     Output: float32 [B, num_outputs]: actions in [-1, 1], or Q-values.
     """
 
-    def __init__(self, architecture: architecture_lib.PolicyArchitecture, name: str = "policy"):
+    def __init__(
+        self,
+        architecture: architecture_lib.PolicyArchitecture,
+        name: str = "policy",
+        precision: str = layers.FLOAT32,
+    ):
         """Builds the layers and creates their variables.
 
         Sonnet's initialisers draw anew for every variable (Keras 2.15's unseeded ones repeat the
         same numbers), from TensorFlow's global seed.
+
+        Args:
+          architecture: of the policy.
+          name: of the module.
+          precision: of the products in hidden layers and convolutions, `layers.FLOAT32` or
+            `layers.BFLOAT16`. The head, too small to gain, and all variables are float32 in any
+            case.
         """
         super().__init__(name=name)
         self.architecture = architecture
@@ -43,29 +57,38 @@ class Policy(snt.Module):
             for layer, _, outputs in architecture.linears
         ]
         dtype = np.uint8 if architecture.pixels else np.float32
-        self(tf.zeros((1, *architecture.observation_shape), dtype))
+        self._apply(tf.zeros((1, *architecture.observation_shape), dtype), layers.FLOAT32)
+        self._precision = precision
 
     def __call__(self, observation: tf.Tensor) -> tf.Tensor:
         """See the class."""
+        return self._apply(observation, self._precision)
+
+    def _apply(self, observation: tf.Tensor, precision: str) -> tf.Tensor:
         hidden = observation
         if self._convolutions:
             hidden = tf.cast(hidden, tf.float32) / 255.0
             for layer in self._convolutions:
-                hidden = tf.nn.relu(layer(hidden))
+                hidden = tf.nn.relu(layers.convolution(layer, hidden, precision))
             hidden = snt.flatten(hidden)
         for layer in self._linears[:-1]:
-            hidden = tf.tanh(layer(hidden))
+            hidden = tf.tanh(layers.linear(layer, hidden, precision))
         output = self._linears[-1](hidden)
         if self.architecture.head == architecture_lib.TANH_HEAD:
             output = tf.tanh(output)
         return output
 
     def compile_for(self, batch: int) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Returns the policy as a compiled function of observations [batch, ...]."""
+        """Returns the policy as a compiled function of observations [batch, ...].
+
+        In float32 at any precision of the learner: that is what is evaluated, and for few
+        observations casting the weights would cost more than it saves.
+        """
         architecture = self.architecture
         dtype = tf.uint8 if architecture.pixels else tf.float32
         signature = tf.TensorSpec((batch, *architecture.observation_shape), dtype)
-        return tf.function(self, input_signature=[signature])
+        apply = functools.partial(self._apply, precision=layers.FLOAT32)
+        return tf.function(apply, input_signature=[signature])
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns `layer/w` and `layer/b` of every layer, first to last."""

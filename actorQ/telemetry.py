@@ -46,8 +46,8 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "loss",  # D4PG: critic loss; DQN: Huber loss.
     "policy_loss",  # D4PG only.
     "q_mean",  # Mean online Q-value of the batch (DQN: of the best action).
-    "gradient_norm",  # Global norm of the critic's (or Q-network's) gradient, after clipping.
-    "policy_gradient_norm",  # D4PG only, after clipping.
+    "gradient_norm",  # Global norm of the critic's (or Q-network's) gradient, before clipping.
+    "policy_gradient_norm",  # D4PG only, before clipping.
 )
 EVALUATION_FIELDS = TIME_FIELDS + (
     "learner_steps",

@@ -3,6 +3,8 @@
 from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Mapping
+import functools
+import math
 from typing import Any, NamedTuple
 
 from acme.agents.tf.d4pg import learning as acme_learning
@@ -13,10 +15,16 @@ import tensorflow as tf
 
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
+from actorQ import layers
 from actorQ import learning
 from actorQ import networks as networks_lib
+from actorQ import optimizers
 
 PRIORITIZED = False
+
+# Acme's limits: of the gradient of all weights together, and of dQ/da of one action.
+_LARGEST_GRADIENT_NORM = 40.0
+_LARGEST_ACTION_GRADIENT = 1.0
 
 
 class Networks(NamedTuple):
@@ -35,8 +43,12 @@ def make_networks(
 
     def critic() -> snt.Module:
         network = snt.Sequential([
-            acme_networks.CriticMultiplexer(),
-            acme_networks.LayerNormMLP(config.critic_sizes, activate_final=True),
+            acme_networks.CriticMultiplexer(action_network=_clip_gradient_of_action),
+            layers.LayerNormTorso(
+                config.critic_sizes,
+                math.prod(architecture.observation_shape) + architecture.num_outputs,
+                config.learner_precision,
+            ),
             acme_networks.DiscreteValuedHead(config.vmin, config.vmax, config.num_atoms),
         ])
         network(
@@ -44,16 +56,29 @@ def make_networks(
         )
         return network
 
-    return Networks(
-        networks_lib.Policy(architecture), critic(),
-        networks_lib.Policy(architecture, name="target_policy"), critic(),
+    layers.warn_if_slow(config.learner_precision)
+    policy = functools.partial(
+        networks_lib.Policy, architecture, precision=config.learner_precision
+    )
+    return Networks(policy(), critic(), policy(name="target_policy"), critic())
+
+
+@tf.custom_gradient
+def _clip_gradient_of_action(action: tf.Tensor) -> Any:
+    """Passes actions [B, A] on, and limits dQ/da of each to a norm of 1 on the way back.
+
+    Acme's learner does this itself, but only together with its clipping of the weights' gradients,
+    which the optimizers do here.
+    """
+    return tf.identity(action), lambda gradient: tf.clip_by_norm(
+        gradient, _LARGEST_ACTION_GRADIENT, axes=-1
     )
 
 
 def make_learner(
     networks: Networks,
     config: config_lib.RunConfig,
-    dataset: tf.data.Dataset,
+    dataset: learning.Batches,
     client: reverb.Client,
     logger: learning.LastFetches,
     monitors: learning.Monitors,
@@ -64,14 +89,16 @@ def make_learner(
         networks.critic,
         monitors.watch_output("q_mean", lambda values: tf.reduce_mean(values.mean())),
     ])
-    optimizers = {
-        "policy_optimizer": monitors.watch_gradients(
-            "policy_gradient_norm", snt.optimizers.Adam(config.policy_learning_rate)
-        ),
-        "critic_optimizer": monitors.watch_gradients(
-            "gradient_norm", snt.optimizers.Adam(config.critic_learning_rate)
-        ),
-    }
+    policy_optimizer = optimizers.Adam(
+        config.policy_learning_rate,
+        _LARGEST_GRADIENT_NORM,
+        monitors.recorder("policy_gradient_norm"),
+    )
+    policy_optimizer.initialize(networks.policy.trainable_variables)
+    critic_optimizer = optimizers.Adam(
+        config.critic_learning_rate, _LARGEST_GRADIENT_NORM, monitors.recorder("gradient_norm")
+    )
+    critic_optimizer.initialize(networks.critic.trainable_variables)
     return acme_learning.D4PGLearner(
         policy_network=networks.policy,
         critic_network=critic,
@@ -80,10 +107,11 @@ def make_learner(
         discount=config.discount,
         target_update_period=config.target_update_period,
         dataset_iterator=iter(dataset),
-        clipping=True,
+        policy_optimizer=policy_optimizer,
+        critic_optimizer=critic_optimizer,
+        clipping=False,
         logger=logger,
         checkpoint=False,
-        **optimizers,
     )
 
 

@@ -3,6 +3,7 @@
 from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Mapping
+import functools
 from typing import Any, NamedTuple
 
 from acme.agents.tf.dqn import learning as acme_learning
@@ -12,8 +13,10 @@ import tensorflow as tf
 
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
+from actorQ import layers
 from actorQ import learning
 from actorQ import networks as networks_lib
+from actorQ import optimizers
 
 PRIORITIZED = True
 
@@ -42,10 +45,11 @@ def make_networks(
     config: config_lib.RunConfig, architecture: architecture_lib.PolicyArchitecture
 ) -> Networks:
     """Builds the online and the target Q-network."""
-    del config
-    return Networks(
-        networks_lib.Policy(architecture), networks_lib.Policy(architecture, name="target_policy")
+    layers.warn_if_slow(config.learner_precision)
+    policy = functools.partial(
+        networks_lib.Policy, architecture, precision=config.learner_precision
     )
+    return Networks(policy(), policy(name="target_policy"))
 
 
 def return_scale(config: config_lib.RunConfig) -> float:
@@ -58,15 +62,10 @@ def return_scale(config: config_lib.RunConfig) -> float:
     return config.max_abs_reward * sum(config.discount**i for i in range(config.n_step))
 
 
-def _scale_rewards(sample: reverb.ReplaySample, scale: float) -> reverb.ReplaySample:
-    data = sample.data
-    return reverb.ReplaySample(sample.info, data._replace(reward=data.reward / scale))
-
-
 def make_learner(
     networks: Networks,
     config: config_lib.RunConfig,
-    dataset: tf.data.Dataset,
+    dataset: learning.Batches,
     client: reverb.Client,
     logger: learning.LastFetches,
     monitors: learning.Monitors,
@@ -87,12 +86,17 @@ def make_learner(
         importance_sampling_exponent=config.importance_sampling_exponent,
         learning_rate=config.learning_rate,
         target_update_period=config.target_update_period,
-        dataset=dataset.map(lambda sample: _scale_rewards(sample, scale)),
+        dataset=dataset.scaled(scale),
         replay_client=_ReplayClient(client, config.replay_table_name) if prioritized else None,
         logger=logger,
         checkpoint=False,
     )
-    monitors.watch_gradients("gradient_norm", learner.state["optimizer"])
+    # Acme's learner takes no optimizer; it looks its own up when the step is compiled.
+    optimizer = optimizers.Adam(
+        config.learning_rate, record_norm=monitors.recorder("gradient_norm")
+    )
+    optimizer.initialize(networks.policy.trainable_variables)
+    learner._optimizer = optimizer
     return learner
 
 

@@ -15,7 +15,7 @@ TORCH = {"torch", "torchao"}
 
 # These processes must stay free of torch, wherever the import stands.
 NO_TORCH = """
-    networks learning wire learner_process learner_main d4pg.learner dqn.learner messages
+    networks layers optimizers learning wire learner_process learner_main d4pg.learner dqn.learner messages
     conversion quantization packing config telemetry replay weights publishing reference
     native.library native.build
     native.convert checksums

@@ -1,14 +1,20 @@
 """The learner's parts: dataset, monitors, and one real step of each algorithm."""
 
+from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
+
+from acme.agents.tf.d4pg import learning as acme_d4pg
+from acme.tf import networks as acme_networks
 import numpy as np
 import pytest
 import reverb
+import sonnet as snt
 import tensorflow as tf
 
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import environments
 from actorQ import learning
+from actorQ import networks as networks_lib
 from actorQ import replay
 from actorQ import wire
 from actorQ.d4pg import learner as d4pg_learner
@@ -55,6 +61,12 @@ class Rig:
             self.networks, self.config, self.dataset, self.connection.client, self.fetches,
             self.monitors,
         )
+
+
+def repeated(rig):
+    """One and the same batch for ever."""
+    sample = next(iter(rig.dataset.packed))
+    return learning.Batches(tf.data.Dataset.from_tensors(sample).repeat(), rig.dataset.layout)
 
 
 @pytest.fixture(params=sorted(TASKS))
@@ -107,7 +119,7 @@ def test_learner_state_to_checkpoint_is_complete(rig):
 
 def test_dqn_priorities_reach_our_replay_table():
     rig = Rig("dqn", replay_table_name="elsewhere")
-    for _ in range(3):
+    for _ in range(20):
         rig.learner.step()
     samples = [next(rig.connection.client.sample("elsewhere")) for _ in range(60)]
     priorities = {sample[0].info.priority for sample in samples}
@@ -121,13 +133,12 @@ def test_dqn_n_step_returns_are_not_flattened_by_acmes_clip():
     scale = dqn_learner.return_scale(config)
     assert scale == pytest.approx(2.0 * (1 + 0.5 + 0.25 + 0.125 + 0.0625))
     rig = Rig("dqn", n_step=5)
-    seen = []
-    learner_dataset = rig.dataset.map(
-        lambda sample: dqn_learner._scale_rewards(sample, dqn_learner.return_scale(rig.config))
-    )
-    for plain, scaled in ((next(iter(rig.dataset)), next(iter(learner_dataset))),):
-        seen.append(np.abs(scaled.data.reward.numpy()).max())
-        assert np.abs(plain.data.reward.numpy()).max() > seen[-1]
+    fixed = repeated(rig)
+    plain, scaled = next(iter(fixed)), next(iter(fixed.scaled(scale)))
+    np.testing.assert_allclose(scaled.data.reward, plain.data.reward.numpy() / scale, rtol=1e-6)
+    ours = dqn_learner.return_scale(rig.config)
+    largest = np.abs([next(rig.learner._iterator).data.reward for _ in range(30)]).max()
+    assert 1.0 / ours < largest < 4.0 / ours  # Of 100 normal numbers.
     rig.server.stop()
 
 
@@ -159,3 +170,117 @@ def test_dataset_gives_batches_of_the_transitions_that_were_written():
     np.testing.assert_allclose(sample.data.discount.numpy(), 0.9)
     assert isinstance(sample, reverb.ReplaySample)
     rig.server.stop()
+
+
+def test_dataset_started_twice_gives_two_iterators():
+    rig = Rig("d4pg")
+    first, second = iter(rig.dataset), iter(rig.dataset)
+    assert next(first).info.key.shape == next(second).info.key.shape == (8,)
+    assert first is not second
+    rig.server.stop()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("algorithm", sorted(TASKS))
+def test_learner_state_is_float32_with_the_same_names_at_any_precision(algorithm, precision):
+    rig = Rig(algorithm, learner_precision=precision)
+    rig.learner.step()
+    state = tf.train.Checkpoint(**rig.module.checkpointed(rig.learner, rig.networks))
+    names = {name: variable.dtype for name, variable in variables_of(state).items()}
+    assert {dtype for dtype in names.values() if dtype.is_floating} == {tf.float32}
+    plain = Rig(algorithm)
+    expected = tf.train.Checkpoint(**plain.module.checkpointed(plain.learner, plain.networks))
+    assert set(names) == set(variables_of(expected))
+    plain.server.stop()
+    rig.server.stop()
+
+
+def variables_of(checkpoint):
+    """Path within the checkpoint to variable; the optimizers' moments are among them."""
+    view = tf.train.Checkpoint(**dict(checkpoint._trackable_children()))
+    found, waiting = {}, [("", view)]
+    while waiting:
+        path, node = waiting.pop()
+        if isinstance(node, tf.Variable):
+            found[path] = node
+            continue
+        waiting += [(f"{path}/{name}", child) for name, child in node._trackable_children().items()]
+    return found
+
+
+def test_d4pg_step_is_acmes_own_with_sonnets_optimizer():
+    # The same step by Acme's stock parts: its clipping, its torso, Sonnet's Adam.
+    rig = Rig("d4pg", policy_learning_rate=1e-2, critic_learning_rate=1e-2)
+    networks = rig.networks
+    stock_critic = stock_copy(networks.critic, rig.config)
+    stock_target = stock_copy(networks.target_critic, rig.config)
+    policy, target = (
+        networks_lib.Policy(networks.policy.architecture) for _ in range(2)
+    )
+    for ours, stock in ((networks.policy, policy), (networks.target_policy, target)):
+        copy_variables(ours, stock)
+    data = repeated(rig)
+    learner = rig.module.make_learner(
+        networks, rig.config, data, None, rig.fetches, learning.Monitors()
+    )
+    stock = acme_d4pg.D4PGLearner(
+        policy, stock_critic, target, stock_target, rig.config.discount, 100, iter(data),
+        policy_optimizer=snt.optimizers.Adam(1e-2), critic_optimizer=snt.optimizers.Adam(1e-2),
+        logger=learning.LastFetches(), checkpoint=False,
+    )
+    for _ in range(5):
+        learner.step()
+        stock.step()
+    for ours, theirs in ((networks.policy, policy), (networks.critic, stock_critic)):
+        for a, b in zip(ours.variables, theirs.variables, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5, err_msg=a.name)
+
+
+def stock_copy(critic, config):
+    """Acme's own critic with the weights of ours."""
+    stock = snt.Sequential([
+        acme_networks.CriticMultiplexer(),
+        acme_networks.LayerNormMLP(config.critic_sizes, activate_final=True),
+        acme_networks.DiscreteValuedHead(config.vmin, config.vmax, config.num_atoms),
+    ])
+    stock(tf.zeros((1, 3)), tf.zeros((1, 1)))
+    copy_variables(critic, stock)
+    return stock
+
+
+def copy_variables(source, destination):
+    for a, b in zip(source.variables, destination.variables, strict=True):
+        b.assign(a)
+
+
+@pytest.mark.parametrize("algorithm", sorted(TASKS))
+def test_learner_in_bfloat16_learns_like_in_float32(algorithm):
+    losses = {}
+    start = None
+    for precision in ("float32", "bfloat16"):
+        rig = Rig(
+            algorithm, learner_precision=precision, model_str="64,64", critic_str="64,64",
+            learning_rate=1e-3, critic_learning_rate=1e-3, target_update_period=1000, n_step=1,
+            discount=0.0,  # The rewards alone are learned: losses can fall far.
+        )
+        if start is None:
+            start = [v.numpy() for network in rig.networks for v in network.variables]
+            batch = repeated(rig)
+        for value, variable in zip(
+            start, (v for network in rig.networks for v in network.variables), strict=True
+        ):
+            variable.assign(value)
+        learner = rig.module.make_learner(
+            rig.networks, rig.config, batch, rig.connection.client, rig.fetches,
+            learning.Monitors(),
+        )
+        curve = []
+        for _ in range(60):
+            learner.step()
+            curve.append(rig.module.losses(rig.fetches.read())["loss"])
+        losses[precision] = np.array(curve)
+        rig.server.stop()
+    exact, rough = losses["float32"], losses["bfloat16"]
+    assert rough[-1] < 0.8 * rough[0]
+    assert not np.array_equal(exact, rough)
+    np.testing.assert_allclose(rough, exact, rtol=0.05, atol=0.02 * exact[0])
