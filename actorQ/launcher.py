@@ -24,6 +24,7 @@ from actorQ import config_flags
 from actorQ import errors
 from actorQ import processes
 from actorQ import telemetry
+from actorQ.native import library
 
 # The original's positional arguments, in its order, as flags. LOGDIR is the parent of run folders.
 POSITIONALS = (
@@ -335,6 +336,8 @@ def main(argv: list[str]) -> int:
     """Launches one run; see `cli.run` for errors."""
     apply_positionals(argv)
     config = config_flags.from_flags()
+    if config.inference_mode == "native":
+        library.load()  # Where kernels are missing, better now than in every actor.
     if flags.FLAGS["server_address"].present or flags.FLAGS["logpath"].present:
         raise errors.UserError(
             "--server_address and --logpath are set by the launcher; choose the folder with "

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
 import sys
 
 import psutil
@@ -72,6 +74,35 @@ def test_launcher_positional_arguments_trains_and_ends(crew, tmp_path):
         assert phases["inference_s"][-1] > 0
     for line in ("Logs:", "Checkpoint:", "Plot:"):
         assert line in launched.output()
+
+
+def test_launcher_native_kernels_at_4_bits_train(crew, tmp_path):
+    launched = crew.launch(
+        "--logdir", str(tmp_path / "logs"), *harness.QUICK, "--quantize=4",
+        "--inference_mode=native",
+    )
+    assert launched.wait(90) == 0, launched.output()
+    run = harness.run_folder(tmp_path / "logs")
+    assert "linear_0 int4, linear_1 int4, head int4" in (
+        run / "stdout" / "actor_1.log"
+    ).read_text()
+
+
+def test_launcher_without_native_kernels_says_so_before_it_starts(tmp_path):
+    code = (
+        "import runpy, sys\n"
+        "from actorQ.native import build\n"
+        f"build.library_path = lambda: {str(tmp_path / 'none.so')!r}\n"
+        f"sys.argv = ['x', '--logdir', {str(tmp_path / 'logs')!r}, '--inference_mode=native']\n"
+        "runpy.run_module('actorQ.launcher', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=harness.REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert re.search("error: .*not built: run ./setup_ubuntu.sh", done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "logs").exists()
 
 
 def test_launcher_ctrl_c_ends_all_processes(crew, tmp_path):
