@@ -12,6 +12,7 @@ from absl import flags
 from actorQ import allocator
 from actorQ import cli
 from actorQ import config_flags
+from actorQ import lean_imports
 
 
 def main(argv: list[str]) -> int:
@@ -23,6 +24,8 @@ def main(argv: list[str]) -> int:
     if config.actor_device_placement == "CPU":
         # The learner's GPU is not for the TensorFlow that Reverb loads here.
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    if config.inference_mode != "tensorflow":
+        lean_imports.import_reverb()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
     from actorQ import acting
 

@@ -26,6 +26,7 @@ NO_TENSORFLOW = """
     d4pg.policy dqn.policy replay errors seeding architecture algorithms checkpoints evaluation
     provenance energy reference native.library native.build
     native.convert checksums
+    environment_loop lean_imports benchmarks.remote benchmarks.actor_loop
 """.split()
 # These choose a framework when they are used: importing them must load none.
 LIGHT = """
@@ -34,7 +35,11 @@ LIGHT = """
     seeding provenance energy environments reference native.library native.build
     native.convert checksums
     allocator
+    environment_loop lean_imports benchmarks.remote benchmarks.actor_loop benchmarks.actor_sides
+    benchmarks.actor_explain
 """.split()
+# These measure what the original does, pickle included.
+ORIGINAL = "actorQ.benchmarks.original_"
 
 
 def module_name(path):
@@ -130,7 +135,8 @@ def test_imports_light_modules_load_no_framework(name):
 @pytest.mark.parametrize("name", [module_name(path) for path in SOURCES])
 def test_imports_every_module_no_pickle_and_no_baseline(name):
     forbidden = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-    assert not roots(all_imports(name)) & (forbidden | {"baseline"})
+    if not name.startswith(ORIGINAL):
+        assert not roots(all_imports(name)) & (forbidden | {"baseline"})
 
 
 def test_imports_packages_own_init_is_empty():
@@ -143,7 +149,7 @@ def test_imports_only_policies_touches_torchs_quantization():
     using = [
         module_name(path) for path in SOURCES if "torch.ao" in path.read_text(encoding="utf-8")
     ]
-    assert using == ["actorQ.policies"]
+    assert [name for name in using if not name.startswith(ORIGINAL)] == ["actorQ.policies"]
 
 
 @pytest.mark.parametrize("name", ["launcher", "evaluate", "conversion"])
