@@ -57,7 +57,7 @@ class Broadcaster:
         if not self._connection.wait_until_up(self._stop):
             return cli.EXIT_INTERRUPTED
         with energy.track(bool(self._config.track_energy), self._logger.folder):
-            threading.Thread(target=self._serve_guarded, daemon=True, name="serving").start()
+            threading.Thread(target=self.serve, daemon=True, name="serving").start()
             try:
                 return self._watch()
             finally:
@@ -79,7 +79,8 @@ class Broadcaster:
                 logging.info("The learner announced the end of the run.")
                 return 0
 
-    def _serve_guarded(self) -> None:
+    def serve(self) -> None:
+        """Converts one model after another, for ever; what goes wrong is raised by `run`."""
         try:
             while not self._stop.is_set():
                 self._serve_one()

@@ -72,16 +72,21 @@ def make_policy(
     if device != "cpu":
         policy.compute_dtype = torch.float16 if quantize == 16 else torch.float32
         return policy.to(device, policy.compute_dtype)
+    return quantize_linears(policy, quantize)
+
+
+def quantize_linears(policy: torch.nn.Module, bits: int) -> torch.nn.Module:
+    """Returns a policy whose linear layers compute at 32, 16 or 8 bits, with its weights."""
     with warnings.catch_warnings():
         # torch announces that quantize_dynamic will move to torchao, whose int8 is slower than
         # fp32 at batch 1; our pin has it.
         warnings.simplefilter("ignore")
-        if quantize == 16:
-            policy = torch.ao.quantization.quantize_dynamic(
+        if bits == 16:
+            return torch.ao.quantization.quantize_dynamic(
                 policy, {torch.nn.Linear}, dtype=torch.float16
             )
-        elif quantize == 8:
-            policy = torch.ao.quantization.quantize_dynamic(
+        if bits == 8:
+            return torch.ao.quantization.quantize_dynamic(
                 policy, {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
             )
     return policy

@@ -37,7 +37,8 @@ class VariablePublisher:
       version: learner steps of the newest of them; -1 before the first.
       last_push: when the newest push was started, on time.monotonic's clock.
       snapshot_s: seconds that pushing took from the learner's thread.
-      insert_s: seconds of rounding, copying and inserting in the background.
+      encode_s: seconds of rounding, copying and checking in the background.
+      insert_s: seconds in the background, with inserting and `encode_s`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class VariablePublisher:
         self.pushes = 0
         self.version = -1
         self.snapshot_s = 0.0
+        self.encode_s = 0.0
         self.insert_s = 0.0
         threading.Thread(target=self._work, daemon=True, name="publisher").start()
 
@@ -122,6 +124,7 @@ class VariablePublisher:
             try:
                 # The references end with `_message`, mostly before the optimizer's next turn.
                 message = self._message(version, snapshot)
+                self.encode_s += time.perf_counter() - started
                 self._connection.publish(self._table, message)
                 self.pushes += 1
                 self.version = version

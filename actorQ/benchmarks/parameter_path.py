@@ -1,0 +1,298 @@
+"""Benchmark 3: from the learner's weights to the actor's first action on them.
+
+    python -m actorQ.benchmarks.parameter_path --out DIR
+    python -m actorQ.benchmarks.parameter_path --quick
+
+Learner (with the server), broadcaster and actor are processes of their own and run the product's
+code; the actor steps (policy only) all the while and looks for weights every 30 steps. The time
+from push to first action is measured as a whole, and every stage beside it. All processes share
+one core, so that a stage's time is the work it takes; then once more with the learner on one core
+and the others on another. In the same rounds runs a stand-in for the original's path
+(`original_parameters`). Last, how much of a busy learner's time pushing takes.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import concurrent.futures
+import dataclasses
+import os
+import statistics
+import tempfile
+import time
+from typing import Any
+
+from actorQ import config as config_lib
+from actorQ import replay
+from actorQ import telemetry
+from actorQ.benchmarks import common
+from actorQ.benchmarks import original_parameters
+from actorQ.benchmarks import parameter_sides
+from actorQ.benchmarks import remote
+from actorQ.benchmarks.parameter_sides import Side
+from actorQ.native import library
+
+_NAME = "parameter_path"
+_WIDTH = 2048
+_QUIET_S = 0.1  # Steps before the push, to know how long one takes.
+_STAGES = {
+    "snapshot_s": "snapshot",
+    "push_encode_s": "encode",
+    "push_insert_s": "insert",
+    "handover_s": "take",
+    "decode_s": "decode",
+    "convert_s": "convert",
+    "encode_s": "encode",
+    "insert_s": "insert",
+    "pull_s": "look and pull",
+    "deserialize_s": "deserialize",
+    "load_state_dict_s": "load",
+}
+
+
+def plan(native: bool, quick: bool) -> list[Side]:
+    """Returns the sides to measure.
+
+    Args:
+      native: whether the native kernels were built.
+      quick: a few sides only.
+    """
+    mode = "native" if native else "pytorch"
+
+    def ours(quantize: int, communication: int = 32, push: str = "float32", by: str = mode) -> Side:
+        return Side(parameter_sides.PRODUCT, quantize, communication, push, by)
+
+    original = [Side(parameter_sides.ORIGINAL, bits) for bits in (32, 16, 8)]
+    if quick:
+        return [original[2], ours(32), ours(8), ours(8, push="bfloat16")]
+    precisions = (32, 16, 8, 4) if native else (32, 16, 8)
+    sides = original + [ours(bits) for bits in precisions]
+    if native:
+        sides.append(ours(8, by="pytorch"))
+    sides += [ours(bits, push="bfloat16") for bits in precisions]
+    sides += [ours(32, bits) for bits in (16, 8)]
+    return sides + [ours(8, bits) for bits in (6, 4, 2)]
+
+
+class Bench:
+    """The processes of all sides.
+
+    Attributes:
+      rows: side's name to what its updates took, in the order of the rounds.
+    """
+
+    def __init__(self, sides: Sequence[Side], processes: Mapping[str, list[Any]], folder: str):
+        """Builds every side's parts.
+
+        Args:
+          sides: to measure.
+          processes: kind of side to its learner's, broadcaster's and actor's process.
+          folder: for logs.
+        """
+        self._processes = processes
+        self._configs: dict[Side, config_lib.RunConfig] = {}
+        self._version = 0
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        for process in processes.get(parameter_sides.PRODUCT, []):
+            process.call(parameter_sides.keep_large_blocks)
+        layout = replay.Layout((17,), False, 6, False)
+        for side in sides:
+            common.progress(f"building {side.name}")
+            learner, broadcaster, actor = processes[side.kind]
+            config = side.config(folder, _WIDTH)
+            port = learner.call(remote.start_server, config, layout)
+            config = dataclasses.replace(config, server_address=f"localhost:{port}")
+            self._configs[side] = config
+            if side.kind == parameter_sides.PRODUCT:
+                learner.call(parameter_sides.make_learner, config)
+                broadcaster.call(parameter_sides.make_broadcaster, config)
+            else:
+                broadcaster.call(original_parameters.make_broadcaster, config)
+            self._push(side)
+            actor.call(parameter_sides.make_actor, config, side.kind)
+
+    def place(self, learner_core: int, other_core: int) -> None:
+        """Pins the learners to one core and all other processes to another."""
+        for learner, *others in self._processes.values():
+            learner.call(parameter_sides.pin, learner_core)
+            for process in others:
+                process.call(parameter_sides.pin, other_core)
+
+    def measure(self, side: Side) -> float:
+        """Sends weights down the path once; returns seconds from push to first action."""
+        config = self._configs[side]
+        actor = self._processes[side.kind][2]
+        acting = self._pool.submit(
+            actor.call, parameter_sides.act_until, config, self._version + 1
+        )
+        time.sleep(_QUIET_S)
+        pushed = self._push(side)
+        acted = acting.result()
+        update = self._update(side)
+        started, steps = pushed["started"], acted["steps"]
+        usual = statistics.median(seconds for _, seconds in steps)
+        row = {name: pushed[name] for name in list(_STAGES)[:3]}
+        row |= {name: update[name] for name in list(_STAGES)[4:8]}
+        row["handover_s"] = update["arrived"] - pushed["push_end"]
+        # The product transfers once; the stand-in pulls in every look.
+        pulls = 1 if side.kind == parameter_sides.PRODUCT else acted["looks"]
+        row |= {name: seconds / pulls for name, seconds in acted["phases"].items()}
+        row |= {
+            "total_s": acted["first_action"] - started,
+            "step_s": usual,
+            "hold_up_s": max(s for at, s in steps if at + s > started) - usual,
+            "message_bytes": update["message_bytes"],
+            "fp32_bytes": update["fp32_bytes"],
+        }
+        self.rows.setdefault(side.name, []).append(row)
+        return row["total_s"]
+
+    def lost(self, side: Side, seconds: float) -> dict[str, float]:
+        """Learns with and without pushes; returns the share of steps lost, and pushes a second."""
+        learner, config = self._processes[side.kind][0], self._configs[side]
+        period = config_lib.RunConfig().push_period_s
+        without, _ = learner.call(
+            parameter_sides.busy_steps_per_s, config, seconds, None
+        )
+        with_it, pushes = learner.call(parameter_sides.busy_steps_per_s, config, seconds, period)
+        again, _ = learner.call(parameter_sides.busy_steps_per_s, config, seconds, None)
+        return {
+            "steps_per_s": (without + again) / 2,
+            "lost": 1 - 2 * with_it / (without + again),
+            "pushes_per_s": pushes / seconds,
+        }
+
+    def make_busy(self, side: Side) -> None:
+        """Makes what `lost` needs."""
+        self._processes[side.kind][0].call(
+            parameter_sides.make_busy_learner, self._configs[side]
+        )
+
+    def _push(self, side: Side) -> dict[str, float]:
+        self._version += 1
+        module = parameter_sides if side.kind == parameter_sides.PRODUCT else original_parameters
+        return self._processes[side.kind][0].call(module.push, self._configs[side], self._version)
+
+    def _update(self, side: Side) -> dict[str, float]:
+        """Returns what the broadcaster logged of the newest version."""
+        config, deadline = self._configs[side], time.monotonic() + 10
+        while True:
+            if side.kind == parameter_sides.PRODUCT:
+                path = os.path.join(config.logpath, telemetry.BROADCASTER, telemetry.UPDATES_CSV)
+                update = telemetry.last_row(path)
+            else:
+                update = self._processes[side.kind][1].call(
+                    original_parameters.last_update, config
+                )
+            if update.get("model_version") == self._version:
+                break
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"No update of version {self._version} was logged.")
+            time.sleep(0.01)
+        if "arrived" not in update:
+            # The row was written at the end of the last stage.
+            offset = time.monotonic() - time.time()
+            worked = sum(update[name] for name in list(_STAGES)[4:8])
+            update["arrived"] = update["unix_time"] + offset - worked
+        return update
+
+
+def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[str]]:
+    """Returns a row of medians, in milliseconds, for each side."""
+    lines = []
+    for name, updates in rows.items():
+        middle = {key: statistics.median(row[key] for row in updates) for key in updates[0]}
+        cells = [f"{1e3 * middle[key]:.1f}" for key in ("total_s", *_STAGES, "hold_up_s")]
+        size, full = middle["message_bytes"], middle["fp32_bytes"]
+        lines.append([name, *cells, f"{size / 1e6:.2f}", f"{size / full:.4f}"])
+    return lines
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures, prints and writes the tables."""
+    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=5)
+    parser.add_argument("--quick", action="store_true", help="a few sides, under a minute")
+    options = parser.parse_args(arguments)
+    repeats = min(options.repeats, 3) if options.quick else options.repeats
+    cores = common.pin(min(2, len(os.sched_getaffinity(0))))
+    sides = plan(library.available(), options.quick)
+    kinds = sorted({side.kind for side in sides})
+    placements: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    losses: dict[str, list[dict[str, float]]] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        remote.remotes([cores[-1]] * 3 * len(kinds)) as started,
+    ):
+        processes = {kind: started[3 * i : 3 * i + 3] for i, kind in enumerate(kinds)}
+        bench = Bench(sides, processes, folder)
+        for count in range(1, len(cores) + 1):
+            common.progress(f"{repeats} rounds on {count} core(s)")
+            bench.place(cores[-count], cores[-1])
+            bench.rows = {}
+            for side in sides:
+                bench.measure(side)  # Caches and memory are those of a second push.
+            bench.rows = {}
+            common.interleave(
+                {side.name: lambda side=side: bench.measure(side) for side in sides}, repeats
+            )
+            placements[f"{count} core" + "s" * (count > 1)] = bench.rows
+        if len(cores) > 1:
+            losing = [
+                side for side in sides
+                if side.kind == parameter_sides.PRODUCT and side.communication == 32
+                and side.quantize == 8 and side.inference_mode == sides[-1].inference_mode
+            ]
+            bench.make_busy(losing[0])
+            for turn in range(repeats):
+                common.progress(f"a busy learner, round {turn + 1}")
+                for side in losing:
+                    lost = bench.lost(side, 2.0 if options.quick else 4.0)
+                    losses.setdefault(side.name, []).append(lost)
+    _report(placements, losses, options.out)
+
+
+def _report(
+    placements: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
+    losses: Mapping[str, Sequence[Mapping[str, float]]],
+    out: str | None,
+) -> None:
+    who = ["learner"] * 3 + ["broadcaster"] * 5 + ["actor"] * 3
+    stages = [f"{name} ({part})" for name, part in zip(_STAGES.values(), who, strict=True)]
+    header = ["Path", "push to first action", *stages, "hold-up", "message, MB", "/ fp32"]
+    tables = [
+        (f"Weights of a policy of 3x{_WIDTH} from learner to actor, all processes on {name}, "
+         "median milliseconds" if name == "1 core" else
+         "The same with the learner on a core of its own", header, table(rows))
+        for name, rows in placements.items()
+    ]
+    if losses:
+        lines = [
+            [name, *(
+                f"{scale * statistics.median(lap[key] for lap in laps):.2f}"
+                for key, scale in (("steps_per_s", 1), ("pushes_per_s", 1), ("lost", 100))
+            )]
+            for name, laps in losses.items()
+        ]
+        tables.append((
+            "A busy learner (policy's step at batch 256) on a core of its own, pushing at the "
+            "default period",
+            ["Path", "steps/s without pushes", "pushes/s", "steps lost, %"],
+            lines,
+        ))
+    common.report(
+        _NAME, *tables[0], {"placements": placements, "lost": losses}, out,
+        notes=[
+            "Stages beside the total: they overlap where processes work at the same time, and the "
+            "total holds waiting for a look (every 30 steps) besides.",
+            "take: from the learner's insert to the message in the broadcaster's hands. Hold-up: "
+            "the actor's longest step from the push to 40 steps behind the first action, less the "
+            "median step; on one core that is mostly the other processes' turn.",
+            "The stand-in for the original pulls in every look, between two steps; the product "
+            "looks and transfers in a thread, and only when there are newer weights.",
+        ],
+        more=tables[1:],
+    )
+
+
+if __name__ == "__main__":
+    common.run(_NAME, main)
