@@ -40,7 +40,7 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "model_version",  # Learner step of the newest weights pushed.
     "pushes",  # Pushes of weights that reached Reverb.
     "push_snapshot_s",  # Cumulative seconds that pushing took from the learner's thread.
-    "push_insert_s",  # Cumulative seconds of inserting in the background.
+    "push_insert_s",  # Cumulative seconds of copying and inserting in the background.
     "evaluation_s",  # Cumulative seconds that evaluation took from the learner's thread.
     "checkpoint_s",  # Cumulative seconds that checkpoints took from the learner's thread.
     "loss",  # D4PG: critic loss; DQN: Huber loss.
@@ -79,9 +79,11 @@ PHASES = (
     "environment_s",  # Environment step and reset.
     "inference_s",  # Policy and exploration: the paper's "step" time.
     "insert_s",  # N-step sums and Reverb insert.
+    # These two are spent on a thread beside the steps (but for the first weights): they hold the
+    # actor up only where that thread shares its core.
     "pull_s",  # Asking for news, and receiving the message when there is any.
-    "deserialize_s",  # Message to tensors: the paper's "deserialize".
-    "load_state_dict_s",  # Tensors into the policy: the paper's "load_state_dict".
+    "deserialize_s",  # Message to packed weights: the paper's "deserialize".
+    "load_state_dict_s",  # Packed weights into the policy: the paper's "load_state_dict".
 )
 PHASE_FIELDS = TIME_FIELDS + (
     "actor_steps",

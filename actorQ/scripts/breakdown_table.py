@@ -310,6 +310,11 @@ def _notes(breakdowns: Sequence[Breakdown]) -> list[str]:
         "actors. Share: of all phases together."
     )
     notes.append(
+        "Pull and deserialize run on a thread of their own beside the other phases: their seconds "
+        "delay the actor's steps only as far as the two share a core, and all phases together can "
+        "exceed the time that went by."
+    )
+    notes.append(
         "Staleness: learner steps by which the weights in use lag behind, median over the rows of "
         "the actors' logs. Convert and bytes: medians of the broadcaster."
     )

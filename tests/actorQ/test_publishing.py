@@ -4,11 +4,13 @@ import threading
 
 import numpy as np
 import pytest
+import sonnet as snt
 import tensorflow as tf
 
 from actorQ import conversion
 from actorQ import messages
 from actorQ import publishing
+from tests.actorQ import harness
 
 
 class _SlowConnection:
@@ -28,9 +30,12 @@ class _SlowConnection:
         self.published.append((table, messages.decode(*message)))
 
 
-def _publisher(connection, period_s=0.0):
+def _publisher(connection, period_s=0.0, precision="float32"):
     variable = tf.Variable([1.0, 2.0])
-    return variable, publishing.VariablePublisher({"l/b": variable}, connection, "box", period_s)
+    publisher = publishing.VariablePublisher(
+        {"l/b": variable}, connection, "box", period_s, precision
+    )
+    return variable, publisher
 
 
 def test_publisher_one_push_in_flight_and_a_snapshot_of_one_step():
@@ -70,3 +75,110 @@ def test_publisher_failure_is_raised_on_the_learners_thread():
         publisher.publish(0, wait=True)
     with pytest.raises(RuntimeError, match="server gone"):
         publisher.publish(1)
+
+
+def test_publisher_bfloat16_halves_the_bytes_and_rounds_to_nearest_even():
+    connection = _SlowConnection()
+    connection.go.release(10)
+    variable, publisher = _publisher(connection, precision="bfloat16")
+    # Halves between neighbours 2^-7 apart go to the even one; then what bfloat16 holds exactly.
+    variable.assign([1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8])
+    publisher.publish(0, wait=True)
+    ((_, update),) = connection.published
+    assert update.tensors["l/b"].dtype == np.float32
+    np.testing.assert_array_equal(update.tensors["l/b"], [1.0, 1.0 + 2.0**-6])
+    assert update.scheme == conversion.LEARNER_SCHEME
+
+
+def test_publisher_weights_not_finite_are_refused():
+    for precision in ("float32", "bfloat16"):
+        connection = _SlowConnection()
+        connection.go.release(10)
+        variable, publisher = _publisher(connection, precision=precision)
+        variable.assign([1.0, float("nan")])
+        with pytest.raises(ValueError, match="l/b.*NaN or infinity"):
+            publisher.publish(0, wait=True)
+        assert not connection.published
+
+
+class _CountingVariable:
+    """Fails the test where a snapshot copies."""
+
+    def __init__(self, variable):
+        self._variable = variable
+        self.reads = 0
+
+    def read_value(self):
+        self.reads += 1
+        return self._variable.read_value()
+
+
+@pytest.mark.parametrize("update", ["optimizer", "assign", "assign_sub"])
+def test_publisher_snapshot_is_of_one_step_whatever_the_learner_does_meanwhile(update):
+    """The snapshot shares TensorFlow's buffers, which later steps must not write to."""
+    variable = tf.Variable(np.arange(1000, dtype=np.float32).reshape(10, 100))
+    optimizer = snt.optimizers.Adam(0.1)
+
+    @tf.function(autograph=False)
+    def learn():
+        if update == "optimizer":
+            optimizer.apply([tf.ones_like(variable)], [variable])
+        elif update == "assign":
+            variable.assign(variable * 2.0 + 1.0)
+        else:
+            variable.assign_sub(tf.ones_like(variable))
+
+    learn()
+    expected = variable.numpy()
+    counted, connection = _CountingVariable(variable), _SlowConnection()
+    publisher = publishing.VariablePublisher({"l/w": counted}, connection, "box", 0.0)
+    # The background thread stands still with the snapshot in its hands.
+    encode, at_encode, go = messages.encode, threading.Event(), threading.Event()
+
+    def slow_encode(update):
+        at_encode.set()
+        assert go.wait(10)
+        return encode(update)
+
+    publishing.messages.encode = slow_encode
+    try:
+        publisher.publish(1)
+        assert at_encode.wait(10)
+        for _ in range(5):
+            learn()
+        assert np.any(variable.numpy() != expected)
+        go.set()
+        assert connection.started.acquire(timeout=10)
+    finally:
+        publishing.messages.encode = encode
+    connection.go.release()
+    harness.poll(lambda: connection.published, 10, 0.001)
+    np.testing.assert_array_equal(connection.published[0][1].tensors["l/w"], expected)
+    assert counted.reads == 1
+
+
+def test_publisher_spaces_pushes_that_cost_much(monkeypatch):
+    monkeypatch.setattr(publishing.provenance, "usable_cores", lambda: 2)
+    connection = _SlowConnection()
+    connection.go.release(10)
+    publish = connection.publish
+    clock = [100.0]
+    monkeypatch.setattr(publishing.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(publishing.time, "perf_counter", lambda: clock[0])
+
+    def publish_for_a_tenth(table, message):
+        clock[0] += 0.1
+        publish(table, message)
+
+    connection.publish = publish_for_a_tenth
+    _, publisher = _publisher(connection, period_s=0.5)
+    publisher.publish(0, wait=True)
+    # 2 % of two cores' time: 0.1 s every 2.5 s.
+    clock[0] = 102.4
+    assert not publisher.publish(1)
+    clock[0] = 102.6
+    assert publisher.publish(2)
+    # A period of zero asks for every step.
+    _, eager = _publisher(connection, period_s=0.0)
+    eager.publish(0, wait=True)
+    assert eager.publish(1)

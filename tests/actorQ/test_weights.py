@@ -1,4 +1,6 @@
-"""The actor's weights: what is transferred and loaded, and when."""
+"""The actor's weights: what is transferred and loaded, when, and on which thread."""
+
+import threading
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from actorQ import messages
 from actorQ import telemetry
 from actorQ import weights as weights_lib
 from actorQ import wire
+from tests.actorQ import harness
 
 ARCHITECTURE = architecture_lib.PolicyArchitecture((3,), (4,), 1, architecture_lib.TANH_HEAD)
 
@@ -53,9 +56,11 @@ class FakeBackend:
         self.loaded = []
 
     def prepare(self, tensors):
+        self.prepared_by = threading.current_thread()
         return tensors["head.bias"][0]
 
     def load(self, prepared):
+        self.loaded_by = threading.current_thread()
         self.loaded.append(float(prepared))
 
 
@@ -126,3 +131,113 @@ def test_weight_client_refuses_other_models_and_schemes(parts):
     with pytest.raises(errors.MessageError, match="--model_str"):
         client.update()
     assert not backend.loaded
+
+
+def collect(client):
+    """Waits for the look under way and takes its result, as an actor would between two steps."""
+    harness.poll(lambda: client.ready, 10, 0.001)
+    return client.collect()
+
+
+def test_weight_client_look_transfers_beside_the_steps_only_what_is_newer(parts):
+    connection, backend, client = parts
+    for _ in range(3):
+        client.ask()
+        assert not collect(client)
+    assert (connection.looks, connection.fetches, client.version) == (3, 0, -1)
+    connection.put(3)
+    for _ in range(3):
+        client.ask()
+        assert not collect(client)
+    assert (connection.fetches, client.version, backend.loaded) == (1, 3, [3.0])
+    # Steps go on during all but the swap.
+    assert backend.prepared_by is not threading.current_thread()
+    assert backend.loaded_by is threading.current_thread()
+
+
+def test_weight_client_at_most_one_look_in_flight_and_nothing_loaded_unasked(parts):
+    connection, backend, client = parts
+    connection.put(3)
+    started, go = threading.Event(), threading.Event()
+    fetch = connection.fetch
+
+    def slow_fetch(table):
+        started.set()
+        assert go.wait(10)
+        return fetch(table)
+
+    connection.fetch = slow_fetch
+    client.ask()
+    assert started.wait(10)
+    for _ in range(5):
+        client.ask()
+        assert not client.ready
+    with pytest.raises(RuntimeError, match="A look is under way"):
+        client.update()
+    go.set()
+    harness.poll(lambda: client.ready, 10, 0.001)
+    client.ask()  # Its result waits: still nothing new is begun.
+    assert (connection.looks, connection.fetches, backend.loaded) == (1, 1, [])
+    client.collect()
+    assert (client.version, backend.loaded, client.ready) == (3, [3.0], False)
+    client.ask()
+    collect(client)
+    assert connection.looks == 2
+
+
+@pytest.mark.parametrize("error", [errors.LearnerGoneError("gone"), ValueError("a bug")])
+def test_weight_client_error_of_the_thread_is_raised_on_the_actors(parts, error):
+    connection, _, client = parts
+
+    def status():
+        raise error
+
+    working, connection.status = connection.status, status
+    client.ask()
+    with pytest.raises(type(error), match=str(error)):
+        collect(client)
+    # The thread lives on.
+    connection.status = working
+    connection.put(2)
+    client.ask()
+    collect(client)
+    assert client.version == 2
+
+
+def test_weight_client_message_of_another_model_is_raised_on_the_actors_thread(parts):
+    connection, backend, client = parts
+    connection.put(1, quantize=8)
+    client.ask()
+    with pytest.raises(errors.MessageError, match="--quantize"):
+        collect(client)
+    connection.put(2)
+    header, blob = connection.message
+    damaged = blob.copy()
+    damaged[-1] ^= 1
+    connection.message = (header, damaged)
+    client.ask()
+    with pytest.raises(errors.MessageError, match="checksum"):
+        collect(client)
+    assert client.version == -1 and not backend.loaded
+
+
+def test_weight_client_announced_end_is_told(parts):
+    connection, _, client = parts
+    status = connection.status
+    connection.status = lambda: status()._replace(shutdown=True)
+    client.ask()
+    assert collect(client)
+
+
+def test_weight_client_phases_are_counted(parts):
+    connection, _, client = parts
+    connection.put(1)
+    client.ask()
+    collect(client)
+    seconds = client._timings.seconds
+    assert all(seconds[name] > 0 for name in ("pull_s", "deserialize_s", "load_state_dict_s"))
+    before = dict(seconds)
+    client.ask()
+    collect(client)
+    assert seconds["pull_s"] > before["pull_s"]
+    assert seconds["deserialize_s"] == before["deserialize_s"]
