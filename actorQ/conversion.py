@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from actorQ import architecture
 from actorQ import errors
 from actorQ import messages
 from actorQ import quantization
@@ -81,7 +82,7 @@ def to_actor_form(
     * `quantize_communication` below `quantize`: integers of that width, one scale and zero point
       for each tensor. The actor expands them to its own form: up to 7 bits fit into int8 exactly.
     * otherwise the actor's own form: fp32, fp16, int8 per output channel, or int4 per group of
-      inputs (convolutions, under a twentieth of Nature's network, stay int8).
+      inputs (where `architecture.computes_in_int4` says so).
     * `weight_compress`: everything still wider than 8 bits, biases too, becomes 8-bit integers.
 
     Biases (under 0.1 % of a 3x2048 policy) travel and add in fp32 but for `weight_compress`.
@@ -104,7 +105,7 @@ def to_actor_form(
         elif wire_bits < quantize:
             tensors[name] = quantization.quantize_affine(array, wire_bits)
         elif quantize <= 8:
-            tensors[name] = _quantize_own(array, quantize)
+            tensors[name] = _to_integers(name, array, quantize)
         elif quantize == 16:
             if not np.all(np.isfinite(array)):
                 raise ValueError(f"The weights {name!r} hold NaN or infinity.")
@@ -123,30 +124,31 @@ def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
     """
     expanded: dict[str, messages.Tensor] = {}
     for name, tensor in update.tensors.items():
-        quantized = isinstance(tensor, quantization.QuantizedTensor)
         if len(messages.shape_of(tensor)) < 2 or update.scheme == SCHEMES[32]:
             expanded[name] = messages.to_float32(tensor)
-        elif update.scheme == SCHEMES[8]:
-            if not quantized:
-                tensor = quantization.quantize_int8_channels(tensor)
-            elif tensor.values.dtype != np.int8:
-                tensor = quantization.to_int8_channels(tensor)
-            expanded[name] = tensor
-        elif update.scheme == SCHEMES[4]:
-            if not quantized or tensor.values.dtype != np.int8:
-                # Fewer than 4 bits travelled, with a scale that bfloat16 may not hold.
-                tensor = _quantize_own(messages.to_float32(tensor), 4)
-            expanded[name] = tensor
+        elif update.scheme in (SCHEMES[8], SCHEMES[4]):
+            expanded[name] = _to_integers(name, tensor, 8 if update.scheme == SCHEMES[8] else 4)
         else:
             expanded[name] = _to_float16(tensor)
     return expanded
 
 
-def _quantize_own(array: np.ndarray, bits: int) -> quantization.QuantizedTensor:
-    """Quantizes a matrix or convolution to the form that actors at 8 or 4 bits compute with."""
-    if bits == 4 and array.ndim == 2:
-        return quantization.quantize_int4_groups(array)
-    return quantization.quantize_int8_channels(array)
+def _to_integers(
+    name: str, tensor: messages.Tensor, bits: int
+) -> quantization.QuantizedTensor:
+    """Returns a matrix or convolution in the form that actors at 8 or 4 bits compute with."""
+    layer, axes = name.rpartition(".")[0], len(messages.shape_of(tensor))
+    in_groups = bits == 4 and architecture.computes_in_int4(layer, axes)
+    if isinstance(tensor, quantization.QuantizedTensor):
+        if in_groups == (tensor.scale.ndim == 2) and tensor.values.dtype == np.int8:
+            return tensor
+        if not in_groups and tensor.scale.ndim == 1 and tensor.bits < 8:
+            return quantization.to_int8_channels(tensor)
+        # Two or three bits travelled, with a scale that bfloat16 may not hold.
+        tensor = messages.to_float32(tensor)
+    if in_groups:
+        return quantization.quantize_int4_groups(tensor)
+    return quantization.quantize_int8_channels(tensor)
 
 
 def _to_float16(tensor: messages.Tensor) -> np.ndarray:

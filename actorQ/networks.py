@@ -51,7 +51,7 @@ class Policy(snt.Module):
         self._linears = [
             snt.Linear(
                 outputs, name=layer, w_init=snt.initializers.VarianceScaling(
-                    **(_NEAR_ZERO if layer == "head" else _UNIFORM)
+                    **(_NEAR_ZERO if layer == architecture_lib.HEAD else _UNIFORM)
                 ),
             )
             for layer, _, outputs in architecture.linears

@@ -66,7 +66,7 @@ def forward(
     for name, _, _ in architecture.linears:
         weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
         hidden = _linear(hidden, weight, bias, behind_relu, activations)
-        if name != "head" or architecture.head == architecture_lib.TANH_HEAD:
+        if name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD:
             hidden = tanh(hidden)
         behind_relu = False
     return hidden

@@ -65,7 +65,7 @@ def onnx_policy(
         weight = constant(f"{name}.weight", np.ascontiguousarray(weights[f"{name}.weight"].T))
         value = add("MatMul", [value, weight])
         value = add("Add", [value, constant(f"{name}.bias", weights[f"{name}.bias"])])
-        if name != "head" or architecture.head == architecture_lib.TANH_HEAD:
+        if name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD:
             value = add("Tanh", [value])
     nodes[-1].output[0] = "output"
     shape = [1, *architecture.observation_shape]

@@ -120,7 +120,7 @@ class Network:
 
         Args:
           architecture: its layers.
-          scheme: "float32", "float16", "int8", or "int4" (convolutions in int8).
+          scheme: "float32", "float16", "int8", or "int4" (convolutions and head in int8).
           max_batch: most observations of one call.
           isa: one of `usable_isas()`; by default the fastest.
 
@@ -204,7 +204,8 @@ def _values_and_scale(
         return messages.to_float32(tensor), None
     if kind == "float16":
         return np.asarray(tensor, np.float16), None
-    if not isinstance(tensor, quantization.QuantizedTensor) or tensor.values.dtype != np.int8:
+    axes = 2 if kind == "int4" else 1
+    if not isinstance(tensor, quantization.QuantizedTensor) or tensor.scale.ndim != axes:
         raise TypeError(f"expected {kind} weights, got {type(tensor)}")
     if kind == "int8":
         return tensor.values, np.ascontiguousarray(tensor.scale, np.float32)
@@ -218,8 +219,7 @@ def _layers(
     if architecture.pixels:
         height, width, _ = architecture.observation_shape
     for name, channels, filters, kernel, stride in architecture.convolutions:
-        # int4 would save 1 % of the bytes here, and convolutions are not bound by them.
-        kind = "int8" if scheme == "int4" else scheme
+        kind = _kind(scheme, name, axes=4)
         layers[name] = _Layer(
             _TYPES[kind], _RELU, kernel * kernel * channels, filters, 1, kernel, stride, height,
             width, channels,
@@ -231,9 +231,16 @@ def _layers(
             )
     behind_relu = architecture.pixels
     for name, inputs, outputs in architecture.linears:
-        tanh = name != "head" or architecture.head == architecture_lib.TANH_HEAD
+        tanh = name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD
+        kind = _kind(scheme, name, axes=2)
         layers[name] = _Layer(
-            _TYPES[scheme], _TANH if tanh else _NO_ACTIVATION, inputs, outputs, int(behind_relu)
+            _TYPES[kind], _TANH if tanh else _NO_ACTIVATION, inputs, outputs, int(behind_relu)
         )
         behind_relu = False
     return layers
+
+
+def _kind(scheme: str, layer: str, axes: int) -> str:
+    if scheme == "int4" and not architecture_lib.computes_in_int4(layer, axes):
+        return "int8"
+    return scheme
