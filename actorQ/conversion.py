@@ -19,7 +19,7 @@ SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4"}
 LEARNER_SCHEME = "sonnet_float32"  # First hop: TensorFlow's names and layouts.
 
 
-def from_sonnet(variables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def from_sonnet(variables: Mapping[str, messages.Tensor]) -> dict[str, np.ndarray]:
     """Renames and transposes TensorFlow's weights to torch's names and layouts.
 
     Weights are matched by name, never by order: `linear_0/w` [in, out] becomes `linear_0.weight`
@@ -30,21 +30,25 @@ def from_sonnet(variables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
       errors.MessageError: a name or a number of axes is not one of these.
     """
     converted = {}
-    for name, array in variables.items():
+    for name, tensor in variables.items():
         layer, _, kind = name.rpartition("/")
-        if kind == "b" and array.ndim == 1:
-            converted[f"{layer}.bias"] = array
-        elif kind == "w" and array.ndim == 2:
-            converted[f"{layer}.weight"] = convert.transposed(array)
-        elif kind == "w" and array.ndim == 4:
-            converted[f"{layer}.weight"] = np.ascontiguousarray(array.transpose(3, 2, 0, 1))
+        shape = messages.shape_of(tensor)
+        if isinstance(tensor, quantization.QuantizedTensor):
+            raise errors.MessageError(f"The learner's weights {name!r} are quantized.")
+        if kind == "b" and len(shape) == 1:
+            converted[f"{layer}.bias"] = messages.to_float32(tensor)
+        elif kind == "w" and len(shape) == 2:
+            converted[f"{layer}.weight"] = convert.transposed(tensor)
+        elif kind == "w" and len(shape) == 4:
+            array = messages.to_float32(tensor).transpose(3, 2, 0, 1)
+            converted[f"{layer}.weight"] = np.ascontiguousarray(array)
         else:
-            raise errors.MessageError(f"Cannot convert the weights {name!r} {list(array.shape)}.")
+            raise errors.MessageError(f"Cannot convert the weights {name!r} {list(shape)}.")
     return converted
 
 
 def learner_to_actor_form(
-    variables: Mapping[str, np.ndarray],
+    variables: Mapping[str, messages.Tensor],
     version: int,
     quantize: int,
     quantize_communication: int = 32,
@@ -60,11 +64,12 @@ def learner_to_actor_form(
     if quantize != 8 or quantize_communication < 8:
         return to_actor_form(from_sonnet(variables), *settings)
     tensors: dict[str, messages.Tensor] = {}
-    for name, array in variables.items():
-        if name.endswith("/w") and array.ndim == 2:
-            tensors[f"{name.removesuffix('/w')}.weight"] = convert.int8_channels(array)
+    for name, tensor in variables.items():
+        quantized = isinstance(tensor, quantization.QuantizedTensor)
+        if name.endswith("/w") and len(messages.shape_of(tensor)) == 2 and not quantized:
+            tensors[f"{name.removesuffix('/w')}.weight"] = convert.int8_channels(tensor)
         else:
-            tensors |= to_actor_form(from_sonnet({name: array}), *settings).tensors
+            tensors |= to_actor_form(from_sonnet({name: tensor}), *settings).tensors
     return messages.ModelUpdate(version, SCHEMES[quantize], tensors)
 
 
@@ -124,6 +129,8 @@ def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
     """
     expanded: dict[str, messages.Tensor] = {}
     for name, tensor in update.tensors.items():
+        if isinstance(tensor, messages.Bfloat16):
+            tensor = messages.to_float32(tensor)
         if len(messages.shape_of(tensor)) < 2 or update.scheme == SCHEMES[32]:
             expanded[name] = messages.to_float32(tensor)
         elif update.scheme in (SCHEMES[8], SCHEMES[4]):

@@ -29,7 +29,7 @@ MAX_AXES = 8
 # How the numbers of one tensor are stored.
 FLOAT32 = "float32"
 FLOAT16 = "float16"
-BFLOAT16 = "bfloat16"  # Upper halves of float32, which is what they are decoded to.
+BFLOAT16 = "bfloat16"  # Upper halves of float32.
 INT8_CHANNELS = "int8_channels"  # float32 scales [rows], then int8 values.
 INT4_GROUPS = "int4_groups"  # bfloat16 scales [rows, groups], then int4 values plus 8, packed.
 AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` bits.
@@ -39,7 +39,7 @@ _FLOAT_DTYPES = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
 
 
 class Bfloat16(NamedTuple):
-    """Numbers to send as bfloat16, a type that numpy lacks; they arrive as float32.
+    """Numbers in bfloat16, a type that numpy lacks.
 
     Attributes:
       upper: uint16, the upper halves of float32 numbers (rounded), in the tensor's shape.
@@ -308,8 +308,7 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, i
         _check_finite(name, tensor)
         return tensor, offset
     if coding == BFLOAT16:
-        upper = _view(take(2 * count), np.dtype("<u2"))
-        tensor = quantization.from_bfloat16(upper).reshape(shape)
+        tensor = Bfloat16(_view(take(2 * count), np.dtype("<u2")).reshape(shape))
         _check_finite(name, tensor)
         return tensor, offset
     if coding == INT8_CHANNELS and shape:
@@ -341,6 +340,6 @@ def _view(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return data.view(dtype)
 
 
-def _check_finite(name: str, numbers: np.ndarray) -> None:
+def _check_finite(name: str, numbers: Tensor) -> None:
     if not _is_finite(numbers):
         raise errors.MessageError(f"The model message holds NaN or infinity in {name!r}.")

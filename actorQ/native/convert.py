@@ -10,26 +10,31 @@ from absl import logging
 import numpy as np
 
 from actorQ import errors
+from actorQ import messages
 from actorQ import quantization
 from actorQ.native import library
 
 
-def transposed(matrix: np.ndarray) -> np.ndarray:
-    """Returns a contiguous transpose of a float32 matrix [inputs, outputs], bit for bit."""
+def transposed(matrix: np.ndarray | messages.Bfloat16) -> np.ndarray:
+    """Returns a contiguous float32 transpose of a matrix [inputs, outputs], bit for bit.
+
+    Args:
+      matrix: float32 or bfloat16.
+    """
     kernels = _kernels()
-    if kernels is None or matrix.dtype != np.float32:
-        return np.ascontiguousarray(matrix.T)
-    matrix = np.ascontiguousarray(matrix)
-    result = np.empty(matrix.shape[::-1], np.float32)
-    kernels.actorq_transpose(matrix.ctypes.data, *matrix.shape, result.ctypes.data)
+    numbers, bfloat16 = _numbers(matrix)
+    if kernels is None or not bfloat16 and numbers.dtype != np.float32:
+        return np.ascontiguousarray(messages.to_float32(matrix).T)
+    result = np.empty(numbers.shape[::-1], np.float32)
+    kernels.actorq_transpose(numbers.ctypes.data, bfloat16, *numbers.shape, result.ctypes.data)
     return result
 
 
-def int8_channels(matrix: np.ndarray) -> quantization.QuantizedTensor:
-    """Returns `quantization.quantize_int8_channels(matrix.T)`, bit for bit.
+def int8_channels(matrix: np.ndarray | messages.Bfloat16) -> quantization.QuantizedTensor:
+    """Returns `quantization.quantize_int8_channels` of the transpose, bit for bit.
 
     Args:
-      matrix: float32 [inputs, outputs], finite.
+      matrix: float32 or bfloat16 [inputs, outputs], finite.
 
     Returns:
       Values int8 [outputs, inputs] with scales [outputs].
@@ -38,17 +43,23 @@ def int8_channels(matrix: np.ndarray) -> quantization.QuantizedTensor:
       ValueError: the matrix holds NaN or infinity.
     """
     kernels = _kernels()
-    if kernels is None or matrix.dtype != np.float32 or not matrix.size:
+    numbers, bfloat16 = _numbers(matrix)
+    if kernels is None or not numbers.size or not bfloat16 and numbers.dtype != np.float32:
         return quantization.quantize_int8_channels(transposed(matrix))
-    matrix = np.ascontiguousarray(matrix)
-    inputs, outputs = matrix.shape
+    inputs, outputs = numbers.shape
     values = np.empty((outputs, inputs), np.int8)
     scale = np.empty(outputs, np.float32)
     if kernels.actorq_int8_channels(
-        matrix.ctypes.data, inputs, outputs, values.ctypes.data, scale.ctypes.data
+        numbers.ctypes.data, bfloat16, inputs, outputs, values.ctypes.data, scale.ctypes.data
     ):
         raise ValueError("Cannot quantize a tensor that holds NaN or infinity.")
     return quantization.QuantizedTensor(values, scale, 0, 8)
+
+
+def _numbers(matrix: np.ndarray | messages.Bfloat16) -> tuple[np.ndarray, bool]:
+    """Returns contiguous numbers, and whether they are the bits of bfloat16."""
+    bfloat16 = isinstance(matrix, messages.Bfloat16)
+    return np.ascontiguousarray(matrix.upper if bfloat16 else matrix), bfloat16
 
 
 @functools.cache
@@ -59,8 +70,8 @@ def _kernels() -> ctypes.CDLL | None:
         logging.warning("Weights are converted by numpy, several times slower: %s", error)
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int32
-    kernels.actorq_transpose.argtypes = [pointer, number, number, pointer]
+    kernels.actorq_transpose.argtypes = [pointer, number, number, number, pointer]
     kernels.actorq_transpose.restype = None
-    kernels.actorq_int8_channels.argtypes = [pointer, number, number, pointer, pointer]
+    kernels.actorq_int8_channels.argtypes = [pointer, number, number, number, pointer, pointer]
     kernels.actorq_int8_channels.restype = number
     return kernels

@@ -210,3 +210,20 @@ def test_from_sonnet_order_does_not_matter():
 def test_from_sonnet_unknown_weights_are_named(name, shape):
     with pytest.raises(errors.MessageError, match=f"Cannot convert the weights '{name}'"):
         conversion.from_sonnet({name: np.zeros(shape, np.float32)})
+
+
+@pytest.mark.parametrize("quantize", [32, 8])
+def test_learner_to_actor_form_quantized_weights_are_refused(quantize):
+    quantized = quantization.quantize_int8_channels(np.ones((3, 4), np.float32))
+    with pytest.raises(errors.MessageError, match="'head/w' are quantized"):
+        conversion.learner_to_actor_form({"head/w": quantized}, 0, quantize)
+
+
+@pytest.mark.parametrize("scheme", ["float32", "float16", "int8", "int4"])
+def test_expand_bfloat16_weights_are_taken_as_float32(scheme):
+    upper = quantization.to_bfloat16(random_weights()["head.weight"])
+    got, expected = (
+        conversion.expand(messages.ModelUpdate(0, scheme, {"head.weight": tensor}))["head.weight"]
+        for tensor in (messages.Bfloat16(upper), quantization.from_bfloat16(upper))
+    )
+    np.testing.assert_array_equal(numbers_of(got), numbers_of(expected))

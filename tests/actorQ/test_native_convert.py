@@ -54,6 +54,30 @@ def test_int8_channels_equals_the_reference_bit_for_bit(shape):
         assert got.values.flags.c_contiguous
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bfloat16_is_converted_as_the_same_numbers_in_float32(shape):
+    upper = quantization.to_bfloat16(awkward(shape))
+    matrix, same = messages.Bfloat16(upper), quantization.from_bfloat16(upper)
+    assert convert.transposed(matrix).tobytes() == convert.transposed(same).tobytes()
+    got, expected = convert.int8_channels(matrix), convert.int8_channels(same)
+    assert got.values.tobytes() == expected.values.tobytes()
+    assert got.scale.tobytes() == expected.scale.tobytes()
+
+
+@pytest.mark.parametrize("quantize", [32, 8])
+def test_learner_to_actor_form_takes_bfloat16(quantize):
+    upper = {
+        name: quantization.to_bfloat16(np.random.default_rng(0).normal(size=shape))
+        for name, shape in {"conv_0/w": (3, 3, 2, 4), "conv_0/b": (4,), "head/w": (7, 5)}.items()
+    }
+    got, expected = (
+        conversion.learner_to_actor_form({n: form(u) for n, u in upper.items()}, 1, quantize)
+        for form in (messages.Bfloat16, quantization.from_bfloat16)
+    )
+    for side in zip(messages.encode(got), messages.encode(expected), strict=True):
+        np.testing.assert_array_equal(*side)
+
+
 @needs_library
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [(0, 0), (129, 4098), (64, 2048)])
