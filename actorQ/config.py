@@ -7,13 +7,12 @@ written here and nowhere else (`config_flags` makes flags of them). Imports no f
 from collections.abc import Mapping
 import dataclasses
 import json
-import math
 import os
 from typing import Any
 
+from actorQ import config_checks
 from actorQ import errors
 
-PRECISIONS = (32, 16, 8, 4)
 ALGORITHMS = ("auto", "d4pg", "dqn")
 INFERENCE_MODES = ("pytorch", "native", "tensorflow")
 LEARNER_PRECISIONS = ("float32", "bfloat16")
@@ -21,19 +20,7 @@ PUSH_PRECISIONS = ("float32", "bfloat16")
 DEVICES = ("CPU", "GPU")
 CONFIG_FILENAME = "config.json"
 
-
-def _field(
-    default: Any,
-    help_text: str,
-    choices: tuple | None = None,
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
-    """Declares one flag: default, help (with unit), and its legal values or range."""
-    return dataclasses.field(
-        default=default,
-        metadata={"help": help_text, "choices": choices, "low": low, "high": high},
-    )
+_field = config_checks.declare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +76,7 @@ class RunConfig:
         8,
         "Precision of the actors' inference, bits: 32, 16, 8 or 4 (4 needs --inference_mode "
         "native or tensorflow).",
-        choices=PRECISIONS,
+        choices=config_checks.PRECISIONS,
     )
     quantize_communication: int = _field(
         32,
@@ -225,8 +212,8 @@ class RunConfig:
         0.5,
         "Least seconds between two pushes of weights by the learner (0: after every step); a push "
         "still under way is never joined by a second one, the newest weights win. Pushes are "
-        "spaced further where they would take more than 2 % of the machine's time (one of T "
-        "seconds on C cores: T / C / 0.02 seconds), but for 0.",
+        "spaced further where they would take more than 2 % of the machine's time (one of T CPU "
+        "seconds on C cores: T / C / 0.02 seconds apart), but for 0.",
         low=0.0,
     )
     push_precision: str = _field(
@@ -279,9 +266,9 @@ class RunConfig:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            _check_range(field, getattr(self, field.name))
-        hidden_sizes("model_str", self.model_str)
-        hidden_sizes("critic_str", self.critic_str)
+            config_checks.check_range(field, getattr(self, field.name))
+        config_checks.hidden_sizes("model_str", self.model_str)
+        config_checks.hidden_sizes("critic_str", self.critic_str)
         if self.vmin >= self.vmax:
             raise errors.UserError(
                 f"--vmin={self.vmin} must be below --vmax={self.vmax}: together they span the "
@@ -302,7 +289,7 @@ class RunConfig:
                 f"--batch_size={self.batch_size} exceeds "
                 f"--replay_table_max_replay_size={self.replay_table_max_replay_size}."
             )
-        check_precision(self.quantize, self.inference_mode)
+        config_checks.check_precision(self.quantize, self.inference_mode)
         if self.actor_device_placement == "GPU" and (
             self.quantize <= 8 or self.inference_mode == "native"
         ):
@@ -310,7 +297,7 @@ class RunConfig:
                 "--actor_device_placement=GPU works with --quantize 32 or 16 and "
                 "--inference_mode=pytorch: quantized kernels run on CPUs."
             )
-        if self.server_address and not _is_host_port(self.server_address):
+        if self.server_address and not config_checks.is_host_port(self.server_address):
             raise errors.UserError(
                 f"--server_address={self.server_address!r} is not HOST:PORT, for example "
                 "192.168.1.7:8181."
@@ -322,12 +309,12 @@ class RunConfig:
     @property
     def model_sizes(self) -> tuple[int, ...]:
         """Hidden layer sizes of the policy."""
-        return hidden_sizes("model_str", self.model_str)
+        return config_checks.hidden_sizes("model_str", self.model_str)
 
     @property
     def critic_sizes(self) -> tuple[int, ...]:
         """Hidden layer sizes of the critic."""
-        return hidden_sizes("critic_str", self.critic_str)
+        return config_checks.hidden_sizes("critic_str", self.critic_str)
 
     @property
     def address(self) -> str:
@@ -384,59 +371,6 @@ def load_record(folder: str) -> dict[str, Any]:
         ) from None
     except (ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, or not text.
         raise errors.UserError(f"{path} is damaged: {error!r}.") from None
-
-
-def check_precision(quantize: int, inference_mode: str) -> None:
-    """Checks that a backend computes at a precision.
-
-    Raises:
-      errors.UserError: it does not, or there is no such precision.
-    """
-    if quantize not in PRECISIONS:
-        legal = ", ".join(str(bits) for bits in PRECISIONS)
-        raise errors.UserError(f"--quantize={quantize} is not possible: choose one of {legal}.")
-    if quantize == 4 and inference_mode == "pytorch":
-        raise errors.UserError(
-            "--quantize=4 needs --inference_mode=native (or tensorflow): torch has no 4-bit "
-            "operator for single observations."
-        )
-
-
-def hidden_sizes(flag: str, text: str) -> tuple[int, ...]:
-    """Parses '256,256' into (256, 256).
-
-    Raises:
-      errors.UserError: `text` is not a comma-separated list of positive integers.
-    """
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        sizes = ()
-    if not sizes or min(sizes) < 1:
-        raise errors.UserError(
-            f"--{flag}={text!r} is not a list of layer sizes: write positive whole numbers with "
-            "commas between, for example 256,256,256."
-        )
-    return sizes
-
-
-def _check_range(field: dataclasses.Field, value: Any) -> None:
-    choices, low, high = (field.metadata[key] for key in ("choices", "low", "high"))
-    if choices and value not in choices:
-        legal = ", ".join(str(choice) for choice in choices)
-        raise errors.UserError(f"--{field.name}={value} is not possible: choose one of {legal}.")
-    if value is None:
-        return
-    if isinstance(value, float) and not math.isfinite(value):
-        raise errors.UserError(f"--{field.name}={value} is not a finite number.")
-    if low is not None and value < low or high is not None and value > high:
-        legal = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise errors.UserError(f"--{field.name}={value} is out of range: it must be {legal}.")
-
-
-def _is_host_port(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isdecimal() and 0 < int(port) < 65536
 
 
 def _known_fields(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from actorQ import architecture as architecture_lib
 from actorQ import checkpoints
 from actorQ import cli
 from actorQ import config as config_lib
+from actorQ import config_checks
 from actorQ import environments
 from actorQ import errors
 from actorQ import evaluation
@@ -93,7 +94,7 @@ def load_policy(
     Raises:
       errors.UserError: there is no usable policy, or the precision is not possible.
     """
-    config_lib.check_precision(quantize, inference_mode)
+    config_checks.check_precision(quantize, inference_mode)
     return LoadedPolicy(checkpoints.load_policy(path, best), quantize, inference_mode)
 
 

@@ -17,6 +17,7 @@ import time
 from typing import Any
 
 from actorQ import config as config_lib
+from actorQ import config_checks
 from actorQ.benchmarks import actor_sides
 from actorQ.benchmarks import common
 from actorQ.benchmarks import remote
@@ -158,7 +159,7 @@ def _policy(mode: str, bits: int) -> Callable[[Any], Any]:
 
     known = _bench["policies"]
     if (mode, bits) not in known:
-        sizes = config_lib.hidden_sizes("model_str", _POLICY)
+        sizes = config_checks.hidden_sizes("model_str", _POLICY)
         architecture = architecture_lib.make(_bench["environment"].spec, sizes)
         backend = inference.make_backend(architecture, bits, mode)
         weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))

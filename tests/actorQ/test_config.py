@@ -9,6 +9,7 @@ from absl import flags
 import pytest
 
 from actorQ import config as config_lib
+from actorQ import config_checks
 from actorQ import config_flags
 from actorQ import errors
 
@@ -187,7 +188,7 @@ def test_run_config_layer_sizes_that_do_not_parse_are_named(flag, text):
 
 
 def test_hidden_sizes_with_spaces_parse():
-    assert config_lib.hidden_sizes("model_str", " 64, 32 ,1") == (64, 32, 1)
+    assert config_checks.hidden_sizes("model_str", " 64, 32 ,1") == (64, 32, 1)
 
 
 @pytest.mark.parametrize(
