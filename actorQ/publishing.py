@@ -18,6 +18,9 @@ from actorQ import wire
 
 FLOAT32, BFLOAT16 = config_lib.PUSH_PRECISIONS
 LARGEST_SHARE = 0.02  # Of the machine's time, see `VariablePublisher`.
+# CPU seconds of this process for a push (its server takes the weights, hands them to the
+# broadcaster, and takes and hands on what comes back) for each second of the background thread.
+_CPU_S_PER_S = 1.5
 
 
 class VariablePublisher:
@@ -29,8 +32,8 @@ class VariablePublisher:
     way; what falls in between is skipped, so that the next push carries the newest weights.
 
     On a machine without an idle core that background work is time that the learner lacks, so
-    pushes of large networks are spaced: one that took `t` seconds on a machine of `c` cores is
-    followed by the next at least `t / (c * LARGEST_SHARE)` seconds later.
+    pushes of large networks are spaced: one that took `t` CPU seconds on a machine of `c` cores
+    is followed by the next no sooner than `t / (c * LARGEST_SHARE)` seconds after its start.
 
     Attributes:
       pushes: pushes that reached Reverb.
@@ -134,7 +137,7 @@ class VariablePublisher:
             self.insert_s += seconds
             with self._condition:
                 if self._period_s:
-                    spacing = max(self._period_s, seconds / self._core_share)
+                    spacing = max(self._period_s, _CPU_S_PER_S * seconds / self._core_share)
                     self._not_before = self.last_push + spacing
                 self._busy = False
                 self._condition.notify_all()

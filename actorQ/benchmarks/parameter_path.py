@@ -121,7 +121,8 @@ class Bench:
     def measure(self, side: Side) -> float:
         """Sends weights down the path once; returns seconds from push to first action."""
         config = self._configs[side]
-        actor = self._processes[side.kind][2]
+        learner, _, actor = self._processes[side.kind]
+        worked = learner.call(parameter_sides.cpu_seconds)
         acting = self._pool.submit(
             actor.call, parameter_sides.act_until, config, self._version + 1
         )
@@ -139,6 +140,7 @@ class Bench:
         row |= {name: seconds / pulls for name, seconds in acted["phases"].items()}
         row |= {
             "total_s": acted["first_action"] - started,
+            "learner_cpu_s": learner.call(parameter_sides.cpu_seconds) - worked,
             "step_s": usual,
             "hold_up_s": max(s for at, s in steps if at + s > started) - usual,
             "message_bytes": update["message_bytes"],
@@ -202,7 +204,8 @@ def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[str]]:
     lines = []
     for name, updates in rows.items():
         middle = {key: statistics.median(row[key] for row in updates) for key in updates[0]}
-        cells = [f"{1e3 * middle[key]:.1f}" for key in ("total_s", *_STAGES, "hold_up_s")]
+        times = ("total_s", *_STAGES, "hold_up_s", "learner_cpu_s")
+        cells = [f"{1e3 * middle[key]:.1f}" for key in times]
         size, full = middle["message_bytes"], middle["fp32_bytes"]
         lines.append([name, *cells, f"{size / 1e6:.2f}", f"{size / full:.4f}"])
     return lines
@@ -258,7 +261,9 @@ def _report(
 ) -> None:
     who = ["learner"] * 3 + ["broadcaster"] * 5 + ["actor"] * 3
     stages = [f"{name} ({part})" for name, part in zip(_STAGES.values(), who, strict=True)]
-    header = ["Path", "push to first action", *stages, "hold-up", "message, MB", "/ fp32"]
+    header = [
+        "Path", "push to first action", *stages, "hold-up", "learner's CPU", "message, MB", "/ fp32"
+    ]
     tables = [
         (f"Weights of a policy of 3x{_WIDTH} from learner to actor, all processes on {name}, "
          "median milliseconds" if name == "1 core" else
@@ -286,7 +291,8 @@ def _report(
             "total holds waiting for a look (every 30 steps) besides.",
             "take: from the learner's insert to the message in the broadcaster's hands. Hold-up: "
             "the actor's longest step from the push to 40 steps behind the first action, less the "
-            "median step; on one core that is mostly the other processes' turn.",
+            "median step; on one core that is mostly the other processes' turn. Learner's CPU: of "
+            "its whole process with the server, for the update from push to first action.",
             "The stand-in for the original pulls in every look, between two steps; the product "
             "looks and transfers in a thread, and only when there are newer weights.",
         ],

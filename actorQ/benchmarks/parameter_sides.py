@@ -79,6 +79,11 @@ def pin(core: int) -> None:
         os.sched_setaffinity(int(thread), {core})
 
 
+def cpu_seconds() -> float:
+    """Returns the CPU seconds of the process so far, all threads."""
+    return time.process_time()
+
+
 # --- The learner's process (also the server's) ---
 
 _policies: dict[int, Any] = {}
