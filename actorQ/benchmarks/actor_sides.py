@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from actorQ import config as config_lib
 
-_PULL = ("pull_s", "deserialize_s")  # On a thread of their own, beside the steps.
+# The product pulls on a thread of its own, beside the steps; the original within a step.
+_BACKGROUND = {"product": ("pull_s", "deserialize_s")}
 
 
 class Measurement(NamedTuple):
@@ -52,16 +53,17 @@ def build(name: str, config: config_lib.RunConfig, kind: str = "product") -> Non
       kind: "product", or "original" with or without " with pulls": the stand-in.
     """
     if kind == "product":
-        _actors[name] = _product(config)
+        actor = _product(config)
     else:
         from actorQ.benchmarks import original_loop
 
-        _actors[name] = original_loop.OriginalActor(config, pulls=kind.endswith("with pulls"))
+        actor = original_loop.OriginalActor(config, pulls=kind.endswith("with pulls"))
+    _actors[name] = (actor, _BACKGROUND.get(kind, ()))
 
 
 def measure(name: str, seconds: float) -> Measurement:
     """Lets an actor act for so many seconds."""
-    actor = _actors[name]
+    actor, background = _actors[name]
     steps, phases = actor.loop.steps, actor.timings.as_row()
     started, cpu = time.perf_counter(), time.process_time()
     actor.act(seconds)
@@ -73,7 +75,7 @@ def measure(name: str, seconds: float) -> Measurement:
         {
             phase: total - phases.get(phase, 0.0)
             for phase, total in actor.timings.as_row().items()
-            if phase not in _PULL
+            if phase not in background
         },
     )
 

@@ -91,10 +91,9 @@ class OriginalActor:
         clock, timings = time.perf_counter, self.timings.seconds
         until = clock() + seconds
         while clock() < until:
-            started = clock()
             if self._timestep is None or self._timestep.last():
-                self._timestep = self._environment.reset()
-                self._adder.add_first(self._timestep)
+                self._reset()
+            started = clock()
             if self._pulls and self.loop.steps % self._config.actor_update_period == 0:
                 self._pull()
             pulled = clock()
@@ -112,6 +111,14 @@ class OriginalActor:
             timings["environment_s"] += stepped - inferred
             timings["insert_s"] += clock() - stepped
             self.loop.steps += 1
+
+    def _reset(self) -> None:
+        started = time.perf_counter()
+        self._timestep = self._environment.reset()
+        reset = time.perf_counter()
+        self._adder.add_first(self._timestep)
+        self.timings.seconds["environment_s"] += reset - started
+        self.timings.seconds["insert_s"] += time.perf_counter() - reset
 
     def _choose(self, observation: torch.Tensor) -> Any:
         with torch.no_grad():
