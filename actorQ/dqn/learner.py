@@ -4,6 +4,8 @@ from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Mapping
 import functools
+import queue
+import threading
 from typing import Any, NamedTuple
 
 from acme.agents.tf.dqn import learning as acme_learning
@@ -28,17 +30,49 @@ class Networks(NamedTuple):
     target_policy: networks_lib.Policy
 
 
-class _ReplayClient:
-    """Lets Acme's learner, which knows replay by a fixed name, write priorities to our table."""
+class PriorityWriter:
+    """Writes priorities to our table on a thread of its own, so that no step waits for it.
+
+    Stands in for the client that Acme's learner writes to, under a table name of its own. One
+    step's priorities are written while the next is learned; a third step waits.
+    """
 
     def __init__(self, client: reverb.Client, table: str):
+        """Starts the thread.
+
+        Args:
+          client: of the replay's server.
+          table: of transitions.
+        """
         self._client = client
         self._table = table
+        self._queue: queue.Queue[Mapping[int, float]] = queue.Queue(maxsize=1)
+        self._error: Exception | None = None
+        threading.Thread(target=self._work, daemon=True, name="priorities").start()
 
     def mutate_priorities(self, table: str, updates: Mapping[int, float]) -> None:
-        """Writes new priorities, key to absolute TD error."""
+        """Hands over new priorities, key to absolute TD error.
+
+        Raises:
+          Exception: earlier ones could not be written; the failure that they met.
+        """
         del table
-        self._client.mutate_priorities(self._table, updates=updates)
+        if self._error is not None:
+            raise self._error
+        self._queue.put(updates)
+
+    def flush(self) -> None:
+        """Waits until all is written that was handed over."""
+        self._queue.join()
+
+    def _work(self) -> None:
+        while True:
+            updates = self._queue.get()
+            try:
+                self._client.mutate_priorities(self._table, updates=updates)
+            except Exception as error:  # Raised again on the learner's thread.
+                self._error = error
+            self._queue.task_done()
 
 
 def make_networks(
@@ -87,7 +121,7 @@ def make_learner(
         learning_rate=config.learning_rate,
         target_update_period=config.target_update_period,
         dataset=dataset.scaled(scale),
-        replay_client=_ReplayClient(client, config.replay_table_name) if prioritized else None,
+        replay_client=PriorityWriter(client, config.replay_table_name) if prioritized else None,
         logger=logger,
         checkpoint=False,
     )

@@ -2,6 +2,8 @@
 
 from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
 
+import threading
+
 from acme.agents.tf.d4pg import learning as acme_d4pg
 from acme.tf import networks as acme_networks
 import numpy as np
@@ -121,11 +123,42 @@ def test_dqn_priorities_reach_our_replay_table():
     rig = Rig("dqn", replay_table_name="elsewhere")
     for _ in range(20):
         rig.learner.step()
+    rig.learner._replay_client.flush()
     samples = [next(rig.connection.client.sample("elsewhere")) for _ in range(60)]
     priorities = {sample[0].info.priority for sample in samples}
     # All were inserted with priority 1; the learner has written TD errors since.
     assert len(priorities) > 3
     rig.server.stop()
+
+
+def test_dqn_priorities_of_every_step_are_written_in_order():
+    written, go = [], threading.Semaphore(0)
+
+    class Client:
+        def mutate_priorities(self, table, updates):
+            assert go.acquire(timeout=30)
+            written.append((table, updates))
+
+    writer = dqn_learner.PriorityWriter(Client(), "ours")
+    writer.mutate_priorities("acmes", {1: 0.1})  # Does not wait.
+    writer.mutate_priorities("acmes", {1: 0.2})
+    assert not written
+    go.release(3)
+    writer.mutate_priorities("acmes", {2: 0.3})
+    writer.flush()
+    assert written == [("ours", {1: 0.1}), ("ours", {1: 0.2}), ("ours", {2: 0.3})]
+
+
+def test_dqn_priorities_that_fail_are_raised_on_the_learners_thread():
+    class Client:
+        def mutate_priorities(self, table, updates):
+            raise RuntimeError("server gone")
+
+    writer = dqn_learner.PriorityWriter(Client(), "ours")
+    writer.mutate_priorities("acmes", {1: 0.1})
+    writer.flush()
+    with pytest.raises(RuntimeError, match="server gone"):
+        writer.mutate_priorities("acmes", {1: 0.2})
 
 
 def test_dqn_n_step_returns_are_not_flattened_by_acmes_clip():

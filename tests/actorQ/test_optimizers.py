@@ -111,6 +111,19 @@ def test_adam_checkpoint_of_sonnets_adam_goes_on_the_same_way(tmp_path):
     assert_close(ours, theirs, atol=1e-6)
 
 
+def test_adam_values_taken_before_an_update_stay_as_they_were():
+    # The publisher reads weights without a copy while the learner goes on.
+    optimizer = optimizers.Adam(1e-2, 40.0)
+    parameters, start = variables(), variables()
+    step = tf.function(optimizer.apply)
+    taken = [np.asarray(parameter.read_value()) for parameter in parameters]
+    for index in range(3):
+        step(gradients(index), parameters)
+    for value, before, parameter in zip(taken, start, parameters, strict=True):
+        np.testing.assert_array_equal(value, before.numpy())
+        assert np.all(parameter.numpy() != value)
+
+
 def test_adam_initialize_twice_keeps_the_moments():
     optimizer = optimizers.Adam(1e-2)
     parameters = variables()
