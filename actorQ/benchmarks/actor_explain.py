@@ -65,6 +65,7 @@ class Cost:
       between_us: reading or inference, wall time.
       insert_us: wall time.
       insert_cpu_us: of the call, CPU time of the acting thread.
+      between_cpu_us: of reading or inference, CPU time of the acting thread.
       process_us: CPU time of the whole process.
       waits: voluntary context switches of the whole process.
       preemptions: involuntary ones of the acting thread.
@@ -75,6 +76,7 @@ class Cost:
     between_us: float
     insert_us: float
     insert_cpu_us: float
+    between_cpu_us: float
     process_us: float
     waits: float
     preemptions: float
@@ -176,7 +178,7 @@ def run_case(case: Case, seconds: float) -> Cost:
     infer = _policy(*case.policy) if case.policy else None
     write = _bench["writers"][case.inserts].write if case.inserts else None
     clock, cpu = time.perf_counter, time.thread_time
-    totals = [0.0] * 5
+    totals = [0.0] * 6
     timestep = environment.reset()
     accumulator.first(timestep.observation)
     steps = 0
@@ -185,6 +187,7 @@ def run_case(case: Case, seconds: float) -> Cost:
     process = time.process_time()
     until = clock() + seconds
     while (started := clock()) < until:
+        started_cpu = cpu()
         if infer:
             infer(timestep.observation[None])
         elif case.touched_bytes:
@@ -208,6 +211,7 @@ def run_case(case: Case, seconds: float) -> Cost:
         totals[2] += between - started
         totals[3] += inserted - stepped
         totals[4] += inserted_cpu - stepped_cpu
+        totals[5] += between_cpu - started_cpu
         steps += 1
     process = time.process_time() - process
     self_after = resource.getrusage(resource.RUSAGE_SELF)
@@ -267,8 +271,8 @@ def explain(repeats: int, quick: bool, out: str | None) -> None:
         notes=(
             "environment step = alone + cold caches (more CPU time of the acting thread) + other "
             "threads (wall time in which it did not run).",
-            "beside the rest: process CPU less environment (CPU) and reading or policy: what an "
-            "insert costs in all, wherever it is charged.",
+            "beside the rest: process CPU less that of the environment and of reading or policy: "
+            "what an insert costs in all, wherever it is charged.",
             "waits: voluntary context switches of all threads, a step; preemptions: of the acting "
             "thread.",
         ),
@@ -279,7 +283,7 @@ def _row(case: Case, cost: Cost, alone: Cost) -> Sequence[str]:
     cold = cost.environment_cpu_us - alone.environment_cpu_us
     others = cost.environment_us - cost.environment_cpu_us
     base = alone.environment_cpu_us
-    rest = cost.process_us - cost.environment_cpu_us - cost.between_us
+    rest = cost.process_us - cost.environment_cpu_us - cost.between_cpu_us
     figures = (
         cost.environment_us, base, cold, others, cost.between_us, cost.insert_us,
         cost.insert_cpu_us, cost.process_us, rest,

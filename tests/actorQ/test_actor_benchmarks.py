@@ -147,11 +147,11 @@ def test_explain_cases_have_names_of_their_own():
 
 
 def test_explain_row_tells_cold_caches_from_other_threads():
-    alone = actor_explain.Cost(22.0, 20.0, 0.0, 0.0, 0.0, 25.0, 0.0, 0.0)
-    cost = actor_explain.Cost(80.0, 50.0, 300.0, 40.0, 10.0, 400.0, 2.0, 1.0)
+    alone = actor_explain.Cost(22.0, 20.0, 0.0, 0.0, 0.0, 0.0, 25.0, 0.0, 0.0)
+    cost = actor_explain.Cost(80.0, 50.0, 330.0, 40.0, 10.0, 300.0, 400.0, 2.0, 1.0)
     row = actor_explain._row(actor_explain.Case(), cost, alone)
-    # Environment 80 = alone 20 + cold caches 30 + other threads 30; 400 - 50 - 300 is left.
-    assert row[1:10] == ["80", "20", "30", "30", "300", "40", "10", "400", "50"]
+    # Environment 80 = alone 20 + cold caches 30 + other threads 30; 400 - 50 - 300 are left.
+    assert row[1:10] == ["80", "20", "30", "30", "330", "40", "10", "400", "50"]
 
 
 # --- end_to_end ---
