@@ -61,13 +61,16 @@ def learner_to_actor_form(
       ValueError: see `to_actor_form`.
     """
     settings = (version, quantize, quantize_communication, weight_compress)
-    if quantize != 8 or quantize_communication < 8:
+    if quantize > 8 or quantize_communication < quantize:
         return to_actor_form(from_sonnet(variables), *settings)
     tensors: dict[str, messages.Tensor] = {}
     for name, tensor in variables.items():
         quantized = isinstance(tensor, quantization.QuantizedTensor)
-        if name.endswith("/w") and len(messages.shape_of(tensor)) == 2 and not quantized:
-            tensors[f"{name.removesuffix('/w')}.weight"] = convert.int8_channels(tensor)
+        layer, axes = name.removesuffix("/w"), len(messages.shape_of(tensor))
+        if name.endswith("/w") and axes == 2 and not quantized:
+            in_groups = quantize == 4 and architecture.computes_in_int4(layer, axes)
+            convert_matrix = convert.int4_groups if in_groups else convert.int8_channels
+            tensors[f"{layer}.weight"] = convert_matrix(tensor)
         else:
             tensors |= to_actor_form(from_sonnet({name: tensor}), *settings).tensors
     return messages.ModelUpdate(version, SCHEMES[quantize], tensors)

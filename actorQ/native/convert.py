@@ -3,6 +3,7 @@
 Imports no framework.
 """
 
+from collections.abc import Callable
 import ctypes
 import functools
 
@@ -42,18 +43,43 @@ def int8_channels(matrix: np.ndarray | messages.Bfloat16) -> quantization.Quanti
     Raises:
       ValueError: the matrix holds NaN or infinity.
     """
+    return _quantized(matrix, "actorq_int8_channels", quantization.quantize_int8_channels, 8)
+
+
+def int4_groups(matrix: np.ndarray | messages.Bfloat16) -> quantization.QuantizedTensor:
+    """Returns `quantization.quantize_int4_groups` of the transpose, bit for bit.
+
+    Args:
+      matrix: float32 or bfloat16 [inputs, outputs], finite.
+
+    Returns:
+      Values int8 from -7 to 7, [outputs, inputs], with scales [outputs, groups].
+
+    Raises:
+      ValueError: the matrix holds NaN or infinity.
+    """
+    return _quantized(matrix, "actorq_int4_groups", quantization.quantize_int4_groups, 4)
+
+
+def _quantized(
+    matrix: np.ndarray | messages.Bfloat16,
+    kernel: str,
+    reference: Callable[[np.ndarray], quantization.QuantizedTensor],
+    bits: int,
+) -> quantization.QuantizedTensor:
     kernels = _kernels()
     numbers, bfloat16 = _numbers(matrix)
     if kernels is None or not numbers.size or not bfloat16 and numbers.dtype != np.float32:
-        return quantization.quantize_int8_channels(transposed(matrix))
+        return reference(transposed(matrix))
     inputs, outputs = numbers.shape
     values = np.empty((outputs, inputs), np.int8)
-    scale = np.empty(outputs, np.float32)
-    if kernels.actorq_int8_channels(
+    shape = (outputs, quantization.num_groups(inputs)) if bits == 4 else (outputs,)
+    scale = np.empty(shape, np.float32)
+    if getattr(kernels, kernel)(
         numbers.ctypes.data, bfloat16, inputs, outputs, values.ctypes.data, scale.ctypes.data
     ):
         raise ValueError("Cannot quantize a tensor that holds NaN or infinity.")
-    return quantization.QuantizedTensor(values, scale, 0, 8)
+    return quantization.QuantizedTensor(values, scale, 0, bits)
 
 
 def _numbers(matrix: np.ndarray | messages.Bfloat16) -> tuple[np.ndarray, bool]:
@@ -72,6 +98,7 @@ def _kernels() -> ctypes.CDLL | None:
     pointer, number = ctypes.c_void_p, ctypes.c_int32
     kernels.actorq_transpose.argtypes = [pointer, number, number, number, pointer]
     kernels.actorq_transpose.restype = None
-    kernels.actorq_int8_channels.argtypes = [pointer, number, number, number, pointer, pointer]
-    kernels.actorq_int8_channels.restype = number
+    for quantizer in (kernels.actorq_int8_channels, kernels.actorq_int4_groups):
+        quantizer.argtypes = [pointer, number, number, number, pointer, pointer]
+        quantizer.restype = number
     return kernels

@@ -22,7 +22,8 @@ NO_TORCH = """
 """.split()
 # These must stay free of TensorFlow and its family, wherever the import stands.
 NO_TENSORFLOW = """
-    policies messages conversion quantization packing config config_checks telemetry cli launcher processes
+    policies messages conversion quantization packing config config_checks telemetry cli
+    launcher processes
     d4pg.policy dqn.policy replay errors seeding architecture algorithms checkpoints evaluation
     provenance energy reference native.library native.build
     native.convert checksums
@@ -30,7 +31,8 @@ NO_TENSORFLOW = """
 """.split()
 # These choose a framework when they are used: importing them must load none.
 LIGHT = """
-    inference evaluate launcher processes cli config config_checks telemetry messages conversion quantization
+    inference evaluate launcher processes cli config config_checks telemetry messages conversion
+    quantization
     packing d4pg.policy dqn.policy algorithms checkpoints evaluation architecture replay errors
     seeding provenance energy environments reference native.library native.build
     native.convert checksums

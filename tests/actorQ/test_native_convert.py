@@ -54,6 +54,28 @@ def test_int8_channels_equals_the_reference_bit_for_bit(shape):
         assert got.values.flags.c_contiguous
 
 
+@needs_library
+@pytest.mark.parametrize("shape", SHAPES)
+def test_int4_groups_equals_the_reference_bit_for_bit(shape):
+    for matrix in (awkward(shape), np.asfortranarray(awkward(shape, 1)), awkward(shape)[::-1]):
+        got = convert.int4_groups(matrix)
+        expected = quantization.quantize_int4_groups(np.ascontiguousarray(matrix.T))
+        assert got.values.dtype == np.int8 and got.scale.dtype == np.float32
+        np.testing.assert_array_equal(got.values, expected.values)
+        assert got.scale.shape == expected.scale.shape
+        assert got.scale.tobytes() == expected.scale.tobytes()
+        assert got[2:] == expected[2:] == (0, 4)
+
+
+@needs_library
+def test_int4_groups_not_finite_is_refused():
+    for bad in (np.nan, np.inf, -np.inf):
+        matrix = np.ones((130, 70), np.float32)
+        matrix[129, 69] = bad
+        with pytest.raises(ValueError, match="NaN"):
+            convert.int4_groups(matrix)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bfloat16_is_converted_as_the_same_numbers_in_float32(shape):
     upper = quantization.to_bfloat16(awkward(shape))
