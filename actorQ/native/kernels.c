@@ -58,46 +58,62 @@ DEFINE_FLOAT_TILE(product_float16, uint16_t, vf_load_half)
 
 /* --- int8 weights: values[block][quad][16][4] --- */
 
-INLINE void int8_tile(const Matrix *m, size_t block, const uint8_t *x, size_t x_stride,
+/* `blocks` of outputs for `tile` observations; several `sums` of each hide the latency of a
+ * product where there are few. */
+INLINE void int8_tile(const Matrix *m, size_t block, int blocks, const uint8_t *x, size_t x_stride,
                       int32_t zero, const float *x_scale, int tile, int sums, float *y) {
   const size_t quads = (m->inputs + 3) / 4, y_stride = LANES * m->blocks;
-  const int8_t *w = (const int8_t *)m->values + block * quads * 4 * LANES;
-  vdot sum[TILE * 4];
-  for (int s = 0; s < tile * sums; s++) sum[s] = vd_zero();
+  const size_t pitch = quads * 4 * LANES;
+  const int8_t *w = (const int8_t *)m->values + block * pitch;
+  vdot sum[PAIR * TILE * 4];
+  for (int s = 0; s < blocks * tile * sums; s++) sum[s] = vd_zero();
   size_t k = 0;
   for (; k + sums <= quads; k += sums)
     for (int s = 0; s < sums; s++)
       for (int t = 0; t < tile; t++)
-        sum[t * sums + s] =
-            vd_u8s8(sum[t * sums + s], x + t * x_stride + 4 * (k + s), w + 4 * LANES * (k + s));
+        for (int p = 0; p < blocks; p++) {
+          vdot *to = &sum[(p * tile + t) * sums + s];
+          *to = vd_u8s8(*to, x + t * x_stride + 4 * (k + s), w + p * pitch + 4 * LANES * (k + s));
+        }
   for (; k < quads; k++)
     for (int t = 0; t < tile; t++)
-      sum[t * sums] = vd_u8s8(sum[t * sums], x + t * x_stride + 4 * k, w + 4 * LANES * k);
-  for (int t = 0; t < tile; t++) {
-    for (int s = 1; s < sums; s++) sum[t * sums] = vd_add(sum[t * sums], sum[t * sums + s]);
-    vint lanes = vd_lanes(sum[t * sums]);
+      for (int p = 0; p < blocks; p++) {
+        vdot *to = &sum[(p * tile + t) * sums];
+        *to = vd_u8s8(*to, x + t * x_stride + 4 * k, w + p * pitch + 4 * LANES * k);
+      }
+  for (int p = 0; p < blocks; p++) {
+    const size_t at = (block + p) * LANES;
     /* sum of w (x - zero) = sum of w x - zero * sum of w, with zero 0 or 128. */
-    if (zero) {
-      int32_t offset[LANES];
-      for (int i = 0; i < LANES; i++) offset[i] = zero * m->row_sum[block * LANES + i];
-      lanes = vi_sub(lanes, vi_load(offset));
+    int32_t offset[LANES];
+    for (int i = 0; i < LANES; i++) offset[i] = zero * m->row_sum[at + i];
+    for (int t = 0; t < tile; t++) {
+      vdot *from = &sum[(p * tile + t) * sums];
+      for (int s = 1; s < sums; s++) from[0] = vd_add(from[0], from[s]);
+      vfloat reals = vi_to_float(vi_sub(vd_lanes(from[0]), vi_load(offset)));
+      vfloat scale = vf_mul(vf_load(m->scale + at), vf_set1(x_scale[t]));
+      vf_store(y + t * y_stride + at, vf_add(vf_mul(reals, scale), vf_load(m->bias + at)));
     }
-    vfloat scale = vf_mul(vf_load(m->scale + block * LANES), vf_set1(x_scale[t]));
-    vf_store(y + t * y_stride + block * LANES,
-             vf_add(vf_mul(vi_to_float(lanes), scale), vf_load(m->bias + block * LANES)));
   }
 }
 
 static void product_int8(const Matrix *m, const uint8_t *x, size_t x_stride, int32_t zero,
                          const float *x_scale, size_t batch, float *y) {
-  const size_t y_stride = LANES * m->blocks;
-  for (size_t block = 0; block < m->blocks; block++) {
-    size_t b = 0;
-    for (; b + TILE <= batch; b += TILE)
-      int8_tile(m, block, x + b * x_stride, x_stride, zero, x_scale + b, TILE, 1,
-                y + b * y_stride);
-    for (; b < batch; b++)
-      int8_tile(m, block, x + b * x_stride, x_stride, zero, x_scale + b, 1, 4, y + b * y_stride);
+  const size_t y_stride = LANES * m->blocks, tiled = batch / TILE * TILE;
+  for (size_t block = 0; block < m->blocks;) {
+    const int blocks = m->blocks - block < PAIR ? 1 : PAIR;
+    for (size_t b = 0; b < tiled; b += TILE) {
+      const uint8_t *rows = x + b * x_stride;
+      float *to = y + b * y_stride;
+      if (blocks == PAIR)
+        int8_tile(m, block, PAIR, rows, x_stride, zero, x_scale + b, TILE, 1, to);
+      else
+        int8_tile(m, block, 1, rows, x_stride, zero, x_scale + b, TILE, 1, to);
+    }
+    for (int p = 0; p < blocks; p++)
+      for (size_t b = tiled; b < batch; b++)
+        int8_tile(m, block + p, 1, x + b * x_stride, x_stride, zero, x_scale + b, 1, 4,
+                  y + b * y_stride);
+    block += blocks;
   }
 }
 

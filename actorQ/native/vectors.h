@@ -29,6 +29,7 @@ INLINE int32_t quad_bits(const void *bytes) {
 #if defined(__AVX512VNNI__)
 
 #define TILE 8 /* Observations that share one pass over the weights. */
+#define PAIR 2 /* Blocks of outputs that share one pass over these observations. */
 
 typedef __m512 vfloat;
 typedef __m512i vint;
@@ -72,6 +73,7 @@ INLINE vfloat vi_to_float(vint x) { return _mm512_cvtepi32_ps(x); }
 #elif defined(__AVX2__)
 
 #define TILE 4
+#define PAIR 1
 
 typedef struct { __m256 a, b; } vfloat;
 typedef struct { __m256i a, b; } vint;
@@ -170,6 +172,7 @@ INLINE vfloat vi_to_float(vint x) {
 #else /* Any processor: plain loops, which compilers turn into what vectors they have. */
 
 #define TILE 2
+#define PAIR 1
 
 typedef struct { float v[LANES]; } vfloat;
 typedef struct { int32_t v[LANES]; } vint;
