@@ -1,0 +1,294 @@
+"""Benchmark 4: the learner's step, by precision and optimizer, fed by Reverb, and publishing.
+
+    python -m actorQ.benchmarks.learner --out DIR
+    python -m actorQ.benchmarks.learner --quick
+
+D4PG with cheetah_run's shapes, three hidden layers in the policy, critic by default, in processes
+of their own for every number of threads. All sides of a row run in turn, and a ratio is the
+median of the rounds' ratios.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import statistics
+from typing import Any
+from typing import NamedTuple
+
+from actorQ.benchmarks import common
+from actorQ.benchmarks import learner_sides
+from actorQ.benchmarks import remote
+from actorQ.benchmarks.learner_sides import Side
+
+_NAME = "learner"
+_CORES = 2
+_PEAK_SIZE = 2048
+_FLOAT32, _BFLOAT16 = "float32", "bfloat16"
+
+
+class Placement(NamedTuple):
+    """How a learner lies on the machine."""
+
+    cores: int
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """As the tables call it."""
+        return f"{self.cores} / {self.threads}"
+
+
+ONE_CORE = Placement(1, 1)
+ONE_THREAD = Placement(2, 1)  # What a learner beside one actor has by default on two cores.
+ALL_THREADS = Placement(2, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to measure, and for how long a time.
+
+    Attributes:
+      shapes: width and batch of the rows.
+      placements: in the order of the rows.
+      window_s: seconds of one measurement.
+      push_window_s: of one beside publishing, where pushes come about once a second.
+    """
+
+    shapes: Sequence[tuple[int, int]] = ((2048, 256), (2048, 64), (256, 256), (256, 64))
+    placements: Sequence[Placement] = (ONE_CORE, ONE_THREAD, ALL_THREADS)
+    window_s: float = 0.8
+    push_window_s: float = 3.0
+
+    def sides(self, placement: Placement, width: int, batch: int) -> list[Side]:
+        """Returns the sides of a row."""
+        plain = Side(width, batch)
+        sides = [plain]
+        if placement != ONE_THREAD:
+            sides += [
+                dataclasses.replace(plain, precision=precision, optimizer=optimizer)
+                for precision, optimizer in (
+                    (_FLOAT32, learner_sides.SONNET), (_BFLOAT16, learner_sides.SONNET),
+                    (_BFLOAT16, learner_sides.FUSED),
+                )
+            ]
+        if placement != ONE_CORE:
+            sides.append(dataclasses.replace(plain, source=learner_sides.REVERB))
+        return sides
+
+    @property
+    def publishing(self) -> list[list[Side]]:
+        """Returns pairs without and with publishing: the largest batch of every width."""
+        pairs = []
+        for width in dict.fromkeys(width for width, _ in self.shapes):
+            batch = max(batch for w, batch in self.shapes if w == width)
+            pairs.append([
+                Side(width, batch, source=source)
+                for source in (learner_sides.REVERB, learner_sides.PUBLISHING)
+            ])
+        return pairs
+
+
+QUICK = Plan(((256, 64),), (ALL_THREADS,), 0.2, 0.6)
+
+
+class Figures:
+    """Seconds and CPU seconds per step of every side, in the order of the rounds."""
+
+    def __init__(self, process: remote.Remote, sides: list[Side], repeats: int, window_s: float):
+        """Builds the sides in `process` and measures them in turn."""
+        process.call(learner_sides.build, sides)
+        self._cpu: dict[Side, list[float]] = {side: [] for side in sides}
+
+        def measure(side: Side) -> float:
+            seconds, cpu = process.call(learner_sides.measure, side, window_s)
+            self._cpu[side].append(cpu)
+            return seconds
+
+        self._seconds = common.interleave(
+            {side: lambda s=side: measure(s) for side in sides}, repeats
+        )
+
+    def seconds(self, side: Side) -> float:
+        """Returns the median seconds of a step."""
+        return statistics.median(self._seconds[side])
+
+    def cpu(self, side: Side) -> float:
+        """Returns the median CPU seconds of a step."""
+        return statistics.median(self._cpu[side])
+
+    def speedup(self, side: Side, reference: Side) -> float:
+        """Returns how many steps `side` makes for one of `reference`."""
+        return statistics.median(
+            b / a for a, b in zip(self._seconds[side], self._seconds[reference], strict=True)
+        )
+
+    def record(self) -> list[dict[str, Any]]:
+        """Returns everything as plain data."""
+        return [
+            {**dataclasses.asdict(side), "seconds": values, "cpu_seconds": self._cpu[side]}
+            for side, values in self._seconds.items()
+        ]
+
+
+def variant_cells(
+    side: Side, figures: Figures, peaks: Mapping[str, float]
+) -> list[str]:
+    """Returns a row of the table of precisions and optimizers, without its heading cells.
+
+    Args:
+      side: float32, fused.
+      figures: of its row.
+      peaks: FLOP/s of large matrix products, by precision.
+    """
+    reference = dataclasses.replace(side, optimizer=learner_sides.SONNET)
+    halves = dataclasses.replace(reference, precision=_BFLOAT16)
+    both = dataclasses.replace(side, precision=_BFLOAT16)
+    cells = [f"{1 / figures.seconds(s):.1f}" for s in (reference, side, halves, both)]
+    cells += [f"{figures.speedup(s, reference):.2f}" for s in (side, halves, both)]
+    for variant in (side, both):
+        rate = side.products_flop / figures.seconds(variant)
+        cells.append(f"{rate / 1e9:.0f} ({rate / peaks[variant.precision]:.0%})")
+    return cells
+
+
+def fed_cells(side: Side, figures: Figures) -> list[str]:
+    """Returns a row of the table of sources, without its heading cells."""
+    fed = dataclasses.replace(side, source=learner_sides.REVERB)
+    return [
+        *(f"{1 / figures.seconds(s):.1f}" for s in (side, fed)),
+        f"{figures.speedup(fed, side):.3f}",
+        *(f"{1e3 * figures.cpu(s):.2f}" for s in (side, fed)),
+    ]
+
+
+class Bench:
+    """Runs a plan.
+
+    Attributes:
+      variants: rows of the table of precisions and optimizers.
+      fed: rows of the table of sources.
+      publishing: rows of the table of publishing.
+      record: raw figures.
+    """
+
+    def __init__(self, plan: Plan, repeats: int, cores: Sequence[int]):
+        """Measures everything.
+
+        Args:
+          plan: what.
+          repeats: rounds.
+          cores: that the benchmark may use, at least two.
+        """
+        self._plan = plan
+        self._repeats = repeats
+        self.variants: list[list[str]] = []
+        self.fed: list[list[str]] = []
+        self.publishing: list[list[str]] = []
+        self.record: dict[str, Any] = {}
+        for placement in plan.placements:
+            chosen = list(cores[-placement.cores:])
+            with remote.remotes([chosen[-1]] * 2) as (process, other):
+                process.call(learner_sides.set_up, chosen, placement.threads)
+                port = process.call(learner_sides.serve)
+                self._rows(process, placement)
+                if placement == ALL_THREADS:
+                    other.call(learner_sides.set_up, chosen, 1)
+                    other.call(learner_sides.drain, port)
+                    self._publish(process)
+
+    def _rows(self, process: remote.Remote, placement: Placement) -> None:
+        peaks = {
+            precision: process.call(
+                learner_sides.products_per_s, precision, _PEAK_SIZE, self._plan.window_s
+            )
+            for precision in (_FLOAT32, _BFLOAT16)
+        }
+        of_placement: dict[str, Any] = {"peak_flop_per_s": peaks}
+        self.record[placement.name] = of_placement
+        for width, batch in self._plan.shapes:
+            common.progress(f"learner: cores / threads {placement.name}, 3x{width}, batch {batch}")
+            sides = self._plan.sides(placement, width, batch)
+            figures = Figures(process, sides, self._repeats, self._plan.window_s)
+            of_placement[f"3x{width}, {batch}"] = figures.record()
+            head = [placement.name, f"3x{width}", str(batch)]
+            if placement != ONE_THREAD:
+                self.variants.append(head + variant_cells(sides[0], figures, peaks))
+            if placement != ONE_CORE:
+                self.fed.append(head + fed_cells(sides[0], figures))
+
+    def _publish(self, process: remote.Remote) -> None:
+        of_publishing = self.record.setdefault("publishing", {})
+        for pair in self._plan.publishing:
+            without, with_it = pair
+            common.progress(f"learner: publishing, 3x{without.width}, batch {without.batch}")
+            figures = Figures(process, pair, self._repeats, self._plan.push_window_s)
+            pushes = process.call(learner_sides.pushes, with_it)
+            measured_s = self._repeats * self._plan.push_window_s
+            of_publishing[f"3x{without.width}"] = {"sides": figures.record(), "pushes": pushes}
+            self.publishing.append([
+                f"3x{without.width}", str(without.batch),
+                *(f"{1 / figures.seconds(side):.1f}" for side in pair),
+                f"{1 - figures.speedup(with_it, without):.1%}",
+                *(f"{1e3 * figures.cpu(side):.2f}" for side in pair),
+                f"{pushes / measured_s:.2f}",
+            ])
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures and prints."""
+    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=5)
+    parser.add_argument(
+        "--quick", action="store_true", help="one small network, short: does it run at all?"
+    )
+    options = parser.parse_args(arguments)
+    cores = common.pin(_CORES)
+    plan, repeats = (QUICK, 2) if options.quick else (Plan(), options.repeats)
+    bench = Bench(plan, repeats, cores)
+    head = ["cores / threads", "policy", "batch"]
+    variants = ["fp32 Sonnet", "fp32 fused", "bf16 Sonnet", "bf16 fused"]
+    peaks = "; ".join(
+        f"{name}: " + ", ".join(
+            f"{precision} {rate / 1e9:.0f}" for precision, rate in of["peak_flop_per_s"].items()
+        )
+        for name, of in bench.record.items() if "peak_flop_per_s" in of
+    )
+    common.report(
+        _NAME,
+        "Steps per second by precision of the products and optimizer, from memory",
+        [*head, *variants, *(f"{name} / fp32 Sonnet" for name in variants[1:]),
+         "fp32 fused: GFLOP/s (of peak)", "bf16 fused: GFLOP/s (of peak)"],
+        bench.variants,
+        {"repeats": repeats, **bench.record},
+        options.out,
+        notes=[
+            f"peak: [{_PEAK_SIZE}, {_PEAK_SIZE}] x [{_PEAK_SIZE}, {_PEAK_SIZE}] in TensorFlow on "
+            f"the same cores / threads, GFLOP/s: {peaks}",
+            "GFLOP/s of a step counts its matrix products only, and divides by the whole step",
+            "threads: of one operation; TensorFlow works on two operations at a time in any case, "
+            "so that one thread on two cores keeps both busy",
+            "Sonnet: Acme's learner as it comes (tf.clip_by_global_norm, snt.optimizers.Adam)",
+            "from memory: one batch again and again; Reverb: a server in the same process, "
+            f"{learner_sides.TRANSITIONS} random transitions, no writers",
+            "CPU: of the learner's process, server and data threads included",
+            "publishing: float32, period by default, taken by a process on the same cores",
+        ],
+        more=[
+            (
+                "Steps per second from memory and from Reverb (fp32 fused)",
+                [*head, "memory", "Reverb", "Reverb / memory", "CPU ms a step, memory",
+                 "CPU ms a step, Reverb"],
+                bench.fed,
+            ),
+            (
+                "Steps per second without and with publishing (fp32 fused, from Reverb, cores / "
+                f"threads {ALL_THREADS.name})",
+                ["policy", "batch", "without", "with", "lost", "CPU ms a step, without",
+                 "CPU ms a step, with", "pushes a second"],
+                bench.publishing,
+            ),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    common.run(_NAME, main)

@@ -1,0 +1,225 @@
+"""What the learner benchmark's processes do: learners side by side, and their steps counted.
+
+Called through `remote.Remote`; imports no framework at the top, so that `set_up` comes before a
+framework's threads.
+"""
+
+import dataclasses
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from actorQ import architecture as architecture_lib
+from actorQ import config as config_lib
+from actorQ import replay
+from actorQ.benchmarks import common
+
+# Of cheetah_run.
+OBSERVATION_SIZE, ACTIONS = 17, 6
+LAYOUT = replay.Layout((OBSERVATION_SIZE,), False, ACTIONS, False)
+
+MEMORY, REVERB, PUBLISHING = "memory", "Reverb", "Reverb, publishing"
+SONNET, FUSED = "Sonnet", "fused"
+
+TRANSITIONS = 5_000
+_WARM_UP_STEPS = 4
+
+_state: dict[str, Any] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A learner to measure: D4PG with three hidden layers in the policy, critic by default.
+
+    Attributes:
+      width: units of the policy's hidden layers.
+      batch: transitions.
+      precision: of the products, float32 or bfloat16.
+      optimizer: FUSED (the product's) or SONNET (Acme's learner as it comes).
+      source: MEMORY (one batch again and again), REVERB, or PUBLISHING (REVERB, and weights are
+        pushed).
+    """
+
+    width: int
+    batch: int
+    precision: str = "float32"
+    optimizer: str = FUSED
+    source: str = MEMORY
+
+    @property
+    def config(self) -> config_lib.RunConfig:
+        """The configuration of a run like this."""
+        return config_lib.RunConfig(
+            model_str=",".join([str(self.width)] * 3), batch_size=self.batch, port=0,
+            learner_precision=self.precision, replay_table_max_times_sampled=0,
+            learner_device_placement="CPU",
+        )
+
+    @property
+    def products_flop(self) -> float:
+        """Floating point operations of one step's matrix products, multiplications and sums."""
+        config = self.config
+        policy = _layer_flop(
+            (OBSERVATION_SIZE, *config.model_sizes, ACTIONS), self.batch
+        )
+        critic = _layer_flop(
+            (OBSERVATION_SIZE + ACTIONS, *config.critic_sizes, config.num_atoms), self.batch
+        )
+        # Policy: online and target forward; gradients of weights, and of all inputs but the
+        # first's. Critic: forward three times, these gradients, and dQ/da through all layers.
+        return 4 * sum(policy) - policy[0] + 6 * sum(critic) - critic[0]
+
+
+def _layer_flop(sizes: tuple[int, ...], batch: int) -> list[float]:
+    return [2.0 * batch * a * b for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+
+
+def set_up(cores: list[int], threads: int) -> None:
+    """Places this process and its TensorFlow; comes first."""
+    os.sched_setaffinity(0, cores)
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
+
+
+def serve() -> int:
+    """Starts a server with random transitions in replay; returns its port."""
+    from actorQ import wire
+
+    config = Side(8, 8).config
+    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    _state["server"] = server
+    connection = wire.Connection(config, f"localhost:{server.port}")
+    _state["connection"] = connection
+    writer = replay.TransitionWriter(connection.client, config.replay_table_name, LAYOUT)
+    for row in _random_transitions(TRANSITIONS):
+        writer.write(LAYOUT.unpack(row[None]))
+    writer.close()
+    return server.port
+
+
+def _random_transitions(count: int) -> np.ndarray:
+    """Returns packed transitions, float32 [count, vector_size], all numbers in [-1, 1]."""
+    rng = np.random.default_rng(0)
+    return rng.uniform(-1.0, 1.0, (count, LAYOUT.vector_size)).astype(np.float32)
+
+
+def drain(port: int) -> None:
+    """Takes pushed weights for ever, on a thread, as the broadcaster does."""
+    import threading
+
+    from actorQ import wire
+
+    config = Side(8, 8).config
+    connection = wire.Connection(config, f"localhost:{port}")
+
+    def take() -> None:
+        while True:
+            connection.take(config.broadcaster_table_name)
+
+    threading.Thread(target=take, daemon=True).start()
+
+
+def build(sides: list[Side]) -> None:
+    """Makes learners, in place of those before, and compiles their steps."""
+    _state["learners"] = {}
+    for side in sides:
+        _state["learners"][side] = _Learner(side)
+
+
+def measure(side: Side, seconds: float) -> tuple[float, float]:
+    """Learns for so long; returns seconds and CPU seconds (of this whole process) per step."""
+    return _state["learners"][side].measure(seconds)
+
+
+def pushes(side: Side) -> int:
+    """Returns how often a PUBLISHING side's weights reached the server."""
+    return _state["learners"][side].publisher.pushes
+
+
+def products_per_s(precision: str, size: int, seconds: float) -> float:
+    """Returns the FLOP/s of a matrix product [size, size] x [size, size] in TensorFlow."""
+    import tensorflow as tf
+
+    matrix = tf.cast(tf.random.normal((size, size)), precision)
+    multiply = tf.function(lambda a: tf.matmul(a, a), autograph=False)
+    return 2.0 * size**3 / common.seconds_per_call(lambda: multiply(matrix), seconds)
+
+
+class _Learner:
+    """One side's learner, ready to step.
+
+    Attributes:
+      publisher: of a PUBLISHING side, else None.
+    """
+
+    def __init__(self, side: Side):
+        from actorQ import learning
+        from actorQ import publishing
+        from actorQ.d4pg import learner as d4pg
+
+        config = side.config
+        architecture = architecture_lib.PolicyArchitecture(
+            (OBSERVATION_SIZE,), config.model_sizes, ACTIONS, architecture_lib.TANH_HEAD
+        )
+        networks = d4pg.make_networks(config, architecture)
+        make = _sonnet_learner if side.optimizer == SONNET else d4pg.make_learner
+        self._learner = make(
+            networks, config, _dataset(side), None, learning.LastFetches(), learning.Monitors()
+        )
+        self.publisher = None
+        if side.source == PUBLISHING:
+            self.publisher = publishing.VariablePublisher(
+                networks.policy.named_variables(), _state["connection"],
+                config.broadcaster_table_name, config.push_period_s, config.push_precision,
+            )
+        self._steps = 0
+        for _ in range(_WARM_UP_STEPS):
+            self._step()
+
+    def _step(self) -> None:
+        self._learner.step()
+        self._steps += 1
+        if self.publisher is not None:
+            self.publisher.publish(self._steps)
+
+    def measure(self, seconds: float) -> tuple[float, float]:
+        """See the function."""
+        self._step()  # Brings this learner's weights back into caches.
+        before, cpu_before, started = self._steps, time.process_time(), time.perf_counter()
+        while (now := time.perf_counter()) - started < seconds:
+            self._step()
+        steps = self._steps - before
+        return (now - started) / steps, (time.process_time() - cpu_before) / steps
+
+
+def _dataset(side: Side) -> Any:
+    import reverb
+    import tensorflow as tf
+
+    from actorQ import learning
+
+    if side.source == MEMORY:
+        batch = reverb.ReplaySample((), _random_transitions(side.batch))
+        return learning.Batches(tf.data.Dataset.from_tensors(batch).repeat(), LAYOUT)
+    return learning.make_dataset(side.config, _state["connection"].address, LAYOUT)
+
+
+def _sonnet_learner(
+    networks: Any, config: config_lib.RunConfig, dataset: Any, client: Any, logger: Any,
+    monitors: Any,
+) -> Any:
+    """Returns Acme's learner with Sonnet's Adam and TensorFlow's clipping, and no monitors."""
+    del client, monitors
+    from acme.agents.tf.d4pg import learning as acme_learning
+    import sonnet as snt
+
+    return acme_learning.D4PGLearner(
+        *networks, config.discount, config.target_update_period, iter(dataset),
+        policy_optimizer=snt.optimizers.Adam(config.policy_learning_rate),
+        critic_optimizer=snt.optimizers.Adam(config.critic_learning_rate),
+        logger=logger, checkpoint=False,
+    )

@@ -1,0 +1,105 @@
+"""Tests `actorQ.benchmarks.learner`: what it counts, its sides and its rows."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from actorQ.benchmarks import learner as benchmark
+from actorQ.benchmarks import learner_sides
+from actorQ.benchmarks.learner_sides import Side
+
+
+class FakeProcess:
+    """Steps of 1 s, by side and round; the reference gets faster in the second round."""
+
+    SECONDS = {
+        ("float32", "Sonnet", "memory"): [4.0, 2.0, 4.0],
+        ("float32", "fused", "memory"): [2.0, 1.0, 2.0],
+        ("bfloat16", "Sonnet", "memory"): [2.0, 2.0, 2.0],
+        ("bfloat16", "fused", "memory"): [1.0, 0.5, 1.0],
+        ("float32", "fused", "Reverb"): [2.5, 1.25, 4.0],
+    }
+
+    def __init__(self):
+        self._rounds = {key: iter(values) for key, values in self.SECONDS.items()}
+        self.built = None
+
+    def call(self, function, *arguments):
+        if function is learner_sides.build:
+            (self.built,) = arguments
+            return None
+        assert function is learner_sides.measure
+        side, _ = arguments
+        assert side in self.built
+        seconds = next(self._rounds[side.precision, side.optimizer, side.source])
+        return seconds, 2 * seconds
+
+
+@pytest.fixture
+def figures():
+    sides = benchmark.Plan().sides(benchmark.ALL_THREADS, 256, 64)
+    return benchmark.Figures(FakeProcess(), sides, 3, 1.0)
+
+
+def test_figures_speedup_is_the_median_of_the_rounds_ratios(figures):
+    plain = Side(256, 64)
+    assert figures.seconds(plain) == 2.0
+    assert figures.cpu(plain) == 4.0
+    assert figures.speedup(plain, Side(256, 64, optimizer="Sonnet")) == 2.0
+    # Rounds: 0.8, 0.8, 0.5. The medians' ratio is 0.8 too, by 2 / 2.5.
+    assert figures.speedup(Side(256, 64, source="Reverb"), plain) == 0.8
+
+
+def test_variant_cells_hold_rates_ratios_and_shares_of_the_peak(figures):
+    side = Side(256, 64)
+    peaks = {"float32": side.products_flop, "bfloat16": 4 * side.products_flop}
+    cells = benchmark.variant_cells(side, figures, peaks)
+    assert cells[:4] == ["0.2", "0.5", "0.5", "1.0"]
+    assert cells[4:7] == ["2.00", "2.00", "4.00"]
+    assert [cell.split()[1] for cell in cells[7:]] == ["(50%)", "(25%)"]
+
+
+def test_fed_cells_hold_rates_ratio_and_cpu_time(figures):
+    assert benchmark.fed_cells(Side(256, 64), figures) == [
+        "0.5", "0.4", "0.800", "4000.00", "5000.00"
+    ]
+
+
+def test_plan_sides_of_a_row_differ_in_what_the_row_compares():
+    plan = benchmark.Plan()
+    one_core = plan.sides(benchmark.ONE_CORE, 256, 64)
+    assert {(side.precision, side.optimizer) for side in one_core} == {
+        (precision, optimizer)
+        for precision in ("float32", "bfloat16") for optimizer in ("Sonnet", "fused")
+    }
+    assert {side.source for side in one_core} == {"memory"}
+    beside_an_actor = plan.sides(benchmark.ONE_THREAD, 256, 64)
+    assert [side.source for side in beside_an_actor] == ["memory", "Reverb"]
+
+
+def test_side_products_flop_is_what_the_compiled_step_multiplies():
+    side = Side(24, 4)
+    learner = learner_sides._Learner(side)._learner
+    graph = learner._step.get_concrete_function().graph
+    total = 0
+    for operation in graph.get_operations():
+        if operation.type == "MatMul":
+            rows = tf.TensorShape(operation.outputs[0].shape).num_elements()
+            left = operation.inputs[0].shape
+            inner = left[0] if operation.get_attr("transpose_a") else left[1]
+            total += 2 * rows * inner
+    assert total == side.products_flop
+
+
+@pytest.mark.slow
+def test_benchmark_quick_writes_its_files(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "actorQ.benchmarks.learner", "--quick", "--out", str(tmp_path)],
+        check=True, timeout=300,
+    )
+    record = json.loads((tmp_path / "learner.json").read_text())
+    assert {"2 / 2", "publishing", "machine"} <= set(record)
+    assert "Reverb / memory" in (tmp_path / "learner.md").read_text()
