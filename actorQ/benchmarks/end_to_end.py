@@ -1,4 +1,4 @@
-"""Benchmark 3: whole runs, learner, broadcaster and actors together on two cores.
+"""Benchmark 5: whole runs, learner, broadcaster and actors together on two cores.
 
     python -m actorQ.benchmarks.end_to_end --out DIR
 

@@ -1,4 +1,4 @@
-"""Benchmark 4: how cost grows with actors, layer widths and replay; start and memory of actors.
+"""Benchmark 6: how cost grows with actors, layer widths and replay; start and memory of actors.
 
     python -m actorQ.benchmarks.scaling --out DIR
 
