@@ -167,7 +167,8 @@ def report(
     if not out:
         return
     curves.make_folder(out)
-    command = "python -m actorQ.benchmarks." + " ".join([name, *sys.argv[1:]])
+    module = os.path.splitext(os.path.basename(sys.argv[0]))[0]  # Not `name`: a mode has its own.
+    command = "python -m actorQ.benchmarks." + " ".join([module, *sys.argv[1:]])
     facts = {
         "command": command,
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
