@@ -180,7 +180,7 @@ def test_end_to_end_run_that_stands_still_is_an_error():
 
 def test_end_to_end_flags_are_the_launchers():
     run = end_to_end.Run(2, 4, "64,64", "gym,CartPole-v1", "native", 3, 32, 5)
-    flags = dict(flag.removeprefix("--").split("=", 1) for flag in run.flags("/tmp/x"))
+    flags = dict(flag.removeprefix("--").split("=", 1) for flag in run.flags("folder"))
     launchers_own = {"logdir", "run_name"}
     fields = {field.name: field for field in dataclasses.fields(config_lib.RunConfig)}
     assert set(flags) - launchers_own <= set(fields)
