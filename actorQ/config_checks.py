@@ -6,7 +6,8 @@ from typing import Any
 
 from actorQ import errors
 
-PRECISIONS = (32, 16, 8, 4)
+PRECISION_NAMES = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+PRECISIONS = tuple(PRECISION_NAMES)
 
 
 def declare(

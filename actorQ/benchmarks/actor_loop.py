@@ -19,6 +19,7 @@ import tempfile
 from typing import Any
 
 from actorQ import config as config_lib
+from actorQ import config_checks
 from actorQ.benchmarks import actor_sides
 from actorQ.benchmarks import common
 from actorQ.benchmarks import remote
@@ -36,7 +37,7 @@ _TASKS = (
 _MANY_TASK = "dm_control,finger_spin"
 _MANY = 8
 _WIDTHS = (2048, 256)
-_BITS = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+_BITS = config_checks.PRECISION_NAMES
 _ORIGINAL, _PULLS = "original", "original with pulls"
 _WARM_UP_S, _SECONDS = 0.2, 1.0
 

@@ -22,12 +22,13 @@ from typing import Any
 import psutil
 
 from actorQ import config as config_lib
+from actorQ import config_checks
 from actorQ import errors
 from actorQ import telemetry
 from actorQ.benchmarks import common
 
 _NAME = "end_to_end"
-_BITS = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+_BITS = config_checks.PRECISION_NAMES
 _START_TIMEOUT_S = 120.0
 _SETTLE_S = 4.0
 _END_TIMEOUT_S = 60.0

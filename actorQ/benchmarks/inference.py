@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from actorQ import architecture as architecture_lib
+from actorQ import config_checks
 from actorQ import conversion
 from actorQ.benchmarks import common
 
@@ -22,7 +23,7 @@ _OBSERVATION_SIZE, _ACTIONS = 67, 21  # humanoid_walk's.
 _ATARI_ACTIONS = 18
 _REFERENCE = "torch fp32"
 _PEERS = ("torch int8", "ORT int8", "ORT int4")
-_BITS = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+_BITS = config_checks.PRECISION_NAMES
 
 
 def architectures(widths: Sequence[int]) -> dict[str, architecture_lib.PolicyArchitecture]:

@@ -13,6 +13,7 @@ from typing import Any
 from actorQ import allocator
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
+from actorQ import config_checks
 
 PRODUCT, ORIGINAL = "ActorQ here", "original (stand-in)"
 UPDATE_PERIOD = 30  # Steps between two looks, the default of --actor_update_period.
@@ -41,7 +42,7 @@ class Side:
     @property
     def name(self) -> str:
         """Names the side in the table."""
-        bits = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}[self.quantize]
+        bits = config_checks.PRECISION_NAMES[self.quantize]
         if self.kind == ORIGINAL:
             return f"{bits}, {self.kind}"
         parts = [bits, self.inference_mode]

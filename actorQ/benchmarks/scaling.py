@@ -12,12 +12,13 @@ import threading
 from typing import Any
 
 from actorQ import config as config_lib
+from actorQ import config_checks
 from actorQ.benchmarks import common
 from actorQ.benchmarks import remote
 from actorQ.benchmarks import scaling_sides
 
 _NAME = "scaling"
-_BITS = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+_BITS = config_checks.PRECISION_NAMES
 _MODEL = "2048,2048,2048"
 _Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 

@@ -17,14 +17,15 @@ from matplotlib import figure as mpl_figure
 import numpy as np
 
 from actorQ import config as config_lib
+from actorQ import config_checks
 from actorQ import errors
 from actorQ import telemetry
 
 # As ActorQ's results page: "running mean (window=10)" (arXiv:1910.01055's project).
 DEFAULT_WINDOW = 10
-PRECISION_NAMES = {32: "fp32", 16: "fp16", 8: "int8"}
+PRECISION_NAMES = config_checks.PRECISION_NAMES
 # Told apart by the colour-blind, too (Okabe and Ito's palette).
-PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00"}
+PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
 NOT_AVAILABLE = "n/a"
 # Settings in which the runs of one comparison may differ without harm.
 PRIVATE_SETTINGS = frozenset(

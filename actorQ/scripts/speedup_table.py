@@ -63,7 +63,7 @@ class Side:
 
     @property
     def name(self) -> str:
-        """'fp32', 'fp16' or 'int8'."""
+        """'fp32', 'fp16', 'int8' or 'int4'."""
         return curves.PRECISION_NAMES[self.precision]
 
     @property

@@ -83,6 +83,7 @@ def test_launcher_native_kernels_at_4_bits_train(crew, tmp_path):
     )
     assert launched.wait(90) == 0, launched.output()
     run = harness.run_folder(tmp_path / "logs")
+    assert launched.output().count("Plot:") == 2
     assert "linear_0 int4, linear_1 int4, head int8" in (
         run / "stdout" / "actor_1.log"
     ).read_text()
