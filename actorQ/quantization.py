@@ -1,10 +1,11 @@
 """The quantizers, defined once in numpy: every other implementation is tested against these.
 
-Uniform affine quantization to N bits (the weights on the wire), and the weights that actors
-compute with: symmetric int8 per output channel, and symmetric int4 per group of inputs. What is
-computed with them is in `reference`. Imports numpy only.
+Uniform affine quantization to N bits (the weights on the wire, and post-training quantization),
+and the weights that actors compute with: symmetric int8 per output channel, and symmetric int4 per
+group of inputs. What is computed with them is in `reference`. Imports numpy only.
 """
 
+from typing import Literal
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,10 @@ INT8_LEVELS = 127  # Symmetric: -127 to 127, so that negation is exact and zero 
 INT4_LEVELS = 7
 INT4_GROUP = 64  # Inputs that share a scale: 4.25 bits a weight.
 
+Rounding = Literal["nearest", "floor"]
+ROUNDINGS: tuple[Rounding, ...] = ("nearest", "floor")
+_ROUND = {"nearest": np.rint, "floor": np.floor}
+
 
 class QuantizedTensor(NamedTuple):
     """Integers with the affine map back to reals: `scale * (values - zero_point)`.
@@ -23,31 +28,80 @@ class QuantizedTensor(NamedTuple):
       values: integers of any dtype, in the tensor's shape.
       scale: float32, shape [1] (one for the tensor), [rows] (one for each index of axis 0), or
         [rows, groups] (one for every `INT4_GROUP` columns of a matrix).
-      zero_point: the integer that stands for 0.0; 0 where the scheme is symmetric.
+      zero_point: the integer that stands for 0.0; 0 where the scheme is symmetric. An int64
+        array [rows] where each index of axis 0 has its own.
       bits: width of the integers, 2 to 32.
     """
 
     values: np.ndarray
     scale: np.ndarray
-    zero_point: int
+    zero_point: int | np.ndarray
     bits: int
 
 
-def quantize_affine(tensor: np.ndarray, bits: int) -> QuantizedTensor:
-    """Quantizes to unsigned N-bit integers with one scale and zero point for the tensor.
+class AffineMap(NamedTuple):
+    """Steps and zero points that cover ranges of reals with 2^bits integers.
 
-    The paper's formula (arXiv:1910.01055, sec. 3), with W the tensor:
+    Attributes:
+      delta: float32, the step between two levels, in the shape of the ranges.
+      zero_point: int64, 0 to 2^bits - 1, in the same shape.
+    """
 
-        delta = (|min(W, 0)| + |max(W, 0)|) / 2^n
-        z     = round(-min(W, 0) / delta)
-        Q(W)  = clamp(round(W / delta) + z, 0, 2^n - 1)
+    delta: np.ndarray
+    zero_point: np.ndarray
 
-    Printed there with floor and without the clamp, which gives 2^n + 1 levels; we round to
-    nearest, as the original code does, and keep to 2^n. Zero is represented exactly.
+
+def affine_map(
+    low: np.ndarray | float, high: np.ndarray | float, bits: int, rounding: Rounding = "nearest"
+) -> AffineMap:
+    """Returns the uniform affine map of the paper for ranges of reals.
+
+        delta = (|min(low, 0)| + |max(high, 0)|) / 2^n
+        z     = round(-min(low, 0) / delta)
+
+    (arXiv:1910.01055, sec. 3, where the rounding is floor.) A range that holds nothing but zero
+    gets the step 1.
+
+    Args:
+      low: smallest numbers, any shape; above zero counts as zero.
+      high: largest numbers, the same shape; below zero counts as zero.
+      bits: 2 to 32.
+      rounding: of the zero point.
+
+    Raises:
+      ValueError: the width is not possible, or a range holds NaN or infinity.
+    """
+    if not MIN_BITS <= bits <= MAX_BITS:
+        raise ValueError(f"Cannot quantize to {bits} bits: possible are {MIN_BITS} to {MAX_BITS}.")
+    low = np.minimum(np.asarray(low, np.float64), 0.0)
+    high = np.maximum(np.asarray(high, np.float64), 0.0)
+    if not np.all(np.isfinite(low)) or not np.all(np.isfinite(high)):
+        raise ValueError("Cannot quantize a tensor that holds NaN or infinity.")
+    levels = 2**bits
+    delta = np.asarray((high - low) / levels, np.float32)
+    # A tensor of zeros (or of numbers too small for float32 scales) has no range to divide.
+    delta = np.where(delta < np.finfo(np.float32).tiny, np.float32(1.0), delta)
+    zero_point = np.minimum(_ROUND[rounding](-low / delta.astype(np.float64)), levels - 1)
+    return AffineMap(delta, zero_point.astype(np.int64))
+
+
+def quantize_affine(
+    tensor: np.ndarray, bits: int, rounding: Rounding = "nearest", per_channel: bool = False
+) -> QuantizedTensor:
+    """Quantizes to unsigned N-bit integers.
+
+    The paper's formula (arXiv:1910.01055, sec. 3), with W the tensor and `affine_map`'s delta, z:
+
+        Q(W) = clamp(round(W / delta) + z, 0, 2^n - 1)
+
+    Printed there with floor and without the clamp, which gives 2^n + 1 levels; we keep to 2^n and
+    by default round to nearest, as the original code does. Zero is represented exactly.
 
     Args:
       tensor: float array of any shape, finite.
       bits: 2 to 32.
+      rounding: "nearest" (ties to even) or "floor" (as printed).
+      per_channel: one scale and zero point for each index of axis 0 instead of one for the tensor.
 
     Returns:
       Values as uint8, uint16 or uint32 (the narrowest that holds them).
@@ -55,24 +109,40 @@ def quantize_affine(tensor: np.ndarray, bits: int) -> QuantizedTensor:
     Raises:
       ValueError: the width is not possible, or the tensor holds NaN or infinity.
     """
-    if not MIN_BITS <= bits <= MAX_BITS:
-        raise ValueError(f"Cannot quantize to {bits} bits: possible are {MIN_BITS} to {MAX_BITS}.")
-    low = min(float(tensor.min(initial=0.0)), 0.0)
-    high = max(float(tensor.max(initial=0.0)), 0.0)
-    if not np.isfinite(low) or not np.isfinite(high):
-        raise ValueError("Cannot quantize a tensor that holds NaN or infinity.")
-    levels = 2**bits
-    # A tensor of zeros (or of numbers too small for float32 scales) has no range to divide.
-    delta = np.float32((high - low) / levels)
-    if delta < np.finfo(np.float32).tiny:
-        delta = np.float32(1.0)
+    if per_channel:
+        axes = tuple(range(1, tensor.ndim))
+        low, high = tensor.min(axis=axes, initial=0.0), tensor.max(axis=axes, initial=0.0)
+    else:
+        low, high = tensor.min(initial=0.0), tensor.max(initial=0.0)
+    delta, zero_point = affine_map(low, high, bits, rounding)
+    return QuantizedTensor(
+        affine_values(tensor, AffineMap(delta, zero_point), bits, rounding),
+        np.atleast_1d(delta),
+        zero_point if per_channel else int(zero_point),
+        bits,
+    )
+
+
+def affine_values(
+    tensor: np.ndarray, affine: AffineMap, bits: int, rounding: Rounding = "nearest"
+) -> np.ndarray:
+    """Returns Q(W) for a given map, whose ranges numbers may exceed: those are clamped.
+
+    Args:
+      tensor: finite floats, any shape.
+      affine: scalars (for the whole tensor), or arrays [rows] (for axis 0).
+      bits: the width that the map was made for.
+      rounding: "nearest" or "floor".
+    """
     # float64 above 16 bits: float32 cannot tell 2^24 neighbours apart.
     work = np.float32 if bits <= 16 else np.float64
-    zero_point = min(int(np.rint(-low / float(delta))), levels - 1)
-    values = np.asarray(np.rint(np.asarray(tensor, work) / work(delta)) + work(zero_point))
-    np.clip(values, 0, levels - 1, out=values)
-    dtype = np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32
-    return QuantizedTensor(values.astype(dtype), np.array([delta]), zero_point, bits)
+    delta, zero_point = (_along_axis_0(part, tensor.ndim) for part in affine)
+    with np.errstate(over="ignore"):  # Far outside of the range: clamped below.
+        values = np.asarray(tensor, work) / delta.astype(work)
+    values = np.asarray(_ROUND[rounding](values))
+    values += zero_point.astype(work)
+    np.clip(values, 0, 2**bits - 1, out=values)
+    return values.astype(np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32)
 
 
 def quantize_int8_channels(tensor: np.ndarray) -> QuantizedTensor:
@@ -156,14 +226,24 @@ def dequantize(quantized: QuantizedTensor) -> np.ndarray:
     values = quantized.values
     wide = np.float32 if quantized.bits <= 16 else np.float64
     reals = values.astype(wide)
-    if quantized.zero_point:
-        reals -= wide(quantized.zero_point)
+    if np.any(quantized.zero_point):
+        reals -= _along_axis_0(np.asarray(quantized.zero_point), values.ndim).astype(wide)
     scale = quantized.scale
     if scale.ndim == 2:
         scale = np.repeat(scale, INT4_GROUP, axis=1)[:, : values.shape[1]]
     elif scale.size > 1:
-        scale = scale.reshape((-1,) + (1,) * (values.ndim - 1))
-    return (reals * scale).astype(np.float32, copy=False)
+        scale = _along_axis_0(scale, values.ndim)
+    largest = np.finfo(np.float32).max
+    if float(scale.max(initial=0.0)) * 2.0**quantized.bits < largest:
+        return (reals * scale).astype(np.float32, copy=False)
+    # Near float32's limit the lowest level, up to half a step beyond the smallest number, would
+    # be infinite.
+    return np.clip(reals * scale.astype(np.float64), -largest, largest).astype(np.float32)
+
+
+def _along_axis_0(numbers: np.ndarray, ndim: int) -> np.ndarray:
+    """Shapes [rows] for arithmetic with a tensor of `ndim` axes; scalars stay."""
+    return numbers.reshape((-1,) + (1,) * (ndim - 1)) if numbers.ndim else numbers
 
 
 def to_int8_channels(quantized: QuantizedTensor) -> QuantizedTensor:
