@@ -155,7 +155,7 @@ def _wrapper_class(path: str) -> Any:
     try:
         wrapper = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        raise errors.UserError(f"config.yml names the wrapper {path}, which is not there.") from None
+        raise errors.UserError(f"config.yml names the wrapper {path}: there is none.") from None
     if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
         raise errors.UserError(f"config.yml names {path}, which is not an environment wrapper.")
     return wrapper
