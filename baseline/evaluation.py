@@ -1,0 +1,103 @@
+"""Plays many episodes at once: one forward pass serves all environments.
+
+Episode i of seed s always begins from the same environment seed, whatever plays it: the returns
+of a full-precision and a quantized policy come in pairs.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from actorQ import seeding
+
+MAX_ENVIRONMENTS = 34  # At once: what 100 episodes over three seeds need; each costs memory.
+
+Act = Callable[[np.ndarray], np.ndarray]
+
+
+class Episode(NamedTuple):
+    """What an episode came to: the monitor's return (unclipped, all lives) and agent steps."""
+
+    episode_return: float
+    length: int
+
+
+def evaluate(
+    make_env: Callable[[], gym.Env],
+    act: Act,
+    episodes: int,
+    seed: int,
+    on_batch: Callable[[np.ndarray], None] | None = None,
+    num_envs: int = MAX_ENVIRONMENTS,
+) -> list[Episode]:
+    """Plays episodes and returns them in the order of their numbers.
+
+    Args:
+      make_env: makes one environment with a monitor (SB3's) inside.
+      act: observations [B, ...] to actions [B, ...]; B shrinks as environments run out of work.
+      episodes: how many, >= 1.
+      seed: of the series of starts.
+      on_batch: sees every batch of observations before it is acted on.
+      num_envs: environments at once, >= 1.
+    """
+    num_envs = min(num_envs, episodes)
+    environments = [make_env() for _ in range(num_envs)]
+    try:
+        return _play(environments, act, episodes, seed, on_batch)
+    finally:
+        for environment in environments:
+            environment.close()
+
+
+def _play(
+    environments: list[gym.Env],
+    act: Act,
+    episodes: int,
+    seed: int,
+    on_batch: Callable[[np.ndarray], None] | None,
+) -> list[Episode]:
+    played: dict[int, Episode] = {}
+    number_in = list(range(len(environments)))  # Which episode each environment is at.
+    observations = [
+        environment.reset(seed=episode_seed(seed, number))[0]
+        for number, environment in zip(number_in, environments, strict=True)
+    ]
+    lengths = [0] * len(environments)
+    # Episodes are dealt out beforehand, so that what is played does not hang on who is done first.
+    stride = len(environments)
+    while environments:
+        batch = np.stack(observations)
+        if on_batch is not None:
+            on_batch(batch)
+        actions = act(batch)
+        finished = []
+        for slot, environment in enumerate(environments):
+            observation, _, terminated, truncated, info = environment.step(actions[slot])
+            lengths[slot] += 1
+            if terminated or truncated:
+                # Without a return only a life was lost: the game goes on after a reset.
+                if "episode" in info:
+                    number = number_in[slot]
+                    played[number] = Episode(float(info["episode"]["r"]), lengths[slot])
+                    number_in[slot], lengths[slot] = number + stride, 0
+                    if number_in[slot] >= episodes:
+                        finished.append(slot)
+                        continue
+                    observation, _ = environment.reset(
+                        seed=episode_seed(seed, number_in[slot])
+                    )
+                else:
+                    observation, _ = environment.reset()
+            observations[slot] = observation
+        for slot in reversed(finished):
+            for column in (observations, lengths, number_in):
+                del column[slot]
+            environments = environments[:slot] + environments[slot + 1 :]
+    return [played[number] for number in range(episodes)]
+
+
+def episode_seed(seed: int, number: int) -> int:
+    """Returns the environment seed of an episode."""
+    return seeding.derive(seed, "baseline episode", number)

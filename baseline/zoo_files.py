@@ -1,0 +1,205 @@
+"""Reads the files of an rl-baselines3-zoo agent without running anything that is in them.
+
+An agent is `FOLDER/ALGO/ENV_<n>/ENV.zip`, beside it `ENV/config.yml` (how its environment was
+wrapped) and, if observations were normalized, `ENV/vecnormalize.pkl`. Stable-Baselines3's own
+loader unpickles parts of all three, which runs whatever code a stranger put there. Here only the
+plain parts of the zip's JSON are used, tensors are read by torch's weights-only loader, YAML by
+the safe loader, and the normalization's pickle by `safe_pickle`.
+"""
+
+from collections.abc import Mapping
+import io
+import json
+import pathlib
+import re
+from typing import Any
+from typing import NamedTuple
+import zipfile
+
+import numpy as np
+import torch
+import yaml
+
+from actorQ import errors
+from baseline import safe_pickle
+
+SERIALIZED = ":serialized:"
+_TYPE = ":type:"
+_CLASS = re.compile(r"^<class '([\w.]+)'>$")
+_TRUSTED_CLASSES = (
+    "torch.nn.modules.activation.",
+    "torch.optim.",
+    "stable_baselines3.common.sb2_compat.rmsprop_tf_like.",
+    "stable_baselines3.common.torch_layers.",
+)
+
+
+class SavedModel(NamedTuple):
+    """What an SB3 zip holds, without its pickles.
+
+    Attributes:
+      data: the JSON's entries that are plain; of others the readable parts.
+      policy_kwargs: arguments of the policy, classes resolved.
+      state_dict: the policy's tensors.
+      version: of the SB3 that wrote it.
+    """
+
+    data: Mapping[str, Any]
+    policy_kwargs: Mapping[str, Any]
+    state_dict: Mapping[str, torch.Tensor]
+    version: str
+
+
+class Normalization(NamedTuple):
+    """Running statistics with which observations are normalized (SB3's VecNormalize).
+
+    Attributes:
+      mean: float64 [D].
+      variance: float64 [D].
+      count: observations seen.
+      clip: largest absolute value that is let through.
+      epsilon: added to the variance.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    count: float
+    clip: float
+    epsilon: float
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Returns float32 observations [B, D], normalized."""
+        normal = (observations - self.mean) / np.sqrt(self.variance + self.epsilon)
+        return np.clip(normal, -self.clip, self.clip).astype(np.float32)
+
+
+def read_zip(path: pathlib.Path) -> SavedModel:
+    """Reads an SB3 zip.
+
+    Raises:
+      errors.UserError: it is damaged, no SB3 model, or needs a class that is not trusted.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = json.loads(archive.read("data"))
+            state_dict = torch.load(
+                io.BytesIO(archive.read("policy.pth")), map_location="cpu", weights_only=True
+            )
+            version = "unknown"
+            if "_stable_baselines3_version" in archive.namelist():
+                version = archive.read("_stable_baselines3_version").decode(errors="replace")
+    except OSError as error:
+        raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
+    except KeyError as error:
+        raise errors.UserError(
+            f"{path} is no agent of Stable-Baselines3: {errors.summary(error)}"
+        ) from None
+    except Exception as error:  # zipfile, zlib, json and torch each have their own.
+        raise errors.UserError(
+            f"{path} is damaged ({type(error).__name__}: {errors.summary(error)}): "
+            "copy or download it again."
+        ) from None
+    if not isinstance(data, dict) or not isinstance(state_dict, dict):
+        raise errors.UserError(f"{path} is no agent of Stable-Baselines3.")
+    if not all(isinstance(tensor, torch.Tensor) for tensor in state_dict.values()):
+        raise errors.UserError(f"{path} holds something else than tensors in policy.pth.")
+    kwargs = data.get("policy_kwargs") or {}
+    return SavedModel(data, _policy_kwargs(kwargs, path), state_dict, version.strip())
+
+
+def _policy_kwargs(kwargs: Mapping[str, Any], path: pathlib.Path) -> dict[str, Any]:
+    plain = {name: value for name, value in kwargs.items() if name not in (SERIALIZED, _TYPE)}
+    resolved = {name: _resolve(value, path) for name, value in plain.items()}
+    architecture = resolved.get("net_arch")
+    # Before SB3 1.8: a list with one dictionary.
+    if isinstance(architecture, list) and architecture and isinstance(architecture[0], Mapping):
+        resolved["net_arch"] = dict(architecture[0])
+    elif isinstance(architecture, list) and any(isinstance(e, Mapping) for e in architecture):
+        raise errors.UserError(
+            f"{path} has layers shared by policy and value function (SB3 before 1.8), which "
+            "today's Stable-Baselines3 cannot build."
+        )
+    return resolved
+
+
+def _resolve(value: Any, path: pathlib.Path) -> Any:
+    """Turns the text of a class into the class, if it is of those that policies are made with."""
+    if isinstance(value, Mapping):
+        return {name: _resolve(part, path) for name, part in value.items()}
+    match = _CLASS.match(value) if isinstance(value, str) else None
+    if not match:
+        return value
+    name = match.group(1)
+    module, _, attribute = name.rpartition(".")
+    if not name.startswith(_TRUSTED_CLASSES):
+        raise errors.UserError(
+            f"{path} builds its policy with {name}, which is not of a library that is trusted "
+            "here: not loaded."
+        )
+    import importlib
+
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError):
+        raise errors.UserError(f"{path} builds its policy with {name}: there is none.") from None
+
+
+class _ConfigLoader(yaml.SafeLoader):
+    """The safe loader, with the two Python types that the zoo writes, as plain data."""
+
+
+_ConfigLoader.add_constructor(
+    "tag:yaml.org,2002:python/object/apply:collections.OrderedDict",
+    lambda loader, node: dict(loader.construct_sequence(node, deep=True)[0]),
+)
+_ConfigLoader.add_constructor(
+    "tag:yaml.org,2002:python/tuple", lambda loader, node: tuple(loader.construct_sequence(node))
+)
+
+
+def read_yaml(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a `config.yml` or `args.yml`; an absent one is empty.
+
+    Raises:
+      errors.UserError: it is damaged or asks for Python objects.
+    """
+    try:
+        content = yaml.load(path.read_text(), Loader=_ConfigLoader)  # noqa: S506 - a safe loader.
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, TypeError) as error:
+        raise errors.UserError(f"Cannot read {path}: {' '.join(str(error).split())}.") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise errors.UserError(f"{path} holds no settings.")
+    return content
+
+
+def read_normalization(path: pathlib.Path) -> Normalization | None:
+    """Reads `vecnormalize.pkl`; None if there is none or it leaves observations as they are.
+
+    Raises:
+      errors.UserError: it is damaged or is something else.
+    """
+    if not path.exists():
+        return None
+    saved = safe_pickle.load(path)
+    try:
+        if not saved.norm_obs:
+            return None
+        statistics = saved.obs_rms
+        found = Normalization(
+            np.asarray(statistics.mean, np.float64),
+            np.asarray(statistics.var, np.float64),
+            float(statistics.count),
+            float(saved.clip_obs),
+            float(saved.epsilon),
+        )
+    except (AttributeError, TypeError, ValueError):
+        raise errors.UserError(
+            f"{path} holds no statistics of observations (SB3's VecNormalize of one array)."
+        ) from None
+    if found.mean.shape != found.variance.shape or not np.all(np.isfinite(found.mean)):
+        raise errors.UserError(f"{path} holds statistics that make no sense.")
+    return found
