@@ -1,10 +1,10 @@
 """Reads pickles from strangers without running anything that is in them.
 
 A pickle is a program: loading one with Python's own unpickler imports whatever it names and calls
-it. Here the program runs on a machine of our own (`pickle_machine`) that can build numbers, text, containers and
-numpy arrays (`pickle_values.CALLS`). Every other class or function is recorded as a `Reference`
-and every call of one as a `Placeholder`, which hold what they were given and do nothing. So no
-module is imported, and no attribute of anything is looked up or set.
+it. Here the program runs on a machine of our own (`pickle_machine`) that can build numbers, text,
+containers and numpy arrays (`pickle_values.CALLS`). Every other class or function is recorded as a
+`Reference` and every call of one as a `Placeholder`, which hold what they were given and do
+nothing. So no module is imported, and no attribute of anything is looked up or set.
 
 Serves `vecnormalize.pkl` of rl-baselines3-zoo and agents of stable-baselines 2.
 """
