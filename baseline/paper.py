@@ -1,0 +1,103 @@
+"""The paper's rewards after post-training quantization, as printed.
+
+Source: the tables "A2C / DQN / PPO / DDPG rewards for Fp32, Fp16 and int8" of Krishnan et al.,
+Quantized Reinforcement Learning (arXiv:1910.01055; here from the authors' slides). Rewards are
+rounded to whole numbers there, and E is in percent. Imports nothing.
+
+What is printed is kept, also where it looks odd: A2C's "Seaguest" is Seaquest.
+"""
+
+from typing import NamedTuple
+
+
+class Result(NamedTuple):
+    """One printed row; E = (fp32 - quantized) / |fp32| in percent, above zero is a loss."""
+
+    env: str  # As the table writes it.
+    fp32: float
+    fp16: float
+    error_fp16: float
+    int8: float
+    error_int8: float
+
+
+class Mean(NamedTuple):
+    """The printed mean of E over a table's environments, in percent."""
+
+    error_fp16: float
+    error_int8: float
+
+
+RESULTS: dict[str, tuple[Result, ...]] = {
+    "a2c": (
+        Result("Breakout", 379, 371, 2.11, 350, 7.65),
+        Result("SpaceInvaders", 717, 667, 6.97, 634, 11.58),
+        Result("BeamRider", 3087, 3060, 0.87, 2793, 9.52),
+        Result("MsPacman", 1915, 1915, 0.00, 2045, -6.79),
+        Result("Qbert", 5002, 5002, 0.00, 5611, -12.18),
+        Result("Seaguest", 782, 756, 3.32, 753, 3.71),
+        Result("CartPole", 500, 500, 0.00, 500, 0.00),
+        Result("Pong", 20, 20, 0.00, 19, 5.00),
+    ),
+    "ppo": (
+        Result("Breakout", 400, 400, 0.00, 368, 8.00),
+        Result("SpaceInvaders", 698, 662, 5.16, 684, 2.01),
+        Result("BeamRider", 1655, 1820, -9.97, 1697, -2.54),
+        Result("MsPacman", 1735, 1735, 0.00, 1845, -6.34),
+        Result("Qbert", 15010, 15010, 0.00, 14425, 3.90),
+        Result("Seaquest", 1782, 1784, -0.11, 1795, -0.73),
+        Result("CartPole", 500, 500, 0.00, 500, 0.00),
+        Result("Pong", 20, 20, 0.00, 20, 0.00),
+    ),
+    "dqn": (
+        Result("Breakout", 214, 217, -1.40, 78, 63.55),
+        Result("SpaceInvaders", 586, 625, -6.66, 509, 13.14),
+        Result("BeamRider", 925, 823, 11.03, 721, 22.05),
+        Result("MsPacman", 1433, 1429, 0.28, 2024, -41.24),
+        Result("Qbert", 641, 641, 0.00, 616, 3.90),
+        Result("Seaquest", 1709, 1885, -10.30, 1582, 7.43),
+        Result("CartPole", 500, 500, 0.00, 500, 0.00),
+        Result("Pong", 21, 21, 0.00, 21, 0.00),
+    ),
+    "ddpg": (
+        Result("Walker2D", 1890, 1929, -2.06, 1866, 1.27),
+        Result("HalfCheetah", 2553, 2551, 0.08, 2473, 3.13),
+        Result("BipedalWalker", 98, 90, 8.16, 83, 15.31),
+        Result("MountainCarContinuous", 92, 92, 0.00, 92, 0.00),
+    ),
+}
+
+MEANS: dict[str, Mean] = {
+    "a2c": Mean(1.66, 2.31),
+    "ppo": Mean(-0.62, 0.54),
+    "dqn": Mean(-0.88, 8.60),
+    "ddpg": Mean(1.54, 4.93),
+}
+
+# The paper's names of environments that are not Atari games, by Gymnasium's. Its HalfCheetah and
+# Walker2D are PyBullet's; MuJoCo's of these names have other rewards and are other rows.
+_ENVIRONMENTS = {
+    "CartPole-v1": "CartPole",  # A return of 500: not CartPole-v0.
+    "MountainCarContinuous-v0": "MountainCarContinuous",
+    "BipedalWalker-v2": "BipedalWalker",
+    "BipedalWalker-v3": "BipedalWalker",
+    "HalfCheetahBulletEnv-v0": "HalfCheetah",
+    "Walker2DBulletEnv-v0": "Walker2D",
+}
+_AS_PRINTED = {("a2c", "Seaquest"): "Seaguest"}
+
+
+def result(algo: str, env: str) -> Result | None:
+    """Returns the paper's row for an environment, if it has one.
+
+    Args:
+      algo: "a2c", "ppo", "dqn" or "ddpg"; others have none.
+      env: Gymnasium's name, e.g. "CartPole-v1", "PongNoFrameskip-v4" or "ALE/Pong-v5".
+    """
+    name = _ENVIRONMENTS.get(env)
+    if env.endswith("NoFrameskip-v4"):
+        name = env.removesuffix("NoFrameskip-v4")
+    elif env.startswith("ALE/"):
+        name = env.removeprefix("ALE/").partition("-")[0]
+    name = _AS_PRINTED.get((algo, name), name)
+    return next((row for row in RESULTS.get(algo, ()) if row.env == name), None)
