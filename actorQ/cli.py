@@ -39,7 +39,7 @@ def run(
     def parse(argv: list[str]) -> list[str]:
         try:
             # Not absl's own parser of the same purpose, whose message takes two lines.
-            return flags.FLAGS(argv)
+            return flags.FLAGS(underscored(argv))
         except BrokenPipeError:  # `--help | head` has seen enough.
             os._exit(0)
         except SystemExit:
@@ -73,6 +73,28 @@ def run(
         os._exit(code)
 
     app.run(guarded, flags_parser=parse)
+
+
+def underscored(argv: list[str]) -> list[str]:
+    """Spells flags as they are defined.
+
+    `--quant-delay=5` becomes `--quant_delay=5`, and `--no-render` `--norender`. What follows `--`
+    is left alone.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    return [_underscored(argument) for argument in argv[:end]] + argv[end:]
+
+
+def _underscored(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    if not name.startswith("--") or "-" not in name[2:]:
+        return argument
+    name = name[2:].replace("-", "_")
+    if name not in flags.FLAGS and name.startswith("no_") and name[3:] in flags.FLAGS:
+        name = "no" + name[3:]
+    elif name not in flags.FLAGS:
+        return argument  # absl's message is to show what was typed.
+    return f"--{name}{equals}{value}"
 
 
 def quiet_tensorflow() -> None:

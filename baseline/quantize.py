@@ -17,13 +17,12 @@ from torch import nn
 from actorQ import errors
 from actorQ import quantization
 from baseline import networks
+from baseline import results
 
-FP32 = "fp32"
-HALF_TYPES = ("fp16", "bf16")
-WEIGHTS, WEIGHTS_AND_ACTIVATIONS = "weights", "weights+activations"
-SCHEMES = (WEIGHTS, WEIGHTS_AND_ACTIVATIONS)
-PAPER, CHANNEL = "paper", "channel"
-GRANULARITIES = (PAPER, CHANNEL)
+FP32 = results.FP32
+HALF_TYPES = results.HALVES
+SCHEMES = WEIGHTS, WEIGHTS_AND_ACTIVATIONS = results.SCHEMES
+PAPER, CHANNEL = results.GRANULARITIES
 
 Ranges = Mapping[str, tuple[float, float]]
 

@@ -1,0 +1,235 @@
+"""Quantizes an agent, evaluates it, and adds the row: what `ptq` does once and `sweep` often."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import time
+
+from absl import logging
+import numpy as np
+
+from actorQ import errors
+from actorQ import provenance
+from baseline import agents
+from baseline import calibration
+from baseline import evaluation
+from baseline import quantize
+from baseline import results
+from baseline import weight_statistics
+
+AGENTS_FILENAME = "agents.json"  # Which agent the rows are of.
+DEFAULT_OUT = "quantized"
+DEFAULT_SEEDS = "0,2,4"
+DEFAULT_EPISODES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One row to measure.
+
+    Attributes:
+      algo: a2c, ppo, dqn, ddpg; of ActorQ: d4pg, dqn.
+      env: environment; ActorQ's have a comma: "dm_control,cheetah_run".
+      scheme: how to quantize; bits "fp32" for the row that others are compared with.
+      folder: with agents in the zoo's layout; ActorQ: a run folder.
+      out: gets the quantized agents (BITS/...) and the rows (ptq.csv).
+      seeds: of the environments.
+      episodes: for each seed.
+      calibration_episodes: to find the ranges of activations with.
+      note: for the row.
+    """
+
+    algo: str
+    env: str
+    scheme: quantize.Scheme
+    folder: str
+    out: str = DEFAULT_OUT
+    seeds: tuple[int, ...] = tuple(int(seed) for seed in DEFAULT_SEEDS.split(","))
+    episodes: int = DEFAULT_EPISODES
+    calibration_episodes: int = calibration.EPISODES
+    note: str = ""
+
+    @property
+    def key(self) -> results.Key:
+        """Tells the row from others."""
+        return results.Key(
+            self.algo, self.env, self.scheme.bits, self.scheme.scheme, self.scheme.granularity,
+            self.scheme.rounding, ",".join(map(str, self.seeds)),
+            self.episodes * len(self.seeds),
+        )
+
+    @property
+    def full_precision(self) -> "Request":
+        """The row that this one is compared with."""
+        return dataclasses.replace(self, scheme=quantize.Scheme(quantize.FP32))
+
+    @property
+    def csv_path(self) -> str:
+        """The file of the rows."""
+        return os.path.join(self.out, results.CSV_NAME)
+
+
+def load_agent(algo: str, env: str, folder: str) -> agents.Agent:
+    """Loads an agent of the zoo's layout, or of an ActorQ run (whose tasks have a comma).
+
+    Raises:
+      errors.UserError: see `agents.load` and `actorq_agents.load`.
+    """
+    if "," in env or algo == "d4pg":
+        from baseline import actorq_agents
+
+        return actorq_agents.load(algo, env, folder)
+    return agents.load(algo, env, folder)
+
+
+def measured_rows(csv_path: str) -> dict[results.Key, results.Row]:
+    """Returns the rows that exist by key; an absent file has none."""
+    if not os.path.exists(csv_path):
+        return {}
+    return {row.key: row for row in results.read(csv_path)}
+
+
+def measure(request: Request) -> results.Row:
+    """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
+
+    Raises:
+      errors.UserError: the agent cannot be loaded or quantized, or the folder holds rows of
+        another agent of the same name.
+    """
+    agent = load_agent(request.algo, request.env, request.folder)
+    check_same_agent(request, agent)
+    reference = None
+    if request.scheme.bits != quantize.FP32:
+        rows = measured_rows(request.csv_path)
+        baseline = request.full_precision
+        reference = rows.get(baseline.key) or _measure(baseline, agent, None)
+    return _measure(request, agent, reference)
+
+
+def _measure(
+    request: Request, agent: agents.Agent, reference: results.Row | None
+) -> results.Row:
+    if reference is not None:
+        ranges = None
+        if request.scheme.activations:
+            ranges = calibration.ranges(agent, request.calibration_episodes)
+        num_bytes = quantize.quantize_weights(agent.network, request.scheme)
+        agent.quantization = (request.scheme, ranges)
+        if ranges is not None:
+            agent.quantize_activations(request.scheme, ranges)
+        agent.save(agent, quantized_folder(request))
+    else:
+        num_bytes = quantize.quantize_weights(agent.network, quantize.Scheme(quantize.FP32))
+    started = time.perf_counter()
+    returns = [
+        episode.episode_return
+        for seed in request.seeds
+        for episode in evaluation.evaluate(agent.make_env, agent.act, request.episodes, seed)
+    ]
+    seconds = time.perf_counter() - started
+    statistics = weight_statistics.statistics(agents.policy_weights(agent.network))
+    row = results.measured(
+        request.key,
+        returns,
+        None if reference is None else reference.returns,
+        weight_min=statistics.minimum,
+        weight_max=statistics.maximum,
+        weight_range=statistics.range,
+        weight_width=statistics.width,
+        bytes=num_bytes,
+        seconds=seconds,
+        note=request.note,
+        commit=provenance.git_commit(),
+    )
+    results.append(request.csv_path, row)
+    return row
+
+
+def quantized_folder(request: Request) -> pathlib.Path:
+    """Returns where the quantized agent goes: OUT/BITS, with what is not the default behind."""
+    scheme = request.scheme
+    parts = [scheme.bits]
+    if scheme.activations:
+        parts.append("activations")
+    if scheme.granularity != quantize.PAPER:
+        parts.append(scheme.granularity)
+    if scheme.rounding != "nearest":
+        parts.append(scheme.rounding)
+    return pathlib.Path(request.out, "-".join(parts))
+
+
+def check_same_agent(request: Request, agent: agents.Agent) -> None:
+    """Refuses to mix the rows of two agents of one name; notes the first one's checksum.
+
+    Raises:
+      errors.UserError: the folder's rows are of another file.
+    """
+    path = pathlib.Path(request.out, AGENTS_FILENAME)
+    name = f"{request.algo} {request.env}"
+    checksum = hashlib.sha256(agent.path.read_bytes()).hexdigest()[:16]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+", encoding="utf-8") as file:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)  # Sweeps measure several agents at once.
+        file.seek(0)
+        text = file.read()
+        try:
+            known = json.loads(text) if text else {}
+            noted = known.get(name)
+        except (ValueError, AttributeError):
+            raise errors.UserError(f"{path} is damaged: give another --out.") from None
+        if noted is None:
+            known[name] = checksum
+            file.truncate(0)
+            file.write(json.dumps(known, indent=1, sort_keys=True) + "\n")
+        elif noted != checksum:
+            raise errors.UserError(
+                f"{request.out} holds rows of another agent {name} than {agent.path}: give "
+                "another --out, or remove the folder."
+            )
+
+
+def summary(row: results.Row, reference: results.Row | None = None) -> str:
+    """Returns a row for people, one line."""
+    text = (
+        f"{row.algo} {row.env} {row.bits:>4}: return {row.mean:.2f} +- {row.std:.2f} over "
+        f"{row.episodes} episodes"
+    )
+    if row.error is not None:
+        text += f", E {100 * row.error:+.2f} %"
+        if row.error_low is not None:
+            text += f" [{100 * row.error_low:+.2f}, {100 * row.error_high:+.2f}]"
+    if reference is not None:
+        text += f" (fp32 {reference.mean:.2f})"
+    return f"{text}, {row.bytes} bytes, {row.seconds:.1f} s"
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Returns the seeds of "0,2,4".
+
+    Raises:
+      errors.UserError: they are not different numbers, 0 or more.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or len({*map(int, parts)}) != len(parts):
+        raise errors.UserError(
+            f"--seeds={text!r} are not different numbers, 0 or more, such as {DEFAULT_SEEDS}."
+        )
+    return tuple(map(int, parts))
+
+
+def log_start(request: Request) -> None:
+    """Says what is going to be measured."""
+    logging.info(
+        "%s %s at %s bits (%s), %d episodes for each of the seeds %s.",
+        request.algo, request.env, request.scheme.bits, request.scheme.scheme, request.episodes,
+        ", ".join(map(str, request.seeds)),
+    )
+
+
+def returns_of(row: results.Row) -> np.ndarray:
+    """Returns float64 [episodes]."""
+    return np.asarray(row.returns)

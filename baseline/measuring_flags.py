@@ -1,0 +1,64 @@
+"""The flags that `ptq` and `sweep` share. Imports no framework, so that --help is instant."""
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from actorQ import lean_imports
+from actorQ import quantization
+from baseline import results
+
+DEFAULT_FOLDER = "logs/zoo"  # Where `baseline.train` leaves agents.
+
+
+def define() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string(
+        "folder", DEFAULT_FOLDER,
+        "Folder of agents: FOLDER/ALGO/ENV_1/ENV.zip; of an ActorQ policy, its run folder.",
+    )
+    flags.DEFINE_boolean("hub", False, "Fetch the zoo's agent from its hub if it is not there.")
+    flags.DEFINE_string("out", "quantized", "Gets BITS/ALGO/... (agents) and ptq.csv (rows).")
+    flags.DEFINE_integer("episodes", 10, "Episodes for each seed, >= 1.", lower_bound=1)
+    flags.DEFINE_string("seeds", "0,2,4", "Seeds of the environments, each >= 0.")
+    flags.DEFINE_enum(
+        "scheme", results.SCHEMES[0], list(results.SCHEMES),
+        "What is quantized; ranges of activations come from --calibration_episodes.",
+    )
+    flags.DEFINE_enum(
+        "granularity", results.GRANULARITIES[0], list(results.GRANULARITIES),
+        "paper: a scale for each linear layer and each output channel of a convolution; channel: "
+        "for each output of both.",
+    )
+    flags.DEFINE_enum(
+        "rounding", quantization.ROUNDINGS[0], list(quantization.ROUNDINGS),
+        "floor is what the paper prints; nearest is what its code does.",
+    )
+    flags.DEFINE_integer(
+        "calibration_episodes", 5, "Episodes that find activations' ranges, >= 1.", lower_bound=1
+    )
+    flags.DEFINE_string("note", "", "Text for the rows' column `note`.")
+
+
+def requests(pairs: Sequence[tuple[str, str]], widths: Sequence[str]) -> list:
+    """Returns a `measuring.Request` for every pair and width, from the flags.
+
+    Raises:
+      errors.UserError: a width or the seeds make no sense.
+    """
+    with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
+        from baseline import measuring
+        from baseline import quantize
+
+    values = flags.FLAGS
+    bits = [quantize.parse_bits(width) for width in widths]
+    seeds = measuring.parse_seeds(values.seeds)
+    return [
+        measuring.Request(
+            algo, env, quantize.Scheme(width, values.scheme, values.granularity, values.rounding),
+            values.folder, values.out, seeds, values.episodes, values.calibration_episodes,
+            values.note,
+        )
+        for algo, env in pairs
+        for width in bits
+    ]

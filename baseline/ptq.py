@@ -1,0 +1,48 @@
+"""Post-training quantization of one agent at one width: quantize, save, evaluate, add a row.
+
+    python -m baseline.ptq ALGO ENV BITS [--folder F] [--episodes N] [--seeds 0,2,4]
+
+BITS: 2 to 32, fp16, bf16, or fp32 (evaluates only). The quantized agent goes to
+`quantized/BITS/ALGO/ENV_1`, which `--folder quantized/BITS` and SB3's own loader read; the row to
+`quantized/ptq.csv`.
+"""
+
+from absl import flags
+
+from actorQ import cli
+from actorQ import errors
+from baseline import measuring_flags
+
+
+def main(argv: list[str]) -> int:
+    """Measures one row; see `cli.run` for errors."""
+    if len(argv) != 4:
+        raise errors.UserError(
+            "takes three arguments: ALGO ENV BITS, for example ppo CartPole-v1 8."
+        )
+    _, algo, env, bits = argv
+    cli.quiet_tensorflow()
+    (request,) = measuring_flags.requests([(algo, env)], [bits])
+    import dataclasses
+
+    from baseline import agents
+    from baseline import measuring
+    from baseline import quantize
+
+    agents.set_threads()
+    request = dataclasses.replace(request, algo=agents.canonical_algo(algo))
+    if flags.FLAGS.hub:
+        agents.fetch(request.algo, env, request.folder)
+    measuring.log_start(request)
+    row = measuring.measure(request)
+    reference = measuring.measured_rows(request.csv_path).get(request.full_precision.key)
+    print(measuring.summary(row, reference))
+    if request.scheme.bits != quantize.FP32:
+        print(f"Agent: {measuring.quantized_folder(request)}")
+    print(f"Row:   {request.csv_path}")
+    return 0
+
+
+if __name__ == "__main__":
+    measuring_flags.define()
+    cli.run(main, takes_arguments=True, name="ptq")
