@@ -27,6 +27,7 @@ FP32 = "fp32"
 HALVES = ("fp16", "bf16")
 SCHEMES = ("weights", "weights+activations")
 GRANULARITIES = ("paper", "channel")
+ALGO_ALIASES = {"ppo2": "ppo"}  # The names of stable-baselines 2.
 _CHOICES = {
     "scheme": SCHEMES,
     "granularity": GRANULARITIES,
@@ -125,6 +126,12 @@ class Row:
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Row))
 _TYPES = {field.name: field.type for field in dataclasses.fields(Row)}
+
+
+def canonical_algo(name: str) -> str:
+    """Returns the name of an algorithm as used here: lower case, `ppo2` is `ppo`."""
+    name = name.strip().lower()
+    return ALGO_ALIASES.get(name, name)
 
 
 def measured(
