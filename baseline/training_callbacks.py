@@ -1,0 +1,72 @@
+"""Callbacks of a training run: checkpoints, lines of progress, and a stop on request."""
+
+from collections.abc import Callable
+import time
+
+from absl import logging
+import numpy as np
+from stable_baselines3.common import callbacks
+
+
+class Checkpoints(callbacks.BaseCallback):
+    """Saves every so many environment steps."""
+
+    def __init__(self, save: Callable[[], object], save_freq: int):
+        super().__init__()
+        self._save = save
+        self._save_freq = save_freq
+        self._last = 0
+
+    def _on_training_start(self) -> None:
+        self._last = self.num_timesteps
+
+    def _on_step(self) -> bool:
+        if self._save_freq and self.num_timesteps - self._last >= self._save_freq:
+            self._last = self.num_timesteps
+            self._save()
+        return True
+
+
+class ProgressLines(callbacks.BaseCallback):
+    """Logs a line now and then: steps, rate, mean score of the last 100 episodes, time left."""
+
+    def __init__(self, total_steps: int, period_s: float):
+        super().__init__()
+        self._total_steps = total_steps
+        self._period_s = period_s
+        self._last_s = self._last_steps = 0.0
+
+    def _on_training_start(self) -> None:
+        self._last_s = time.perf_counter()
+        self._last_steps = self.num_timesteps
+
+    def _on_step(self) -> bool:
+        now_s = time.perf_counter()
+        if now_s - self._last_s < self._period_s:
+            return True
+        rate = (self.num_timesteps - self._last_steps) / (now_s - self._last_s)
+        self._last_s, self._last_steps = now_s, self.num_timesteps
+        scores = [info["r"] for info in self.model.ep_info_buffer]
+        logging.info(
+            "%d of %d steps (%.1f %%), %.0f steps/s, mean score %s of the last %d episodes, "
+            "%.0f min left",
+            self.num_timesteps,
+            self._total_steps,
+            100 * self.num_timesteps / self._total_steps,
+            rate,
+            f"{np.mean(scores):.1f}" if scores else "unknown",
+            len(scores),
+            (self._total_steps - self.num_timesteps) / rate / 60,
+        )
+        return True
+
+
+class StopOnRequest(callbacks.BaseCallback):
+    """Ends the training once asked to."""
+
+    def __init__(self, requested: Callable[[], bool]):
+        super().__init__()
+        self._requested = requested
+
+    def _on_step(self) -> bool:
+        return not self._requested()
