@@ -20,12 +20,12 @@ NAME_LENGTH = 1000
 Placeholder = pickle_values.Placeholder
 Reference = pickle_values.Reference
 
-_LITERALS = frozenset(
+LITERALS = frozenset(
     "INT LONG LONG1 LONG4 BININT BININT1 BININT2 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING "
     "UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 "
     "BYTEARRAY8".split()
 )
-_CONSTANTS: dict[str, Callable[[], Any]] = {
+CONSTANTS: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,
     "NEWFALSE": lambda: False,
@@ -65,10 +65,10 @@ class Machine:
             if count > MAX_OPERATIONS:
                 raise pickle_values.DamagedError("it has too many instructions")
             name = operation.name
-            if name in _LITERALS:
+            if name in LITERALS:
                 self._stack.append(argument)
-            elif name in _CONSTANTS:
-                self._stack.append(_CONSTANTS[name]())
+            elif name in CONSTANTS:
+                self._stack.append(CONSTANTS[name]())
             elif name == "STOP":
                 return self._stack.pop()
             else:

@@ -50,7 +50,8 @@ class Inert:
                 for part in reversed(state) if type(state) is tuple else [state]:
                     if isinstance(part, dict) and name in part:
                         return part[name]
-        raise AttributeError(f"{self!r} has no {name!r}.")
+        # Not repr(self): it would look for attributes that a half-made copy has not yet.
+        raise AttributeError(f"What the pickle says about this object has no {name!r}.")
 
 
 class Reference(Inert):

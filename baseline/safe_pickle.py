@@ -87,7 +87,7 @@ def references(source: str | os.PathLike | bytes | BinaryIO) -> list[str]:
 
 def listed(names: list[str]) -> str:
     """Returns the first few names for a message: "os.system, builtins.eval and 3 more"."""
-    shown = [name[:80].encode("ascii", "backslashreplace").decode() for name in names[:LISTED]]
+    shown = [name[:80].encode("unicode_escape").decode()[:80] for name in names[:LISTED]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 

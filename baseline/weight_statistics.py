@@ -113,9 +113,7 @@ def flatten(arrays: Mapping[str, np.ndarray] | np.ndarray) -> np.ndarray:
     named = dict(arrays) if isinstance(arrays, Mapping) else {"the tensor": arrays}
     for name, array in named.items():
         if not np.all(np.isfinite(array)):
-            raise errors.UserError(
-                f"The weights hold NaN or infinity (in {name}): not quantizable."
-            )
+            raise errors.UserError(f"The weights hold NaN or infinity (in {name}).")
     parts = [np.asarray(array, np.float64).ravel() for array in named.values()]
     numbers = np.concatenate(parts) if parts else np.zeros(0)
     if not numbers.size:
