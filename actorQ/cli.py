@@ -129,7 +129,8 @@ def _set_up_logging() -> None:
     """Shows our own notes; of libraries only what is a warning (of TensorFlow, an error)."""
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.INFO)
-    ours = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    ours = tuple(os.path.join(root, package) for package in ("actorQ", "baseline"))
     handler = logging.get_absl_handler()
     handler.addFilter(
         lambda record: record.levelno > std_logging.INFO or record.pathname.startswith(ours)

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 import importlib
 import re
 from typing import Any
+import warnings
 
 from absl import logging
 import gymnasium as gym
 import numpy as np
 
 from actorQ import errors
+from actorQ.environments import core
 
 _RENAMED = {
     "LunarLander-v2": ("LunarLander-v3", {}),
@@ -59,7 +61,8 @@ def register() -> None:
     """Makes the names of Atari and PyBullet environments known, where they are installed."""
     for module in ("ale_py", "pybullet_envs_gymnasium"):
         try:
-            importlib.import_module(module)
+            with core.muted_output():
+                importlib.import_module(module)
         except ImportError:  # `make` says so, should such an environment be asked for.
             continue
 
@@ -87,7 +90,8 @@ def make(
     # Not at the top: SB3 loads torch, which `python -m ... --help` can do without.
     from stable_baselines3.common import monitor
 
-    env = monitor.Monitor(_make_plain(env_id, env_kwargs, render_mode))
+    plain = _make_plain(env_id, env_kwargs, render_mode)
+    env = monitor.Monitor(_QuietReset(plain) if "Bullet" in env_id else plain)
     for path, kwargs in _wrapper_list(wrappers):
         if path.endswith(".TimeFeatureWrapper"):
             kwargs = {"test_mode": True, **kwargs}
@@ -105,7 +109,10 @@ def _make_plain(env_id: str, env_kwargs: Mapping[str, Any] | None, render_mode: 
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     try:
-        return gym.make(new_id, **kwargs)
+        # MuJoCo's C code and Gymnasium note what is deprecated, once for every environment.
+        with core.muted_output(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return gym.make(new_id, **kwargs)
     except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound):
         raise errors.UserError(
             f"There is no environment {new_id}{_suggestion(new_id)}. Gymnasium's names look like "
@@ -159,6 +166,14 @@ def _wrapper_class(path: str) -> Any:
     if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
         raise errors.UserError(f"config.yml names {path}, which is not an environment wrapper.")
     return wrapper
+
+
+class _QuietReset(gym.Wrapper):
+    """Keeps PyBullet's C code, which greets at every connection, off the terminal."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        with core.muted_output():
+            return self.env.reset(**kwargs)
 
 
 class StackFrames(gym.Wrapper):
