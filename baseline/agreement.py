@@ -1,0 +1,102 @@
+"""How far two forms of a policy agree: the same actions in the states that are visited."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from baseline import evaluation
+
+EQUAL_SHARE = 0.99  # Of the states, in which two forms of a discrete policy choose alike.
+RANGE_SHARE = 0.02  # Of the action range, by which two forms of a continuous policy may differ.
+
+
+class Agreement(NamedTuple):
+    """A comparison of actions, state by state.
+
+    Attributes:
+      states: how many.
+      equal: share of them in which the actions are the same.
+      largest: largest deviation as a share of the action range; None for discrete actions.
+      mean: mean deviation, likewise.
+      percentile_99: deviation that 99 % of the actions' components stay below, likewise.
+    """
+
+    states: int
+    equal: float
+    largest: float | None = None
+    mean: float | None = None
+    percentile_99: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the forms agree: 99 % of discrete actions, 2 % of the range for all others."""
+        if self.largest is None:
+            return self.equal >= EQUAL_SHARE
+        return self.largest <= RANGE_SHARE
+
+    def __str__(self) -> str:
+        if self.largest is None:
+            return f"{100 * self.equal:.2f} % equal"
+        return f"{100 * self.largest:.2f} % of the range at most, {100 * self.mean:.3f} % in mean"
+
+
+def compare(
+    reference: np.ndarray,
+    actions: np.ndarray,
+    low: np.ndarray | None = None,
+    high: np.ndarray | None = None,
+) -> Agreement:
+    """Compares two forms' actions for the same states.
+
+    Args:
+      reference: int [N], or float [N, A].
+      actions: the same shape.
+      low: [A], smallest actions; None for discrete ones.
+      high: [A], largest actions.
+
+    Raises:
+      ValueError: shapes differ, or there are no states.
+    """
+    if reference.shape != actions.shape or not len(reference):
+        raise ValueError(f"Cannot compare actions {reference.shape} with {actions.shape}.")
+    same = reference == actions
+    if low is None:
+        return Agreement(len(reference), float(same.mean()))
+    shares = np.abs(reference.astype(np.float64) - actions) / (high - low)
+    return Agreement(
+        len(reference),
+        float(same.all(axis=1).mean()),
+        float(shares.max()),
+        float(shares.mean()),
+        float(np.percentile(shares, 99)),
+    )
+
+
+def visited_states(
+    make_env: Callable[[], gym.Env], act: evaluation.Act, episodes: int, seed: int, limit: int
+) -> np.ndarray:
+    """Returns observations [N, ...] that a policy meets, evenly thinned to at most `limit`.
+
+    Args:
+      make_env: makes one environment with a monitor inside.
+      act: raw observations [B, ...] to actions.
+      episodes: to play, >= 1.
+      seed: of the starts.
+      limit: observations to return at most, >= 1.
+    """
+    kept: list[np.ndarray] = []
+    step, seen = 1, 0
+
+    def keep(batch: np.ndarray) -> None:
+        nonlocal step, seen, kept
+        for observation in batch:
+            if seen % step == 0:
+                kept.append(np.array(observation))
+            seen += 1
+            if len(kept) > limit:  # Thinned on the way: images of whole episodes take gigabytes.
+                kept, step = kept[::2], 2 * step
+
+    evaluation.evaluate(make_env, act, episodes, seed, on_batch=keep)
+    return np.stack(kept)

@@ -1,0 +1,295 @@
+"""The integer form of a quantized policy: an ONNX file whose layers compute with integers.
+
+It holds the same integers, scales and zero points as the simulated form (`quantize`), and runs in
+ONNX Runtime (`integer_runner`):
+
+- 8 bits with calibrated ranges: QGemm and QLinearConv, 8-bit inputs and weights, int32 sums and
+  biases. ReLUs and the rounding to the next layer's 8 bits are part of them; tanh and ELU compute
+  in fp32 between two layers.
+- 8 bits without: DynamicQuantizeMatMul and ConvInteger, ranges taken from every call.
+- 4 bits: MatMulNBits, 4-bit weights and fp32 inputs, which it rounds to int8 block by block.
+  Convolutions have no such operator and stay at 8 bits.
+- 16 bits: weights are stored as halves and computed with in fp32. 32 bits: fp32.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from torch import nn
+
+from actorQ import errors
+from actorQ import quantization
+from baseline import integer_layers
+from baseline import integer_runner
+from baseline import networks
+from baseline import onnx_graph
+from baseline import quantize
+from baseline import zoo_files
+
+WIDTHS = (32, 16, 8, 4)
+INPUT_BITS = 8  # Of the inputs of layers that compute with integers.
+_PIXEL_LEVELS = 255
+# Pixels are integers already: each stands for a 255th of itself.
+_PIXELS = quantization.AffineMap(np.float32(1.0 / _PIXEL_LEVELS), np.int64(0))
+
+
+def export(
+    network: networks.PolicyNetwork,
+    bits: int = 8,
+    ranges: quantize.Ranges | None = None,
+    granularity: str = quantize.PAPER,
+    rounding: quantization.Rounding = "nearest",
+    output_bits: int | None = None,
+    normalization: zoo_files.Normalization | None = None,
+    weights: Mapping[str, quantization.QuantizedTensor] | None = None,
+) -> onnx.ModelProto:
+    """Returns a policy as a model for an integer engine.
+
+    The model takes "observation", float32 [batch, D] or uint8 [batch, C, H, W], and gives
+    "output", float32 [batch, A], and "action", int64 [batch] or float32 [batch, A].
+
+    Args:
+      network: the acting path, its weights in full precision.
+      bits: of the weights: 32, 16, 8 or 4. Biases are int32 or float32.
+      ranges: smallest and largest input of layers by name, and of the last output
+        (`networks.OUTPUT`; if left out, it stays in floats), which become 8-bit integers by these
+        ranges, wherever weights have 8 bits. None: ranges are taken from every call.
+      granularity: of linear layers' weights: "paper" (per tensor) or "channel" (per output).
+      rounding: "nearest" or "floor", of weights and inputs.
+      output_bits: of the last layer's weights, if they shall differ.
+      normalization: of observations, to be done by the model; None: the caller does it.
+      weights: integers to use instead of those made here, by layer, as wide as the layer's.
+
+    Raises:
+      errors.UserError: the width is not possible, weights or ranges are not finite, a range is
+        missing, or a layer has no such form.
+    """
+    output_bits = bits if output_bits is None else output_bits
+    for width in (bits, output_bits):
+        if width not in WIDTHS:
+            raise errors.UserError(
+                f"There is no integer form of {width} bits: possible are "
+                f"{', '.join(map(str, WIDTHS))}."
+            )
+    if ranges is not None and min(bits, output_bits) > INPUT_BITS:
+        raise errors.UserError(f"Ranges of activations are for 8 or 4 bits, not for {bits}.")
+    scheme = quantize.Scheme(str(bits), granularity=granularity, rounding=rounding)
+    exporter = _Exporter(network, bits, output_bits, scheme, ranges, weights or {})
+    return exporter.run(normalization)
+
+
+class _Exporter:
+    """Walks along the layers and writes their nodes."""
+
+    def __init__(
+        self,
+        network: networks.PolicyNetwork,
+        bits: int,
+        output_bits: int,
+        scheme: quantize.Scheme,
+        ranges: quantize.Ranges | None,
+        weights: Mapping[str, quantization.QuantizedTensor],
+    ):
+        """Takes what `export` is given."""
+        self._network = network
+        self._scheme = scheme
+        self._ranges = ranges
+        self._weights = weights
+        self._graph = onnx_graph.Graph()
+        names = [name for name, _ in network.with_weights()]
+        if not names:
+            raise errors.UserError("The policy has no layer with weights: nothing to export.")
+        self._bits = {name: bits for name in names} | {names[-1]: output_bits}
+        for name, module in network.with_weights():
+            if isinstance(module, nn.Conv2d) and self._bits[name] == 4:
+                self._bits[name] = 8
+        self._quantizes_output = (
+            self._bits[names[-1]] == 8 and ranges is not None and networks.OUTPUT in ranges
+        )
+
+    def run(self, normalization: zoo_files.Normalization | None) -> onnx.ModelProto:
+        """Returns the model."""
+        observation, value = self._observation(normalization)
+        for position, (name, module) in enumerate(self._network.layers):
+            if isinstance(module, networks.WITH_WEIGHTS):
+                value = self._layer(name, module, value, self._next_map(position + 1))
+            else:
+                value = self._activation(name, module, value)
+        if self._quantizes_output:
+            value = self._to_integers(value, self._map(networks.OUTPUT))
+        output = self._graph.rename(self._to_float(value).name, integer_runner.OUTPUT)
+        self._graph.rename(self._head(output), integer_runner.ACTION)
+        actions = self._network.with_weights()[-1][1].weight.shape[0]
+        discrete = self._network.head == "argmax"
+        return self._graph.model(
+            {integer_runner.OBSERVATION: observation},
+            {
+                integer_runner.OUTPUT: (np.dtype(np.float32), ["batch", actions]),
+                integer_runner.ACTION: (np.dtype(np.int64), ["batch"])
+                if discrete
+                else (np.dtype(np.float32), ["batch", actions]),
+            },
+            self._metadata(normalization is not None),
+        )
+
+    def _observation(
+        self, normalization: zoo_files.Normalization | None
+    ) -> tuple[tuple[np.dtype, list[int | str]], integer_layers.Value]:
+        """Returns dtype and shape of the model's input, and what the first layer takes."""
+        name, first = integer_runner.OBSERVATION, self._network.with_weights()[0][1]
+        if isinstance(first, nn.Conv2d):
+            shape = ["batch", first.in_channels, "height", "width"]
+        else:
+            shape = ["batch", first.in_features]
+        if self._network.image:
+            return (np.dtype(np.uint8), shape), integer_layers.Value(name, _PIXELS)
+        if normalization is not None:
+            deviation = np.sqrt(normalization.variance + normalization.epsilon)
+            clip = np.float32(normalization.clip)
+            name = self._graph.add("Sub", name, self._constant("mean", normalization.mean))
+            name = self._graph.add("Div", name, self._constant("deviation", deviation))
+            name = self._graph.add(
+                "Clip", name, self._constant("clip low", -clip), self._constant("clip high", clip)
+            )
+        return (np.dtype(np.float32), shape), integer_layers.Value(name)
+
+    def _layer(
+        self,
+        name: str,
+        module: nn.Module,
+        value: integer_layers.Value,
+        following: quantization.AffineMap | None,
+    ) -> integer_layers.Value:
+        bits = self._bits[name]
+        if bits > INPUT_BITS:
+            return integer_layers.in_floats(self._graph, name, module, value, half=bits == 16)
+        weights = self._integers(name, module)
+        if bits == 4:
+            return integer_layers.linear4(self._graph, name, module, weights, value)
+        if self._ranges is not None:
+            value = self._to_integers(value, self._map(name))
+        if isinstance(module, nn.Conv2d):
+            return integer_layers.convolution8(
+                self._graph, name, module, weights, value, following
+            )
+        return integer_layers.linear8(self._graph, name, module, weights, value, following)
+
+    def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
+        bits = self._bits[name]
+        if name in self._weights:
+            given = self._weights[name]
+            if given.bits != bits or given.values.shape != tuple(module.weight.shape):
+                raise ValueError(
+                    f"Integers for {name}: {given.bits} bits, shape {given.values.shape} instead "
+                    f"of {bits} bits, shape {tuple(module.weight.shape)}."
+                )
+            return given
+        by_channel = quantize.quantizes_by_channel(module, self._scheme)
+        weights = integer_layers.array(module.weight)
+        try:
+            return quantization.quantize_affine(weights, bits, self._scheme.rounding, by_channel)
+        except ValueError as error:
+            raise errors.UserError(f"Weights of {name}: {error}") from None
+
+    def _next_map(self, position: int) -> quantization.AffineMap | None:
+        """Returns the map of the integers that layers from `position` on can take directly.
+
+        None where they take floats, or where clamping to the map's levels is no ReLU.
+        """
+        if self._ranges is None or self._scheme.rounding != "nearest":
+            return None
+        relu = False
+        for name, module in self._network.layers[position:]:
+            if isinstance(module, networks.WITH_WEIGHTS):
+                takes_integers = self._bits[name] == 8
+                break
+            if not isinstance(module, nn.ReLU | nn.Flatten):
+                return None
+            relu = relu or isinstance(module, nn.ReLU)
+        else:
+            name, takes_integers = networks.OUTPUT, self._quantizes_output
+        if not takes_integers:
+            return None
+        affine = self._map(name)
+        return None if relu and affine.zero_point else affine
+
+    def _activation(
+        self, name: str, module: nn.Module, value: integer_layers.Value
+    ) -> integer_layers.Value:
+        if isinstance(module, nn.Flatten):
+            if (module.start_dim, module.end_dim) != (1, -1):
+                raise errors.UserError(f"Layer {name} flattens other axes than all but the first.")
+            if value.name == integer_runner.OBSERVATION and not self._network.image:
+                return value  # [batch, D] already.
+            return value._replace(name=self._graph.add("Flatten", value.name, axis=1))
+        if isinstance(module, nn.ReLU) and value.affine is not None and not value.affine.zero_point:
+            return value  # No integer stands for less than zero.
+        value = self._to_float(value)
+        if isinstance(module, nn.ReLU):
+            return integer_layers.Value(self._graph.add("Relu", value.name))
+        if isinstance(module, nn.Tanh):
+            return integer_layers.Value(self._graph.add("Tanh", value.name))
+        if isinstance(module, nn.ELU):
+            return integer_layers.Value(self._graph.add("Elu", value.name, alpha=module.alpha))
+        raise errors.UserError(f"Layer {name}, a {type(module).__name__}, has no integer form.")
+
+    def _head(self, output: str) -> str:
+        """Adds what turns outputs into actions, as `networks.to_actions`, and returns its name."""
+        add = self._graph.add
+        if self._network.head == "argmax":
+            return add("ArgMax", output, axis=1, keepdims=0)
+        low, high = self._network.low, self._network.high
+        low_name = self._constant("low", low)
+        if self._network.head == "clip":
+            return add("Max", add("Min", output, self._constant("high", high)), low_name)
+        half = add("Mul", self._constant("half", 0.5), add("Add", output, self._constant("one", 1)))
+        return add("Add", add("Mul", half, self._constant("width", high - low)), low_name)
+
+    def _map(self, name: str) -> quantization.AffineMap:
+        if name not in self._ranges:
+            raise errors.UserError(
+                f"There is no range for the input of {name}: calibrate with this policy."
+            )
+        try:
+            return quantization.affine_map(*self._ranges[name], INPUT_BITS, self._scheme.rounding)
+        except ValueError as error:
+            raise errors.UserError(f"Activations of {name}: {error}") from None
+
+    def _to_integers(
+        self, value: integer_layers.Value, affine: quantization.AffineMap
+    ) -> integer_layers.Value:
+        return integer_layers.to_integers(self._graph, value, affine, self._scheme.rounding)
+
+    def _to_float(self, value: integer_layers.Value) -> integer_layers.Value:
+        return integer_layers.to_float(self._graph, value)
+
+    def _constant(self, name: str, numbers: Any) -> str:
+        return self._graph.constant(name, np.asarray(numbers, np.float32))
+
+    def _metadata(self, normalizes: bool) -> dict[str, Any]:
+        """Returns what the file says of itself."""
+        bounds = {
+            name: None if bound is None else bound.tolist()
+            for name, bound in (("low", self._network.low), ("high", self._network.high))
+        }
+        if min(self._bits.values()) > INPUT_BITS:
+            activations = "floats"
+        else:
+            activations = "dynamic" if self._ranges is None else "calibrated"
+        return {
+            integer_runner.FORMAT: integer_runner.FORMAT_VERSION,
+            "bits": int(self._scheme.bits),
+            "layer_bits": self._bits,
+            "activations": activations,
+            "granularity": self._scheme.granularity,
+            "rounding": self._scheme.rounding,
+            "head": self._network.head,
+            **bounds,
+            "image": self._network.image,
+            "normalizes": normalizes,
+            # Ranges that are taken from a call make observations of one call meddle.
+            "one_by_one": any(kind.startswith("Dynamic") for kind in self._graph.kinds),
+            "weight_bytes": self._graph.constant_bytes,
+        }

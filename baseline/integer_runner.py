@@ -1,0 +1,178 @@
+"""Runs policies that `integer` exported, in ONNX Runtime.
+
+What a device needs: imports numpy and onnxruntime, no framework.
+"""
+
+import collections
+from collections.abc import Mapping
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from actorQ import errors
+
+OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
+FORMAT, FORMAT_VERSION = "quarl_policy", "1"
+_PROVIDERS = ("CPUExecutionProvider",)
+_ONLY_FATAL = 4  # Errors reach the caller as exceptions; the runtime would print them as well.
+
+
+class Runner:
+    """A policy for an integer engine, ready to act.
+
+    Attributes:
+      metadata: what the file says of itself (see `integer.export`).
+      num_bytes: size of the file.
+      weight_bytes: of weights, biases, scales and zero points in it.
+    """
+
+    def __init__(self, model: bytes | str | os.PathLike[str], threads: int = 1):
+        """Loads a model.
+
+        Args:
+          model: a file's path or content.
+          threads: to compute with.
+
+        Raises:
+          errors.UserError: the file is missing, damaged, or no policy exported here.
+        """
+        content, origin = _read(model)
+        options = _options(threads)
+        self._session = _session(content, options, origin)
+        self.metadata = _metadata(self._session, origin)
+        self.num_bytes = len(content)
+        self.weight_bytes = int(self.metadata["weight_bytes"])
+        self._input = self._session.get_inputs()[0]
+        self._dtype = np.uint8 if self._input.type == "tensor(uint8)" else np.float32
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Returns actions, int64 [B] or float32 [B, A], for observations [B, ...].
+
+        Observations are normalized as in training, unless the model does it itself.
+
+        Raises:
+          errors.UserError: they do not fit the policy.
+        """
+        return self._run(ACTION, observations)
+
+    def output(self, observations: np.ndarray) -> np.ndarray:
+        """Returns the last layer's output, float32 [B, A], for observations [B, ...].
+
+        Raises:
+          errors.UserError: they do not fit the policy.
+        """
+        return self._run(OUTPUT, observations)
+
+    def _run(self, name: str, observations: np.ndarray) -> np.ndarray:
+        observations = self._prepare(observations)
+        parts = [observations]
+        if self.metadata["one_by_one"]:
+            parts = np.split(observations, len(observations))
+        try:
+            results = [self._session.run([name], {OBSERVATION: part})[0] for part in parts]
+        except Exception as error:  # The runtime's exceptions have no base of their own.
+            raise errors.UserError(
+                f"The policy cannot act on observations of shape {observations.shape[1:]}: "
+                f"{errors.summary(error)}"
+            ) from None
+        return results[0] if len(results) == 1 else np.concatenate(results)
+
+    def _prepare(self, observations: np.ndarray) -> np.ndarray:
+        """Returns the observations as the session takes them."""
+        observations = np.asarray(observations)
+        expected = self._input.shape[1:]
+        if self._dtype == np.uint8 and observations.dtype != np.uint8:
+            raise errors.UserError(
+                f"The policy looks at images of uint8, not at {observations.dtype}."
+            )
+        shape = observations.shape[1:]
+        if len(expected) == 1:
+            observations = observations.reshape(len(observations), -1)
+        fits = observations.ndim == 1 + len(expected) and all(
+            isinstance(size, str) or size == here
+            for size, here in zip(expected, observations.shape[1:], strict=True)
+        )
+        if not fits:
+            raise errors.UserError(
+                f"Observations of shape {shape} do not fit the policy, which takes "
+                f"({', '.join(map(str, expected))}): is it of another environment?"
+            )
+        return np.ascontiguousarray(observations, self._dtype)
+
+
+def kernels(model: bytes, observations: np.ndarray) -> Mapping[str, int]:
+    """Returns which operators the runtime really executes for one batch, and how often.
+
+    That is after its optimizer has fused and replaced nodes.
+
+    Args:
+      model: an exported model's content.
+      observations: as the model takes them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        options = _options(1)
+        options.enable_profiling = True
+        options.profile_file_prefix = os.path.join(folder, "profile")
+        session = _session(model, options, "The model")
+        session.run(None, {OBSERVATION: observations})
+        events = json.loads(pathlib.Path(session.end_profiling()).read_text())
+    return collections.Counter(
+        event["args"]["op_name"]
+        for event in events
+        if event["cat"] == "Node" and event["name"].endswith("_kernel_time")
+    )
+
+
+def _read(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
+    """Returns the content, and what to call it in messages."""
+    if isinstance(model, bytes):
+        return model, "The model"
+    try:
+        # Read here, not by the runtime: it would follow references to other files.
+        return pathlib.Path(model).read_bytes(), os.fspath(model)
+    except OSError as error:
+        raise errors.UserError(f"Cannot read {os.fspath(model)}: {error.strerror}.") from None
+
+
+def _options(threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ONLY_FATAL
+    return options
+
+
+def _session(
+    content: bytes, options: onnxruntime.SessionOptions, origin: str
+) -> onnxruntime.InferenceSession:
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=list(_PROVIDERS))
+    except Exception as error:  # As above.
+        raise errors.UserError(
+            f"{origin} cannot be loaded as an ONNX model: {errors.summary(error)}"
+        ) from None
+
+
+def _metadata(session: onnxruntime.InferenceSession, origin: str) -> dict[str, Any]:
+    texts = session.get_modelmeta().custom_metadata_map
+    if texts.get(FORMAT) != FORMAT_VERSION:
+        raise errors.UserError(
+            f"{origin} is an ONNX model, but no policy that this version of baseline.integer "
+            "exported."
+        )
+    try:
+        return {key: _value(text) for key, text in texts.items()}
+    except ValueError:
+        raise errors.UserError(f"{origin} is damaged: its metadata cannot be read.") from None
+
+
+def _value(text: str) -> Any:
+    """Returns a string as it is (words), or what its JSON says (all else)."""
+    return text if text.isidentifier() and text not in ("true", "false", "null") else json.loads(
+        text
+    )
