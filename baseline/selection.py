@@ -1,13 +1,14 @@
 """Puts rows of results together to sweeps: what one agent earned at every precision.
 
 A file may hold several evaluations of one agent, of other seeds or numbers of episodes. A sweep
-takes one of them, since only rows of equal starts can be compared. Imports no framework.
+takes one of them, since only rows of equal starts can be compared.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
+from baseline import environments
 from baseline import results
 from baseline.results import Row
 
@@ -36,6 +37,14 @@ class Sweep:
     def env(self) -> str:
         """The environment, as in the file."""
         return self.fp32.env
+
+    @property
+    def shown_env(self) -> str:
+        """The environment that was played: today's name, where the agent's is of the past."""
+        options = environments.successor_kwargs(self.env)
+        marks = [name if value is True else f"{name}={value}" for name, value in options.items()]
+        name = environments.successor(self.env)
+        return f"{name} ({', '.join(marks)})" if marks else name
 
     @property
     def rows(self) -> list[Row]:

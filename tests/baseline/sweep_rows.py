@@ -7,7 +7,7 @@ from baseline import results
 WEIGHTS = {
     "weight_min": -1.5, "weight_max": 2.25, "weight_range": 3.75, "weight_width": 0.4,
     "bytes": 18_000, "seconds": 1.25, "commit": "abc",
-}  # fmt: skip
+}
 WIDTHS = tuple(str(width) for width in range(32, 0, -2))
 
 
