@@ -85,9 +85,27 @@ class Agent:
         outputs = networks.forward(self.network, self.normalize(observations), self.tap)
         return networks.to_actions(self.network, outputs.numpy())
 
-    def quantize_activations(self, scheme: quantize.Scheme, ranges: quantize.Ranges) -> None:
-        """Lets `act` quantize activations from now on."""
-        self.tap = quantize.ActivationQuantizer(scheme, ranges)
+    def note_quantization(self, scheme: quantize.Scheme, ranges: quantize.Ranges | None) -> None:
+        """Notes how the weights were quantized; with ranges, `act` quantizes activations too."""
+        self.quantization = (scheme, ranges)
+        if ranges is not None:
+            self.tap = quantize.ActivationQuantizer(scheme, ranges)
+
+    def write_quantization(self, path: pathlib.Path) -> None:
+        """Keeps what was noted, if anything, beside the agent."""
+        if self.quantization is not None:
+            path.write_text(json.dumps(quantize.to_json(*self.quantization), indent=1))
+
+    def restore_quantization(self, path: pathlib.Path) -> None:
+        """Notes again what was kept in a file.
+
+        Raises:
+          errors.UserError: it is damaged.
+        """
+        try:
+            self.note_quantization(*quantize.from_json(json.loads(path.read_text())))
+        except (OSError, ValueError) as error:
+            raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
 
 
 def canonical_algo(name: str) -> str:
@@ -179,15 +197,13 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
             "is missing: copy it from where the agent comes from."
         )
     model = _build(algo, saved, make_env, path)
-    quantization, tap = None, None
-    if (settings / QUANTIZATION_FILENAME).exists():
-        quantization = _read_quantization(settings / QUANTIZATION_FILENAME)
-        if quantization[1] is not None:
-            tap = quantize.ActivationQuantizer(*quantization)
-    return Agent(
-        algo, env_id, path, networks.policy_network(model), make_env, _save, normalization, tap,
-        quantization, model,
+    agent = Agent(
+        algo, env_id, path, networks.policy_network(model), make_env, _save, normalization,
+        model=model,
     )
+    if (settings / QUANTIZATION_FILENAME).exists():
+        agent.restore_quantization(settings / QUANTIZATION_FILENAME)
+    return agent
 
 
 def _make_env(
@@ -304,13 +320,6 @@ def _load_tensors(
     model.policy.load_state_dict(tensors)
 
 
-def _read_quantization(path: pathlib.Path) -> tuple[quantize.Scheme, quantize.Ranges | None]:
-    try:
-        return quantize.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
-
-
 def _save(agent: Agent, folder: pathlib.Path) -> pathlib.Path:
     """Writes the agent in the zoo's layout, loadable by SB3 itself without custom objects.
 
@@ -328,9 +337,7 @@ def _save(agent: Agent, folder: pathlib.Path) -> pathlib.Path:
             (settings / name).write_text(yaml.safe_dump(_plain(content), sort_keys=True))
     if agent.normalization is not None:
         _save_normalization(agent, settings / "vecnormalize.pkl")
-    if agent.quantization is not None:
-        facts = quantize.to_json(*agent.quantization)
-        (settings / QUANTIZATION_FILENAME).write_text(json.dumps(facts, indent=1))
+    agent.write_quantization(settings / QUANTIZATION_FILENAME)
     path = target / f"{agent.env_id}.zip"
     agent.model.save(path)
     return path

@@ -116,9 +116,7 @@ def _measure(
         if request.scheme.activations:
             ranges = calibration.ranges(agent, request.calibration_episodes)
         num_bytes = quantize.quantize_weights(agent.network, request.scheme)
-        agent.quantization = (request.scheme, ranges)
-        if ranges is not None:
-            agent.quantize_activations(request.scheme, ranges)
+        agent.note_quantization(request.scheme, ranges)
         agent.save(agent, quantized_folder(request))
     else:
         num_bytes = quantize.quantize_weights(agent.network, quantize.Scheme(quantize.FP32))

@@ -1,0 +1,183 @@
+"""ActorQ's policies (D4PG and DQN, from a learner's checkpoint) as agents for PTQ.
+
+python -m baseline.ptq d4pg dm_control,cartpole_balance 8 --folder logs/RUN
+"""
+
+import pathlib
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from actorQ import architecture as architecture_lib
+from actorQ import checkpoints
+from actorQ import environments
+from actorQ import errors
+from baseline import agents
+from baseline import networks
+
+
+def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
+    """Loads a policy as an agent.
+
+    Args:
+      algo: d4pg or dqn.
+      env_id: the task, such as "dm_control,cheetah_run"; must be the one it was trained on.
+      folder: a run folder, or where a quantized agent was saved (FOLDER/ALGO/TASK).
+
+    Raises:
+      errors.UserError: there is no policy, or it is of another algorithm or task.
+    """
+    saved_there = pathlib.Path(folder, algo, env_id)
+    path = saved_there if saved_there.is_dir() else pathlib.Path(folder)
+    if not path.exists():
+        raise errors.UserError(f"There is no folder {path}: --folder names an ActorQ run.")
+    checkpoint = checkpoints.load_policy(str(path))
+    discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
+    actual = "dqn" if discrete else "d4pg"
+    if algo != actual:
+        raise errors.UserError(f"{path} holds a policy of {actual}, not of {algo}.")
+    task = checkpoint.facts["taskstr"]
+    if _canonical(task) != _canonical(env_id):
+        raise errors.UserError(f"{path} holds a policy for {task}, not for {env_id}.")
+    steps = checkpoint.facts["max_episode_steps"]
+
+    def make_env(render_mode: str | None = None) -> gym.Env:
+        del render_mode  # ActorQ's environments always render to pictures.
+        return TaskEnv(task, steps)
+
+    network = _network(checkpoint)
+    file = next(
+        candidate
+        for candidate in (path, *path.rglob(checkpoints.POLICY_FILENAME))
+        if candidate.is_file()
+    )
+    agent = agents.Agent(algo, env_id, file, network, make_env, _saver(checkpoint))
+    settings = file.parent / agents.QUANTIZATION_FILENAME
+    if settings.exists():
+        agent.restore_quantization(settings)
+    return agent
+
+
+class TaskEnv(gym.Env):
+    """An ActorQ task behind Gymnasium's interface, with SB3's monitor's note of the return.
+
+    Observations: float32 [D], or uint8 [C, H, W] for pixels. Actions: float32 [A] in [-1, 1], or
+    an integer.
+    """
+
+    def __init__(self, taskstr: str, max_episode_steps: int):
+        self._taskstr, self._max_episode_steps = taskstr, max_episode_steps
+        self._environment: environments.Environment | None = None
+        self._rewards: list[float] = []
+        self.render_mode = "rgb_array"
+
+    @property
+    def render_fps(self) -> float:
+        """Pictures per second at the task's true speed."""
+        return self._environment.render_fps
+
+    def reset(
+        self, seed: int | None = None, options: Any = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode; with a seed, of an environment made anew with it."""
+        del options
+        if seed is not None or self._environment is None:
+            self.close()
+            self._environment = environments.make(
+                self._taskstr, seed or 0, self._max_episode_steps
+            )
+        self._rewards = []
+        return _channels_first(self._environment.reset().observation), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Takes one step; at an episode's end the info tells its return and length."""
+        timestep = self._environment.step(action)
+        self._rewards.append(timestep.reward)
+        info = {}
+        if timestep.last():
+            info["episode"] = {"r": sum(self._rewards), "l": len(self._rewards)}
+        terminated = timestep.last() and timestep.discount == 0
+        observation = _channels_first(timestep.observation)
+        return observation, timestep.reward, terminated, timestep.last() and not terminated, info
+
+    def render(self) -> np.ndarray:
+        """Returns a picture, uint8 [H, W, 3]."""
+        return self._environment.render()
+
+    def close(self) -> None:
+        """Frees the environment."""
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+
+
+def _canonical(taskstr: str) -> tuple[str, str]:
+    return environments.parse_taskstr(taskstr)
+
+
+def _channels_first(observation: np.ndarray) -> np.ndarray:
+    return observation.transpose(2, 0, 1) if observation.ndim == 3 else observation
+
+
+def _network(checkpoint: checkpoints.PolicyCheckpoint) -> networks.PolicyNetwork:
+    architecture = checkpoint.architecture
+    layers: list[tuple[str, nn.Module]] = []
+    for name, inputs, filters, kernel, stride in architecture.convolutions:
+        layers += [
+            (name, nn.Conv2d(inputs, filters, kernel, stride)), (f"{name}.relu", nn.ReLU())
+        ]
+    layers.append(("flatten", nn.Flatten()))
+    for name, inputs, outputs in architecture.linears:
+        layers += [(name, nn.Linear(inputs, outputs)), (f"{name}.tanh", nn.Tanh())]
+    if architecture.head == architecture_lib.Q_VALUES_HEAD:
+        layers.pop()
+    for name, module in layers:
+        if isinstance(module, networks.WITH_WEIGHTS):
+            weight = checkpoint.weights[f"{name}.weight"]
+            if name == _after_flatten(architecture):
+                weight = _reordered(weight, architecture, to_channels_first=True)
+            with torch.no_grad():
+                module.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
+                module.bias.copy_(torch.from_numpy(checkpoint.weights[f"{name}.bias"].copy()))
+    if architecture.head == architecture_lib.Q_VALUES_HEAD:
+        return networks.PolicyNetwork(tuple(layers), "argmax", image=architecture.pixels)
+    bound = np.ones(architecture.num_outputs, np.float32)
+    return networks.PolicyNetwork(tuple(layers), "scale", -bound, bound, architecture.pixels)
+
+
+def _after_flatten(architecture: architecture_lib.PolicyArchitecture) -> str | None:
+    """Returns the linear layer whose inputs are a flattened image, if there is one."""
+    return architecture.linears[0][0] if architecture.pixels else None
+
+
+def _reordered(
+    weight: np.ndarray, architecture: architecture_lib.PolicyArchitecture, to_channels_first: bool
+) -> np.ndarray:
+    """Reorders inputs that TensorFlow flattens as H, W, C and torch as C, H, W, or back."""
+    channels = architecture.convolutions[-1][2]
+    side = round((weight.shape[1] // channels) ** 0.5)
+    rows = len(weight)
+    if to_channels_first:
+        return weight.reshape(rows, side, side, channels).transpose(0, 3, 1, 2).reshape(rows, -1)
+    return weight.reshape(rows, channels, side, side).transpose(0, 2, 3, 1).reshape(rows, -1)
+
+
+def _saver(checkpoint: checkpoints.PolicyCheckpoint) -> Any:
+    def save(agent: agents.Agent, folder: pathlib.Path) -> pathlib.Path:
+        """Writes a policy that ActorQ's own tools read too."""
+        weights = {}
+        for name, module in agent.network.with_weights():
+            weight = module.weight.detach().numpy()
+            if name == _after_flatten(checkpoint.architecture):
+                weight = _reordered(weight, checkpoint.architecture, to_channels_first=False)
+            weights[f"{name}.weight"] = weight
+            weights[f"{name}.bias"] = module.bias.detach().numpy()
+        target = pathlib.Path(folder, agent.algo, agent.env_id)
+        path = checkpoints.save_policy(str(target), checkpoint._replace(weights=weights))
+        agent.write_quantization(target / agents.QUANTIZATION_FILENAME)
+        return pathlib.Path(path)
+
+    return save
