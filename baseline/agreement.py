@@ -8,8 +8,8 @@ import numpy as np
 
 from baseline import evaluation
 
-EQUAL_SHARE = 0.99  # Of the states, in which two forms of a discrete policy choose alike.
-RANGE_SHARE = 0.02  # Of the action range, by which two forms of a continuous policy may differ.
+LEAST_SHARE = 0.99  # Of the states, in which two forms of a policy have to act alike.
+TOLERANCE = 0.02  # Continuous actions are alike if they differ by this share of their range.
 
 
 class Agreement(NamedTuple):
@@ -17,29 +17,29 @@ class Agreement(NamedTuple):
 
     Attributes:
       states: how many.
-      equal: share of them in which the actions are the same.
-      largest: largest deviation as a share of the action range; None for discrete actions.
+      alike: share of them in which the actions are the same (discrete), or each component is
+        within `TOLERANCE` (continuous).
+      largest: largest deviation of a component as a share of its range; None for discrete actions.
       mean: mean deviation, likewise.
-      percentile_99: deviation that 99 % of the actions' components stay below, likewise.
+      percentile_99: 99th percentile of the deviations, likewise.
     """
 
     states: int
-    equal: float
+    alike: float
     largest: float | None = None
     mean: float | None = None
     percentile_99: float | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether the forms agree: 99 % of discrete actions, 2 % of the range for all others."""
-        if self.largest is None:
-            return self.equal >= EQUAL_SHARE
-        return self.largest <= RANGE_SHARE
+        """Whether the forms act alike in enough of the states."""
+        return self.alike >= LEAST_SHARE
 
     def __str__(self) -> str:
-        if self.largest is None:
-            return f"{100 * self.equal:.2f} % equal"
-        return f"{100 * self.largest:.2f} % of the range at most, {100 * self.mean:.3f} % in mean"
+        text = f"{100 * self.alike:.2f} %"
+        if self.largest is not None:
+            text += f" (largest {100 * self.largest:.2f} %, mean {100 * self.mean:.3f} %)"
+        return text
 
 
 def compare(
@@ -61,13 +61,12 @@ def compare(
     """
     if reference.shape != actions.shape or not len(reference):
         raise ValueError(f"Cannot compare actions {reference.shape} with {actions.shape}.")
-    same = reference == actions
     if low is None:
-        return Agreement(len(reference), float(same.mean()))
+        return Agreement(len(reference), float((reference == actions).mean()))
     shares = np.abs(reference.astype(np.float64) - actions) / (high - low)
     return Agreement(
         len(reference),
-        float(same.all(axis=1).mean()),
+        float((shares <= TOLERANCE).all(axis=1).mean()),
         float(shares.max()),
         float(shares.mean()),
         float(np.percentile(shares, 99)),

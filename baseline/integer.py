@@ -3,9 +3,10 @@
 It holds the same integers, scales and zero points as the simulated form (`quantize`), and runs in
 ONNX Runtime (`integer_runner`):
 
-- 8 bits with calibrated ranges: QGemm and QLinearConv, 8-bit inputs and weights, int32 sums and
-  biases. ReLUs and the rounding to the next layer's 8 bits are part of them; tanh and ELU compute
-  in fp32 between two layers.
+- 8 bits with calibrated ranges: MatMulIntegerToFloat and QLinearConv, 8-bit inputs and weights,
+  int32 sums. Biases of linear layers, tanh and ELU are in fp32, since biases in steps of the sums
+  round too coarsely where a layer has few inputs; with `integer_biases` they are int32 (QGemm),
+  and between layers with ReLUs nothing but integers is left.
 - 8 bits without: DynamicQuantizeMatMul and ConvInteger, ranges taken from every call.
 - 4 bits: MatMulNBits, 4-bit weights and fp32 inputs, which it rounds to int8 block by block.
   Convolutions have no such operator and stay at 8 bits.
@@ -42,6 +43,7 @@ def export(
     granularity: str = quantize.PAPER,
     rounding: quantization.Rounding = "nearest",
     output_bits: int | None = None,
+    integer_biases: bool = False,
     normalization: zoo_files.Normalization | None = None,
     weights: Mapping[str, quantization.QuantizedTensor] | None = None,
 ) -> onnx.ModelProto:
@@ -52,13 +54,14 @@ def export(
 
     Args:
       network: the acting path, its weights in full precision.
-      bits: of the weights: 32, 16, 8 or 4. Biases are int32 or float32.
+      bits: of the weights: 32, 16, 8 or 4.
       ranges: smallest and largest input of layers by name, and of the last output
         (`networks.OUTPUT`; if left out, it stays in floats), which become 8-bit integers by these
         ranges, wherever weights have 8 bits. None: ranges are taken from every call.
       granularity: of linear layers' weights: "paper" (per tensor) or "channel" (per output).
       rounding: "nearest" or "floor", of weights and inputs.
       output_bits: of the last layer's weights, if they shall differ.
+      integer_biases: whether linear layers with ranges have int32 biases, as convolutions do.
       normalization: of observations, to be done by the model; None: the caller does it.
       weights: integers to use instead of those made here, by layer, as wide as the layer's.
 
@@ -76,7 +79,9 @@ def export(
     if ranges is not None and min(bits, output_bits) > INPUT_BITS:
         raise errors.UserError(f"Ranges of activations are for 8 or 4 bits, not for {bits}.")
     scheme = quantize.Scheme(str(bits), granularity=granularity, rounding=rounding)
-    exporter = _Exporter(network, bits, output_bits, scheme, ranges, weights or {})
+    exporter = _Exporter(
+        network, bits, output_bits, scheme, ranges, integer_biases, weights or {}
+    )
     return exporter.run(normalization)
 
 
@@ -90,12 +95,14 @@ class _Exporter:
         output_bits: int,
         scheme: quantize.Scheme,
         ranges: quantize.Ranges | None,
+        integer_biases: bool,
         weights: Mapping[str, quantization.QuantizedTensor],
     ):
         """Takes what `export` is given."""
         self._network = network
         self._scheme = scheme
         self._ranges = ranges
+        self._integer_biases = integer_biases
         self._weights = weights
         self._graph = onnx_graph.Graph()
         names = [name for name, _ in network.with_weights()]
@@ -174,7 +181,9 @@ class _Exporter:
             return integer_layers.convolution8(
                 self._graph, name, module, weights, value, following
             )
-        return integer_layers.linear8(self._graph, name, module, weights, value, following)
+        return integer_layers.linear8(
+            self._graph, name, module, weights, value, following, self._integer_biases
+        )
 
     def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
         bits = self._bits[name]
@@ -285,6 +294,7 @@ class _Exporter:
             "activations": activations,
             "granularity": self._scheme.granularity,
             "rounding": self._scheme.rounding,
+            "integer_biases": self._integer_biases,
             "head": self._network.head,
             **bounds,
             "image": self._network.image,

@@ -162,6 +162,7 @@ def linear8(
     weights: quantization.QuantizedTensor,
     value: Value,
     output: quantization.AffineMap | None,
+    integer_biases: bool,
 ) -> Value:
     """Adds a linear layer with 8-bit weights.
 
@@ -173,6 +174,8 @@ def linear8(
       value: integers; floats are given ranges batch by batch.
       output: map of the integers to return, in which a ReLU may be implied (zero point 0); None:
         floats.
+      integer_biases: whether to round biases to steps of the sums, so that nothing but integers
+        is left; else sums become fp32 before the bias is added.
     """
     weight = graph.constant(f"{name}.weight", weights.values.T)
     scale, zero_point = _weight_map(graph, name, weights)
@@ -181,12 +184,15 @@ def linear8(
         return Value(
             graph.add("DynamicQuantizeMatMul", value.name, weight, scale, zero_point, bias)
         )
-    operands = [value.name, *affine_constants(graph, value.affine), weight, scale, zero_point]
-    bias = integer_bias(module, weights, value.affine)
+    x_scale, x_zero = affine_constants(graph, value.affine)
+    bias = integer_bias(module, weights, value.affine) if integer_biases else None
     if bias is None:
-        product = graph.add("QGemm", *operands)
         bias = graph.constant(f"{name}.bias", bias_of(module))
-        return _to_output(graph, Value(graph.add("Add", product, bias)), output)
+        result = graph.add(
+            "MatMulIntegerToFloat", value.name, weight, x_scale, scale, x_zero, zero_point, bias
+        )
+        return _to_output(graph, Value(result), output)
+    operands = [value.name, x_scale, x_zero, weight, scale, zero_point]
     operands.append(graph.constant(f"{name}.bias", bias))
     if output is None:
         return Value(graph.add("QGemm", *operands))

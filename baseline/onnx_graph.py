@@ -15,7 +15,7 @@ from onnx import numpy_helper
 OPSET = 17
 IR_VERSION = 8  # Newer ones are refused by the pinned runtime.
 MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators.
-_MICROSOFT_KINDS = ("QGemm", "DynamicQuantizeMatMul", "MatMulNBits")
+_MICROSOFT_KINDS = ("QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits")
 
 
 class Graph:
