@@ -76,7 +76,7 @@ def text_table(sweep: selection.Sweep) -> str:
         if best is None:
             continue
         spot = (
-            f"{fewest.bits} bits, E {percent_interval(fewest)}"
+            f"{fewest.bits} bits, E {fewest.interval.text()}"
             if fewest
             else "none (the widest already loses more, or has no interval of E)"
         )
@@ -102,21 +102,11 @@ def summary_table(sweeps: Sequence[selection.Sweep]) -> str:
                     f"{sweep.fp32.mean:.6g}",
                     f"{best.mean:.6g} at {best.bits}" if best else curves.NOT_AVAILABLE,
                     fewest.bits if fewest else "none",
-                    percent_interval(fewest) if fewest else "",
+                    fewest.interval.text() if fewest else "",
                 ]
             )
     header = ["Agent", "Quantized", "fp32", "Best", "Sweet spot, bits", "E there [95 % interval]"]
     return f"{curves.markdown_table(header, cells)}\nSweet spot: {_SWEET_SPOT}.\n"
-
-
-def percent_interval(row: Row) -> str:
-    """Returns 'E [low, high]' of a row in percent, what there is of it."""
-    if row.error is None:
-        return curves.NOT_AVAILABLE
-    text = f"{100 * row.error:.2f} %"
-    if row.error_low is not None and row.error_high is not None:
-        text += f" [{100 * row.error_low:.2f}, {100 * row.error_high:.2f}]"
-    return text
 
 
 def plot_name(algo: str, env: str) -> str:
@@ -217,7 +207,7 @@ def _point(row: Row) -> sweep_plot.Point:
 def _cells(scheme: str, row: Row) -> list[str]:
     error = interval = ""
     if row.bits != results.FP32:
-        error, _, interval = percent_interval(row).partition(" [")
+        error, _, interval = row.interval.text().partition(" [")
     return [
         scheme, row.bits, f"{row.mean:.6g}", f"{row.std:.4g}", error,
         f"[{interval}" if interval else "", str(row.bytes),

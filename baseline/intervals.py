@@ -35,6 +35,21 @@ class Interval(NamedTuple):
     high: float | None
     reason: str = ""
 
+    def text(self) -> str:
+        """Returns 'E % [low, high]', what there is of it, for people."""
+        if self.error is None:
+            return "n/a"
+        text = f"{fixed(100 * self.error, 2)} %"
+        if self.low is None or self.high is None:
+            return text
+        return f"{text} [{fixed(100 * self.low, 2)}, {fixed(100 * self.high, 2)}]"
+
+
+def fixed(value: float, digits: int) -> str:
+    """Returns a number with so many decimals, and zero without a sign."""
+    text = f"{value:.{digits}f}"
+    return text if float(text) else text.removeprefix("-")
+
 
 def relative_error(fp32: Sequence[float], quantized: Sequence[float]) -> float | None:
     """Returns E of the mean returns, or None where the fp32 mean is zero.

@@ -119,6 +119,11 @@ class Row:
         return Key(*(getattr(self, name) for name in Key._fields))
 
     @property
+    def interval(self) -> intervals.Interval:
+        """E with its interval."""
+        return intervals.Interval(self.error, self.error_low, self.error_high)
+
+    @property
     def seed_returns(self) -> list[np.ndarray]:
         """The returns of each seed; as equal in number as the episodes can be divided."""
         return np.array_split(np.asarray(self.returns), len(self.seeds.split(",")))

@@ -181,3 +181,15 @@ def test_mean_agrees_with_normal_interval():
         (values.mean() - half, values.mean() + half), abs=0.1 * half
     )
     assert intervals.mean([3.0])[:3] == (3.0, None, None)
+
+
+@pytest.mark.parametrize(
+    "interval, text",
+    (
+        (intervals.Interval(0.01234, -0.00001, 0.5), "1.23 % [0.00, 50.00]"),
+        (intervals.Interval(-0.00001, None, None, "why"), "0.00 %"),
+        (intervals.Interval(None, None, None, "why"), "n/a"),
+    ),
+)
+def test_interval_text_is_in_percent(interval, text):
+    assert interval.text() == text
