@@ -70,7 +70,7 @@ class Row:
       weight_min: smallest of the acting network's weights, as evaluated.
       weight_max: largest.
       weight_range: their difference.
-      weight_width: standard deviation of the weights: the width of their distribution.
+      weight_width: of the central 99 % of the weights (see `weight_statistics`).
       bytes: of the weights as stored at this precision.
       seconds: that the evaluation took.
       note: what a reader must know, one line; often empty.

@@ -19,6 +19,7 @@ from actorQ.scripts import curves
 FP32_COLOUR = "0.35"
 _BAND = 0.18  # Opacity.
 _COLUMNS = 3  # Of a grid.
+_LEAST_HEIGHT = 0.25  # Of a panel, as a share of fp32's return.
 # Halves stand to the left of the widths, apart from them: no step of a width leads to them.
 _GUTTER = 2.0
 
@@ -101,7 +102,7 @@ def draw_panel(ax: Any, panel: Panel, small: bool = False) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
-    _keep_flat(ax)
+    _keep_flat(ax, panel.fp32.mean)
     ax.set_title(panel.title, fontsize=9 if small else 11)
 
 
@@ -211,10 +212,10 @@ def _set_ticks(ax: Any, places: dict[str, float], small: bool) -> None:
     ax.tick_params(axis="y", labelsize=7 if small else 9)
 
 
-def _keep_flat(ax: Any) -> None:
-    """Gives a panel of equal rewards some height: else their rounding would fill it."""
+def _keep_flat(ax: Any, fp32_mean: float) -> None:
+    """Gives the axis a least height: else luck, or rounding, would fill a panel as a loss does."""
     low, high = ax.get_ylim()
-    least = 0.04 * max(abs(low), abs(high), 1e-6)
+    least = max(_LEAST_HEIGHT * abs(fp32_mean), 1e-6)
     if high - low < least:
         middle = (low + high) / 2
         ax.set_ylim(middle - least / 2, middle + least / 2)
