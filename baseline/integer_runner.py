@@ -44,10 +44,14 @@ class Runner:
         content, origin = _read(model)
         options = _options(threads)
         self._session = _session(content, options, origin)
-        self.metadata = _metadata(self._session, origin)
         self.num_bytes = len(content)
-        self.weight_bytes = int(self.metadata["weight_bytes"])
-        self._input = self._session.get_inputs()[0]
+        try:
+            self.metadata = _metadata(self._session, origin)
+            self.weight_bytes = int(self.metadata["weight_bytes"])
+            self._one_by_one = bool(self.metadata["one_by_one"])
+            self._input, = self._session.get_inputs()
+        except (ValueError, KeyError, TypeError):
+            raise errors.UserError(f"{origin} is damaged: its metadata cannot be read.") from None
         self._dtype = np.uint8 if self._input.type == "tensor(uint8)" else np.float32
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
@@ -71,7 +75,7 @@ class Runner:
     def _run(self, name: str, observations: np.ndarray) -> np.ndarray:
         observations = self._prepare(observations)
         parts = [observations]
-        if self.metadata["one_by_one"]:
+        if self._one_by_one:
             parts = np.split(observations, len(observations))
         try:
             results = [self._session.run([name], {OBSERVATION: part})[0] for part in parts]
@@ -84,7 +88,7 @@ class Runner:
 
     def _prepare(self, observations: np.ndarray) -> np.ndarray:
         """Returns the observations as the session takes them."""
-        observations = np.asarray(observations)
+        observations = np.atleast_1d(observations)
         expected = self._input.shape[1:]
         if self._dtype == np.uint8 and observations.dtype != np.uint8:
             raise errors.UserError(
@@ -165,14 +169,10 @@ def _metadata(session: onnxruntime.InferenceSession, origin: str) -> dict[str, A
             f"{origin} is an ONNX model, but no policy that this version of baseline.integer "
             "exported."
         )
-    try:
-        return {key: _value(text) for key, text in texts.items()}
-    except ValueError:
-        raise errors.UserError(f"{origin} is damaged: its metadata cannot be read.") from None
+    return {key: _value(text) for key, text in texts.items()}
 
 
 def _value(text: str) -> Any:
     """Returns a string as it is (words), or what its JSON says (all else)."""
-    return text if text.isidentifier() and text not in ("true", "false", "null") else json.loads(
-        text
-    )
+    is_word = text.isidentifier() and text not in ("true", "false", "null")
+    return text if is_word else json.loads(text)

@@ -1,0 +1,117 @@
+"""Small policies, and an independent simulation of their quantized forms in float64."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from baseline import networks
+
+
+def dense(activation=nn.Tanh, sizes=(6, 32, 24, 4), head="argmax", seed=0):
+    """A policy of linear layers: names layer_0, layer_1, ..."""
+    torch.manual_seed(seed)
+    layers = [("flatten", nn.Flatten())]
+    for index, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        layers.append((f"layer_{index}", nn.Linear(inputs, outputs)))
+        layers.append((f"activation_{index}", activation()))
+    layers.pop()
+    if head == "scale":
+        layers.append(("squash", nn.Tanh()))
+    low = high = None
+    if head != "argmax":
+        low = np.linspace(-2, -1, sizes[-1], dtype=np.float32)
+        high = np.linspace(0.5, 3, sizes[-1], dtype=np.float32)
+    return networks.PolicyNetwork(tuple(layers), head, low, high)
+
+
+def images(size=20, padding=0, seed=0, tail=nn.ReLU):
+    """A policy that looks at images uint8 [3, size, size]."""
+    torch.manual_seed(seed)
+    convolutions = [
+        ("conv_0", nn.Conv2d(3, 8, 4, 2, padding=padding)), ("relu_0", nn.ReLU()),
+        ("conv_1", nn.Conv2d(8, 6, 3, 1, padding=padding)), ("relu_1", tail()),
+        ("flatten", nn.Flatten()),
+    ]
+    with torch.no_grad():
+        probe = torch.zeros(1, 3, size, size)
+        for _, module in convolutions:
+            probe = module(probe)
+    dense_layers = [
+        ("layer_0", nn.Linear(probe.shape[1], 16)), ("relu_2", nn.ReLU()),
+        ("layer_1", nn.Linear(16, 5)),
+    ]
+    return networks.PolicyNetwork((*convolutions, *dense_layers), "argmax", image=True)
+
+
+def observations(network, count=200, seed=1, size=20):
+    rng = np.random.default_rng(seed)
+    if network.image:
+        return rng.integers(0, 256, (count, 3, size, size)).astype(np.uint8)
+    width = network.with_weights()[0][1].in_features
+    return rng.standard_normal((count, width)).astype(np.float32)
+
+
+def calibrate(network, inputs):
+    """Ranges of what the layers meet with these inputs."""
+    seen = {}
+
+    def watch(name, x):
+        seen[name] = (float(x.min()), float(x.max()))
+        return x
+
+    networks.forward(network, inputs, watch)
+    return seen
+
+
+def affine(low, high, bits, rounding=np.rint):
+    """Step and zero point by the paper's formula, as float32 and int."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    step = np.float32((high - low) / 2**bits)
+    if step == 0:
+        step = np.float32(1)
+    return step, int(min(rounding(-low / np.float64(step)), 2**bits - 1))
+
+
+def fake(x, low, high, bits, rounding=np.rint):
+    """Quantized and dequantized."""
+    step, zero = affine(low, high, bits, rounding)
+    levels = np.clip(rounding(x / step) + zero, 0, 2**bits - 1)
+    return (levels - zero) * np.float64(step)
+
+
+def fake_weights(weights, bits, per_channel, rounding=np.rint):
+    """Quantized and dequantized weights, output channel first."""
+    weights = np.asarray(weights, np.float32)
+    if per_channel:
+        return np.stack([fake(row, row.min(), row.max(), bits, rounding) for row in weights])
+    return fake(weights, weights.min(), weights.max(), bits, rounding)
+
+
+def simulate(network, inputs, bits_of, ranges=None, granularity="paper", rounding=np.rint):
+    """The last output [B, A] with weights of `bits_of[layer]` and inputs of 8 bits (or float)."""
+    ranges = ranges or {}
+    x = np.asarray(inputs, np.float64)
+    if network.image:
+        x = x / 255.0
+    for name, module in network.layers:
+        if not isinstance(module, networks.WITH_WEIGHTS):
+            x = module(torch.from_numpy(x)).numpy()
+            continue
+        if name in ranges:
+            x = fake(x, *ranges[name], 8, rounding)
+        convolution = isinstance(module, nn.Conv2d)
+        weights = module.weight.detach().numpy()
+        if name in bits_of:
+            by_channel = convolution or granularity == "channel"
+            weights = fake_weights(weights, bits_of[name], by_channel, rounding)
+        bias = module.bias.detach().numpy().astype(np.float64)
+        if convolution:
+            x = nn.functional.conv2d(
+                torch.from_numpy(x), torch.from_numpy(weights.astype(np.float64)),
+                torch.from_numpy(bias), module.stride, module.padding,
+            ).numpy()
+        else:
+            x = x @ weights.T.astype(np.float64) + bias
+    if networks.OUTPUT in ranges:
+        x = fake(x, *ranges[networks.OUTPUT], 8, rounding)
+    return x
