@@ -202,7 +202,8 @@ def _draw_series(
 
 def _set_ticks(ax: Any, places: dict[str, float], small: bool) -> None:
     widths = [bits for bits in places if bits.isdecimal()]
-    kept = [bits for bits in widths if not small or int(bits) in (2, 4, 8, 16, 24, 32)] or widths
+    few = not small or len(widths) <= 6
+    kept = [bits for bits in widths if few or int(bits) in (2, 4, 8, 16, 24, 32)] or widths
     halves = [bits for bits in places if not bits.isdecimal()]
     ax.set_xticks([places[bits] for bits in (*kept, *halves)])
     ax.set_xticklabels([*kept, *halves], fontsize=7 if small else 9)
