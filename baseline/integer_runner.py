@@ -4,7 +4,6 @@ What a device needs: imports numpy and onnxruntime, no framework.
 """
 
 import collections
-from collections.abc import Mapping
 import json
 import os
 import pathlib
@@ -41,10 +40,9 @@ class Runner:
         Raises:
           errors.UserError: the file is missing, damaged, or no policy exported here.
         """
-        content, origin = _read(model)
-        options = _options(threads)
-        self._session = _session(content, options, origin)
-        self.num_bytes = len(content)
+        self._content, origin = _read(model)
+        self._session = _session(self._content, _options(threads), origin)
+        self.num_bytes = len(self._content)
         try:
             self.metadata = _metadata(self._session, origin)
             self.weight_bytes = int(self.metadata["weight_bytes"])
@@ -71,6 +69,26 @@ class Runner:
           errors.UserError: they do not fit the policy.
         """
         return self._run(OUTPUT, observations)
+
+    def kernels(self, observations: np.ndarray) -> dict[str, int]:
+        """Returns which operators the runtime executes for one batch, and how often.
+
+        That is after its optimizer has fused and replaced nodes; recorded by its profiler.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            options = _options(1)
+            options.enable_profiling = True
+            options.profile_file_prefix = os.path.join(folder, "profile")
+            session = _session(self._content, options, "The model")
+            session.run(None, {OBSERVATION: self._prepare(observations)})
+            events = json.loads(pathlib.Path(session.end_profiling()).read_text())
+        return dict(
+            collections.Counter(
+                event["args"]["op_name"]
+                for event in events
+                if event["cat"] == "Node" and event["name"].endswith("_kernel_time")
+            )
+        )
 
     def _run(self, name: str, observations: np.ndarray) -> np.ndarray:
         observations = self._prepare(observations)
@@ -107,29 +125,6 @@ class Runner:
                 f"({', '.join(map(str, expected))}): is it of another environment?"
             )
         return np.ascontiguousarray(observations, self._dtype)
-
-
-def kernels(model: bytes, observations: np.ndarray) -> Mapping[str, int]:
-    """Returns which operators the runtime really executes for one batch, and how often.
-
-    That is after its optimizer has fused and replaced nodes.
-
-    Args:
-      model: an exported model's content.
-      observations: as the model takes them.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        options = _options(1)
-        options.enable_profiling = True
-        options.profile_file_prefix = os.path.join(folder, "profile")
-        session = _session(model, options, "The model")
-        session.run(None, {OBSERVATION: observations})
-        events = json.loads(pathlib.Path(session.end_profiling()).read_text())
-    return collections.Counter(
-        event["args"]["op_name"]
-        for event in events
-        if event["cat"] == "Node" and event["name"].endswith("_kernel_time")
-    )
 
 
 def _read(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:

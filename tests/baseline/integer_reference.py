@@ -115,3 +115,34 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper", roundin
     if networks.OUTPUT in ranges:
         x = fake(x, *ranges[networks.OUTPUT], 8, rounding)
     return x
+
+
+def nature_cnn(seed=0):
+    """The Atari network of Stable-Baselines3's DQN, with weights that tell images apart."""
+    torch.manual_seed(seed)
+    layers = (
+        ("cnn.0", nn.Conv2d(4, 32, 8, 4)), ("cnn.1", nn.ReLU()),
+        ("cnn.2", nn.Conv2d(32, 64, 4, 2)), ("cnn.3", nn.ReLU()),
+        ("cnn.4", nn.Conv2d(64, 64, 3, 1)), ("cnn.5", nn.ReLU()),
+        ("cnn.6", nn.Flatten()),
+        ("linear.0", nn.Linear(3136, 512)), ("linear.1", nn.ReLU()), ("q_net", nn.Linear(512, 6)),
+    )
+    network = networks.PolicyNetwork(layers, "argmax", image=True)
+    for _, module in network.with_weights():
+        nn.init.orthogonal_(module.weight, 2**0.5)
+        nn.init.zeros_(module.bias)
+    return network
+
+
+def scenes(count=100, seed=2):
+    """Images uint8 [count, 4, 84, 84]: bright rectangles on dark ground, moving."""
+    rng = np.random.default_rng(seed)
+    made = np.zeros((count, 4, 84, 84), np.uint8)
+    for image in made:
+        for _ in range(6):
+            x, y, dx, dy = rng.integers(0, 60, 4)
+            colour, width, height = rng.integers(60, 256), *rng.integers(3, 40, 2)
+            for frame in range(4):
+                left, top = x + frame * dx // 10, y + frame * dy // 10
+                image[frame, top : top + height, left : left + width] = colour
+    return made

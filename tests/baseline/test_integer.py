@@ -1,3 +1,4 @@
+import collections
 import copy
 
 import numpy as np
@@ -35,6 +36,10 @@ def content(model):
 
 def runner(network, *args, **kwargs):
     return integer_runner.Runner(content(integer.export(network, *args, **kwargs)))
+
+
+def kernels(network, inputs, *args, **kwargs):
+    return collections.Counter(runner(network, *args, **kwargs).kernels(inputs))
 
 
 def levels_off(outputs, expected, ranges):
@@ -142,8 +147,7 @@ def test_export_4_bits_holds_exactly_the_integers_of_the_formula(inputs, granula
 def test_export_8_bits_runs_on_integer_kernels(policy, kinds):
     network = POLICIES[policy]()
     inputs = reference.observations(network, 2)
-    model = content(integer.export(network, 8, reference.calibrate(network, inputs)))
-    ran = integer_runner.kernels(model, inputs)
+    ran = kernels(network, inputs, 8, reference.calibrate(network, inputs))
     products = {"QGemm", "QLinearMatMul", "QLinearConv", "ConvInteger", "MatMulIntegerToFloat"}
     assert products & set(ran) == kinds
     assert sum(ran[kind] for kind in kinds) == len(network.with_weights())
@@ -161,8 +165,7 @@ def test_export_8_bits_runs_on_integer_kernels(policy, kinds):
 )
 def test_export_without_ranges_runs_on_integer_kernels(policy, bits, kinds):
     network = POLICIES[policy]()
-    model = content(integer.export(network, bits))
-    ran = integer_runner.kernels(model, reference.observations(network, 2))
+    ran = kernels(network, reference.observations(network, 2), bits)
     assert {kind: ran[kind] for kind in kinds} == kinds
     assert not FLOAT_KINDS & set(ran), ran
 
@@ -170,8 +173,7 @@ def test_export_without_ranges_runs_on_integer_kernels(policy, bits, kinds):
 def test_kernels_sees_float_kernels_where_they_are():
     # The tests above would hold for ever if it saw nothing.
     network = reference.images()
-    model = content(integer.export(network, 32))
-    ran = integer_runner.kernels(model, reference.observations(network, 2))
+    ran = kernels(network, reference.observations(network, 2), 32)
     assert ran["Conv"] + ran["FusedConv"] == 2 and ran["Gemm"] + ran["FusedGemm"] == 2
 
 
@@ -236,10 +238,10 @@ def test_export_4_bits_computes_with_the_formulas_weights(granularity):
 
 def test_export_4_bits_keeps_convolutions_at_8():
     network = reference.images()
-    model = integer.export(network, 4, reference.calibrate(network, reference.observations(network)))
+    inputs = reference.observations(network)
+    model = integer.export(network, 4, reference.calibrate(network, inputs))
     made = integer_runner.Runner(content(model))
     assert made.metadata["layer_bits"] == {"conv_0": 8, "conv_1": 8, "layer_0": 4, "layer_1": 4}
-    inputs = reference.observations(network)
     expected = reference.simulate(network, inputs, made.metadata["layer_bits"])
     assert np.abs(made.output(inputs) - expected).max() < 0.05 * np.ptp(expected)
     constants = onnx_graph.constants(model)
@@ -251,7 +253,7 @@ def test_export_last_layer_may_have_another_width():
     made = runner(network, 4, output_bits=8)
     assert made.metadata["layer_bits"] == {"layer_0": 4, "layer_1": 4, "layer_2": 8}
     inputs = reference.observations(network)
-    ran = integer_runner.kernels(content(integer.export(network, 4, output_bits=8)), inputs)
+    ran = kernels(network, inputs, 4, output_bits=8)
     assert (ran["MatMulNBits"], ran["DynamicQuantizeMatMul"]) == (2, 1)
     expected = reference.simulate(network, inputs, made.metadata["layer_bits"])
     assert np.abs(made.output(inputs) - expected).max() < 0.05 * np.ptp(expected)
@@ -265,8 +267,7 @@ def test_export_integer_biases_stay_within_two_levels(policy):
     made = runner(network, 8, ranges, integer_biases=True)
     expected = reference.simulate(network, inputs, all_8_bits(network), ranges)
     assert levels_off(made.output(inputs), expected, ranges) < 2.01
-    model = content(integer.export(network, 8, ranges, integer_biases=True))
-    ran = integer_runner.kernels(model, inputs)
+    ran = kernels(network, inputs, 8, ranges, integer_biases=True)
     linear = sum(isinstance(module, nn.Linear) for _, module in network.with_weights())
     assert ran["QGemm"] == linear
 
@@ -275,9 +276,7 @@ def test_export_integer_biases_with_relus_leaves_only_integers():
     network = reference.dense(nn.ReLU)
     inputs = reference.observations(network)
     ranges = reference.calibrate(network, inputs)
-    ran = integer_runner.kernels(
-        content(integer.export(network, 8, ranges, integer_biases=True)), inputs
-    )
+    ran = kernels(network, inputs, 8, ranges, integer_biases=True)
     # From the observation to the output, which users see as floats.
     assert ran == {"QuantizeLinear": 1, "QGemm": 3, "DequantizeLinear": 1, "ArgMax": 1}
 
@@ -377,9 +376,9 @@ def test_export_pixels_enter_as_they_are_where_the_range_says_so():
     network = reference.images()
     inputs = reference.observations(network)
     ranges = reference.calibrate(network, inputs)
-    converted = integer_runner.kernels(content(integer.export(network, 8, ranges)), inputs)
+    converted = kernels(network, inputs, 8, ranges)
     ranges["conv_0"] = (0.0, 256 / 255)  # Steps of a 255th.
-    direct = integer_runner.kernels(content(integer.export(network, 8, ranges)), inputs)
+    direct = kernels(network, inputs, 8, ranges)
     assert (converted["QuantizeLinear"], direct["QuantizeLinear"]) == (3, 2)
     made = runner(network, 8, ranges)
     expected = reference.simulate(network, inputs, all_8_bits(network), ranges)
