@@ -170,8 +170,10 @@ def collate(
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
-    flags.DEFINE_string("results", DEFAULT_RESULTS, "CSV file with the rows of baseline.ptq.")
-    flags.DEFINE_string("out", "", "Folder for the figures; empty: plots/ beside the CSV file.")
+    flags.DEFINE_list(
+        "results", [DEFAULT_RESULTS], "CSV file with the rows of baseline.ptq; several with commas."
+    )
+    flags.DEFINE_string("out", "", "Folder for the figures; empty: plots/ beside the (first) file.")
     flags.DEFINE_boolean("all", False, "Draw every pair found, and a grid for each algorithm.")
     flags.DEFINE_enum(
         "granularity", "paper", list(results.GRANULARITIES),
@@ -188,10 +190,9 @@ def main(argv: list[str]) -> int:
             "takes an algorithm and an environment, e.g. ppo CartPole-v1; or --all and neither."
         )
     pair = None if values.all else (results.canonical_algo(argv[1]), argv[2])
-    folder = values.out or os.path.join(os.path.dirname(values.results), PLOTS_FOLDER)
-    text, paths = collate(
-        results.read(values.results), pair, folder, values.granularity, values.rounding
-    )
+    rows = results.read_files(values.results)
+    folder = values.out or os.path.join(os.path.dirname(values.results[0]), PLOTS_FOLDER)
+    text, paths = collate(rows, pair, folder, values.granularity, values.rounding)
     sys.stdout.write(text + "\n")
     for path in paths:
         sys.stdout.write(path + "\n")

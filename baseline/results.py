@@ -267,6 +267,20 @@ def read(path: str) -> list[Row]:
     return list(rows.values())
 
 
+def read_files(paths: Sequence[str]) -> list[Row]:
+    """Returns the rows of several files as if they were one; see `read`.
+
+    Raises:
+      errors.UserError: as `read`, or there is no name of a file.
+    """
+    if not paths:
+        raise errors.UserError("--results names no file.")
+    rows: dict[Key, Row] = {}
+    for path in paths:
+        rows.update((row.key, row) for row in read(path))
+    return list(rows.values())
+
+
 def find(rows: Sequence[Row], **key: Any) -> list[Row]:
     """Returns the rows whose columns have the given values, e.g. `algo="ppo", bits="8"`."""
     return [

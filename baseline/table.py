@@ -94,8 +94,9 @@ def csv_rows(sweeps: Sequence[selection.Sweep], scheme: str) -> list[dict[str, A
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
-    flags.DEFINE_string(
-        "results", os.path.join("quantized", results.CSV_NAME), "CSV file of baseline.ptq's rows."
+    flags.DEFINE_list(
+        "results", [os.path.join("quantized", results.CSV_NAME)],
+        "CSV file with the rows of baseline.ptq; several with commas.",
     )
     flags.DEFINE_list("algo", [], "Algorithms to show, comma separated; none: all.")
     flags.DEFINE_enum("scheme", "weights", list(results.SCHEMES), "Whose rows to show.")
@@ -111,7 +112,7 @@ def main(argv: list[str]) -> int:
     values = flags.FLAGS
     if values.out and not values.out.endswith((".md", ".csv")):
         raise errors.UserError(f"--out={values.out} ends neither in .md nor in .csv.")
-    rows = results.read(values.results)
+    rows = results.read_files(values.results)
     sweeps = [
         sweep
         for sweep in selection.sweeps(
@@ -124,8 +125,8 @@ def main(argv: list[str]) -> int:
     lacking = [algo for algo in algos if algo not in there]
     if lacking or not sweeps:
         raise errors.UserError(
-            f"{values.results} has no rows of {' and '.join(lacking) or 'any algorithm'} with "
-            f"scheme {values.scheme}, granularity {values.granularity} and rounding "
+            f"{', '.join(values.results)} has no rows of "
+            f"{' and '.join(lacking) or 'any algorithm'} with scheme {values.scheme}, granularity {values.granularity} and rounding "
             f"{values.rounding} (algorithms that it has: {', '.join(there) or 'none'}): "
             "baseline/benchmark.sh ALGO ENV measures them."
         )

@@ -180,6 +180,15 @@ def test_rows_of_many_episodes_are_read(tmp_path):
     assert results.read(path)[0].returns == pytest.approx(tuple(returns), rel=1e-6)
 
 
+def test_read_files_are_as_one(tmp_path):
+    first, second = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+    results.append(first, make_row(returns=(1.0, 1.0)))
+    results.append(first, make_row(bits="4"))
+    results.append(second, make_row(returns=(2.0, 2.0)))
+    rows = results.read_files([first, second])
+    assert [(row.bits, row.mean) for row in rows] == [("8", 2.0), ("4", make_row().mean)]
+
+
 def test_find_compares_columns():
     rows = [make_row(bits="8"), make_row(bits="4"), make_row(bits="8", algo="a2c")]
     assert results.find(rows, bits="8", algo="ppo") == rows[:1]
