@@ -126,8 +126,9 @@ def main(argv: list[str]) -> int:
     if lacking or not sweeps:
         raise errors.UserError(
             f"{', '.join(values.results)} has no rows of "
-            f"{' and '.join(lacking) or 'any algorithm'} with scheme {values.scheme}, granularity {values.granularity} and rounding "
-            f"{values.rounding} (algorithms that it has: {', '.join(there) or 'none'}): "
+            f"{' and '.join(lacking) or 'any algorithm'} with scheme {values.scheme}, granularity "
+            f"{values.granularity} and rounding {values.rounding} (algorithms that it has: "
+            f"{', '.join(there) or 'none'}): "
             "baseline/benchmark.sh ALGO ENV measures them."
         )
     sweeps = [sweep for sweep in sweeps if not algos or sweep.algo in algos]
