@@ -52,6 +52,7 @@ class WeightFile(NamedTuple):
     """The weights of a model.
 
     Attributes:
+      model: path that stands for the model: the folder of an agent or run, or the file.
       path: of the file that was read, or the prefix of a checkpoint.
       kind: what it is, for people.
       tensors: names to float32 arrays of one axis or more, in the file's order.
@@ -59,6 +60,7 @@ class WeightFile(NamedTuple):
       notes: what a reader of the results must know, such as what else lies there.
     """
 
+    model: str
     path: str
     kind: str
     tensors: Mapping[str, np.ndarray]
@@ -93,7 +95,7 @@ def read(path: str | os.PathLike, part: str = POLICY) -> WeightFile:
     Raises:
       errors.UserError: there is nothing to read, or it is damaged, or of an unknown kind.
     """
-    found, notes = _locate(pathlib.Path(path))
+    model, found, notes = _locate(pathlib.Path(path))
     kind, tensors, axis, more = _read_file(found)
     tensors = {name.removesuffix(_TF_SUFFIX).removesuffix(":0"): a for name, a in tensors.items()}
     kept = {
@@ -108,7 +110,7 @@ def read(path: str | os.PathLike, part: str = POLICY) -> WeightFile:
         kept = acting or kept
     if not kept:
         raise errors.UserError(f"{found} ({kind}) holds no weights.")
-    return WeightFile(str(found), kind, kept, axis, (*notes, *more))
+    return WeightFile(str(model), str(found), kind, kept, axis, (*notes, *more))
 
 
 def _acts(name: str, tensors: Mapping[str, np.ndarray]) -> bool:
@@ -148,26 +150,27 @@ def _read_file(path: pathlib.Path) -> tuple[str, dict[str, np.ndarray], int, tup
     )
 
 
-def _locate(path: pathlib.Path) -> tuple[pathlib.Path, tuple[str, ...]]:
-    """Returns what to read for a path, with notes on what was passed over."""
+def _locate(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, tuple[str, ...]]:
+    """Returns, for a path, that of the model, what to read, and notes on what is passed over."""
     if path.is_dir():
         return _locate_in(path)
     if path.name == weight_readers.SAVED_MODEL_PB:
-        return path.parent, ()
+        return path.parent, path.parent, ()
     checkpoint = re.sub(r"(\.index|\.meta|\.data-\d+-of-\d+)$", "", path.name)
     if checkpoint != path.name or path.with_name(path.name + weight_readers.INDEX).is_file():
-        return path.with_name(checkpoint), ()
+        return path.with_name(checkpoint), path.with_name(checkpoint), ()
     if not path.exists():
         raise errors.UserError(f"There is no {path}.")
-    return path, ()
+    return path, path, ()
 
 
-def _locate_in(folder: pathlib.Path) -> tuple[pathlib.Path, tuple[str, ...]]:
+def _locate_in(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, tuple[str, ...]]:
     try:
         candidates = _candidates(folder)
         if candidates:
             others = [_short(other, folder) for other in candidates[1:]]
-            return candidates[0], (f"Also there: {_listed(others)}.",) if others else ()
+            notes = (f"Also there: {_listed(others)}.",) if others else ()
+            return folder, candidates[0], notes
         below = _agents_below(folder, DEPTH)
     except OSError as error:
         raise errors.UserError(f"Cannot read {folder}: {error.strerror or error}.") from None

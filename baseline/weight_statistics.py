@@ -70,8 +70,8 @@ def statistics(arrays: Mapping[str, np.ndarray] | np.ndarray) -> WeightStatistic
       errors.UserError: there is no number in them, or one is NaN or infinite.
     """
     numbers = flatten(arrays)
-    tail = 50.0 * (1.0 - WIDTH_SHARE)
-    low, lower, upper, high = np.percentile(numbers, [0.0, tail, 100.0 - tail, 100.0])
+    low, high = numbers.min(), numbers.max()
+    lower, upper = central(numbers)
     return WeightStatistics(
         minimum=float(low),
         maximum=float(high),
@@ -82,6 +82,13 @@ def statistics(arrays: Mapping[str, np.ndarray] | np.ndarray) -> WeightStatistic
         mean=float(numbers.mean()),
         std=float(numbers.std()),
     )
+
+
+def central(numbers: np.ndarray) -> tuple[float, float]:
+    """Returns the ends of the interval that `WeightStatistics.width` is the width of."""
+    tail = 50.0 * (1.0 - WIDTH_SHARE)
+    lower, upper = np.percentile(numbers, [tail, 100.0 - tail])
+    return float(lower), float(upper)
 
 
 def quantization_error(
