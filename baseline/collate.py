@@ -52,8 +52,8 @@ def make_panel(sweep: selection.Sweep, title: str) -> sweep_plot.Panel:
                 LABELS[scheme],
                 COLOURS[scheme],
                 [_point(row) for row in rows.values()],
-                best and best.bits,
-                fewest and fewest.bits,
+                best.bits if best else None,
+                fewest.bits if fewest else None,
             )
         )
     return sweep_plot.Panel(title, _point(sweep.fp32), series)
@@ -153,7 +153,8 @@ def collate(
         if not chosen:
             raise errors.UserError(_nothing(rows, pair, drawable))
     curves.make_folder(folder)
-    paths, panels = [], {}
+    paths: list[str] = []
+    panels: dict[str, list[sweep_plot.Panel]] = {}
     for sweep in chosen:
         panel = make_panel(sweep, f"{sweep.algo} {sweep.shown_env}, {describe(sweep)}")
         panels.setdefault(sweep.algo, []).append(panel._replace(title=sweep.shown_env))

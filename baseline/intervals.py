@@ -58,9 +58,9 @@ def relative_error(fp32: Sequence[float], quantized: Sequence[float]) -> float |
       fp32: returns, shape [N].
       quantized: returns, any number.
     """
-    fp32 = np.asarray(fp32, np.float64)
-    mean = fp32.mean()
-    if abs(mean) <= _NOTHING * np.abs(fp32).max():
+    returns = np.asarray(fp32, np.float64)
+    mean = returns.mean()
+    if abs(mean) <= _NOTHING * np.abs(returns).max():
         return None
     return float((mean - np.mean(quantized)) / abs(mean))
 
@@ -124,10 +124,11 @@ def mean_over_agents(
     if not agents:
         raise ValueError("There is no agent to take the mean over.")
     sides = [_pairs(*agent) for agent in agents]
-    single = [paired(*side, resamples=resamples, seed=seed) for side in sides]
-    if any(interval.error is None for interval in single):
+    single = [paired(side[0], side[1], resamples, seed) for side in sides]
+    found = [interval.error for interval in single if interval.error is not None]
+    if len(found) < len(single):
         return Interval(None, None, None, "the fp32 mean of an agent is zero")
-    error = float(np.mean([interval.error for interval in single]))
+    error = float(np.mean(found))
     for interval in single:
         if interval.reason:
             return Interval(error, None, None, f"of an agent {interval.reason}")
@@ -153,11 +154,11 @@ def mean(values: Sequence[float], resamples: int = RESAMPLES, seed: int = 0) -> 
       resamples: how often to draw N of them.
       seed: of the draws.
     """
-    values = np.asarray(values, np.float64)
-    if values.size < 2:
-        return Interval(float(values.mean()), None, None, "one episode has no spread")
-    (means,) = _resampled_means(values[None], resamples, np.random.default_rng(seed))
-    return Interval(float(values.mean()), *_percentiles(means))
+    returns = np.asarray(values, np.float64)
+    if returns.size < 2:
+        return Interval(float(returns.mean()), None, None, "one episode has no spread")
+    (means,) = _resampled_means(returns[None], resamples, np.random.default_rng(seed))
+    return Interval(float(returns.mean()), *_percentiles(means))
 
 
 def _pairs(fp32: Sequence[float], quantized: Sequence[float]) -> np.ndarray:

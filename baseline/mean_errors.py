@@ -43,7 +43,7 @@ def mean_error(sweeps: Sequence[selection.Sweep], scheme: str, bits: str) -> Mea
         if row is None:
             continue
         interval = intervals.paired(sweep.fp32.returns, row.returns)
-        if interval.reason:
+        if interval.error is None or interval.reason:
             left_out.append(f"{sweep.shown_env} ({interval.reason})")
         else:
             pairs.append((sweep.fp32.returns, row.returns))
@@ -66,6 +66,8 @@ def verdict(mean: intervals.Interval, published: float) -> str:
       mean: with its interval, as fractions.
       published: the paper's mean error in percent.
     """
+    if mean.low is None or mean.high is None:
+        return "not to be said without an interval"
     if 100 * mean.high <= published:
         return "reached: all of the interval is at or below it"
     if 100 * mean.low <= published:

@@ -99,5 +99,7 @@ def result(algo: str, env: str) -> Result | None:
         name = env.removesuffix("NoFrameskip-v4")
     elif env.startswith("ALE/"):
         name = env.removeprefix("ALE/").partition("-")[0]
+    if name is None:
+        return None
     name = _AS_PRINTED.get((algo, name), name)
     return next((row for row in RESULTS.get(algo, ()) if row.env == name), None)

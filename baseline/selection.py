@@ -121,7 +121,8 @@ def fewest_bits(rows: Mapping[str, Row], tolerated_loss: float = TOLERATED_LOSS)
     """
     fewest = None
     for bits in sorted((bits for bits in rows if bits.isdecimal()), key=int, reverse=True):
-        if rows[bits].error_low is None or rows[bits].error_low > tolerated_loss:
+        low = rows[bits].error_low
+        if low is None or low > tolerated_loss:
             break
         fewest = rows[bits]
     return fewest

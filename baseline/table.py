@@ -166,11 +166,11 @@ def _paper_table(algo: str, sweeps: Sequence[selection.Sweep], scheme: str) -> s
     line = ["Mean", ""]
     for mean in means.values():
         line += ["", mean.fixed.text() if mean.fixed else _NONE]
-    theirs = paper.MEANS.get(algo)
-    if theirs:
-        line += ["", "", f"{theirs.error_fp16:.2f} %", "", f"{theirs.error_int8:.2f} %"]
+    their_mean = paper.MEANS.get(algo)
+    if their_mean:
+        line += ["", "", f"{their_mean.error_fp16:.2f} %", "", f"{their_mean.error_int8:.2f} %"]
     cells.append(line)
-    lines = [f"- {text}" for text in _mean_lines(means, theirs)]
+    lines = [f"- {text}" for text in _mean_lines(means, their_mean)]
     lines += [f"- [{number}] {note}" for number, note in enumerate(notes, 1)]
     return f"{curves.markdown_table(header, cells)}\n" + "\n".join(lines) + "\n"
 
@@ -232,12 +232,8 @@ def _width_table(sweeps: Sequence[selection.Sweep], scheme: str) -> str:
     for sweep, rows in zip(sweeps, measured, strict=True):
         rewards = [reward(rows[bits].mean) if bits in rows else _NONE for bits in widths]
         cells.append([sweep.shown_env, "reward", reward(sweep.fp32.mean), *rewards])
-        lost = [
-            intervals.fixed(100 * rows[bits].error, 1)
-            if bits in rows and rows[bits].error is not None
-            else _NONE
-            for bits in widths
-        ]
+        shares = [rows[bits].error if bits in rows else None for bits in widths]
+        lost = [_NONE if one is None else intervals.fixed(100 * one, 1) for one in shares]
         cells.append(["", "E, %", "", *lost])
     return curves.markdown_table(["Environment", "", "fp32", *widths], cells)
 
