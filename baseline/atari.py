@@ -1,16 +1,18 @@
-"""Atari games for training: SB3's preprocessing, frame for frame, at several times its speed.
+"""Atari games for training: SB3's preprocessing, frame for frame, in a quarter less time.
 
 `AtariVecEnv` stands where the zoo puts `VecTransposeImage(VecFrameStack(DummyVecEnv([Monitor +
 AtariWrapper])))`, and gives the same observations, rewards and episode ends for the same seed
-and actions (a test compares them). It is faster because it reads the screen for the two frames
-that are seen, instead of for all that are played, and stacks frames in one place.
+and actions (a test compares them). It reads the screen for the two frames that are seen, instead
+of for all that are played, and stacks frames in one place; the rest is the emulator's time.
 
-ale_py's own `AtariVectorEnv` is not used: with `episodic_life` it starts a new game at every
-lost life, where SB3 goes on with the same game, so that only first lives would be trained on.
+ale_py's own `AtariVectorEnv` is no faster on one core (2.3k against 2.8k steps/s for Breakout) and
+not the same: with `episodic_life` it starts a new game at every lost life, where SB3 goes on with
+the same game, so that only first lives would be trained on.
 """
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+import os
 import time
 from typing import Any
 from typing import NamedTuple
@@ -70,8 +72,8 @@ class AtariGame:
           game: ALE's name of it, for example "breakout".
           max_frames: after which a game is cut off.
         """
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # Else it greets us.
         self._ale = ale_py.ALEInterface()
-        self._ale.setLoggerMode(ale_py.LoggerMode.Error)
         self._ale.setFloat("repeat_action_probability", 0.0)
         self._ale.setInt("max_num_frames_per_episode", max_frames)
         self._rom = ale_py.roms.get_rom_path(game)
@@ -197,7 +199,8 @@ class AtariVecEnv(vec_env.VecEnv):
           seed: of the first; the others have the next ones.
           frame_stack: frames in an observation.
           clip_reward: to -1, 0 or 1; scores are never clipped.
-          monitor_file: a CSV in the format of SB3's Monitor to which scores are appended.
+          monitor_file: gets ".monitor.csv" added; scores are appended in the format of SB3's
+            Monitor.
 
         Raises:
           errors.UserError: the environment is not of that kind.
@@ -221,7 +224,7 @@ class AtariVecEnv(vec_env.VecEnv):
             self._results = monitor.ResultsWriter(
                 monitor_file,
                 header={"t_start": self._began_s, "env_id": env_id},
-                override_existing=False,
+                override_existing=not os.path.exists(f"{monitor_file}.{monitor.Monitor.EXT}"),
             )
         super().__init__(
             num_envs,

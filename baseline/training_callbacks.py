@@ -1,4 +1,4 @@
-"""Callbacks of a training run: checkpoints, lines of progress, and a stop on request."""
+"""Callbacks of a training run: checkpoints, progress, a stop on request, and its curves."""
 
 from collections.abc import Callable
 import time
@@ -6,10 +6,12 @@ import time
 from absl import logging
 import numpy as np
 from stable_baselines3.common import callbacks
+from stable_baselines3.common import logger
+from torch.utils import tensorboard
 
 
 class Checkpoints(callbacks.BaseCallback):
-    """Saves every so many environment steps."""
+    """Saves every so many environment steps; never, if that is 0."""
 
     def __init__(self, save: Callable[[], object], save_freq: int):
         super().__init__()
@@ -28,13 +30,14 @@ class Checkpoints(callbacks.BaseCallback):
 
 
 class ProgressLines(callbacks.BaseCallback):
-    """Logs a line now and then: steps, rate, mean score of the last 100 episodes, time left."""
+    """Logs a line now and then: steps, rate, mean score of the last episodes, time left."""
 
     def __init__(self, total_steps: int, period_s: float):
         super().__init__()
         self._total_steps = total_steps
         self._period_s = period_s
-        self._last_s = self._last_steps = 0.0
+        self._last_s = 0.0
+        self._last_steps = 0
 
     def _on_training_start(self) -> None:
         self._last_s = time.perf_counter()
@@ -54,7 +57,7 @@ class ProgressLines(callbacks.BaseCallback):
             self._total_steps,
             100 * self.num_timesteps / self._total_steps,
             rate,
-            f"{np.mean(scores):.1f}" if scores else "unknown",
+            f"{np.mean(scores):.2f}" if scores else "unknown",
             len(scores),
             (self._total_steps - self.num_timesteps) / rate / 60,
         )
@@ -70,3 +73,24 @@ class StopOnRequest(callbacks.BaseCallback):
 
     def _on_step(self) -> bool:
         return not self._requested()
+
+
+def progress(total_steps: int, bar: bool, period_s: float) -> callbacks.BaseCallback:
+    """Returns a progress bar, or lines of progress every `period_s` seconds."""
+    if bar:
+        return callbacks.ProgressBarCallback()
+    return ProgressLines(total_steps, period_s)
+
+
+def tensorboard_logger(folder: str, steps_done: int) -> logger.Logger:
+    """Returns SB3's logger that writes curves for TensorBoard.
+
+    Args:
+      folder: of the run's curves.
+      steps_done: before; what an interrupted run noted of later steps is superseded.
+    """
+    output = logger.TensorBoardOutputFormat(folder)
+    if steps_done:
+        output.writer.close()
+        output.writer = tensorboard.SummaryWriter(folder, purge_step=steps_done + 1)
+    return logger.Logger(folder, [output])

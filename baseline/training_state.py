@@ -1,13 +1,14 @@
 """What a run needs to go on after an interruption; every file is replaced atomically.
 
-The agent's own zip has weights, optimizers and counters. Beside it lie the statistics of
-VecNormalize (for whoever loads the agent, and again as plain arrays for ourselves) and the replay
-buffer. Nothing is unpickled when a run goes on.
+The agent's own zip has weights, optimizers and counters; beside it lie VecNormalize's statistics,
+where there are such, and the replay buffer. Nothing is unpickled when a run goes on.
 """
 
 import contextlib
-import json
+import io
 import os
+import pathlib
+import re
 from typing import Any
 import zipfile
 
@@ -15,18 +16,25 @@ from absl import logging
 import numpy as np
 from stable_baselines3.common import base_class
 from stable_baselines3.common import buffers
-from stable_baselines3.common import running_mean_std
 import torch
 
 from actorQ import errors
+from baseline import safe_pickle
+from baseline import zoo_files
 
 REPLAY_FILENAME = "replay_buffer.npz"
-STATISTICS_FILENAME = "vecnormalize.npz"
 MAX_REPLAY_BYTES = 2**30
-COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls")
-_REPLAY_ARRAYS = (
-    "observations", "next_observations", "actions", "rewards", "dones", "timeouts"
+# What SB3 counts, and what it computes from that at every step.
+COUNTERS = (
+    "num_timesteps",
+    "_n_updates",
+    "_episode_num",
+    "_n_calls",
+    "_current_progress_remaining",
+    "exploration_rate",
 )
+_ENVIRONMENT_STATE = ("_last_obs", "_last_original_obs", "_last_episode_starts")
+_REPLAY_ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
 def save(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> str:
@@ -37,46 +45,53 @@ def save(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> str:
       run_folder: OUT/ALGO/ENV_<n>.
       env_id: of the environment; names the zip and the folder of parameters.
     """
-    params_folder = os.path.join(run_folder, env_id)
     normalizer = model.get_vec_normalize_env()
     if normalizer is not None:
-        path = os.path.join(params_folder, "vecnormalize.pkl")
+        path = os.path.join(run_folder, env_id, "vecnormalize.pkl")
         normalizer.save(path + ".tmp")
         os.replace(path + ".tmp", path)
-        arrays = {"returns": normalizer.returns}
-        for name in ("obs_rms", "ret_rms"):
-            statistics = getattr(normalizer, name)
-            if isinstance(statistics, running_mean_std.RunningMeanStd):
-                for field in ("mean", "var", "count"):
-                    arrays[f"{name}.{field}"] = np.asarray(getattr(statistics, field))
-        _write_arrays(os.path.join(run_folder, STATISTICS_FILENAME), arrays)
     replay = getattr(model, "replay_buffer", None)
     if replay is not None:
         _save_replay(replay, os.path.join(run_folder, REPLAY_FILENAME))
-    # Last, since its counters say how far the run is. What it holds of the environment is of no
-    # use later: they start anew.
+    # Last, since its counters say how far the run is. What it would hold of the environments is
+    # of no use later: they start anew.
     path = os.path.join(run_folder, f"{env_id}.zip")
-    model.save(
-        path + ".tmp.zip",
-        exclude=["_last_obs", "_last_original_obs", "_last_episode_starts", "tensorboard_log"],
-    )
+    model.save(path + ".tmp.zip", exclude=_ENVIRONMENT_STATE)
     os.replace(path + ".tmp.zip", path)
     return path
 
 
-def counters(path: str) -> dict[str, Any]:
-    """Returns the readable part of what an agent's zip says about itself.
+def unfinished(folder: str, algo: str, env_id: str, program: str) -> tuple[str, dict[str, Any]]:
+    """Finds the newest run that did not reach its number of steps.
+
+    Args:
+      folder: of all agents.
+      algo: algorithm.
+      env_id: environment.
+      program: which must have started the run, as its args.yml says.
+
+    Returns:
+      The run's folder and the content of its args.yml.
 
     Raises:
-      errors.UserError: it is no agent, or damaged.
+      errors.UserError: there is none, or a file is damaged.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            facts = json.loads(archive.read("data"))
-        facts["num_timesteps"] + facts["_total_timesteps"]
-    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
-        raise errors.UserError(f"{path} is no agent, or damaged: {error!r}.") from None
-    return facts
+    runs = []
+    for path in pathlib.Path(folder, algo).glob(f"{env_id}_*"):
+        number = re.fullmatch(re.escape(env_id) + r"_(\d+)", path.name)
+        if number and (path / f"{env_id}.zip").is_file():
+            runs.append((int(number.group(1)), path))
+    for _, path in sorted(runs, reverse=True):
+        arguments = zoo_files.read_yaml(path / env_id / "args.yml")
+        if arguments.get("program") != program:
+            continue
+        steps = zoo_files.read_zip(path / f"{env_id}.zip").data.get("num_timesteps", 0)
+        if steps < arguments["n_timesteps"]:
+            return str(path), arguments
+    raise errors.UserError(
+        f"There is no unfinished run of {algo} on {env_id} in {folder} (a run can go on once it "
+        "has written a checkpoint, see --save_freq): leave --resume out to start one."
+    )
 
 
 def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> None:
@@ -85,37 +100,54 @@ def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> No
     Raises:
       errors.UserError: a file is damaged, or does not fit the model.
     """
-    path = os.path.join(run_folder, f"{env_id}.zip")
-    facts = counters(path)
+    path = pathlib.Path(run_folder, f"{env_id}.zip")
+    facts = zoo_files.read_zip(path).data
     try:
         with zipfile.ZipFile(path) as archive:
-            parameters = {}
-            for name in model.get_parameters():
-                with archive.open(f"{name}.pth") as file:
-                    parameters[name] = torch.load(
-                        file, map_location=model.device, weights_only=True
-                    )
+            parameters = {
+                name: torch.load(
+                    io.BytesIO(archive.read(f"{name}.pth")),
+                    map_location=model.device,
+                    weights_only=True,
+                )
+                for name in model.get_parameters()
+            }
         model.set_parameters(parameters, exact_match=True, device=model.device)
     except Exception as error:  # Of zipfile, torch and SB3, which have many.
-        raise errors.UserError(f"Cannot go on with {path}: {error!r}.") from None
+        raise errors.UserError(f"Cannot go on with {path}: {errors.summary(error)}.") from None
     for name in COUNTERS:
-        if name in facts:
+        if name in facts and hasattr(model, name):
             setattr(model, name, facts[name])
-    normalizer = model.get_vec_normalize_env()
-    if normalizer is not None:
-        arrays = _read_arrays(os.path.join(run_folder, STATISTICS_FILENAME))
-        normalizer.returns = arrays.pop("returns", normalizer.returns)
-        for name, array in arrays.items():
-            statistics, _, field = name.partition(".")
-            setattr(getattr(normalizer, statistics), field, array)
+    _restore_statistics(model, pathlib.Path(run_folder, env_id, "vecnormalize.pkl"))
     replay = getattr(model, "replay_buffer", None)
-    if replay is not None and not _restore_replay(replay, os.path.join(run_folder, REPLAY_FILENAME)):
-        # Then the buffer is filled anew before the first update, by random actions as at the start.
-        model.learning_starts += model.num_timesteps
-        logging.info(
-            "The replay buffer was not kept: it is filled with %d steps before training goes on.",
-            model.learning_starts - model.num_timesteps,
+    if replay is not None and not _restore_replay(
+        replay, os.path.join(run_folder, REPLAY_FILENAME)
+    ):
+        # Then it fills up as at the start, by random actions, before the first update.
+        logging.warning(
+            "The replay buffer was not kept (it is larger than %.0f GiB): it fills up for %d steps "
+            "before training goes on.",
+            MAX_REPLAY_BYTES / 2**30,
+            model.learning_starts,
         )
+        model.learning_starts += model.num_timesteps
+
+
+def _restore_statistics(model: base_class.BaseAlgorithm, path: pathlib.Path) -> None:
+    normalizer = model.get_vec_normalize_env()
+    if normalizer is None:
+        return
+    saved = safe_pickle.load(path)
+    try:
+        for name in ("obs_rms", "ret_rms"):
+            if not hasattr(saved, name):  # Only one of both may be normalized.
+                continue
+            statistics, there = getattr(normalizer, name), getattr(saved, name)
+            statistics.mean = np.array(there.mean, np.float64)
+            statistics.var = np.array(there.var, np.float64)
+            statistics.count = float(there.count)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise errors.UserError(f"Cannot go on with {path}: {errors.summary(error)}.") from None
 
 
 def _save_replay(replay: buffers.ReplayBuffer, path: str) -> None:
@@ -127,29 +159,21 @@ def _save_replay(replay: buffers.ReplayBuffer, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
         return
-    _write_arrays(path, {**arrays, "pos": np.asarray(replay.pos), "full": np.asarray(replay.full)})
+    with open(path + ".tmp", "wb") as file:
+        np.savez(file, **arrays, pos=replay.pos, full=replay.full)
+    os.replace(path + ".tmp", path)
 
 
 def _restore_replay(replay: buffers.ReplayBuffer, path: str) -> bool:
     if not os.path.exists(path):
         return False
-    arrays = _read_arrays(path)
-    for name in _REPLAY_ARRAYS:
-        if name in arrays:
-            getattr(replay, name)[: len(arrays[name])] = arrays[name]
-    replay.pos, replay.full = int(arrays["pos"]), bool(arrays["full"])
-    return True
-
-
-def _write_arrays(path: str, arrays: dict[str, np.ndarray]) -> None:
-    with open(path + ".tmp", "wb") as file:
-        np.savez(file, **arrays)
-    os.replace(path + ".tmp", path)
-
-
-def _read_arrays(path: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise errors.UserError(f"Cannot read {path}: {error!r}.") from None
+            for name in _REPLAY_ARRAYS:
+                if name in file:
+                    array = file[name]
+                    getattr(replay, name)[: len(array)] = array
+            replay.pos, replay.full = int(file["pos"]), bool(file["full"])
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise errors.UserError(f"Cannot go on with {path}: {errors.summary(error)}.") from None
+    return True

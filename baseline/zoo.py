@@ -12,23 +12,34 @@ import contextlib
 import functools
 import io
 import os
+import re
 from typing import Any
 import warnings
 
 from absl import logging
+import numpy as np
 from rl_zoo3 import exp_manager
 from stable_baselines3.common import base_class
+from stable_baselines3.common import callbacks as sb3_callbacks
 from stable_baselines3.common import torch_layers
 from stable_baselines3.common import vec_env
 import torch
+import yaml
 
+from actorQ import errors
 from baseline import atari
+from baseline import environments
 
 ATARI_WRAPPER = "stable_baselines3.common.atari_wrappers.AtariWrapper"
 
 
 class Experiment(exp_manager.ExperimentManager):
-    """One run in one folder: OUT/ALGO/ENV_<n>, with the zoo's files in it."""
+    """One run in one folder: OUT/ALGO/ENV_<n>, with the zoo's files in it.
+
+    Attributes:
+      save_path: the run's folder.
+      n_timesteps: environment steps in all, once the experiment is set up.
+    """
 
     def __init__(
         self,
@@ -56,6 +67,9 @@ class Experiment(exp_manager.ExperimentManager):
           arguments: what is noted in args.yml.
           eval_freq: steps between evaluations; 0 means none.
           device: for the networks.
+
+        Raises:
+          errors.UserError: there are no tuned hyper-parameters, and none are given.
         """
         super().__init__(
             argparse.Namespace(**arguments),
@@ -64,15 +78,15 @@ class Experiment(exp_manager.ExperimentManager):
             folder,
             n_timesteps=steps,
             eval_freq=eval_freq,
-            hyperparams=dict(hyperparams),
             seed=seed,
             device=device,
             verbose=0,
         )
+        self.custom_hyperparams = {**self._tuned_for_sibling(hyperparams), **hyperparams}
+        self._resumes = run_folder is not None
         if run_folder is not None:
-            self.save_path = run_folder
-            self.params_path = os.path.join(run_folder, str(self.env_name))
-        self.fast_atari = False
+            self._use_folder(run_folder)
+        self._fast_atari = False
 
     def setup_experiment(self) -> Any:
         """Makes model and environments; what the zoo prints about it is left out."""
@@ -82,31 +96,123 @@ class Experiment(exp_manager.ExperimentManager):
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Reads the tuned hyper-parameters, and sees whether our Atari environment will do."""
         hyperparams, saved = super().read_hyperparameters()
-        wrappers = hyperparams.get("env_wrapper")
-        self.fast_atari = (
-            wrappers in (ATARI_WRAPPER, [ATARI_WRAPPER])
+        self._fast_atari = (
+            hyperparams.get("env_wrapper") in (ATARI_WRAPPER, [ATARI_WRAPPER])
             and hyperparams.get("frame_stack") is not None
-            and not hyperparams.get("normalize")
-            and not hyperparams.get("env_kwargs")
+            and not any(hyperparams.get(name) for name in ("normalize", "env_kwargs"))
             and atari.supported(self.env_name.gym_id)
         )
         return hyperparams, saved
+
+    def create_log_folder(self) -> None:
+        """Makes the run's folder; another run may have taken the number in the meantime."""
+        base, _, number = self.save_path.rpartition("_")
+        while not self._resumes:
+            try:
+                os.makedirs(self.save_path)
+                break
+            except FileExistsError:
+                number = str(int(number) + 1)
+                self._use_folder(f"{base}_{number}")
+        os.makedirs(self.params_path, exist_ok=True)
 
     def create_envs(
         self, n_envs: int, eval_env: bool = False, no_log: bool = False
     ) -> vec_env.VecEnv:
         """Makes the environments: ours for Atari, else the zoo's."""
+        if self._fast_atari:
+            return atari.AtariVecEnv(
+                self.env_name.gym_id,
+                n_envs,
+                self.seed,
+                frame_stack=self.frame_stack,
+                monitor_file=None if eval_env or no_log else os.path.join(self.save_path, "0"),
+            )
         # A resumed run adds to its file of scores.
-        self.monitor_kwargs = {**self.monitor_kwargs, "override_existing": False}
-        if not self.fast_atari:
-            return super().create_envs(n_envs, eval_env, no_log)
-        return atari.AtariVecEnv(
-            self.env_name.gym_id,
-            n_envs,
-            self.seed,
-            frame_stack=self.frame_stack,
-            monitor_file=None if eval_env or no_log else os.path.join(self.save_path, "0"),
+        self.monitor_kwargs = {**self.monitor_kwargs, "override_existing": not self._resumes}
+        return super().create_envs(n_envs, eval_env, no_log)
+
+    def create_callbacks(self) -> None:
+        """Makes the evaluations, which go on from those of the interrupted run."""
+        super().create_callbacks()
+        for callback in self.callbacks:
+            if isinstance(callback, sb3_callbacks.EvalCallback):
+                callback.verbose = 0
+                callback.callback = EvaluationNote()
+                callback.callback.parent = callback
+                if self._resumes:
+                    restore_evaluations(callback)
+
+    def _save_config(self, saved_hyperparams: dict[str, Any]) -> None:
+        if not self._resumes:
+            self.args.n_timesteps = self.n_timesteps
+            super()._save_config(saved_hyperparams)
+
+    def _use_folder(self, run_folder: str) -> None:
+        self.save_path = run_folder
+        self.params_path = os.path.join(run_folder, str(self.env_name))
+
+    def _tuned_for_sibling(self, hyperparams: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values tuned for another version of the environment, where it has none."""
+        with open(self.config, encoding="utf-8") as file:
+            tuned = yaml.safe_load(file)
+        env_id = str(self.env_name)
+        if env_id in tuned or (self._is_atari and "atari" in tuned):
+            return {}
+        base = re.sub(r"-v\d+$", "", env_id)
+        siblings = [name for name in tuned if re.sub(r"-v\d+$", "", name) == base]
+        if siblings:
+            logging.info("Takes the hyper-parameters that were tuned for %s.", siblings[-1])
+            return tuned[siblings[-1]]
+        if hyperparams:
+            return {}
+        known = [name for name in tuned if name not in ("default", "atari")]
+        raise errors.UserError(
+            f"rl_zoo3 has no tuned hyper-parameters for {self.algo} on {env_id} (it has for "
+            f"{', '.join(known)}): give some with --hyperparams, for example "
+            "n_timesteps:100000 learning_rate:0.0003."
         )
+
+
+class EvaluationNote(sb3_callbacks.BaseCallback):
+    """Logs a line after each evaluation."""
+
+    def _on_step(self) -> bool:
+        logging.info(
+            "Evaluation at %d steps: mean score %.2f (best so far %.2f).",
+            self.parent.num_timesteps,
+            self.parent.last_mean_reward,
+            self.parent.best_mean_reward,
+        )
+        return True
+
+
+def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
+    """Reads what earlier evaluations of the run found, so that the best agent stays the best."""
+    path = f"{callback.log_path}.npz"
+    if not os.path.exists(path):
+        return
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            callback.evaluations_timesteps = file["timesteps"].tolist()
+            callback.evaluations_results = file["results"].tolist()
+            callback.evaluations_length = file["ep_lengths"].tolist()
+    except (OSError, ValueError, KeyError) as error:
+        raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}.") from None
+    callback.best_mean_reward = float(np.mean(callback.evaluations_results, axis=1).max())
+
+
+def training_name(env_id: str) -> str:
+    """Returns the name by which an environment is trained on and saved: its successor's version.
+
+    That is the successor itself, but where the name says more: LunarLanderContinuous-v2 becomes
+    LunarLanderContinuous-v3.
+    """
+    successor = environments.successor(env_id)
+    if environments.successor_kwargs(env_id):
+        base, version = re.sub(r"-v\d+$", "", env_id), successor.rpartition("-")[2]
+        return f"{base}-{version}"
+    return successor
 
 
 @contextlib.contextmanager
@@ -123,11 +229,18 @@ def quiet() -> Iterator[None]:
 def use_bfloat16(model: base_class.BaseAlgorithm) -> None:
     """Computes the features of images in bfloat16; weights, heads and losses stay float32.
 
-    On a processor with AVX512-BF16 or AMX, training is about twice as fast.
+    On a processor with AVX512-BF16 or AMX, training is nearly twice as fast.
+
+    Raises:
+      errors.UserError: the model does not look at images.
     """
-    for module in model.policy.modules():
-        if isinstance(module, torch_layers.NatureCNN):
-            module.forward = functools.partial(_bfloat16_forward, module.forward)
+    extractors = [
+        module for module in model.policy.modules() if isinstance(module, torch_layers.NatureCNN)
+    ]
+    if not extractors:
+        raise errors.UserError("--bfloat16 is for policies that look at images: leave it out.")
+    for extractor in extractors:
+        extractor.forward = functools.partial(_bfloat16_forward, extractor.forward)
 
 
 def _bfloat16_forward(

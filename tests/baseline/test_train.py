@@ -1,0 +1,463 @@
+"""Training: layout, going on after an interruption, and what users get wrong."""
+
+import json
+import logging
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import numpy as np
+import pytest
+from stable_baselines3.common import callbacks
+from tensorboard.backend.event_processing import event_accumulator
+import torch
+
+from actorQ import errors
+from baseline import agents
+from baseline import train
+from baseline import training_callbacks
+from baseline import training_state
+from baseline import zoo
+from baseline import zoo_files
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CARTPOLE = "CartPole-v1"
+# 4 environments x 16 steps make a rollout of 64.
+SMALL_PPO = {"n_envs": 4, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
+
+
+class Recorder(callbacks.BaseCallback):
+    """Notes what SB3's schedules are at, at every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self.progress, self.learning_rates, self.exploration = [], [], [], []
+
+    def _on_rollout_start(self):
+        self.progress.append((self.num_timesteps, self.model._current_progress_remaining))
+
+    def _on_step(self):
+        self.steps.append(self.num_timesteps)
+        self.learning_rates.append(self.model.policy.optimizer.param_groups[0]["lr"])
+        self.exploration.append(getattr(self.model, "exploration_rate", None))
+        return True
+
+
+def stop_after(calls):
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+def settings(tmp_path, **changes):
+    values = {
+        "algo": "ppo", "env": CARTPOLE, "steps": 640, "folder": str(tmp_path), "device": "cpu",
+        "hyperparams": SMALL_PPO, "progress": False, **changes,
+    }
+    return train.TrainSettings(**values)
+
+
+def readable(path):
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("data"))
+
+
+def parameters(path):
+    with zipfile.ZipFile(path) as archive, archive.open("policy.pth") as file:
+        return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id", "steps", "hyperparams"),
+    [
+        ("a2c", CARTPOLE, 200, None),
+        ("ppo", CARTPOLE, 256, None),
+        ("dqn", CARTPOLE, 300, {"learning_starts": 40, "train_freq": 8, "gradient_steps": 2}),
+        ("ddpg", "Pendulum-v1", 250, {"learning_starts": 40, "train_freq": 50}),
+    ],
+)
+def test_train_leaves_an_agent_in_the_zoo_s_layout(tmp_path, algo, env_id, steps, hyperparams):
+    path = train.train(
+        settings(tmp_path, algo=algo, env=env_id, steps=steps, hyperparams=hyperparams)
+    )
+
+    folder = tmp_path / algo / f"{env_id}_1"
+    assert path == folder / f"{env_id}.zip"
+    for name in ("config.yml", "args.yml", "command.txt"):
+        assert (folder / env_id / name).is_file()
+    assert list((folder / "tensorboard").glob("events*"))
+    assert not list(folder.rglob("*.tmp*"))
+    assert readable(path)["num_timesteps"] >= steps
+    # The loader that runs no pickles.
+    agent = agents.load(algo, env_id, tmp_path)
+    observation, _ = agent.make_env().reset(seed=0)
+    assert len(agent.act(observation[None])) == 1
+
+
+def test_resume_goes_on_with_statistics_of_observations(tmp_path, monkeypatch):
+    env_id = "MountainCarContinuous-v0"
+    car = {"algo": "a2c", "env": env_id, "hyperparams": {"n_steps": 20, "use_sde": False}}
+    train.train(settings(tmp_path, steps=400, **car), stop_requested=stop_after(41))
+    path = tmp_path / f"a2c/{env_id}_1/{env_id}/vecnormalize.pkl"
+    before = zoo_files.read_normalization(path)
+    restore, seen = training_state.restore, []
+
+    def watched(model, *arguments):
+        restore(model, *arguments)
+        statistics = model.get_vec_normalize_env()
+        seen.append((statistics.obs_rms.mean, statistics.obs_rms.var, statistics.obs_rms.count))
+        assert statistics.ret_rms.count > 100
+
+    monkeypatch.setattr(training_state, "restore", watched)
+    train.train(settings(tmp_path, steps=None, resume=True, **car))
+
+    np.testing.assert_array_equal(seen[0][0], before.mean)
+    np.testing.assert_array_equal(seen[0][1], before.variance)
+    assert seen[0][2] == before.count > 100
+    assert zoo_files.read_normalization(path).count > before.count
+
+
+def test_resume_goes_on_with_counters_schedules_and_weights(tmp_path):
+    hyperparams = {**SMALL_PPO, "learning_rate": "lin_0.01"}
+    first, second, restored = Recorder(), Recorder(), {}
+    stopped = train.train(
+        settings(tmp_path, hyperparams=hyperparams), lambda model: [first], stop_after(75)
+    )
+    facts, weights = readable(stopped), parameters(stopped)
+
+    def remember(model):
+        class Remember(callbacks.BaseCallback):
+            def _on_training_start(self):
+                restored.update(
+                    weights={k: v.clone() for k, v in model.policy.state_dict().items()},
+                    optimizer_steps=float(model.policy.optimizer.state_dict()["state"][0]["step"]),
+                    updates=model._n_updates,
+                )
+
+            def _on_step(self):
+                return True
+
+        return [second, Remember()]
+
+    finished = train.train(
+        settings(tmp_path, steps=None, hyperparams=None, resume=True), remember
+    )
+
+    assert finished == stopped
+    # 75 calls of 4 environments went well, the 76th stopped the run, in the fifth rollout.
+    assert first.steps[-1] == facts["num_timesteps"] == 304
+    assert second.steps[0] == 308
+    assert readable(finished)["num_timesteps"] >= 640
+    assert readable(finished)["_total_timesteps"] == 640
+    # Four rollouts were learned from before, each in one step of the optimizer.
+    assert restored["updates"] == facts["_n_updates"] == 4
+    assert readable(finished)["_n_updates"] > 4
+    assert restored["optimizer_steps"] == 4
+    for name, tensor in weights.items():
+        torch.testing.assert_close(restored["weights"][name], tensor, rtol=0, atol=0)
+    # The learning rate is linear in steps from 0.01 to 0, before and after.
+    assert second.learning_rates[0] == pytest.approx(0.01 * (1 - 256 / 640))
+    assert second.learning_rates[-1] < first.learning_rates[-1]
+    steps, progress = second.progress[1]
+    assert progress == pytest.approx(1 - steps / 640)
+
+
+def test_resume_goes_on_with_the_curves(tmp_path):
+    train.train(settings(tmp_path), stop_requested=stop_after(75))
+    train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
+
+    events = event_accumulator.EventAccumulator(str(tmp_path / f"ppo/{CARTPOLE}_1/tensorboard"))
+    events.Reload()
+    steps = [event.step for event in events.Scalars("train/loss")]
+    # A rollout's loss is noted at the end of the next one. The first run stopped at 304.
+    assert steps == [128, 192, 256, 432, 496, 560, 624, 688]
+
+
+def test_curves_beyond_the_last_checkpoint_are_superseded(tmp_path):
+    for steps_done, noted in ((0, (10, 20, 30)), (15, (25, 35))):
+        log = training_callbacks.tensorboard_logger(str(tmp_path), steps_done)
+        for step in noted:
+            log.record("value", step)
+            log.dump(step)
+        log.close()
+
+    events = event_accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [event.step for event in events.Scalars("value")] == [10, 25, 35]
+
+
+def test_resume_goes_on_with_replay_buffer_and_exploration(tmp_path):
+    hyperparams = {"buffer_size": 300, "learning_starts": 50, "train_freq": 10, "gradient_steps": 1}
+    first, second, restored = Recorder(), Recorder(), {}
+
+    def keep(recorder, into):
+        def prepare(model):
+            class Keep(callbacks.BaseCallback):
+                def _on_training_start(self):
+                    replay = model.replay_buffer
+                    into.update(
+                        observations=replay.observations.copy(), pos=replay.pos, full=replay.full,
+                        calls=model._n_calls, exploration=model.exploration_rate,
+                    )
+
+                def _on_step(self):
+                    return True
+
+            into["model"] = model
+            return [recorder, Keep()]
+
+        return prepare
+
+    before = {}
+    dqn = {"algo": "dqn", "steps": 1000}
+    train.train(
+        settings(tmp_path, **dqn, hyperparams=hyperparams), keep(first, before), stop_after(420)
+    )
+    replay = before["model"].replay_buffer
+    resumed = settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True)
+    train.train(resumed, keep(second, restored), stop_after(30))
+
+    assert restored["full"] is True
+    assert restored["pos"] == replay.pos
+    np.testing.assert_array_equal(restored["observations"], replay.observations)
+    assert restored["calls"] == first.steps[-1] - 1  # The step that stopped it was not finished.
+    assert second.steps[0] == first.steps[-1] + 1
+    # Exploration falls linearly to its last value within 16 % of the steps (the tuned fraction).
+    assert second.exploration[1] == pytest.approx(0.04)
+    assert first.exploration[80] == pytest.approx(1 - 0.96 * 80 / 160, abs=0.02)
+
+
+def test_resume_without_replay_buffer_fills_it_first(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(training_state, "MAX_REPLAY_BYTES", 1000)
+    hyperparams = {"learning_starts": 50, "train_freq": 10, "gradient_steps": 1}
+    train.train(
+        settings(tmp_path, algo="dqn", steps=500, hyperparams=hyperparams),
+        stop_requested=stop_after(100),
+    )
+    models = []
+    with caplog.at_level(logging.WARNING):
+        train.train(
+            settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True),
+            lambda model: models.append(model) or [],
+            stop_after(20),
+        )
+
+    assert not (tmp_path / f"dqn/{CARTPOLE}_1/{training_state.REPLAY_FILENAME}").exists()
+    assert "fills up for 50 steps" in caplog.text
+    assert models[0].learning_starts == 101 + 50
+
+
+def test_resume_takes_the_newest_unfinished_run(tmp_path):
+    train.train(settings(tmp_path), stop_requested=stop_after(20))
+    train.train(settings(tmp_path), stop_requested=stop_after(20))
+    train.train(settings(tmp_path, steps=64))
+
+    path = train.train(settings(tmp_path, resume=True))
+
+    assert path.parent.name == f"{CARTPOLE}_2"
+    train.train(settings(tmp_path, resume=True))
+    with pytest.raises(errors.UserError, match="no unfinished run"):
+        train.train(settings(tmp_path, resume=True))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"steps": 1000}, {"seed": 7}, {"hyperparams": {"n_steps": 32}}, {"num_envs": 2}]
+)
+def test_resume_with_other_settings_is_refused(tmp_path, changes):
+    train.train(settings(tmp_path), stop_requested=stop_after(20))
+
+    with pytest.raises(errors.UserError, match="was started with"):
+        train.train(settings(tmp_path, resume=True, **changes))
+
+
+def test_resume_of_damaged_agent_is_refused(tmp_path):
+    path = train.train(settings(tmp_path), stop_requested=stop_after(20))
+    path.write_bytes(path.read_bytes()[:1000])
+
+    with pytest.raises(errors.UserError, match="damaged"):
+        train.train(settings(tmp_path, resume=True))
+
+
+def test_equal_seeds_train_equal_agents(tmp_path):
+    first, second, other = (
+        parameters(train.train(settings(tmp_path, steps=128, seed=seed))) for seed in (3, 3, 4)
+    )
+
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
+    with_evaluations = {"steps": 1280, "eval_freq": 320}
+    train.train(settings(tmp_path, **with_evaluations), stop_requested=stop_after(170))
+    folder = tmp_path / f"ppo/{CARTPOLE}_1"
+    with np.load(folder / "evaluations.npz") as file:
+        before = file["timesteps"].tolist()
+    train.train(settings(tmp_path, resume=True, **with_evaluations))
+
+    with np.load(folder / "evaluations.npz") as file:
+        after = file["timesteps"].tolist()
+    assert before == [320, 640]
+    assert after[:2] == before
+    assert len(after) > 2
+    assert (folder / "best_model.zip").is_file()
+
+
+def test_renamed_environment_trains_as_its_successor(tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        path = train.train(
+            settings(tmp_path, algo="a2c", env="LunarLander-v2", steps=40, hyperparams=None)
+        )
+
+    assert path == tmp_path / "a2c/LunarLander-v3_1/LunarLander-v3.zip"
+    assert "LunarLander-v2 does not exist any more" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (CARTPOLE, CARTPOLE),
+        ("LunarLanderContinuous-v2", "LunarLanderContinuous-v3"),
+        ("HalfCheetah-v3", "HalfCheetah-v4"),
+        ("BreakoutNoFrameskip-v4", "BreakoutNoFrameskip-v4"),
+    ],
+)
+def test_training_name_is_what_exists_today(asked, expected):
+    assert zoo.training_name(asked) == expected
+
+
+def test_hyperparameters_of_a_sibling_version_are_taken(tmp_path):
+    path = train.train(
+        settings(tmp_path, algo="a2c", env="CartPole-v0", steps=40, hyperparams=None)
+    )
+
+    config = zoo_files.read_yaml(path.parent / "CartPole-v0/config.yml")
+    assert config["n_envs"] == 8
+    assert config["n_timesteps"] == 500_000.0
+
+
+def test_bfloat16_features_are_near_those_of_float32(tmp_path):
+    seen = {}
+
+    def compare(model):
+        image = torch.randint(0, 256, (4, 4, 84, 84), generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            seen["bfloat16"] = model.policy.extract_features(image)
+            for module in model.policy.modules():
+                module.__dict__.pop("forward", None)
+            seen["float32"] = model.policy.extract_features(image)
+        seen["environment"] = type(model.env).__name__
+        return []
+
+    train.train(
+        settings(
+            tmp_path, algo="a2c", env="BreakoutNoFrameskip-v4", steps=10, num_envs=2,
+            hyperparams=None, bfloat16=True,
+        ),
+        compare,
+    )
+
+    assert seen["environment"] == "AtariVecEnv"
+    assert seen["bfloat16"].dtype == torch.float32
+    assert not torch.equal(seen["bfloat16"], seen["float32"])
+    torch.testing.assert_close(seen["bfloat16"], seen["float32"], rtol=0.03, atol=0.02)
+    agent = agents.load("a2c", "BreakoutNoFrameskip-v4", tmp_path)
+    assert agent.network.image
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env": "NoSuch-v0"}, "no environment NoSuch-v0"),
+        ({"env": "Pendulum-v1", "algo": "dqn"}, "a2c, ppo, ddpg can"),
+        ({"algo": "ddpg"}, "Box space"),
+        ({"env": "CarRacing-v3", "algo": "a2c", "hyperparams": None}, "no tuned"),
+        ({"hyperparams": {"nonsense": 1}}, "nonsense"),
+        ({"bfloat16": True}, "images"),
+        ({"resume": True}, "no unfinished run"),
+        ({"steps": 0}, "at least 1"),
+        ({"seed": -1}, "at least 0"),
+        ({"num_envs": 0}, "at least 1"),
+        ({"algo": "sac"}, "a2c, ppo, dqn, ddpg"),
+        ({"device": "tpu"}, "auto, cpu, cuda"),
+    ],
+)
+def test_impossible_settings_are_one_line_and_leave_nothing(tmp_path, changes, message):
+    with pytest.raises(errors.UserError, match=message) as raised:
+        train.train(settings(tmp_path, **changes))
+
+    assert "\n" not in str(raised.value)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_hyperparams_are_read_as_yaml():
+    texts = ["learning_rate:1e-3", "n_steps:8", "normalize:true", "clip_range:lin_0.2", "a:b:c"]
+
+    assert train.parse_hyperparams(texts) == {
+        "learning_rate": 0.001, "n_steps": 8, "normalize": True, "clip_range": "lin_0.2",
+        "a": "b:c",
+    }
+    for text in ("n_steps", ":8", "n_steps:", "n_steps:[1"):
+        with pytest.raises(errors.UserError, match="name:value"):
+            train.parse_hyperparams([text])
+
+
+def test_progress_lines_say_how_far_the_run_is(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(train, "PROGRESS_PERIOD_S", 0.0)
+    with caplog.at_level(logging.INFO):
+        train.train(settings(tmp_path, steps=320))
+
+    lines = [line for line in caplog.messages if re.search(r"of 320 steps \(", line)]
+    assert any("(50.0 %)" in line for line in lines)
+    assert re.search(r"mean score \d+\.\d\d of the last \d+ episodes", lines[-1])
+
+
+def test_progress_is_a_bar_where_one_is_asked_for():
+    assert isinstance(training_callbacks.progress(10, True, 60.0), callbacks.ProgressBarCallback)
+    assert isinstance(training_callbacks.progress(10, False, 60.0), callbacks.BaseCallback)
+
+
+def command(tmp_path, *arguments):
+    return [
+        sys.executable, "-m", "baseline.train", "--algo=ppo", f"--env={CARTPOLE}",
+        f"--folder={tmp_path}", *arguments,
+    ]
+
+
+def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    small = ["--hyperparams", "n_envs:4", "n_steps:16", "batch_size:64", "n_epochs:1"]
+    process = subprocess.Popen(
+        command(tmp_path, "-n", "100000000", "--save-freq=500", *small),
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+    path = tmp_path / f"ppo/{CARTPOLE}_1/{CARTPOLE}.zip"
+    deadline_s = time.monotonic() + 240
+    while not path.exists() and process.poll() is None and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=240)
+
+    assert process.returncode == 130, output
+    steps = readable(path)["num_timesteps"]
+    assert f"Stopped at step {steps} of 100000000: --resume goes on." in output
+    assert "n_envs:4" in (path.parent / CARTPOLE / "command.txt").read_text()
+    seen = Recorder()
+    train.train(
+        settings(tmp_path, steps=100_000_000, resume=True), lambda model: [seen], stop_after(3)
+    )
+    assert seen.steps[0] == steps + 4
+
+
+def test_command_line_tells_user_errors_in_one_line(tmp_path):
+    done = subprocess.run(
+        command(tmp_path, "--steps=0"),
+        cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr == "train: error: steps must be at least 1, not 0.\n"
