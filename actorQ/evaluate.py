@@ -9,11 +9,8 @@ From Python:
     action = policy(observation)  # In the environment's own units.
 """
 
-from collections.abc import Iterator
 import contextlib
 import os
-import queue
-import threading
 from typing import Any
 
 from absl import flags
@@ -30,6 +27,7 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import evaluation
 from actorQ import inference
+from actorQ import video
 
 
 class LoadedPolicy:
@@ -111,44 +109,11 @@ def evaluate(
     """
     facts = policy.checkpoint.facts
     environment = environments.make(facts["taskstr"], seed, facts["max_episode_steps"])
-    with contextlib.closing(environment), _film(video_path, environment) as on_frame:
+    with (
+        contextlib.closing(environment),
+        video.film(video_path, environment.render_fps) as on_frame,
+    ):
         return [evaluation.play(environment, policy.scaled, on_frame) for _ in range(episodes)]
-
-
-@contextlib.contextmanager
-def _film(path: str, environment: environments.Environment) -> Iterator[Any]:
-    """Gives a function that adds a frame to the film; None without a path."""
-    if not path:
-        yield None
-        return
-    from actorQ import video
-
-    # The writer takes an iterable; frames come by callback. The queue is short, so that a film
-    # of any length fits into memory.
-    frames: queue.Queue = queue.Queue(maxsize=8)
-    failure: list[BaseException] = []
-
-    def arriving() -> Iterator[np.ndarray]:
-        while (frame := frames.get()) is not None:
-            yield frame
-
-    def write() -> None:
-        try:
-            video.write_video(path, arriving(), environment.render_fps)
-        except BaseException as error:  # Raised again by the caller's thread.
-            failure.append(error)
-            while frames.get() is not None:
-                pass
-
-    writer = threading.Thread(target=write, name="film")
-    writer.start()
-    try:
-        yield frames.put
-    finally:
-        frames.put(None)
-        writer.join()
-    if failure:
-        raise failure[0]
 
 
 def define_flags() -> None:

@@ -78,7 +78,10 @@ def affine_map(
     if not np.all(np.isfinite(low)) or not np.all(np.isfinite(high)):
         raise ValueError("Cannot quantize a tensor that holds NaN or infinity.")
     levels = 2**bits
-    delta = np.asarray((high - low) / levels, np.float32)
+    with np.errstate(over="ignore"):
+        delta = np.asarray((high - low) / levels, np.float32)
+    if not np.all(np.isfinite(delta)):
+        raise ValueError("Cannot quantize a tensor whose numbers exceed float32's.")
     # A tensor of zeros (or of numbers too small for float32 scales) has no range to divide.
     delta = np.where(delta < np.finfo(np.float32).tiny, np.float32(1.0), delta)
     zero_point = np.minimum(_ROUND[rounding](-low / delta.astype(np.float64)), levels - 1)
@@ -231,7 +234,9 @@ def dequantize(quantized: QuantizedTensor) -> np.ndarray:
     scale = quantized.scale
     if scale.ndim == 2:
         scale = np.repeat(scale, INT4_GROUP, axis=1)[:, : values.shape[1]]
-    elif scale.size > 1:
+    elif values.ndim == 0:
+        scale = scale.reshape(())
+    elif scale.size != 1:
         scale = _along_axis_0(scale, values.ndim)
     largest = np.finfo(np.float32).max
     if float(scale.max(initial=0.0)) * 2.0**quantized.bits < largest:

@@ -3,11 +3,15 @@
 The evaluator and the tools that show a policy use it; imageio is imported when a video is made.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+import contextlib
 import itertools
 import math
 import pathlib
+import queue
+import threading
 
 import numpy as np
 
@@ -31,9 +35,7 @@ def write_video(path: str | pathlib.Path, frames: Iterable[np.ndarray], fps: flo
         ValueError: Another extension, no frames, a frame of another kind, or `fps` not positive.
     """
     path = pathlib.Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in (".mp4", ".gif"):
-        raise ValueError(f"cannot write a video to {path}: its name must end in .mp4 or .gif")
+    suffix = _suffix(path)
     if not (fps > 0 and math.isfinite(fps)):
         raise ValueError(f"a video's fps is {fps}; it must be a number above 0")
     checked = _checked(frames)
@@ -43,6 +45,56 @@ def write_video(path: str | pathlib.Path, frames: Iterable[np.ndarray], fps: flo
     path.parent.mkdir(parents=True, exist_ok=True)
     write = _write_mp4 if suffix == ".mp4" else _write_gif
     write(path, itertools.chain([first], checked), fps)
+
+
+def _suffix(path: pathlib.Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (".mp4", ".gif"):
+        raise ValueError(f"cannot write a video to {path}: its name must end in .mp4 or .gif")
+    return suffix
+
+
+@contextlib.contextmanager
+def film(path: str, fps: float) -> Iterator[Callable[[np.ndarray], None] | None]:
+    """Gives a function that adds a frame, uint8 [H, W, 3], to a film; None without a path.
+
+    Raises:
+        ValueError: See `write_video`.
+    """
+    if not path:
+        yield None
+        return
+    _suffix(pathlib.Path(path))  # Before anything is played for it.
+    # The writer takes an iterable; frames come by callback. The queue is short, so that a film
+    # of any length fits into memory.
+    frames: queue.Queue = queue.Queue(maxsize=8)
+    failure: list[BaseException] = []
+
+    ended = threading.Event()
+
+    def arriving() -> Iterator[np.ndarray]:
+        while (frame := frames.get()) is not None:
+            yield frame
+        ended.set()
+
+    def write() -> None:
+        try:
+            write_video(path, arriving(), fps)
+        except BaseException as error:  # Raised again by the caller's thread.
+            failure.append(error)
+            # So that the caller never waits for a full queue. The end comes only once.
+            while not ended.is_set() and frames.get() is not None:
+                pass
+
+    writer = threading.Thread(target=write, name="film")
+    writer.start()
+    try:
+        yield frames.put
+    finally:
+        frames.put(None)
+        writer.join()
+    if failure:
+        raise failure[0]
 
 
 def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

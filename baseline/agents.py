@@ -29,10 +29,10 @@ from actorQ import errors
 from baseline import environments
 from baseline import networks
 from baseline import quantize
+from baseline import results
 from baseline import zoo_files
 
 ALGORITHMS = {"a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG}
-ALIASES = {"ppo2": "ppo"}  # The names of stable-baselines 2.
 QUANTIZATION_FILENAME = "quantization.json"
 # The module that a policy's class comes from tells the family of the algorithm.
 _FAMILIES = {
@@ -108,19 +108,13 @@ class Agent:
             raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
 
 
-def canonical_algo(name: str) -> str:
-    """Returns the name of an algorithm as used here: lower case, `ppo2` is `ppo`."""
-    name = name.strip().lower()
-    return ALIASES.get(name, name)
-
-
 def check_algo(name: str) -> str:
     """Returns the canonical name.
 
     Raises:
       errors.UserError: the algorithm is not one of ours.
     """
-    algo = canonical_algo(name)
+    algo = results.canonical_algo(name)
     if algo not in ALGORITHMS:
         raise errors.UserError(
             f"The algorithm {name!r} is not known: {', '.join(ALGORITHMS)} are (ppo2 means ppo)."

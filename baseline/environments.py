@@ -6,7 +6,9 @@ around an environment, since a configuration file may name any.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import importlib
+import os
 import re
 from typing import Any
 import warnings
@@ -17,6 +19,7 @@ import numpy as np
 
 from actorQ import errors
 from actorQ.environments import core
+from actorQ.environments import mujoco_gl
 
 _RENAMED = {
     "LunarLander-v2": ("LunarLander-v3", {}),
@@ -108,9 +111,17 @@ def _make_plain(env_id: str, env_kwargs: Mapping[str, Any] | None, render_mode: 
     kwargs = {**successor_kwargs(env_id), **(env_kwargs or {})}
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
+    quiet: contextlib.AbstractContextManager = contextlib.nullcontext()
+    if ".mujoco." in str(getattr(gym.registry.get(new_id), "entry_point", "")):
+        if render_mode == "rgb_array":
+            mujoco_gl.choose_backend()  # Which MuJoCo asks for when it is imported.
+        elif render_mode is None:
+            quiet = mujoco_gl.deferred()  # Else remarks on models go to a file where we are.
+    if render_mode == "rgb_array":
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # Or pygame looks for a display.
     try:
-        # MuJoCo's C code and Gymnasium note what is deprecated, once for every environment.
-        with core.muted_output(), warnings.catch_warnings():
+        # C code and Gymnasium note what is deprecated, once for every environment.
+        with core.muted_output(), warnings.catch_warnings(), quiet:
             warnings.simplefilter("ignore")
             return gym.make(new_id, **kwargs)
     except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound):

@@ -11,13 +11,18 @@ from baseline import results
 DEFAULT_FOLDER = "logs/zoo"  # Where `baseline.train` leaves agents.
 
 
-def define() -> None:
-    """Defines the flags."""
+def define_folder() -> None:
+    """Defines where agents come from."""
     flags.DEFINE_string(
         "folder", DEFAULT_FOLDER,
         "Folder of agents: FOLDER/ALGO/ENV_1/ENV.zip; of an ActorQ policy, its run folder.",
     )
     flags.DEFINE_boolean("hub", False, "Fetch the zoo's agent from its hub if it is not there.")
+
+
+def define() -> None:
+    """Defines the flags."""
+    define_folder()
     flags.DEFINE_string("out", "quantized", "Gets BITS/ALGO/... (agents) and ptq.csv (rows).")
     flags.DEFINE_integer("episodes", 10, "Episodes for each seed, >= 1.", lower_bound=1)
     flags.DEFINE_string("seeds", "0,2,4", "Seeds of the environments, each >= 0.")

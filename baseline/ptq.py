@@ -12,6 +12,7 @@ from absl import flags
 from actorQ import cli
 from actorQ import errors
 from baseline import measuring_flags
+from baseline import results
 
 
 def main(argv: list[str]) -> int:
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> int:
     from baseline import quantize
 
     agents.set_threads()
-    request = dataclasses.replace(request, algo=agents.canonical_algo(algo))
+    request = dataclasses.replace(request, algo=results.canonical_algo(algo))
     if flags.FLAGS.hub:
         agents.fetch(request.algo, env, request.folder)
     measuring.log_start(request)

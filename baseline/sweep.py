@@ -23,6 +23,7 @@ from actorQ import cli
 from actorQ import errors
 from actorQ import provenance
 from baseline import measuring_flags
+from baseline import results
 
 DEFAULT_BITS = ",".join([*(str(width) for width in range(32, 0, -2)), "fp16", "bf16"])
 
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> int:
             )
         requests = measuring_flags.requests(pairs, flags.FLAGS.bits.split(","))
     requests = [
-        dataclasses.replace(request, algo=agents.canonical_algo(request.algo))
+        dataclasses.replace(request, algo=results.canonical_algo(request.algo))
         for request in requests
     ]
     if flags.FLAGS.hub:

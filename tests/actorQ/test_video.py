@@ -99,3 +99,15 @@ def test_write_video_frames_of_the_wrong_kind_are_refused(tmp_path, frames, mess
 def test_write_video_fps_must_be_positive(tmp_path, fps):
     with pytest.raises(ValueError, match="fps"):
         video.write_video(tmp_path / "episode.mp4", grey_frames(1), fps)
+
+
+def test_film_that_gets_no_frame_ends_with_the_reason(tmp_path):
+    with pytest.raises(ValueError, match="no frames"):
+        with video.film(str(tmp_path / "film.mp4"), 30.0):
+            pass
+
+
+def test_film_passes_on_the_error_of_who_draws(tmp_path):
+    with pytest.raises(RuntimeError, match="no picture"):
+        with video.film(str(tmp_path / "film.mp4"), 30.0):
+            raise RuntimeError("no picture")

@@ -1,0 +1,115 @@
+"""Plays a trained agent, quantized or not, and can film it.
+
+    python -m baseline.enjoy --algo ALGO --env ENV --folder FOLDER [--no-render] [-n STEPS]
+
+`--folder quantized/8` plays what `baseline.ptq` left there.
+"""
+
+import contextlib
+import os
+
+from absl import flags
+from absl import logging
+import numpy as np
+
+from actorQ import cli
+from actorQ import errors
+from actorQ import lean_imports
+from actorQ import video
+from baseline import measuring_flags
+from baseline import results
+
+DEFAULT_FPS = 30.0
+
+
+def define_flags() -> None:
+    """Defines the flags of this tool."""
+    flags.DEFINE_string("algo", None, "Algorithm: a2c, ppo, dqn, ddpg; of ActorQ: d4pg, dqn.")
+    flags.DEFINE_string("env", None, "Environment, as in the agent's file name.")
+    measuring_flags.define_folder()
+    flags.DEFINE_integer("n_timesteps", 1000, "Agent steps to play, >= 1.", 1, short_name="n")
+    flags.DEFINE_boolean("render", True, "Show a window; --no-render: do not.")
+    flags.DEFINE_integer("seed", 0, "Seed of the environment, >= 0.", lower_bound=0)
+    flags.DEFINE_string("video", "", "File for a film, .mp4 or .gif; empty: none.")
+    flags.mark_flags_as_required(["algo", "env"])
+
+
+def main(argv: list[str]) -> int:
+    """Plays; see `cli.run` for errors."""
+    del argv
+    values = flags.FLAGS
+    cli.quiet_tensorflow()
+    with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
+        from baseline import agents
+        from baseline import measuring
+
+    algo = results.canonical_algo(values.algo)
+    if values.hub:
+        agents.fetch(algo, values.env, values.folder)
+    agent = measuring.load_agent(algo, values.env, values.folder)
+    how = "full precision"
+    if agent.quantization is not None:
+        how = f"{agent.quantization[0].bits} bits ({agent.quantization[0].scheme})"
+    print(f"{algo} {values.env}, {how}: {agent.path}")
+    mode = "rgb_array" if values.video else "human" if values.render else None
+    if mode == "human" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise errors.UserError(
+            "There is no display for a window: --no-render plays without one, --video=FILE.mp4 "
+            "films."
+        )
+    returns, reward = play(agent, values.n_timesteps, values.seed, mode, values.video)
+    if returns:
+        print(
+            f"Return {np.mean(returns):.2f} +- {np.std(returns):.2f} over {len(returns)} episodes"
+        )
+    else:
+        print(f"No episode ended within {values.n_timesteps} steps; reward so far {reward:.2f}")
+    if values.video:
+        logging.info("Film: %s", os.path.abspath(values.video))
+    return 0
+
+
+def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple[list, float]:
+    """Plays `num_steps` agent steps, printing each episode that ends.
+
+    Returns:
+      The returns of whole episodes, and the reward of the one that was cut.
+
+    Raises:
+      errors.UserError: the film cannot be written.
+    """
+    from baseline import evaluation
+
+    environment = agent.make_env(mode)
+    returns: list[float] = []
+    with contextlib.closing(environment):
+        observation, _ = environment.reset(seed=evaluation.episode_seed(seed, 0))
+        fps = environment.get_wrapper_attr("metadata").get("render_fps") or getattr(
+            environment, "render_fps", DEFAULT_FPS
+        )
+        reward_sum, length = 0.0, 0
+        try:
+            with video.film(path, float(fps)) as on_frame:
+                for _ in range(num_steps):
+                    if on_frame is not None:
+                        on_frame(np.asarray(environment.render()))
+                    action = agent.act(observation[None])[0]
+                    observation, reward, terminated, truncated, info = environment.step(action)
+                    reward_sum, length = reward_sum + float(reward), length + 1
+                    if not (terminated or truncated):
+                        continue
+                    seeds = {}
+                    if "episode" in info:  # Otherwise only a life was lost.
+                        returns.append(float(info["episode"]["r"]))
+                        print(f"episode {len(returns)}: return {returns[-1]:.2f}, {length} steps")
+                        seeds = {"seed": evaluation.episode_seed(seed, len(returns))}
+                        reward_sum, length = 0.0, 0
+                    observation, _ = environment.reset(**seeds)
+        except ValueError as error:  # From the film: an ending that it does not know.
+            raise errors.UserError(str(error)) from None
+    return returns, reward_sum
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main, name="enjoy")
