@@ -113,10 +113,9 @@ def _make_plain(env_id: str, env_kwargs: Mapping[str, Any] | None, render_mode: 
         kwargs["render_mode"] = render_mode
     quiet: contextlib.AbstractContextManager = contextlib.nullcontext()
     if ".mujoco." in str(getattr(gym.registry.get(new_id), "entry_point", "")):
+        quiet = mujoco_gl.deferred()  # Else remarks on models go to a file where we are.
         if render_mode == "rgb_array":
-            mujoco_gl.choose_backend()  # Which MuJoCo asks for when it is imported.
-        elif render_mode is None:
-            quiet = mujoco_gl.deferred()  # Else remarks on models go to a file where we are.
+            mujoco_gl.choose_backend()
     if render_mode == "rgb_array":
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # Or pygame looks for a display.
     try:
