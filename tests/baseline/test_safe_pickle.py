@@ -11,7 +11,6 @@ import random
 import struct
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -441,11 +440,9 @@ def test_copies_of_copies_are_bounded():
 def test_nested_tuples_as_keys_do_not_hang():
     # t = (t, t) forty times over: Python's hash visits 2^40 parts.
     nested = b"K\x01q\x000" + b"h\x00h\x00\x86q\x000" * 40
-    start = time.perf_counter()
     for use in (b"}h\x00K\x01s.", b"\x8f(h\x00\x90.", b"(h\x00\x91."):
         with pytest.raises(errors.UserError, match="too many parts"):
             safe_pickle.load(b"\x80\x04" + nested + use)
-    assert time.perf_counter() - start < 60  # For ever, were it wrong.
     assert len(repr(safe_pickle.load(nested + b"ca\nB\nh\x00\x85R."))) < 100
 
 
