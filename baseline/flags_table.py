@@ -1,0 +1,86 @@
+"""Prints the flags of every tool here for `baseline/README.md`, which a test keeps true.
+
+python -m baseline.flags_table
+"""
+
+from collections.abc import Callable
+
+from absl import flags
+
+from baseline import collate
+from baseline import enjoy
+from baseline import findings
+from baseline import integer_benchmark
+from baseline import measuring_flags
+from baseline import sweep
+from baseline import table
+from baseline import training_settings
+from baseline import visualize
+
+TOOLS: dict[str, Callable[[], None]] = {
+    "train": training_settings.define_flags,
+    "ptq": measuring_flags.define,
+    "sweep": sweep.define_flags,
+    "enjoy": enjoy.define_flags,
+    "collate": collate.define_flags,
+    "table": table.define_flags,
+    "integer_benchmark": integer_benchmark.define_flags,
+    "visualize": visualize.define_flags,
+    "findings": findings.define_flags,
+}
+
+
+def rows() -> list[str]:
+    """Returns a Markdown row for every flag of every tool; `sweep` leaves out what `ptq` has."""
+    lines: list[str] = []
+    shown: dict[str, list[str]] = {}
+    for tool, define in TOOLS.items():
+        shown[tool] = _rows_of(tool, define)
+        ptq = {row.partition("|")[2].partition("|")[2] for row in shown.get("ptq", [])}
+        lines += [
+            row for row in shown[tool]
+            if tool != "sweep" or row.partition("|")[2].partition("|")[2] not in ptq
+        ]
+    return lines
+
+
+def _rows_of(tool: str, define: Callable[[], None]) -> list[str]:
+    before = set(flags.FLAGS)
+    define()
+    lines = []
+    for name in sorted(set(flags.FLAGS) - before, key=str.lower):
+        flag = flags.FLAGS[name]
+        if flag.short_name == name:
+            continue
+        names = (f"`-{flag.short_name}`, " if flag.short_name else "") + f"`--{name}`"
+        lines.append(f"| `{tool}` | {names} | {_default(flag)} | {_help(flag)} |")
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    return lines
+
+
+def _default(flag: flags.Flag) -> str:
+    default = flag.default
+    if isinstance(default, list):
+        default = ",".join(default) or None
+    return {None: "none", "": "empty"}.get(default, f"`{default}`")
+
+
+def _help(flag: flags.Flag) -> str:
+    """Returns one line without the bars that would end a cell."""
+    text = " ".join(flag.help.split()).partition("; repeat this option")[0]
+    # absl puts an enumeration's values in front: <a|b>: text.
+    values, found, rest = text.partition(">: ")
+    if found and values.startswith("<"):
+        text = f"{values[1:].replace('|', ', ')}. {rest}"
+    return text.replace("|", "/")
+
+
+def main() -> None:
+    """Prints the table."""
+    print("| Tool | Flag | Default | Meaning |\n| --- | --- | --- | --- |")
+    print("\n".join(rows()))
+
+
+if __name__ == "__main__":
+    main()
