@@ -115,7 +115,11 @@ def visualize(path: str, settings: Settings, out: str, part: str = weight_files.
     ]  # fmt: skip
     text = _block(found, settings, wholes, changes)
     curves.make_folder(out)
-    stem = os.path.join(out, f"{model_name(found.model)}-{settings.bits}")
+    # What is not the default is in the name, so that figures do not replace each other.
+    defaults = (quantization.ROUNDINGS[0], results.GRANULARITIES[0], weight_files.POLICY)
+    chosen = (settings.rounding, settings.granularity, part)
+    marks = [c for c, default in zip(chosen, defaults, strict=True) if c != default]
+    stem = os.path.join(out, "-".join([model_name(found.model), settings.bits, *marks]))
     title = f"{_shortened(found.path, 64)} ({found.kind})\n{_described(settings)}"
     paths = [
         weight_plots.draw_distribution(f"{stem}-distribution.png", title, wholes),

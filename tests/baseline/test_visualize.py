@@ -111,7 +111,9 @@ def test_visualize_draws_and_appends(model, tmp_path):
         pixels = mpl_image.imread(path)
         assert pixels.shape[0] > 300
         assert pixels.std() > 0.05  # Not a blank page.
-    second = visualize.visualize(str(model), PAPER_8._replace(bits="2"), str(out))
+    other = visualize.Settings("2", "floor", "channel")
+    second = visualize.visualize(str(model), other, str(out), "all")
+    assert second.paths[1].endswith("agents-ppo-model-2-floor-channel-all-distribution.png")
     text = (out / "output.txt").read_text()
     assert text == first.text + "\n" + second.text + "\n"
 
