@@ -1,62 +1,35 @@
-import json
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
 from actorQ import errors
-from baseline import agreement
 from baseline import integer_benchmark
-from baseline import integer_comparison
 
-MEASURED = {
-    "torch fp32": integer_comparison.Measured(400, seconds=[4e-5, 2e-5, 3e-5], returns=[1.0, 3.0]),
-    "ORT int8": integer_comparison.Measured(
-        110, b"1234567", {"bits": 8}, {"QGemm": 3}, agreement.Agreement(50, 0.995),
-        agreement.Agreement(50, 0.9), [1e-5, 1e-5, 9e-5], [2.0, 2.0],
-    ),
-}
+ROOT = pathlib.Path(__file__).parents[2]
 
 
-def test_report_prints_and_writes(tmp_path, capsys):
-    settings = integer_comparison.Settings(episodes=2)
-    out = tmp_path / "new" / "folder"
-    integer_benchmark.report("integer_a_b", "a b", settings, MEASURED, str(out))
-    printed = capsys.readouterr().out
-    cells = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines()]
-    rows = {row[1]: row[2:-1] for row in cells if len(row) > 3}
-    assert rows["torch fp32"] == ["", "400", "30.0", "1.00", "", "", "2.00", "1.00"]
-    assert rows["ORT int8"] == [
-        "7", "110", "10.0", "3.00", "99.50 %", "90.00 %", "2.00", "0.00"
-    ]
-    assert (out / "integer_a_b.md").read_text().startswith(printed)
-    record = json.loads((out / "integer_a_b.json").read_text())
-    assert record["settings"]["episodes"] == 2 and record["git_commit"]
-    form = record["forms"]["ORT int8"]
-    assert form["simulated"]["alike"] == 0.995 and form["kernels"] == {"QGemm": 3}
-    assert form["file_bytes"] == 7 and form["returns"] == [2.0, 2.0]
-
-
-def test_report_without_out_writes_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    integer_benchmark.report("a", "a", integer_comparison.Settings(), MEASURED, None)
-    assert "ORT int8" in capsys.readouterr().out and not list(tmp_path.iterdir())
-
-
-def test_save_models_writes_what_has_a_file(tmp_path):
-    integer_benchmark.save_models(str(tmp_path / "m"), "a_b", MEASURED)
-    path, = (tmp_path / "m").iterdir()
-    assert path.name == "a_b_ORT_int8.onnx" and path.read_bytes() == b"1234567"
-
-
-def test_folders_that_cannot_be_written_are_told(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(errors.UserError, match="Cannot make the folder"):
-        integer_benchmark.save_models(str(tmp_path / "file" / "x"), "a", MEASURED)
-    (tmp_path / "a_ORT_int8.onnx").mkdir()
-    with pytest.raises(errors.UserError, match="Cannot write .*a_ORT_int8.onnx"):
-        integer_benchmark.save_models(str(tmp_path), "a", MEASURED)
-
-
-@pytest.mark.parametrize("argv", [["x"], ["x", "ppo"], ["x", "ppo", "CartPole-v1", "8"]])
+@pytest.mark.parametrize("argv", [["x", "ppo"], ["x", "ppo", "CartPole-v1", "8"]])
 def test_main_wrong_number_of_arguments_is_told(argv):
-    with pytest.raises(errors.UserError, match="takes two arguments: ALGO ENV"):
+    with pytest.raises(errors.UserError, match="takes two arguments, ALGO ENV .*, or none"):
         integer_benchmark.main(argv)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--folder={}"], "There are no agents in {}"),
+        (["ppo", "CartPole-v1", "--folder={}"], "There is no agent ppo CartPole-v1 in {}"),
+    ],
+)
+def test_command_without_agents_says_so_in_one_line(tmp_path, arguments, message):
+    # A process of its own: the benchmark keeps to one core.
+    result = subprocess.run(
+        [sys.executable, "-m", "baseline.integer_benchmark",
+         *(argument.format(tmp_path) for argument in arguments)],
+        capture_output=True, text=True, timeout=120, cwd=ROOT,
+    )
+    assert result.returncode == 1
+    line, = result.stderr.splitlines()
+    assert message.format(tmp_path) in line
