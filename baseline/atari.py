@@ -11,168 +11,18 @@ the same game, so that only first lives would be trained on.
 """
 
 from collections.abc import Iterable
-from collections.abc import Sequence
 import os
 import time
 from typing import Any
-from typing import NamedTuple
 
 import ale_py
-import cv2
 import gymnasium
-from gymnasium.utils import seeding
 import numpy as np
 from stable_baselines3.common import monitor
 from stable_baselines3.common import vec_env
 
 from actorQ import errors
-
-SCREEN_SIZE = 84  # Pixels, both ways.
-FRAME_SKIP = 4
-NOOP_MAX = 30
-NOOP = 0
-FIRE = 1
-
-
-class EpisodeScore(NamedTuple):
-    """A whole game (all lives): the sum of unclipped rewards, and the frames it took."""
-
-    score: float
-    frames: int
-
-
-class Outcome(NamedTuple):
-    """What one action led to.
-
-    Attributes:
-      screen: uint8 [84, 84], grayscale.
-      reward: unclipped, summed over the skipped frames.
-      terminated: a life or the game was lost.
-      truncated: the game's limit of frames was reached.
-    """
-
-    screen: np.ndarray
-    reward: float
-    terminated: bool
-    truncated: bool
-
-
-class AtariGame:
-    """One emulator with SB3's AtariWrapper: no-op starts, frame skip, a life is an episode.
-
-    Attributes:
-      num_actions: of the game's own (minimal) action set.
-      finished: scores of games that ended; the owner takes them out.
-    """
-
-    def __init__(self, game: str, max_frames: int):
-        """Starts an emulator.
-
-        Args:
-          game: ALE's name of it, for example "breakout".
-          max_frames: after which a game is cut off.
-        """
-        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # Else it greets us.
-        self._ale = ale_py.ALEInterface()
-        self._ale.setFloat("repeat_action_probability", 0.0)
-        self._ale.setInt("max_num_frames_per_episode", max_frames)
-        self._rom = ale_py.roms.get_rom_path(game)
-        self._ale.loadROM(self._rom)
-        self._actions = self._ale.getMinimalActionSet()
-        self.num_actions = len(self._actions)
-        self._fires = ale_py.Action.FIRE in self._actions
-        height, width = self._ale.getScreenDims()
-        self._screens = np.zeros((2, height, width, 3), np.uint8)
-        self._rng = np.random.default_rng()
-        self._lives = 0
-        self._game_over = True
-        self._score = 0.0
-        self._frames = 0
-        self.finished: list[EpisodeScore] = []
-
-    def seed(self, seed: int) -> None:
-        """Seeds emulator and no-op starts as gymnasium's AtariEnv does; a reset must follow."""
-        numpy_seed, ale_seed = np.random.SeedSequence(seed).generate_state(n_words=2)
-        self._rng = seeding.np_random(int(numpy_seed))[0]
-        self._ale.setInt("random_seed", np.int32(ale_seed))
-        self._ale.loadROM(self._rom)
-        self._game_over = True
-
-    def reset(self) -> np.ndarray:
-        """Begins the next episode: the next life, or a new game; returns the screen."""
-        screen = self._next_life()
-        if self._fires:
-            for action in (FIRE, 2):  # As SB3 does: some games stand still until this.
-                outcome = self.step(action)
-                screen = outcome.screen
-                if outcome.terminated or outcome.truncated:
-                    self._next_life()
-        return screen
-
-    def step(self, action: int) -> Outcome:
-        """Plays one action."""
-        screen, reward = self._play(action)
-        terminated = self._game_over and not self._truncated
-        # While 0 lives are shown some games go on for a few frames.
-        lives = self._ale.lives()
-        if 0 < lives < self._lives:
-            terminated = True
-        self._lives = lives
-        return Outcome(screen, reward, terminated, self._game_over and self._truncated)
-
-    def rgb(self) -> np.ndarray:
-        """Returns the screen in colour, uint8 [210, 160, 3]."""
-        return self._ale.getScreenRGB()
-
-    def _next_life(self) -> np.ndarray:
-        if not self._game_over:
-            # One no-op leads from the lost life to the next.
-            screen, _ = self._play(NOOP)
-        if self._game_over:
-            screen = self._new_game()
-        self._lives = self._ale.lives()
-        return screen
-
-    def _new_game(self) -> np.ndarray:
-        self._start()
-        for _ in range(self._rng.integers(1, NOOP_MAX + 1)):
-            if self._act(NOOP)[1]:
-                self._start()
-        # SB3 shows the plain last frame here, not the maximum of two.
-        return self._gray(self._ale.getScreenRGB())
-
-    def _start(self) -> None:
-        self._ale.reset_game()
-        self._game_over = self._truncated = False
-        self._score = 0.0
-        self._frames = 0
-
-    def _play(self, action: int) -> tuple[np.ndarray, float]:
-        total = 0.0
-        for index in range(FRAME_SKIP):
-            reward, over = self._act(action)
-            total += reward
-            if index >= FRAME_SKIP - 2:
-                self._ale.getScreenRGB(self._screens[index - (FRAME_SKIP - 2)])
-            if over:
-                break
-        return self._gray(np.maximum(self._screens[0], self._screens[1])), total
-
-    def _act(self, action: int) -> tuple[float, bool]:
-        """Plays one frame; returns its reward and whether the game ended with it."""
-        reward = self._ale.act(self._actions[action])
-        self._score += reward
-        self._frames += 1
-        if self._ale.game_over(with_truncation=True):
-            self._game_over = True
-            self._truncated = not self._ale.game_over(with_truncation=False)
-            self.finished.append(EpisodeScore(self._score, self._frames))
-        return reward, self._game_over
-
-    @staticmethod
-    def _gray(rgb: np.ndarray) -> np.ndarray:
-        gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-        return cv2.resize(gray, (SCREEN_SIZE, SCREEN_SIZE), interpolation=cv2.INTER_AREA)
+from baseline import atari_game
 
 
 class AtariVecEnv(vec_env.VecEnv):
@@ -211,11 +61,11 @@ class AtariVecEnv(vec_env.VecEnv):
             )
         kwargs = gymnasium.spec(env_id).kwargs
         self._games = [
-            AtariGame(kwargs["game"], kwargs["max_num_frames_per_episode"])
+            atari_game.AtariGame(kwargs["game"], kwargs["max_num_frames_per_episode"])
             for _ in range(num_envs)
         ]
         self._clip_reward = clip_reward
-        shape = (frame_stack, SCREEN_SIZE, SCREEN_SIZE)
+        shape = (frame_stack, atari_game.SCREEN_SIZE, atari_game.SCREEN_SIZE)
         self._stacks = np.zeros((num_envs, *shape), np.uint8)
         self._chosen = np.zeros(num_envs, np.int64)
         self._began_s = time.time()
@@ -288,15 +138,11 @@ class AtariVecEnv(vec_env.VecEnv):
             self._results.close()
             self._results = None
 
-    def get_images(self) -> Sequence[np.ndarray]:
-        """Returns the screens in colour."""
-        return [game.rgb() for game in self._games]
-
     def get_attr(self, attr_name: str, indices: vec_env.base_vec_env.VecEnvIndices = None) -> list:
-        """Returns an attribute of the chosen games; they have none but `render_mode`."""
+        """Returns an attribute of the chosen games; they have none but `render_mode`, None."""
         if attr_name != "render_mode":
             raise AttributeError(attr_name)
-        return ["rgb_array" for _ in self._chosen_games(indices)]
+        return [None for _ in self._chosen_games(indices)]
 
     def set_attr(
         self, attr_name: str, value: Any, indices: vec_env.base_vec_env.VecEnvIndices = None
@@ -322,7 +168,7 @@ class AtariVecEnv(vec_env.VecEnv):
         """Returns True for SB3's Monitor, whose work is done here: scores are true ones."""
         return [wrapper_class is monitor.Monitor for _ in self._chosen_games(indices)]
 
-    def _chosen_games(self, indices: None | int | Iterable[int]) -> list[AtariGame]:
+    def _chosen_games(self, indices: None | int | Iterable[int]) -> list[atari_game.AtariGame]:
         return [self._games[index] for index in self._get_indices(indices)]
 
 

@@ -21,6 +21,7 @@ from actorQ import errors
 from baseline import agents
 from baseline import train
 from baseline import training_callbacks
+from baseline import training_settings
 from baseline import training_state
 from baseline import zoo
 from baseline import zoo_files
@@ -397,13 +398,13 @@ def test_impossible_settings_are_one_line_and_leave_nothing(tmp_path, changes, m
 def test_hyperparams_are_read_as_yaml():
     texts = ["learning_rate:1e-3", "n_steps:8", "normalize:true", "clip_range:lin_0.2", "a:b:c"]
 
-    assert train.parse_hyperparams(texts) == {
+    assert training_settings.parse_hyperparams(texts) == {
         "learning_rate": 0.001, "n_steps": 8, "normalize": True, "clip_range": "lin_0.2",
         "a": "b:c",
     }
     for text in ("n_steps", ":8", "n_steps:", "n_steps:[1"):
         with pytest.raises(errors.UserError, match="name:value"):
-            train.parse_hyperparams([text])
+            training_settings.parse_hyperparams([text])
 
 
 def test_progress_lines_say_how_far_the_run_is(tmp_path, monkeypatch, caplog):

@@ -1,0 +1,195 @@
+"""What a training run is asked for: by flags, by Python callers, and when it goes on.
+
+Imports no framework, so that `--help` and flag errors are instant.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from absl import flags
+import yaml
+
+from actorQ import errors
+
+# With the kind of action space that each can choose from; None: any.
+ALGOS = {"a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box"}
+DEVICES = ("auto", "cpu", "cuda")
+PROGRAM = "baseline.train"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings:
+    """What to train. None: the default; when a run goes on: what it was started with.
+
+    Attributes:
+      algo: one of ALGOS.
+      env: Gymnasium name; a renamed environment trains as its successor.
+      steps: environment steps in all; by default as many as the tuned hyper-parameters say.
+      seed: of everything random; by default 0.
+      folder: of all agents, in the zoo's layout.
+      resume: go on with the newest unfinished run of `algo` and `env` in `folder`.
+      save_freq: steps between checkpoints; 0: only at the end.
+      eval_freq: steps between evaluations of 5 episodes; 0: none.
+      num_envs: environments at once; by default as tuned.
+      device: for the networks, one of DEVICES.
+      hyperparams: values that replace tuned ones.
+      tensorboard: folder for curves (in it ENV/ALGO_<n>); by default inside the run's own folder.
+      progress: draw a progress bar, if on a terminal; else there are lines.
+      bfloat16: compute the features of images in bfloat16.
+    """
+
+    algo: str
+    env: str
+    steps: int | None = None
+    seed: int | None = None
+    folder: str = "logs/zoo"
+    resume: bool = False
+    save_freq: int = 50_000
+    eval_freq: int = 0
+    num_envs: int | None = None
+    device: str = "auto"
+    hyperparams: Mapping[str, Any] | None = None
+    tensorboard: str | None = None
+    progress: bool = True
+    bfloat16: bool | None = None
+
+    def __post_init__(self):
+        if self.algo not in ALGOS:
+            raise errors.UserError(f"There is no algorithm {self.algo!r}: {', '.join(ALGOS)}.")
+        if self.device not in DEVICES:
+            raise errors.UserError(f"device is one of {', '.join(DEVICES)}, not {self.device!r}.")
+        for name, least in (
+            ("steps", 1), ("seed", 0), ("save_freq", 0), ("eval_freq", 0), ("num_envs", 1)
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise errors.UserError(f"{name} must be at least {least}, not {value}.")
+
+
+def from_flags(words: Sequence[str]) -> TrainSettings:
+    """Builds the settings from parsed flags.
+
+    Args:
+      words: what stands between the flags. The zoo's `--hyperparams a:1 b:2` is `--hyperparams a:1`
+        and the word `b:2` for absl.
+
+    Raises:
+      errors.UserError: a value is not legal.
+    """
+    values = {field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(
+        TrainSettings
+    )}
+    if words and not values["hyperparams"]:
+        raise errors.UserError(
+            f"does not know what to do with {words[0]!r}: settings are written --flag=value."
+        )
+    values["hyperparams"] = parse_hyperparams([*values["hyperparams"], *words]) or None
+    return TrainSettings(**values)
+
+
+def define_flags() -> None:
+    """Defines the command line: a flag for every field of `TrainSettings`."""
+    default = TrainSettings("ppo", "")
+    flags.DEFINE_enum("algo", None, list(ALGOS), "Algorithm.", required=True)
+    flags.DEFINE_string(
+        "env", None, "Environment, by Gymnasium's name, for example CartPole-v1.", required=True
+    )
+    flags.DEFINE_integer(
+        "steps", default.steps, "Environment steps in all, >= 1 (else as tuned).", short_name="n"
+    )
+    flags.DEFINE_integer("seed", default.seed, "Of everything random, >= 0 (else 0).")
+    flags.DEFINE_string("folder", default.folder, "Gets ALGO/ENV_<n>/ENV.zip.")
+    flags.DEFINE_boolean("resume", default.resume, "Go on with the newest unfinished run.")
+    flags.DEFINE_integer(
+        "save_freq", default.save_freq, "Steps between checkpoints (0: only at the end)."
+    )
+    flags.DEFINE_integer(
+        "eval_freq", default.eval_freq,
+        "Steps between evaluations, whose best agent is kept as best_model.zip (0: none).",
+    )
+    flags.DEFINE_integer("num_envs", default.num_envs, "Environments at once (else as tuned).")
+    flags.DEFINE_enum("device", default.device, list(DEVICES), "For the networks.")
+    flags.DEFINE_multi_string(
+        "hyperparams", [], "In place of tuned ones: name:value, several with spaces between."
+    )
+    flags.DEFINE_string(
+        "tensorboard", default.tensorboard,
+        "Folder for TensorBoard: gets ENV/ALGO_<n> (else `tensorboard` in the run's own folder).",
+    )
+    flags.DEFINE_boolean(
+        "progress", default.progress, "A progress bar on a terminal, else a line a minute."
+    )
+    flags.DEFINE_boolean(
+        "bfloat16", default.bfloat16,
+        "Compute the features of images in bfloat16: faster where the processor has it.",
+    )
+    flags.FLAGS.set_gnu_getopt(True)  # Flags may follow words.
+
+
+def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
+    """Reads `name:value` pairs; values are YAML (0.001, lin_3e-4, true, dict(...) as text).
+
+    Raises:
+      errors.UserError: one is not of that form.
+    """
+    values = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            colon = ""
+        if not colon or not name or not value:
+            raise errors.UserError(
+                f"--hyperparams takes name:value, for example learning_rate:0.001, not {text!r}."
+            )
+        if isinstance(values[name], str):
+            try:  # YAML does not take 1e-3 for a number.
+                values[name] = float(values[name])
+            except ValueError:
+                pass
+    return values
+
+
+def to_arguments(settings: TrainSettings, env_id: str) -> dict[str, Any]:
+    """Returns what args.yml notes, under the zoo's names where it has them."""
+    return {
+        "program": PROGRAM,
+        "algo": settings.algo,
+        "env": env_id,
+        "n_timesteps": settings.steps,  # Replaced by the number that is tuned, if None.
+        "seed": settings.seed or 0,
+        "num_envs": settings.num_envs,
+        "hyperparams": dict(settings.hyperparams or {}),
+        "bfloat16": bool(settings.bfloat16),
+        "tensorboard_log": settings.tensorboard,
+        "env_kwargs": None,
+    }
+
+
+def as_started(
+    settings: TrainSettings, arguments: Mapping[str, Any], run_folder: str
+) -> TrainSettings:
+    """Returns the settings with which a run goes on: those it was started with.
+
+    Raises:
+      errors.UserError: others are asked for.
+    """
+    names = {
+        "steps": "n_timesteps", "seed": "seed", "num_envs": "num_envs",
+        "hyperparams": "hyperparams", "bfloat16": "bfloat16",
+    }
+    started = {}
+    for field, name in names.items():
+        started[field] = arguments.get(name)
+        asked = getattr(settings, field)
+        if asked is not None and asked != started[field]:
+            raise errors.UserError(
+                f"The run {run_folder} was started with {field}={started[field]}, not {asked}: "
+                f"leave that out to go on, or leave --resume out to start another run."
+            )
+    if settings.tensorboard is None:
+        started["tensorboard"] = arguments.get("tensorboard_log")
+    return dataclasses.replace(settings, **started)
