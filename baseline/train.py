@@ -19,6 +19,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from absl import flags
 from absl import logging
 
 from actorQ import cli
@@ -62,9 +63,7 @@ def train(
 
     zoo.keep_memory()
     env_id = zoo.training_name(settings.env)
-    _check_environment(settings.algo, env_id)
-    if env_id != settings.env:
-        logging.info("%s does not exist any more: training %s.", settings.env, env_id)
+    _check_environment(settings.algo, settings.env)
     run_folder = None
     if settings.resume:
         run_folder, arguments = training_state.unfinished(
@@ -110,7 +109,7 @@ def train(
 
 
 def _check_environment(algo: str, env_id: str) -> None:
-    """Makes the environment once, since that tells best what it needs and what its actions are."""
+    """Makes the environment once, which tells of successors, what is missing, and its actions."""
     from baseline import environments
     from baseline import zoo
 
@@ -192,4 +191,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     training_settings.define_flags()
+    flags.adopt_module_key_flags(training_settings)
     cli.run(main, takes_arguments=True, name="train")

@@ -19,6 +19,7 @@ import torch
 
 from actorQ import errors
 from baseline import agents
+from baseline import environments
 from baseline import train
 from baseline import training_callbacks
 from baseline import training_settings
@@ -178,6 +179,15 @@ def test_resume_goes_on_with_the_curves(tmp_path):
     assert steps == [128, 192, 256, 432, 496, 560, 624, 688]
 
 
+def test_curves_go_where_they_are_asked_for_after_an_interruption_too(tmp_path):
+    curves = tmp_path / "curves"
+    train.train(settings(tmp_path, tensorboard=str(curves)), stop_requested=stop_after(40))
+    train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
+
+    assert len(list((curves / CARTPOLE / "ppo_1").glob("events*"))) >= 2
+    assert not (tmp_path / f"ppo/{CARTPOLE}_1/tensorboard").exists()
+
+
 def test_curves_beyond_the_last_checkpoint_are_superseded(tmp_path):
     for steps_done, noted in ((0, (10, 20, 30)), (15, (25, 35))):
         log = training_callbacks.tensorboard_logger(str(tmp_path), steps_done)
@@ -308,7 +318,8 @@ def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
     assert (folder / "best_model.zip").is_file()
 
 
-def test_renamed_environment_trains_as_its_successor(tmp_path, caplog):
+def test_renamed_environment_trains_as_its_successor(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(environments, "_told", set())  # It is said once in a process.
     with caplog.at_level(logging.INFO):
         path = train.train(
             settings(tmp_path, algo="a2c", env="LunarLander-v2", steps=40, hyperparams=None)
@@ -452,6 +463,17 @@ def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
         settings(tmp_path, steps=100_000_000, resume=True), lambda model: [seen], stop_after(3)
     )
     assert seen.steps[0] == steps + 4
+
+
+def test_help_names_the_flags_at_once():
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "baseline.train", "--help"],
+        cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
+    )
+
+    assert done.returncode == 0
+    assert all(flag in done.stdout for flag in ("--algo", "-n,--steps", "--[no]resume"))
+    assert "torch" not in done.stderr
 
 
 def test_command_line_tells_user_errors_in_one_line(tmp_path):
