@@ -101,7 +101,8 @@ def train(
         reset_num_timesteps=False,
     )
     path = training_state.save(model, run_folder, env_id)
-    model.env.close()
+    if model.env is not None:
+        model.env.close()
     if model.num_timesteps < total:
         logging.info("Stopped at step %d of %d: --resume goes on.", model.num_timesteps, total)
     logging.info("Saved %s.", path)

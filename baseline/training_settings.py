@@ -78,9 +78,8 @@ def from_flags(words: Sequence[str]) -> TrainSettings:
     Raises:
       errors.UserError: a value is not legal.
     """
-    values = {field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(
-        TrainSettings
-    )}
+    names = [field.name for field in dataclasses.fields(TrainSettings)]
+    values: dict[str, Any] = {name: flags.FLAGS[name].value for name in names}
     if words and not values["hyperparams"]:
         raise errors.UserError(
             f"does not know what to do with {words[0]!r}: settings are written --flag=value."
@@ -134,7 +133,7 @@ def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
     Raises:
       errors.UserError: one is not of that form.
     """
-    values = {}
+    values: dict[str, Any] = {}
     for text in texts:
         name, colon, value = text.partition(":")
         try:
@@ -181,7 +180,7 @@ def as_started(
         "steps": "n_timesteps", "seed": "seed", "num_envs": "num_envs",
         "hyperparams": "hyperparams", "bfloat16": "bfloat16",
     }
-    started = {}
+    started: dict[str, Any] = {}
     for field, name in names.items():
         started[field] = arguments.get(name)
         asked = getattr(settings, field)
