@@ -1,0 +1,181 @@
+"""Quantization-aware training: trains with fake-quantized weights and activations.
+
+    python -m baseline.qat --algo a2c --env CartPole-v1 -q 4 --quant-delay 250000 -n 500000
+
+As `baseline.train`, whose flags it has, plus QuaRL's Algorithm 2 (arXiv:1910.01055): ranges are
+watched during the first --quant-delay steps, then weights and activations of the acting path are
+quantized to -q bits. The agent goes to FOLDER/BITS/ALGO/ENV_<n>, which `--folder FOLDER/BITS` of
+`baseline.enjoy` and others plays as it acted in training; its evaluation is a row in
+FOLDER/qat.csv.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import os
+import pathlib
+import time
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from actorQ import cli
+from actorQ import errors
+from actorQ import provenance
+from baseline import results
+from baseline import training_settings
+
+if TYPE_CHECKING:
+    from baseline import qat_model
+
+CSV_NAME = "qat.csv"
+DEFAULT_FOLDER = "logs/qat"
+DEFAULT_SEEDS = "0,2,4"
+DEFAULT_EPISODES = 10
+
+
+def define_flags() -> None:
+    """Defines the command line: that of `baseline.train`, and how to quantize."""
+    training_settings.define_flags()
+    flags.FLAGS.set_default("folder", DEFAULT_FOLDER)
+    flags.FLAGS["folder"].help = f"Gets BITS/ALGO/ENV_<n>/ENV.zip and the rows, {CSV_NAME}."
+    flags.DEFINE_integer(
+        "bits", None, "Of weights and activations: 2 to 16; 32: none are quantized (the control).",
+        short_name="q", required=True,
+    )
+    flags.DEFINE_integer(
+        "quant_delay", None, "Environment steps before quantization, >= 0 (else half of all)."
+    )
+    flags.DEFINE_enum(
+        "ranges", "frozen", ["frozen", "moving"],
+        "Once quantization has started; moving: those of activations go on widening, those of "
+        "weights are the current weights' own.",
+    )
+    flags.DEFINE_integer(
+        "episodes", DEFAULT_EPISODES, "Of the evaluation, for each of --seeds, >= 1.", lower_bound=1
+    )
+    flags.DEFINE_string("seeds", DEFAULT_SEEDS, "Of the evaluation's environments, each >= 0.")
+
+
+def train(
+    settings: training_settings.TrainSettings,
+    qat_settings: "qat_model.QatSettings",
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> pathlib.Path | None:
+    """Trains one agent.
+
+    Args:
+      settings: what to train; the folder gets ALGO/ENV_<n>.
+      qat_settings: how to quantize.
+      stop_requested: asked at every step; once it says yes, the run saves and ends.
+
+    Returns:
+      The agent's zip, a plain one; None if the run was stopped before its end.
+
+    Raises:
+      errors.UserError: the settings cannot be met.
+    """
+    from baseline import qat_callback
+    from baseline import qat_export
+    from baseline import qat_model
+    from baseline import train as training
+
+    if settings.bfloat16:
+        raise errors.UserError(
+            "--bfloat16 would round what quantization is to round: leave it out."
+        )
+    delay = qat_settings.delay
+    if not qat_settings.control and None not in (settings.steps, delay) and delay >= settings.steps:
+        raise errors.UserError(
+            f"With --quant-delay={delay}, none of the {settings.steps} steps would be quantized: "
+            "give a smaller delay, or -q 32 for a run that is not quantized."
+        )
+    schedule = qat_callback.FakeQuantizationSchedule()
+
+    def prepare(model):
+        qat_model.prepare(model, qat_settings)
+        return [schedule]
+
+    path = training.train(settings, prepare, stop_requested)
+    if schedule.converted is None:
+        return None
+    qat_export.write(schedule.converted, path)
+    return path
+
+
+def evaluate(
+    path: pathlib.Path, algo: str, seeds: tuple[int, ...], episodes: int, note: str
+) -> results.Row:
+    """Plays an agent's episodes, as it acted in training, and returns the row.
+
+    Args:
+      path: of the zip, in the zoo's layout.
+      algo: its algorithm.
+      seeds: of the environments.
+      episodes: for each seed.
+      note: for the row.
+    """
+    from baseline import agents
+    from baseline import evaluation
+    from baseline import qat_export
+    from baseline import quantize
+    from baseline import weight_statistics
+
+    agent = agents.load(algo, path.stem, path.parents[2])
+    scheme = quantize.Scheme(quantize.FP32)
+    if agent.quantization is not None:
+        scheme = agent.quantization[0]
+        qat_export.write_packed(agent)
+    started = time.perf_counter()
+    returns = [
+        episode.episode_return
+        for seed in seeds
+        for episode in evaluation.evaluate(agent.make_env, agent.act, episodes, seed)
+    ]
+    statistics = weight_statistics.statistics(agents.policy_weights(agent.network))
+    key = results.Key(
+        algo, path.stem, scheme.bits, scheme.scheme, scheme.granularity, scheme.rounding,
+        ",".join(map(str, seeds)), len(returns),
+    )
+    return results.measured(
+        key,
+        returns,
+        weight_min=statistics.minimum,
+        weight_max=statistics.maximum,
+        weight_range=statistics.range,
+        weight_width=statistics.width,
+        bytes=qat_export.size(agent).packed,
+        seconds=time.perf_counter() - started,
+        note=note,
+        commit=provenance.git_commit(),
+    )
+
+
+def main(argv: list[str]) -> int:
+    """Trains and evaluates what the flags say; see `cli.run` for errors."""
+    settings = training_settings.from_flags(argv[1:])
+    values = flags.FLAGS
+    cli.quiet_tensorflow()
+    from baseline import measuring
+    from baseline import qat_model
+
+    seeds = measuring.parse_seeds(values.seeds)
+    qat_settings = qat_model.QatSettings(values.bits, values.quant_delay, values.ranges)
+    folder = settings.folder
+    settings = dataclasses.replace(settings, folder=os.path.join(folder, str(values.bits)))
+    requested: list[bool] = []
+    cli.on_stop_signals(lambda: requested.append(True))
+    path = train(settings, qat_settings, lambda: bool(requested))
+    if path is None:
+        return cli.EXIT_INTERRUPTED
+    row = evaluate(path, settings.algo, seeds, values.episodes, f"agent {path.parent.name}")
+    csv_path = os.path.join(folder, CSV_NAME)
+    results.append(csv_path, row)
+    print(measuring.summary(row))
+    print(f"Agent: {path}")
+    print(f"Row:   {csv_path}")
+    return 0
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main, takes_arguments=True, name="qat")
