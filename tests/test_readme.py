@@ -4,10 +4,15 @@ import importlib.util
 import pathlib
 import re
 
+import pytest
+
 from actorQ.scripts import flags_table
+from baseline import flags_table as baseline_flags_table
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text()
+BASELINE_README = (REPOSITORY / "baseline" / "README.md").read_text()
+EITHER = pytest.mark.parametrize("folder", [".", "baseline"])
 
 
 def test_readme_flag_table_is_the_codes():
@@ -16,21 +21,32 @@ def test_readme_flag_table_is_the_codes():
     )
 
 
+def test_baseline_readme_flag_table_is_the_codes():
+    assert "\n".join(baseline_flags_table.rows()) in BASELINE_README, (
+        "paste the output of python -m baseline.flags_table into baseline/README.md"
+    )
+
+
 def test_readme_modules_exist():
-    modules = set(re.findall(r"python -m (actorQ[\w.]*)", README))
+    modules = set(re.findall(r"python -m ((?:actorQ|baseline)[\w.]*)", README + BASELINE_README))
     assert {"actorQ.learner_main", "actorQ.evaluate", "actorQ.scripts.speedup_table"} <= modules
+    assert {f"baseline.{tool}" for tool in ("train", "ptq", "enjoy", "collate")} <= modules
     for module in modules:
         assert importlib.util.find_spec(module), module
 
 
-def test_readme_links_to_files_that_exist():
-    targets = re.findall(r"\]\((?!https?://|#)([^)]+)\)", README)
+@EITHER
+def test_readme_links_to_files_that_exist(folder):
+    targets = re.findall(
+        r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)", (REPOSITORY / folder / "README.md").read_text()
+    )
     for target in targets:
-        assert (REPOSITORY / target).exists(), target
+        assert (REPOSITORY / folder / target).exists(), target
 
 
-def test_readme_has_no_unfilled_places():
-    assert "@@" not in README
+@EITHER
+def test_readme_has_no_unfilled_places(folder):
+    assert "@@" not in (REPOSITORY / folder / "README.md").read_text()
 
 
 def test_readme_test_command_is_what_ci_runs():
