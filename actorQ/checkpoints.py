@@ -49,15 +49,15 @@ def save_policy(folder: str, checkpoint: PolicyCheckpoint) -> str:
     return path
 
 
-def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
-    """Reads a policy.
+def find_policy(path: str, best: bool = False) -> str:
+    """Returns the file of a policy.
 
     Args:
       path: a run folder, a folder with a policy file, or the file itself.
       best: of a run folder, take the weights with the best evaluation instead of the last.
 
     Raises:
-      errors.UserError: there is none, or it is damaged.
+      errors.UserError: there is none.
     """
     parts = [telemetry.BEST_FOLDER] if best else []
     candidates = [
@@ -71,8 +71,22 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
             f"No policy at {path}: looked for {', '.join(candidates[1:])}. A run writes its first "
             "checkpoint after --checkpoint_period_s seconds, and one at its end."
         )
+    return found[0]
+
+
+def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
+    """Reads a policy.
+
+    Args:
+      path: a run folder, a folder with a policy file, or the file itself.
+      best: of a run folder, take the weights with the best evaluation instead of the last.
+
+    Raises:
+      errors.UserError: there is none, or it is damaged.
+    """
+    found = find_policy(path, best)
     try:
-        with safetensors.safe_open(found[0], framework="numpy") as file:
+        with safetensors.safe_open(found, framework="numpy") as file:
             metadata = file.metadata() or {}
             architecture = architecture_lib.PolicyArchitecture.from_json(
                 json.loads(metadata["architecture"])
@@ -82,8 +96,8 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
                 facts[name]
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise errors.UserError(f"The policy file {found[0]} is damaged: {error!r}.") from None
+        raise errors.UserError(f"The policy file {found} is damaged: {error!r}.") from None
     shapes = {name: array.shape for name, array in weights.items()}
     if shapes != dict(architecture.parameter_shapes):
-        raise errors.UserError(f"The policy file {found[0]} does not fit its own architecture.")
+        raise errors.UserError(f"The policy file {found} does not fit its own architecture.")
     return PolicyCheckpoint(architecture, weights, facts)

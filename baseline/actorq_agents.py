@@ -3,6 +3,7 @@
 python -m baseline.ptq d4pg dm_control,cartpole_balance 8 --folder logs/RUN
 """
 
+from collections.abc import Callable
 import pathlib
 from typing import Any
 
@@ -17,6 +18,27 @@ from actorQ import environments
 from actorQ import errors
 from baseline import agents
 from baseline import networks
+from baseline import quantize
+from baseline import saving
+from baseline import zoo_files
+
+
+def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
+    """Returns the file of a policy.
+
+    Args:
+      algo: d4pg or dqn.
+      env_id: the task, such as "dm_control,cheetah_run".
+      folder: a run folder, or where a quantized agent was saved (FOLDER/ALGO/TASK).
+
+    Raises:
+      errors.UserError: there is none.
+    """
+    saved_there = _agent_folder(folder, algo, env_id)
+    path = saved_there if saved_there.is_dir() else pathlib.Path(folder)
+    if not path.exists():
+        raise errors.UserError(f"There is no folder {path}: --folder names an ActorQ run.")
+    return pathlib.Path(checkpoints.find_policy(str(path)))
 
 
 def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
@@ -24,16 +46,13 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
 
     Args:
       algo: d4pg or dqn.
-      env_id: the task, such as "dm_control,cheetah_run"; must be the one it was trained on.
-      folder: a run folder, or where a quantized agent was saved (FOLDER/ALGO/TASK).
+      env_id: the task; must be the one it was trained on.
+      folder: see `find`.
 
     Raises:
       errors.UserError: there is no policy, or it is of another algorithm or task.
     """
-    saved_there = pathlib.Path(folder, algo, env_id)
-    path = saved_there if saved_there.is_dir() else pathlib.Path(folder)
-    if not path.exists():
-        raise errors.UserError(f"There is no folder {path}: --folder names an ActorQ run.")
+    path = find(algo, env_id, folder)
     checkpoint = checkpoints.load_policy(str(path))
     discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
     actual = "dqn" if discrete else "d4pg"
@@ -45,19 +64,16 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
     steps = checkpoint.facts["max_episode_steps"]
 
     def make_env(render_mode: str | None = None) -> gym.Env:
-        del render_mode  # ActorQ's environments always render to pictures.
+        if render_mode == "human":
+            raise errors.UserError(
+                "ActorQ's tasks have no window: --video=FILE.mp4 films, --no-render plays."
+            )
         return TaskEnv(task, steps)
 
     network = _network(checkpoint)
-    file = next(
-        candidate
-        for candidate in (path, *path.rglob(checkpoints.POLICY_FILENAME))
-        if candidate.is_file()
-    )
-    agent = agents.Agent(algo, env_id, file, network, make_env, _saver(checkpoint))
-    settings = file.parent / agents.QUANTIZATION_FILENAME
-    if settings.exists():
-        agent.restore_quantization(settings)
+    agent = agents.Agent(algo, env_id, path, network, make_env, _saver(checkpoint))
+    agent.check_weights()
+    agent.restore_quantization(path.parent / quantize.FILENAME)
     return agent
 
 
@@ -118,6 +134,12 @@ def _canonical(taskstr: str) -> tuple[str, str]:
     return environments.parse_taskstr(taskstr)
 
 
+def _agent_folder(folder: str | pathlib.Path, algo: str, env_id: str) -> pathlib.Path:
+    """Returns where a quantized agent goes, inside of `folder` whatever the task's name."""
+    suite, task = _canonical(env_id)
+    return pathlib.Path(folder, algo, f"{suite},{zoo_files.file_name(task)}")
+
+
 def _channels_first(observation: np.ndarray) -> np.ndarray:
     return observation.transpose(2, 0, 1) if observation.ndim == 3 else observation
 
@@ -156,16 +178,19 @@ def _after_flatten(architecture: architecture_lib.PolicyArchitecture) -> str | N
 def _reordered(
     weight: np.ndarray, architecture: architecture_lib.PolicyArchitecture, to_channels_first: bool
 ) -> np.ndarray:
-    """Reorders inputs that TensorFlow flattens as H, W, C and torch as C, H, W, or back."""
-    channels = architecture.convolutions[-1][2]
-    side = round((weight.shape[1] // channels) ** 0.5)
+    """Reorders inputs that ActorQ flattens as H, W, C and torch as C, H, W, or back."""
+    height, width, _ = architecture.observation_shape
+    for _, _, channels, kernel, stride in architecture.convolutions:  # noqa: B007
+        height, width = ((side - kernel) // stride + 1 for side in (height, width))
     rows = len(weight)
     if to_channels_first:
-        return weight.reshape(rows, side, side, channels).transpose(0, 3, 1, 2).reshape(rows, -1)
-    return weight.reshape(rows, channels, side, side).transpose(0, 2, 3, 1).reshape(rows, -1)
+        image = weight.reshape(rows, height, width, channels).transpose(0, 3, 1, 2)
+    else:
+        image = weight.reshape(rows, channels, height, width).transpose(0, 2, 3, 1)
+    return image.reshape(rows, -1)
 
 
-def _saver(checkpoint: checkpoints.PolicyCheckpoint) -> Any:
+def _saver(checkpoint: checkpoints.PolicyCheckpoint) -> Callable[..., pathlib.Path]:
     def save(agent: agents.Agent, folder: pathlib.Path) -> pathlib.Path:
         """Writes a policy that ActorQ's own tools read too."""
         weights = {}
@@ -175,9 +200,10 @@ def _saver(checkpoint: checkpoints.PolicyCheckpoint) -> Any:
                 weight = _reordered(weight, checkpoint.architecture, to_channels_first=False)
             weights[f"{name}.weight"] = weight
             weights[f"{name}.bias"] = module.bias.detach().numpy()
-        target = pathlib.Path(folder, agent.algo, agent.env_id)
-        path = checkpoints.save_policy(str(target), checkpoint._replace(weights=weights))
-        agent.write_quantization(target / agents.QUANTIZATION_FILENAME)
-        return pathlib.Path(path)
+        target = _agent_folder(folder, agent.algo, agent.env_id)
+        with saving.whole_folder(target) as draft:
+            checkpoints.save_policy(str(draft), checkpoint._replace(weights=weights))
+            agent.write_quantization(draft / quantize.FILENAME)
+        return target / checkpoints.POLICY_FILENAME
 
     return save

@@ -1,51 +1,33 @@
 """Trained agents in the layout of rl-baselines3-zoo: found, loaded safely, saved again.
 
 See `zoo_files` for what is read and how. ActorQ's policies come through `actorq_agents` in the
-same form.
+same form; `hub` fetches agents.
 """
 
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 import functools
-import inspect
 import json
 import pathlib
 import re
-import shutil
 from typing import Any
-import warnings
 
-from absl import logging
 import gymnasium as gym
 import numpy as np
-import stable_baselines3 as sb3
 from stable_baselines3.common import base_class
-from stable_baselines3.common import vec_env
 import torch
-import yaml
 
 from actorQ import errors
 from baseline import environments
+from baseline import model_building
 from baseline import networks
 from baseline import quantize
 from baseline import results
+from baseline import saving
 from baseline import zoo_files
 
-ALGORITHMS = {"a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG}
-QUANTIZATION_FILENAME = "quantization.json"
-# The module that a policy's class comes from tells the family of the algorithm.
-_FAMILIES = {
-    "stable_baselines3.common.policies": ("a2c", "ppo"),
-    "stable_baselines3.a2c.policies": ("a2c", "ppo"),
-    "stable_baselines3.ppo.policies": ("a2c", "ppo"),
-    "stable_baselines3.dqn.policies": ("dqn",),
-    "stable_baselines3.td3.policies": ("ddpg", "td3"),
-    "stable_baselines3.sac.policies": ("sac",),
-    "sb3_contrib.tqc.policies": ("tqc",),
-    "sb3_contrib.qrdqn.policies": ("qrdqn",),
-}
-
+ALGORITHMS = tuple(model_building.ALGORITHMS)
 
 @dataclasses.dataclass
 class Agent:
@@ -88,8 +70,7 @@ class Agent:
     def note_quantization(self, scheme: quantize.Scheme, ranges: quantize.Ranges | None) -> None:
         """Notes how the weights were quantized; with ranges, `act` quantizes activations too."""
         self.quantization = (scheme, ranges)
-        if ranges is not None:
-            self.tap = quantize.ActivationQuantizer(scheme, ranges)
+        self.tap = None if ranges is None else quantize.ActivationQuantizer(scheme, ranges)
 
     def write_quantization(self, path: pathlib.Path) -> None:
         """Keeps what was noted, if anything, beside the agent."""
@@ -97,15 +78,34 @@ class Agent:
             path.write_text(json.dumps(quantize.to_json(*self.quantization), indent=1))
 
     def restore_quantization(self, path: pathlib.Path) -> None:
-        """Notes again what was kept in a file.
+        """Notes again what was kept in a file, if there is one.
 
         Raises:
-          errors.UserError: it is damaged.
+          errors.UserError: it is damaged, or of another network.
         """
+        if not path.exists():
+            return
         try:
-            self.note_quantization(*quantize.from_json(json.loads(path.read_text())))
-        except (OSError, ValueError) as error:
+            scheme, ranges = quantize.from_json(json.loads(path.read_text()))
+        except (OSError, ValueError, RecursionError, errors.UserError) as error:
             raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
+        names = {name for name, _ in self.network.with_weights()}
+        if ranges is not None and set(ranges) - {networks.OUTPUT} != names:
+            raise errors.UserError(f"{path} does not have the layers of {self.path}.")
+        self.note_quantization(scheme, ranges)
+
+    def check_weights(self) -> None:
+        """Checks that the agent can act.
+
+        Raises:
+          errors.UserError: a weight is NaN or infinite.
+        """
+        for name, module in self.network.with_weights():
+            if not all(torch.isfinite(tensor).all() for tensor in module.parameters()):
+                raise errors.UserError(
+                    f"The weights of {self.path} hold NaN or infinity (layer {name}): its "
+                    "training failed."
+                )
 
 
 def check_algo(name: str) -> str:
@@ -124,13 +124,27 @@ def check_algo(name: str) -> str:
 
 def found(folder: str | pathlib.Path) -> list[tuple[str, str]]:
     """Returns algorithm and environment of every agent below a folder, sorted."""
-    pairs = set()
-    for algo in ALGORITHMS:
-        for entry in pathlib.Path(folder, algo).glob("*"):
-            env_id = re.sub(r"_\d+$", "", entry.name)
-            if (entry / f"{env_id}.zip").is_file():
-                pairs.add((algo, env_id))
-    return sorted(pairs)
+    return sorted(
+        {
+            (algo, zoo_files.environment_name(path.stem))
+            for algo in ALGORITHMS
+            for number, path in _numbered(pathlib.Path(folder, algo))
+            if number >= 0
+        }
+    )
+
+
+def _numbered(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
+    """Returns number and zip of every agent ENV_<n>/ENV.zip, ENV/ENV.zip (0) or ENV.zip (-1)."""
+    agents = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.suffix == ".zip":
+            agents.append((-1, entry))
+            continue
+        name, number = re.fullmatch(r"(.*?)(?:_(\d+))?", entry.name, re.DOTALL).groups()
+        for stem, count in {entry.name: 0, name: int(number or 0)}.items():
+            agents.append((count, entry / f"{stem}.zip"))
+    return [(number, path) for number, path in agents if path.is_file()]
 
 
 def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
@@ -139,14 +153,11 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     Raises:
       errors.UserError: there is none; says which there are.
     """
-    candidates = []
-    for entry in pathlib.Path(folder, algo).glob(f"{env_id}*"):
-        number = re.fullmatch(re.escape(env_id) + r"(?:_(\d+))?", entry.name)
-        if number and (entry / f"{env_id}.zip").is_file():
-            candidates.append((int(number.group(1) or 0), entry / f"{env_id}.zip"))
-    direct = pathlib.Path(folder, algo, f"{env_id}.zip")
-    if direct.is_file():
-        candidates.append((-1, direct))
+    environments.check_name(env_id)
+    name = zoo_files.file_name(env_id)
+    candidates = [
+        entry for entry in _numbered(pathlib.Path(folder, algo)) if entry[1].stem == name
+    ]
     if candidates:
         return max(candidates)[1]
     if not pathlib.Path(folder).is_dir():
@@ -173,30 +184,21 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
     algo = check_algo(algo)
     path = find(algo, env_id, folder)
     saved = zoo_files.read_zip(path)
-    _check_family(algo, saved, path)
-    settings = path.parent / env_id
+    settings = path.parent / zoo_files.file_name(env_id)
     config = zoo_files.read_yaml(settings / "config.yml")
-    arguments = zoo_files.read_yaml(settings / "args.yml")
-    frame_stack = config.get("frame_stack", 1)
     make_env = functools.partial(
-        _make_env, env_id, config.get("env_wrapper"), frame_stack,
-        {**(config.get("env_kwargs") or {}), **(arguments.get("env_kwargs") or {})},
+        _make_env, env_id, config.get("env_wrapper"), config.get("frame_stack", 1),
+        {**_env_kwargs(config, settings), **_env_kwargs(
+            zoo_files.read_yaml(settings / "args.yml"), settings
+        )},
     )
-    normalization = zoo_files.read_normalization(settings / "vecnormalize.pkl")
-    if config.get("normalize") and normalization is None and not (
-        settings / "vecnormalize.pkl"
-    ).exists():
-        raise errors.UserError(
-            f"{path} was trained on normalized observations, but {settings / 'vecnormalize.pkl'} "
-            "is missing: copy it from where the agent comes from."
-        )
-    model = _build(algo, saved, make_env, path)
+    model = model_building.build(algo, saved, make_env, path)
     agent = Agent(
-        algo, env_id, path, networks.policy_network(model), make_env, _save, normalization,
-        model=model,
+        algo, env_id, path, networks.policy_network(model), make_env, saving.save,
+        _normalization(config, settings, model), model=model,
     )
-    if (settings / QUANTIZATION_FILENAME).exists():
-        agent.restore_quantization(settings / QUANTIZATION_FILENAME)
+    agent.check_weights()
+    agent.restore_quantization(settings / quantize.FILENAME)
     return agent
 
 
@@ -210,180 +212,34 @@ def _make_env(
     return environments.make(env_id, wrappers, frame_stack, env_kwargs, render_mode)
 
 
-def _check_family(algo: str, saved: zoo_files.SavedModel, path: pathlib.Path) -> None:
-    policy_class = saved.data.get("policy_class")
-    module = policy_class.get("__module__") if isinstance(policy_class, Mapping) else None
-    family = _FAMILIES.get(module)
-    if family is not None and algo not in family:
-        raise errors.UserError(
-            f"{path} is an agent of {' or '.join(family)}, not of {algo}: name the right algorithm."
-        )
-    # A2C and PPO share their policies; what else is in the file tells them apart.
-    if family == ("a2c", "ppo"):
-        actual = "ppo" if "n_epochs" in saved.data else "a2c"
-        if actual != algo:
+def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[str, Any]:
+    kwargs = config.get("env_kwargs") or {}
+    if not isinstance(kwargs, Mapping):
+        raise errors.UserError(f"env_kwargs in {settings} are {kwargs!r}: names with values?")
+    return kwargs
+
+
+def _normalization(
+    config: Mapping[str, Any], settings: pathlib.Path, model: base_class.BaseAlgorithm
+) -> zoo_files.Normalization | None:
+    """Returns how observations are normalized; as in the zoo, config.yml says whether they are."""
+    path = settings / zoo_files.NORMALIZATION
+    if config and not config.get("normalize"):
+        return None
+    normalization = zoo_files.read_normalization(path)
+    if normalization is None:
+        if config and not path.exists():
             raise errors.UserError(
-                f"{path} is an agent of {actual}, not of {algo}: name the right algorithm."
+                f"{settings.parent} was trained on normalized observations, but {path} is "
+                "missing: copy it from where the agent comes from."
             )
-
-
-def _build(
-    algo: str, saved: zoo_files.SavedModel, make_env: Callable[..., gym.Env], path: pathlib.Path
-) -> base_class.BaseAlgorithm:
-    """Makes the model anew from what is plain, and fills in the tensors."""
-    algorithm = ALGORITHMS[algo]
-    environment = vec_env.DummyVecEnv([make_env])
-    try:
-        _check_spaces(saved, environment, path)
-        cnn = any(".cnn." in name for name in saved.state_dict)
-        kwargs = {
-            name: saved.data[name]
-            for name in inspect.signature(algorithm).parameters
-            if name in saved.data
-            and isinstance(saved.data[name], bool | int | float)
-            and name not in ("buffer_size", "seed", "verbose")
-        }
-        kwargs["learning_rate"] = 0.0
-        if "buffer_size" in inspect.signature(algorithm).parameters:
-            kwargs["buffer_size"] = 1
-            kwargs.pop("optimize_memory_usage", None)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # About rollout sizes: it is not going to train.
-            model = algorithm(
-                "CnnPolicy" if cnn else "MlpPolicy", environment, device="cpu",
-                policy_kwargs=dict(saved.policy_kwargs), **kwargs,
-            )
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        return None
+    if normalization.mean.shape != model.observation_space.shape:
         raise errors.UserError(
-            f"Cannot build the policy of {path} on {environment.observation_space}: "
-            f"{errors.summary(error)}"
-        ) from None
-    finally:
-        environment.close()
-    _load_tensors(model, saved, path)
-    model.num_timesteps = int(saved.data.get("num_timesteps") or 0)
-    model.policy.set_training_mode(False)
-    return model
-
-
-def _check_spaces(
-    saved: zoo_files.SavedModel, environment: vec_env.VecEnv, path: pathlib.Path
-) -> None:
-    for name in ("observation_space", "action_space"):
-        facts, space = saved.data.get(name), getattr(environment, name)
-        if not isinstance(facts, Mapping):
-            continue
-        shape = facts.get("_shape", facts.get("shape"))
-        here = list(space.shape)
-        # Images may be stored with the channels first or last.
-        if shape is not None and sorted(shape) != sorted(here):
-            raise errors.UserError(
-                f"{path} does not fit the environment: its {name} has shape {tuple(shape)}, the "
-                f"environment's {tuple(here)}."
-            )
-        n = facts.get("n")
-        if n is not None and hasattr(space, "n") and int(n) != int(space.n):
-            raise errors.UserError(
-                f"{path} does not fit the environment: it knows {n} actions, the environment has "
-                f"{space.n}."
-            )
-
-
-def _load_tensors(
-    model: base_class.BaseAlgorithm, saved: zoo_files.SavedModel, path: pathlib.Path
-) -> None:
-    tensors = dict(saved.state_dict)
-    expected = model.policy.state_dict()
-    # Since SB3 1.8 a shared features extractor is listed three times.
-    for name in expected:
-        old = re.sub(r"^(pi|vf)_features_extractor\.", "features_extractor.", name)
-        if name not in tensors and old in tensors:
-            tensors[name] = tensors[old]
-    different = [
-        f"{name} {tuple(tensors[name].shape) if name in tensors else 'missing'} for "
-        f"{tuple(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name not in tensors or tensors[name].shape != tensor.shape
-    ]
-    different += [f"{name} is not expected" for name in tensors if name not in expected]
-    if different:
-        raise errors.UserError(
-            f"The tensors of {path} do not fit its policy and environment: "
-            f"{'; '.join(different[:3])}{' ...' if len(different) > 3 else ''}."
+            f"{path} is for observations of shape {normalization.mean.shape}, the environment's "
+            f"are {model.observation_space.shape}."
         )
-    model.policy.load_state_dict(tensors)
-
-
-def _save(agent: Agent, folder: pathlib.Path) -> pathlib.Path:
-    """Writes the agent in the zoo's layout, loadable by SB3 itself without custom objects.
-
-    The environment's name, configuration and normalization go with it.
-    """
-    target = pathlib.Path(folder, agent.algo, f"{agent.env_id}_1")
-    settings = target / agent.env_id
-    # What an agent of before left there would be read as this one's.
-    shutil.rmtree(target, ignore_errors=True)
-    settings.mkdir(parents=True)
-    for name in ("config.yml", "args.yml", "env_kwargs.yml"):
-        source = agent.path.parent / agent.env_id / name
-        if source.exists():
-            content = zoo_files.read_yaml(source)
-            (settings / name).write_text(yaml.safe_dump(_plain(content), sort_keys=True))
-    if agent.normalization is not None:
-        _save_normalization(agent, settings / "vecnormalize.pkl")
-    agent.write_quantization(settings / QUANTIZATION_FILENAME)
-    path = target / f"{agent.env_id}.zip"
-    agent.model.save(path)
-    return path
-
-
-def _plain(value: Any) -> Any:
-    """Returns settings without tuples, which the safe YAML writer does not know."""
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value
-
-
-def _save_normalization(agent: Agent, path: pathlib.Path) -> None:
-    """Writes the statistics as SB3's own class, for SB3's own loader."""
-    environment = vec_env.VecNormalize(
-        vec_env.DummyVecEnv([agent.make_env]),
-        training=False,
-        norm_reward=False,
-        clip_obs=agent.normalization.clip,
-        epsilon=agent.normalization.epsilon,
-    )
-    environment.obs_rms.mean = agent.normalization.mean
-    environment.obs_rms.var = agent.normalization.variance
-    environment.obs_rms.count = agent.normalization.count
-    environment.save(str(path))
-    environment.close()
-
-
-def fetch(algo: str, env_id: str, folder: str | pathlib.Path, organization: str = "sb3") -> None:
-    """Downloads an agent from the zoo's hub into a folder, if it is not there yet.
-
-    Raises:
-      errors.UserError: there is no such agent, or no network.
-    """
-    algo = check_algo(algo)
-    if (algo, env_id) in found(folder):
-        return
-    from rl_zoo3 import load_from_hub
-
-    logging.info("Fetching %s %s from the hub of %s.", algo, env_id, organization)
-    try:
-        load_from_hub.download_from_hub(
-            algo, load_from_hub.EnvironmentName(env_id), 0, str(folder), organization
-        )
-    except Exception as error:  # requests, huggingface_hub, zipfile: each has its own.
-        shutil.rmtree(pathlib.Path(folder, algo, f"{env_id}_1"), ignore_errors=True)
-        raise errors.UserError(
-            f"Cannot fetch {algo} {env_id} from huggingface.co/{organization}: "
-            f"{type(error).__name__}: {errors.summary(error)}"
-        ) from None
+    return normalization
 
 
 def policy_weights(network: networks.PolicyNetwork) -> dict[str, np.ndarray]:

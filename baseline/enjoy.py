@@ -40,12 +40,12 @@ def main(argv: list[str]) -> int:
     values = flags.FLAGS
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
-        from baseline import agents
+        from baseline import hub
         from baseline import measuring
 
     algo = results.canonical_algo(values.algo)
     if values.hub:
-        agents.fetch(algo, values.env, values.folder)
+        hub.fetch(algo, values.env, values.folder)
     agent = measuring.load_agent(algo, values.env, values.folder)
     how = "full precision"
     if agent.quantization is not None:
@@ -76,8 +76,10 @@ def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple
       The returns of whole episodes, and the reward of the one that was cut.
 
     Raises:
-      errors.UserError: the film cannot be written.
+      errors.UserError: there is nothing to draw with, or the film cannot be written.
     """
+    import gymnasium as gym
+
     from baseline import evaluation
 
     environment = agent.make_env(mode)
@@ -107,6 +109,12 @@ def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple
                     observation, _ = environment.reset(**seeds)
         except ValueError as error:  # From the film: an ending that it does not know.
             raise errors.UserError(str(error)) from None
+        except OSError as error:
+            raise errors.UserError(
+                f"Cannot write {path}: {error.strerror or errors.summary(error)}."
+            ) from None
+        except gym.error.Error as error:
+            raise errors.UserError(f"Cannot draw {agent.env_id}: {errors.summary(error)}") from None
     return returns, reward_sum
 
 

@@ -5,7 +5,6 @@ around an environment, since a configuration file may name any.
 """
 
 from collections.abc import Mapping
-from collections.abc import Sequence
 import contextlib
 import importlib
 import os
@@ -40,7 +39,27 @@ _TRUSTED_WRAPPERS = (
     "sb3_contrib.common.wrappers.",
     "rl_zoo3.wrappers.",
 )
+_UNWANTED = ("RecordVideo", "Monitor", "HumanRendering")
+# A colon would have Gymnasium import the module before it.
+_NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
+_LONGEST_NAME = 100
+_MOST_FRAMES = 100
+_PACKAGES = {"ale_py": "ale-py", "pybullet_envs_gymnasium": "pybullet_envs_gymnasium"}
 _told: set[str] = set()
+
+
+def check_name(env_id: str) -> None:
+    """Checks that a name is of Gymnasium's kind and nothing that means more, such as a path.
+
+    Raises:
+      errors.UserError: it is not.
+    """
+    if len(env_id) > _LONGEST_NAME or not _NAME.fullmatch(env_id) or ".." in env_id:
+        shown = env_id if len(env_id) <= _LONGEST_NAME else f"{env_id[:_LONGEST_NAME]}..."
+        raise errors.UserError(
+            f"{shown!r} cannot be the name of an environment: names look like CartPole-v1 or "
+            "ALE/Pong-v5."
+        )
 
 
 def successor(env_id: str) -> str:
@@ -55,19 +74,16 @@ def successor_kwargs(env_id: str) -> dict[str, Any]:
     return dict(_RENAMED[env_id][1]) if env_id in _RENAMED else {}
 
 
-def is_atari(env_id: str) -> bool:
-    """Returns whether this is an Atari game of the zoo's kind, such as PongNoFrameskip-v4."""
-    return "NoFrameskip" in env_id or env_id.startswith("ALE/")
-
-
-def register() -> None:
-    """Makes the names of Atari and PyBullet environments known, where they are installed."""
-    for module in ("ale_py", "pybullet_envs_gymnasium"):
+def register() -> list[str]:
+    """Makes the names of Atari and PyBullet environments known; returns the packages that lack."""
+    lacking = []
+    for module, package in _PACKAGES.items():
         try:
             with core.muted_output():
                 importlib.import_module(module)
-        except ImportError:  # `make` says so, should such an environment be asked for.
-            continue
+        except ImportError:
+            lacking.append(package)
+    return lacking
 
 
 def make(
@@ -83,39 +99,63 @@ def make(
       env_id: name, maybe of the past.
       wrappers: the value of `env_wrapper` in a zoo configuration: a path, a list of paths, or of
         one-entry mappings from a path to keyword arguments.
-      frame_stack: images to stack along the channel axis, which comes first then.
+      frame_stack: observations to stack, >= 1, see `StackFrames`.
       env_kwargs: for the environment itself.
       render_mode: None, "rgb_array" or "human".
 
     Raises:
-      errors.UserError: there is no such environment, or what it needs is missing.
+      errors.UserError: there is no such environment, what it needs is missing, or the
+        configuration does not fit it.
     """
     # Not at the top: SB3 loads torch, which `python -m ... --help` can do without.
     from stable_baselines3.common import monitor
+    from stable_baselines3.common import preprocessing
 
+    check_name(env_id)
+    if type(frame_stack) is not int or not 1 <= frame_stack <= _MOST_FRAMES:
+        raise errors.UserError(f"config.yml has frame_stack {frame_stack!r}: not 1 or a few more.")
+    # What is wrong with the wrappers is found out before anything is opened.
+    around = [(path, _wrapper_class(path), kwargs) for path, kwargs in _wrapper_list(wrappers)]
     plain = _make_plain(env_id, env_kwargs, render_mode)
     env = monitor.Monitor(_QuietReset(plain) if "Bullet" in env_id else plain)
-    for path, kwargs in _wrapper_list(wrappers):
+    for path, wrapper, kwargs in around:
         if path.endswith(".TimeFeatureWrapper"):
             kwargs = {"test_mode": True, **kwargs}
-        env = _wrapper_class(path)(env, **kwargs)
-    return StackFrames(env, frame_stack) if frame_stack > 1 else env
+        try:
+            env = wrapper(env, **kwargs)
+        except Exception as error:  # Whatever it makes of a stranger's arguments.
+            env.close()
+            raise errors.UserError(
+                f"The wrapper {path} that config.yml names does not fit {env_id}: "
+                f"{errors.summary(error)}"
+            ) from None
+    space = env.observation_space
+    channels_last = preprocessing.is_image_space(
+        space
+    ) and not preprocessing.is_image_space_channels_first(space)
+    return StackFrames(env, frame_stack) if frame_stack > 1 or channels_last else env
 
 
-def _make_plain(env_id: str, env_kwargs: Mapping[str, Any] | None, render_mode: str | None):
-    register()
+def _make_plain(
+    env_id: str, env_kwargs: Mapping[str, Any] | None, render_mode: str | None
+) -> gym.Env:
+    lacking = register()
     new_id = successor(env_id)
     if new_id != env_id and env_id not in _told:
         _told.add(env_id)
         logging.info("%s does not exist any more: using its successor %s.", env_id, new_id)
+    if not isinstance(env_kwargs, Mapping | None):
+        raise errors.UserError(f"env_kwargs are {env_kwargs!r} instead of names with values.")
     kwargs = {**successor_kwargs(env_id), **(env_kwargs or {})}
+    kwargs.pop("render_mode", None)  # How it is shown is not for a configuration to say.
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     quiet: contextlib.AbstractContextManager = contextlib.nullcontext()
     if ".mujoco." in str(getattr(gym.registry.get(new_id), "entry_point", "")):
-        quiet = mujoco_gl.deferred()  # Else remarks on models go to a file where we are.
         if render_mode == "rgb_array":
-            mujoco_gl.choose_backend()
+            mujoco_gl.choose_backend()  # Which MuJoCo asks for when it is imported.
+        elif render_mode is None:
+            quiet = mujoco_gl.deferred()  # Else remarks on models go to a file where we are.
     if render_mode == "rgb_array":
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # Or pygame looks for a display.
     try:
@@ -126,13 +166,14 @@ def _make_plain(env_id: str, env_kwargs: Mapping[str, Any] | None, render_mode: 
     except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound):
         raise errors.UserError(
             f"There is no environment {new_id}{_suggestion(new_id)}. Gymnasium's names look like "
-            "CartPole-v1, BreakoutNoFrameskip-v4, Walker2DBulletEnv-v0."
+            "CartPole-v1, BreakoutNoFrameskip-v4, Walker2DBulletEnv-v0"
+            + (f"; not installed: {', '.join(lacking)}." if lacking else ".")
         ) from None
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise errors.UserError(
             f"The environment {new_id} needs a package that is missing: {errors.summary(error)}"
         ) from None
-    except gym.error.Error as error:
+    except Exception as error:  # Each has its own for what configurations ask of it.
         raise errors.UserError(
             f"Cannot make the environment {new_id}: {errors.summary(error)}"
         ) from None
@@ -149,16 +190,13 @@ def _wrapper_list(wrappers: Any) -> list[tuple[str, dict[str, Any]]]:
     if not wrappers:
         return []
     found = []
-    for entry in wrappers if isinstance(wrappers, Sequence) and not isinstance(
-        wrappers, str
-    ) else [wrappers]:
+    for entry in wrappers if isinstance(wrappers, list | tuple) else [wrappers]:
+        path, kwargs = entry, None
         if isinstance(entry, Mapping) and len(entry) == 1:
-            (path, kwargs), = entry.items()
-            found.append((str(path), dict(kwargs or {})))
-        elif isinstance(entry, str):
-            found.append((entry, {}))
-        else:
+            ((path, kwargs),) = entry.items()
+        if not isinstance(path, str) or not isinstance(kwargs, Mapping | None):
             raise errors.UserError(f"Cannot read env_wrapper {entry!r} in config.yml.")
+        found.append((path, {str(name): value for name, value in (kwargs or {}).items()}))
     return found
 
 
@@ -171,10 +209,14 @@ def _wrapper_class(path: str) -> Any:
     module, _, name = path.rpartition(".")
     try:
         wrapper = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError):
+    except Exception:  # Not only ImportError: some modules find other packages lacking.
         raise errors.UserError(f"config.yml names the wrapper {path}: there is none.") from None
     if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
         raise errors.UserError(f"config.yml names {path}, which is not an environment wrapper.")
+    if any(base.__name__ in _UNWANTED for base in wrapper.__mro__):
+        raise errors.UserError(
+            f"config.yml names {path}, which writes files or opens windows: not loaded."
+        )
     return wrapper
 
 
@@ -187,18 +229,37 @@ class _QuietReset(gym.Wrapper):
 
 
 class StackFrames(gym.Wrapper):
-    """Stacks the last images, oldest first, channels first; black before an episode's start.
+    """Stacks the last observations, the newest last; zeros before an episode's start.
 
-    What SB3's VecFrameStack and VecTransposeImage give together. Observations: uint8 [N*C, H, W]
-    for images [H, W, C].
+    What SB3's VecFrameStack and VecTransposeImage give together. Images uint8 [H, W, C] (or
+    [C, H, W]) become [N*C, H, W]; vectors [D] become [N*D].
     """
 
     def __init__(self, env: gym.Env, num_frames: int):
+        """Wraps an environment.
+
+        Args:
+          env: of arrays.
+          num_frames: N, >= 1.
+
+        Raises:
+          errors.UserError: its observations are something else.
+        """
+        from stable_baselines3.common import preprocessing
+
         super().__init__(env)
-        height, width, channels = env.observation_space.shape
-        self._channels = channels
-        self._frames = np.zeros((num_frames * channels, height, width), np.uint8)
-        self.observation_space = gym.spaces.Box(0, 255, self._frames.shape, np.uint8)
+        space = env.observation_space
+        if not isinstance(space, gym.spaces.Box) or not space.shape:
+            raise errors.UserError(f"Observations of {space} cannot be stacked.")
+        image = preprocessing.is_image_space(space)
+        self._transposes = image and not preprocessing.is_image_space_channels_first(space)
+        self._axis = 0 if image else -1
+        low, high = (
+            np.repeat(self._ordered(bound), num_frames, self._axis)
+            for bound in (space.low, space.high)
+        )
+        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype)
+        self._frames = np.zeros(low.shape, space.dtype)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts an episode."""
@@ -211,8 +272,12 @@ class StackFrames(gym.Wrapper):
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._push(observation), reward, terminated, truncated, info
 
-    def _push(self, image: np.ndarray) -> np.ndarray:
-        self._frames = np.concatenate(
-            [self._frames[self._channels :], image.transpose(2, 0, 1)], axis=0
-        )
+    def _ordered(self, observation: np.ndarray) -> np.ndarray:
+        return observation.transpose(2, 0, 1) if self._transposes else observation
+
+    def _push(self, observation: np.ndarray) -> np.ndarray:
+        newest = self._ordered(observation)
+        size = newest.shape[self._axis]
+        kept = self._frames[size:] if self._axis == 0 else self._frames[..., size:]
+        self._frames = np.concatenate([kept, newest], axis=self._axis)
         return self._frames

@@ -47,6 +47,7 @@ def main(argv: list[str]) -> int:
 
         common.pin(1)  # Before the frameworks start their threads.
         from baseline import agents
+        from baseline import hub
         from baseline import integer_comparison
         from baseline import integer_tables
         from baseline import measuring
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> int:
     if len(argv) == 3:
         pairs = [(results.canonical_algo(argv[1]), argv[2])]
         if values.hub:
-            agents.fetch(*pairs[0], values.folder)
+            hub.fetch(*pairs[0], values.folder)
     else:
         pairs = agents.found(values.folder)
         if not pairs:

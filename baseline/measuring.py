@@ -1,14 +1,15 @@
 """Quantizes an agent, evaluates it, and adds the row: what `ptq` does once and `sweep` often."""
 
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import time
+import types
 
 from absl import logging
-import numpy as np
 
 from actorQ import errors
 from actorQ import provenance
@@ -20,9 +21,6 @@ from baseline import results
 from baseline import weight_statistics
 
 AGENTS_FILENAME = "agents.json"  # Which agent the rows are of.
-DEFAULT_OUT = "quantized"
-DEFAULT_SEEDS = "0,2,4"
-DEFAULT_EPISODES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +43,9 @@ class Request:
     env: str
     scheme: quantize.Scheme
     folder: str
-    out: str = DEFAULT_OUT
-    seeds: tuple[int, ...] = tuple(int(seed) for seed in DEFAULT_SEEDS.split(","))
-    episodes: int = DEFAULT_EPISODES
+    out: str
+    seeds: tuple[int, ...]
+    episodes: int
     calibration_episodes: int = calibration.EPISODES
     note: str = ""
 
@@ -77,11 +75,24 @@ def load_agent(algo: str, env: str, folder: str) -> agents.Agent:
     Raises:
       errors.UserError: see `agents.load` and `actorq_agents.load`.
     """
+    return _module(algo, env).load(algo, env, folder)
+
+
+def agent_path(algo: str, env: str, folder: str) -> pathlib.Path:
+    """Returns an agent's file.
+
+    Raises:
+      errors.UserError: there is none.
+    """
+    return _module(algo, env).find(algo, env, folder)
+
+
+def _module(algo: str, env: str) -> types.ModuleType:
     if "," in env or algo == "d4pg":
         from baseline import actorq_agents
 
-        return actorq_agents.load(algo, env, folder)
-    return agents.load(algo, env, folder)
+        return actorq_agents
+    return agents
 
 
 def measured_rows(csv_path: str) -> dict[results.Key, results.Row]:
@@ -91,15 +102,25 @@ def measured_rows(csv_path: str) -> dict[results.Key, results.Row]:
     return {row.key: row for row in results.read(csv_path)}
 
 
-def measure(request: Request) -> results.Row:
+def measure(request: Request, agent: agents.Agent | None = None) -> results.Row:
     """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
+
+    Args:
+      request: what to measure.
+      agent: as it was loaded for the request; None loads it. Is quantized here.
 
     Raises:
       errors.UserError: the agent cannot be loaded or quantized, or the folder holds rows of
         another agent of the same name.
     """
-    agent = load_agent(request.algo, request.env, request.folder)
-    check_same_agent(request, agent)
+    if agent is None:
+        agent = load_agent(request.algo, request.env, request.folder)
+    check_same_agent(request, agent.path)
+    if agent.quantization is not None:
+        earlier = agent.quantization[0]
+        remark = f"of an agent that had {earlier.bits} bits ({earlier.scheme})"
+        note = "; ".join(part for part in (request.note, remark) if part)
+        request = dataclasses.replace(request, note=note)
     reference = None
     if request.scheme.bits != quantize.FP32:
         rows = measured_rows(request.csv_path)
@@ -158,36 +179,47 @@ def quantized_folder(request: Request) -> pathlib.Path:
     return pathlib.Path(request.out, "-".join(parts))
 
 
-def check_same_agent(request: Request, agent: agents.Agent) -> None:
+def check_same_agent(request: Request, agent_file: pathlib.Path) -> None:
     """Refuses to mix the rows of two agents of one name; notes the first one's checksum.
 
     Raises:
-      errors.UserError: the folder's rows are of another file.
+      errors.UserError: the folder's rows are of another file, or it cannot be written.
     """
     path = pathlib.Path(request.out, AGENTS_FILENAME)
     name = f"{request.algo} {request.env}"
-    checksum = hashlib.sha256(agent.path.read_bytes()).hexdigest()[:16]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as file:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)  # Sweeps measure several agents at once.
-        file.seek(0)
-        text = file.read()
+    try:
+        checksum = hashlib.sha256(agent_file.read_bytes()).hexdigest()[:16]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
         try:
-            known = json.loads(text) if text else {}
-            noted = known.get(name)
-        except (ValueError, AttributeError):
-            raise errors.UserError(f"{path} is damaged: give another --out.") from None
-        if noted is None:
-            known[name] = checksum
-            file.truncate(0)
-            file.write(json.dumps(known, indent=1, sort_keys=True) + "\n")
-        elif noted != checksum:
-            raise errors.UserError(
-                f"{request.out} holds rows of another agent {name} than {agent.path}: give "
-                "another --out, or remove the folder."
-            )
+            fcntl.flock(folder, fcntl.LOCK_EX)  # Sweeps measure several agents at once.
+            known = _read_agents(path)
+            if name not in known:
+                draft = path.with_suffix(".tmp")
+                text = json.dumps({**known, name: checksum}, indent=1, sort_keys=True)
+                draft.write_text(text + "\n")
+                os.replace(draft, path)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise errors.UserError(f"Cannot write {path}: {error.strerror or error}.") from None
+    if known.get(name, checksum) != checksum:
+        raise errors.UserError(
+            f"{request.out} holds rows of another agent {name} than {agent_file}: give another "
+            "--out, or remove the folder."
+        )
+
+
+def _read_agents(path: pathlib.Path) -> dict[str, str]:
+    try:
+        known = json.loads(path.read_text() or "{}")
+        if not isinstance(known, dict):
+            raise ValueError
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise errors.UserError(f"{path} is damaged: give another --out.") from None
+    return known
 
 
 def summary(row: results.Row, reference: results.Row | None = None) -> str:
@@ -214,7 +246,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len({*map(int, parts)}) != len(parts):
         raise errors.UserError(
-            f"--seeds={text!r} are not different numbers, 0 or more, such as {DEFAULT_SEEDS}."
+            f"--seeds={text!r} are not different numbers, 0 or more, such as 0,2,4."
         )
     return tuple(map(int, parts))
 
@@ -226,8 +258,3 @@ def log_start(request: Request) -> None:
         request.algo, request.env, request.scheme.bits, request.scheme.scheme, request.episodes,
         ", ".join(map(str, request.seeds)),
     )
-
-
-def returns_of(row: results.Row) -> np.ndarray:
-    """Returns float64 [episodes]."""
-    return np.asarray(row.returns)

@@ -1,6 +1,8 @@
 """The flags that `ptq` and `sweep` share. Imports no framework, so that --help is instant."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
@@ -56,14 +58,20 @@ def requests(pairs: Sequence[tuple[str, str]], widths: Sequence[str]) -> list:
         from baseline import quantize
 
     values = flags.FLAGS
-    bits = [quantize.parse_bits(width) for width in widths]
+    bits = dict.fromkeys(quantize.parse_bits(width) for width in widths)
     seeds = measuring.parse_seeds(values.seeds)
     return [
         measuring.Request(
-            algo, env, quantize.Scheme(width, values.scheme, values.granularity, values.rounding),
-            values.folder, values.out, seeds, values.episodes, values.calibration_episodes,
-            values.note,
+            algo, env, _scheme(width, quantize.Scheme), values.folder, values.out, seeds,
+            values.episodes, values.calibration_episodes, values.note,
         )
-        for algo, env in pairs
+        for algo, env in dict.fromkeys((results.canonical_algo(algo), env) for algo, env in pairs)
         for width in bits
     ]
+
+
+def _scheme(width: str, make: Callable[..., Any]) -> Any:
+    if width == results.FP32:
+        return make(width)  # There is one full precision, whatever the flags say of others.
+    values = flags.FLAGS
+    return make(width, values.scheme, values.granularity, values.rounding)

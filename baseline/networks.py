@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from stable_baselines3.common import base_class
 from stable_baselines3.common import policies as sb3_policies
+from stable_baselines3.common import preprocessing
 from stable_baselines3.common import torch_layers
 from stable_baselines3.dqn import policies as dqn_policies
 from stable_baselines3.td3 import policies as td3_policies
@@ -36,7 +37,7 @@ class PolicyNetwork(NamedTuple):
       low: float32 [A], smallest actions; None if discrete.
       high: float32 [A], largest actions; None if discrete.
       image: whether observations are uint8 [B, C, H, W], to be divided by 255; else they are
-        float32 [B, ...], flattened by the first layer.
+        float32 [B, ...]. A first layer flattens what is not for convolutions.
     """
 
     layers: tuple[tuple[str, nn.Module], ...]
@@ -86,8 +87,9 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
                 )
             layers.append((name, module))
     space = model.action_space
+    image = policy.normalize_images and preprocessing.is_image_space(model.observation_space)
     if hasattr(space, "n"):
-        return PolicyNetwork(tuple(layers), "argmax", image=_is_image(extractor))
+        return PolicyNetwork(tuple(layers), "argmax", image=image)
     if not hasattr(space, "low"):
         raise errors.UserError(f"Actions of {space} are neither discrete nor continuous.")
     return PolicyNetwork(
@@ -95,7 +97,7 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
         "scale" if squashed else "clip",
         np.asarray(space.low, np.float32),
         np.asarray(space.high, np.float32),
-        _is_image(extractor),
+        image,
     )
 
 
@@ -138,7 +140,3 @@ def _extractor_parts(extractor: nn.Module) -> list[nn.Module]:
         f"The features extractor {type(extractor).__name__} has no quantized form here (known: "
         "FlattenExtractor, NatureCNN)."
     )
-
-
-def _is_image(extractor: nn.Module) -> bool:
-    return isinstance(extractor, torch_layers.NatureCNN)

@@ -12,7 +12,6 @@ from absl import flags
 from actorQ import cli
 from actorQ import errors
 from baseline import measuring_flags
-from baseline import results
 
 
 def main(argv: list[str]) -> int:
@@ -24,18 +23,17 @@ def main(argv: list[str]) -> int:
     _, algo, env, bits = argv
     cli.quiet_tensorflow()
     (request,) = measuring_flags.requests([(algo, env)], [bits])
-    import dataclasses
-
     from baseline import agents
+    from baseline import hub
     from baseline import measuring
     from baseline import quantize
 
     agents.set_threads()
-    request = dataclasses.replace(request, algo=results.canonical_algo(algo))
     if flags.FLAGS.hub:
-        agents.fetch(request.algo, env, request.folder)
+        hub.fetch(request.algo, env, request.folder)
+    agent = measuring.load_agent(request.algo, env, request.folder)
     measuring.log_start(request)
-    row = measuring.measure(request)
+    row = measuring.measure(request, agent)
     reference = measuring.measured_rows(request.csv_path).get(request.full_precision.key)
     print(measuring.summary(row, reference))
     if request.scheme.bits != quantize.FP32:

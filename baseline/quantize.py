@@ -7,6 +7,7 @@ formulas are those of `actorQ.quantization`.
 
 from collections.abc import Mapping
 import dataclasses
+import re
 from typing import Any
 from typing import NamedTuple
 
@@ -24,7 +25,13 @@ HALF_TYPES = results.HALVES
 SCHEMES = WEIGHTS, WEIGHTS_AND_ACTIVATIONS = results.SCHEMES
 PAPER, CHANNEL = results.GRANULARITIES
 
+FILENAME = "quantization.json"  # Beside a quantized agent.
+
 Ranges = Mapping[str, tuple[float, float]]
+# "8", and what people write as well: "int8", "8bit", "8 bits", "8-bit".
+_WIDTH = re.compile(
+    rf"(?P<type>{'|'.join((FP32, *HALF_TYPES))})|(?:int)?(?P<bits>\d{{1,4}})(?:[ -]?bits?)?"
+)
 
 
 def parse_bits(text: str) -> str:
@@ -33,12 +40,11 @@ def parse_bits(text: str) -> str:
     Raises:
       errors.UserError: there is no such width.
     """
-    name = text.strip().lower().removesuffix("bits").removesuffix("bit").strip("- ")
-    name = name.removeprefix("int")
-    if name in (FP32, *HALF_TYPES):
-        return name
-    if name.isdecimal() and quantization.MIN_BITS <= int(name) <= quantization.MAX_BITS:
-        return str(int(name))
+    match = _WIDTH.fullmatch(text.strip().lower())
+    if match and match["type"]:
+        return match["type"]
+    if match and quantization.MIN_BITS <= int(match["bits"]) <= quantization.MAX_BITS:
+        return str(int(match["bits"]))
     raise errors.UserError(
         f"Cannot quantize to {text!r} bits: possible are {quantization.MIN_BITS} to "
         f"{quantization.MAX_BITS}, fp16 and bf16."
@@ -60,7 +66,7 @@ class Scheme:
     bits: str
     scheme: str = WEIGHTS
     granularity: str = PAPER
-    rounding: str = "nearest"
+    rounding: quantization.Rounding = "nearest"
 
     @property
     def activations(self) -> bool:
@@ -198,13 +204,18 @@ def from_json(facts: Mapping[str, Any]) -> tuple[Scheme, Ranges | None]:
     try:
         scheme = Scheme(**{f.name: facts[f.name] for f in dataclasses.fields(Scheme)})
         ranges = facts["ranges"]
-        if parse_bits(scheme.bits) != scheme.bits or scheme.scheme not in SCHEMES:
-            raise ValueError(f"bits {scheme.bits!r}, scheme {scheme.scheme!r}")
+        if (
+            parse_bits(scheme.bits) != scheme.bits
+            or scheme.scheme not in SCHEMES
+            or scheme.granularity not in results.GRANULARITIES
+            or scheme.rounding not in quantization.ROUNDINGS
+        ):
+            raise ValueError(str(scheme))
         if scheme.activations != (ranges is not None):
             raise ValueError("ranges do not fit the scheme")
         if ranges is not None:
             ranges = {str(name): (float(low), float(high)) for name, (low, high) in ranges.items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, errors.UserError) as error:
         raise errors.UserError(
             f"What an agent says of its quantization is damaged: {error}."
         ) from None

@@ -8,9 +8,11 @@ the safe loader, and the normalization's pickle by `safe_pickle`.
 """
 
 from collections.abc import Mapping
+import importlib
 import io
 import json
 import pathlib
+import pickle
 import re
 from typing import Any
 from typing import NamedTuple
@@ -18,13 +20,17 @@ import zipfile
 
 import numpy as np
 import torch
+from torch import nn
 import yaml
 
 from actorQ import errors
 from baseline import safe_pickle
 
-SERIALIZED = ":serialized:"
+MAX_BYTES = 1 << 30  # Unpacked, of one file in a zip.
+NORMALIZATION = "vecnormalize.pkl"
+_SERIALIZED = ":serialized:"
 _TYPE = ":type:"
+_VERSION = "_stable_baselines3_version"
 _CLASS = re.compile(r"^<class '([\w.]+)'>$")
 _TRUSTED_CLASSES = (
     "torch.nn.modules.activation.",
@@ -32,6 +38,7 @@ _TRUSTED_CLASSES = (
     "stable_baselines3.common.sb2_compat.rmsprop_tf_like.",
     "stable_baselines3.common.torch_layers.",
 )
+_BUILDING_BLOCKS = (nn.Module, torch.optim.Optimizer)
 
 
 class SavedModel(NamedTuple):
@@ -81,20 +88,26 @@ def read_zip(path: pathlib.Path) -> SavedModel:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            data = json.loads(archive.read("data"))
+            data = json.loads(_unpacked(archive, "data"))
             state_dict = torch.load(
-                io.BytesIO(archive.read("policy.pth")), map_location="cpu", weights_only=True
+                io.BytesIO(_unpacked(archive, "policy.pth")), map_location="cpu", weights_only=True
             )
             version = "unknown"
-            if "_stable_baselines3_version" in archive.namelist():
-                version = archive.read("_stable_baselines3_version").decode(errors="replace")
+            if _VERSION in archive.namelist():
+                version = _unpacked(archive, _VERSION).decode(errors="replace")
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
     except KeyError as error:
         raise errors.UserError(
-            f"{path} is no agent of Stable-Baselines3: {errors.summary(error)}"
+            f"{path} is no agent of Stable-Baselines3: {error.args[0] if error.args else error}"
         ) from None
-    except Exception as error:  # zipfile, zlib, json and torch each have their own.
+    except pickle.UnpicklingError as error:
+        raise errors.UserError(
+            f"policy.pth in {path} holds something else than tensors, or is damaged: not loaded "
+            f"({_reason(error)})."
+        ) from None
+    # zipfile, zlib, json and torch each have their own; RecursionError is of a nested JSON.
+    except Exception as error:
         raise errors.UserError(
             f"{path} is damaged ({type(error).__name__}: {errors.summary(error)}): "
             "copy or download it again."
@@ -104,11 +117,28 @@ def read_zip(path: pathlib.Path) -> SavedModel:
     if not all(isinstance(tensor, torch.Tensor) for tensor in state_dict.values()):
         raise errors.UserError(f"{path} holds something else than tensors in policy.pth.")
     kwargs = data.get("policy_kwargs") or {}
+    if not isinstance(kwargs, dict):
+        raise errors.UserError(f"{path} has policy_kwargs that are no names with values.")
     return SavedModel(data, _policy_kwargs(kwargs, path), state_dict, version.strip())
 
 
+def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
+    if archive.getinfo(name).file_size > MAX_BYTES:
+        raise ValueError(f"{name} has more than {MAX_BYTES >> 20} MiB")
+    return archive.read(name)
+
+
+def _reason(error: Exception) -> str:
+    """Returns what torch's loader found, without its advice on how to load it nevertheless."""
+    match = re.search(r"(?:Unsupported|Trying to|WeightsUnpickler error:)[^\n]*", str(error))
+    found = match.group() if match else errors.summary(error)
+    return re.split(r"(?<=\w)\. |, but got|`\. ", found.removeprefix("WeightsUnpickler error:"))[
+        0
+    ].strip()
+
+
 def _policy_kwargs(kwargs: Mapping[str, Any], path: pathlib.Path) -> dict[str, Any]:
-    plain = {name: value for name, value in kwargs.items() if name not in (SERIALIZED, _TYPE)}
+    plain = {name: value for name, value in kwargs.items() if name not in (_SERIALIZED, _TYPE)}
     resolved = {name: _resolve(value, path) for name, value in plain.items()}
     architecture = resolved.get("net_arch")
     # Before SB3 1.8: a list with one dictionary.
@@ -136,12 +166,15 @@ def _resolve(value: Any, path: pathlib.Path) -> Any:
             f"{path} builds its policy with {name}, which is not of a library that is trusted "
             "here: not loaded."
         )
-    import importlib
-
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError):
         raise errors.UserError(f"{path} builds its policy with {name}: there is none.") from None
+    if not (isinstance(found, type) and issubclass(found, _BUILDING_BLOCKS)):
+        raise errors.UserError(
+            f"{path} builds its policy with {name}, which is no part of a policy: not loaded."
+        )
+    return found
 
 
 class _ConfigLoader(yaml.SafeLoader):
@@ -167,7 +200,9 @@ def read_yaml(path: pathlib.Path) -> dict[str, Any]:
         content = yaml.load(path.read_text(), Loader=_ConfigLoader)  # noqa: S506 - a safe loader.
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, TypeError) as error:
+    except OSError as error:
+        raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from None
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise errors.UserError(f"Cannot read {path}: {' '.join(str(error).split())}.") from None
     if content is None:
         return {}
@@ -200,6 +235,22 @@ def read_normalization(path: pathlib.Path) -> Normalization | None:
         raise errors.UserError(
             f"{path} holds no statistics of observations (SB3's VecNormalize of one array)."
         ) from None
-    if found.mean.shape != found.variance.shape or not np.all(np.isfinite(found.mean)):
+    numbers = np.concatenate([np.ravel(part) for part in found])
+    if (
+        found.mean.shape != found.variance.shape
+        or not np.all(np.isfinite(numbers))
+        or found.variance.min(initial=0.0) < 0
+        or found.epsilon < 0
+    ):
         raise errors.UserError(f"{path} holds statistics that make no sense.")
     return found
+
+
+def file_name(env_id: str) -> str:
+    """Returns how the zoo calls files and folders of an environment: a slash becomes a dash."""
+    return env_id.replace("/", "-")
+
+
+def environment_name(name: str) -> str:
+    """Undoes `file_name`, for the one family of the zoo's whose names have a slash."""
+    return re.sub("^ALE-", "ALE/", name)

@@ -1,0 +1,132 @@
+"""Writes agents in the zoo's layout: a folder is there whole, or not at all."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+from typing import TYPE_CHECKING
+from typing import Any
+
+from stable_baselines3.common import vec_env
+import yaml
+
+from actorQ import errors
+from baseline import quantize
+from baseline import zoo_files
+
+if TYPE_CHECKING:
+    from baseline import agents
+
+SETTINGS_FILENAMES = ("config.yml", "args.yml", "env_kwargs.yml")
+_ATTEMPTS = 10
+_DRAFT = ".unfinished-"
+_ABANDONED_S = 3600.0
+
+
+@contextlib.contextmanager
+def whole_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Gives an empty folder that takes `target`'s place, and its content's, once all is written.
+
+    If it is not, `target` stays as it was.
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    draft = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f"{_DRAFT}*"):
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:  # Its process was killed.
+                shutil.rmtree(left, ignore_errors=True)
+        # Beside the target, since a folder can be renamed within one disk only; the name is not
+        # that of any agent.
+        draft = pathlib.Path(tempfile.mkdtemp(prefix=_DRAFT, dir=target.parent))
+        draft.chmod(0o755)
+        yield draft
+        _replace(draft, target)
+    except OSError as error:
+        raise errors.UserError(f"Cannot write {target}: {error.strerror or error}.") from None
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _replace(draft: pathlib.Path, target: pathlib.Path) -> None:
+    for attempt in range(_ATTEMPTS):
+        old = draft.with_name(f"{draft.name}-old")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(target, old)
+        shutil.rmtree(old, ignore_errors=True)
+        try:
+            os.rename(draft, target)
+            return
+        except OSError:  # Another process was quicker; its agent is replaced as well.
+            if attempt == _ATTEMPTS - 1:
+                raise
+
+
+def save(agent: "agents.Agent", folder: pathlib.Path) -> pathlib.Path:
+    """Writes an agent of SB3's, as it is now; SB3 itself loads it without custom objects.
+
+    The environment's name, configuration and normalization go with it, and how it was quantized.
+
+    Args:
+      agent: with a model.
+      folder: gets ALGO/ENV_1; what was there is replaced.
+
+    Returns:
+      The zip's path.
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    name = zoo_files.file_name(agent.env_id)
+    target = pathlib.Path(folder, agent.algo, f"{name}_1")
+    source = agent.path.parent / name
+    with whole_folder(target) as draft:
+        settings = draft / name
+        settings.mkdir()
+        for filename in SETTINGS_FILENAMES:
+            if (source / filename).exists():
+                content = zoo_files.read_yaml(source / filename)
+                (settings / filename).write_text(yaml.safe_dump(_plain(content), sort_keys=True))
+        if (source / zoo_files.NORMALIZATION).exists():
+            _save_normalization(agent, settings / zoo_files.NORMALIZATION)
+        agent.write_quantization(settings / quantize.FILENAME)
+        agent.model.save(draft / f"{name}.zip")
+    return target / f"{name}.zip"
+
+
+def _plain(value: Any) -> Any:
+    """Returns settings without tuples, which the safe YAML writer does not know."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
+
+
+def _save_normalization(agent: "agents.Agent", path: pathlib.Path) -> None:
+    """Writes the statistics as SB3's own class, for SB3's own loader."""
+    # Where rewards alone were normalized, the file says just that.
+    normalization = agent.normalization
+    clip = {} if normalization is None else {
+        "clip_obs": normalization.clip, "epsilon": normalization.epsilon,
+    }
+    environment = vec_env.VecNormalize(
+        vec_env.DummyVecEnv([agent.make_env]),
+        training=False,
+        norm_obs=normalization is not None,
+        norm_reward=False,
+        **clip,
+    )
+    if normalization is not None:
+        environment.obs_rms.mean = normalization.mean
+        environment.obs_rms.var = normalization.variance
+        environment.obs_rms.count = normalization.count
+    environment.save(str(path))
+    environment.close()
