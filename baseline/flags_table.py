@@ -11,6 +11,7 @@ from baseline import collate
 from baseline import enjoy
 from baseline import findings
 from baseline import integer_benchmark
+from baseline import learning_curve
 from baseline import measuring_flags
 from baseline import sweep
 from baseline import table
@@ -19,6 +20,7 @@ from baseline import visualize
 
 TOOLS: dict[str, Callable[[], None]] = {
     "train": training_settings.define_flags,
+    "learning_curve": learning_curve.define_flags,
     "ptq": measuring_flags.define,
     "sweep": sweep.define_flags,
     "enjoy": enjoy.define_flags,

@@ -25,6 +25,7 @@ from absl import logging
 from actorQ import cli
 from actorQ import errors
 from actorQ import seeding
+from baseline import learning_curve
 from baseline import training_settings
 
 if TYPE_CHECKING:
@@ -106,6 +107,10 @@ def train(
     if model.num_timesteps < total:
         logging.info("Stopped at step %d of %d: --resume goes on.", model.num_timesteps, total)
     logging.info("Saved %s.", path)
+    try:
+        logging.info("Curve: %s.", learning_curve.draw(run_folder))
+    except errors.UserError as error:  # So short that no episode ended.
+        logging.info("No curve: %s", error)
     return pathlib.Path(path)
 
 

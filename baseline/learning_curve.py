@@ -1,0 +1,104 @@
+"""Draws the scores of a training run: every episode's, and their running mean.
+
+    python -m baseline.learning_curve logs/zoo/ppo/CartPole-v1_1
+
+Reads the run's monitor files, writes `learning_curve.png` and `learning_curve.csv` (the running
+mean at 200 points) into the run's folder or `--out`. `baseline.train` draws it at its end.
+"""
+
+import csv
+import os
+import pathlib
+
+from absl import flags
+import numpy as np
+
+from actorQ import cli
+from actorQ import errors
+
+WINDOW = 100  # Episodes in the running mean, as the zoo prints it.
+POINTS = 200
+NAME = "learning_curve"
+COLOUR = "#0072B2"
+
+
+def read(run_folder: str | pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns environment steps (Atari: frames) at the end of every episode, and its score.
+
+    Args:
+      run_folder: with SB3's `*.monitor.csv`, one for each environment. Environments take steps in
+        turn, so that an episode that ends after n steps of one ended after about n times as many
+        steps as there are files.
+
+    Returns:
+      float64 [episodes] each, in order of the steps.
+
+    Raises:
+      errors.UserError: there are no files, or no episodes in them.
+    """
+    files = sorted(pathlib.Path(run_folder).glob("*monitor.csv"))
+    steps, scores = [], []
+    for path in files:
+        rows = []
+        for row in csv.reader(path.read_text(errors="replace").splitlines()):
+            try:
+                rows.append((float(row[0]), float(row[1])))
+            except (ValueError, IndexError):  # Its headers, or a line that was not finished.
+                continue
+        if rows:
+            file_scores, lengths = np.array(rows).T
+            scores.append(file_scores)
+            steps.append(np.cumsum(lengths) * len(files))
+    if not scores:
+        raise errors.UserError(
+            f"There are no scores in {run_folder}: it takes a run's folder (ALGO/ENV_<n>) in which "
+            "an episode has ended."
+        )
+    order = np.argsort(np.concatenate(steps), kind="stable")
+    return np.concatenate(steps)[order], np.concatenate(scores)[order]
+
+
+def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) -> pathlib.Path:
+    """Writes the figure and its numbers; returns the figure's path.
+
+    Raises:
+      errors.UserError: see `read`; or the files cannot be written.
+    """
+    from actorQ.scripts import curves
+
+    steps, scores = read(run_folder)
+    mean = curves.running_mean(scores, WINDOW)
+    figure, (axes,) = curves.new_figure()
+    axes.plot(steps, scores, ".", color="0.75", markersize=2, label="one episode")
+    axes.plot(steps, mean, color=COLOUR, label=f"running mean of {WINDOW} episodes")
+    axes.set_xlabel("Environment steps (Atari: frames)")
+    axes.set_ylabel("Return")
+    path = pathlib.Path(run_folder).resolve()
+    axes.set_title(f"{path.parent.name} {path.name.rpartition('_')[0] or path.name}")
+    axes.legend(frameon=False)
+    folder = str(out or run_folder)
+    curves.make_folder(folder)
+    chosen = np.unique(np.linspace(0, len(mean) - 1, POINTS).astype(int))
+    curves.write_csv(
+        os.path.join(folder, f"{NAME}.csv"),
+        [{"environment_steps": int(steps[i]), "running_mean": float(mean[i])} for i in chosen],
+    )
+    return pathlib.Path(curves.save_figure(figure, os.path.join(folder, f"{NAME}.png")))
+
+
+def define_flags() -> None:
+    """Defines the flags of this tool."""
+    flags.DEFINE_string("out", "", "Folder for the figure; empty: the run's own.")
+
+
+def main(argv: list[str]) -> int:
+    """Draws one run; see `cli.run` for errors."""
+    if len(argv) != 2:
+        raise errors.UserError("takes one argument: the folder of a run (ALGO/ENV_<n>).")
+    print(draw(argv[1], flags.FLAGS.out or None))
+    return 0
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main, takes_arguments=True, name="learning_curve")
