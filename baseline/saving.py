@@ -1,7 +1,6 @@
 """Writes agents in the zoo's layout: a folder is there whole, or not at all."""
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 import contextlib
 import os
 import pathlib
@@ -25,6 +24,15 @@ SETTINGS_FILENAMES = ("config.yml", "args.yml", "env_kwargs.yml")
 _ATTEMPTS = 10
 _DRAFT = ".unfinished-"
 _ABANDONED_S = 3600.0
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, and tuples: some wrappers take no lists. The zoo writes them alike."""
+
+
+_Dumper.add_representer(
+    tuple, lambda dumper, value: dumper.represent_sequence(zoo_files.YAML_TUPLE, value)
+)
 
 
 @contextlib.contextmanager
@@ -93,21 +101,12 @@ def save(agent: "agents.Agent", folder: pathlib.Path) -> pathlib.Path:
         for filename in SETTINGS_FILENAMES:
             if (source / filename).exists():
                 content = zoo_files.read_yaml(source / filename)
-                (settings / filename).write_text(yaml.safe_dump(_plain(content), sort_keys=True))
+                (settings / filename).write_text(yaml.dump(content, Dumper=_Dumper))
         if (source / zoo_files.NORMALIZATION).exists():
             _save_normalization(agent, settings / zoo_files.NORMALIZATION)
         agent.write_quantization(settings / quantize.FILENAME)
         agent.model.save(draft / f"{name}.zip")
     return target / f"{name}.zip"
-
-
-def _plain(value: Any) -> Any:
-    """Returns settings without tuples, which the safe YAML writer does not know."""
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value
 
 
 def _save_normalization(agent: "agents.Agent", path: pathlib.Path) -> None:

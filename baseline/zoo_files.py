@@ -16,6 +16,7 @@ import pickle
 import re
 from typing import Any
 from typing import NamedTuple
+import warnings
 import zipfile
 
 import numpy as np
@@ -28,6 +29,7 @@ from baseline import safe_pickle
 
 MAX_BYTES = 1 << 30  # Unpacked, of one file in a zip.
 NORMALIZATION = "vecnormalize.pkl"
+YAML_TUPLE = "tag:yaml.org,2002:python/tuple"
 _SERIALIZED = ":serialized:"
 _TYPE = ":type:"
 _VERSION = "_stable_baselines3_version"
@@ -87,7 +89,8 @@ def read_zip(path: pathlib.Path) -> SavedModel:
       errors.UserError: it is damaged, no SB3 model, or needs a class that is not trusted.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(path) as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Torch's, about pickles that it then refuses.
             data = json.loads(_unpacked(archive, "data"))
             state_dict = torch.load(
                 io.BytesIO(_unpacked(archive, "policy.pth")), map_location="cpu", weights_only=True
@@ -102,15 +105,16 @@ def read_zip(path: pathlib.Path) -> SavedModel:
             f"{path} is no agent of Stable-Baselines3: {error.args[0] if error.args else error}"
         ) from None
     except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL (\S+) was not", str(error))
         raise errors.UserError(
-            f"policy.pth in {path} holds something else than tensors, or is damaged: not loaded "
-            f"({_reason(error)})."
+            f"policy.pth in {path} holds something else than tensors"
+            f"{f' ({named[1]})' if named else ', or is damaged'}: not loaded."
         ) from None
     # zipfile, zlib, json and torch each have their own; RecursionError is of a nested JSON.
     except Exception as error:
+        what = errors.summary(error).partition(". ")[0]
         raise errors.UserError(
-            f"{path} is damaged ({type(error).__name__}: {errors.summary(error)}): "
-            "copy or download it again."
+            f"{path} is damaged ({type(error).__name__}: {what}): copy or download it again."
         ) from None
     if not isinstance(data, dict) or not isinstance(state_dict, dict):
         raise errors.UserError(f"{path} is no agent of Stable-Baselines3.")
@@ -126,15 +130,6 @@ def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
     if archive.getinfo(name).file_size > MAX_BYTES:
         raise ValueError(f"{name} has more than {MAX_BYTES >> 20} MiB")
     return archive.read(name)
-
-
-def _reason(error: Exception) -> str:
-    """Returns what torch's loader found, without its advice on how to load it nevertheless."""
-    match = re.search(r"(?:Unsupported|Trying to|WeightsUnpickler error:)[^\n]*", str(error))
-    found = match.group() if match else errors.summary(error)
-    return re.split(r"(?<=\w)\. |, but got|`\. ", found.removeprefix("WeightsUnpickler error:"))[
-        0
-    ].strip()
 
 
 def _policy_kwargs(kwargs: Mapping[str, Any], path: pathlib.Path) -> dict[str, Any]:
@@ -186,7 +181,7 @@ _ConfigLoader.add_constructor(
     lambda loader, node: dict(loader.construct_sequence(node, deep=True)[0]),
 )
 _ConfigLoader.add_constructor(
-    "tag:yaml.org,2002:python/tuple", lambda loader, node: tuple(loader.construct_sequence(node))
+    YAML_TUPLE, lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
 )
 
 

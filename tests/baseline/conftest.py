@@ -1,0 +1,76 @@
+"""Agents for tests: small ones made here, and the trained ones where they are."""
+
+import pathlib
+import signal
+import types
+
+import pytest
+import torch
+
+from tests.baseline import small_agents
+
+TRAINED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "trained-agents"
+
+
+def pytest_configure():
+    """Lets processes under test see Ctrl-C, which a shell's background jobs are told to ignore."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Small networks lose by threads, and the cores may be busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def trained():
+    """The folder of trained agents."""
+    if not TRAINED.is_dir():
+        pytest.skip("the trained agents are not here")
+    return TRAINED
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory):
+    """A folder of small agents, not to be changed; `made` maps pairs to SB3's environments."""
+    folder = tmp_path_factory.mktemp("zoo")
+    made = {}
+
+    def add(algo, env_id, environment, **kwargs):
+        extra = {name: kwargs.pop(name) for name in ("config", "normalization") if name in kwargs}
+        small_agents.save(
+            folder, algo, env_id, small_agents.model(algo, environment, **kwargs), **extra
+        )
+        made[algo, env_id] = environment
+
+    add("ppo", "CartPole-v1", small_agents.vector("CartPole-v1"))
+    add("dqn", "CartPole-v1", small_agents.vector("CartPole-v1"), seed=1)
+    add("ddpg", "Pendulum-v1", small_agents.vector("Pendulum-v1"))
+    statistics = small_agents.normalized(small_agents.vector("Pendulum-v1"))
+    add("a2c", "Pendulum-v1", statistics, use_sde=True, normalization=statistics)
+    squashed = small_agents.vector("Pendulum-v1")
+    add(
+        "ppo", "Pendulum-v1", squashed, use_sde=True,
+        policy_kwargs={"squash_output": True, "activation_fn": torch.nn.ReLU},
+    )
+    return types.SimpleNamespace(folder=folder, made=made)
+
+
+@pytest.fixture(scope="session")
+def atari_zoo(tmp_path_factory):
+    """A folder with small agents that look at images; `environment` is SB3's own."""
+    folder = tmp_path_factory.mktemp("atari")
+    environment = small_agents.atari_vector("BreakoutNoFrameskip-v4")
+    for algo in ("a2c", "ppo", "dqn"):
+        made = small_agents.model(
+            algo, environment, "CnnPolicy", noise=0.05, policy_kwargs=small_agents.SMALL_CNN
+        )
+        small_agents.save(
+            folder, algo, "BreakoutNoFrameskip-v4", made, small_agents.ATARI_CONFIG
+        )
+    return types.SimpleNamespace(folder=folder, environment=environment)
