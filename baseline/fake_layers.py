@@ -44,15 +44,16 @@ class _FakeQuantLayer:
     def _weights(self) -> torch.Tensor:
         """Returns the weights for a pass; without gradients, they are quantized once per update."""
         quantizer, weights = self.weight_quantizer, self.weight
+        version = weights._version if self._cached else None
         if torch.is_grad_enabled():
-            return quantizer(weights)
+            return quantizer(weights, version)
         if not quantizer.started:
             return weights
-        if not self._cached:
+        if version is None:
             return quantizer.quantize(weights)
-        key = (weights._version, quantizer.generation)
+        key = (version, quantizer.generation)
         if self._cache is None or self._cache[0] != key:
-            self._cache = key, quantizer.quantize(weights)
+            self._cache = key, quantizer.quantize(weights, version)
         return self._cache[1]
 
     def _finish(self, y: torch.Tensor) -> torch.Tensor:

@@ -178,7 +178,10 @@ class _Quantizer(nn.Module):
         self._levels = self._make_levels(self.low, self.high) if quantizing else None
 
     def _make_levels(self, low: torch.Tensor, high: torch.Tensor) -> Levels:
-        low, high = (end.detach().cpu().double().numpy() for end in (low, high))
+        if low.ndim:
+            low, high = (end.cpu().numpy() for end in (low, high))
+        else:
+            low, high = low.item(), high.item()
         try:
             return make_levels(low, high, self.bits, self.low.device, self._axes())
         except ValueError as error:
@@ -198,6 +201,9 @@ class FakeQuantizer(_Quantizer):
     The estimator is clipped: gradients pass where a number lies inside the range (widened by half
     a step, so that its ends count), and are zero outside, where quantized numbers do not change
     any more.
+
+    Attributes:
+      seen: whether anything was watched in this process.
     """
 
     _estimate = staticmethod(_Clipped.apply)
@@ -209,6 +215,7 @@ class FakeQuantizer(_Quantizer):
           errors.UserError: there is no such width.
         """
         super().__init__(name, bits, moving, (), device)
+        self.seen = False
         self._ends = (0.0, 0.0)  # Of the buffers, as numbers: less to do for each batch.
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -219,14 +226,20 @@ class FakeQuantizer(_Quantizer):
 
     def watch(self, x: torch.Tensor) -> None:
         """Widens the range by what is in `x`."""
+        self.seen = True
         low, high = (end.item() for end in torch.aminmax(x.detach()))
         # Not the other way round: NaN shall be seen, too.
         if not (low >= self._ends[0] and high <= self._ends[1]):
-            low = low if not low >= self._ends[0] else self._ends[0]
-            high = high if not high <= self._ends[1] else self._ends[1]
-            self.low.fill_(low)
-            self.high.fill_(high)
-            self._refresh()
+            self.set_range(
+                low if not low >= self._ends[0] else self._ends[0],
+                high if not high <= self._ends[1] else self._ends[1],
+            )
+
+    def set_range(self, low: float, high: float) -> None:
+        """Replaces the range."""
+        self.low.fill_(low)
+        self.high.fill_(high)
+        self._refresh()
 
     def _refresh(self) -> None:
         self._ends = (self.low.item(), self.high.item())
@@ -268,12 +281,18 @@ class WeightFakeQuantizer(_Quantizer):
         """
         super().__init__(name, bits, moving, () if rows is None else (rows,), device)
         self._num_axes = 0 if rows is None else axes
+        self._version: int | None = None  # Of the weights that moving levels are of.
 
-    def forward(self, weights: torch.Tensor) -> torch.Tensor:
-        """Watches and quantizes float32 [rows, ...]."""
+    def forward(self, weights: torch.Tensor, version: int | None = None) -> torch.Tensor:
+        """Watches and quantizes float32 [rows, ...].
+
+        Args:
+          weights: to quantize.
+          version: tells whether weights have changed since the last call; None: they may have.
+        """
         if self._levels is None:
             self.watch(weights)
-        return self.quantize(weights)
+        return self.quantize(weights, version)
 
     def watch(self, weights: torch.Tensor) -> None:
         """Widens the ranges by the weights."""
@@ -281,10 +300,12 @@ class WeightFakeQuantizer(_Quantizer):
         torch.minimum(self.low, low, out=self.low)
         torch.maximum(self.high, high, out=self.high)
 
-    def quantize(self, x: torch.Tensor) -> torch.Tensor:
+    def quantize(self, x: torch.Tensor, version: int | None = None) -> torch.Tensor:
         """Returns weights as their integers would stand for them, or as they are."""
-        if self._levels is not None and self.moving:
-            self._levels = self._make_levels(*self.ends(x))
+        if self.moving and self._levels is not None:
+            if version is None or version != self._version:
+                self._levels = self._make_levels(*self._extremes(x))
+            self._version = version
         return super().quantize(x)
 
     def ends(self, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -296,6 +317,10 @@ class WeightFakeQuantizer(_Quantizer):
         if not self.low.ndim:
             return torch.aminmax(weights)
         return torch.aminmax(weights.flatten(1), dim=1)
+
+    def _refresh(self) -> None:
+        super()._refresh()
+        self._version = None
 
     def _axes(self) -> int:
         return self._num_axes

@@ -50,6 +50,9 @@ def define_flags() -> None:
         "Once quantization has started; moving: those of activations go on widening, those of "
         "weights are the current weights' own.",
     )
+    flags.DEFINE_boolean(
+        "quantize_output", False, "Quantize the policy's output (logits, Q-values, actions), too."
+    )
     flags.DEFINE_integer(
         "episodes", DEFAULT_EPISODES, "Of the evaluation, for each of --seeds, >= 1.", lower_bound=1
     )
@@ -143,7 +146,7 @@ def evaluate(
         weight_max=statistics.maximum,
         weight_range=statistics.range,
         weight_width=statistics.width,
-        bytes=qat_export.size(agent).packed,
+        bytes=qat_export.num_bytes(agent),
         seconds=time.perf_counter() - started,
         note=note,
         commit=provenance.git_commit(),
@@ -159,7 +162,9 @@ def main(argv: list[str]) -> int:
     from baseline import qat_model
 
     seeds = measuring.parse_seeds(values.seeds)
-    qat_settings = qat_model.QatSettings(values.bits, values.quant_delay, values.ranges)
+    qat_settings = qat_model.QatSettings(
+        values.bits, values.quant_delay, values.ranges, values.quantize_output
+    )
     folder = settings.folder
     settings = dataclasses.replace(settings, folder=os.path.join(folder, str(values.bits)))
     requested: list[bool] = []

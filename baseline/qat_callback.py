@@ -8,6 +8,7 @@ from actorQ import errors
 from baseline import qat_model
 
 CURVE_POINTS = 200  # Of a training.
+MIN_CURVE_STEPS = 1000  # Between two points: each costs as much as some ten steps.
 _SHOWN = 5  # Names in a message.
 
 
@@ -62,7 +63,9 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
     def _on_step(self) -> bool:
         self._start_if_due()
         if self.num_timesteps >= self._next_curve:
-            self._next_curve = self.num_timesteps + max(self._total // CURVE_POINTS, 1)
+            self._next_curve = self.num_timesteps + max(
+                self._total // CURVE_POINTS, MIN_CURVE_STEPS
+            )
             self._draw()
         return True
 

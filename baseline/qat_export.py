@@ -2,8 +2,8 @@
 
 The agent's zip has the weights as its integers stand for them, in plain layers: SB3's own loader
 takes it. `quantization.json` beside it (as post-training quantization writes it, with the ranges
-of the weights as well) lets `agents.load` quantize activations as in training. `packed.npz` has
-the integers, packed to their width.
+of the weights as well) lets `agents.load` quantize activations as in training.
+`packed.safetensors` has the integers, packed to their width.
 """
 
 from collections.abc import Mapping
@@ -11,23 +11,22 @@ import json
 import os
 import pathlib
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 import onnx
 
 from actorQ import errors
-from actorQ import packing
 from actorQ import quantization
 from baseline import agents
 from baseline import agreement
 from baseline import integer
 from baseline import integer_runner
 from baseline import networks
+from baseline import packed_policy
 from baseline import qat_model
 from baseline import quantize
 
-PACKED_FILENAME = "packed.npz"
+PACKED_FILENAME = "packed.safetensors"
 INTEGER_BITS = 8  # Of the engine's integers; narrower ones have no engine that computes with them.
 
 
@@ -92,82 +91,40 @@ def integer_weights(agent: agents.Agent) -> dict[str, quantization.QuantizedTens
     return tensors
 
 
-class Size(NamedTuple):
-    """Bytes of an agent's acting path.
+def packed(agent: agents.Agent) -> packed_policy.Policy:
+    """Returns an agent's integers, biases and ranges.
 
-    Attributes:
-      packed: weights packed to their width, a float32 scale and a zero point for each map, biases
-        in fp32.
-      full: all of them in fp32.
+    Raises:
+      errors.UserError: see `integer_weights`.
     """
+    biases = {
+        name: module.bias.detach().numpy()
+        for name, module in agent.network.with_weights()
+        if module.bias is not None
+    }
+    return packed_policy.Policy(integer_weights(agent), biases, agent.quantization[1])
 
-    packed: int
-    full: int
 
-
-def size(agent: agents.Agent) -> Size:
-    """Returns how large an agent is; one without integers is as large as in fp32."""
-    full = packed = 0
-    integers = {} if agent.quantization is None else integer_weights(agent)
-    for name, module in agent.network.with_weights():
-        bias = 0 if module.bias is None else 4 * module.bias.numel()
-        full += 4 * module.weight.numel() + bias
-        packed += bias
-        if name not in integers:
-            packed += 4 * module.weight.numel()
-            continue
-        tensor = integers[name]
-        packed += packing.packed_bytes(tensor.values.size, tensor.bits)
-        packed += tensor.scale.size * (4 + -(-tensor.bits // 8))
-    return Size(packed, full)
+def num_bytes(agent: agents.Agent) -> int:
+    """Returns the size of the acting path's parameters: packed, where they are integers."""
+    if agent.quantization is not None:
+        return packed_policy.num_bytes(packed(agent))
+    return sum(
+        4 * parameter.numel()
+        for _, module in agent.network.with_weights()
+        for parameter in module.parameters()
+    )
 
 
 def write_packed(agent: agents.Agent) -> pathlib.Path:
-    """Writes the integers beside an agent, packed; returns the file.
-
-    Arrays: for each layer NAME.weight (uint8, see `actorQ.packing`), NAME.shape, NAME.scale,
-    NAME.zero_point, NAME.bias; for activations RANGES of the names in `names`; and `bits`.
+    """Writes the integers beside an agent; returns the file.
 
     Raises:
       errors.UserError: see `integer_weights`; or the file cannot be written.
     """
-    arrays: dict[str, np.ndarray] = {}
-    for name, tensor in integer_weights(agent).items():
-        layer = dict(agent.network.with_weights())[name]
-        arrays[f"{name}.weight"] = packing.pack(tensor.values.ravel(), tensor.bits)
-        arrays[f"{name}.shape"] = np.array(tensor.values.shape, np.uint32)
-        arrays[f"{name}.scale"] = tensor.scale
-        arrays[f"{name}.zero_point"] = np.atleast_1d(tensor.zero_point).astype(np.uint32)
-        if layer.bias is not None:
-            arrays[f"{name}.bias"] = layer.bias.detach().numpy()
-    scheme, ranges = agent.quantization
     path = _beside(agent.path) / PACKED_FILENAME
-    temporary = path.with_suffix(".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez(
-                file, **arrays, bits=np.uint8(scheme.width), names=np.array(list(ranges)),
-                ranges=np.array(list(ranges.values()), np.float32),
-            )
-        os.replace(temporary, path)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
+    packed_policy.write(path, packed(agent))
     return path
-
-
-def read_packed(path: str | os.PathLike[str]) -> dict[str, quantization.QuantizedTensor]:
-    """Returns the weights that `write_packed` wrote, by layer.
-
-    Raises:
-      errors.UserError: the file is missing or damaged.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            bits = int(file["bits"])
-            names = [key.removesuffix(".weight") for key in file if key.endswith(".weight")]
-            return {name: _unpacked(file, name, bits) for name in names}
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
 
 
 def export(agent: agents.Agent, normalizes: bool = False) -> onnx.ModelProto:
@@ -235,17 +192,3 @@ def _facts(agent: agents.Agent) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
     raise errors.UserError(f"{agent.path} was not trained with quantization: see baseline.qat.")
-
-
-def _unpacked(
-    file: Mapping[str, np.ndarray], name: str, bits: int
-) -> quantization.QuantizedTensor:
-    shape = tuple(int(side) for side in file[f"{name}.shape"])
-    values = packing.unpack(file[f"{name}.weight"], bits, int(np.prod(shape))).reshape(shape)
-    zero_point = file[f"{name}.zero_point"].astype(np.int64)
-    if not np.all(zero_point < 2**bits):
-        raise ValueError(f"{name}.zero_point is out of range.")
-    return quantization.QuantizedTensor(
-        values, file[f"{name}.scale"], int(zero_point[0]) if zero_point.size == 1 else zero_point,
-        bits,
-    )

@@ -1,9 +1,9 @@
 """Makes an SB3 model train with fake quantization, and turns it back into a plain one.
 
 Fake-quantized is the acting path, where `quantize` quantizes, too: the weights and inputs of its
-layers, and its output. Of A2C and PPO that includes a shared features extractor; of DQN and DDPG
-the target of the acting network, which has the same ranges. Critics, value heads, biases and the
-noise of exploration stay in fp32.
+layers, and if asked for its output. Of A2C and PPO that includes a shared features extractor; of
+DQN and DDPG the target of the acting network, which has the same ranges. Critics, value heads,
+biases and the noise of exploration stay in fp32.
 """
 
 from collections.abc import Collection
@@ -23,6 +23,8 @@ from baseline import networks
 from baseline import quantize
 
 RANGES = FROZEN, MOVING = "frozen", "moving"
+# Divided by 255, in steps of 1/255 at 8 bits, as in `calibration.ranges`.
+PIXELS = 0.0, 256.0 / 255.0
 NAME = "fake_quantization"  # Of the module in the policy; so begin its keys in checkpoints.
 _TARGETS = {"q_net": "q_net_target", "actor": "actor_target"}
 _LAYERS = {nn.Linear: fake_layers.FakeQuantLinear, nn.Conv2d: fake_layers.FakeQuantConv2d}
@@ -37,11 +39,14 @@ class QatSettings:
       delay: environment steps before quantization starts; None: half of the training.
       ranges: "frozen" once quantization starts, as in the paper; or "moving": those of activations
         go on widening, those of weights are the current weights' own.
+      output: whether the policy's output (logits, Q-values or actions) is quantized, too. By
+        default not, as in post-training quantization: see `calibration.ranges`.
     """
 
     bits: int
     delay: int | None = None
     ranges: str = FROZEN
+    output: bool = False
 
     def __post_init__(self) -> None:
         """Raises errors.UserError for what makes no sense."""
@@ -84,7 +89,8 @@ class FakeQuantization(nn.Module):
         self._activations: list[fake_quantization.FakeQuantizer] = []
         self._weights: list[tuple[fake_quantization.WeightFakeQuantizer, nn.Parameter]] = []
         moving = settings.ranges == MOVING
-        for name, value in (("bits", settings.bits), ("moving", moving), ("delay", -1)):
+        facts = {"bits": settings.bits, "moving": moving, "output": settings.output, "delay": -1}
+        for name, value in facts.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.int64, device=device))
 
     @property
@@ -95,9 +101,7 @@ class FakeQuantization(nn.Module):
     @property
     def seen_anything(self) -> bool:
         """Whether numbers have gone through the acting path."""
-        return any(
-            bool(quantizer.low) or bool(quantizer.high) for quantizer in self._activations
-        )
+        return any(quantizer.seen for quantizer in self._activations)
 
     def new_activations(self, name: str) -> fake_quantization.FakeQuantizer:
         """Returns a quantizer that starts with the others."""
@@ -147,12 +151,13 @@ class FakeQuantization(nn.Module):
         self, state_dict: dict[str, torch.Tensor], prefix: str, *args: Any
     ) -> None:
         """Refuses a checkpoint of other settings; a delay that is not set comes from it."""
-        names = {name: f"{prefix}{name}" for name in ("bits", "moving", "delay")}
+        names = {name: f"{prefix}{name}" for name, _ in self.named_buffers()}
         if not all(key in state_dict for key in names.values()):
             raise errors.UserError("it was trained without fake quantization")
         saved = {name: int(state_dict[key]) for name, key in names.items()}
         _compare("-q", self.settings.bits, saved["bits"])
         _compare("--ranges", self.settings.ranges, RANGES[saved["moving"]])
+        _compare("--quantize_output", self.settings.output, bool(saved["output"]))
         if self.settings.delay is not None:
             _compare("--quant-delay", self.settings.delay, saved["delay"])
         elif saved["delay"] >= 0:
@@ -186,16 +191,18 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
     network = networks.policy_network(model)
     whole = FakeQuantization(settings, model.device)
     paths = {path for path, _ in policy.named_modules()}
-    last = network.layers[-1][0]
-    if last not in paths:
+    last = network.layers[-1][0] if settings.output else None
+    if last not in (None, *paths):
         raise errors.UserError(
-            "Policies that squash their actions outside of their layers (squash_output) cannot be "
-            "trained with quantization."
+            "The output of policies that squash their actions outside of their layers "
+            "(squash_output) cannot be quantized: leave --quantize_output out."
         )
     for name, module in network.layers:
         output = whole.new_activations("the output") if name == last else None
         if isinstance(module, networks.WITH_WEIGHTS):
             of_input = whole.new_activations(f"the input of {name}")
+            if network.image and name == network.with_weights()[0][0]:
+                of_input.set_range(*PIXELS)
             of_weights = whole.new_weights(f"the weights of {name}", module)
             for path in _places(paths, name):
                 layer = policy.get_submodule(path)

@@ -1,0 +1,238 @@
+"""Quantization-aware training as users run it: files, rows, resuming, integers."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import stable_baselines3 as sb3
+import torch
+
+from actorQ import errors
+from baseline import agents
+from baseline import packed_policy
+from baseline import qat
+from baseline import qat_callback
+from baseline import qat_export
+from baseline import qat_model
+from baseline import quantize
+from baseline import results
+from baseline import training_settings
+
+CARTPOLE = "CartPole-v1"
+OFF_POLICY = {"learning_starts": 40, "train_freq": 16, "gradient_steps": 4, "buffer_size": 1000}
+RUNS = {
+    "a2c": (CARTPOLE, 400, None),
+    # Continuous actions, gSDE and normalized observations.
+    "ppo": ("MountainCarContinuous-v0", 128, {"n_steps": 32, "batch_size": 32, "n_epochs": 2}),
+    "dqn": (CARTPOLE, 300, OFF_POLICY),
+    "ddpg": ("Pendulum-v1", 200, {**OFF_POLICY, "policy_kwargs": "dict(net_arch=[16, 16])"}),
+}
+
+
+def settings(folder, algo="a2c", **changes):
+    env_id, steps, hyperparams = RUNS[algo]
+    values = {
+        "steps": steps, "hyperparams": hyperparams, "folder": str(folder), "device": "cpu",
+        "progress": False, **changes,
+    }
+    return training_settings.TrainSettings(algo, env_id, **values)
+
+
+def stop_after(calls):
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+@pytest.fixture(name="spied")
+def fixture_spied(monkeypatch):
+    """Gives the normalized observations and actions of the model just before it is converted."""
+    seen = {}
+    convert = qat_model.convert
+
+    def spy(model):
+        space = model.observation_space
+        space.seed(3)
+        normalized = np.stack([space.sample() for _ in range(50)]).clip(-5, 5).astype(np.float32)
+        seen["observations"] = normalized
+        seen["actions"], _ = model.predict(normalized, deterministic=True)
+        return convert(model)
+
+    monkeypatch.setattr(qat_callback.qat_model, "convert", spy)
+    return seen
+
+
+@pytest.fixture(name="agent8", scope="module")
+def fixture_agent8(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("qat")
+    qat.train(settings(folder, steps=4000), qat_model.QatSettings(8, 2000))
+    return agents.load("a2c", CARTPOLE, folder)
+
+
+@pytest.mark.parametrize("algo", RUNS)
+def test_a_saved_agent_acts_bit_for_bit_as_in_training(tmp_path, spied, algo):
+    path = qat.train(settings(tmp_path, algo), qat_model.QatSettings(3))
+
+    agent = agents.load(algo, RUNS[algo][0], tmp_path)
+    assert agent.path == path
+    scheme, ranges = agent.quantization
+    assert scheme == quantize.Scheme("3", quantize.WEIGHTS_AND_ACTIVATIONS)
+    assert set(ranges) == {name for name, _ in agent.network.with_weights()}
+    agent.normalization = None
+    np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
+    for tensor in qat_export.integer_weights(agent).values():
+        assert tensor.values.max() < 8
+    # SB3's own loader takes it, too.
+    loaded = {"a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG}[algo].load(
+        path, device="cpu"
+    )
+    for name, layer in agent.network.with_weights():
+        assert torch.equal(loaded.policy.get_submodule(name).weight, layer.weight)
+
+
+def test_a_control_leaves_a_plain_agent(tmp_path, spied):
+    path = qat.train(settings(tmp_path), qat_model.QatSettings(32))
+
+    agent = agents.load("a2c", CARTPOLE, tmp_path)
+    assert agent.quantization is None
+    np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
+    row = qat.evaluate(path, "a2c", (0,), 2, "")
+    assert (row.bits, row.bytes) == (results.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
+
+
+def test_rows_are_of_the_quantized_agent(tmp_path):
+    path = qat.train(settings(tmp_path), qat_model.QatSettings(5))
+
+    row = qat.evaluate(path, "a2c", (0, 2), 3, "as it is")
+
+    assert (row.algo, row.env, row.bits, row.scheme) == (
+        "a2c", CARTPOLE, "5", quantize.WEIGHTS_AND_ACTIVATIONS
+    )
+    assert (row.seeds, row.episodes, row.note, row.error) == ("0,2", 6, "as it is", None)
+    # 5 bits each, packed in groups of 8; a scale and a zero point for each layer; biases.
+    assert row.bytes == 5 * (4 * 64 + 64 * 64 + 64 * 2) // 8 + 3 * (4 + 1) + 4 * (64 + 64 + 2)
+    assert (path.parent / CARTPOLE / qat_export.PACKED_FILENAME).stat().st_size < row.bytes + 1500
+
+
+def test_a_stopped_run_goes_on_and_only_with_its_settings(tmp_path):
+    started = qat_model.QatSettings(4, 200)
+    assert qat.train(settings(tmp_path), started, stop_after(30)) is None
+    with zipfile.ZipFile(next(tmp_path.rglob("CartPole-v1.zip"))) as archive:
+        assert json.loads(archive.read("data"))["num_timesteps"] > 200
+    with pytest.raises(errors.UserError):
+        agents.load("a2c", CARTPOLE, tmp_path)
+    resumed = settings(tmp_path, steps=None, hyperparams=None, resume=True)
+    with pytest.raises(errors.UserError, match="started with -q 4, not 5"):
+        qat.train(resumed, qat_model.QatSettings(5))
+    with pytest.raises(errors.UserError, match="started with --quant-delay 200, not 300"):
+        qat.train(resumed, qat_model.QatSettings(4, 300))
+
+    path = qat.train(resumed, qat_model.QatSettings(4))
+
+    facts = json.loads((path.parent / CARTPOLE / quantize.FILENAME).read_text())
+    assert facts["training"] == {"quant_delay": 200, "ranges": "frozen"}
+    assert agents.load("a2c", CARTPOLE, tmp_path).quantization[0].bits == "4"
+
+
+def test_a_run_stopped_before_its_delay_goes_on_watching(tmp_path):
+    assert qat.train(settings(tmp_path), qat_model.QatSettings(4, 300), stop_after(10)) is None
+
+    path = qat.train(
+        settings(tmp_path, steps=None, hyperparams=None, resume=True), qat_model.QatSettings(4)
+    )
+
+    facts = json.loads((path.parent / CARTPOLE / quantize.FILENAME).read_text())
+    assert facts["training"]["quant_delay"] == 300
+
+
+def test_what_makes_no_sense_is_said_before_anything_is_made(tmp_path):
+    for changes, qat_settings, message in (
+        ({}, qat_model.QatSettings(8, 400), "none of the 400 steps"),
+        ({"bfloat16": True}, qat_model.QatSettings(8, 40), "--bfloat16"),
+    ):
+        with pytest.raises(errors.UserError, match=message):
+            qat.train(settings(tmp_path, **changes), qat_settings)
+    assert not list(tmp_path.iterdir())
+    for values in ((1,), (17,), (8, -1), (8, 0), (8, 5, "thawing")):
+        with pytest.raises(errors.UserError):
+            qat_model.QatSettings(*values)
+
+
+def test_integers_run_on_an_engine_and_act_alike(agent8):
+    found = qat_export.compare(agent8, episodes=5)
+
+    assert found.states > 50
+    assert found.holds, str(found)
+
+
+def test_other_widths_than_8_have_no_integer_engine(tmp_path, agent8):
+    path = qat.train(settings(tmp_path), qat_model.QatSettings(6))
+    agent = agents.load("a2c", CARTPOLE, tmp_path)
+    with pytest.raises(errors.UserError, match="6 bits"):
+        qat_export.export(agent)
+    assert agent.path == path
+    agent8.quantization, kept = None, agent8.quantization
+    assert qat_export.num_bytes(agent8) == 18440
+    agent8.quantization = kept
+
+
+def test_packed_files_hold_the_same_integers(agent8):
+    path = qat_export.write_packed(agent8)
+
+    policy = packed_policy.read(path)
+
+    assert policy.ranges == agent8.quantization[1]
+    for name, layer in agent8.network.with_weights():
+        expected = qat_export.integer_weights(agent8)[name]
+        np.testing.assert_array_equal(policy.weights[name].values, expected.values)
+        assert policy.weights[name].zero_point == expected.zero_point
+        np.testing.assert_array_equal(policy.biases[name], layer.bias.detach().numpy())
+    safetensors = pytest.importorskip("safetensors.numpy")
+    tensors = safetensors.load_file(path)
+    np.testing.assert_array_equal(
+        tensors["action_net.weight"], policy.weights["action_net"].values.ravel()
+    )
+
+
+def test_damaged_packed_files_are_told(tmp_path, agent8):
+    whole = qat_export.write_packed(agent8).read_bytes()
+    path = tmp_path / "damaged"
+    rng = np.random.default_rng(0)
+    damaged = [whole[:length] for length in (0, 7, 8, 100, 600, len(whole) - 1)]
+    for _ in range(50):
+        content = bytearray(whole)
+        content[rng.integers(0, 700)] = rng.integers(0, 256)
+        damaged.append(bytes(content))
+    refused = 0
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            packed_policy.read(path)
+        except errors.UserError as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused > len(damaged) // 2
+
+
+def test_agents_of_other_origin_have_no_trained_integers(tmp_path, agent8):
+    agent8.save(agent8, tmp_path)
+    with pytest.raises(errors.UserError, match="not trained with quantization"):
+        qat_export.export(agents.load("a2c", CARTPOLE, tmp_path))
+    with torch.no_grad():
+        agent8.network.with_weights()[0][1].weight[0, 0] += 0.001
+    with pytest.raises(errors.UserError, match="are not those"):
+        qat_export.integer_weights(agent8)
+
+
+@pytest.mark.slow
+def test_cartpole_is_learned_with_8_bits(tmp_path):
+    path = qat.train(
+        training_settings.TrainSettings(
+            "ppo", CARTPOLE, steps=60_000, folder=str(tmp_path), device="cpu", progress=False
+        ),
+        qat_model.QatSettings(8, 30_000),
+    )
+
+    row = qat.evaluate(path, "ppo", (0, 2, 4), 10, "")
+
+    assert row.mean >= 475, row.returns
