@@ -7,6 +7,7 @@ are the model's own modules: changing their parameters changes the model.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from stable_baselines3.common import base_class
 from stable_baselines3.common import policies as sb3_policies
@@ -88,10 +89,12 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
             layers.append((name, module))
     space = model.action_space
     image = policy.normalize_images and preprocessing.is_image_space(model.observation_space)
-    if hasattr(space, "n"):
+    if isinstance(space, gym.spaces.Discrete):
         return PolicyNetwork(tuple(layers), "argmax", image=image)
-    if not hasattr(space, "low"):
-        raise errors.UserError(f"Actions of {space} are neither discrete nor continuous.")
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+        raise errors.UserError(
+            f"Actions of {space} are neither discrete nor continuous (one number or one vector)."
+        )
     return PolicyNetwork(
         tuple(layers),
         "scale" if squashed else "clip",
