@@ -72,12 +72,14 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
     def _on_training_end(self) -> None:
         if self.num_timesteps >= self._total:
             self._draw()
+            self.logger.dump(self.num_timesteps)
             self.converted = qat_model.convert(self.model)
 
     def _start_if_due(self) -> None:
         if self._next_start is None or self.num_timesteps < self._next_start:
             return
         self._next_start = None
+        self._next_curve = self.num_timesteps
         settings = self._whole.settings
         if settings.ranges == qat_model.FROZEN and not self._whole.seen_anything:
             raise errors.UserError(

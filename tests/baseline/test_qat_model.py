@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import stable_baselines3 as sb3
+from stable_baselines3.common import logger
 from stable_baselines3.common import policies
 import torch
 from torch import nn
@@ -246,6 +247,30 @@ def test_a_delay_within_the_random_steps_is_an_error_with_frozen_ranges_only():
     with pytest.raises(errors.UserError, match="first 20 steps are random"):
         trained("dqn", qat_model.QatSettings(8, 20))
     trained("dqn", qat_model.QatSettings(8, 20, "moving"))
+
+
+def test_curves_have_ranges_and_once_quantization_has_started_errors(monkeypatch):
+    monkeypatch.setattr(qat_callback, "MIN_CURVE_STEPS", 1)
+    model = MODELS["a2c"]()
+    points = []
+
+    class Output(logger.KVWriter):
+        def write(self, key_values, key_excluded, step=0):
+            points.append((step, dict(key_values)))
+
+        def close(self):
+            pass
+
+    model.set_logger(logger.Logger(None, [Output()]))
+    qat_model.prepare(model, qat_model.QatSettings(4, 60))
+    model.learn(100, callback=qat_callback.FakeQuantizationSchedule(), log_interval=2)
+
+    name = "quantization/action_net/"
+    assert all({f"{name}low", f"{name}weight_high"} <= set(point) for _, point in points)
+    errors_at = {step: point[f"{name}weight_error"] for step, point in points
+                 if f"{name}weight_error" in point}
+    assert min(errors_at) == 60 and max(errors_at) == 100
+    assert all(0.0 < error < 0.2 for error in errors_at.values())
 
 
 def test_dead_units_are_told(caplog):
