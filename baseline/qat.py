@@ -106,7 +106,7 @@ def train(
 
 
 def evaluate(
-    path: pathlib.Path, algo: str, seeds: tuple[int, ...], episodes: int, note: str
+    path: pathlib.Path, algo: str, seeds: tuple[int, ...], episodes: int
 ) -> results.Row:
     """Plays an agent's episodes, as it acted in training, and returns the row.
 
@@ -115,7 +115,9 @@ def evaluate(
       algo: its algorithm.
       seeds: of the environments.
       episodes: for each seed.
-      note: for the row.
+
+    Returns:
+      The row, whose note says how the agent was trained.
     """
     from baseline import agents
     from baseline import evaluation
@@ -148,9 +150,24 @@ def evaluate(
         weight_width=statistics.width,
         bytes=qat_export.num_bytes(agent),
         seconds=time.perf_counter() - started,
-        note=note,
+        note=_note(path),
         commit=provenance.git_commit(),
     )
+
+
+def _note(path: pathlib.Path) -> str:
+    """Returns seed, steps, delay, ranges and number of the run that left an agent."""
+    from baseline import qat_export
+    from baseline import zoo_files
+
+    arguments = zoo_files.read_yaml(path.parent / path.stem / "args.yml")
+    facts = {
+        "train_seed": arguments.get("seed"),
+        "train_steps": arguments.get("n_timesteps"),
+        **qat_export.training_facts(path),
+        "run": path.parent.name,
+    }
+    return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
 def main(argv: list[str]) -> int:
@@ -172,7 +189,7 @@ def main(argv: list[str]) -> int:
     path = train(settings, qat_settings, lambda: bool(requested))
     if path is None:
         return cli.EXIT_INTERRUPTED
-    row = evaluate(path, settings.algo, seeds, values.episodes, f"agent {path.parent.name}")
+    row = evaluate(path, settings.algo, seeds, values.episodes)
     csv_path = os.path.join(folder, CSV_NAME)
     results.append(csv_path, row)
     print(measuring.summary(row))
@@ -183,4 +200,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     define_flags()
+    flags.adopt_module_key_flags(training_settings)  # For --help.
     cli.run(main, takes_arguments=True, name="qat")

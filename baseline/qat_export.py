@@ -58,13 +58,20 @@ def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
         raise errors.UserError(f"Cannot write {target}: {error.strerror}.") from None
 
 
+def training_facts(path: pathlib.Path) -> dict[str, Any]:
+    """Returns delay and ranges of an agent's training by its zip; nothing for a control."""
+    if not (_beside(path) / quantize.FILENAME).exists():
+        return {}
+    return dict(_facts(path).get("training") or {})
+
+
 def integer_weights(agent: agents.Agent) -> dict[str, quantization.QuantizedTensor]:
     """Returns the integers of an agent's weights by layer, with the maps of its training.
 
     Raises:
       errors.UserError: the agent was not trained with quantization, or its files do not fit.
     """
-    facts = _facts(agent)
+    facts = _facts(agent.path)
     bits = int(facts["bits"])
     tensors = {}
     for name, module in agent.network.with_weights():
@@ -181,14 +188,14 @@ def _beside(path: pathlib.Path) -> pathlib.Path:
     return path.parent / path.stem
 
 
-def _facts(agent: agents.Agent) -> Mapping[str, Any]:
-    path = _beside(agent.path) / quantize.FILENAME
+def _facts(path: pathlib.Path) -> Mapping[str, Any]:
+    facts_path = _beside(path) / quantize.FILENAME
     try:
-        facts = json.loads(path.read_text())
+        facts = json.loads(facts_path.read_text())
         if "weight_ranges" in facts:
             return facts
     except FileNotFoundError:
         pass
-    except (OSError, ValueError) as error:
-        raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
-    raise errors.UserError(f"{agent.path} was not trained with quantization: see baseline.qat.")
+    except (OSError, ValueError, TypeError) as error:
+        raise errors.UserError(f"Cannot read {facts_path}: {errors.summary(error)}") from None
+    raise errors.UserError(f"{path} was not trained with quantization: see baseline.qat.")

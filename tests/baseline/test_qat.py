@@ -97,19 +97,22 @@ def test_a_control_leaves_a_plain_agent(tmp_path, spied):
     agent = agents.load("a2c", CARTPOLE, tmp_path)
     assert agent.quantization is None
     np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
-    row = qat.evaluate(path, "a2c", (0,), 2, "")
+    row = qat.evaluate(path, "a2c", (0,), 2)
     assert (row.bits, row.bytes) == (results.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
 
 
 def test_rows_are_of_the_quantized_agent(tmp_path):
     path = qat.train(settings(tmp_path), qat_model.QatSettings(5))
 
-    row = qat.evaluate(path, "a2c", (0, 2), 3, "as it is")
+    row = qat.evaluate(path, "a2c", (0, 2), 3)
 
     assert (row.algo, row.env, row.bits, row.scheme) == (
         "a2c", CARTPOLE, "5", quantize.WEIGHTS_AND_ACTIVATIONS
     )
-    assert (row.seeds, row.episodes, row.note, row.error) == ("0,2", 6, "as it is", None)
+    assert (row.seeds, row.episodes, row.error) == ("0,2", 6, None)
+    assert row.note == (
+        "train_seed=0 train_steps=400 quant_delay=200 ranges=frozen run=CartPole-v1_1"
+    )
     # 5 bits each, packed in groups of 8; a scale and a zero point for each layer; biases.
     assert row.bytes == 5 * (4 * 64 + 64 * 64 + 64 * 2) // 8 + 3 * (4 + 1) + 4 * (64 + 64 + 2)
     assert (path.parent / CARTPOLE / qat_export.PACKED_FILENAME).stat().st_size < row.bytes + 1500
@@ -256,6 +259,6 @@ def test_cartpole_is_learned_with_8_bits(tmp_path):
         qat_model.QatSettings(8, 30_000),
     )
 
-    row = qat.evaluate(path, "ppo", (0, 2, 4), 10, "")
+    row = qat.evaluate(path, "ppo", (0, 2, 4), 10)
 
     assert row.mean >= 475, row.returns
