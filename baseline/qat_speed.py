@@ -4,7 +4,8 @@
 
 Trains four models with the zoo's tuned hyper-parameters: plainly, watching ranges (what precedes
 the delay), and quantizing with frozen and with moving ranges. They train in turns of -n steps, so
-that whatever else the machine does slows all of them; nothing is kept.
+that whatever else the machine does slows all of them, and what counts is the processor's time, on
+one thread. Nothing is kept.
 """
 
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ def define_flags() -> None:
 
 
 def measure(algo: str, env: str, steps: int, bits: int, turns: int) -> dict[str, list[float]]:
-    """Returns the seconds of every turn, by kind.
+    """Returns the processor's seconds for every turn, by kind.
 
     Args:
       algo: algorithm.
@@ -53,12 +54,12 @@ def measure(algo: str, env: str, steps: int, bits: int, turns: int) -> dict[str,
         callbacks = {kind: _prepare(model, kind, bits, first) for kind, model in models.items()}
         for turn in range(turns + 2):
             for kind, model in models.items():
-                started = time.perf_counter()
+                started = time.process_time()
                 model.learn(
                     steps if turn else first, callback=callbacks[kind], reset_num_timesteps=False
                 )
                 if turn >= 2:  # What comes first also warms up.
-                    seconds[kind].append(time.perf_counter() - started)
+                    seconds[kind].append(time.process_time() - started)
         for model in models.values():
             model.env.close()
     return seconds
