@@ -120,4 +120,5 @@ def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple
 
 if __name__ == "__main__":
     define_flags()
+    flags.adopt_module_key_flags(measuring_flags)  # For --help.
     cli.run(main, name="enjoy")

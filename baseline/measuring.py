@@ -253,8 +253,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 def log_start(request: Request) -> None:
     """Says what is going to be measured."""
+    bits = request.scheme.bits
     logging.info(
-        "%s %s at %s bits (%s), %d episodes for each of the seeds %s.",
-        request.algo, request.env, request.scheme.bits, request.scheme.scheme, request.episodes,
-        ", ".join(map(str, request.seeds)),
+        "%s %s at %s (%s), %d episodes for each of the seeds %s.",
+        request.algo, request.env, f"{bits} bits" if bits.isdecimal() else bits,
+        request.scheme.scheme, request.episodes, ", ".join(map(str, request.seeds)),
     )

@@ -32,6 +32,7 @@ def main(argv: list[str]) -> int:
     if flags.FLAGS.hub:
         hub.fetch(request.algo, env, request.folder)
     agent = measuring.load_agent(request.algo, env, request.folder)
+    measuring.check_same_agent(request, agent.path)
     measuring.log_start(request)
     row = measuring.measure(request, agent)
     reference = measuring.measured_rows(request.csv_path).get(request.full_precision.key)
@@ -44,4 +45,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     measuring_flags.define()
+    flags.adopt_module_key_flags(measuring_flags)  # For --help.
     cli.run(main, takes_arguments=True, name="ptq")

@@ -14,6 +14,7 @@ from stable_baselines3.common import vec_env
 import yaml
 
 from actorQ import errors
+from baseline import model_building
 from baseline import quantize
 from baseline import zoo_files
 
@@ -105,7 +106,8 @@ def save(agent: "agents.Agent", folder: pathlib.Path) -> pathlib.Path:
         if (source / zoo_files.NORMALIZATION).exists():
             _save_normalization(agent, settings / zoo_files.NORMALIZATION)
         agent.write_quantization(settings / quantize.FILENAME)
-        agent.model.save(draft / f"{name}.zip")
+        with model_building.no_compiler():
+            agent.model.save(draft / f"{name}.zip")
     return target / f"{name}.zip"
 
 

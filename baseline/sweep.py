@@ -242,4 +242,5 @@ def _measure(request: Any) -> str:
 
 if __name__ == "__main__":
     define_flags()
+    flags.adopt_module_key_flags(measuring_flags)  # For --help.
     cli.run(main, takes_arguments=True, name="sweep")

@@ -7,6 +7,7 @@ import types
 import pytest
 import torch
 
+from tests.baseline import commands
 from tests.baseline import small_agents
 
 TRAINED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "trained-agents"
@@ -74,3 +75,11 @@ def atari_zoo(tmp_path_factory):
             folder, algo, "BreakoutNoFrameskip-v4", made, small_agents.ATARI_CONFIG
         )
     return types.SimpleNamespace(folder=folder, environment=environment)
+
+
+@pytest.fixture(scope="session")
+def run_commands():
+    """Runs real command lines: takes the tool's name and a list of arguments for each."""
+    server = commands.Server()
+    yield server
+    server.end()

@@ -1,12 +1,14 @@
 """Models are built for the algorithm and environment that they are of, or refused."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from actorQ import errors
 from baseline import agents
+from baseline import model_building
 from tests.baseline import small_agents
 
 
@@ -138,3 +140,16 @@ def test_models_keep_what_training_on_needs(zoo):
     model = agents.load("ppo", "CartPole-v1", zoo.folder).model
     assert (model.gamma, model.n_steps, model.batch_size) == (0.99, 2048, 64)
     assert not model.policy.training
+
+
+def test_torchs_compiler_is_not_imported(zoo, monkeypatch):
+    name = model_building._COMPILER
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with model_building.no_compiler():
+        stand_in = sys.modules[name]
+        assert stand_in.disable(len, True, wrapping=False) is len
+    assert name not in sys.modules
+    monkeypatch.setitem(sys.modules, name, "the compiler")
+    with model_building.no_compiler():
+        assert sys.modules[name] == "the compiler"
+    assert sys.modules[name] == "the compiler"
