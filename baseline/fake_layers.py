@@ -33,6 +33,8 @@ class _FakeQuantLayer:
         self.input_quantizer = input_quantizer
         self.weight_quantizer = weight_quantizer
         self.output_quantizer = output_quantizer
+        # Torch finds registered modules slowly, which counts in small networks.
+        self.__dict__["_quantizers"] = (input_quantizer, weight_quantizer, output_quantizer)
         self._cached = cached
         self._cache: tuple[tuple[int, int], torch.Tensor] | None = None
         self.train(layer.training)
@@ -43,7 +45,7 @@ class _FakeQuantLayer:
 
     def _weights(self) -> torch.Tensor:
         """Returns the weights for a pass; without gradients, they are quantized once per update."""
-        quantizer, weights = self.weight_quantizer, self.weight
+        quantizer, weights = self._quantizers[1], self.weight
         version = weights._version if self._cached else None
         if torch.is_grad_enabled():
             return quantizer(weights, version)
@@ -56,8 +58,12 @@ class _FakeQuantLayer:
             self._cache = key, quantizer.quantize(weights, version)
         return self._cache[1]
 
+    def _begin(self, x: torch.Tensor) -> torch.Tensor:
+        return self._quantizers[0].forward(x)
+
     def _finish(self, y: torch.Tensor) -> torch.Tensor:
-        return y if self.output_quantizer is None else self.output_quantizer(y)
+        quantizer = self._quantizers[2]
+        return y if quantizer is None else quantizer.forward(y)
 
 
 class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
@@ -95,7 +101,7 @@ class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns [B, outputs] for [B, inputs]."""
-        return self._finish(functional.linear(self.input_quantizer(x), self._weights(), self.bias))
+        return self._finish(functional.linear(self._begin(x), self._weights(), self.bias))
 
 
 class FakeQuantConv2d(_FakeQuantLayer, nn.Conv2d):
@@ -119,7 +125,7 @@ class FakeQuantConv2d(_FakeQuantLayer, nn.Conv2d):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns [B, outputs, H, W] for [B, inputs, H, W]."""
-        return self._finish(self._conv_forward(self.input_quantizer(x), self._weights(), self.bias))
+        return self._finish(self._conv_forward(self._begin(x), self._weights(), self.bias))
 
 
 class FakeQuantTanh(nn.Tanh):

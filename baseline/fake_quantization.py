@@ -17,6 +17,8 @@ from actorQ import errors
 from actorQ import quantization
 
 CONTROL_BITS = 32  # Watches ranges, but never quantizes.
+# Of gradients, numbers and edges: zero where a number is not between the edges.
+_CLIPPED_GRADIENT = torch.ops.aten.hardtanh_backward.default
 MAX_BITS = 16  # Above, float32 cannot tell the integers apart.
 
 
@@ -97,7 +99,7 @@ class _Clipped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (x,) = ctx.saved_tensors
-        return torch.ops.aten.hardtanh_backward(gradient, x, *ctx.edges), None
+        return _CLIPPED_GRADIENT(gradient, x, *ctx.edges), None
 
 
 class _PassedThrough(torch.autograd.Function):
