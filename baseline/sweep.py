@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent import futures
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -82,13 +83,14 @@ def _sweep(
     # finds out early which agents cannot be measured at all.
     baselines = list(dict.fromkeys(request.full_precision for request in requests))
     failed = _check(baselines)
-    for stage in (baselines, [request for request in requests if request not in baselines]):
-        existing = measuring.measured_rows(csv_path)
-        possible = [request for request in stage if (request.algo, request.env) not in failed]
-        todo = [request for request in possible if request.key not in existing]
-        if len(todo) < len(possible):
-            print(f"{len(possible) - len(todo)} of {len(possible)} rows are there already.")
-        failed.update(_run(todo, values.jobs or provenance.usable_cores()))
+    with _workers(values.jobs or provenance.usable_cores()) as workers:
+        for stage in (baselines, [request for request in requests if request not in baselines]):
+            existing = measuring.measured_rows(csv_path)
+            possible = [request for request in stage if (request.algo, request.env) not in failed]
+            todo = [request for request in possible if request.key not in existing]
+            if len(todo) < len(possible):
+                print(f"{len(possible) - len(todo)} of {len(possible)} rows are there already.")
+            failed.update(_run(todo, workers))
     print(f"Rows: {csv_path}")
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):
         if (algo, env) not in failed:
@@ -143,30 +145,15 @@ def _named_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
     return list(zip(arguments[::2], arguments[1::2], strict=True))
 
 
-def _run(requests: Sequence[Any], jobs: int) -> dict[tuple[str, str], str]:
-    """Measures every request; returns the reason for each pair that failed."""
-    import tqdm
-
-    failed: dict[tuple[str, str], str] = {}
-    if not requests:
-        return failed
-    jobs = min(jobs, len(requests))
+@contextlib.contextmanager
+def _workers(jobs: int) -> Iterator[futures.Executor]:
+    """Gives the processes that measure; they start when there is something to do."""
     # Spawned, since a fork would copy torch's and PyBullet's threads half-way.
     context = multiprocessing.get_context("spawn")
-    # In log files the lines of the rows say how far it is.
-    progress = tqdm.tqdm(
-        total=len(requests), unit="row", dynamic_ncols=True, disable=not sys.stderr.isatty()
-    )
     pool = futures.ProcessPoolExecutor(jobs, context, initializer=_start_worker)
     try:
-        with progress:
-            for number, (request, outcome) in enumerate(_outcomes(pool, _measure, requests), 1):
-                if isinstance(outcome, Exception):
-                    failed[request.algo, request.env] = str(outcome)
-                    outcome = f"{request.algo} {request.env} {request.scheme.bits:>4}: failed"
-                progress.write(f"[{number}/{len(requests)}] {outcome}")
-                progress.update()
-                sys.stdout.flush()
+        yield pool
+        pool.shutdown()
     except BaseException as error:
         _end(pool)
         if isinstance(error, KeyboardInterrupt):
@@ -177,19 +164,42 @@ def _run(requests: Sequence[Any], jobs: int) -> dict[tuple[str, str], str]:
                 "--jobs sets how many work at once."
             ) from None
         raise
-    pool.shutdown()
+
+
+def _run(requests: Sequence[Any], workers: futures.Executor) -> dict[tuple[str, str], str]:
+    """Measures every request; returns the reason for each pair that failed."""
+    import tqdm
+
+    failed: dict[tuple[str, str], str] = {}
+    if not requests:
+        return failed
+    # In log files the lines of the rows say how far it is.
+    progress = tqdm.tqdm(
+        total=len(requests), unit="row", dynamic_ncols=True, disable=not sys.stderr.isatty()
+    )
+    with progress:
+        for number, (request, outcome) in enumerate(_outcomes(workers, _measure, requests), 1):
+            if isinstance(outcome, Exception):
+                failed[request.algo, request.env] = str(outcome)
+                outcome = f"{request.algo} {request.env} {request.scheme.bits:>4}: failed"
+            progress.write(f"[{number}/{len(requests)}] {outcome}")
+            progress.update()
+            sys.stdout.flush()
     return failed
 
 
 def _end(pool: futures.ProcessPoolExecutor) -> None:
     """Ends the workers, whatever they are at: rows are written at once, agents whole."""
-    workers = list((pool._processes or {}).values())
+    workers, manager = list((pool._processes or {}).values()), pool._executor_manager_thread
     pool.shutdown(wait=False, cancel_futures=True)
     for worker in workers:
         worker.terminate()
     for worker in workers:
         worker.join(_PATIENCE_S)
         worker.kill()
+    if manager is not None:
+        manager.join(_PATIENCE_S)
+    gc.collect()  # Else Python's tracker of resources warns of semaphores that were left.
 
 
 def _outcomes(

@@ -16,7 +16,7 @@ import time
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT_S = 60
+LIMIT_S = 120
 
 
 class Result(NamedTuple):
@@ -48,13 +48,20 @@ class Server:
 
     def __call__(self, module, commands, **environment):
         """Runs commands, each a list of arguments; returns their results."""
-        results = []
-        for command in commands:
-            job = [module, [str(argument) for argument in command], environment]
-            self._process.stdin.write(json.dumps(job) + "\n")
-            self._process.stdin.flush()
-            results.append(Result(*json.loads(self._process.stdout.readline())))
-        return results
+        return [self.wait(self.start(module, command, **environment)) for command in commands]
+
+    def start(self, module, command, **environment):
+        """Starts a command in a session of its own; returns its process's number."""
+        return self._ask("start", module, [str(part) for part in command], environment)
+
+    def wait(self, pid):
+        """Waits for a started command; returns its result."""
+        return Result(*self._ask("wait", pid))
+
+    def _ask(self, *question):
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
 
     def end(self):
         """Ends the process."""
@@ -74,37 +81,47 @@ def _serve():
         from baseline import measuring  # noqa: F401
     agents.set_threads()
     environments.register()
+    started = {}
     for line in sys.stdin:
-        print(json.dumps(_run(*json.loads(line))), flush=True)
+        verb, *parts = json.loads(line)
+        answer = (_start if verb == "start" else _wait)(started, *parts)
+        print(json.dumps(answer), flush=True)
 
 
-def _run(module, arguments, environment):
-    started = time.monotonic()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        pid = os.fork()
-        if pid == 0:
-            code = 70
-            try:
-                signal.alarm(LIMIT_S)
-                os.environ.update(environment)
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                os.dup2(out.fileno(), 1)
-                os.dup2(err.fileno(), 2)
-                sys.argv = [str(ROOT / "baseline" / f"{module}.py"), *arguments]
-                runpy.run_module(f"baseline.{module}", run_name="__main__", alter_sys=True)
-                code = 0
-            except SystemExit as exit:
-                code = exit.code or 0
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-        _, status = os.waitpid(pid, 0)
-        texts = []
-        for file in (out, err):
+def _start(started, module, arguments, environment):
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    pid = os.fork()
+    if pid == 0:
+        code = 70
+        try:
+            os.setsid()
+            signal.alarm(LIMIT_S)
+            os.environ.update(environment)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.argv = [str(ROOT / "baseline" / f"{module}.py"), *arguments]
+            runpy.run_module(f"baseline.{module}", run_name="__main__", alter_sys=True)
+            code = 0
+        except SystemExit as exit:
+            code = exit.code or 0
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    started[pid] = time.monotonic(), out, err
+    return pid
+
+
+def _wait(started, pid):
+    _, status = os.waitpid(pid, 0)
+    began, *files = started.pop(pid)
+    texts = []
+    for file in files:
+        with file:
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
-    return os.waitstatus_to_exitcode(status), *texts, time.monotonic() - started
+    return os.waitstatus_to_exitcode(status), *texts, time.monotonic() - began
 
 
 if __name__ == "__main__":
