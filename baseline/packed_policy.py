@@ -31,12 +31,12 @@ class Policy(NamedTuple):
     Attributes:
       weights: integers by layer.
       biases: float32 by layer.
-      ranges: of activations, by layer.
+      ranges: of activations, by layer; behind its ends a range may have bits of its own.
     """
 
     weights: Mapping[str, quantization.QuantizedTensor]
     biases: Mapping[str, np.ndarray]
-    ranges: Mapping[str, tuple[float, float]]
+    ranges: Mapping[str, tuple[float, ...]]
 
 
 def num_bytes(policy: Policy) -> int:
@@ -100,9 +100,10 @@ def read(path: str | os.PathLike[str]) -> Policy:
             weights[name] = _unpacked(arrays, name, tuple(shape), bits)
             if f"{name}.bias" in arrays:
                 biases[name] = arrays[f"{name}.bias"]
-        ranges = {k: (float(low), float(high)) for k, (low, high) in json.loads(
-            metadata["ranges"]
-        ).items()}
+        ranges = {
+            name: (float(low), float(high), *map(int, own))
+            for name, (low, high, *own) in json.loads(metadata["ranges"]).items()
+        }
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:

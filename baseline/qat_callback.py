@@ -100,7 +100,7 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
             )
 
     def _draw(self) -> None:
-        for name, (low, high) in qat_model.ranges(self.model).items():
+        for name, (low, high, *_) in qat_model.ranges(self.model).items():
             self.logger.record(f"quantization/{name}/low", low)
             self.logger.record(f"quantization/{name}/high", high)
         for name, layer in qat_model.layers(self.model):

@@ -151,8 +151,9 @@ def export(agent: agents.Agent, normalizes: bool = False) -> onnx.ModelProto:
             f"{agent.path} has {scheme.bits} bits, but engines compute with {INTEGER_BITS}: "
             f"{PACKED_FILENAME} beside it has its integers, packed."
         )
+    ends = {name: (low, high) for name, (low, high, *_) in ranges.items()}
     return integer.export(
-        agent.network, INTEGER_BITS, ranges, scheme.granularity, scheme.rounding,
+        agent.network, INTEGER_BITS, ends, scheme.granularity, scheme.rounding,
         normalization=agent.normalization if normalizes else None, weights=weights,
     )
 

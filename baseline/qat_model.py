@@ -41,16 +41,20 @@ class QatSettings:
         go on widening, those of weights are the current weights' own.
       output: whether the policy's output (logits, Q-values or actions) is quantized, too. By
         default not, as in post-training quantization: see `calibration.ranges`.
+      input_bits: of the observations; None: `bits`. A scale for all numbers of an observation
+        leaves nothing of the small ones at 2 or 3 bits.
     """
 
     bits: int
     delay: int | None = None
     ranges: str = FROZEN
     output: bool = False
+    input_bits: int | None = None
 
     def __post_init__(self) -> None:
         """Raises errors.UserError for what makes no sense."""
         fake_quantization.check_bits(self.bits)
+        fake_quantization.check_bits(self.observation_bits)
         if self.ranges not in RANGES:
             raise errors.UserError(f"ranges is one of {', '.join(RANGES)}, not {self.ranges!r}.")
         if self.delay is not None and self.delay < 0:
@@ -65,6 +69,11 @@ class QatSettings:
     def control(self) -> bool:
         """Whether nothing is quantized."""
         return self.bits == fake_quantization.CONTROL_BITS
+
+    @property
+    def observation_bits(self) -> int:
+        """Of the first layer's input."""
+        return self.bits if self.control or self.input_bits is None else self.input_bits
 
     @property
     def scheme(self) -> quantize.Scheme:
@@ -89,7 +98,10 @@ class FakeQuantization(nn.Module):
         self._activations: list[fake_quantization.FakeQuantizer] = []
         self._weights: list[tuple[fake_quantization.WeightFakeQuantizer, nn.Parameter]] = []
         moving = settings.ranges == MOVING
-        facts = {"bits": settings.bits, "moving": moving, "output": settings.output, "delay": -1}
+        facts = {
+            "bits": settings.bits, "input_bits": settings.observation_bits, "moving": moving,
+            "output": settings.output, "delay": -1,
+        }
         for name, value in facts.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.int64, device=device))
 
@@ -103,10 +115,10 @@ class FakeQuantization(nn.Module):
         """Whether numbers have gone through the acting path."""
         return any(quantizer.seen for quantizer in self._activations)
 
-    def new_activations(self, name: str) -> fake_quantization.FakeQuantizer:
+    def new_activations(self, name: str, bits: int) -> fake_quantization.FakeQuantizer:
         """Returns a quantizer that starts with the others."""
         quantizer = fake_quantization.FakeQuantizer(
-            name, self.settings.bits, self.settings.ranges == MOVING, self.bits.device
+            name, bits, self.settings.ranges == MOVING, self.bits.device
         )
         self._activations.append(quantizer)
         return quantizer
@@ -156,6 +168,7 @@ class FakeQuantization(nn.Module):
             raise errors.UserError("it was trained without fake quantization")
         saved = {name: int(state_dict[key]) for name, key in names.items()}
         _compare("-q", self.settings.bits, saved["bits"])
+        _compare("--input_bits", self.settings.observation_bits, saved["input_bits"])
         _compare("--ranges", self.settings.ranges, RANGES[saved["moving"]])
         _compare("--quantize_output", self.settings.output, bool(saved["output"]))
         if self.settings.delay is not None:
@@ -198,10 +211,13 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
             "(squash_output) cannot be quantized: leave --quantize_output out."
         )
     for name, module in network.layers:
-        output = whole.new_activations("the output") if name == last else None
+        output = whole.new_activations("the output", settings.bits) if name == last else None
         if isinstance(module, networks.WITH_WEIGHTS):
-            of_input = whole.new_activations(f"the input of {name}")
-            if network.image and name == network.with_weights()[0][0]:
+            is_first = name == network.with_weights()[0][0]
+            of_input = whole.new_activations(
+                f"the input of {name}", settings.observation_bits if is_first else settings.bits
+            )
+            if network.image and is_first:
                 of_input.set_range(*PIXELS)
             of_weights = whole.new_weights(f"the weights of {name}", module)
             for path in _places(paths, name):
@@ -241,14 +257,18 @@ def layers(
     yield from networks.policy_network(model).with_weights()
 
 
-def ranges(model: base_class.BaseAlgorithm) -> dict[str, tuple[float, float]]:
-    """Returns the ranges of activations, as `calibration.ranges` does."""
-    found = {}
+def ranges(model: base_class.BaseAlgorithm) -> dict[str, tuple[float, ...]]:
+    """Returns the ranges of activations, as `calibration.ranges` does.
+
+    Those of other bits than the weights have them behind their ends.
+    """
+    found: dict[str, tuple[float, ...]] = {}
+    bits = find(model).settings.bits
     for name, module in networks.policy_network(model).layers:
         if isinstance(module, networks.WITH_WEIGHTS):
-            found[name] = _range(module.input_quantizer)
+            found[name] = _range(module.input_quantizer, bits)
         if getattr(module, "output_quantizer", None) is not None:
-            found[networks.OUTPUT] = _range(module.output_quantizer)
+            found[networks.OUTPUT] = _range(module.output_quantizer, bits)
     return found
 
 
@@ -278,7 +298,7 @@ class Converted:
 
     settings: QatSettings
     quantized: bool
-    ranges: dict[str, tuple[float, float]]
+    ranges: dict[str, tuple[float, ...]]
     weight_ranges: dict[str, tuple[np.ndarray, np.ndarray]]
 
 
@@ -307,8 +327,9 @@ def convert(model: base_class.BaseAlgorithm) -> Converted:
     return converted
 
 
-def _range(quantizer: fake_quantization.FakeQuantizer) -> tuple[float, float]:
-    return float(quantizer.low), float(quantizer.high)
+def _range(quantizer: fake_quantization.FakeQuantizer, bits: int) -> tuple[float, ...]:
+    ends = float(quantizer.low), float(quantizer.high)
+    return ends if quantizer.bits == bits else (*ends, quantizer.bits)
 
 
 def _places(paths: Collection[str], name: str) -> list[str]:

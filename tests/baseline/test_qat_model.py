@@ -191,6 +191,17 @@ def test_value_heads_and_critics_stay_in_full_precision():
             assert not kinds & {fake_layers.FakeQuantLinear, fake_layers.FakeQuantTanh}
 
 
+def test_observations_may_have_bits_of_their_own():
+    model = trained("dqn", qat_model.QatSettings(2, delay=60, input_bits=8))
+    (first, layer), *others = qat_model.layers(model)
+
+    assert layer.input_quantizer.bits == 8 and layer.weight_quantizer.bits == 2
+    assert all(other.input_quantizer.bits == 2 for _, other in others)
+    found = qat_model.ranges(model)
+    assert found[first][2:] == (8,)
+    assert all(len(found[name]) == 2 for name, _ in others)
+
+
 @pytest.mark.parametrize("name", ["dqn", "ddpg", "dqn images"])
 def test_targets_have_the_ranges_of_the_networks_they_follow(name):
     model = trained(name, qat_model.QatSettings(4, delay=60, output=True))
