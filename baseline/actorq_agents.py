@@ -58,7 +58,7 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
     actual = "dqn" if discrete else "d4pg"
     if algo != actual:
         raise errors.UserError(f"{path} holds a policy of {actual}, not of {algo}.")
-    task = checkpoint.facts["taskstr"]
+    task = str(checkpoint.facts["taskstr"])
     if _canonical(task) != _canonical(env_id):
         raise errors.UserError(f"{path} holds a policy for {task}, not for {env_id}.")
     steps = checkpoint.facts["max_episode_steps"]

@@ -4,6 +4,7 @@ import collections
 import io
 import pathlib
 import pickle
+import warnings
 import zipfile
 
 import gymnasium as gym
@@ -26,7 +27,10 @@ SMALL_CNN = {"features_extractor_kwargs": {"features_dim": 32}}
 def vector(env_id, wrap=lambda env: env, **kwargs):
     """Returns SB3's own kind of environment."""
     environments.register()
-    return vec_env.DummyVecEnv([lambda: wrap(monitor.Monitor(gym.make(env_id, **kwargs)))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # About versions that are out of date.
+        env = gym.make(env_id, **kwargs)
+    return vec_env.DummyVecEnv([lambda: wrap(monitor.Monitor(env))])
 
 
 def atari_vector(env_id):
