@@ -87,14 +87,15 @@ def underscored(argv: list[str]) -> list[str]:
 
 def _underscored(argument: str) -> str:
     name, equals, value = argument.partition("=")
-    if not name.startswith("--") or "-" not in name[2:]:
+    if not name.startswith("--"):
         return argument
     name = name[2:].replace("-", "_")
-    if name not in flags.FLAGS and name.startswith("no_") and name[3:] in flags.FLAGS:
-        name = "no" + name[3:]
-    elif name not in flags.FLAGS:
-        return argument  # absl's message is to show what was typed.
-    return f"--{name}{equals}{value}"
+    positive = name.removeprefix("no_")
+    if name in flags.FLAGS:
+        return f"--{name}{equals}{value}"
+    if positive != name and positive in flags.FLAGS and flags.FLAGS[positive].boolean:
+        return f"--no{positive}{equals}{value}"
+    return argument  # absl's message is to show what was typed.
 
 
 def quiet_tensorflow() -> None:

@@ -1,0 +1,100 @@
+"""Flags, exit codes and one-line errors of every command."""
+
+import subprocess
+import sys
+
+from absl import flags
+import pytest
+
+from actorQ import cli
+from tests.actorQ import harness
+
+PROGRAM = """
+from absl import flags
+from actorQ import cli
+from actorQ import errors
+
+flags.DEFINE_boolean("show_all", True, "Whether to.")
+flags.DEFINE_integer("quant_delay", 1, "Steps.", short_name="q")
+
+
+def main(argv):
+    print(argv[1:], flags.FLAGS.show_all, flags.FLAGS.quant_delay)
+    if "wrong" in argv:
+        raise errors.UserError("two\\nlines")
+    if "bug" in argv:
+        raise TypeError("a bug")
+    if "stop" in argv:
+        raise KeyboardInterrupt
+    return 3 if "three" in argv else None
+
+
+cli.run(main, takes_arguments=True, name="tool")
+"""
+
+
+@pytest.fixture(autouse=True)
+def defined():
+    """Flags of every kind, for a while."""
+    before = set(flags.FLAGS)
+    flags.DEFINE_boolean("test_shown", True, "")
+    flags.DEFINE_boolean("no_test_film", False, "")
+    flags.DEFINE_integer("test_delay", 1, "")
+    yield
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+
+
+@pytest.mark.parametrize(
+    ("typed", "spelled"),
+    [
+        ("--test-delay=5", "--test_delay=5"), ("--test_delay=5", "--test_delay=5"),
+        ("--test-delay", "--test_delay"), ("--test-delay=a-b=c-d", "--test_delay=a-b=c-d"),
+        ("--test-shown", "--test_shown"), ("--no-test-shown", "--notest_shown"),
+        ("--no_test_shown", "--notest_shown"), ("--notest-shown", "--notest-shown"),
+        # A flag whose name begins so is itself.
+        ("--no-test-film", "--no_test_film"), ("--no-no-test-film", "--nono_test_film"),
+        # Only booleans can be denied.
+        ("--no-test-delay", "--no-test-delay"),
+        # What is not known stays as it was typed; so do arguments.
+        ("--test-dely=5", "--test-dely=5"), ("-n", "-n"), ("-3", "-3"), ("a-b", "a-b"),
+        ("CartPole-v1", "CartPole-v1"), ("--", "--"), ("", ""), ("-", "-"),
+    ],
+)
+def test_underscored(typed, spelled):
+    assert cli.underscored(["tool", typed]) == ["tool", spelled]
+
+
+def test_underscored_leaves_alone_what_follows_two_dashes():
+    given = ["tool", "--test-delay=1", "--", "--test-delay=2", "--no-test-shown"]
+    assert cli.underscored(given) == ["tool", "--test_delay=1", *given[2:]]
+
+
+def test_underscored_parses():
+    flags.FLAGS(cli.underscored(["tool", "--test-delay", "7", "--no-test-shown"]))
+    assert (flags.FLAGS.test_delay, flags.FLAGS.test_shown) == (7, False)
+
+
+def run(*arguments):
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False,
+        cwd=harness.REPOSITORY, timeout=60,
+    )
+    return answer.returncode, answer.stdout, answer.stderr
+
+
+def test_run():
+    assert run("a-b", "--quant-delay=5", "--no-show-all") == (0, "['a-b'] False 5\n", "")
+    assert run("three")[0] == 3
+    assert run("--", "-3") == (0, "['-3'] True 1\n", "")
+    code, _, err = run("wrong")
+    assert (code, err) == (1, "tool: error: two lines\n")
+    code, _, err = run("stop")
+    assert (code, err) == (130, "tool: error: interrupted.\n")
+    code, _, err = run("bug")
+    assert code == 1 and err.endswith("tool: internal error: TypeError: a bug\n")
+    for wrong in ("--quant-dely=1", "--quant-delay=x", "-3"):
+        code, _, err = run(wrong)
+        assert code == 2 and err.startswith("tool: error: ") and err.count("\n") == 1, err
+    code, out, _ = run("--help")
+    assert code == 0 and "--quant_delay" in out
