@@ -50,6 +50,9 @@ def define_flags() -> None:
         "Once quantization has started; moving: those of activations go on widening, those of "
         "weights are the current weights' own.",
     )
+    flags.DEFINE_integer(
+        "input_bits", None, "Of observations: 2 to 16 (else 8, or -q where that is more)."
+    )
     flags.DEFINE_boolean(
         "quantize_output", False, "Quantize the policy's output (logits, Q-values, actions), too."
     )
@@ -180,7 +183,8 @@ def main(argv: list[str]) -> int:
 
     seeds = measuring.parse_seeds(values.seeds)
     qat_settings = qat_model.QatSettings(
-        values.bits, values.quant_delay, values.ranges, values.quantize_output
+        values.bits, values.quant_delay, values.ranges, values.quantize_output,
+        values.input_bits,
     )
     folder = settings.folder
     settings = dataclasses.replace(settings, folder=os.path.join(folder, str(values.bits)))

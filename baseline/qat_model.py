@@ -25,6 +25,7 @@ from baseline import quantize
 RANGES = FROZEN, MOVING = "frozen", "moving"
 # Divided by 255, in steps of 1/255 at 8 bits, as in `calibration.ranges`.
 PIXELS = 0.0, 256.0 / 255.0
+INPUT_BITS = 8  # At least, of observations.
 NAME = "fake_quantization"  # Of the module in the policy; so begin its keys in checkpoints.
 _TARGETS = {"q_net": "q_net_target", "actor": "actor_target"}
 _LAYERS = {nn.Linear: fake_layers.FakeQuantLinear, nn.Conv2d: fake_layers.FakeQuantConv2d}
@@ -41,8 +42,8 @@ class QatSettings:
         go on widening, those of weights are the current weights' own.
       output: whether the policy's output (logits, Q-values or actions) is quantized, too. By
         default not, as in post-training quantization: see `calibration.ranges`.
-      input_bits: of the observations; None: `bits`. A scale for all numbers of an observation
-        leaves nothing of the small ones at 2 or 3 bits.
+      input_bits: of the observations; None: 8, or `bits` where that is more. A scale for all
+        numbers of an observation leaves nothing of the small ones at 2 or 3 bits.
     """
 
     bits: int
@@ -73,7 +74,9 @@ class QatSettings:
     @property
     def observation_bits(self) -> int:
         """Of the first layer's input."""
-        return self.bits if self.control or self.input_bits is None else self.input_bits
+        if self.control:
+            return self.bits
+        return max(self.bits, INPUT_BITS) if self.input_bits is None else self.input_bits
 
     @property
     def scheme(self) -> quantize.Scheme:

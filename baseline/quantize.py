@@ -27,7 +27,8 @@ PAPER, CHANNEL = results.GRANULARITIES
 
 FILENAME = "quantization.json"  # Beside a quantized agent.
 
-Ranges = Mapping[str, tuple[float, float]]
+# Smallest and largest number; behind them the bits, where they are not the scheme's.
+Ranges = Mapping[str, tuple[float, ...]]
 # "8", and what people write as well: "int8", "8bit", "8 bits", "8-bit".
 _WIDTH = re.compile(
     rf"(?P<type>{'|'.join((FP32, *HALF_TYPES))})|(?:int)?(?P<bits>\d{{1,4}})(?:[ -]?bits?)?"
@@ -164,15 +165,16 @@ class ActivationQuantizer:
             return
         # As for weights: float32 cannot tell 2^24 neighbours apart.
         self._work = torch.float32 if scheme.width <= 16 else torch.float64
-        for name, (low, high) in ranges.items():
+        for name, (low, high, *own) in ranges.items():
+            bits = own[0] if own else scheme.width
             try:
-                delta, zero = quantization.affine_map(low, high, scheme.width, scheme.rounding)
+                delta, zero = quantization.affine_map(low, high, bits, scheme.rounding)
             except ValueError as error:
                 raise errors.UserError(f"Activations of {name}: {error}") from None
             self._maps[name] = (
                 torch.tensor(float(delta), dtype=self._work),
                 -int(zero),
-                2**scheme.width - 1 - int(zero),
+                2**bits - 1 - int(zero),
             )
 
     def __call__(self, name: str, x: torch.Tensor) -> torch.Tensor:
@@ -214,9 +216,18 @@ def from_json(facts: Mapping[str, Any]) -> tuple[Scheme, Ranges | None]:
         if scheme.activations != (ranges is not None):
             raise ValueError("ranges do not fit the scheme")
         if ranges is not None:
-            ranges = {str(name): (float(low), float(high)) for name, (low, high) in ranges.items()}
+            ranges = {
+                str(name): (float(low), float(high), *map(_width, own))
+                for name, (low, high, *own) in ranges.items()
+            }
     except (KeyError, TypeError, ValueError, AttributeError, errors.UserError) as error:
         raise errors.UserError(
             f"What an agent says of its quantization is damaged: {error}."
         ) from None
     return scheme, ranges
+
+
+def _width(bits: int) -> int:
+    if not quantization.MIN_BITS <= bits <= 16:
+        raise ValueError(f"{bits!r} bits")
+    return int(bits)

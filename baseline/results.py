@@ -14,6 +14,7 @@ import math
 import os
 from typing import Any
 from typing import NamedTuple
+from typing import TypeVar
 
 from absl import logging
 import numpy as np
@@ -129,8 +130,15 @@ class Row:
         return np.array_split(np.asarray(self.returns), len(self.seeds.split(",")))
 
 
-FIELDS = tuple(field.name for field in dataclasses.fields(Row))
-_TYPES = {field.name: field.type for field in dataclasses.fields(Row)}
+RowT = TypeVar("RowT", bound=Row)
+
+
+def columns(kind: type[Row] = Row) -> tuple[str, ...]:
+    """Returns the names of a file's columns: the fields of its rows."""
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+FIELDS = columns()
 
 
 def canonical_algo(name: str) -> str:
@@ -217,9 +225,10 @@ def append(path: str, row: Row) -> None:
                 file.truncate(whole)
             line = _format(row)
             if whole:
-                _check_header(path, content[:whole].decode(errors="replace").splitlines()[0])
+                header = content[:whole].decode(errors="replace").splitlines()[0]
+                _check_header(path, header, type(row))
             else:
-                line = _line(FIELDS) + line
+                line = _line(columns(type(row))) + line
             data = line.encode()
             if file.write(data) < len(data):  # One write; `a` puts it at the end.
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -227,10 +236,14 @@ def append(path: str, row: Row) -> None:
         raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def read(path: str) -> list[Row]:
+def read(path: str, kind: type[RowT] = Row) -> list[RowT]:
     """Returns the rows, the last of equal key only, in order of first appearance.
 
     A last line without its end, of a process that was killed, is left out with a warning.
+
+    Args:
+      path: of the file.
+      kind: of its rows; kinds with further columns are subclasses of `Row`.
 
     Raises:
       errors.UserError: there is no such file, a line is damaged, or the columns are others.
@@ -251,13 +264,13 @@ def read(path: str) -> list[Row]:
         logging.warning("%s: the last line is not finished and left out.", path)
     if not lines:
         raise errors.UserError(f"{path} is empty: delete it and measure again.")
-    _check_header(path, lines[0])
-    rows: dict[Key, Row] = {}
+    _check_header(path, lines[0], kind)
+    rows: dict[Any, RowT] = {}
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
         try:
-            row = _parse(line)
+            row = _parse(line, kind)
         except (ValueError, csv.Error) as error:
             raise errors.UserError(
                 f"{path}, line {number} is damaged ({error}): delete the line and measure that "
@@ -267,7 +280,7 @@ def read(path: str) -> list[Row]:
     return list(rows.values())
 
 
-def read_files(paths: Sequence[str]) -> list[Row]:
+def read_files(paths: Sequence[str], kind: type[RowT] = Row) -> list[RowT]:
     """Returns the rows of several files as if they were one; see `read`.
 
     Raises:
@@ -275,9 +288,9 @@ def read_files(paths: Sequence[str]) -> list[Row]:
     """
     if not paths:
         raise errors.UserError("--results names no file.")
-    rows: dict[Key, Row] = {}
+    rows: dict[Any, RowT] = {}
     for path in paths:
-        rows.update((row.key, row) for row in read(path))
+        rows.update((row.key, row) for row in read(path, kind))
     return list(rows.values())
 
 
@@ -288,12 +301,13 @@ def find(rows: Sequence[Row], **key: Any) -> list[Row]:
     ]
 
 
-def _check_header(path: str, line: str) -> None:
+def _check_header(path: str, line: str, kind: type[Row]) -> None:
+    expected = columns(kind)
     names = tuple(line.removeprefix("\ufeff").strip().split(","))
-    if names == FIELDS:
+    if names == expected:
         return
-    lacking = [name for name in FIELDS if name not in names]
-    unknown = [name for name in names if name not in FIELDS]
+    lacking = [name for name in expected if name not in names]
+    unknown = [name for name in names if name not in expected]
     raise errors.UserError(
         f"{path} has other columns than this version's (lacking: {', '.join(lacking) or 'none'}; "
         f"unknown: {', '.join(unknown)[:80] or 'none'}): move it away and measure again."
@@ -308,7 +322,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def _format(row: Row) -> str:
     cells = []
-    for name in FIELDS:
+    for name in columns(type(row)):
         value = getattr(row, name)
         if value is None:
             cells.append("")
@@ -324,16 +338,19 @@ def _format(row: Row) -> str:
     return _line(cells)
 
 
-def _parse(line: str) -> Row:
+def _parse(line: str, kind: type[RowT]) -> RowT:
     csv.field_size_limit(2**31 - 1)  # The returns of many episodes exceed the default.
     (cells,) = csv.reader([line.rstrip("\r")], strict=True)
-    if len(cells) != len(FIELDS):
-        raise ValueError(f"{len(cells)} cells instead of {len(FIELDS)}")
-    return Row(**{name: _value(name, cell) for name, cell in zip(FIELDS, cells, strict=True)})
+    fields = dataclasses.fields(kind)
+    if len(cells) != len(fields):
+        raise ValueError(f"{len(cells)} cells instead of {len(fields)}")
+    return kind(**{
+        field.name: _value(field.name, field.type, cell)
+        for field, cell in zip(fields, cells, strict=True)
+    })
 
 
-def _value(name: str, cell: str) -> Any:
-    kind = _TYPES[name]
+def _value(name: str, kind: Any, cell: str) -> Any:
     try:
         if name == "returns":
             return tuple(float(number) for number in cell.split())

@@ -177,7 +177,7 @@ def test_a_control_trains_as_a_plain_model_does():
     for key, tensor in plain.policy.state_dict().items():
         assert torch.equal(tensor, weights[key])
     ranges = qat_model.ranges(control)
-    assert all(high > low for low, high in ranges.values())
+    assert all(high > low for low, high, *_ in ranges.values())
     converted = qat_model.convert(control)
     assert not converted.quantized and not converted.ranges
 
@@ -192,7 +192,7 @@ def test_value_heads_and_critics_stay_in_full_precision():
 
 
 def test_observations_may_have_bits_of_their_own():
-    model = trained("dqn", qat_model.QatSettings(2, delay=60, input_bits=8))
+    model = trained("dqn", qat_model.QatSettings(2, delay=60))
     (first, layer), *others = qat_model.layers(model)
 
     assert layer.input_quantizer.bits == 8 and layer.weight_quantizer.bits == 2
@@ -243,7 +243,7 @@ def test_without_a_delay_moving_ranges_quantize_from_the_first_step():
     model = trained("a2c", qat_model.QatSettings(8, 0, "moving"), 20, recorder)
 
     assert all(started for _, started in recorder.started_at)
-    assert all(high > low for low, high in qat_model.ranges(model).values())
+    assert all(high > low for low, high, *_ in qat_model.ranges(model).values())
     with pytest.raises(errors.UserError, match="--ranges=moving"):
         qat_model.QatSettings(8, 0)
 
