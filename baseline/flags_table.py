@@ -13,6 +13,7 @@ from baseline import findings
 from baseline import integer_benchmark
 from baseline import learning_curve
 from baseline import measuring_flags
+from baseline import qat
 from baseline import sweep
 from baseline import table
 from baseline import training_settings
@@ -21,6 +22,7 @@ from baseline import visualize
 TOOLS: dict[str, Callable[[], None]] = {
     "train": training_settings.define_flags,
     "learning_curve": learning_curve.define_flags,
+    "qat": qat.define_flags,
     "ptq": measuring_flags.define,
     "sweep": sweep.define_flags,
     "enjoy": enjoy.define_flags,
@@ -30,20 +32,24 @@ TOOLS: dict[str, Callable[[], None]] = {
     "visualize": visualize.define_flags,
     "findings": findings.define_flags,
 }
+# Tools that take all flags of another.
+INHERITS = {"sweep": "ptq", "qat": "train"}
 
 
 def rows() -> list[str]:
-    """Returns a Markdown row for every flag of every tool; `sweep` leaves out what `ptq` has."""
+    """Returns a Markdown row for every flag of every tool, without what it takes over."""
     lines: list[str] = []
-    shown: dict[str, list[str]] = {}
+    shown: dict[str, set[str]] = {}
     for tool, define in TOOLS.items():
-        shown[tool] = _rows_of(tool, define)
-        ptq = {row.partition("|")[2].partition("|")[2] for row in shown.get("ptq", [])}
-        lines += [
-            row for row in shown[tool]
-            if tool != "sweep" or row.partition("|")[2].partition("|")[2] not in ptq
-        ]
+        rows_of_tool = _rows_of(tool, define)
+        shown[tool] = {_without_tool(row) for row in rows_of_tool}
+        inherited = shown.get(INHERITS.get(tool, ""), set())
+        lines += [row for row in rows_of_tool if _without_tool(row) not in inherited]
     return lines
+
+
+def _without_tool(row: str) -> str:
+    return row.split("|", 2)[2]
 
 
 def _rows_of(tool: str, define: Callable[[], None]) -> list[str]:
