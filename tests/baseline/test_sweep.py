@@ -137,7 +137,7 @@ def ended(process):
 def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_commands):
     """At once, since every worker has to import SB3: four sweeps end in four ways."""
     ways = ("SIGINT", "SIGTERM", "SIGKILL", "worker")
-    base = [f"--folder={zoo.folder}", "--episodes=40", "--seeds=0,1", "--jobs=1"]
+    base = [f"--folder={zoo.folder}", "--episodes=60", "--seeds=0,1", "--jobs=1"]
     started = {
         way: run_commands.start(
             "sweep", ["a2c", "Pendulum-v1", f"--out={tmp_path / way}", *base,
