@@ -1,22 +1,13 @@
 """Agents for tests: small ones made here, and the trained ones where they are."""
 
-import pathlib
-import signal
 import types
 
 import pytest
 import torch
 
+from tests import trained_agents
 from tests.baseline import commands
 from tests.baseline import small_agents
-
-TRAINED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "trained-agents"
-
-
-def pytest_configure():
-    """Lets processes under test see Ctrl-C, which a shell's background jobs are told to ignore."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,9 +22,9 @@ def one_thread():
 @pytest.fixture
 def trained():
     """The folder of trained agents."""
-    if not TRAINED.is_dir():
+    if not trained_agents.FOLDER.is_dir():
         pytest.skip("the trained agents are not here")
-    return TRAINED
+    return trained_agents.FOLDER
 
 
 @pytest.fixture(scope="session")

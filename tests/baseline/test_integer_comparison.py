@@ -15,9 +15,9 @@ from baseline import integer_runner
 from baseline import networks
 from baseline import quantize
 from baseline import zoo_files
+from tests import trained_agents
 from tests.baseline import integer_reference as reference
 
-TRAINED = pathlib.Path(__file__).parents[3] / "shared" / "trained-agents"
 SETTINGS = integer_comparison.Settings(
     calibration_episodes=1, episodes=2, states=50, repeats=1
 )
@@ -117,7 +117,7 @@ def test_atari_network_acts_as_simulated():
     assert compared.holds, compared
 
 
-@pytest.mark.skipif(not TRAINED.is_dir(), reason="the trained agents are not here")
+@pytest.mark.skipif(not trained_agents.FOLDER.is_dir(), reason="the trained agents are not here")
 @pytest.mark.parametrize(
     ("algo", "env_id"),
     [
@@ -127,7 +127,7 @@ def test_atari_network_acts_as_simulated():
     ],
 )
 def test_trained_agent_acts_as_simulated(algo, env_id):
-    agent = agents.load(algo, env_id, TRAINED)
+    agent = agents.load(algo, env_id, trained_agents.FOLDER)
     ranges = calibration.ranges(agent, 1)
     model = integer.export(agent.network, 8, ranges).SerializeToString()
     states = agent.normalize(agreement.visited_states(agent.make_env, agent.act, 2, 0, 2000))

@@ -18,8 +18,7 @@ import pytest
 from actorQ import errors
 from baseline import pickle_machine
 from baseline import safe_pickle
-
-AGENTS = "/work/shared/trained-agents"
+from tests import trained_agents
 
 
 class Bomb:
@@ -154,9 +153,9 @@ def test_every_instruction_of_pickle_has_a_meaning():
 # What others' classes become.
 
 
-@pytest.mark.skipif(not os.path.isdir(AGENTS), reason="no zoo agents here")
+@pytest.mark.skipif(not trained_agents.FOLDER.is_dir(), reason="no zoo agents here")
 def test_statistics_of_every_zoo_agent_are_read():
-    paths = sorted(glob.glob(f"{AGENTS}/*/*/*/vecnormalize.pkl"))
+    paths = sorted(glob.glob(f"{trained_agents.FOLDER}/*/*/*/vecnormalize.pkl"))
     assert len(paths) == 12
     for path in paths:
         stats = safe_pickle.load(path)
@@ -314,11 +313,11 @@ def test_attacks_are_real(mark, name):
 
 
 def test_nothing_that_is_named_is_imported(tmp_path, monkeypatch):
-    (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    (tmp_path / "named_by_a_pickle_only.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
-    found = safe_pickle.load(b"cevil_module\nThing\n.")
+    found = safe_pickle.load(b"cnamed_by_a_pickle_only\nThing\n.")
     assert isinstance(found, safe_pickle.Reference)
-    assert "evil_module" not in sys.modules
+    assert "named_by_a_pickle_only" not in sys.modules
     assert not (tmp_path / "ran").exists()
 
 

@@ -178,7 +178,7 @@ EXTREMES = {
 
 
 @pytest.mark.parametrize("bits", ["2", "32", "bf16"])
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning", "error::UserWarning")
 def test_extreme_tensors_are_drawn(tmp_path, bits):
     tensors = {f"{n}.weight": torch.tensor(a, dtype=torch.float32) for n, a in EXTREMES.items()}
     torch.save(tensors, tmp_path / "a.pt")

@@ -17,8 +17,8 @@ from actorQ import cli
 from actorQ import errors
 from baseline import weight_files
 from baseline import weight_readers
+from tests import trained_agents
 
-AGENTS = pathlib.Path("/work/shared/trained-agents")
 KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3) - 2.5
 BIAS = np.array([0.5, -1.0], np.float32)
 
@@ -78,10 +78,10 @@ def test_sb3_zip_is_read_without_its_pickles(tmp_path):
     assert found.kind == "Stable-Baselines3 agent"
 
 
-@pytest.mark.skipif(not AGENTS.is_dir(), reason="no zoo agents here")
+@pytest.mark.skipif(not trained_agents.FOLDER.is_dir(), reason="no zoo agents here")
 def test_zoo_agents_keep_their_acting_network():
     def names(agent, part="policy"):
-        return list(weight_files.read(AGENTS / agent, part).tensors)
+        return list(weight_files.read(trained_agents.FOLDER / agent, part).tensors)
 
     assert names("dqn/CartPole-v1_1") == [
         f"q_net.q_net.{layer}.{kind}" for layer in (0, 2, 4) for kind in ("weight", "bias")
