@@ -46,7 +46,7 @@ def test_every_successor_exists(monkeypatch):
         assert environments.successor(env_id) in gym.registry, env_id
     environments._told.clear()
     told = []
-    monkeypatch.setattr(environments.logging, "info", lambda text, *names: told.append(text % names))
+    monkeypatch.setattr(environments.logging, "info", lambda text, *of: told.append(text % of))
     for _ in range(2):
         env = environments.make("HalfCheetah-v3")
         env.close()
