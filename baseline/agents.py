@@ -153,6 +153,7 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     Raises:
       errors.UserError: there is none; says which there are.
     """
+    algo = check_algo(algo)
     environments.check_name(env_id)
     name = zoo_files.file_name(env_id)
     candidates = [
@@ -181,16 +182,15 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
       errors.UserError: it is missing, damaged, of another algorithm, or does not fit its
         environment.
     """
-    algo = check_algo(algo)
     path = find(algo, env_id, folder)
+    algo = check_algo(algo)
     saved = zoo_files.read_zip(path)
     settings = path.parent / zoo_files.file_name(env_id)
     config = zoo_files.read_yaml(settings / "config.yml")
+    arguments = zoo_files.read_yaml(settings / "args.yml")
     make_env = functools.partial(
-        _make_env, env_id, config.get("env_wrapper"), config.get("frame_stack", 1),
-        {**_env_kwargs(config, settings), **_env_kwargs(
-            zoo_files.read_yaml(settings / "args.yml"), settings
-        )},
+        environments.make, env_id, config.get("env_wrapper"), config.get("frame_stack", 1),
+        {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
     )
     model = model_building.build(algo, saved, make_env, path)
     agent = Agent(
@@ -200,16 +200,6 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
     agent.check_weights()
     agent.restore_quantization(settings / quantize.FILENAME)
     return agent
-
-
-def _make_env(
-    env_id: str,
-    wrappers: Any,
-    frame_stack: int,
-    env_kwargs: Mapping[str, Any],
-    render_mode: str | None = None,
-) -> gym.Env:
-    return environments.make(env_id, wrappers, frame_stack, env_kwargs, render_mode)
 
 
 def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import time
 from typing import TYPE_CHECKING
-from typing import Any
 
 from stable_baselines3.common import vec_env
 import yaml
