@@ -10,7 +10,8 @@ out="${2:-logs/results}"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=.venv/bin/python
 
-# 102 episodes a row. Weights, as in the paper; then activations too; then a scale per output.
+# 102 episodes a row. Weights, as in the paper; then activations too; then a scale per output, for the
+# agents that lose most with more widths.
 baseline/all.sh --folder "$agents" --episodes 34 --out "$out/ptq"
 baseline/all.sh --folder "$agents" --episodes 34 --out "$out/ptq" --scheme weights+activations \
     --bits 8,6,4,2
@@ -18,19 +19,25 @@ baseline/benchmark.sh dqn CartPole-v1 dqn LunarLander-v2 dqn MountainCar-v0 \
     ddpg HopperBulletEnv-v0 ddpg MountainCarContinuous-v0 ddpg Pendulum-v1 \
     --folder "$agents" --episodes 34 --out "$out/ptq" --granularity channel \
     --bits 16,12,10,8,6,4,2
+baseline/all.sh --folder "$agents" --episodes 34 --out "$out/ptq" --granularity channel \
+    --bits 8,6,4,2
 if [[ -d logs/atari/ppo ]]; then
     # Games are long: 30 a row.
     baseline/all.sh --folder logs/atari --episodes 10 --out "$out/ptq" \
-        --note "30 games: Atari is slow"
+        --bits 8,fp16,4,6,2,16,12,10,bf16 --note "30 games: Atari is slow"
     "$python" -m baseline.learning_curve logs/atari/ppo/BreakoutNoFrameskip-v4_1 --out "$out/atari"
 fi
 
 "$python" -m baseline.table --results "$out/ptq/ptq.csv" --out "$out/ptq/table.md"
 "$python" -m baseline.table --results "$out/ptq/ptq.csv" --out "$out/ptq/table_channel.md" \
-    --granularity channel --algo dqn,ddpg
+    --granularity channel
 "$python" -m baseline.table --results "$out/ptq/ptq.csv" --out "$out/ptq/table_activations.md" \
     --scheme weights+activations
 baseline/create_all_pngs.sh "$out/ptq/ptq.csv"
 "$python" -m baseline.findings --results "$out/ptq/ptq.csv" --folder "$agents" \
     --out "$out/findings"
 "$python" -m baseline.integer_benchmark --folder "$agents" --out "$out/integer"
+if [[ -d logs/atari/ppo ]]; then
+    "$python" -m baseline.integer_benchmark ppo BreakoutNoFrameskip-v4 --folder logs/atari \
+        --episodes 3 --out "$out/integer_atari"
+fi
