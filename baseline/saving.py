@@ -48,8 +48,9 @@ def whole_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f"{_DRAFT}*"):
-            if time.time() - left.stat().st_mtime > _ABANDONED_S:  # Its process was killed.
-                shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # Of a process that just got done.
+                if time.time() - left.stat().st_mtime > _ABANDONED_S:  # Its process was killed.
+                    shutil.rmtree(left, ignore_errors=True)
         # Beside the target, since a folder can be renamed within one disk only; the name is not
         # that of any agent.
         draft = pathlib.Path(tempfile.mkdtemp(prefix=_DRAFT, dir=target.parent))
