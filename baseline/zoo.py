@@ -9,7 +9,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
-import ctypes
 import functools
 import io
 import os
@@ -225,21 +224,6 @@ def quiet() -> Iterator[None]:
         yield
     for line in said.getvalue().splitlines():
         logging.debug("%s", line)
-
-
-def keep_memory() -> None:
-    """Lets the C library keep what it frees: batches of images train a quarter faster then.
-
-    Else every large array is given back to the system, and the next one's pages are cleared anew.
-    Does nothing where the C library is not GNU's.
-    """
-    m_trim_threshold, m_mmap_max = -1, -4
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, TypeError, AttributeError):
-        return
-    mallopt(m_mmap_max, 0)
-    mallopt(m_trim_threshold, 2**30)
 
 
 def use_bfloat16(model: base_class.BaseAlgorithm) -> None:
