@@ -17,16 +17,15 @@ from absl import flags
 
 from actorQ import cli
 from actorQ import errors
-from actorQ import quantization
 from actorQ.scripts import curves
 from baseline import intervals
+from baseline import measuring_flags
 from baseline import results
 from baseline import selection
 from baseline import sweep_plot
 from baseline.results import Row
 
 PLOTS_FOLDER = "plots"
-DEFAULT_RESULTS = os.path.join("quantized", results.CSV_NAME)
 # Told apart by the colour-blind, too (Okabe and Ito's palette).
 COLOURS = {"weights": "#0072B2", "weights+activations": "#D55E00"}
 LABELS = {"weights": "weights", "weights+activations": "weights and activations"}
@@ -171,16 +170,9 @@ def collate(
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
-    flags.DEFINE_list(
-        "results", [DEFAULT_RESULTS], "CSV file with the rows of baseline.ptq; several with commas."
-    )
+    measuring_flags.define_rows(scheme=False)
     flags.DEFINE_string("out", "", "Folder for the figures; empty: plots/ beside the (first) file.")
     flags.DEFINE_boolean("all", False, "Draw every pair found, and a grid for each algorithm.")
-    flags.DEFINE_enum(
-        "granularity", "paper", list(results.GRANULARITIES),
-        "Of the rows: paper (per tensor for linear layers, per channel for convolutions), channel.",
-    )
-    flags.DEFINE_enum("rounding", "nearest", list(quantization.ROUNDINGS), "Of the rows.")
 
 
 def main(argv: list[str]) -> int:

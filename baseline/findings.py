@@ -20,10 +20,10 @@ from actorQ import cli
 from actorQ import errors
 from actorQ import lean_imports
 from actorQ import provenance
-from actorQ import quantization
 from actorQ.scripts import curves
 from baseline import finding_plots
 from baseline import intervals
+from baseline import measuring_flags
 from baseline import results
 from baseline import selection
 from baseline import weight_files
@@ -184,22 +184,12 @@ def _file_name(name: str) -> str:
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
-    flags.DEFINE_list(
-        "results", [os.path.join("quantized", results.CSV_NAME)],
-        "CSV file with the rows of baseline.ptq; several with commas.",
-    )  # fmt: skip
+    measuring_flags.define_rows()
     flags.DEFINE_string("out", "quantized/findings", "Folder for the figures and the report.")
     flags.DEFINE_string(
         "folder", "", "Folder of the agents, to draw their weights; empty: not drawn."
     )
     flags.DEFINE_string("bits", "8", "Precision whose E is compared: 2 to 32, fp16 or bf16.")
-    flags.DEFINE_enum("scheme", results.SCHEMES[0], list(results.SCHEMES), "Of the rows.")
-    flags.DEFINE_enum(
-        "granularity", results.GRANULARITIES[0], list(results.GRANULARITIES), "Of the rows."
-    )
-    flags.DEFINE_enum(
-        "rounding", quantization.ROUNDINGS[0], list(quantization.ROUNDINGS), "Of the rows."
-    )
 
 
 def main(argv: list[str]) -> None:

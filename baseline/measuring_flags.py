@@ -1,7 +1,8 @@
-"""The flags that `ptq` and `sweep` share. Imports no framework, so that --help is instant."""
+"""The flags that several tools share. Imports no framework, so that --help is instant."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import os
 from typing import Any
 
 from absl import flags
@@ -11,6 +12,7 @@ from actorQ import quantization
 from baseline import results
 
 DEFAULT_FOLDER = "logs/zoo"  # Where `baseline.train` leaves agents.
+DEFAULT_OUT = "quantized"
 
 
 def define_folder() -> None:
@@ -22,16 +24,8 @@ def define_folder() -> None:
     flags.DEFINE_boolean("hub", False, "Fetch the zoo's agent from its hub if it is not there.")
 
 
-def define() -> None:
-    """Defines the flags."""
-    define_folder()
-    flags.DEFINE_string("out", "quantized", "Gets BITS/ALGO/... (agents) and ptq.csv (rows).")
-    flags.DEFINE_integer("episodes", 10, "Episodes for each seed, >= 1.", lower_bound=1)
-    flags.DEFINE_string("seeds", "0,2,4", "Seeds of the environments, each >= 0.")
-    flags.DEFINE_enum(
-        "scheme", results.SCHEMES[0], list(results.SCHEMES),
-        "What is quantized; ranges of activations come from --calibration_episodes.",
-    )
+def define_quantizer() -> None:
+    """Defines how tensors are quantized."""
     flags.DEFINE_enum(
         "granularity", results.GRANULARITIES[0], list(results.GRANULARITIES),
         "paper: a scale for each linear layer and each output channel of a convolution; channel: "
@@ -41,6 +35,32 @@ def define() -> None:
         "rounding", quantization.ROUNDINGS[0], list(quantization.ROUNDINGS),
         "floor is what the paper prints; nearest is what its code does.",
     )
+
+
+def define_rows(scheme: bool = True) -> None:
+    """Defines which rows a tool looks at; `scheme`: not where it shows all schemes."""
+    flags.DEFINE_list(
+        "results", [os.path.join(DEFAULT_OUT, results.CSV_NAME)],
+        "CSV file with the rows of baseline.ptq; several with commas.",
+    )
+    choices = {"granularity": results.GRANULARITIES, "rounding": quantization.ROUNDINGS}
+    if scheme:
+        choices["scheme"] = results.SCHEMES
+    for name, values in choices.items():
+        flags.DEFINE_enum(name, values[0], list(values), "Of the rows, as baseline.ptq has it.")
+
+
+def define() -> None:
+    """Defines the flags."""
+    define_folder()
+    flags.DEFINE_string("out", DEFAULT_OUT, "Gets BITS/ALGO/... (agents) and ptq.csv (rows).")
+    flags.DEFINE_integer("episodes", 10, "Episodes for each seed, >= 1.", lower_bound=1)
+    flags.DEFINE_string("seeds", "0,2,4", "Seeds of the environments, each >= 0.")
+    flags.DEFINE_enum(
+        "scheme", results.SCHEMES[0], list(results.SCHEMES),
+        "What is quantized; ranges of activations come from --calibration_episodes.",
+    )
+    define_quantizer()
     flags.DEFINE_integer(
         "calibration_episodes", 5, "Episodes that find activations' ranges, >= 1.", lower_bound=1
     )

@@ -16,10 +16,10 @@ from absl import flags
 
 from actorQ import cli
 from actorQ import errors
-from actorQ import quantization
 from actorQ.scripts import curves
 from baseline import intervals
 from baseline import mean_errors
+from baseline import measuring_flags
 from baseline import paper
 from baseline import results
 from baseline import selection
@@ -94,14 +94,8 @@ def csv_rows(sweeps: Sequence[selection.Sweep], scheme: str) -> list[dict[str, A
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
-    flags.DEFINE_list(
-        "results", [os.path.join("quantized", results.CSV_NAME)],
-        "CSV file with the rows of baseline.ptq; several with commas.",
-    )
+    measuring_flags.define_rows()
     flags.DEFINE_list("algo", [], "Algorithms to show, comma separated; none: all.")
-    flags.DEFINE_enum("scheme", "weights", list(results.SCHEMES), "Whose rows to show.")
-    flags.DEFINE_enum("granularity", "paper", list(results.GRANULARITIES), "Of the rows.")
-    flags.DEFINE_enum("rounding", "nearest", list(quantization.ROUNDINGS), "Of the rows.")
     flags.DEFINE_boolean("widths", True, "Add a table of all widths for each algorithm.")
     flags.DEFINE_string("out", "", "File to write as well: .md (this text) or .csv; empty: none.")
 

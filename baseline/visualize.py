@@ -22,6 +22,7 @@ from actorQ import lean_imports
 from actorQ import provenance
 from actorQ import quantization
 from actorQ.scripts import curves
+from baseline import measuring_flags
 from baseline import results
 from baseline import weight_files
 from baseline import weight_plots
@@ -245,15 +246,7 @@ def define_flags() -> None:
         "num_bits", None, "Width: 2 to 32, fp16 or bf16.", short_name="b", required=True
     )
     flags.DEFINE_string("out", "quantized/visualize", "Folder for figures and output.txt.")
-    flags.DEFINE_enum(
-        "rounding", quantization.ROUNDINGS[0], list(quantization.ROUNDINGS),
-        "floor is what the paper prints; nearest is what its code does.",
-    )
-    flags.DEFINE_enum(
-        "granularity", results.GRANULARITIES[0], list(results.GRANULARITIES),
-        "paper: a scale for each linear layer and each output channel of a convolution; channel: "
-        "for each output of both.",
-    )
+    measuring_flags.define_quantizer()
     flags.DEFINE_enum(
         "part", weight_files.POLICY, list(weight_files.PARTS),
         "policy leaves critics and target networks out; all keeps them.",
