@@ -182,7 +182,20 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
       errors.UserError: it is missing, damaged, of another algorithm, or does not fit its
         environment.
     """
-    path = find(algo, env_id, folder)
+    return load_file(algo, env_id, find(algo, env_id, folder))
+
+
+def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
+    """Loads one agent of several of its name; see `load`.
+
+    Args:
+      algo: its algorithm.
+      env_id: its environment.
+      path: of its zip.
+
+    Raises:
+      errors.UserError: as `load` does.
+    """
     algo = check_algo(algo)
     saved = zoo_files.read_zip(path)
     settings = path.parent / zoo_files.file_name(env_id)

@@ -12,6 +12,8 @@ import fcntl
 import io
 import math
 import os
+import types
+import typing
 from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
@@ -356,10 +358,8 @@ def _value(name: str, kind: Any, cell: str) -> Any:
             return tuple(float(number) for number in cell.split())
         if kind is str:
             return cell
-        if kind is int:
-            return int(cell)
-        if not cell and kind == float | None:
+        if not cell and types.NoneType in typing.get_args(kind):
             return None
-        return float(cell)
+        return int(cell) if kind in (int, int | None) else float(cell)
     except ValueError:
         raise ValueError(f"{name} is {cell[:30]!r}") from None
