@@ -16,6 +16,7 @@ from torch import nn
 from actorQ import errors
 from actorQ import quantization
 
+NAME = "fake_quantization"  # Of the module in a policy; so begin its keys in checkpoints.
 CONTROL_BITS = 32  # Watches ranges, but never quantizes.
 # Of gradients, numbers and edges: zero where a number is not between the edges.
 _CLIPPED_GRADIENT = torch.ops.aten.hardtanh_backward.default

@@ -21,6 +21,7 @@ from stable_baselines3.common import base_class
 from stable_baselines3.common import vec_env
 
 from actorQ import errors
+from baseline import fake_quantization
 from baseline import zoo_files
 
 ALGORITHMS = {"a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG}
@@ -162,6 +163,11 @@ def _load_tensors(
     model: base_class.BaseAlgorithm, saved: zoo_files.SavedModel, path: pathlib.Path
 ) -> None:
     tensors = dict(saved.state_dict)
+    if any(name.startswith(f"{fake_quantization.NAME}.") for name in tensors):
+        raise errors.UserError(
+            f"{path} is of a training with quantization that has not come to its end "
+            "(python -m baseline.qat --resume goes on), or its best_model.zip."
+        )
     expected = model.policy.state_dict()
     # Since SB3 1.8 a shared features extractor is listed three times.
     for name in expected:

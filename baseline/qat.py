@@ -15,20 +15,21 @@ import os
 import pathlib
 import time
 from typing import TYPE_CHECKING
+from typing import Any
 
 from absl import flags
 
 from actorQ import cli
 from actorQ import errors
 from actorQ import provenance
+from baseline import qat_rows
 from baseline import results
 from baseline import training_settings
 
 if TYPE_CHECKING:
     from baseline import qat_model
 
-CSV_NAME = "qat.csv"
-DEFAULT_FOLDER = "logs/qat"
+PROGRAM = "baseline.qat"
 DEFAULT_SEEDS = "0,2,4"
 DEFAULT_EPISODES = 10
 
@@ -36,11 +37,18 @@ DEFAULT_EPISODES = 10
 def define_flags() -> None:
     """Defines the command line: that of `baseline.train`, and how to quantize."""
     training_settings.define_flags()
-    flags.FLAGS.set_default("folder", DEFAULT_FOLDER)
-    flags.FLAGS["folder"].help = f"Gets BITS/ALGO/ENV_<n>/ENV.zip and the rows, {CSV_NAME}."
     flags.DEFINE_integer(
         "bits", None, "Of weights and activations: 2 to 16; 32: none are quantized (the control).",
         short_name="q", required=True,
+    )
+    define_quantization_flags()
+
+
+def define_quantization_flags() -> None:
+    """Defines how to quantize and evaluate, whatever the width, and where everything goes."""
+    flags.FLAGS.set_default("folder", qat_rows.DEFAULT_FOLDER)
+    flags.FLAGS["folder"].help = (
+        f"Gets BITS/ALGO/ENV_<n>/ENV.zip and the rows, {qat_rows.CSV_NAME}."
     )
     flags.DEFINE_integer(
         "quant_delay", None, "Environment steps before quantization, >= 0 (else half of all)."
@@ -101,7 +109,7 @@ def train(
         qat_model.prepare(model, qat_settings)
         return [schedule]
 
-    path = training.train(settings, prepare, stop_requested)
+    path = training.train(settings, prepare, stop_requested, PROGRAM)
     if schedule.converted is None:
         return None
     qat_export.write(schedule.converted, path)
@@ -110,8 +118,10 @@ def train(
 
 def evaluate(
     path: pathlib.Path, algo: str, seeds: tuple[int, ...], episodes: int
-) -> results.Row:
+) -> qat_rows.TrainedRow:
     """Plays an agent's episodes, as it acted in training, and returns the row.
+
+    Writes the integers beside a quantized agent, too.
 
     Args:
       path: of the zip, in the zoo's layout.
@@ -119,16 +129,18 @@ def evaluate(
       seeds: of the environments.
       episodes: for each seed.
 
-    Returns:
-      The row, whose note says how the agent was trained.
+    Raises:
+      errors.UserError: a file is missing or damaged.
     """
     from baseline import agents
     from baseline import evaluation
     from baseline import qat_export
     from baseline import quantize
     from baseline import weight_statistics
+    from baseline import zoo_files
 
-    agent = agents.load(algo, path.stem, path.parents[2])
+    env_id = zoo_files.environment_name(path.stem)
+    agent = agents.load_file(algo, env_id, path)
     scheme = quantize.Scheme(quantize.FP32)
     if agent.quantization is not None:
         scheme = agent.quantization[0]
@@ -140,12 +152,11 @@ def evaluate(
         for episode in evaluation.evaluate(agent.make_env, agent.act, episodes, seed)
     ]
     statistics = weight_statistics.statistics(agents.policy_weights(agent.network))
-    key = results.Key(
-        algo, path.stem, scheme.bits, scheme.scheme, scheme.granularity, scheme.rounding,
-        ",".join(map(str, seeds)), len(returns),
-    )
-    return results.measured(
-        key,
+    row = results.measured(
+        results.Key(
+            algo, env_id, scheme.bits, scheme.scheme, scheme.granularity, scheme.rounding,
+            ",".join(map(str, seeds)), len(returns),
+        ),
         returns,
         weight_min=statistics.minimum,
         weight_max=statistics.maximum,
@@ -153,24 +164,41 @@ def evaluate(
         weight_width=statistics.width,
         bytes=qat_export.num_bytes(agent),
         seconds=time.perf_counter() - started,
-        note=_note(path),
         commit=provenance.git_commit(),
     )
+    return qat_rows.trained(row, **training_columns(path))
 
 
-def _note(path: pathlib.Path) -> str:
-    """Returns seed, steps, delay, ranges and number of the run that left an agent."""
+def training_columns(path: pathlib.Path) -> dict[str, Any]:
+    """Returns what `qat_rows.TrainedRow` says of an agent's training.
+
+    Args:
+      path: of the agent's zip.
+
+    Raises:
+      errors.UserError: a file is missing or damaged.
+    """
     from baseline import qat_export
     from baseline import zoo_files
 
     arguments = zoo_files.read_yaml(path.parent / path.stem / "args.yml")
-    facts = {
-        "train_seed": arguments.get("seed"),
-        "train_steps": arguments.get("n_timesteps"),
-        **qat_export.training_facts(path),
+    try:
+        columns = {
+            "train_seed": int(arguments["seed"]), "train_steps": int(arguments["n_timesteps"]),
+        }
+    except (KeyError, TypeError, ValueError):
+        raise errors.UserError(
+            f"{path.parent} does not say how its agent was trained (args.yml): train it again."
+        ) from None
+    facts = qat_export.training_facts(path)
+    return columns | {
+        "method": qat_rows.QAT if facts else qat_rows.CONTROL,
+        "quant_delay": facts.get("quant_delay"),
+        "ranges": facts.get("ranges", ""),
+        "input_bits": facts.get("input_bits"),
+        "output_bits": facts.get("output_bits"),
         "run": path.parent.name,
     }
-    return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
 def main(argv: list[str]) -> int:
@@ -186,6 +214,9 @@ def main(argv: list[str]) -> int:
         values.bits, values.quant_delay, values.ranges, values.quantize_output,
         values.input_bits,
     )
+    csv_path = os.path.join(settings.folder, qat_rows.CSV_NAME)
+    if os.path.exists(csv_path):
+        results.read(csv_path, qat_rows.TrainedRow)  # Not after hours that it cannot be added to.
     folder = settings.folder
     settings = dataclasses.replace(settings, folder=os.path.join(folder, str(values.bits)))
     requested: list[bool] = []
@@ -194,7 +225,6 @@ def main(argv: list[str]) -> int:
     if path is None:
         return cli.EXIT_INTERRUPTED
     row = evaluate(path, settings.algo, seeds, values.episodes)
-    csv_path = os.path.join(folder, CSV_NAME)
     results.append(csv_path, row)
     print(measuring.summary(row))
     print(f"Agent: {path}")

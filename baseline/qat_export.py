@@ -59,10 +59,36 @@ def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
 
 
 def training_facts(path: pathlib.Path) -> dict[str, Any]:
-    """Returns delay and ranges of an agent's training by its zip; nothing for a control."""
+    """Returns what tells an agent's training from others; nothing for a control.
+
+    Args:
+      path: of its zip.
+
+    Returns:
+      `quant_delay`, `ranges` ("frozen" or "moving"), `input_bits`, and `output_bits` (None: its
+      output is not quantized).
+
+    Raises:
+      errors.UserError: the agent was quantized otherwise, or the file is damaged.
+    """
     if not (_beside(path) / quantize.FILENAME).exists():
         return {}
-    return dict(_facts(path).get("training") or {})
+    facts = _facts(path)
+    try:
+        # In the order of the layers; a range has bits of its own where they are others.
+        bits = {
+            name: int(own[0] if own else facts["bits"])
+            for name, (_, _, *own) in facts["ranges"].items()
+        }
+        return {
+            **facts["training"],
+            "input_bits": next(iter(bits.values())),
+            "output_bits": bits.get(networks.OUTPUT),
+        }
+    except (KeyError, TypeError, ValueError, StopIteration):
+        raise errors.UserError(
+            f"What {path} says of its quantization is damaged: train it again."
+        ) from None
 
 
 def integer_weights(agent: agents.Agent) -> dict[str, quantization.QuantizedTensor]:

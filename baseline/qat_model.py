@@ -26,7 +26,6 @@ RANGES = FROZEN, MOVING = "frozen", "moving"
 # Divided by 255, in steps of 1/255 at 8 bits, as in `calibration.ranges`.
 PIXELS = 0.0, 256.0 / 255.0
 INPUT_BITS = 8  # At least, of observations.
-NAME = "fake_quantization"  # Of the module in the policy; so begin its keys in checkpoints.
 _TARGETS = {"q_net": "q_net_target", "actor": "actor_target"}
 _LAYERS = {nn.Linear: fake_layers.FakeQuantLinear, nn.Conv2d: fake_layers.FakeQuantConv2d}
 
@@ -202,7 +201,7 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
       ValueError: the model is prepared already.
     """
     policy = model.policy
-    if hasattr(policy, NAME):
+    if hasattr(policy, fake_quantization.NAME):
         raise ValueError("The model has fake-quantized layers already.")
     network = networks.policy_network(model)
     whole = FakeQuantization(settings, model.device)
@@ -236,7 +235,7 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
                 )
             for path in _places(paths, name):
                 _put(policy, path, fake_layers.FakeQuantTanh(output))
-    policy.add_module(NAME, whole)
+    policy.add_module(fake_quantization.NAME, whole)
     return whole
 
 
@@ -246,7 +245,7 @@ def find(model: base_class.BaseAlgorithm) -> FakeQuantization:
     Raises:
       ValueError: there is none.
     """
-    whole = getattr(model.policy, NAME, None)
+    whole = getattr(model.policy, fake_quantization.NAME, None)
     if whole is None:
         raise ValueError("The model has no fake-quantized layers.")
     return whole
@@ -326,7 +325,7 @@ def convert(model: base_class.BaseAlgorithm) -> Converted:
             _put(policy, path, module.plain())
         elif isinstance(module, fake_layers.FakeQuantTanh):
             _put(policy, path, nn.Tanh())
-    delattr(policy, NAME)
+    delattr(policy, fake_quantization.NAME)
     return converted
 
 

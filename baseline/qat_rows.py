@@ -10,6 +10,7 @@ from typing import NamedTuple
 from baseline import results
 
 CSV_NAME = "qat.csv"
+DEFAULT_FOLDER = "logs/qat"
 # control: trained in full precision; ptq: a control's agent, quantized after its training.
 METHODS = CONTROL, QAT, PTQ = "control", "qat", "ptq"
 CALIBRATED = "calibrated"

@@ -44,6 +44,7 @@ def train(
     settings: TrainSettings,
     prepare: "Callable[[base_class.BaseAlgorithm], Sequence[callbacks.BaseCallback]] | None" = None,
     stop_requested: Callable[[], bool] = lambda: False,
+    program: str = training_settings.PROGRAM,
 ) -> pathlib.Path:
     """Trains one agent.
 
@@ -52,6 +53,7 @@ def train(
       prepare: is given the model before it trains, and returns further callbacks. When a run goes
         on, weights and counters are restored after this, into the model as it left it.
       stop_requested: asked at every step; once it says yes, the run saves and ends.
+      program: the caller's name; only runs that it started go on.
 
     Returns:
       The path of the agent's zip.
@@ -69,10 +71,10 @@ def train(
     run_folder = None
     if settings.resume:
         run_folder, arguments = training_state.unfinished(
-            settings.folder, settings.algo, env_id, training_settings.PROGRAM
+            settings.folder, settings.algo, env_id, program, settings.seed
         )
         settings = training_settings.as_started(settings, arguments, run_folder)
-    model, experiment = _set_up(settings, env_id, run_folder)
+    model, experiment = _set_up(settings, env_id, run_folder, program)
     callbacks_of_caller = list(prepare(model)) if prepare is not None else []
     if run_folder is not None:
         training_state.restore(model, run_folder, env_id)
@@ -134,7 +136,7 @@ def _check_environment(algo: str, env_id: str) -> None:
 
 
 def _set_up(
-    settings: TrainSettings, env_id: str, run_folder: str | None
+    settings: TrainSettings, env_id: str, run_folder: str | None, program: str
 ) -> "tuple[base_class.BaseAlgorithm, zoo.Experiment]":
     """Makes model and environments of a new run, or of one that goes on in `run_folder`."""
     from stable_baselines3.common import utils
@@ -160,7 +162,7 @@ def _set_up(
         settings.steps or 0,
         seed,
         hyperparams,
-        training_settings.to_arguments(settings, env_id),
+        training_settings.to_arguments(settings, env_id, program),
         settings.eval_freq,
         settings.device,
     )

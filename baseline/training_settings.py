@@ -95,23 +95,12 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "env", None, "Environment, by Gymnasium's name, for example CartPole-v1.", required=True
     )
-    flags.DEFINE_integer(
-        "steps", default.steps, "Environment steps in all, >= 1 (else as tuned).", short_name="n"
-    )
+    define_training_flags()
     flags.DEFINE_integer("seed", default.seed, "Of everything random, >= 0 (else 0).")
-    flags.DEFINE_string("folder", default.folder, "Gets ALGO/ENV_<n>/ENV.zip.")
     flags.DEFINE_boolean("resume", default.resume, "Go on with the newest unfinished run.")
-    flags.DEFINE_integer(
-        "save_freq", default.save_freq, "Steps between checkpoints (0: only at the end)."
-    )
     flags.DEFINE_integer(
         "eval_freq", default.eval_freq,
         "Steps between evaluations, whose best agent is kept as best_model.zip (0: none).",
-    )
-    flags.DEFINE_integer("num_envs", default.num_envs, "Environments at once (else as tuned).")
-    flags.DEFINE_enum("device", default.device, list(DEVICES), "For the networks.")
-    flags.DEFINE_multi_string(
-        "hyperparams", [], "In place of tuned ones: name:value, several with spaces between."
     )
     flags.DEFINE_string(
         "tensorboard", default.tensorboard,
@@ -125,6 +114,23 @@ def define_flags() -> None:
         "Compute the features of images in bfloat16: faster where the processor has it.",
     )
     flags.FLAGS.set_gnu_getopt(True)  # Flags may follow words.
+
+
+def define_training_flags() -> None:
+    """Defines the flags that trainings of several seeds and widths have, too."""
+    default = TrainSettings("ppo", "")
+    flags.DEFINE_integer(
+        "steps", default.steps, "Environment steps in all, >= 1 (else as tuned).", short_name="n"
+    )
+    flags.DEFINE_string("folder", default.folder, "Gets ALGO/ENV_<n>/ENV.zip.")
+    flags.DEFINE_integer(
+        "save_freq", default.save_freq, "Steps between checkpoints (0: only at the end)."
+    )
+    flags.DEFINE_integer("num_envs", default.num_envs, "Environments at once (else as tuned).")
+    flags.DEFINE_enum("device", default.device, list(DEVICES), "For the networks.")
+    flags.DEFINE_multi_string(
+        "hyperparams", [], "In place of tuned ones: name:value, several with spaces between."
+    )
 
 
 def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
@@ -152,10 +158,12 @@ def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def to_arguments(settings: TrainSettings, env_id: str) -> dict[str, Any]:
+def to_arguments(
+    settings: TrainSettings, env_id: str, program: str = PROGRAM
+) -> dict[str, Any]:
     """Returns what args.yml notes, under the zoo's names where it has them."""
     return {
-        "program": PROGRAM,
+        "program": program,
         "algo": settings.algo,
         "env": env_id,
         "n_timesteps": settings.steps,  # Replaced by the number that is tuned, if None.

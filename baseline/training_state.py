@@ -4,12 +4,14 @@ The agent's own zip has weights, optimizers and counters; beside it lie VecNorma
 where there are such, and the replay buffer. Nothing is unpickled when a run goes on.
 """
 
+from collections.abc import Iterator
 import contextlib
 import io
 import os
 import pathlib
 import re
 from typing import Any
+from typing import NamedTuple
 import zipfile
 
 from absl import logging
@@ -61,7 +63,47 @@ def save(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> str:
     return path
 
 
-def unfinished(folder: str, algo: str, env_id: str, program: str) -> tuple[str, dict[str, Any]]:
+class Run(NamedTuple):
+    """A run's files.
+
+    Attributes:
+      folder: OUT/ALGO/ENV_<n>.
+      arguments: the content of its args.yml.
+      finished: whether it has reached its number of steps.
+    """
+
+    folder: pathlib.Path
+    arguments: dict[str, Any]
+    finished: bool
+
+
+def runs(folder: str, algo: str, env_id: str) -> Iterator[Run]:
+    """Yields the runs that have written an agent, the newest first.
+
+    Args:
+      folder: of all agents.
+      algo: algorithm.
+      env_id: environment.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    numbered = []
+    for path in pathlib.Path(folder, algo).glob(f"{env_id}_*"):
+        number = re.fullmatch(re.escape(env_id) + r"_(\d+)", path.name)
+        if number and (path / f"{env_id}.zip").is_file():
+            numbered.append((int(number.group(1)), path))
+    for _, path in sorted(numbered, reverse=True):
+        arguments = zoo_files.read_yaml(path / env_id / "args.yml")
+        if "n_timesteps" not in arguments:
+            continue  # Not of ours.
+        steps = zoo_files.read_zip(path / f"{env_id}.zip").data.get("num_timesteps", 0)
+        yield Run(path, arguments, steps >= arguments["n_timesteps"])
+
+
+def unfinished(
+    folder: str, algo: str, env_id: str, program: str, seed: int | None = None
+) -> tuple[str, dict[str, Any]]:
     """Finds the newest run that did not reach its number of steps.
 
     Args:
@@ -69,6 +111,7 @@ def unfinished(folder: str, algo: str, env_id: str, program: str) -> tuple[str, 
       algo: algorithm.
       env_id: environment.
       program: which must have started the run, as its args.yml says.
+      seed: whose run is preferred; None: any.
 
     Returns:
       The run's folder and the content of its args.yml.
@@ -76,18 +119,17 @@ def unfinished(folder: str, algo: str, env_id: str, program: str) -> tuple[str, 
     Raises:
       errors.UserError: there is none, or a file is damaged.
     """
-    runs = []
-    for path in pathlib.Path(folder, algo).glob(f"{env_id}_*"):
-        number = re.fullmatch(re.escape(env_id) + r"_(\d+)", path.name)
-        if number and (path / f"{env_id}.zip").is_file():
-            runs.append((int(number.group(1)), path))
-    for _, path in sorted(runs, reverse=True):
-        arguments = zoo_files.read_yaml(path / env_id / "args.yml")
-        if arguments.get("program") != program:
-            continue
-        steps = zoo_files.read_zip(path / f"{env_id}.zip").data.get("num_timesteps", 0)
-        if steps < arguments["n_timesteps"]:
-            return str(path), arguments
+    waiting = [run for run in runs(folder, algo, env_id) if not run.finished]
+    own = [run for run in waiting if run.arguments.get("program") == program]
+    if own:
+        run = next((run for run in own if run.arguments.get("seed") == seed), own[0])
+        return str(run.folder), run.arguments
+    for run in waiting:
+        if "program" in run.arguments:
+            starter = run.arguments["program"]
+            raise errors.UserError(
+                f"{run.folder} was started by {starter}: python -m {starter} --resume goes on."
+            )
     raise errors.UserError(
         f"There is no unfinished run of {algo} on {env_id} in {folder} (a run can go on once it "
         "has written a checkpoint, see --save_freq): leave --resume out to start one."

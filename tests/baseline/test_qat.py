@@ -16,9 +16,12 @@ from baseline import qat_callback
 from baseline import qat_export
 from baseline import qat_integer
 from baseline import qat_model
+from baseline import qat_rows
 from baseline import quantize
 from baseline import results
+from baseline import train
 from baseline import training_settings
+from baseline import training_state
 
 CARTPOLE = "CartPole-v1"
 OFF_POLICY = {"learning_starts": 40, "train_freq": 16, "gradient_steps": 4, "buffer_size": 1000}
@@ -98,6 +101,7 @@ def test_a_control_leaves_a_plain_agent(tmp_path, spied):
     assert agent.quantization is None
     np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
     row = qat.evaluate(path, "a2c", (0,), 2)
+    assert row.key[1:] == (qat_rows.CONTROL, 0, 400, None, "", None, None)
     assert (row.bits, row.bytes) == (results.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
 
 
@@ -110,9 +114,8 @@ def test_rows_are_of_the_quantized_agent(tmp_path):
         "a2c", CARTPOLE, "5", quantize.WEIGHTS_AND_ACTIVATIONS
     )
     assert (row.seeds, row.episodes, row.error) == ("0,2", 6, None)
-    assert row.note == (
-        "train_seed=0 train_steps=400 quant_delay=200 ranges=frozen run=CartPole-v1_1"
-    )
+    assert row.key[1:] == (qat_rows.QAT, 0, 400, 200, "frozen", 8, None)
+    assert row.run == "CartPole-v1_1"
     # 5 bits each, packed in groups of 8; a scale and a zero point for each layer; biases.
     assert row.bytes == 5 * (4 * 64 + 64 * 64 + 64 * 2) // 8 + 3 * (4 + 1) + 4 * (64 + 64 + 2)
     assert (path.parent / CARTPOLE / qat_export.PACKED_FILENAME).stat().st_size < row.bytes + 1500
@@ -136,6 +139,39 @@ def test_a_stopped_run_goes_on_and_only_with_its_settings(tmp_path):
     facts = json.loads((path.parent / CARTPOLE / quantize.FILENAME).read_text())
     assert facts["training"] == {"quant_delay": 200, "ranges": "frozen"}
     assert agents.load("a2c", CARTPOLE, tmp_path).quantization[0].bits == "4"
+
+
+def test_rows_of_several_seeds_are_each_of_its_own_agent(tmp_path):
+    paths = [
+        qat.train(settings(tmp_path, seed=seed), qat_model.QatSettings(32)) for seed in (0, 1)
+    ]
+
+    rows = [qat.evaluate(path, "a2c", (0,), 1) for path in paths]
+
+    assert [row.train_seed for row in rows] == [0, 1]
+    assert rows[0].weight_max != rows[1].weight_max
+    assert rows[0].run != rows[1].run
+
+
+def test_a_run_goes_on_by_seed_and_program(tmp_path):
+    for seed in (0, 1):
+        qat.train(settings(tmp_path, seed=seed), qat_model.QatSettings(4), stop_after(30))
+
+    with pytest.raises(errors.UserError, match="python -m baseline.qat --resume"):
+        train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
+    resumed = settings(tmp_path, steps=None, hyperparams=None, resume=True, seed=0)
+    path = qat.train(resumed, qat_model.QatSettings(4))
+
+    assert path.parent.name == f"{CARTPOLE}_1"
+    assert not [run.folder for run in training_state.runs(tmp_path, "a2c", CARTPOLE)
+                if run.finished and run.folder != path.parent]
+
+
+def test_a_stopped_run_s_agent_says_what_it_is(tmp_path):
+    qat.train(settings(tmp_path), qat_model.QatSettings(4, 10), stop_after(30))
+
+    with pytest.raises(errors.UserError, match="has not come to its end"):
+        agents.load("a2c", CARTPOLE, tmp_path)
 
 
 def test_a_run_stopped_before_its_delay_goes_on_watching(tmp_path):
