@@ -14,6 +14,7 @@ from baseline import integer_benchmark
 from baseline import learning_curve
 from baseline import measuring_flags
 from baseline import qat
+from baseline import qat_integer
 from baseline import sweep
 from baseline import table
 from baseline import training_settings
@@ -23,6 +24,7 @@ TOOLS: dict[str, Callable[[], None]] = {
     "train": training_settings.define_flags,
     "learning_curve": learning_curve.define_flags,
     "qat": qat.define_flags,
+    "qat_integer": qat_integer.define_flags,
     "ptq": measuring_flags.define,
     "sweep": sweep.define_flags,
     "enjoy": enjoy.define_flags,

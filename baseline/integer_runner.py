@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 
 from actorQ import errors
+from baseline import runner_input
 
 OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
 FORMAT, FORMAT_VERSION = "quarl_policy", "1"
@@ -40,7 +41,7 @@ class Runner:
         Raises:
           errors.UserError: the file is missing, damaged, or no policy exported here.
         """
-        self._content, origin = _read(model)
+        self._content, origin = runner_input.read(model)
         self._session = _session(self._content, _options(threads), origin)
         self.num_bytes = len(self._content)
         try:
@@ -106,36 +107,7 @@ class Runner:
 
     def _prepare(self, observations: np.ndarray) -> np.ndarray:
         """Returns the observations as the session takes them."""
-        observations = np.atleast_1d(observations)
-        expected = self._input.shape[1:]
-        if self._dtype == np.uint8 and observations.dtype != np.uint8:
-            raise errors.UserError(
-                f"The policy looks at images of uint8, not at {observations.dtype}."
-            )
-        shape = observations.shape[1:]
-        if len(expected) == 1:
-            observations = observations.reshape(len(observations), -1)
-        fits = observations.ndim == 1 + len(expected) and all(
-            isinstance(size, str) or size == here
-            for size, here in zip(expected, observations.shape[1:], strict=True)
-        )
-        if not fits:
-            raise errors.UserError(
-                f"Observations of shape {shape} do not fit the policy, which takes "
-                f"({', '.join(map(str, expected))}): is it of another environment?"
-            )
-        return np.ascontiguousarray(observations, self._dtype)
-
-
-def _read(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
-    """Returns the content, and what to call it in messages."""
-    if isinstance(model, bytes):
-        return model, "The model"
-    try:
-        # Read here, not by the runtime: it would follow references to other files.
-        return pathlib.Path(model).read_bytes(), os.fspath(model)
-    except OSError as error:
-        raise errors.UserError(f"Cannot read {os.fspath(model)}: {error.strerror}.") from None
+        return runner_input.fit(observations, self._input.shape[1:], self._dtype)
 
 
 def _options(threads: int) -> onnxruntime.SessionOptions:

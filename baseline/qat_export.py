@@ -3,9 +3,11 @@
 The agent's zip has the weights as its integers stand for them, in plain layers: SB3's own loader
 takes it. `quantization.json` beside it (as post-training quantization writes it, with the ranges
 of the weights as well) lets `agents.load` quantize activations as in training.
-`packed.safetensors` has the integers, packed to their width.
+`packed.safetensors` has the integers, packed to their width. `policy.onnx` and `policy.tflite` are
+models that compute with them.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import json
 import os
@@ -25,9 +27,14 @@ from baseline import networks
 from baseline import packed_policy
 from baseline import qat_model
 from baseline import quantize
+from baseline import tflite_layers
+from baseline import tflite_model
 
 PACKED_FILENAME = "packed.safetensors"
-INTEGER_BITS = 8  # Of the engine's integers; narrower ones have no engine that computes with them.
+ONNX_FILENAME = "policy.onnx"
+TFLITE_FILENAME = "policy.tflite"
+INTEGER_BITS = 8  # Of ONNX Runtime's integers.
+TFLITE_BITS = tflite_layers.MAX_BITS  # At most; narrower ones take a byte each.
 
 
 def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
@@ -168,15 +175,23 @@ def export(agent: agents.Agent, normalizes: bool = False) -> onnx.ModelProto:
       normalizes: whether the model normalizes observations itself.
 
     Raises:
-      errors.UserError: the agent has another width, or was not trained with quantization.
+      errors.UserError: weights or activations have other bits, or the agent was not trained with
+        quantization.
     """
     weights = integer_weights(agent)
     scheme, ranges = agent.quantization
     if scheme.width != INTEGER_BITS:
         raise errors.UserError(
-            f"{agent.path} has {scheme.bits} bits, but engines compute with {INTEGER_BITS}: "
+            f"{agent.path} has {scheme.bits} bits, but ONNX Runtime computes with {INTEGER_BITS}: "
             f"{PACKED_FILENAME} beside it has its integers, packed."
         )
+    for name, (_, _, *own) in ranges.items():
+        if own and own[0] != INTEGER_BITS:
+            what = "output has" if name == networks.OUTPUT else f"input of {name} has"
+            raise errors.UserError(
+                f"{agent.path}: the {what} {own[0]} bits, but ONNX Runtime computes with "
+                f"{INTEGER_BITS}."
+            )
     ends = {name: (low, high) for name, (low, high, *_) in ranges.items()}
     return integer.export(
         agent.network, INTEGER_BITS, ends, scheme.granularity, scheme.rounding,
@@ -184,31 +199,87 @@ def export(agent: agents.Agent, normalizes: bool = False) -> onnx.ModelProto:
     )
 
 
-def compare(
-    agent: agents.Agent, episodes: int = 5, seed: int = 0, states: int = 5000
-) -> agreement.Agreement:
-    """Returns how far the integer model acts as the fake-quantized agent does.
+def export_tflite(agent: agents.Agent, normalizes: bool = False) -> bytes:
+    """Returns an agent of at most 8 bits as a TFLite file, as `export` does.
 
     Args:
-      agent: trained with 8 bits.
+      agent: trained with 2 to 8 bits.
+      normalizes: whether the model normalizes observations itself.
+
+    Raises:
+      errors.UserError: weights or activations have more bits, or the agent was not trained with
+        quantization.
+    """
+    weights = integer_weights(agent)
+    scheme, ranges = agent.quantization
+    if scheme.rounding != "nearest":
+        raise errors.UserError(f"{agent.path} rounds down, which TFLite does not.")
+    try:
+        return tflite_model.export(
+            agent.network, ranges, weights, scheme.width,
+            agent.normalization if normalizes else None, _image_size(agent),
+        )
+    except errors.UserError as error:
+        raise errors.UserError(f"{agent.path}: {error}") from None
+
+
+def visited_states(
+    agent: agents.Agent, episodes: int = 5, seed: int = 0, states: int = 5000
+) -> np.ndarray:
+    """Returns normalized observations [N, ...] that the agent meets, at most `states`."""
+    return agent.normalize(
+        agreement.visited_states(agent.make_env, agent.act, episodes, seed, states)
+    )
+
+
+def compare(
+    agent: agents.Agent,
+    episodes: int = 5,
+    seed: int = 0,
+    states: int = 5000,
+    act: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> agreement.Agreement:
+    """Returns how far an integer model acts as the fake-quantized agent does.
+
+    Args:
+      agent: trained with quantization.
       episodes: that the agent plays, to visit states.
       seed: of the starts.
       states: at most so many are compared.
+      act: the model, normalized observations [N, ...] to actions; None: that of `export`.
 
     Raises:
       errors.UserError: see `export`.
     """
-    runner = integer_runner.Runner(export(agent).SerializeToString())
-    visited = agreement.visited_states(agent.make_env, agent.act, episodes, seed, states)
+    if act is None:
+        act = integer_runner.Runner(export(agent).SerializeToString())
+    return compare_in(agent, visited_states(agent, episodes, seed, states), act)
+
+
+def compare_in(
+    agent: agents.Agent, visited: np.ndarray, act: Callable[[np.ndarray], np.ndarray]
+) -> agreement.Agreement:
+    """Returns how far a model acts as the fake-quantized agent does.
+
+    Args:
+      agent: trained with quantization.
+      visited: normalized observations [N, ...].
+      act: the model, normalized observations to actions.
+    """
     return agreement.compare(
         networks.to_actions(
-            agent.network,
-            networks.forward(agent.network, agent.normalize(visited), agent.tap).numpy(),
+            agent.network, networks.forward(agent.network, visited, agent.tap).numpy()
         ),
-        runner(agent.normalize(visited)),
+        act(visited),
         agent.network.low,
         agent.network.high,
     )
+
+
+def _image_size(agent: agents.Agent) -> tuple[int, int] | None:
+    """Returns height and width of what convolutions look at."""
+    shape = agent.model.observation_space.shape
+    return tuple(shape[1:]) if len(shape) == 3 else None
 
 
 def _beside(path: pathlib.Path) -> pathlib.Path:

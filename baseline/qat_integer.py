@@ -1,15 +1,21 @@
-"""The integer form of an agent of `baseline.qat`: its agreement, return, size and latency.
+"""The integer forms of an agent of `baseline.qat`: their agreement, return, size and latency.
 
-    python -m baseline.qat_integer --algo a2c --env CartPole-v1 --folder logs/qat/8
+    python -m baseline.qat_integer --algo a2c --env CartPole-v1 --folder logs/qat/8 [--out F.json]
 
-8 bits: writes `policy.onnx` beside the agent, which computes with the integers and ranges of the
-training (see `integer`), and plays it next to the fake-quantized policy. Other widths have no
-engine that computes with them: only their packed size is told. Latency is that of one observation
-on one thread, the forms taking turns.
+Writes `policy.tflite` (2 to 8 bits) and `policy.onnx` (8 bits) beside the agent, which compute with
+the integers and ranges of the training (see `tflite_model` and `integer`), and plays them next to
+the fake-quantized policy. Of wider integers only the packed size is told. Latency is that of one
+observation on one thread, the forms taking turns. Exit code 1: a form acts otherwise than the agent
+in more than 1 % of the visited states.
 """
 
 import dataclasses
+import json
 import os
+import pathlib
+import sys
+import time
+from typing import TYPE_CHECKING
 
 from absl import flags
 import numpy as np
@@ -17,9 +23,15 @@ import numpy as np
 from actorQ import cli
 from actorQ import errors
 from actorQ import lean_imports
+from actorQ import provenance
 from baseline import results
 
-MODEL_FILENAME = "policy.onnx"
+if TYPE_CHECKING:
+    from baseline import agents
+    from baseline import agreement as agreements
+
+_NAME = "qat_integer"
+TORCH, ONNX, TFLITE = "fake-quantized, torch", "integers, ONNX Runtime", "integers, TFLite"
 ROUNDS = 7  # Of latencies.
 
 
@@ -30,65 +42,99 @@ def define_flags() -> None:
     flags.DEFINE_string("folder", "logs/qat/8", "Folder of agents: FOLDER/ALGO/ENV_<n>/ENV.zip.")
     flags.DEFINE_integer("episodes", 10, "Episodes of every form, >= 1.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Seed of the environments, >= 0.", lower_bound=0)
+    flags.DEFINE_integer("states", 5000, "States to compare at most, >= 1.", lower_bound=1)
+    flags.DEFINE_string("out", None, "File that gets all figures, .json.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """What the forms come to.
+@dataclasses.dataclass
+class Form:
+    """What a form comes to.
 
     Attributes:
-      agreement: of the integer form with the fake-quantized one, as text.
-      holds: whether it is enough.
-      returns: mean return, by form.
-      seconds: for one observation, by form.
-      packed_bytes: of the parameters.
-      file_bytes: of the integer model.
+      seconds: for one observation, a figure for every round.
+      returns: of the episodes.
+      agreement: with the fake-quantized form; None for that itself.
+      file_bytes: of the model; None for torch.
     """
 
-    agreement: str
-    holds: bool
-    returns: dict[str, float]
-    seconds: dict[str, float]
+    seconds: list[float]
+    returns: list[float]
+    agreement: "agreements.Agreement | None" = None
+    file_bytes: int | None = None
+
+    def __str__(self) -> str:
+        text = (
+            f"return {np.mean(self.returns):9.2f}, {1e6 * np.median(self.seconds):7.1f} us"
+        )
+        if self.agreement is None:
+            return text
+        return f"{text}, {self.file_bytes} bytes, alike in {self.agreement}"
+
+
+@dataclasses.dataclass
+class Measured:
+    """What an agent's forms come to.
+
+    Attributes:
+      forms: by name; the fake-quantized one first.
+      packed_bytes: of the parameters.
+      states: how many were compared.
+    """
+
+    forms: dict[str, Form]
     packed_bytes: int
-    file_bytes: int
+    states: int
+
+    @property
+    def failing(self) -> list[str]:
+        """Names of the forms that act otherwise than the agent too often."""
+        return [
+            name for name, form in self.forms.items()
+            if form.agreement is not None and not form.agreement.holds
+        ]
 
     def __str__(self) -> str:
         return "\n".join([
-            f"Alike: {self.agreement} of the visited states.",
-            *(
-                f"{form:24} return {self.returns[form]:9.2f}, {1e6 * self.seconds[form]:7.1f} us"
-                for form in self.returns
-            ),
-            f"Parameters: {self.packed_bytes} bytes; {MODEL_FILENAME}: {self.file_bytes} bytes.",
+            *(f"{name:24} {form}" for name, form in self.forms.items()),
+            f"{self.states} visited states; parameters, packed: {self.packed_bytes} bytes.",
         ])
 
 
-def measure(agent, episodes: int, seed: int) -> Measured:
-    """Exports an 8-bit agent, and measures both forms.
+def measure(
+    agent: "agents.Agent", episodes: int = 10, seed: int = 0, states: int = 5000
+) -> Measured:
+    """Writes an agent's integer forms beside it, and measures all forms.
 
     Args:
-      agent: an `agents.Agent` that `baseline.qat` trained with 8 bits.
+      agent: that `baseline.qat` trained with 2 to 8 bits.
       episodes: of each form; the starts are the same.
       seed: of the starts.
+      states: at most so many are compared.
 
     Raises:
-      errors.UserError: see `qat_export.export`.
+      errors.UserError: the agent has no such form, or a file cannot be written.
     """
     from actorQ.benchmarks import common
     from baseline import evaluation
     from baseline import integer_runner
     from baseline import qat_export
+    from baseline import tflite_runner
 
-    content = qat_export.export(agent).SerializeToString()
-    path = agent.path.parent / agent.path.stem / MODEL_FILENAME
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
-    runner = integer_runner.Runner(content)
-    forms = {
-        "fake-quantized, torch": agent.act,
-        "integers, ONNX Runtime": lambda observations: runner(agent.normalize(observations)),
+    contents = {}
+    if agent.quantization[0].width == qat_export.INTEGER_BITS:
+        contents[ONNX] = qat_export.export(agent).SerializeToString()
+        _write(agent, qat_export.ONNX_FILENAME, contents[ONNX])
+    contents[TFLITE] = qat_export.export_tflite(agent)
+    _write(agent, qat_export.TFLITE_FILENAME, contents[TFLITE])
+    kinds = {ONNX: integer_runner.Runner, TFLITE: tflite_runner.Runner}
+    runners = {name: kinds[name](content) for name, content in contents.items()}
+    visited = qat_export.visited_states(agent, episodes, seed, states)
+    agreement = {
+        name: qat_export.compare_in(agent, visited, runner) for name, runner in runners.items()
+    }
+    forms = {TORCH: agent.act} | {
+        name: lambda observations, runner=runner: runner(agent.normalize(observations))
+        for name, runner in runners.items()
     }
     observation, _ = agent.make_env().reset(seed=seed)
     batch = np.asarray(observation)[None]
@@ -96,21 +142,61 @@ def measure(agent, episodes: int, seed: int) -> Measured:
         name: lambda act=act: common.seconds_per_call(lambda: act(batch))
         for name, act in forms.items()
     }
-    agreement = qat_export.compare(agent, episodes, seed)
-    return Measured(
-        str(agreement),
-        agreement.holds,
-        {
-            name: float(np.mean([
-                episode.episode_return
-                for episode in evaluation.evaluate(agent.make_env, act, episodes, seed)
-            ]))
-            for name, act in forms.items()
-        },
-        common.medians(common.interleave(laps, ROUNDS)),
-        qat_export.num_bytes(agent),
-        len(content),
-    )
+    seconds = common.interleave(laps, ROUNDS)
+    measured = {}
+    for name, act in forms.items():
+        played = evaluation.evaluate(agent.make_env, act, episodes, seed)
+        measured[name] = Form(
+            seconds[name],
+            [episode.episode_return for episode in played],
+            agreement.get(name),
+            len(contents[name]) if name in contents else None,
+        )
+    return Measured(measured, qat_export.num_bytes(agent), len(visited))
+
+
+def record(agent: "agents.Agent", measured: Measured | None, settings: dict) -> dict:
+    """Returns all figures, for JSON.
+
+    Args:
+      agent: that was measured.
+      measured: None if there is no integer form of its width.
+      settings: of the measurement.
+    """
+    from baseline import qat_export
+
+    forms = {}
+    for name, form in measured.forms.items() if measured is not None else ():
+        forms[name] = dataclasses.asdict(form)
+        if form.agreement is not None:
+            forms[name]["agreement"] = {**form.agreement._asdict(), "holds": form.agreement.holds}
+    return {
+        "command": " ".join([f"python -m baseline.{_NAME}", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "machine": provenance.machine(),
+        "git_commit": provenance.git_commit(),
+        "settings": settings,
+        "agent": str(agent.path),
+        "algo": agent.algo,
+        "env": agent.env_id,
+        "bits": agent.quantization[0].width,
+        "packed_bytes": qat_export.num_bytes(agent),
+        "forms": forms,
+    }
+
+
+def _write(agent: "agents.Agent", filename: str, content: bytes) -> None:
+    _write_whole(agent.path.parent / agent.path.stem / filename, content)
+
+
+def _write_whole(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file, which is there as a whole or not at all."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
 
 
 def main(argv: list[str]) -> int:
@@ -129,13 +215,29 @@ def main(argv: list[str]) -> int:
     agent = agents.load(results.canonical_algo(values.algo), values.env, values.folder)
     path = qat_export.write_packed(agent)
     print(f"Packed: {path}, {os.path.getsize(path)} bytes")
-    if agent.quantization[0].width != qat_export.INTEGER_BITS:
-        print(f"Parameters: {qat_export.num_bytes(agent)} bytes")
-        return 0
-    print(measure(agent, values.episodes, values.seed))
+    measured = None
+    if agent.quantization[0].width > qat_export.TFLITE_BITS:
+        print(f"Parameters, packed: {qat_export.num_bytes(agent)} bytes")
+    else:
+        measured = measure(agent, values.episodes, values.seed, values.states)
+        print(measured)
+    if values.out:
+        settings = {
+            "episodes": values.episodes, "seed": values.seed, "states": values.states,
+            "rounds": ROUNDS,
+        }
+        text = json.dumps(record(agent, measured, settings), indent=1) + "\n"
+        _write_whole(pathlib.Path(values.out), text.encode())
+    if measured is not None and measured.failing:
+        errors.report(
+            _NAME,
+            f"{' and '.join(measured.failing)}: not alike in enough of the states that "
+            f"{agent.path} visits.",
+        )
+        return cli.EXIT_ERROR
     return 0
 
 
 if __name__ == "__main__":
     define_flags()
-    cli.run(main, name="qat_integer")
+    cli.run(main, name=_NAME)

@@ -10,9 +10,11 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 # Their --help and flags must be instant: nothing heavy while they are imported.
 LIGHT = """
-    ptq sweep enjoy train integer_benchmark
+    ptq sweep enjoy train integer_benchmark qat_integer
     measuring_flags training_settings results
 """.split()
+# They load TensorFlow, once they are asked to.
+TENSORFLOW = {"tflite_graph", "tflite_runner", "weight_readers"}
 HEAVY = {"torch", "stable_baselines3", "tensorflow", "rl_zoo3", "matplotlib", "onnxruntime", "onnx"}
 
 
@@ -61,6 +63,14 @@ def test_no_module_can_unpickle(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pickle":
             assert node.attr == "UnpicklingError"  # Which torch's safe loader raises.
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_tensorflow_is_loaded_by_few_and_not_before_it_is_needed(path):
+    roots = {name.split(".")[0] for name in imports(path, inside_functions=False)}
+    assert not roots & {"tensorflow", "flatbuffers"}
+    roots = {name.split(".")[0] for name in imports(path, inside_functions=True)}
+    assert path.stem in TENSORFLOW or not roots & {"tensorflow", "flatbuffers"}
 
 
 @pytest.mark.parametrize("module", LIGHT)

@@ -14,7 +14,6 @@ from baseline import packed_policy
 from baseline import qat
 from baseline import qat_callback
 from baseline import qat_export
-from baseline import qat_integer
 from baseline import qat_model
 from baseline import qat_rows
 from baseline import quantize
@@ -213,18 +212,6 @@ def test_integers_of_continuous_actions_act_alike(tmp_path):
         found = qat_export.compare(agent, episodes=1, states=500)
 
         assert found.holds and found.largest < 0.02, str(found)
-
-
-def test_both_forms_are_measured_side_by_side(agent8, monkeypatch):
-    monkeypatch.setattr(qat_integer, "ROUNDS", 1)
-
-    found = qat_integer.measure(agent8, 3, 0)
-
-    assert found.holds and len(found.returns) == 2
-    first, second = found.returns.values()
-    assert first == pytest.approx(second, rel=0.2)
-    assert (agent8.path.parent / CARTPOLE / "policy.onnx").stat().st_size == found.file_bytes
-    assert f"{found.packed_bytes} bytes" in str(found)
 
 
 def test_other_widths_than_8_have_no_integer_engine(tmp_path, agent8):

@@ -1,0 +1,191 @@
+"""The integer forms of agents that were trained with quantization, beside each other."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from actorQ import errors
+from baseline import agents
+from baseline import agreement
+from baseline import networks
+from baseline import qat
+from baseline import qat_export
+from baseline import qat_integer
+from baseline import qat_model
+from baseline import tflite_runner
+from tests.baseline import test_qat
+
+CARTPOLE = test_qat.CARTPOLE
+
+
+def trained(folder, algo, **kwargs):
+    steps = {"steps": kwargs.pop("steps")} if "steps" in kwargs else {}
+    qat.train(test_qat.settings(folder, algo, **steps), qat_model.QatSettings(**kwargs))
+    return agents.load(algo, test_qat.RUNS[algo][0], folder)
+
+
+@pytest.fixture(name="folder8", scope="module")
+def fixture_folder8(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("qat")
+    trained(folder, "a2c", steps=4000, bits=8, delay=2000)
+    return folder
+
+
+@pytest.fixture(name="agent8")
+def fixture_agent8(folder8):
+    return agents.load("a2c", CARTPOLE, folder8)
+
+
+def compare(agent, **kwargs):
+    act = tflite_runner.Runner(qat_export.export_tflite(agent))
+    return qat_export.compare(agent, act=act, **kwargs)
+
+
+def test_tflite_acts_as_a_trained_agent_does(agent8):
+    found = compare(agent8, episodes=5)
+
+    assert found.states > 50
+    assert found.holds, str(found)
+
+
+@pytest.mark.parametrize("algo", ["ddpg", "ppo"])
+def test_tflite_acts_as_agents_of_continuous_actions_do(tmp_path, algo):
+    found = compare(trained(tmp_path, algo, bits=8), episodes=1, states=500)
+
+    assert found.holds and found.largest < 0.02, str(found)
+
+
+def test_tflite_takes_narrow_integers_and_quantized_outputs(tmp_path):
+    agent = trained(tmp_path, "a2c", bits=3, output=True)
+    assert agent.quantization[1][networks.OUTPUT][2:] == ()
+    visited = qat_export.visited_states(agent, 3)
+
+    made = tflite_runner.Runner(qat_export.export_tflite(agent))
+
+    expected = networks.forward(agent.network, visited, agent.tap).numpy()
+    assert len(np.unique(made.output(visited))) <= 8
+    # Sums that differ in their last digit may round to two sides of a level's edge.
+    assert np.mean(np.abs(made.output(visited) - expected) < 1e-5) > 0.99
+
+
+def test_tflite_normalizes_itself_if_asked(tmp_path):
+    agent = trained(tmp_path, "ppo", bits=8)
+    assert agent.normalization is not None
+    raw = agreement.visited_states(agent.make_env, agent.act, 1, 0, 300)
+
+    inside = tflite_runner.Runner(qat_export.export_tflite(agent, normalizes=True))
+
+    np.testing.assert_allclose(inside(raw), agent.act(raw), atol=0.04)
+    assert np.mean(np.abs(inside(raw) - agent.act(raw)) < 1e-5) > 0.95
+
+
+def test_inputs_of_more_bits_are_refused_not_cut(tmp_path):
+    agent = trained(tmp_path, "a2c", bits=8, input_bits=16)
+    first, _ = agent.network.with_weights()[0]
+    assert agent.quantization[1][first][2] == 16
+    with pytest.raises(errors.UserError, match=f"input of {first} has 16 bits, but ONNX Runtime"):
+        qat_export.export(agent)
+    with pytest.raises(errors.UserError, match="no TFLite form of 16 bits, which the input of"):
+        qat_export.export_tflite(agent)
+
+
+def test_an_output_of_other_bits_is_refused_not_cut(agent8):
+    scheme, ranges = agent8.quantization
+    agent8.quantization = scheme, {**ranges, networks.OUTPUT: (-1.0, 1.0, 4)}
+    with pytest.raises(errors.UserError, match="the output has 4 bits, but ONNX Runtime"):
+        qat_export.export(agent8)
+    qat_export.export_tflite(agent8)
+    agent8.quantization = scheme, {**ranges, networks.OUTPUT: (-1.0, 1.0, 8)}
+    qat_export.export(agent8)
+
+
+def test_wide_or_rounded_down_agents_have_no_tflite_form(tmp_path, agent8):
+    with pytest.raises(errors.UserError, match="no TFLite form of 9 bits"):
+        qat_export.export_tflite(trained(tmp_path, "a2c", bits=9))
+    scheme, ranges = agent8.quantization
+    agent8.quantization = dataclasses.replace(scheme, rounding="floor"), ranges
+    with pytest.raises(errors.UserError, match="rounds down"):
+        qat_export.export_tflite(agent8)
+
+
+def test_all_forms_are_measured_side_by_side(agent8, monkeypatch):
+    monkeypatch.setattr(qat_integer, "ROUNDS", 2)
+
+    found = qat_integer.measure(agent8, 3, 0)
+
+    assert list(found.forms) == [qat_integer.TORCH, qat_integer.ONNX, qat_integer.TFLITE]
+    assert found.forms[qat_integer.TORCH].agreement is None
+    first = np.mean(found.forms[qat_integer.TORCH].returns)
+    for name, filename in (
+        (qat_integer.ONNX, qat_export.ONNX_FILENAME),
+        (qat_integer.TFLITE, qat_export.TFLITE_FILENAME),
+    ):
+        form = found.forms[name]
+        assert form.agreement.holds and form.agreement.states == found.states
+        assert np.mean(form.returns) == pytest.approx(first, rel=0.2)
+        assert len(form.seconds) == 2
+        assert (agent8.path.parent / CARTPOLE / filename).stat().st_size == form.file_bytes
+    assert not found.failing
+    assert f"{found.packed_bytes} bytes" in str(found) and "alike in 100.00 %" in str(found)
+
+
+def test_forms_that_act_otherwise_are_named(agent8, monkeypatch):
+    monkeypatch.setattr(qat_integer, "ROUNDS", 1)
+    made = tflite_runner.Runner.__call__
+    monkeypatch.setattr(tflite_runner.Runner, "__call__", lambda *args: 1 - made(*args))
+    assert qat_integer.measure(agent8, 1).failing == [qat_integer.TFLITE]
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path, agent8):
+    folder = agent8.path.parent / CARTPOLE
+    (folder / f"{qat_export.TFLITE_FILENAME}.tmp").mkdir()
+    with pytest.raises(errors.UserError, match="Cannot write .*policy.tflite"):
+        qat_integer.measure(agent8, 1)
+    (folder / f"{qat_export.TFLITE_FILENAME}.tmp").rmdir()
+
+
+def run(*arguments):
+    # A process of its own: the tool keeps to one core.
+    return subprocess.run(
+        [sys.executable, "-m", "baseline.qat_integer", "--algo=a2c", f"--env={CARTPOLE}",
+         *arguments],
+        capture_output=True, text=True, timeout=180,
+    )
+
+
+def test_command_writes_files_and_figures(folder8, tmp_path):
+    shutil.copytree(folder8, tmp_path / "agents")
+    out = tmp_path / "figures.json"
+
+    result = run(f"--folder={tmp_path / 'agents'}", "--episodes=2", "--states=100", f"--out={out}")
+
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    figures = json.loads(out.read_text())
+    assert figures["bits"] == 8 and figures["algo"] == "a2c" and figures["env"] == CARTPOLE
+    assert "--episodes=2" in figures["command"] and len(figures["git_commit"]) >= 40
+    assert figures["settings"]["states"] == 100
+    assert set(figures["forms"]) == {qat_integer.TORCH, qat_integer.ONNX, qat_integer.TFLITE}
+    form = figures["forms"][qat_integer.TFLITE]
+    assert form["agreement"]["holds"] and form["agreement"]["alike"] >= 0.99
+    assert len(form["returns"]) == 2 and len(form["seconds"]) == qat_integer.ROUNDS
+    written = next((tmp_path / "agents").rglob(qat_export.TFLITE_FILENAME))
+    assert written.stat().st_size == form["file_bytes"]
+    assert tflite_runner.Runner(written).metadata["head"] == "argmax"
+
+
+def test_command_tells_only_the_size_of_wide_integers(tmp_path):
+    agent = trained(tmp_path, "a2c", bits=12)
+    out = tmp_path / "figures.json"
+
+    result = run(f"--folder={tmp_path}", f"--out={out}")
+
+    assert result.returncode == 0, result.stderr
+    assert f"Parameters, packed: {qat_export.num_bytes(agent)} bytes" in result.stdout
+    assert json.loads(out.read_text())["forms"] == {}
+    assert not list(tmp_path.rglob("policy.*"))
