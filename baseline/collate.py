@@ -2,6 +2,7 @@
 
     python -m baseline.collate ALGO ENV [--results quantized/ptq.csv] [--out FOLDER]
     python -m baseline.collate --all [--results ...]     every pair, and a grid for each algorithm
+    python -m baseline.collate --qat ...      of quantization-aware training, see `qat_collate`
 
 Writes PNGs and prints the numbers. The sweet spot is the narrowest width at which, as at all wider
 ones, the 95 % interval of E (the share of fp32's reward that is lost) reaches down to 2 %: no loss
@@ -10,7 +11,6 @@ beyond that is shown.
 
 from collections.abc import Sequence
 import os
-import re
 import sys
 
 from absl import flags
@@ -20,23 +20,25 @@ from actorQ import errors
 from actorQ.scripts import curves
 from baseline import intervals
 from baseline import measuring_flags
+from baseline import qat_collate
+from baseline import qat_rows
 from baseline import results
 from baseline import selection
-from baseline import sweep_plot
+from baseline import sweep_files
+from baseline import sweep_panel
 from baseline.results import Row
 
-PLOTS_FOLDER = "plots"
-# Told apart by the colour-blind, too (Okabe and Ito's palette).
-COLOURS = {"weights": "#0072B2", "weights+activations": "#D55E00"}
+COLOURS = {"weights": sweep_panel.BLUE, "weights+activations": sweep_panel.VERMILLION}
 LABELS = {"weights": "weights", "weights+activations": "weights and activations"}
 _SWEET_SPOT = (
     "the fewest bits not shown to cost more than "
     f"{100 * selection.TOLERATED_LOSS:g} % of the reward"
 )
-_NOTE = f"sweet spot: {_SWEET_SPOT}"
+_WORDS = sweep_panel.Words(note=f"sweet spot: {_SWEET_SPOT}")
+QAT_RESULTS = os.path.join(qat_rows.DEFAULT_FOLDER, qat_rows.CSV_NAME)
 
 
-def make_panel(sweep: selection.Sweep, title: str) -> sweep_plot.Panel:
+def make_panel(sweep: selection.Sweep, title: str) -> sweep_panel.Panel:
     """Returns what a plot of a sweep shows.
 
     Args:
@@ -47,7 +49,7 @@ def make_panel(sweep: selection.Sweep, title: str) -> sweep_plot.Panel:
     for scheme, rows in sweep.quantized.items():
         best, fewest = selection.best_width(rows), selection.fewest_bits(rows)
         series.append(
-            sweep_plot.Series(
+            sweep_panel.Series(
                 LABELS[scheme],
                 COLOURS[scheme],
                 [_point(row) for row in rows.values()],
@@ -55,7 +57,7 @@ def make_panel(sweep: selection.Sweep, title: str) -> sweep_plot.Panel:
                 fewest.bits if fewest else None,
             )
         )
-    return sweep_plot.Panel(title, _point(sweep.fp32), series)
+    return sweep_panel.Panel(title, _point(sweep.fp32), series)
 
 
 def describe(sweep: selection.Sweep) -> str:
@@ -108,11 +110,6 @@ def summary_table(sweeps: Sequence[selection.Sweep]) -> str:
     return f"{curves.markdown_table(header, cells)}\nSweet spot: {_SWEET_SPOT}.\n"
 
 
-def plot_name(algo: str, env: str) -> str:
-    """Returns the file name of a pair's plot; names such as ALE/Pong-v5 lose their slash."""
-    return f"{algo}_{re.sub(r'[/,]', '_', env)}.png"
-
-
 def collate(
     rows: Sequence[Row],
     pair: tuple[str, str] | None,
@@ -151,28 +148,34 @@ def collate(
         ]
         if not chosen:
             raise errors.UserError(_nothing(rows, pair, drawable))
-    curves.make_folder(folder)
-    paths: list[str] = []
-    panels: dict[str, list[sweep_plot.Panel]] = {}
+    sheets = []
     for sweep in chosen:
-        panel = make_panel(sweep, f"{sweep.algo} {sweep.shown_env}, {describe(sweep)}")
-        panels.setdefault(sweep.algo, []).append(panel._replace(title=sweep.shown_env))
-        path = os.path.join(folder, plot_name(sweep.algo, sweep.env))
-        paths.append(sweep_plot.draw(path, panel, _NOTE))
+        title = f"{sweep.algo} {sweep.shown_env}, {describe(sweep)}"
+        sheets.append(
+            sweep_files.Sheet(sweep.algo, sweep.env, sweep.shown_env, make_panel(sweep, title))
+        )
     if pair is not None:
-        return "\n".join(text_table(sweep) for sweep in chosen), paths
-    for algo, members in panels.items():
-        path = os.path.join(folder, f"overview_{algo}.png")
-        title = f"{algo}: reward against bits after training"
-        paths.append(sweep_plot.draw_grid(path, title, members, _NOTE))
-    return summary_table(chosen), paths
+        text = "\n".join(text_table(sweep) for sweep in chosen)
+        return text, sweep_files.draw(folder, sheets, _WORDS, None)
+    grids = "reward against bits after training"
+    return summary_table(chosen), sweep_files.draw(folder, sheets, _WORDS, grids)
 
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
     measuring_flags.define_rows(scheme=False)
-    flags.DEFINE_string("out", "", "Folder for the figures; empty: plots/ beside the (first) file.")
+    flags.FLAGS["results"].help = (
+        f"CSV file with the rows; several with commas (with --qat: {QAT_RESULTS})."
+    )
+    flags.DEFINE_string(
+        "out", "",
+        "Folder for the figures, and --qat's tables; empty: plots/ beside the (first) file, the "
+        "tables beside the file.",
+    )
     flags.DEFINE_boolean("all", False, "Draw every pair found, and a grid for each algorithm.")
+    flags.DEFINE_boolean(
+        "qat", False, "Of quantization-aware training: QAT against PTQ, and table.md, table.csv."
+    )
 
 
 def main(argv: list[str]) -> int:
@@ -183,19 +186,32 @@ def main(argv: list[str]) -> int:
             "takes an algorithm and an environment, e.g. ppo CartPole-v1; or --all and neither."
         )
     pair = None if values.all else (results.canonical_algo(argv[1]), argv[2])
-    rows = results.read_files(values.results)
-    folder = values.out or os.path.join(os.path.dirname(values.results[0]), PLOTS_FOLDER)
-    text, paths = collate(rows, pair, folder, values.granularity, values.rounding)
-    sys.stdout.write(text + "\n")
-    for path in paths:
-        sys.stdout.write(path + "\n")
+    paths = values.results
+    if values.qat and flags.FLAGS["results"].using_default_value:
+        paths = [QAT_RESULTS]
+    rows = qat_collate.read(paths) if values.qat else _read(paths)
+    beside = os.path.dirname(paths[0])
+    folder = values.out or os.path.join(beside, sweep_files.FOLDER)
+    quantizer = values.granularity, values.rounding
+    if values.qat:
+        text, drawn = qat_collate.collate(rows, pair, folder, values.out or beside, *quantizer)
+    else:
+        text, drawn = collate(rows, pair, folder, *quantizer)
+    sys.stdout.write("\n".join((text, *drawn, "")))
     return 0
 
 
-def _point(row: Row) -> sweep_plot.Point:
+def _read(paths: Sequence[str]) -> list[Row]:
+    for path in paths:
+        if results.has_columns(path, qat_rows.TrainedRow):
+            raise errors.UserError(f"{path} has rows of trainings: give --qat to draw them.")
+    return results.read_files(paths)
+
+
+def _point(row: Row) -> sweep_panel.Point:
     interval = intervals.mean(row.returns)
     seeds = tuple(float(part.mean()) for part in row.seed_returns if part.size)
-    return sweep_plot.Point(row.bits, row.mean, interval.low, interval.high, seeds)
+    return sweep_panel.Point(row.bits, row.mean, interval.low, interval.high, seeds)
 
 
 def _cells(scheme: str, row: Row) -> list[str]:

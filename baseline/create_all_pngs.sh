@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Draws every sweet-spot plot of a results file, and a grid for each algorithm.
 #
-#   baseline/create_all_pngs.sh [RESULTS.csv] [--out=FOLDER] [--flag=value ...]
+#   baseline/create_all_pngs.sh [RESULTS.csv] [--qat] [--out=FOLDER] [--flag=value ...]
 #
-# RESULTS.csv: quantized/ptq.csv where none is given. Figures go to plots/ beside it.
+# RESULTS.csv: quantized/ptq.csv where none is given, with --qat logs/qat/qat.csv. Figures go to
+# plots/ beside it.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

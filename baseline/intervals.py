@@ -161,6 +161,40 @@ def mean(values: Sequence[float], resamples: int = RESAMPLES, seed: int = 0) -> 
     return Interval(float(returns.mean()), *_percentiles(means))
 
 
+def mean_over_trainings(
+    values: Sequence[Sequence[float]], resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """Returns the mean over several trainings' episodes and its interval; `error` holds the mean.
+
+    Trainings are drawn, and within each of those drawn its episodes. With a handful of trainings
+    the interval is coarse: of three, it reaches about from the lowest to the highest. Of a single
+    one it is that over its episodes.
+
+    Args:
+      values: of each training the episodes' returns (or differences of paired ones), shape [K, N].
+      resamples: how often to draw.
+      seed: of the draws.
+
+    Raises:
+      ValueError: the trainings are not of equally many episodes, or there are none.
+    """
+    returns = np.asarray(values, np.float64)
+    if returns.ndim != 2 or not returns.size:
+        raise ValueError(f"Values are of shape [trainings, episodes], not {returns.shape}.")
+    if returns.size < 2:
+        return Interval(float(returns.mean()), None, None, "one episode has no spread")
+    trainings, episodes = returns.shape
+    rng = np.random.default_rng(seed)
+    block = max(1, _BLOCK // returns.size)
+    means = []
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        of_training = rng.integers(trainings, size=(size, trainings, 1))
+        of_episode = rng.integers(episodes, size=(size, trainings, episodes))
+        means.append(returns[of_training, of_episode].mean(axis=(1, 2)))
+    return Interval(float(returns.mean()), *_percentiles(np.concatenate(means)))
+
+
 def _pairs(fp32: Sequence[float], quantized: Sequence[float]) -> np.ndarray:
     """Returns [2, N] float64."""
     if len(fp32) != len(quantized) or not len(fp32):

@@ -31,6 +31,7 @@ HALVES = ("fp16", "bf16")
 SCHEMES = ("weights", "weights+activations")
 GRANULARITIES = ("paper", "channel")
 ALGO_ALIASES = {"ppo2": "ppo"}  # The names of stable-baselines 2.
+_MAKER = "python -m baseline.ptq ALGO ENV BITS or baseline/benchmark.sh ALGO ENV makes them"
 _CHOICES = {
     "scheme": SCHEMES,
     "granularity": GRANULARITIES,
@@ -238,7 +239,7 @@ def append(path: str, row: Row) -> None:
         raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def read(path: str, kind: type[RowT] = Row) -> list[RowT]:
+def read(path: str, kind: type[RowT] = Row, maker: str = _MAKER) -> list[RowT]:
     """Returns the rows, the last of equal key only, in order of first appearance.
 
     A last line without its end, of a process that was killed, is left out with a warning.
@@ -246,6 +247,7 @@ def read(path: str, kind: type[RowT] = Row) -> list[RowT]:
     Args:
       path: of the file.
       kind: of its rows; kinds with further columns are subclasses of `Row`.
+      maker: 'COMMAND makes them', for who has no such file.
 
     Raises:
       errors.UserError: there is no such file, a line is damaged, or the columns are others.
@@ -256,8 +258,7 @@ def read(path: str, kind: type[RowT] = Row) -> list[RowT]:
             content = file.read()
     except FileNotFoundError as error:
         raise errors.UserError(
-            f"There are no results in {path}: python -m baseline.ptq ALGO ENV BITS or "
-            "baseline/benchmark.sh ALGO ENV makes them."
+            f"There are no results in {path}: {maker}."
         ) from error
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from error
@@ -282,7 +283,9 @@ def read(path: str, kind: type[RowT] = Row) -> list[RowT]:
     return list(rows.values())
 
 
-def read_files(paths: Sequence[str], kind: type[RowT] = Row) -> list[RowT]:
+def read_files(
+    paths: Sequence[str], kind: type[RowT] = Row, maker: str = _MAKER
+) -> list[RowT]:
     """Returns the rows of several files as if they were one; see `read`.
 
     Raises:
@@ -292,8 +295,17 @@ def read_files(paths: Sequence[str], kind: type[RowT] = Row) -> list[RowT]:
         raise errors.UserError("--results names no file.")
     rows: dict[Any, RowT] = {}
     for path in paths:
-        rows.update((row.key, row) for row in read(path, kind))
+        rows.update((row.key, row) for row in read(path, kind, maker))
     return list(rows.values())
+
+
+def has_columns(path: str, kind: type[Row]) -> bool:
+    """Returns whether there is a file whose columns are those of a kind of rows."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            return _names(file.readline()) == columns(kind)
+    except OSError:
+        return False
 
 
 def find(rows: Sequence[Row], **key: Any) -> list[Row]:
@@ -305,7 +317,7 @@ def find(rows: Sequence[Row], **key: Any) -> list[Row]:
 
 def _check_header(path: str, line: str, kind: type[Row]) -> None:
     expected = columns(kind)
-    names = tuple(line.removeprefix("\ufeff").strip().split(","))
+    names = _names(line)
     if names == expected:
         return
     lacking = [name for name in expected if name not in names]
@@ -314,6 +326,10 @@ def _check_header(path: str, line: str, kind: type[Row]) -> None:
         f"{path} has other columns than this version's (lacking: {', '.join(lacking) or 'none'}; "
         f"unknown: {', '.join(unknown)[:80] or 'none'}): move it away and measure again."
     )
+
+
+def _names(header: str) -> tuple[str, ...]:
+    return tuple(header.removeprefix("\ufeff").strip().split(","))
 
 
 def _line(cells: Sequence[str]) -> str:

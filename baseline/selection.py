@@ -41,15 +41,20 @@ class Sweep:
     @property
     def shown_env(self) -> str:
         """The environment that was played: today's name, where the agent's is of the past."""
-        options = environments.successor_kwargs(self.env)
-        marks = [name if value is True else f"{name}={value}" for name, value in options.items()]
-        name = environments.successor(self.env)
-        return f"{name} ({', '.join(marks)})" if marks else name
+        return shown_env(self.env)
 
     @property
     def rows(self) -> list[Row]:
         """All rows, fp32's first."""
         return [self.fp32, *(row for rows in self.quantized.values() for row in rows.values())]
+
+
+def shown_env(env: str) -> str:
+    """Returns the environment that is played for a name: its successor's, with options."""
+    options = environments.successor_kwargs(env)
+    marks = [name if value is True else f"{name}={value}" for name, value in options.items()]
+    name = environments.successor(env)
+    return f"{name} ({', '.join(marks)})" if marks else name
 
 
 def sweeps(
@@ -119,10 +124,23 @@ def fewest_bits(rows: Mapping[str, Row], tolerated_loss: float = TOLERATED_LOSS)
       rows: by precision, of one scheme.
       tolerated_loss: E that counts as no loss.
     """
+    fewest = narrowest({bits: row.error_low for bits, row in rows.items()}, tolerated_loss)
+    return None if fewest is None else rows[fewest]
+
+
+def narrowest(
+    losses: Mapping[str, float | None], tolerated_loss: float = TOLERATED_LOSS
+) -> str | None:
+    """Returns the narrowest width that, as all wider ones, loses no more than is tolerated.
+
+    Args:
+      losses: by precision, of which widths count; None: not known, and so not kept.
+      tolerated_loss: that counts as no loss.
+    """
     fewest = None
-    for bits in sorted((bits for bits in rows if bits.isdecimal()), key=int, reverse=True):
-        low = rows[bits].error_low
-        if low is None or low > tolerated_loss:
+    for bits in sorted((bits for bits in losses if bits.isdecimal()), key=int, reverse=True):
+        loss = losses[bits]
+        if loss is None or loss > tolerated_loss:
             break
-        fewest = rows[bits]
+        fewest = bits
     return fewest

@@ -193,3 +193,57 @@ def test_mean_agrees_with_normal_interval():
 )
 def test_interval_text_is_in_percent(interval, text):
     assert interval.text() == text
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    (
+        # Of two trainings, both draws are the same one with probability 1/4 each; of three, 1/27.
+        ([[0.0, 0.0], [1.0, 1.0]], (0.5, 0.0, 1.0)),
+        ([[1.0] * 5, [2.0] * 5, [6.0] * 5], (3.0, 1.0, 6.0)),
+        ([[4.0] * 5] * 3, (4.0, 4.0, 4.0)),
+        ([[-2.0, -2.0]], (-2.0, -2.0, -2.0)),
+    ),
+)
+def test_mean_over_trainings_known_answers(values, expected):
+    assert intervals.mean_over_trainings(values)[:3] == pytest.approx(expected)
+
+
+def test_mean_over_trainings_of_one_is_that_over_its_episodes():
+    values = np.random.default_rng(5).normal(size=40)
+    nested, plain = intervals.mean_over_trainings([values]), intervals.mean(values)
+    assert nested[:3] == pytest.approx(plain[:3], abs=0.02)
+
+
+def test_mean_over_trainings_has_both_variances():
+    rng = np.random.default_rng(6)
+    values = 3.0 * rng.normal(size=(60, 1)) + rng.normal(size=(60, 30))
+    interval = intervals.mean_over_trainings(values)
+    # The variance of a drawn mean: that between trainings' means, and of episodes within.
+    error = np.sqrt((values.mean(axis=1).var() + values.var(axis=1).mean() / 30) / 60)
+    assert (interval.high - interval.low) / 2 == pytest.approx(1.96 * error, rel=0.04)
+
+
+def test_mean_over_trainings_covers_where_trainings_are_many():
+    covered = 0
+    for trial in range(200):
+        rng = np.random.default_rng([7, trial])
+        values = 7.0 + 2.0 * rng.normal(size=(20, 1)) + rng.normal(size=(20, 5))
+        interval = intervals.mean_over_trainings(values, resamples=500)
+        covered += interval.low <= 7.0 <= interval.high
+    assert covered / 200 > 0.88
+
+
+def test_mean_over_trainings_is_the_same_each_time_and_in_blocks(monkeypatch):
+    values = np.random.default_rng(8).normal(size=(3, 10))
+    first = intervals.mean_over_trainings(values)
+    assert intervals.mean_over_trainings(values) == first
+    monkeypatch.setattr(intervals, "_BLOCK", 300)
+    assert intervals.mean_over_trainings(values)[:3] == pytest.approx(first[:3], abs=0.05)
+
+
+def test_mean_over_trainings_of_one_episode_has_no_interval():
+    assert intervals.mean_over_trainings([[3.0]])[:3] == (3.0, None, None)
+    for values in ([], [[]], [1.0, 2.0]):
+        with pytest.raises(ValueError, match="shape"):
+            intervals.mean_over_trainings(values)

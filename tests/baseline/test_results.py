@@ -233,3 +233,19 @@ def test_append_from_several_processes_loses_nothing(tmp_path):
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
     assert len({row.key for row in results.read(path)}) == 60
+
+
+def test_read_missing_file_names_the_maker_of_its_kind(tmp_path):
+    path = str(tmp_path / "qat.csv")
+    for read in (results.read, lambda name, **given: results.read_files([name], **given)):
+        with pytest.raises(errors.UserError, match="qat.csv: some/script.sh makes them"):
+            read(path, maker="some/script.sh makes them")
+
+
+def test_has_columns_knows_kinds(tmp_path):
+    path = str(tmp_path / "ptq.csv")
+    assert not results.has_columns(path, results.Row)
+    results.append(path, make_row())
+    assert results.has_columns(path, results.Row)
+    wider = dataclasses.make_dataclass("Wider", ["more"], bases=(results.Row,), frozen=True)
+    assert not results.has_columns(path, wider)

@@ -100,3 +100,17 @@ def test_fewest_bits_takes_another_tolerance():
     rows = of_widths(w8={"error_low": 0.04}, w4={"error_low": 0.06})
     assert selection.fewest_bits(rows) is None
     assert selection.fewest_bits(rows, tolerated_loss=0.05).bits == "8"
+
+
+@pytest.mark.parametrize(
+    "losses, expected",
+    (
+        ({"8": 0.0, "4": 0.02, "3": 0.03, "2": 0.0}, "4"),
+        ({"2": -0.5, "8": -0.1}, "2"),
+        ({"8": 0.0, "4": None, "2": 0.0}, "8"),
+        ({"8": 0.3, "2": 0.0}, None),
+        ({"fp16": 0.9, "8": 0.0}, "8"),
+    ),
+)
+def test_narrowest_is_kept_with_all_wider_ones(losses, expected):
+    assert selection.narrowest(losses) == expected

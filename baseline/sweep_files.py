@@ -1,0 +1,59 @@
+"""Draws many agents' sweeps into files: a plot for each, and a grid for each algorithm."""
+
+from collections.abc import Sequence
+import os
+import re
+from typing import NamedTuple
+
+from actorQ.scripts import curves
+from baseline import sweep_panel
+from baseline import sweep_plot
+
+FOLDER = "plots"  # Beside the results.
+
+
+class Sheet(NamedTuple):
+    """One agent's plot.
+
+    Attributes:
+      algo: algorithm.
+      env: environment, as in the results' file.
+      shown_env: as it is called today, for the panel in a grid.
+      panel: with the title of a plot of its own.
+    """
+
+    algo: str
+    env: str
+    shown_env: str
+    panel: sweep_panel.Panel
+
+
+def plot_name(algo: str, env: str) -> str:
+    """Returns the file name of a pair's plot; names such as ALE/Pong-v5 lose their slash."""
+    return f"{algo}_{re.sub(r'[/,]', '_', env)}.png"
+
+
+def draw(
+    folder: str, sheets: Sequence[Sheet], words: sweep_panel.Words, grid_title: str | None
+) -> list[str]:
+    """Draws the plots; returns their paths, those of grids last.
+
+    Args:
+      folder: for the PNGs, made if missing.
+      sheets: the agents.
+      words: of the legends.
+      grid_title: of the grids, behind the algorithm; None: no grids.
+
+    Raises:
+      errors.UserError: a file cannot be written.
+    """
+    curves.make_folder(folder)
+    paths = [
+        sweep_plot.draw(os.path.join(folder, plot_name(one.algo, one.env)), one.panel, words)
+        for one in sheets
+    ]
+    for algo in dict.fromkeys(one.algo for one in sheets) if grid_title is not None else ():
+        panels = [one.panel._replace(title=one.shown_env) for one in sheets if one.algo == algo]
+        path = os.path.join(folder, f"overview_{algo}.png")
+        paths.append(sweep_plot.draw_grid(path, f"{algo}: {grid_title}", panels, words))
+    return paths

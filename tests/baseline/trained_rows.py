@@ -1,0 +1,86 @@
+"""Rows of trainings as the QAT study would leave them, for the tests of its plots and tables."""
+
+import numpy as np
+
+from baseline import qat_rows
+from baseline import results
+from tests.baseline import sweep_rows
+
+WIDTHS = tuple("8765432")
+BOTH = "weights+activations"
+
+
+def make_row(
+    method,
+    bits,
+    returns,
+    train_seed=0,
+    algo="ppo",
+    env="CartPole-v1",
+    seeds="0,2,4",
+    granularity="paper",
+    rounding="nearest",
+    train_steps=1000,
+    **training,
+):
+    """Returns a row of given returns; `training`: further columns of `qat_rows.TrainedRow`."""
+    full = bits == results.FP32
+    key = results.Key(
+        algo, env, bits, "weights" if full else BOTH, granularity, rounding, seeds, len(returns)
+    )
+    size = 1000 if full else 1000 * int(bits) // 32
+    row = results.measured(key, returns, **{**sweep_rows.WEIGHTS, "bytes": size})
+    defaults = {
+        "quant_delay": 500 if method == qat_rows.QAT else None,
+        "ranges": {qat_rows.QAT: "frozen", qat_rows.PTQ: "calibrated-5"}.get(method, ""),
+        "input_bits": None,
+        "output_bits": None,
+        "run": f"{env}_1",
+    }
+    if row.bits.isdecimal():
+        defaults["input_bits"] = max(int(bits), 8)
+    columns = {"train_seed": train_seed, "train_steps": train_steps, **defaults, **training}
+    return qat_rows.trained(row, method=method, **columns)
+
+
+def make_study(
+    reward=100.0,
+    qat=None,
+    ptq=None,
+    train_seeds=(0, 1, 2),
+    spread=0.0,
+    noise=0.0,
+    episodes=6,
+    **columns,
+):
+    """Returns rows of a study: what is lost is known, luck is shared by the rows of one training.
+
+    Args:
+      reward: of the control of training seed 0.
+      qat: loss of reward by width; by default that of a narrow width only.
+      ptq: the same; {}: no rows of PTQ.
+      train_seeds: of the trainings.
+      spread: between the rewards of two successive training seeds.
+      noise: of the starts.
+      episodes: of every row.
+      **columns: as `make_row` takes them.
+    """
+    qat = {bits: 60.0 * (bits == "2") for bits in WIDTHS} if qat is None else qat
+    ptq = {bits: 100.0 * 4.0 ** (2 - int(bits)) for bits in WIDTHS} if ptq is None else ptq
+    starts = noise * np.random.default_rng(episodes).normal(size=episodes)
+    rows = []
+    for seed in train_seeds:
+        returns = reward + spread * seed + starts
+        own = dict(train_seed=seed, **columns)
+        rows.append(make_row(qat_rows.CONTROL, results.FP32, returns, **_control(own)))
+        for bits, loss in qat.items():
+            rows.append(make_row(qat_rows.QAT, bits, returns - loss, **own))
+        for bits, loss in ptq.items():
+            rows.append(make_row(qat_rows.PTQ, bits, returns - loss, **_control(own)))
+    return rows
+
+
+def _control(columns):
+    """Returns the columns that QAT rows share with others."""
+    own = ("quant_delay", "ranges", "input_bits", "output_bits")
+    return {name: value for name, value in columns.items() if name not in own}
