@@ -27,7 +27,7 @@ def place(figure: mpl_figure.Figure, entries: Sequence[Any], note: str, columns:
 
 def of_panel(series: Sequence[sweep_panel.Series], words: sweep_panel.Words) -> list[Any]:
     """Returns the handles of one agent's plot, with its own marks."""
-    entries = _curves(series, words)
+    entries = _curves(series, words, series)
     if any(len(point.seed_means) > 1 for one in series for point in one.points):
         entries.append(
             lines.Line2D(
@@ -53,17 +53,25 @@ def of_grid(panels: Sequence[sweep_panel.Panel], words: sweep_panel.Words) -> li
         "sweet spot" if any(one.fewest for one in series) else None,
         "0.2",
     )
-    return _curves(list(unique.values()), words) + marks
+    return _curves(list(unique.values()), words, series) + marks
 
 
-def _curves(series: Sequence[sweep_panel.Series], words: sweep_panel.Words) -> list[Any]:
+def _curves(
+    series: Sequence[sweep_panel.Series],
+    words: sweep_panel.Words,
+    drawn: Sequence[sweep_panel.Series],
+) -> list[Any]:
+    """Returns a handle for each of `series`, and one for bands where any of `drawn` has one."""
     fp32 = lines.Line2D(
         [], [], color=sweep_panel.FP32_COLOUR, linestyle="--", linewidth=1.2, label="fp32"
     )
     shown = [
         lines.Line2D([], [], label=one.label, **sweep_panel.line_style(one)) for one in series
     ]
-    return [fp32, *shown, patches.Patch(color="0.8", label=f"band: {words.band}")]
+    entries = [fp32, *shown]
+    if any(point.low is not None for one in drawn for point in one.points):
+        entries.append(patches.Patch(color="0.8", label=f"band: {words.band}"))
+    return entries
 
 
 def _marks(best: str | None, fewest: str | None, colour: str) -> list[Any]:

@@ -104,6 +104,12 @@ def test_panel_of_one_training_has_no_bands():
     assert panel.title.startswith("ppo CartPole-v1, 1 training seed,")
     assert {point.low for series in panel.series for point in series.points} == {None}
     assert not drawn(panel).patches
+    for entries in (
+        sweep_legend.of_panel(panel.series, sweep_panel.Words()),
+        sweep_legend.of_grid([panel], sweep_panel.Words()),
+    ):
+        labels = [entry.get_label() for entry in entries]
+        assert labels == ["fp32", "QAT", "PTQ of the fp32 agents"]
 
 
 def test_panel_with_missing_trainings_says_up_to():
