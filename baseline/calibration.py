@@ -12,8 +12,11 @@ EPISODES = 5
 
 
 def ranges(
-    agent: agents.Agent, episodes: int = EPISODES, seed: int = 0
-) -> dict[str, tuple[float, float]]:
+    agent: agents.Agent,
+    episodes: int = EPISODES,
+    seed: int = 0,
+    input_bits: int | None = None,
+) -> dict[str, tuple[float, ...]]:
     """Returns the smallest and the largest input of every layer with weights.
 
     The last layer's output is not among them: nothing computes with it, and Q-values of several
@@ -24,6 +27,7 @@ def ranges(
       agent: plays in full precision.
       episodes: to play, >= 1; other starts than those of any evaluation.
       seed: of the starts.
+      input_bits: of the first layer's input, kept behind its range; None: as many as the others.
     """
     seen: dict[str, tuple[float, float]] = {}
 
@@ -40,7 +44,8 @@ def ranges(
         return networks.to_actions(agent.network, outputs.numpy())
 
     evaluation.evaluate(agent.make_env, act, episodes, seeding.derive(seed, "calibration"))
+    first = agent.network.with_weights()[0][0]
     if agent.network.image:
         # Divided by 255, in steps of 1/255: range / 2^8.
-        seen[agent.network.with_weights()[0][0]] = (0.0, 256.0 / 255.0)
-    return seen
+        seen[first] = (0.0, 256.0 / 255.0)
+    return seen if input_bits is None else {**seen, first: (*seen[first], input_bits)}

@@ -37,6 +37,7 @@ class Request:
       episodes: for each seed.
       calibration_episodes: to find the ranges of activations with.
       note: for the row.
+      input_bits: of observations, where activations are quantized to integers; None: as all.
     """
 
     algo: str
@@ -48,6 +49,7 @@ class Request:
     episodes: int
     calibration_episodes: int = calibration.EPISODES
     note: str = ""
+    input_bits: int | None = None
 
     @property
     def key(self) -> results.Key:
@@ -137,7 +139,9 @@ def _measure(
     if reference is not None:
         ranges = None
         if request.scheme.activations:
-            ranges = calibration.ranges(agent, request.calibration_episodes)
+            ranges = calibration.ranges(
+                agent, request.calibration_episodes, input_bits=request.input_bits
+            )
         num_bytes = quantize.quantize_weights(agent.network, request.scheme)
         agent.note_quantization(request.scheme, ranges)
         agent.save(agent, quantized_folder(request))
@@ -239,8 +243,12 @@ def summary(row: results.Row, reference: results.Row | None = None) -> str:
     return f"{text}, {row.bytes} bytes, {row.seconds:.1f} s"
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
+def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
     """Returns the seeds of "0,2,4".
+
+    Args:
+      text: numbers with commas.
+      flag: that it is the value of.
 
     Raises:
       errors.UserError: they are not different numbers, 0 or more.
@@ -248,7 +256,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len({*map(int, parts)}) != len(parts):
         raise errors.UserError(
-            f"--seeds={text!r} are not different numbers, 0 or more, such as 0,2,4."
+            f"--{flag}={text!r} are not different numbers, 0 or more, such as 0,2,4."
         )
     return tuple(map(int, parts))
 

@@ -93,6 +93,31 @@ def train(
     from baseline import qat_model
     from baseline import train as training
 
+    check(settings, qat_settings)
+    schedule = qat_callback.FakeQuantizationSchedule()
+
+    def prepare(model):
+        qat_model.prepare(model, qat_settings)
+        return [schedule]
+
+    path = training.train(
+        settings, prepare, stop_requested, PROGRAM,
+        {"quantization": dataclasses.asdict(qat_settings)},
+    )
+    if schedule.converted is None:
+        return None
+    qat_export.write(schedule.converted, path)
+    return path
+
+
+def check(
+    settings: training_settings.TrainSettings, qat_settings: "qat_model.QatSettings"
+) -> None:
+    """Checks that what to train and how to quantize go together.
+
+    Raises:
+      errors.UserError: they do not.
+    """
     if settings.bfloat16:
         raise errors.UserError(
             "--bfloat16 would round what quantization is to round: leave it out."
@@ -103,17 +128,6 @@ def train(
             f"With --quant-delay={delay}, none of the {settings.steps} steps would be quantized: "
             "give a smaller delay, or -q 32 for a run that is not quantized."
         )
-    schedule = qat_callback.FakeQuantizationSchedule()
-
-    def prepare(model):
-        qat_model.prepare(model, qat_settings)
-        return [schedule]
-
-    path = training.train(settings, prepare, stop_requested, PROGRAM)
-    if schedule.converted is None:
-        return None
-    qat_export.write(schedule.converted, path)
-    return path
 
 
 def evaluate(
@@ -198,7 +212,38 @@ def training_columns(path: pathlib.Path) -> dict[str, Any]:
         "input_bits": facts.get("input_bits"),
         "output_bits": facts.get("output_bits"),
         "run": path.parent.name,
+        "hyperparams": training_settings.hyperparams_text(
+            arguments.get("hyperparams"), arguments.get("num_envs")
+        ),
     }
+
+
+def _check_width(settings: training_settings.TrainSettings) -> None:
+    """Says so if the run to go on with is one of another width.
+
+    Args:
+      settings: with the folder of the width that was asked for.
+
+    Raises:
+      errors.UserError: only other widths have an unfinished run.
+    """
+    from baseline import training_state
+    from baseline import zoo
+
+    def waits(folder: pathlib.Path) -> bool:
+        found = training_state.runs(str(folder), settings.algo, zoo.training_name(settings.env))
+        return any(not run.finished for run in found)
+
+    own = pathlib.Path(settings.folder)
+    if waits(own):
+        return
+    others = [path.name for path in own.parent.glob("*") if path.name.isdecimal() and waits(path)]
+    if others:
+        raise errors.UserError(
+            f"The unfinished run of {settings.algo} on {settings.env} in {own.parent} was started "
+            f"with -q {' and '.join(sorted(others, key=int))}, not {own.name}: go on with that, or "
+            "leave --resume out to start another run."
+        )
 
 
 def main(argv: list[str]) -> int:
@@ -215,10 +260,11 @@ def main(argv: list[str]) -> int:
         values.input_bits,
     )
     csv_path = os.path.join(settings.folder, qat_rows.CSV_NAME)
-    if os.path.exists(csv_path):
-        results.read(csv_path, qat_rows.TrainedRow)  # Not after hours that it cannot be added to.
+    qat_rows.measured_rows(csv_path)  # Not after hours that it cannot be added to.
     folder = settings.folder
     settings = dataclasses.replace(settings, folder=os.path.join(folder, str(values.bits)))
+    if settings.resume:
+        _check_width(settings)
     requested: list[bool] = []
     cli.on_stop_signals(lambda: requested.append(True))
     path = train(settings, qat_settings, lambda: bool(requested))

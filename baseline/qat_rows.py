@@ -4,6 +4,7 @@ As `results.Row`, with further columns. Imports no framework.
 """
 
 import dataclasses
+import os
 from typing import Any
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ CSV_NAME = "qat.csv"
 DEFAULT_FOLDER = "logs/qat"
 # control: trained in full precision; ptq: a control's agent, quantized after its training.
 METHODS = CONTROL, QAT, PTQ = "control", "qat", "ptq"
-CALIBRATED = "calibrated"
 
 
 class TrainedKey(NamedTuple):
@@ -27,6 +27,7 @@ class TrainedKey(NamedTuple):
     ranges: str
     input_bits: int | None
     output_bits: int | None
+    hyperparams: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +39,12 @@ class TrainedRow(results.Row):
       train_seed: of the training.
       train_steps: environment steps of the training.
       quant_delay: of these before quantization started; None: it never did.
-      ranges: of activations: "frozen" or "moving" (see `qat_model.QatSettings`), "calibrated" of
-        PTQ, or empty where nothing is quantized.
+      ranges: of activations: "frozen" or "moving" (see `qat_model.QatSettings`), of PTQ
+        `calibrated(...)`, or empty where nothing is quantized.
       input_bits: of observations; None: not quantized.
       output_bits: of the policy's output; None: not quantized.
       run: of the training, as ENV_<n>.
+      hyperparams: that replaced tuned ones, as `name:value`, with spaces between.
     """
 
     method: str
@@ -53,6 +55,7 @@ class TrainedRow(results.Row):
     input_bits: int | None
     output_bits: int | None
     run: str
+    hyperparams: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError for what no evaluation can have given."""
@@ -70,6 +73,11 @@ class TrainedRow(results.Row):
         )
 
 
+def calibrated(episodes: int) -> str:
+    """Returns what `ranges` is where so many episodes of the control found them."""
+    return f"calibrated-{episodes}"
+
+
 def trained(row: results.Row, **columns: Any) -> TrainedRow:
     """Returns a row with what is known of the training.
 
@@ -79,3 +87,14 @@ def trained(row: results.Row, **columns: Any) -> TrainedRow:
     """
     of_row = {field.name: getattr(row, field.name) for field in dataclasses.fields(results.Row)}
     return TrainedRow(**of_row, **columns)
+
+
+def measured_rows(path: str) -> dict[TrainedKey, TrainedRow]:
+    """Returns the rows that exist by key; an absent file has none.
+
+    Raises:
+      errors.UserError: the file is damaged, or of another kind.
+    """
+    if not os.path.exists(path):
+        return {}
+    return {row.key: row for row in results.read(path, TrainedRow)}

@@ -12,12 +12,14 @@ the model before it trains:
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 import pathlib
 import shutil
 import sys
 from typing import TYPE_CHECKING
+from typing import Any
 
 from absl import flags
 from absl import logging
@@ -45,6 +47,7 @@ def train(
     prepare: "Callable[[base_class.BaseAlgorithm], Sequence[callbacks.BaseCallback]] | None" = None,
     stop_requested: Callable[[], bool] = lambda: False,
     program: str = training_settings.PROGRAM,
+    notes: Mapping[str, Any] | None = None,
 ) -> pathlib.Path:
     """Trains one agent.
 
@@ -54,6 +57,7 @@ def train(
         on, weights and counters are restored after this, into the model as it left it.
       stop_requested: asked at every step; once it says yes, the run saves and ends.
       program: the caller's name; only runs that it started go on.
+      notes: for a new run's args.yml, by name; plain values.
 
     Returns:
       The path of the agent's zip.
@@ -67,14 +71,17 @@ def train(
 
     allocator.keep_large_blocks()  # Batches of images train a quarter faster then.
     env_id = zoo.training_name(settings.env)
-    _check_environment(settings.algo, settings.env)
+    check_environment(settings.algo, settings.env)
     run_folder = None
     if settings.resume:
         run_folder, arguments = training_state.unfinished(
             settings.folder, settings.algo, env_id, program, settings.seed
         )
         settings = training_settings.as_started(settings, arguments, run_folder)
-    model, experiment = _set_up(settings, env_id, run_folder, program)
+    model, experiment = _set_up(
+        settings, env_id, run_folder,
+        training_settings.to_arguments(settings, env_id, program, notes),
+    )
     callbacks_of_caller = list(prepare(model)) if prepare is not None else []
     if run_folder is not None:
         training_state.restore(model, run_folder, env_id)
@@ -117,8 +124,12 @@ def train(
     return pathlib.Path(path)
 
 
-def _check_environment(algo: str, env_id: str) -> None:
-    """Makes the environment once, which tells of successors, what is missing, and its actions."""
+def check_environment(algo: str, env_id: str) -> None:
+    """Makes the environment once, which tells of successors, what is missing, and its actions.
+
+    Raises:
+      errors.UserError: there is no such environment, or the algorithm cannot act in it.
+    """
     from baseline import environments
     from baseline import zoo
 
@@ -136,7 +147,7 @@ def _check_environment(algo: str, env_id: str) -> None:
 
 
 def _set_up(
-    settings: TrainSettings, env_id: str, run_folder: str | None, program: str
+    settings: TrainSettings, env_id: str, run_folder: str | None, arguments: Mapping[str, Any]
 ) -> "tuple[base_class.BaseAlgorithm, zoo.Experiment]":
     """Makes model and environments of a new run, or of one that goes on in `run_folder`."""
     from stable_baselines3.common import utils
@@ -162,7 +173,7 @@ def _set_up(
         settings.steps or 0,
         seed,
         hyperparams,
-        training_settings.to_arguments(settings, env_id, program),
+        arguments,
         settings.eval_freq,
         settings.device,
     )

@@ -158,11 +158,23 @@ def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
     return values
 
 
+def hyperparams_text(hyperparams: Mapping[str, Any] | None, num_envs: int | None) -> str:
+    """Returns what replaces tuned values as text: `name:value`, sorted, with spaces between."""
+    changed = dict(hyperparams or {})
+    if num_envs is not None:
+        changed["n_envs"] = num_envs
+    return " ".join(f"{name}:{value}" for name, value in sorted(changed.items()))
+
+
 def to_arguments(
-    settings: TrainSettings, env_id: str, program: str = PROGRAM
+    settings: TrainSettings,
+    env_id: str,
+    program: str = PROGRAM,
+    notes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns what args.yml notes, under the zoo's names where it has them."""
     return {
+        **(notes or {}),
         "program": program,
         "algo": settings.algo,
         "env": env_id,

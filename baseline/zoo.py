@@ -202,6 +202,25 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
     callback.best_mean_reward = float(np.mean(callback.evaluations_results, axis=1).max())
 
 
+def tuned_steps(algo: str, env_id: str, hyperparams: Mapping[str, Any]) -> int:
+    """Returns how many environment steps the hyper-parameters say that a training takes.
+
+    Args:
+      algo: "a2c", "ppo", "dqn" or "ddpg".
+      env_id: a registered environment.
+      hyperparams: values that replace tuned ones.
+
+    Raises:
+      errors.UserError: there are no tuned hyper-parameters, and none that say it are given.
+    """
+    experiment = Experiment(algo, env_id, "", None, 0, 0, hyperparams, {}, 0, "cpu")
+    with quiet():
+        values, _ = experiment.read_hyperparameters()
+    if "n_timesteps" not in values:
+        raise errors.UserError(f"How many steps? --steps gives those of {algo} on {env_id}.")
+    return int(values["n_timesteps"])
+
+
 def training_name(env_id: str) -> str:
     """Returns the name by which an environment is trained on and saved: its successor's version.
 

@@ -245,10 +245,10 @@ def test_bug_is_told_as_one_and_stops_no_other_agent(monkeypatch, caplog):
         raise TypeError("two\nlines")
 
     monkeypatch.setattr(measuring, "measure", broken)
-    request = types.SimpleNamespace(algo="ppo", env="A")
+    request = types.SimpleNamespace(algo="ppo", env="A", scheme=quantize.Scheme("8"))
     with pytest.raises(errors.UserError, match="^internal error: TypeError: lines$"):
         sweep._measure(request)
-    assert "ppo A failed" in caplog.text  # With the trace, for us.
+    assert "ppo A    8 failed" in caplog.text  # With the trace, for us.
 
 
 def test_agents_are_fetched_where_asked_to(zoo, tmp_path, monkeypatch):

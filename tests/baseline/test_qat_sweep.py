@@ -1,0 +1,199 @@
+"""Trainings of many widths and seeds are made once, whatever interrupts them."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from actorQ import errors
+from baseline import agents
+from baseline import parallel
+from baseline import qat
+from baseline import qat_model
+from baseline import qat_rows
+from baseline import qat_sweep
+from baseline import training_settings
+
+CARTPOLE = "CartPole-v1"
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "baseline/qat_benchmark.sh"
+
+
+def rows_of(folder):
+    return qat_rows.measured_rows(str(folder / qat_rows.CSV_NAME))
+
+
+def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_commands):
+    command = [
+        "a2c", CARTPOLE, "-n", "400", "--bits=32,8,3", "--train_seeds=0,1", "--episodes=1",
+        "--seeds=0,2", f"--folder={tmp_path}", "--jobs=2", "--calibration_episodes=1",
+        "--device=cpu", "--input_bits=7",
+    ]
+    (first,) = run_commands("qat_sweep", [command])
+    assert first.code == 0 and not first.err, first
+    assert "[6/6] " in first.out and "[2/2] PTQ" in first.out
+    assert f"baseline.collate --qat a2c {CARTPOLE} --results {tmp_path}" in first.out
+    rows = rows_of(tmp_path)
+    assert {(row.method, row.bits, row.train_seed) for row in rows.values()} == {
+        (method, bits, seed) for seed in (0, 1)
+        for method, bits in (("control", "fp32"), ("qat", "8"), ("qat", "3"), ("ptq", "8"),
+                             ("ptq", "3"))
+    }
+    for row in rows.values():
+        quantized = row.method != "control"
+        assert (row.train_steps, row.episodes) == (400, 2)
+        assert row.quant_delay == (200 if row.method == "qat" else None)
+        assert row.input_bits == (7 if quantized else None)
+        assert row.ranges == {"control": "", "qat": "frozen", "ptq": "calibrated-1"}[row.method]
+    by_kind = {(row.method, row.bits, row.train_seed): row for row in rows.values()}
+    for seed in (0, 1):
+        control = by_kind["control", "fp32", seed]
+        # As many bytes either way, since the same is quantized; and the same agent.
+        assert by_kind["qat", "3", seed].bytes == by_kind["ptq", "3", seed].bytes
+        folder = tmp_path / "32/a2c" / control.run / qat_sweep.PTQ_FOLDER / "calibrated-1"
+        assert agents.load("a2c", CARTPOLE, folder / "3-activations").quantization[0].bits == "3"
+        # Training is the same until quantization starts, so that pairs can be compared.
+        assert control.commit == by_kind["ptq", "8", seed].commit
+
+    (again,) = run_commands("qat_sweep", [command])
+    assert again.code == 0 and "6 of 6 runs are there already." in again.out
+    assert again.seconds < 15
+
+    # A row is lost, another seed and width asked for: only these are made. An agent without a row
+    # is not trained again.
+    path = tmp_path / qat_rows.CSV_NAME
+    lines = path.read_text().splitlines(keepends=True)
+    lost = next(line for line in lines if line.startswith(f"a2c,{CARTPOLE},8") and ",qat," in line)
+    path.write_text("".join(line for line in lines if line != lost))
+    (more,) = run_commands("qat_sweep", [[*command, "--bits=32,8,3,2", "--train_seeds=0,1"]])
+    assert more.code == 0 and "5 of 8 runs are there already." in more.out, more
+    assert "[3/3] " in more.out and "[2/2] PTQ" in more.out
+    assert len(rows_of(tmp_path)) == len(rows) + 4
+    assert len(list((tmp_path / "8/a2c").iterdir())) == 2
+    old, new = (next(row for key, row in found.items() if (
+        row.method, row.bits, row.train_seed) == ("qat", "8", 0)
+    ) for found in (rows, rows_of(tmp_path)))
+    assert old.returns == new.returns
+
+
+def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
+    command = [
+        "a2c", CARTPOLE, "-n", "60000", "--bits=4", "--train_seeds=0", "--episodes=1", "--seeds=0",
+        f"--folder={tmp_path}", "--jobs=1", "--noptq", "--device=cpu",
+    ]
+    pid = run_commands.start("qat_sweep", command)
+    monitor = tmp_path / f"4/a2c/{CARTPOLE}_1/0.monitor.csv"
+    end = time.monotonic() + 300
+    while not (monitor.exists() and monitor.read_text().count("\n") > 100):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    family = psutil.Process(pid).children(recursive=True)
+    os.kill(pid, signal.SIGTERM)
+    answer = run_commands.wait(pid)
+    assert answer.code == 130 and "goes on from here" in answer.err
+    assert not [process for process in family if process.is_running()
+                and process.status() != psutil.STATUS_ZOMBIE]
+    assert not rows_of(tmp_path)
+    assert monitor.with_name(f"{CARTPOLE}.zip").exists()
+
+    assert qat_sweep.find_run(job(tmp_path, 60001)) == (None, False)
+    assert qat_sweep.find_run(job(tmp_path, 60000)) == (None, True)
+
+    (done,) = run_commands("qat_sweep", [command])
+    assert done.code == 0, done
+    (row,) = rows_of(tmp_path).values()
+    assert (row.run, row.bits, row.train_steps) == (f"{CARTPOLE}_1", "4", 60000)
+    assert [path.name for path in (tmp_path / "4/a2c").iterdir()] == [f"{CARTPOLE}_1"]
+
+
+def job(folder, steps, bits=4, seed=0, **changes):
+    settings = training_settings.TrainSettings(
+        "a2c", CARTPOLE, steps, seed, str(folder / str(bits)), device="cpu", progress=False,
+    )
+    quantization = qat_model.QatSettings(bits, **{"delay": steps // 2, **changes})
+    return qat_sweep.Job(settings, quantization, str(folder / qat_rows.CSV_NAME), (0,), 1)
+
+
+def test_only_runs_of_the_same_settings_are_taken(tmp_path):
+    made = job(tmp_path, 200)
+    path = qat.train(made.settings, made.qat)
+    assert qat_sweep.find_run(made) == (path, False)
+    assert qat.evaluate(path, "a2c", (0,), 1).key == made.key()
+    for other in (
+        job(tmp_path, 201), job(tmp_path, 200, seed=1), job(tmp_path, 200, delay=90),
+        job(tmp_path, 200, ranges="moving"), job(tmp_path, 200, output=True),
+        job(tmp_path, 200, input_bits=4),
+        dataclasses.replace(
+            made, settings=dataclasses.replace(made.settings, hyperparams={"gamma": 0.9})
+        ),
+    ):
+        assert qat_sweep.find_run(other) == (None, False)
+        assert other.key() != made.key()
+
+
+def test_hyperparams_are_part_of_a_row(tmp_path):
+    made = job(tmp_path, 200, bits=32)
+    made = dataclasses.replace(made, settings=dataclasses.replace(
+        made.settings, hyperparams={"n_steps": 8, "gamma": 0.9}, num_envs=2
+    ))
+    row = qat.evaluate(qat.train(made.settings, made.qat), "a2c", (0,), 1)
+    assert row.hyperparams == "gamma:0.9 n_envs:2 n_steps:8"
+    assert row.key == made.key()
+
+
+def test_mistakes_are_one_line_each(tmp_path, run_commands):
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / qat_rows.CSV_NAME).write_text("algo,env\n")
+    for arguments, message in (
+        ([], "takes ALGO ENV"),
+        (["a2c"], "'a2c' has no environment"),
+        (["a2c", CARTPOLE, "--bits=32,x"], "--bits are numbers with commas"),
+        (["a2c", CARTPOLE, "--bits=1"], "2 to 16"),
+        (["a2c", CARTPOLE, "--train_seeds=0,0"], "--train_seeds"),
+        (["a2c", CARTPOLE, "-n=100", "--quant_delay=100"], "none of the 100 steps"),
+        (["ddpg", CARTPOLE], "ddpg chooses actions of a Box space"),
+        (["sac", CARTPOLE], "no algorithm 'sac'"),
+        (["a2c", "CartPole-v7"], "CartPole-v7"),
+        (["a2c", CARTPOLE, f"--folder={old}"], "other columns"),
+    ):
+        (answer,) = run_commands("qat_sweep", [[f"--folder={tmp_path / 'new'}", *arguments]])
+        assert message in answer.error("qat_sweep"), (arguments, answer)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_that_fails_stops_no_other_and_has_one_line(tmp_path, run_commands):
+    (answer,) = run_commands("qat_sweep", [[
+        "a2c", CARTPOLE, "-n", "300", "--bits=32,4", "--train_seeds=0", "--episodes=1",
+        "--seeds=0", f"--folder={tmp_path}", "--quant_delay=1", "--hyperparams=learning_rate:1e9",
+        "--jobs=1",
+    ]])
+    assert answer.code == 1 and "[2/2] " in answer.out, answer
+    told = [line for line in answer.err.splitlines() if line.startswith("qat_sweep: error: ")]
+    assert told and "Traceback" not in answer.out
+
+
+def test_resuming_with_another_width_says_which_there_is(tmp_path, run_commands):
+    made = job(tmp_path, 400)
+    calls = iter(range(30))
+    assert qat.train(made.settings, made.qat, lambda: next(calls, None) is None) is None
+    (answer,) = run_commands("qat", [[
+        "--algo=a2c", f"--env={CARTPOLE}", "-q", "5", "--resume", f"--folder={tmp_path}",
+    ]])
+    assert "was started with -q 4, not 5" in answer.error("qat")
+
+
+def test_help_is_complete_and_instant():
+    answer = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=False)
+    for name in ("--train_seeds", "--quant_delay", "--jobs", "--steps", "--calibration_episodes"):
+        assert name in answer.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["a2c"], ["a2c", "b", "c"]])
+def test_pairs_are_whole(arguments):
+    with pytest.raises(errors.UserError, match="takes ALGO ENV"):
+        parallel.pairs(arguments)
