@@ -168,7 +168,7 @@ def test_command_writes_files_and_figures(folder8, tmp_path):
     assert result.stderr == ""
     figures = json.loads(out.read_text())
     assert figures["bits"] == 8 and figures["algo"] == "a2c" and figures["env"] == CARTPOLE
-    assert "--episodes=2" in figures["command"] and len(figures["git_commit"]) >= 40
+    assert "--episodes=2" in figures["command"] and figures["git_commit"]
     assert figures["settings"]["states"] == 100
     assert set(figures["forms"]) == {qat_integer.TORCH, qat_integer.ONNX, qat_integer.TFLITE}
     form = figures["forms"][qat_integer.TFLITE]
