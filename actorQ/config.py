@@ -64,6 +64,17 @@ class RunConfig:
     stop_window: int = _field(
         3, "Number of evaluations in a row that must reach --stop_return.", low=1
     )
+    stop_smoothing: int = _field(
+        1,
+        "Evaluations in the running mean that is held against --stop_return; 1: single episodes.",
+        low=1,
+    )
+    max_seconds: float = _field(
+        0.0,
+        "Seconds since the launch after which training ends as it does after its last step; 0: no "
+        "limit.",
+        low=0.0,
+    )
     max_episode_steps: int = _field(
         1000, "Longest episode in environment steps; a cut-off episode is not terminal.", low=1
     )
@@ -179,6 +190,12 @@ class RunConfig:
     replay_table_max_times_sampled: int = _field(
         16, "Samples per insert: an item leaves replay after so many samples; 0: no limit.", low=0
     )
+    samples_per_insert: float = _field(
+        0.0,
+        "Most samples for each insert on average, below 1 as well: the learner waits for actors "
+        "where it would take more; 0: --replay_table_max_times_sampled alone is the limit.",
+        low=0.0,
+    )
     replay_table_max_replay_size: int = _field(
         100_000, "Most transitions in replay; the oldest leaves first.", low=1
     )
@@ -229,6 +246,12 @@ class RunConfig:
         10.0,
         "Seconds between two evaluation episodes of the learner's full-precision policy; 0: none.",
         low=0.0,
+    )
+    eval_period_steps: int = _field(
+        0,
+        "Learner steps between two evaluation episodes, in place of --eval_period_s: equally many "
+        "for equal progress, however long it takes; 0: by --eval_period_s.",
+        low=0,
     )
     final_eval_episodes: int = _field(
         10, "Evaluation episodes at the end of training; 0: none.", low=0

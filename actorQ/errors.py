@@ -6,6 +6,10 @@ stack trace alone. Imports no framework.
 
 import sys
 
+# Part of the learner's line when its numbers are no longer finite: such a training has an outcome,
+# it did not fail for want of something.
+DIVERGED = "training has diverged"
+
 
 def summary(error: BaseException) -> str:
     """Returns the last line of an exception's text (TensorFlow's reason), or its type."""

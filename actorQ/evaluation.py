@@ -1,6 +1,7 @@
 """Plays episodes without exploration. Imports no framework."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import time
 from typing import Any
 from typing import NamedTuple
@@ -49,3 +50,26 @@ def play(
     if on_frame is not None:
         on_frame(environment.render())
     return Episode(episode_return, length, time.perf_counter() - started)
+
+
+def held_since(
+    returns: Sequence[float], target: float, window: int, smoothing: int
+) -> int | None:
+    """Returns from which evaluation on the target return was held, or None.
+
+    Args:
+      returns: of the evaluation episodes, in their order.
+      target: what the running mean must reach.
+      window: in how many evaluations in a row.
+      smoothing: evaluations in the running mean, which starts when there are so many.
+
+    Returns:
+      Index of the first evaluation of the first such row.
+    """
+    streak = 0
+    for end in range(smoothing, len(returns) + 1):
+        mean = sum(returns[end - smoothing : end]) / smoothing
+        streak = streak + 1 if mean >= target else 0
+        if streak == window:
+            return end - window
+    return None

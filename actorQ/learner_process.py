@@ -163,12 +163,15 @@ class LearnerProcess:
             self._steps += 1
             self._publisher.publish(self._steps)
             now = time.monotonic()
-            if config.eval_period_s and now >= next_evaluation:
+            if self._evaluation_due(now >= next_evaluation):
                 self._evaluate()
                 if self._reached_stop_return():
                     logging.info("Held the return %g: training ends.", config.stop_return)
                     break
                 next_evaluation = time.monotonic() + config.eval_period_s
+            if config.max_seconds and time.time() - self._logger.start_time > config.max_seconds:
+                logging.info("%g s have passed: training ends.", config.max_seconds)
+                break
             if now >= next_checkpoint:
                 self._check_numbers()
                 self._save()
@@ -208,11 +211,20 @@ class LearnerProcess:
             self._save_policy(telemetry.BEST_FOLDER)
         return episode.episode_return
 
+    def _evaluation_due(self, time_is_up: bool) -> bool:
+        config = self._config
+        if config.eval_period_steps:
+            return self._steps % config.eval_period_steps == 0
+        return bool(config.eval_period_s) and time_is_up
+
     def _reached_stop_return(self) -> bool:
-        target, window = self._config.stop_return, self._config.stop_window
-        if target is None or len(self._returns) < window:
-            return False
-        return min(self._returns[-window:]) >= target
+        config = self._config
+        return config.stop_return is not None and (
+            evaluation.held_since(
+                self._returns, config.stop_return, config.stop_window, config.stop_smoothing
+            )
+            is not None
+        )
 
     def _save(self) -> None:
         started = time.perf_counter()
@@ -227,8 +239,8 @@ class LearnerProcess:
         )
         if not all(np.all(np.isfinite(array)) for array in weights.values()):
             raise errors.UserError(
-                f"The policy holds NaN or infinity after {self._steps} learner steps: training has "
-                "diverged and ends; the checkpoint before stays."
+                f"The policy holds NaN or infinity after {self._steps} learner steps: "
+                f"{errors.DIVERGED} and ends; the checkpoint before stays."
             )
         spec = self._spec
         facts = {
@@ -265,8 +277,8 @@ class LearnerProcess:
         for name, value in values.items():
             if not math.isfinite(value):
                 raise errors.UserError(
-                    f"{name} is {value} after {self._steps} learner steps: training has diverged "
-                    "and ends. Lower the learning rate, or check --vmin and --vmax."
+                    f"{name} is {value} after {self._steps} learner steps: {errors.DIVERGED} and "
+                    "ends. Lower the learning rate, or check --vmin and --vmax."
                 )
         return values
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import concurrent.futures
 import errno
 import socket
+import sys
 import threading
 import time
 from typing import Any
@@ -80,7 +81,7 @@ def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized
             sampler,
             reverb.selectors.Fifo(),
             max_size=config.replay_table_max_replay_size,
-            rate_limiter=reverb.rate_limiters.MinSize(config.min_replay_size),
+            rate_limiter=_replay_limiter(config),
             max_times_sampled=config.replay_table_max_times_sampled,
             signature=(frames, vector) if layout.pixels else vector,
         ),
@@ -89,6 +90,20 @@ def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized
         mailbox(config.model_table_name, message),
         mailbox(config.shutdown_table_name, tf.TensorSpec((), tf.int32)),
     ]
+
+
+def _replay_limiter(config: config_lib.RunConfig) -> Any:
+    """Holds sampling back, never inserts: actors are not to wait for the learner."""
+    ratio = config.samples_per_insert
+    if not ratio:
+        return reverb.rate_limiters.MinSize(config.min_replay_size)
+    # A sample is allowed while  samples <= ratio * (inserts - min_replay_size).
+    return reverb.rate_limiters.RateLimiter(
+        samples_per_insert=ratio,
+        min_size_to_sample=config.min_replay_size,
+        min_diff=ratio * config.min_replay_size,
+        max_diff=sys.float_info.max,
+    )
 
 
 def start_server(config: config_lib.RunConfig, tables: list) -> reverb.Server:

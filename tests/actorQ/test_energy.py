@@ -1,8 +1,12 @@
 """The optional energy estimate, without internet."""
 
 import csv
+import time
+
+import pytest
 
 from actorQ import energy
+from actorQ import errors
 from actorQ import telemetry
 
 
@@ -14,6 +18,32 @@ def test_track_writes_an_estimate(tmp_path):
     assert float(row["energy_consumed"]) > 0
     assert float(row["emissions"]) > 0
     assert float(row["duration"]) > 0
+
+
+def test_read_gives_what_track_wrote(tmp_path):
+    before = time.time()
+    with energy.track(True, str(tmp_path / "learner")):
+        sum(i * i for i in range(200_000))
+    (estimate,) = energy.read(str(tmp_path))
+    assert estimate.process == "learner"
+    assert estimate.energy_kwh > 0
+    assert estimate.co2_kg > 0
+    assert before - 2 < estimate.start < time.time()
+    middle = estimate.start + estimate.duration_s / 2
+    assert estimate.part_until(middle) == pytest.approx(0.5)
+    assert (estimate.part_until(0.0), estimate.part_until(time.time() + 9)) == (0.0, 1.0)
+
+
+def test_read_without_estimates_is_empty(tmp_path):
+    (tmp_path / "learner").mkdir()
+    assert energy.read(str(tmp_path)) == []
+
+
+def test_read_damaged_names_the_file(tmp_path):
+    (tmp_path / "learner").mkdir()
+    (tmp_path / "learner" / telemetry.EMISSIONS_CSV).write_text("timestamp,duration\nnow,1\n")
+    with pytest.raises(errors.UserError, match="emissions.csv is damaged"):
+        energy.read(str(tmp_path))
 
 
 def test_track_disabled_writes_nothing(tmp_path):

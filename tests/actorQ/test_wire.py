@@ -1,5 +1,6 @@
 """Tables and connections on a real Reverb server in this process."""
 
+import dataclasses
 import socket
 import threading
 import time
@@ -58,6 +59,30 @@ def test_tables_uniform_where_the_algorithm_is_not_prioritized(config):
         changed = config_lib.RunConfig(priority_exponent=exponent)
         table = wire.make_tables(changed, LAYOUT, prioritized)[0]
         assert table.info.sampler_options.HasField("uniform")
+
+
+@pytest.mark.parametrize("ratio", [0.25, 2.0])
+def test_samples_per_insert_holds_samples_back_but_never_inserts(config, ratio):
+    config = dataclasses.replace(
+        config, samples_per_insert=ratio, replay_table_max_times_sampled=0
+    )
+    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    client = reverb.Client(f"localhost:{server.port}")
+    try:
+        for _ in range(45):
+            client.insert(np.zeros(LAYOUT.vector_size, np.float32), {"r": 1.0})
+        # 45 inserts, 5 of which only fill the table: 40 * ratio samples, and then it is empty.
+        allowed = int(40 * ratio)
+        samples = reverb.TimestepDataset.from_table_signature(
+            client.server_address, "r", max_in_flight_samples_per_worker=1,
+            rate_limiter_timeout_ms=500,
+        )
+        assert len(list(samples)) == allowed
+        status = client.server_info(5)["r"].rate_limiter_info
+        assert status.sample_stats.completed == allowed
+        assert status.insert_stats.completed == 45
+    finally:
+        server.stop()
 
 
 def test_model_table_keeps_the_newest_and_gives_it_to_many(connection):

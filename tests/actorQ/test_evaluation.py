@@ -1,0 +1,22 @@
+"""When a run of evaluations has held a return."""
+
+import pytest
+
+from actorQ import evaluation
+
+
+@pytest.mark.parametrize(
+    ("returns", "window", "smoothing", "since"),
+    [
+        ([], 1, 1, None),
+        ([9, 10], 1, 1, 1),
+        ([10, 9, 10, 10, 10], 3, 1, 2),
+        ([10, 9, 10, 10], 3, 1, None),  # Not held long enough.
+        # Means of two: -, 10, 15, 10, 5: held from the second one on.
+        ([0, 20, 10, 10, 0], 3, 2, 1),
+        ([20, 0], 1, 3, None),  # A mean of three needs three.
+        ([10, 10, 0, 0], 2, 1, 0),  # Held once is held, whatever came later.
+    ],
+)
+def test_held_since_is_the_start_of_the_first_long_enough_row(returns, window, smoothing, since):
+    assert evaluation.held_since(returns, 10, window, smoothing) == since
