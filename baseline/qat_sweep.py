@@ -41,6 +41,7 @@ DEFAULT_TRAIN_SEEDS = "0,1,2"
 DEFAULT_CALIBRATION_EPISODES = 30
 PTQ_FOLDER = "ptq"  # In a control's run folder.
 SAVING_PATIENCE_S = 120.0  # With interrupted trainings: a replay buffer may be a gigabyte.
+_OF_THE_START = ("train_seed", "train_steps", "hyperparams")  # What args.yml says of a run.
 _PROGRESS_MODULE = "training_callbacks"
 
 
@@ -273,14 +274,15 @@ def find_run(job: Job) -> tuple[pathlib.Path | None, bool]:
     goes_on = False
     for run in training_state.runs(settings.folder, settings.algo, settings.env):
         path = run.folder / f"{settings.env}.zip"
-        if run.finished:
-            columns = qat.training_columns(path)
-            if all(columns[name] == value for name, value in job.columns.items()):
-                return path, False
-        elif run.arguments.get("program") == qat.PROGRAM:
-            goes_on |= run.arguments.get("seed") == settings.seed and run.arguments.get(
-                "quantization"
-            ) == dataclasses.asdict(job.qat)
+        columns = qat.training_columns(path)
+        if run.finished and all(columns[name] == job.columns[name] for name in job.columns):
+            return path, False
+        goes_on |= (
+            not run.finished
+            and run.arguments.get("program") == qat.PROGRAM
+            and run.arguments.get("quantization") == dataclasses.asdict(job.qat)
+            and all(columns[name] == job.columns[name] for name in _OF_THE_START)
+        )
     return None, goes_on
 
 

@@ -75,7 +75,8 @@ def train(
     run_folder = None
     if settings.resume:
         run_folder, arguments = training_state.unfinished(
-            settings.folder, settings.algo, env_id, program, settings.seed
+            settings.folder, settings.algo, env_id, program,
+            {**training_settings.asked(settings), **(notes or {})},
         )
         settings = training_settings.as_started(settings, arguments, run_folder)
     model, experiment = _set_up(

@@ -17,6 +17,11 @@ from actorQ import errors
 ALGOS = {"a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box"}
 DEVICES = ("auto", "cpu", "cuda")
 PROGRAM = "baseline.train"
+# What a run keeps to when it goes on: fields of `TrainSettings`, and their names in args.yml.
+_ARGUMENTS = {
+    "steps": "n_timesteps", "seed": "seed", "num_envs": "num_envs",
+    "hyperparams": "hyperparams", "bfloat16": "bfloat16",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +193,12 @@ def to_arguments(
     }
 
 
+def asked(settings: TrainSettings) -> dict[str, Any]:
+    """Returns what a run to go on with is asked to have been started with; see `as_started`."""
+    values = {name: getattr(settings, field) for field, name in _ARGUMENTS.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def as_started(
     settings: TrainSettings, arguments: Mapping[str, Any], run_folder: str
 ) -> TrainSettings:
@@ -196,12 +207,8 @@ def as_started(
     Raises:
       errors.UserError: others are asked for.
     """
-    names = {
-        "steps": "n_timesteps", "seed": "seed", "num_envs": "num_envs",
-        "hyperparams": "hyperparams", "bfloat16": "bfloat16",
-    }
     started: dict[str, Any] = {}
-    for field, name in names.items():
+    for field, name in _ARGUMENTS.items():
         started[field] = arguments.get(name)
         asked = getattr(settings, field)
         if asked is not None and asked != started[field]:

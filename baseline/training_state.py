@@ -5,6 +5,7 @@ where there are such, and the replay buffer. Nothing is unpickled when a run goe
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import io
 import os
@@ -102,16 +103,16 @@ def runs(folder: str, algo: str, env_id: str) -> Iterator[Run]:
 
 
 def unfinished(
-    folder: str, algo: str, env_id: str, program: str, seed: int | None = None
+    folder: str, algo: str, env_id: str, program: str, asked: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Finds the newest run that did not reach its number of steps.
+    """Finds the run that did not reach its number of steps: of several the likest, or newest.
 
     Args:
       folder: of all agents.
       algo: algorithm.
       env_id: environment.
       program: which must have started the run, as its args.yml says.
-      seed: whose run is preferred; None: any.
+      asked: what else its args.yml had better say.
 
     Returns:
       The run's folder and the content of its args.yml.
@@ -122,7 +123,9 @@ def unfinished(
     waiting = [run for run in runs(folder, algo, env_id) if not run.finished]
     own = [run for run in waiting if run.arguments.get("program") == program]
     if own:
-        run = next((run for run in own if run.arguments.get("seed") == seed), own[0])
+        run = max(
+            own, key=lambda run: sum(run.arguments.get(name) == asked[name] for name in asked)
+        )
         return str(run.folder), run.arguments
     for run in waiting:
         if "program" in run.arguments:

@@ -15,6 +15,8 @@ import tempfile
 import time
 from typing import NamedTuple
 
+import psutil
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 120
 
@@ -67,6 +69,22 @@ class Server:
         """Ends the process."""
         self._process.stdin.close()
         self._process.wait(20)
+
+
+def wait_for(condition, timeout_s=120):
+    """Waits until a condition holds, with patience for busy machines."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def ended(process):
+    """Returns whether a process (of psutil) is gone."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _serve():

@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
 
 import psutil
 import pytest
@@ -18,6 +17,7 @@ from baseline import qat_model
 from baseline import qat_rows
 from baseline import qat_sweep
 from baseline import training_settings
+from tests.baseline import commands
 
 CARTPOLE = "CartPole-v1"
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "baseline/qat_benchmark.sh"
@@ -82,31 +82,27 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
 
 def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     command = [
-        "a2c", CARTPOLE, "-n", "60000", "--bits=4", "--train_seeds=0", "--episodes=1", "--seeds=0",
+        "a2c", CARTPOLE, "-n", "100000", "--bits=4", "--train_seeds=0", "--episodes=1", "--seeds=0",
         f"--folder={tmp_path}", "--jobs=1", "--noptq", "--device=cpu",
     ]
     pid = run_commands.start("qat_sweep", command)
     monitor = tmp_path / f"4/a2c/{CARTPOLE}_1/0.monitor.csv"
-    end = time.monotonic() + 300
-    while not (monitor.exists() and monitor.read_text().count("\n") > 100):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    commands.wait_for(lambda: monitor.exists() and monitor.read_text().count("\n") > 10)
     family = psutil.Process(pid).children(recursive=True)
     os.kill(pid, signal.SIGTERM)
     answer = run_commands.wait(pid)
     assert answer.code == 130 and "goes on from here" in answer.err
-    assert not [process for process in family if process.is_running()
-                and process.status() != psutil.STATUS_ZOMBIE]
+    commands.wait_for(lambda: all(commands.ended(process) for process in family), 10)
     assert not rows_of(tmp_path)
     assert monitor.with_name(f"{CARTPOLE}.zip").exists()
 
-    assert qat_sweep.find_run(job(tmp_path, 60001)) == (None, False)
-    assert qat_sweep.find_run(job(tmp_path, 60000)) == (None, True)
+    assert qat_sweep.find_run(job(tmp_path, 100001)) == (None, False)
+    assert qat_sweep.find_run(job(tmp_path, 100000)) == (None, True)
 
     (done,) = run_commands("qat_sweep", [command])
     assert done.code == 0, done
     (row,) = rows_of(tmp_path).values()
-    assert (row.run, row.bits, row.train_steps) == (f"{CARTPOLE}_1", "4", 60000)
+    assert (row.run, row.bits, row.train_steps) == (f"{CARTPOLE}_1", "4", 100000)
     assert [path.name for path in (tmp_path / "4/a2c").iterdir()] == [f"{CARTPOLE}_1"]
 
 
@@ -168,13 +164,13 @@ def test_mistakes_are_one_line_each(tmp_path, run_commands):
 
 def test_a_run_that_fails_stops_no_other_and_has_one_line(tmp_path, run_commands):
     (answer,) = run_commands("qat_sweep", [[
-        "a2c", CARTPOLE, "-n", "300", "--bits=32,4", "--train_seeds=0", "--episodes=1",
-        "--seeds=0", f"--folder={tmp_path}", "--quant_delay=1", "--hyperparams=learning_rate:1e9",
-        "--jobs=1",
+        "dqn", CARTPOLE, "-n", "300", "--bits=32,4", "--train_seeds=0", "--episodes=1",
+        "--seeds=0", f"--folder={tmp_path}", "--quant_delay=5", "--jobs=1", "--noptq",
     ]])
-    assert answer.code == 1 and "[2/2] " in answer.out, answer
-    told = [line for line in answer.err.splitlines() if line.startswith("qat_sweep: error: ")]
-    assert told and "Traceback" not in answer.out
+    assert "[2/2] " in answer.out
+    reason = f"dqn {CARTPOLE} 4 bits seed 0: With --quant-delay=5"
+    assert answer.error("qat_sweep").startswith(reason)
+    assert [row.bits for row in rows_of(tmp_path).values()] == ["fp32"]
 
 
 def test_resuming_with_another_width_says_which_there_is(tmp_path, run_commands):

@@ -20,6 +20,7 @@ from baseline import measuring_flags
 from baseline import quantize
 from baseline import results
 from baseline import sweep
+from tests.baseline import commands
 from tests.baseline import small_agents
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -120,20 +121,6 @@ def workers_of(pid):
     ]
 
 
-def wait_for(condition, timeout_s=90):
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
-def ended(process):
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_commands):
     """At once, since every worker has to import SB3: four sweeps end in four ways."""
     ways = ("SIGINT", "SIGTERM", "SIGKILL", "worker")
@@ -147,7 +134,7 @@ def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_com
     }
     for way, pid in started.items():
         path = tmp_path / way / "ptq.csv"
-        wait_for(lambda path=path: path.exists() and path.read_text().count("\n") >= 3)
+        commands.wait_for(lambda path=path: path.exists() and path.read_text().count("\n") >= 3)
         if way == "SIGINT":
             # Meanwhile another command adds to the same file.
             (ptq,) = run_commands(
@@ -165,7 +152,9 @@ def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_com
             os.kill(pid, getattr(signal, way))
         stopped = time.monotonic()
         answer = run_commands.wait(pid)
-        wait_for(lambda everyone=everyone: all(ended(process) for process in everyone), 10)
+        commands.wait_for(
+            lambda everyone=everyone: all(commands.ended(process) for process in everyone), 10
+        )
         assert time.monotonic() - stopped < 10
         rows = results.read(str(path))
         assert path.read_text().endswith("\n")
