@@ -95,7 +95,7 @@ class Comparison:
 
     def speedup(self, side: Side) -> Speedup:
         """Returns how much sooner than fp32 a precision reaches the return."""
-        return _speedup(self.sides[0].reach, side.reach)
+        return speedup_between(self.sides[0].reach, side.reach)
 
     @property
     def published(self) -> paper.Result | None:
@@ -240,15 +240,26 @@ def csv_rows(comparison: Comparison) -> list[dict[str, object]]:
     return rows
 
 
-def draw(comparison: Comparison, path: str) -> str:
-    """Draws return against time, one colour for each precision; returns `path`."""
+def draw(
+    comparison: Comparison,
+    path: str,
+    verbs: tuple[str, str] = ("reached in", "not reached in"),
+) -> str:
+    """Draws return against time, one colour for each precision; returns `path`.
+
+    Args:
+      comparison: what to draw.
+      path: of the PNG.
+      verbs: what the legend says before the time of a side that reached the return, and before
+        that of one that did not.
+    """
     figure, (ax,) = curves.new_figure()
     several = any(len(side.runs) > 1 for side in comparison.sides)
     for side in comparison.sides:
         colour = curves.PRECISION_COLOURS[side.precision]
         mean = side.mean
         count = f"mean of {len(side.runs)} seeds" if len(side.runs) > 1 else "1 seed"
-        verb = "reached in" if side.reach.reached else "not reached in"
+        verb = verbs[0] if side.reach.reached else verbs[1]
         ax.step(
             mean.seconds, mean.mean, where="post", color=colour, linewidth=1.8,
             label=f"{side.name} actors, {count}: {verb} {side.reach.seconds:.0f} s",
@@ -327,7 +338,8 @@ def _reach(
     return Reach(float(seconds[index]), float(evaluation_s[index]), bool(reached.any()))
 
 
-def _speedup(fp32: Reach, other: Reach) -> Speedup:
+def speedup_between(fp32: Reach, other: Reach) -> Speedup:
+    """Returns how much sooner than fp32 another precision was there, or a bound on that."""
     bound = {
         (True, True): "",
         (False, True): ">",  # fp32 would take longer than we waited.

@@ -1,0 +1,122 @@
+"""What the reports of experiments share: their input, and notes that each of them owes.
+
+Imports no framework but matplotlib.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import os
+
+import numpy as np
+
+from actorQ import config_checks
+from actorQ.experiments import kinds
+from actorQ.experiments import results as results_lib
+from actorQ.experiments import specification
+from actorQ.experiments import training
+from actorQ.scripts import curves
+
+NOTHING = "–"
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """What a report is made of."""
+
+    experiment: specification.Experiment
+    profile: str
+    runs: Sequence[specification.Run]  # All that belong to it.
+    results: Mapping[str, results_lib.Result]  # By name of the run; not all need be there.
+    failures: Mapping[str, str]  # By name of the run.
+    folder: str  # For files.
+
+    def path(self, name: str) -> str:
+        """Returns the path of a file of the report."""
+        return os.path.join(self.folder, name)
+
+    @property
+    def all_results(self) -> list[results_lib.Result]:
+        """The results in the order of the runs."""
+        return [self.results[run.name] for run in self.runs if run.name in self.results]
+
+    def tasks(self) -> list[str]:
+        """Returns the tasks that have a result, in the experiment's order."""
+        return list(dict.fromkeys(result.task for result in self.all_results))
+
+    def precisions(self) -> list[int]:
+        """Returns the precisions that have a result, widest first."""
+        return sorted({result.precision for result in self.all_results}, reverse=True)
+
+    def group(self, task: str, precision: int) -> list[results_lib.Result]:
+        """Returns the results of a task and precision, by seed."""
+        return sorted(
+            (r for r in self.all_results if (r.task, r.precision) == (task, precision)),
+            key=lambda result: result.seed,
+        )
+
+
+def notes(material: Material) -> list[str]:
+    """Returns what a reader must know besides the figures: what is missing, what differs, where."""
+    lines = []
+    missing = [run for run in material.runs if run.name not in material.results]
+    for run in missing:
+        reason = material.failures.get(run.name, "not made yet")
+        lines.append(f"**No result**: {run.name}: {reason}")
+    for task in material.tasks():
+        mine = [r for r in material.all_results if r.task == task and r.kind == kinds.TRAINING]
+        allowed = [material.experiment.vary[0]] if material.experiment.vary else []
+        differing = curves.differing_settings([training.as_run(r) for r in mine], allowed)
+        if differing:
+            lines.append(
+                f"**Warning**: runs of {task} differ in more than they should: "
+                f"{'; '.join(differing)}."
+            )
+    together = [r.name for r in material.all_results if r.parallel > 1]
+    if together:
+        lines.append(
+            f"**Warning**: {len(together)} runs had others beside them on the machine: their times "
+            "depend on that."
+        )
+    if material.all_results:
+        commits = list(dict.fromkeys(_short(r.git_commit) for r in material.all_results))
+        machines = list(
+            dict.fromkeys(
+                f"{r.machine.get('processor')}, {r.machine.get('usable_cores')} cores"
+                for r in material.all_results
+            )
+        )
+        lines.append(
+            f"Profile {material.profile}; {'; '.join(machines)}; commit {', '.join(commits)}; "
+            "command, settings and curve of every run: its result.json; all figures: runs.csv."
+        )
+    return lines
+
+
+def _short(commit: str) -> str:
+    name, plus, changes = commit.partition("+")
+    return name[:12] + plus + changes
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """Returns lines as a Markdown list."""
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def mean_and_deviation(values: Sequence[float | None], digits: int = 1) -> str:
+    """Returns 'mean ± standard deviation' (of one value only itself), leaving out None."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return NOTHING
+    text = curves.number(float(np.mean(known)), digits)
+    return f"{text} ± {np.std(known, ddof=1):.{digits}f}" if len(known) > 1 else text
+
+
+def mean(values: Sequence[float | None], digits: int = 1) -> str:
+    """Returns the mean as a text, leaving out None."""
+    return mean_and_deviation(values, digits).partition(" ")[0]
+
+
+def precision_name(bits: int) -> str:
+    """Returns 'fp32', 'fp16', 'int8' or 'int4'."""
+    return config_checks.PRECISION_NAMES[bits]

@@ -1,0 +1,87 @@
+"""What is made of the results of an experiment: a report by name, one module for each kind.
+
+Files go to the folder `report` of the experiment: NAME.md, tables as CSV, figures as PNG, and
+runs.csv with a row for each run. Imports no framework but matplotlib.
+"""
+
+from collections.abc import Callable
+import os
+
+from actorQ import errors
+from actorQ.experiments import reporting
+from actorQ.experiments import results as results_lib
+from actorQ.experiments import specification
+from actorQ.experiments import sweep
+from actorQ.experiments import time_to_reward
+from actorQ.scripts import curves
+
+REPORT_FOLDER = "report"
+RUNS_CSV = "runs.csv"
+
+# Takes the material, writes its files, returns Markdown.
+Report = Callable[[reporting.Material], str]
+REPORTS: dict[str, Report] = {
+    "time_to_reward": time_to_reward.write,
+    "staleness": sweep.write_staleness,
+    "communication": sweep.write_communication,
+}
+
+
+def check(experiment: specification.Experiment) -> None:
+    """Checks that an experiment's report exists and fits.
+
+    Raises:
+      errors.UserError: it does not.
+    """
+    if experiment.report not in REPORTS:
+        raise errors.UserError(
+            f"{experiment.name}: there is no report {experiment.report!r}: choose one of "
+            f"{', '.join(REPORTS)}."
+        )
+    varies = REPORTS[experiment.report] is not time_to_reward.write
+    if varies != (experiment.vary is not None):
+        raise errors.UserError(
+            f"{experiment.name}: the report {experiment.report} "
+            f"{'needs a setting to vary' if varies else 'cannot show a varied setting'} (vary)."
+        )
+
+
+def write(material: reporting.Material, smoke: bool) -> str:
+    """Writes the report of an experiment; returns its tables as Markdown.
+
+    Args:
+      material: what it is made of; there must be a result.
+      smoke: whether the runs were made only to see that they start.
+
+    Raises:
+      errors.UserError: a file cannot be written.
+    """
+    experiment = material.experiment
+    curves.make_folder(material.folder)
+    text = _smoke(material) if smoke else REPORTS[experiment.report](material)
+    title = f"# {experiment.title}{' (smoke)' if smoke else ''}\n\n"
+    curves.write_text(material.path(f"{experiment.name}.md"), title + text)
+    results_lib.write_csv(material.all_results, material.path(RUNS_CSV))
+    return text
+
+
+def folder(experiment_folder: str) -> str:
+    """Returns the folder of a report."""
+    return os.path.join(experiment_folder, REPORT_FOLDER)
+
+
+def _smoke(material: reporting.Material) -> str:
+    header = ["Run", "Outcome", "Seconds", "Learner steps", "Actor steps", "Message, bytes"]
+    rows = [
+        [
+            result.name, result.measured.outcome, curves.number(result.wall_s),
+            curves.number(result.measured.learner_steps, 0),
+            curves.number(result.measured.actor_steps, 0),
+            reporting.mean([result.measured.message_bytes], 0),
+        ]
+        for result in material.all_results
+    ]
+    lines = ["These runs show that each task and precision starts, and nothing else."]
+    return curves.markdown_table(header, rows) + "\n" + reporting.bullets(
+        [*lines, *reporting.notes(material)]
+    )

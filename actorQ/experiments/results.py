@@ -1,0 +1,194 @@
+"""The result of one run: what it was, where and when it was made, and what was measured.
+
+RUN/result.json, one for each run, for every kind of run; `runs.csv` collects them. Imports no
+framework.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import json
+import os
+from typing import Any
+
+from actorQ import config_checks
+from actorQ import errors
+from actorQ.scripts import curves
+
+RESULT_FILENAME = "result.json"
+
+# A run that has a target ...
+REACHED = "reached"  # ... has held it,
+MISSED = "missed"  # ... or has not within its time;
+TRAINED = "trained"  # one without has ended as planned.
+DIVERGED = "diverged"  # Its numbers became infinite: it counts as one that missed.
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewards:
+    """Evaluations in their order, those at the end left out: lists of one length."""
+
+    seconds: Sequence[float]  # Since the launch.
+    learner_steps: Sequence[float]
+    actor_steps: Sequence[float]
+    returns: Sequence[float]
+    evaluation_s: Sequence[float]  # Spent on evaluation so far.
+
+
+@dataclasses.dataclass(frozen=True)
+class Energy:
+    """Estimates, all processes together: modelled from CPU load, not measured."""
+
+    kwh: float
+    co2_kg: float
+    # Until the target was held, in a run that missed it until its last evaluation; as if power had
+    # been the same all the time. None in a run without a target.
+    kwh_to_target: float | None
+    co2_kg_to_target: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a run has come to; times in seconds since the launch, evaluation included."""
+
+    outcome: str
+    target: float | None  # Return.
+    time_to_target_s: float | None  # When the row of evaluations that held it began.
+    evaluation_to_target_s: float | None  # What evaluation took of that.
+    censored_at_s: float | None  # Last evaluation of a run that missed its target.
+    final_returns: Sequence[float]  # Evaluations of the last policy, behind the clock.
+    rewards: Rewards
+    evaluation_s: float
+    learner_steps: float
+    actor_steps: float
+    learner_steps_per_s: float | None  # While it learned.
+    actor_steps_per_s: float | None  # In the same stretch; all actors together.
+    data_used: float | None  # Samples taken, of those that the actors' inserts allow; 1: all.
+    staleness_steps: float | None  # Learner steps by which actors' weights lag, median.
+    message_bytes: float | None  # Of a model on its way to the actors, median.
+    fp32_bytes: float | None  # Of the same model in fp32.
+    energy: Energy | None
+    window: int = 1  # Evaluations in the running mean that was held against the target.
+
+    @property
+    def final_reward(self) -> float | None:
+        """Mean return of the last policy, else of the last evaluations."""
+        returns = list(self.final_returns) or list(self.rewards.returns[-self.window :])
+        return sum(returns) / len(returns) if returns else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One run and its outcome."""
+
+    experiment: str
+    profile: str
+    smoke: bool
+    name: str
+    kind: str
+    task: str
+    precision: int
+    seed: int
+    varied: Any
+    settings: Mapping[str, Any]
+    command: str
+    git_commit: str
+    machine: Mapping[str, Any]
+    date: str  # Of the launch.
+    parallel: int  # Runs at a time.
+    wall_s: float  # From the launch to the end of the last process.
+    cpu_s: float | None  # CPU time of all its processes; None where others ran beside it.
+    measured: Measured
+
+    @property
+    def precision_name(self) -> str:
+        """'fp32', 'fp16', 'int8' or 'int4'."""
+        return config_checks.PRECISION_NAMES[self.precision]
+
+
+def write(result: Result, folder: str) -> None:
+    """Writes a result into a run's folder; it is there as a whole or not at all."""
+    path = os.path.join(folder, RESULT_FILENAME)
+    with open(path + ".tmp", "w", encoding="utf-8") as file:
+        json.dump(dataclasses.asdict(result), file, indent=1)
+        file.write("\n")
+    os.replace(path + ".tmp", path)
+
+
+def read(folder: str) -> Result | None:
+    """Returns the result in a run's folder, or None where there is none.
+
+    Raises:
+      errors.UserError: it is damaged, or of another version.
+    """
+    path = os.path.join(folder, RESULT_FILENAME)
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        measured = dict(content.pop("measured"))
+        measured["rewards"] = Rewards(**measured["rewards"])
+        energy = measured["energy"]
+        measured["energy"] = Energy(**energy) if energy is not None else None
+        return Result(**content, measured=Measured(**measured))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise errors.UserError(f"{path} is damaged: {error!r}. Delete it to repeat the run.") from (
+            None
+        )
+
+
+def csv_rows(results: Sequence[Result]) -> list[dict[str, object]]:
+    """Returns one row for each run; what a run has not got is empty."""
+    return [
+        {name: "" if value is None else value for name, value in _row(result).items()}
+        for result in results
+    ]
+
+
+def write_csv(results: Sequence[Result], path: str) -> None:
+    """Collects results in a CSV file.
+
+    Raises:
+      errors.UserError: it cannot be written.
+    """
+    curves.write_csv(path, csv_rows(results))
+
+
+def _row(result: Result) -> dict[str, object]:
+    measured = result.measured
+    energy = measured.energy
+    return {
+        "experiment": result.experiment,
+        "profile": result.profile,
+        "task": result.task,
+        "precision": result.precision_name,
+        "varied": result.varied,
+        "seed": result.seed,
+        "outcome": measured.outcome,
+        "target": measured.target,
+        "time_to_target_s": measured.time_to_target_s,
+        "evaluation_to_target_s": measured.evaluation_to_target_s,
+        "censored_at_s": measured.censored_at_s,
+        "final_reward": measured.final_reward,
+        "wall_s": result.wall_s,
+        "cpu_s": result.cpu_s,
+        "evaluation_s": measured.evaluation_s,
+        "learner_steps": measured.learner_steps,
+        "actor_steps": measured.actor_steps,
+        "learner_steps_per_s": measured.learner_steps_per_s,
+        "actor_steps_per_s": measured.actor_steps_per_s,
+        "data_used": measured.data_used,
+        "staleness_steps": measured.staleness_steps,
+        "message_bytes": measured.message_bytes,
+        "fp32_bytes": measured.fp32_bytes,
+        "energy_kwh": energy.kwh if energy else None,
+        "co2_kg": energy.co2_kg if energy else None,
+        "energy_to_target_kwh": energy.kwh_to_target if energy else None,
+        "co2_to_target_kg": energy.co2_kg_to_target if energy else None,
+        "parallel": result.parallel,
+        "date": result.date,
+        "git_commit": result.git_commit,
+        "processor": result.machine.get("processor"),
+        "command": result.command,
+    }

@@ -1,0 +1,211 @@
+"""Makes the runs of an experiment and its tables and figures; goes on where it was interrupted.
+
+    python -m actorQ.experiments.run NAME [--profile=paper|workstation|laptop] [--smoke] [--dry_run]
+
+NAME is a file of this folder without its ending, or a path that ends in .yaml. Imports no
+framework but matplotlib.
+"""
+
+from collections.abc import Sequence
+import os
+import shlex
+
+from absl import flags
+
+from actorQ import cli
+from actorQ import config_checks
+from actorQ import errors
+from actorQ import provenance
+from actorQ.experiments import kinds
+from actorQ.experiments import reporting
+from actorQ.experiments import reports
+from actorQ.experiments import runner
+from actorQ.experiments import specification
+from actorQ.native import library
+
+NAME = "experiments.run"
+DEFAULT_PROFILE = "laptop"
+
+
+def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines the flags of this tool."""
+    flags.DEFINE_string(
+        "profile", DEFAULT_PROFILE,
+        "Kind of machine that the settings are for: paper, workstation or laptop.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_boolean(
+        "smoke", False,
+        "Only see that everything starts: each task and precision for 100 learner steps, with the "
+        "profile's model and batch, first seed.", flag_values=flag_values,
+    )
+    flags.DEFINE_boolean(
+        "dry_run", False,
+        "Only print the runs, their exact commands and the expected time.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_boolean(
+        "report", False, "Make no runs, only the report from the results that are there.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "out", "", "Folder of runs and report; empty: logs/experiments/NAME-PROFILE.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_list(
+        "seeds", [], "Seeds, whole numbers >= 0 with commas between; empty: the experiment's.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_list(
+        "tasks", [],
+        "Tasks, with commas between, with or without their suite; empty: the experiment's.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_list(
+        "precisions", [],
+        "Precisions of the actors, bits from 32, 16, 8, 4 with commas between; empty: the "
+        "experiment's.", flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "parallel", 1,
+        "Runs at a time, each on its own share of the cores; 0: as many as have the cores that "
+        "they need. Times are honest with 1 only.", lower_bound=0, upper_bound=1024,
+        flag_values=flag_values,
+    )
+
+
+def flag_rows() -> list[str]:
+    """Returns a Markdown row for every flag: name, default, help."""
+    own = flags.FlagValues()
+    define_flags(own)
+    lines = []
+    for name in own:
+        default = own[name].default
+        text = "empty" if default in ("", []) else f"`{default}`".replace("False", "off")
+        lines.append(f"| `--{name}` | {text} | {own[name].help} |")
+    return lines
+
+
+def main(argv: list[str]) -> int:
+    """Runs one experiment; see `cli.run` for errors."""
+    if len(argv) != 2:
+        raise errors.UserError(
+            f"takes one argument, the experiment: {', '.join(specification.names())}, or a path "
+            "that ends in .yaml."
+        )
+    values = flags.FLAGS
+    common = specification.load_common()
+    common.profile(values.profile)
+    experiment = specification.load(argv[1], common)
+    reports.check(experiment)
+    runs = specification.expand(
+        experiment, common, values.profile,
+        _numbers("seeds", values.seeds), task_names(values.tasks, experiment.tasks),
+        _numbers("precisions", values.precisions), values.smoke,
+    )
+    suffix = "-smoke" if values.smoke else ""
+    folder = values.out or os.path.join(
+        "logs", "experiments", f"{experiment.name}-{values.profile}{suffix}"
+    )
+    plan = runner.Plan(experiment.name, values.profile, values.smoke, folder, runs)
+    parallel = values.parallel or most_at_once(runs)
+    if values.dry_run:
+        _print(describe(plan, experiment, common.profile(values.profile), parallel))
+        return 0
+    code = 0
+    if not values.report:
+        if any(run.settings.get("inference_mode") == "native" for run in runs):
+            library.load()  # Where kernels are missing, better now than in every run.
+        code = runner.Runner(plan, parallel).go()
+    if code == cli.EXIT_INTERRUPTED:
+        return code
+    done = runner.finished(plan)
+    if not done:
+        raise errors.UserError(f"There is no result in {folder} to report on.")
+    material = reporting.Material(
+        experiment, values.profile, runs, done, runner.failures(plan), reports.folder(folder)
+    )
+    _print(f"{reports.write(material, values.smoke)}\nReport: {material.folder}")
+    failed = [run.name for run in runs if run.name not in done]
+    if failed and not values.report:
+        raise errors.UserError(
+            f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed[:3])}"
+            f"{', ...' if len(failed) > 3 else ''}): see {os.path.join(folder, 'runs')}; the same "
+            "command makes them again."
+        )
+    return code
+
+
+def describe(
+    plan: runner.Plan,
+    experiment: specification.Experiment,
+    profile: specification.Profile,
+    parallel: int,
+) -> str:
+    """Returns what --dry_run prints."""
+    done = runner.finished(plan)
+    cores = provenance.usable_cores()
+    needed = max(kinds.get(run.kind).cores(run.settings) for run in plan.runs)
+    lines = [
+        f"{experiment.title}: {len(plan.runs)} runs, {len(done)} done, {parallel} at a time; "
+        f"results in {plan.folder}",
+        f"Profile {profile.name}: {profile.about}",
+        f"A run keeps {needed} cores busy, this machine has {cores}"
+        + (": too few, times would not be those of the profile." if needed > cores else "."),
+        "",
+    ]
+    for number, run in enumerate(plan.runs, 1):
+        if run.name in done:
+            state = runner.describe(done[run.name])
+        else:
+            seconds, limit = runner.expected_s(run, done)
+            length = "of unknown length" if seconds is None else runner.duration(seconds)
+            state = f"to do, {'at most ' if limit and seconds else ''}{length}"
+        command = shlex.join(runner.command(run, runner.run_folder(plan, run)))
+        lines += [f"[{number}/{len(plan.runs)}] {run.name}: {state}", f"    {command}"]
+    expected = runner.expectation(plan, done, parallel)
+    return "\n".join([*lines, "", f"Expected time: {expected}."])
+
+
+def most_at_once(runs: Sequence[specification.Run]) -> int:
+    """Returns how many of these runs can go on at once with the cores that each needs."""
+    needed = max(kinds.get(run.kind).cores(run.settings) for run in runs)
+    return max(1, provenance.usable_cores() // needed)
+
+
+def task_names(parts: Sequence[str], tasks: Sequence[str]) -> list[str]:
+    """Puts together again what the commas between tasks took apart: a suite and its task."""
+    names, waiting = [], list(parts)
+    while waiting:
+        whole = ",".join(waiting[:2])
+        names.append(whole if whole in tasks else waiting[0])
+        del waiting[: 2 if whole in tasks else 1]
+    return names
+
+
+def _print(text: str) -> None:
+    """Prints; `| head` may have seen enough."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _numbers(flag: str, texts: Sequence[str]) -> list[int]:
+    names = {name: bits for bits, name in config_checks.PRECISION_NAMES.items()}
+    numbers = []
+    for text in texts:
+        if flag == "precisions" and text in names:
+            numbers.append(names[text])
+        elif text.isascii() and text.isdecimal():
+            numbers.append(int(text))
+        else:
+            raise errors.UserError(
+                f"--{flag}={','.join(texts)}: {text!r} is not a whole number, 0 or more."
+            )
+    return numbers
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main, takes_arguments=True, name=NAME)

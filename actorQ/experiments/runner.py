@@ -1,0 +1,399 @@
+"""Makes the runs of an experiment: starts them, watches over them, keeps their results.
+
+Layout, below the folder of the experiment:
+
+    lock                       held while a runner works here
+    runs/NAME/result.json      the result; a run that has one is not made again
+    runs/NAME/failure.txt      why the last attempt left none
+    runs/NAME/output.txt       what the run printed
+    runs/NAME/run/             its logs and checkpoints (kind training)
+    report/                    tables and figures, see `reports`
+
+Imports no framework.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import fcntl
+import os
+import resource
+import shlex
+import shutil
+import sys
+import threading
+import time
+
+from actorQ import cli
+from actorQ import errors
+from actorQ import processes
+from actorQ import provenance
+from actorQ.experiments import kinds
+from actorQ.experiments import results
+from actorQ.experiments import specification
+from actorQ.scripts import curves
+
+RUNS_FOLDER = "runs"
+OUTPUT_FILENAME = "output.txt"
+FAILURE_FILENAME = "failure.txt"
+_LOCK_FILENAME = "lock"
+_POLL_S = 0.2
+_STATUS_PERIOD_S = 1.0
+_STATUS_PERIOD_FILE_S = 60.0  # Where the output is not a terminal.
+_END_S = 90.0  # How long a run gets to end what it started.
+_LATE_S = 600.0  # How long after its limit a run is given up: it starts late, evaluates, saves.
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Runs to be made, and what their results say of where they come from."""
+
+    experiment: str
+    profile: str
+    smoke: bool
+    folder: str
+    runs: Sequence[specification.Run]
+
+
+def run_folder(plan: Plan, run: specification.Run) -> str:
+    """Returns the folder of a run."""
+    return os.path.join(plan.folder, RUNS_FOLDER, run.name)
+
+
+def command(run: specification.Run, folder: str) -> list[str]:
+    """Returns program and arguments of a run."""
+    return kinds.get(run.kind).command(run.settings, folder)
+
+
+def finished(plan: Plan) -> dict[str, results.Result]:
+    """Returns the results that are there for exactly these runs, by name.
+
+    Raises:
+      errors.UserError: a result is damaged.
+    """
+    found = {}
+    for run in plan.runs:
+        result = results.read(run_folder(plan, run))
+        if result is not None and not changes(run, result):
+            found[run.name] = result
+    return found
+
+
+def changes(run: specification.Run, result: results.Result) -> list[str]:
+    """Returns in what a result belongs to another run than this one of the same name."""
+    if result.kind != run.kind:
+        return [f"kind {result.kind} -> {run.kind}"]
+    return run.differences(result.settings)
+
+
+def failures(plan: Plan) -> dict[str, str]:
+    """Returns why runs without a result have failed, by name."""
+    lines = {}
+    for run in plan.runs:
+        with contextlib.suppress(OSError):
+            path = os.path.join(run_folder(plan, run), FAILURE_FILENAME)
+            with open(path, encoding="utf-8") as file:
+                lines[run.name] = file.read().strip()
+    return lines
+
+
+def expected_s(
+    run: specification.Run, done: Mapping[str, results.Result]
+) -> tuple[float | None, bool]:
+    """Returns how long a run may take, and whether that is a limit and not experience.
+
+    Experience are the results of the same task and precision, else of the same task.
+
+    Args:
+      run: to be made.
+      done: results, in any order.
+
+    Returns:
+      Seconds, None if nothing is known; and whether they are an upper limit.
+    """
+    same_task = [result for result in done.values() if result.task == run.task]
+    same = [result for result in same_task if result.precision == run.precision]
+    known = [result.wall_s for result in same or same_task]
+    if known:
+        return sum(known) / len(known), False
+    return kinds.get(run.kind).limit_s(run.settings), True
+
+
+def expectation(plan: Plan, done: Mapping[str, results.Result], parallel: int = 1,
+                spent_s: float = 0.0) -> str:
+    """Returns how long the runs that are left may take, in words.
+
+    Args:
+      plan: all runs.
+      done: results by name.
+      parallel: runs at a time.
+      spent_s: seconds that runs under way have taken already.
+    """
+    left = [run for run in plan.runs if run.name not in done]
+    if not left:
+        return "nothing is left to do"
+    expected = [expected_s(run, done) for run in left]
+    seconds = [value for value, _ in expected if value is not None]
+    if len(seconds) < len(left):
+        unknown = f"{len(left) - len(seconds)} of {len(left)} runs take an unknown time"
+        return f"{unknown}; the others {duration(sum(seconds))}" if seconds else unknown
+    word = "at most" if any(limit for _, limit in expected) else "about"
+    return f"{word} {duration(max(0.0, sum(seconds) - spent_s) / parallel)}"
+
+
+def duration(seconds: float) -> str:
+    """Returns '2 h 05 min', '12 min' or '40 s'."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+@dataclasses.dataclass
+class _Active:
+    run: specification.Run
+    folder: str
+    child: processes.Child
+    slot: int
+    launched: float  # Seconds since 1970.
+    cpu_s: float  # Of children that had ended by then.
+
+
+class Runner:
+    """Makes the runs of a plan that have no result yet."""
+
+    def __init__(self, plan: Plan, parallel: int = 1):
+        """Takes the plan.
+
+        Args:
+          plan: what to do.
+          parallel: runs at a time, each on its own share of the cores.
+        """
+        self._plan = plan
+        self._parallel = parallel
+        self._stop = threading.Event()
+        self._active: list[_Active] = []
+        self._done: dict[str, results.Result] = {}
+        self._failed: set[str] = set()
+        self._live = sys.stdout.isatty()
+        self._next_status = time.monotonic() + _STATUS_PERIOD_FILE_S * (not self._live)
+        self._commit = provenance.git_commit()
+        self._machine = provenance.machine()
+
+    def go(self) -> int:
+        """Makes the runs; returns the exit code. Leaves no process behind.
+
+        Raises:
+          errors.UserError: another runner works in the folder, or it cannot be written.
+        """
+        plan = self._plan
+        curves.make_folder(os.path.join(plan.folder, RUNS_FOLDER))
+        with _lock(plan.folder):
+            cli.on_stop_signals(self._stop.set, self._kill)
+            self._done = finished(plan)
+            waiting = [run for run in plan.runs if run.name not in self._done]
+            self._say(
+                f"{plan.experiment}, profile {plan.profile}: {len(plan.runs)} runs, "
+                f"{len(self._done)} done; {expectation(plan, self._done, self._parallel)}; "
+                f"results in {plan.folder}"
+            )
+            try:
+                while (waiting or self._active) and not self._stop.is_set():
+                    while waiting and len(self._active) < self._parallel:
+                        self._start(waiting.pop(0))
+                    self._stop.wait(_POLL_S)
+                    self._look()
+                    self._show()
+            finally:
+                self._end_all()
+        if self._stop.is_set():
+            self._say(
+                f"Interrupted: {len(self._done)} of {len(plan.runs)} runs are done; the same "
+                "command goes on with the others."
+            )
+            return cli.EXIT_INTERRUPTED
+        return cli.EXIT_ERROR if self._failed else 0
+
+    def _start(self, run: specification.Run) -> None:
+        folder = run_folder(self._plan, run)
+        old = results.read(folder)
+        if old is not None:
+            aside = _set_aside(folder)
+            self._say(
+                f"{run.name}: its result is of another specification "
+                f"({'; '.join(changes(run, old))}); it is made again, the old one is in {aside}"
+            )
+        elif os.path.isdir(folder):
+            shutil.rmtree(folder)  # Of a run that was interrupted or failed.
+        curves.make_folder(folder)
+        taken = {active.slot for active in self._active}
+        slot = min(set(range(self._parallel)) - taken)
+        child = processes.Child(
+            run.name, command(run, folder), os.path.join(folder, OUTPUT_FILENAME),
+            _share(slot, self._parallel),
+        )
+        cpu_s = _children_cpu_s()
+        launched = time.time()
+        child.start()
+        self._active.append(_Active(run, folder, child, slot, launched, cpu_s))
+        number = self._plan.runs.index(run) + 1
+        self._say(f"[{number}/{len(self._plan.runs)}] {run.name}: started")
+
+    def _look(self) -> None:
+        for active in list(self._active):
+            code = active.child.poll()
+            limit_s = kinds.get(active.run.kind).limit_s(active.run.settings)
+            late = limit_s is not None and time.time() > active.launched + limit_s + _LATE_S
+            if code is None and late:
+                _end([active.child])
+                self._finish(active, f"it did not end {_LATE_S:.0f} s after its time limit")
+            elif code is not None:
+                self._finish(active, "" if code == 0 else _why(active.child, code))
+
+    def _finish(self, active: _Active, failure: str) -> None:
+        self._active.remove(active)
+        wall_s = time.time() - active.launched
+        run = active.run
+        try:
+            measured = kinds.get(run.kind).measure(
+                run.settings, active.folder, active.launched, failure
+            )
+        except errors.UserError as error:
+            measured, failure = None, failure or str(error)
+        if measured is None:
+            self._failed.add(run.name)
+            path = os.path.join(active.folder, FAILURE_FILENAME)
+            curves.write_text(path, " ".join(failure.split()) + "\n")
+            self._say(f"{run.name}: failed after {duration(wall_s)}: {failure}; the log is "
+                      f"{active.child.log_path}")
+            return
+        plan = self._plan
+        alone = self._parallel == 1
+        result = results.Result(
+            experiment=plan.experiment,
+            profile=plan.profile,
+            smoke=plan.smoke,
+            name=run.name,
+            kind=run.kind,
+            task=run.task,
+            precision=run.precision,
+            seed=run.seed,
+            varied=run.varied,
+            settings=run.settings,
+            command=shlex.join(command(run, active.folder)),
+            git_commit=self._commit,
+            machine=self._machine,
+            date=time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(active.launched)),
+            parallel=self._parallel,
+            wall_s=round(wall_s, 3),
+            cpu_s=round(_children_cpu_s() - active.cpu_s, 3) if alone else None,
+            measured=measured,
+        )
+        results.write(result, active.folder)
+        self._done[run.name] = result
+        self._say(f"{run.name}: {describe(result)}; left: "
+                  f"{expectation(plan, self._done, self._parallel)}")
+
+    def _show(self) -> None:
+        if time.monotonic() < self._next_status or not self._active:
+            return
+        self._next_status = time.monotonic() + (
+            _STATUS_PERIOD_S if self._live else _STATUS_PERIOD_FILE_S
+        )
+        spent_s = sum(time.time() - active.launched for active in self._active)
+        left = expectation(self._plan, self._done, self._parallel, spent_s)
+        parts = [
+            f"{active.run.name}  "
+            + kinds.get(active.run.kind).status(
+                active.run.settings, active.folder, active.launched
+            )
+            for active in self._active
+        ]
+        line = f"{len(self._done)}/{len(self._plan.runs)} done, left: {left} | {' | '.join(parts)}"
+        if self._live:
+            width = os.get_terminal_size().columns
+            sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
+            sys.stdout.flush()
+        else:
+            self._say(line)
+
+    def _say(self, text: str) -> None:
+        start = "\r\x1b[K" if self._live else ""
+        print(f"{start}{text}", flush=True)
+
+    def _end_all(self) -> None:
+        _end([active.child for active in self._active])
+        self._active = []
+
+    def _kill(self) -> None:
+        for active in self._active:
+            active.child.kill()
+
+
+def describe(result: results.Result) -> str:
+    """Returns what a run came to, in a few words."""
+    measured = result.measured
+    if measured.outcome == results.REACHED:
+        what = f"held {measured.target:g} from {measured.time_to_target_s:.1f} s on"
+    elif measured.target is not None:
+        what = f"did not hold {measured.target:g} in {measured.censored_at_s:.1f} s"
+        what += " (diverged)" * (measured.outcome == results.DIVERGED)
+    else:
+        what = measured.outcome
+    reward = measured.final_reward
+    final = "" if reward is None else f", final reward {reward:.1f}"
+    return f"{what}{final}, {duration(result.wall_s)} in all"
+
+
+@contextlib.contextmanager
+def _lock(folder: str):
+    """Keeps a second runner out of a folder.
+
+    Raises:
+      errors.UserError: there is one.
+    """
+    with open(os.path.join(folder, _LOCK_FILENAME), "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise errors.UserError(
+                f"Another runner works in {folder}: wait for its end, or choose another --out."
+            ) from None
+        yield
+
+
+def _end(children: Sequence[processes.Child]) -> None:
+    """Ends runs that still go on, politely first."""
+    for child in children:
+        child.terminate()
+    deadline = time.monotonic() + _END_S
+    for child in children:
+        child.wait(max(0.1, deadline - time.monotonic()))
+        child.kill()
+
+
+def _why(child: processes.Child, code: int) -> str:
+    return child.error_line() or f"{processes.describe_exit(code)} ({child.last_line()})"
+
+
+def _set_aside(folder: str) -> str:
+    """Renames the folder of a run of another specification; returns its new name."""
+    for number in range(1, 1000):
+        aside = f"{folder}.old{number}"
+        if not os.path.exists(aside):
+            os.rename(folder, aside)
+            return aside
+    raise errors.UserError(f"There are too many old runs beside {folder}: delete some.")
+
+
+def _share(slot: int, parallel: int) -> set[int] | None:
+    """Returns the cores of a slot, or None for all."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // parallel
+    return set(cores[slot * each : (slot + 1) * each]) if parallel > 1 and each else None
+
+
+def _children_cpu_s() -> float:
+    """Returns the CPU seconds of this process's children, and theirs, that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,309 @@
+"""What an experiment is: read from YAML, checked, and spread out into runs.
+
+An experiment is a file NAME.yaml in this folder (or anywhere), and not a Python module: it is data,
+it can be checked before anything of it is used, a user changes it without reading code, and a
+result can hold a copy of what it says. Settings have the names of the training flags, so that there
+is one vocabulary, one set of legal values and one place that checks them.
+
+    title: Time to reward              # For tables and figures.
+    kind: training                     # What a run is, see `kinds`; training if left out.
+    report: time_to_reward             # What is made of the results, see `reports`.
+    precisions: [32, 16, 8, 4]         # Bits.
+    seeds: [0, 1, 2]
+    settings: {stop_window: 3}         # Flags, for all tasks.
+    tasks:                             # Flags, for one.
+      dm_control,cartpole_balance: {algorithm: d4pg, stop_return: 941.22}
+    vary: {actor_update_period: [1, 10, 100]}      # One more axis: a flag and its values.
+    profiles:                          # Flags, for one profile.
+      laptop: {settings: {...}, tasks: {...}}
+
+`common.yaml` holds what experiments share: profiles (kinds of machine) and settings of tasks.
+Of two settings the more special one wins: those of an experiment before the common ones, in each of
+the two those of a profile before the others, and in each of these those of a task before the rest.
+
+Imports no framework.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import os
+import re
+from typing import Any
+
+from actorQ import config_checks
+from actorQ import errors
+from actorQ.experiments import kinds
+from actorQ.experiments import yaml_files
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+COMMON = "common"
+_ENDING = ".yaml"
+_KEYS = ("title", "kind", "report", "precisions", "seeds", "settings", "tasks", "vary", "profiles")
+_REQUIRED = ("title", "report", "precisions", "seeds", "tasks")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """Settings of all tasks, and further ones of some."""
+
+    settings: Mapping[str, Any]
+    tasks: Mapping[str, Mapping[str, Any]]
+
+    def of(self, task: str) -> dict[str, Any]:
+        """Returns the settings of a task."""
+        return {**self.settings, **self.tasks.get(task, {})}
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """A kind of machine."""
+
+    name: str
+    about: str  # What it is for, and why its settings are what they are.
+    layer: Layer
+
+
+@dataclasses.dataclass(frozen=True)
+class Common:
+    """What experiments share."""
+
+    layer: Layer
+    profiles: Mapping[str, Profile]
+
+    def profile(self, name: str) -> Profile:
+        """Returns a profile.
+
+        Raises:
+          errors.UserError: there is none of this name.
+        """
+        if name not in self.profiles:
+            raise errors.UserError(
+                f"--profile={name} is not possible: choose one of {', '.join(self.profiles)}."
+            )
+        return self.profiles[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One experiment as its file describes it."""
+
+    name: str
+    title: str
+    kind: str
+    report: str
+    precisions: Sequence[int]
+    seeds: Sequence[int]
+    layer: Layer  # Its `tasks` are those of the experiment.
+    vary: tuple[str, Sequence[Any]] | None
+    profiles: Mapping[str, Layer]
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks, in the file's order."""
+        return list(self.layer.tasks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run, completely described: equal descriptions are the same run."""
+
+    name: str  # Of its folder; unique in the experiment.
+    kind: str
+    task: str
+    precision: int  # Bits.
+    seed: int
+    varied: Any  # Value of the varied setting, None where nothing is varied.
+    settings: Mapping[str, Any]  # All of them, by name.
+
+    def differences(self, settings: Mapping[str, Any]) -> list[str]:
+        """Returns 'name old -> new' for each setting in which this run differs from another.
+
+        Settings that the other run's version did not have count as their defaults then.
+
+        Args:
+          settings: of the other run, complete when it was made.
+        """
+        defaults = kinds.get(self.kind).defaults()
+        return [
+            f"{name} {settings.get(name, defaults.get(name))} -> {value}"
+            for name, value in self.settings.items()
+            if settings.get(name, defaults.get(name)) != value
+        ]
+
+
+def short_task(task: str) -> str:
+    """Returns a task without its suite, fit for the name of a folder."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", task.partition(",")[2] or task).strip("-")
+
+
+def names() -> list[str]:
+    """Returns the names of the experiments in this folder."""
+    files = sorted(name for name in os.listdir(FOLDER) if name.endswith(_ENDING))
+    return [name.removesuffix(_ENDING) for name in files if name != COMMON + _ENDING]
+
+
+def load_common(path: str = os.path.join(FOLDER, COMMON + _ENDING)) -> Common:
+    """Reads what experiments share.
+
+    Raises:
+      errors.UserError: the file is not as it must be.
+    """
+    content = yaml_files.mapping(yaml_files.read(path), path, ("tasks", "profiles"), ("profiles",))
+    profiles = {}
+    for name, value in yaml_files.mapping(content["profiles"], f"{path}: profiles").items():
+        where = f"{path}: profiles: {name}"
+        value = yaml_files.mapping(value, where, ("about", "settings", "tasks"), ("about",))
+        about = " ".join(yaml_files.text(value["about"], f"{where}: about").split())
+        profiles[name] = Profile(name, about, _layer(value, where))
+    return Common(_layer(content, path), profiles)
+
+
+def load(name: str, common: Common) -> Experiment:
+    """Reads an experiment.
+
+    Args:
+      name: of a file in this folder, without ending, or a path that ends in .yaml.
+      common: for the names of profiles.
+
+    Raises:
+      errors.UserError: there is no such file, or it is not as it must be.
+    """
+    path = name if name.endswith(_ENDING) else os.path.join(FOLDER, name + _ENDING)
+    if not os.path.isfile(path) or name == COMMON:
+        raise errors.UserError(
+            f"There is no experiment {name!r}: choose one of {', '.join(names())}, or give a path "
+            f"that ends in {_ENDING}."
+        )
+    content = yaml_files.mapping(yaml_files.read(path), path, _KEYS, _REQUIRED)
+    kind = yaml_files.text(content.get("kind", kinds.TRAINING), f"{path}: kind")
+    layer = _layer(content, path)
+    if not layer.tasks:
+        raise errors.UserError(f"{path}: tasks names none.")
+    shorts = [short_task(task) for task in layer.tasks]
+    if len(set(shorts)) < len(shorts):
+        raise errors.UserError(f"{path}: two tasks have the same name without their suites.")
+    profiles = {}
+    where = f"{path}: profiles"
+    allowed = list(common.profiles)
+    for profile, value in yaml_files.mapping(content.get("profiles"), where, allowed).items():
+        inner = f"{where}: {profile}"
+        profiles[profile] = _layer(
+            yaml_files.mapping(value, inner, ("settings", "tasks")), inner
+        )
+        for task in profiles[profile].tasks:
+            if task not in layer.tasks:
+                raise errors.UserError(f"{inner}: the experiment has no task {task!r}.")
+    experiment = Experiment(
+        os.path.basename(path).removesuffix(_ENDING),
+        yaml_files.text(content["title"], f"{path}: title"),
+        kind,
+        yaml_files.text(content["report"], f"{path}: report"),
+        _precisions(content["precisions"], f"{path}: precisions"),
+        yaml_files.values(content["seeds"], f"{path}: seeds"),
+        layer,
+        _vary(content.get("vary"), path),
+        profiles,
+    )
+    for profile in common.profiles:  # Every value of it is possible, on every kind of machine.
+        try:
+            expand(experiment, common, profile)
+        except errors.UserError as error:
+            raise errors.UserError(f"{path}, profile {profile}: {error}") from None
+    return experiment
+
+
+def expand(
+    experiment: Experiment,
+    common: Common,
+    profile: str,
+    seeds: Sequence[int] = (),
+    tasks: Sequence[str] = (),
+    precisions: Sequence[int] = (),
+    smoke: bool = False,
+) -> list[Run]:
+    """Returns the runs in the order in which they are made.
+
+    One seed after the other; in each, the precisions of a task follow one another, so that what
+    the machine does meanwhile hits them alike; each seed begins with another precision.
+
+    Args:
+      experiment: what to do.
+      common: what experiments share.
+      profile: name of the kind of machine.
+      seeds: only these; empty: those of the experiment. Others than its own are possible.
+      tasks: only these, with or without suite; empty: all.
+      precisions: only these, bits; empty: all. Others than its own are possible.
+      smoke: to see that each task and precision starts: the first seed, for a few steps.
+
+    Raises:
+      errors.UserError: a setting, task or precision is not possible.
+    """
+    kind = kinds.get(experiment.kind)
+    machine = common.profile(profile).layer
+    chosen = [_find_task(experiment, name) for name in dict.fromkeys(tasks)] or experiment.tasks
+    precisions = _precisions(list(dict.fromkeys(precisions)), "--precisions") if precisions else (
+        list(experiment.precisions)
+    )
+    seeds = list(dict.fromkeys(seeds)) or list(experiment.seeds)
+    setting, values = experiment.vary or ("", [None])
+    runs = []
+    for turn, seed in enumerate(seeds[:1] if smoke else seeds):
+        first = turn % len(precisions)
+        for task in chosen:
+            layers = [common.layer, machine, experiment.layer]
+            layers += [experiment.profiles[profile]] if profile in experiment.profiles else []
+            merged: dict[str, Any] = {}
+            for layer in layers:
+                merged |= layer.of(task)
+            for value in values:
+                for bits in precisions[first:] + precisions[:first]:
+                    given = dict(merged)
+                    if setting:
+                        given[setting] = value
+                    settings = kind.settle(given, task, bits, seed, smoke)
+                    parts = [short_task(task), config_checks.PRECISION_NAMES[bits]]
+                    parts += [f"{setting}{value}"] if setting else []
+                    name = "-".join([*parts, f"s{seed}"])
+                    runs.append(Run(name, experiment.kind, task, bits, seed, value, settings))
+    return runs
+
+
+def _layer(content: Mapping[str, Any], where: str) -> Layer:
+    tasks = yaml_files.mapping(content.get("tasks"), f"{where}: tasks")
+    return Layer(
+        yaml_files.mapping(content.get("settings"), f"{where}: settings"),
+        {
+            task: yaml_files.mapping(value, f"{where}: tasks: {task}")
+            for task, value in tasks.items()
+        },
+    )
+
+
+def _precisions(value: Any, where: str) -> list[int]:
+    for bits in yaml_files.values(value, where):
+        if bits not in config_checks.PRECISIONS:
+            legal = ", ".join(str(known) for known in config_checks.PRECISIONS)
+            raise errors.UserError(f"{where}: {bits} is not possible: choose from {legal} bits.")
+    return value
+
+
+def _vary(value: Any, path: str) -> tuple[str, list[Any]] | None:
+    if value is None:
+        return None
+    where = f"{path}: vary"
+    value = yaml_files.mapping(value, where)
+    if len(value) != 1:
+        raise errors.UserError(f"{where} must name one setting, not {len(value)}.")
+    ((name, values),) = value.items()
+    return name, yaml_files.values(values, f"{where}: {name}", (int, float, str))
+
+
+def _find_task(experiment: Experiment, name: str) -> str:
+    for task in experiment.tasks:
+        if name in (task, short_task(task)):
+            return task
+    raise errors.UserError(
+        f"{experiment.name} has no task {name!r}: choose from "
+        f"{', '.join(short_task(task) for task in experiment.tasks)}."
+    )

@@ -1,0 +1,188 @@
+"""The report on runs that differ in one setting: final reward, and what the setting costs.
+
+Staleness (`actor_update_period`) and communication (`quantize_communication`). Imports no framework
+but matplotlib.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+
+import numpy as np
+
+from actorQ.experiments import reporting
+from actorQ.experiments import results as results_lib
+from actorQ.scripts import curves
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """What is drawn of a sweep.
+
+    Attributes:
+      axis: label of the varied setting.
+      value_of: what stands below the reward, against the same axis.
+      label: of that.
+      log_value: whether its axis is logarithmic.
+    """
+
+    axis: str
+    value_of: Callable[[results_lib.Measured], float | None]
+    label: str
+    log_value: bool
+
+
+STALENESS = Sweep(
+    "Environment steps of an actor between looks for newer weights (actor_update_period)",
+    lambda measured: measured.staleness_steps,
+    "Staleness of the actors'\nweights (learner steps)",
+    True,
+)
+COMMUNICATION = Sweep(
+    "Width of the weights on the wire, bits (quantize_communication)",
+    lambda measured: measured.message_bytes,
+    "Message to the\nactors (bytes)",
+    False,
+)
+
+
+def write_staleness(material: reporting.Material) -> str:
+    """Writes the report on staleness; returns its tables."""
+    return _write(material, STALENESS)
+
+
+def write_communication(material: reporting.Material) -> str:
+    """Writes the report on communication quantization; returns its tables."""
+    return _write(material, COMMUNICATION)
+
+
+def _write(material: reporting.Material, sweep: Sweep) -> str:
+    setting = material.experiment.vary[0] if material.experiment.vary else ""
+    text = ""
+    rows: list[dict[str, object]] = []
+    for task in material.tasks():
+        cells = []
+        for bits in material.precisions():
+            for value, found in _by_value(material.group(task, bits)).items():
+                cells.append(_cells(value, bits, found))
+                rows.append(_csv_row(task, setting, value, bits, found))
+        header = [setting, "Actors", "Seeds", "Final reward", "lowest", "highest",
+                  "Best running mean", "Staleness, steps", "Message, bytes", "of fp32",
+                  "Learner steps/s", "Actor steps/s"]
+        text += f"{task}\n\n{curves.markdown_table(header, cells)}\n"
+    lines = [
+        "Final reward: mean of the evaluations of each seed's last policy (full precision), mean ± "
+        "standard deviation over the seeds; every run makes the same number of learner steps "
+        "unless its time ends before.",
+        "Staleness: learner steps by which the weights in use lag behind, median over the actors' "
+        "logs.",
+    ]
+    text += reporting.bullets([*lines, *reporting.notes(material)])
+    name = material.experiment.name
+    curves.write_csv(material.path(f"{name}.csv"), rows)
+    _draw(material, sweep, material.path(f"{name}.png"))
+    return text
+
+
+def _by_value(found: Sequence[results_lib.Result]) -> dict[float, list[results_lib.Result]]:
+    groups: dict[float, list[results_lib.Result]] = {}
+    for result in sorted(found, key=lambda result: result.varied):
+        groups.setdefault(result.varied, []).append(result)
+    return groups
+
+
+def _final(found: Sequence[results_lib.Result]) -> list[float]:
+    rewards = [result.measured.final_reward for result in found]
+    return [reward for reward in rewards if reward is not None]
+
+
+def _best(result: results_lib.Result) -> float | None:
+    returns = np.asarray(result.measured.rewards.returns)
+    if not returns.size:
+        return None
+    return float(curves.running_mean(returns, curves.DEFAULT_WINDOW).max())
+
+
+def _cells(value: float, bits: int, found: Sequence[results_lib.Result]) -> list[str]:
+    measured = [result.measured for result in found]
+    final = _final(found)
+    return [
+        str(value),
+        reporting.precision_name(bits),
+        str(len(found)),
+        reporting.mean_and_deviation(final),
+        curves.number(min(final)) if final else reporting.NOTHING,
+        curves.number(max(final)) if final else reporting.NOTHING,
+        reporting.mean([_best(result) for result in found]),
+        reporting.mean([item.staleness_steps for item in measured]),
+        reporting.mean([item.message_bytes for item in measured], 0),
+        reporting.mean([_part_of_fp32(item) for item in measured], 3),
+        reporting.mean([item.learner_steps_per_s for item in measured]),
+        reporting.mean([item.actor_steps_per_s for item in measured], 0),
+    ]
+
+
+def _part_of_fp32(measured: results_lib.Measured) -> float | None:
+    if not measured.message_bytes or not measured.fp32_bytes:
+        return None
+    return measured.message_bytes / measured.fp32_bytes
+
+
+def _csv_row(
+    task: str, setting: str, value: float, bits: int, found: Sequence[results_lib.Result]
+) -> dict[str, object]:
+    def mean(values: Sequence[float | None]) -> object:
+        known = [value for value in values if value is not None]
+        return float(np.mean(known)) if known else ""
+
+    final = _final(found)
+    return {
+        "task": task,
+        "setting": setting,
+        "value": value,
+        "precision": reporting.precision_name(bits),
+        "seeds": len(found),
+        "final_reward": mean(final),
+        "final_reward_std": float(np.std(final, ddof=1)) if len(final) > 1 else "",
+        "final_reward_by_seed": ";".join(f"{reward:.2f}" for reward in final),
+        "staleness_steps": mean([result.measured.staleness_steps for result in found]),
+        "message_bytes": mean([result.measured.message_bytes for result in found]),
+        "message_part_of_fp32": mean([_part_of_fp32(result.measured) for result in found]),
+    }
+
+
+def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
+    figure, (rewards, below) = curves.new_figure(2, 5.6)
+    several = len(material.tasks()) > 1
+    values = sorted({result.varied for result in material.all_results})
+    for task in material.tasks():
+        for bits in material.precisions():
+            groups = _by_value(material.group(task, bits))
+            colour = curves.PRECISION_COLOURS[bits]
+            label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
+            known = {value: _final(found) for value, found in groups.items() if _final(found)}
+            rewards.plot(list(known), [np.mean(v) for v in known.values()], "-", color=colour,
+                         label=f"{label}, mean")
+            points = [(value, reward) for value, finals in known.items() for reward in finals]
+            rewards.plot([x for x, _ in points], [y for _, y in points], "o", color=colour,
+                         alpha=0.5, markersize=4, label="one seed each")
+            lower = {}
+            for value, found in groups.items():
+                numbers = [sweep.value_of(result.measured) for result in found]
+                numbers = [number for number in numbers if number is not None]
+                if numbers:
+                    lower[value] = float(np.mean(numbers))
+            below.plot(list(lower), list(lower.values()), "o-", color=colour, markersize=4)
+    for ax in (rewards, below):
+        ax.set_xscale("log")
+        ax.set_xticks(values, [str(value) for value in values], fontsize=8)
+        ax.minorticks_off()
+    if sweep.log_value:
+        below.set_yscale("symlog", linthresh=1.0)
+    below.set_ylim(bottom=0)
+    rewards.set_ylabel("Final reward")
+    below.set_ylabel(sweep.label)
+    below.set_xlabel(sweep.axis)
+    rewards.set_title(", ".join(material.tasks()), fontsize=11)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    return curves.save_figure(figure, path)

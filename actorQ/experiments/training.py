@@ -1,0 +1,283 @@
+"""The kind of run that is a training: `actorQ.launcher` with a folder of its own.
+
+How time is counted. A run's clock starts when the runner launches it: start-up of all processes,
+filling of replay and evaluation are in it. Evaluation happens in the learner's process, on the
+thread that learns, with the full-precision policy whatever the actors' precision; while it plays,
+the actors go on. With --eval_period_steps (as in the experiments here) there is one episode every
+so many learner steps: runs that have learned equally long have been evaluated equally often, at
+every precision, and `evaluation_to_target_s` says what it took. It delays a learner that is the
+slow part by all of that, and one that waits for actors by less, since they collect data meanwhile:
+what is left of its effect is against the faster actors. Evaluations of the last policy come after
+the end of training and count for no time.
+
+Imports no framework.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import math
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from actorQ import config as config_lib
+from actorQ import config_flags
+from actorQ import energy
+from actorQ import errors
+from actorQ import evaluation
+from actorQ import launcher
+from actorQ import telemetry
+from actorQ.experiments import results
+from actorQ.scripts import breakdown_table
+from actorQ.scripts import curves
+
+LOGS_FOLDER = "run"  # The launcher's folder, in the folder of the run.
+SMOKE_STEPS = 100
+_SMOKE = {  # What a run to see that it starts does less of.
+    "num_episodes": SMOKE_STEPS,
+    "eval_period_steps": SMOKE_STEPS // 2,
+    "final_eval_episodes": 1,
+    "stop_return": None,
+    "max_seconds": 600.0,
+}
+_SMOKE_MIN_REPLAY = 1000  # Most transitions before learning starts.
+_SMOKE_MIN_RATIO = 1.0  # Least samples per insert, where they are limited.
+_PIN_CPUS = "pin_cpus"  # The launcher's own flag that matters for results.
+# An axis of the experiment ...
+_AXES = ("taskstr", "quantize", "seed")
+# ... or set by the launcher.
+_PRIVATE = ("actor_id", "port", "server_address", "logpath", "restarts", "run_start_time")
+_DIGITS = 3  # Of seconds in results: milliseconds.
+
+_FIELDS = {
+    field.name: field
+    for field in dataclasses.fields(config_lib.RunConfig)
+    if field.name not in _PRIVATE
+}
+
+
+class Training:
+    """Runs whose settings are the training flags, and --pin_cpus."""
+
+    def defaults(self) -> dict[str, Any]:
+        """Returns every setting's default."""
+        return {name: field.default for name, field in _FIELDS.items()} | {_PIN_CPUS: 0}
+
+    def settle(
+        self, given: Mapping[str, Any], task: str, precision: int, seed: int, smoke: bool
+    ) -> dict[str, Any]:
+        """Returns all flags of a run.
+
+        Raises:
+          errors.UserError: a flag is unknown or not to be set here, or its value not possible.
+        """
+        for name, value in given.items():
+            _check(name, value)
+        settings = {**self.defaults(), **given}
+        settings |= {"taskstr": task, "quantize": precision, "seed": seed}
+        if smoke:
+            settings |= _SMOKE
+            settings["min_replay_size"] = min(settings["min_replay_size"], _SMOKE_MIN_REPLAY)
+            if ratio := settings["samples_per_insert"]:
+                settings["samples_per_insert"] = max(ratio, _SMOKE_MIN_RATIO)
+        config = _config(settings)
+        evaluates = config.eval_period_steps or config.eval_period_s
+        if config.stop_return is not None and not evaluates:
+            raise errors.UserError(
+                "stop_return needs evaluations: set eval_period_steps or eval_period_s."
+            )
+        # As the configuration holds them: 1 and 1.0 are one setting.
+        return {name: getattr(config, name, settings[name]) for name in settings}
+
+    def command(self, settings: Mapping[str, Any], folder: str) -> list[str]:
+        """Returns the launcher's command line."""
+        command = [
+            sys.executable, "-m", "actorQ.launcher", f"--logdir={folder}",
+            f"--run_name={LOGS_FOLDER}", *config_flags.to_flags(_config(settings)),
+        ]
+        return [*command, f"--{_PIN_CPUS}=1"] if settings[_PIN_CPUS] else command
+
+    def cores(self, settings: Mapping[str, Any]) -> int:
+        """Returns one core for the learner and one for each actor."""
+        return 1 + settings["n_actors"]
+
+    def limit_s(self, settings: Mapping[str, Any]) -> float | None:
+        """Returns after how many seconds training ends in any case, or None."""
+        return settings["max_seconds"] or None
+
+    def status(self, settings: Mapping[str, Any], folder: str, launched: float) -> str:
+        """Returns the launcher's own status line."""
+        config = dataclasses.replace(
+            _config(settings), logpath=os.path.join(folder, LOGS_FOLDER), run_start_time=launched
+        )
+        return launcher.StatusLine(config).compose()
+
+    def measure(
+        self, settings: Mapping[str, Any], folder: str, launched: float, failure: str
+    ) -> results.Measured | None:
+        """Reads the logs; of failures, only a diverged training is an outcome.
+
+        Raises:
+          errors.UserError: a log is missing or damaged.
+        """
+        diverged = errors.DIVERGED in failure
+        if failure and not diverged:
+            return None
+        logs = os.path.join(folder, LOGS_FOLDER)
+        run = curves.load_run(logs)
+        config = run.config
+        # Logs count from the moment at which the launcher was ready.
+        delay_s = config.run_start_time - launched
+        evaluations = _evaluations(run, delay_s, diverged)
+        finals = 0 if diverged else config.final_eval_episodes
+        count = max(0, len(evaluations.returns) - finals)
+        rewards = _part(evaluations, 0, count)
+        since = None
+        if config.stop_return is not None:
+            since = evaluation.held_since(
+                rewards.returns, config.stop_return, config.stop_window, config.stop_smoothing
+            )
+        outcome = results.TRAINED
+        if config.stop_return is not None:
+            outcome = results.REACHED if since is not None else results.MISSED
+        reached = None if since is None else rewards.seconds[since]
+        train = curves.read_log(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
+        last_s = rewards.seconds[-1] if rewards.seconds else _last(train["seconds"]) + delay_s
+        missed = config.stop_return is not None and since is None
+        end = last_s if missed else reached
+        rates = _rates(train, config)
+        path = _parameter_path(run)
+        return results.Measured(
+            outcome=results.DIVERGED if diverged and since is None else outcome,
+            target=config.stop_return,
+            time_to_target_s=reached,
+            evaluation_to_target_s=None if since is None else rewards.evaluation_s[since],
+            censored_at_s=round(last_s, _DIGITS) if missed else None,
+            final_returns=list(evaluations.returns[count:]),
+            rewards=rewards,
+            evaluation_s=evaluations.evaluation_s[-1] if evaluations.evaluation_s else 0.0,
+            learner_steps=_last(train["learner_steps"]),
+            actor_steps=_last(train["actor_steps"]),
+            learner_steps_per_s=rates[0],
+            actor_steps_per_s=rates[1],
+            data_used=rates[2],
+            staleness_steps=path[0],
+            message_bytes=path[1],
+            fp32_bytes=path[2],
+            energy=_energy(logs, None if end is None else launched + end),
+            window=config.stop_smoothing,
+        )
+
+
+def as_run(result: results.Result) -> curves.Run:
+    """Returns what the analysis scripts know of a run, for a result of this kind."""
+    surroundings = {
+        "processor": result.machine.get("processor"), "git_commit": result.git_commit,
+    }
+    config = _config(result.settings)
+    return curves.Run(result.name, config, config.algorithm, surroundings)
+
+
+def _check(name: str, value: Any) -> None:
+    """Checks name and type of a setting; its range is `RunConfig`'s business."""
+    if name == _PIN_CPUS:
+        if type(value) is not int or value not in (0, 1):
+            raise errors.UserError(f"{_PIN_CPUS}: {value!r} is not possible: choose 0 or 1.")
+        return
+    if name in _AXES or name in _PRIVATE:
+        raise errors.UserError(f"{name} cannot be a setting: the experiment or its runs decide it.")
+    if name not in _FIELDS:
+        raise errors.UserError(f"There is no setting {name!r}: settings are the training flags.")
+    wanted = _FIELDS[name].type
+    types = {int: (int,), str: (str,), float: (int, float)}.get(wanted, (int, float, type(None)))
+    if type(value) not in types:
+        words = {int: "a whole number", str: "a text"}.get(wanted, "a number")
+        raise errors.UserError(f"{name}: {value!r} is not {words}.")
+
+
+def _config(settings: Mapping[str, Any]) -> config_lib.RunConfig:
+    # Results of older versions may have settings that are gone.
+    values = {name: settings[name] for name in settings if name in _FIELDS}
+    for name, value in values.items():
+        if type(value) is int and _FIELDS[name].type is not int:
+            values[name] = float(value)
+    return config_lib.RunConfig(**values)
+
+
+def _evaluations(run: curves.Run, delay_s: float, may_lack: bool) -> results.Rewards:
+    config = run.config
+    if not (config.eval_period_s or config.eval_period_steps or config.final_eval_episodes):
+        return results.Rewards((), (), (), (), ())
+    try:
+        log = curves.read_log(run.folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
+    except errors.UserError:
+        if may_lack:
+            return results.Rewards((), (), (), (), ())
+        raise
+    columns = (
+        log["seconds"] + delay_s, log["learner_steps"], log["actor_steps"], log["episode_return"],
+        log["evaluation_s"],
+    )
+    return results.Rewards(*([round(float(x), _DIGITS) for x in column] for column in columns))
+
+
+def _part(rewards: results.Rewards, start: int, end: int) -> results.Rewards:
+    names = [field.name for field in dataclasses.fields(rewards)]
+    return results.Rewards(*(list(getattr(rewards, name)[start:end]) for name in names))
+
+
+def _rates(
+    train: Mapping[str, np.ndarray], config: config_lib.RunConfig
+) -> tuple[float | None, float | None, float | None]:
+    """Returns learner and actor steps/s while it learned, and the part of the data it used."""
+    steps = train["learner_steps"]
+    learning = np.flatnonzero((steps > 0) & (steps < steps[-1]))
+    if len(learning) < 2:
+        return None, None, None
+    first, last = learning[0], learning[-1]
+    elapsed_s = train["seconds"][last] - train["seconds"][first]
+    learned = steps[last] - steps[first]
+    acted = train["actor_steps"][last] - train["actor_steps"][first]
+    if elapsed_s <= 0:
+        return None, None, None
+    ratio = config.samples_per_insert or config.replay_table_max_times_sampled
+    used = learned * config.batch_size / (ratio * acted) if ratio and acted else math.nan
+    return _number(learned / elapsed_s), _number(acted / elapsed_s), _number(used)
+
+
+def _parameter_path(run: curves.Run) -> Sequence[float | None]:
+    try:
+        breakdown = breakdown_table.load(run, "")
+    except errors.UserError:  # A short run may have no row yet.
+        return None, None, None
+    return (
+        _number(breakdown.staleness_steps), _number(breakdown.message_bytes),
+        _number(breakdown.fp32_bytes),
+    )
+
+
+def _energy(logs: str, target_moment: float | None) -> results.Energy | None:
+    estimates = energy.read(logs)
+    if not estimates:
+        return None
+
+    def total(name: str, moment: float) -> float:
+        return sum(getattr(item, name) * item.part_until(moment) for item in estimates)
+
+    until = None if target_moment is None else (
+        total("energy_kwh", target_moment), total("co2_kg", target_moment)
+    )
+    return results.Energy(
+        total("energy_kwh", math.inf), total("co2_kg", math.inf), *(until or (None, None))
+    )
+
+
+def _last(values: np.ndarray) -> float:
+    return float(values[-1])
+
+
+def _number(value: float) -> float | None:
+    return round(float(value), 6) if math.isfinite(value) else None

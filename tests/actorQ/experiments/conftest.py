@@ -1,0 +1,68 @@
+"""A small experiment, and the runner with a launcher that only writes logs."""
+
+import json
+import sys
+
+import pytest
+
+from actorQ.experiments import results
+from tests.actorQ.experiments import driver
+
+SMALL = """
+title: Small
+report: time_to_reward
+precisions: [32, 8]
+seeds: [0, 1]
+settings: {inference_mode: pytorch, stop_smoothing: 1, stop_window: 2, eval_period_steps: 50,
+           final_eval_episodes: 2, max_seconds: 120, batch_size: 128, samples_per_insert: 8,
+           track_energy: 1}
+tasks:
+  dm_control,cartpole_balance: {stop_return: 100}
+"""
+
+
+class Small:
+    """The experiment, its folder, and the command line with the fake launcher."""
+
+    def __init__(self, crew, folder, monkeypatch):
+        self.crew, self.folder, self._patch = crew, folder, monkeypatch
+        self.file = folder / "small.yaml"
+        self.out = folder / "out"
+        self.write(SMALL)
+
+    def write(self, text):
+        self.file.write_text(text)
+
+    def orders(self, **orders):
+        self._patch.setenv("FAKE", json.dumps(orders))
+
+    def start(self, *flags):
+        return self.crew.start(
+            sys.executable, "-m", driver.__name__, str(self.file), f"--out={self.out}", *flags
+        )
+
+    def run(self, *flags, code=0):
+        """Runs to the end and returns the output."""
+        process = self.start(*flags)
+        assert process.wait(120) == code, process.output()
+        return process.output()
+
+    def made(self):
+        """The runs that were started, in order, since the last call."""
+        path = self.out / "made"
+        names = path.read_text().split() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return names
+
+    def result(self, name):
+        return results.read(str(self.out / "runs" / name))
+
+    def report(self, name):
+        return (self.out / "report" / name).read_text()
+
+
+@pytest.fixture
+def small(crew, tmp_path, monkeypatch):
+    return Small(crew, tmp_path, monkeypatch)
+
+

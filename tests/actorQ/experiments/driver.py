@@ -1,0 +1,25 @@
+"""Runs `actorQ.experiments.run` with the fake launcher; takes the same arguments."""
+
+import pathlib
+import sys
+
+from actorQ import cli
+from actorQ.experiments import run
+from actorQ.experiments import training
+
+FAKE = pathlib.Path(__file__).with_name("fake_launcher.py")
+
+
+def use_fake_launcher(patch=setattr):
+    real = training.Training.command
+
+    def command(self, settings, folder):
+        return [sys.executable, str(FAKE), *real(self, settings, folder)[3:]]
+
+    patch(training.Training, "command", command)
+
+
+if __name__ == "__main__":
+    use_fake_launcher()
+    run.define_flags()
+    cli.run(run.main, takes_arguments=True, name=run.NAME)

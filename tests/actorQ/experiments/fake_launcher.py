@@ -1,0 +1,106 @@
+"""Stands in for `actorQ.launcher`: takes its flags and writes a run's logs at once.
+
+What it does is told by the environment variable FAKE, JSON with any of:
+  returns: evaluations, the same at every precision (default: 0, 50, 100, 100, 100)
+  sleep: names of runs (folders) that wait for their end instead
+  fail: names of runs that end with an error line; diverge: ... with that of a diverged training
+Each evaluation takes 1 s of 100 s (quantized) or 200 s (fp32). Appends its name to the file `made`.
+"""
+
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from absl import flags
+
+from actorQ import config_flags
+from actorQ import errors
+from actorQ import launcher
+from actorQ import telemetry
+
+
+def write_log(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, telemetry.FIELDS[path.name], restval="")
+        writer.writeheader()
+        for values in zip(*columns.values(), strict=True):
+            writer.writerow(dict(zip(columns, values, strict=True)))
+
+
+def write_logs(run, config, returns):
+    step_s = 200 if config.quantize == 32 else 100
+    finals = [returns[-1]] * config.final_eval_episodes
+    count = len(returns)
+    config.save(str(run), algorithm="d4pg", machine={"processor": "a"}, git_commit="b")
+    seconds = [step_s * (i + 1) for i in range(count)]
+    seconds += [seconds[-1] + 1] * len(finals)
+    everything = [*returns, *finals]
+    write_log(
+        run / "learner" / telemetry.EVALUATION_CSV,
+        seconds=seconds,
+        learner_steps=[50 * min(i + 1, count) for i in range(len(everything))],
+        actor_steps=[1000 * min(i + 1, count) for i in range(len(everything))],
+        episode_return=everything,
+        evaluation_s=list(range(1, len(everything) + 1)),
+    )
+    write_log(
+        run / "learner" / telemetry.TRAIN_CSV,
+        seconds=[1, *seconds[:count], seconds[-1]],
+        learner_steps=[0, *(50 * (i + 1) for i in range(count)), 50 * count],
+        actor_steps=[100, *(1000 * (i + 1) for i in range(count)), 1000 * count],
+    )
+    write_log(
+        run / "broadcaster" / telemetry.UPDATES_CSV, seconds=[1, 2], convert_s=[1, 1],
+        message_bytes=[100 * config.quantize_communication] * 2, fp32_bytes=[3200] * 2,
+    )
+    write_log(
+        run / "actor_1" / telemetry.PHASES_CSV, seconds=[1, 2, 3], actor_steps=[0, 10, 20],
+        staleness_steps=[9, 4, config.actor_update_period / 10],
+        **{phase: [0, 1, 2] for phase in telemetry.PHASES},
+    )
+    if config.track_energy:
+        now = time.strftime("%Y-%m-%dT%H:%M:%S")
+        watts = {32: 1e-3, 8: 5e-4}.get(config.quantize, 1e-3)
+        (run / "learner" / telemetry.EMISSIONS_CSV).write_text(
+            f"timestamp,duration,emissions,energy_consumed\n{now},1.0,{watts / 2},{watts}\n"
+        )
+
+
+def main():
+    config_flags.define_flags()
+    launcher.define_flags()
+    flags.FLAGS(sys.argv)
+    config = dataclasses.replace(config_flags.from_flags(), run_start_time=time.time())
+    parent = pathlib.Path(flags.FLAGS.logdir)
+    run = parent / flags.FLAGS.run_name
+    orders = json.loads(os.environ.get("FAKE", "{}"))
+    os.makedirs(run)  # As the real one: never twice.
+    with open(parent.parents[1] / "made", "a", encoding="utf-8") as file:
+        file.write(f"{parent.name}\n")
+    if parent.name in orders.get("sleep", ()):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        (run / "pids").write_text(f"{os.getpid()} {child.pid}")
+
+        def end(*_):
+            child.kill()
+            child.wait()
+            raise SystemExit(130)
+
+        signal.signal(signal.SIGTERM, end)
+        time.sleep(600)
+    if parent.name in orders.get("fail", ()):
+        raise SystemExit("launcher: error: no room left")
+    write_logs(run, config, orders.get("returns", [0, 50, 100, 100, 100]))
+    if parent.name in orders.get("diverge", ()):
+        raise SystemExit(f"launcher: error: the learner: loss is nan: {errors.DIVERGED} and ends.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Medians with censored seeds, reports from results alone, and the smallest helpers."""
+
+import math
+
+import pytest
+
+from actorQ.experiments import results
+from actorQ.experiments import run
+from actorQ.experiments import runner
+from actorQ.experiments import specification
+from actorQ.experiments import time_to_reward
+from actorQ.scripts import speedup_table
+
+COMMON = specification.load_common()
+
+
+def reaches(*values):
+    """Numbers were reached, texts like '>5' not."""
+    return [
+        speedup_table.Reach(float(str(value).strip(">")), 1.0, not str(value).startswith(">"))
+        for value in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((3, 1, 2), "2.0"),
+        ((1, 2), "1.5"),
+        ((1, 2, ">9"), "2.0"),  # One that missed does not decide.
+        ((1, ">9", ">9"), "> 9.0"),
+        ((">9",), "> 9.0"),
+        ((1, ">9"), "> 5.0"),
+        ((1, 6, ">5"), "> 5.0"),  # The third might have taken 5.5: less than 6.
+        ((1, 4, ">5"), "4.0"),
+    ],
+)
+def test_median_reach_censored_seeds_count_as_more(values, text):
+    assert time_to_reward.median_reach(reaches(*values)).text() == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(40, "40 s"), (89, "89 s"), (600, "10 min"), (7500, "2 h 05 min"), (604800, "168 h 00 min")],
+)
+def test_duration_in_words(seconds, text):
+    assert runner.duration(seconds) == text
+
+
+def test_task_names_put_commas_together_again():
+    tasks = ["dm_control,cartpole_balance", "gym,CartPole-v0"]
+    assert run.task_names("gym,CartPole-v0,cartpole_balance".split(","), tasks) == [
+        "gym,CartPole-v0", "cartpole_balance",
+    ]
+    assert run.task_names([], tasks) == []
+
+
+def measured(**values):
+    rewards = results.Rewards([1.0], [1.0], [1.0], [5.0], [0.5])
+    defaults = dict(
+        outcome="reached", target=5.0, time_to_target_s=10.0, evaluation_to_target_s=1.0,
+        censored_at_s=None, final_returns=[4.0, 6.0], rewards=rewards, evaluation_s=1.0,
+        learner_steps=1.0, actor_steps=1.0, learner_steps_per_s=None, actor_steps_per_s=None,
+        data_used=None, staleness_steps=None, message_bytes=None, fp32_bytes=None, energy=None,
+    )
+    return results.Measured(**{**defaults, **values})
+
+
+def result(planned, wall_s=100.0, **values):
+    return results.Result(
+        "e", "laptop", False, planned.name, planned.kind, planned.task, planned.precision,
+        planned.seed, planned.varied, planned.settings, "command", "c", {}, "date", 1, wall_s,
+        None, measured(**values),
+    )
+
+
+def test_result_written_is_read_again_as_it_was(tmp_path):
+    experiment = specification.load("time_to_reward", COMMON)
+    planned = specification.expand(experiment, COMMON, "laptop")[0]
+    whole = result(planned, energy=results.Energy(1.0, 2.0, None, None))
+    results.write(whole, str(tmp_path))
+    assert results.read(str(tmp_path)) == whole
+    assert runner.changes(planned, results.read(str(tmp_path))) == []
+    assert results.read(str(tmp_path / "nothing")) is None
+
+
+def test_final_reward_is_of_the_last_policy_else_of_the_last_evaluations():
+    assert measured().final_reward == 5
+    rewards = results.Rewards([1] * 3, [1] * 3, [1] * 3, [0, 2, 4], [1] * 3)
+    assert measured(final_returns=[], rewards=rewards, window=2).final_reward == 3
+    none = results.Rewards([], [], [], [], [])
+    assert measured(final_returns=[], rewards=none).final_reward is None
+
+
+def test_expectation_from_experience_else_from_limits(tmp_path):
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0, 1], ["cartpole_balance", "CartPole-v0"], [32, 8]
+    )
+    plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
+    assert runner.expectation(plan, {}) == f"at most {runner.duration(8 * 2400)}"
+    assert runner.expectation(plan, {}, parallel=2) == f"at most {runner.duration(4 * 2400)}"
+    times = {32: 500.0, 8: 200.0}
+    done = {
+        r.name: result(r, times[r.precision]) for r in runs
+        if r.seed == 0 and r.task == "dm_control,cartpole_balance"
+    }
+    # cartpole_balance as before; of CartPole-v0 nothing is known.
+    assert runner.expected_s(runs[4], done) == (200.0, False)
+    assert runner.expectation(plan, done) == f"at most {runner.duration(700 + 4 * 2400)}"
+    done = {r.name: result(r, times[r.precision]) for r in runs if r.seed == 0}
+    assert runner.expectation(plan, done) == f"about {runner.duration(1400)}"
+    assert runner.expectation(plan, done, spent_s=700) == f"about {runner.duration(700)}"
+    assert runner.expectation(plan, {r.name: result(r) for r in runs}) == "nothing is left to do"
+
+
+def test_speedup_bounds():
+    (fast, slow, never) = reaches(10, 40, ">100")
+    assert speedup_table.speedup_between(slow, fast).text() == "4.00"
+    assert speedup_table.speedup_between(never, fast).text() == "> 10.00"
+    assert speedup_table.speedup_between(slow, never).text() == "< 0.40"
+    assert speedup_table.speedup_between(never, never).text() == "n/a"
+    assert math.isclose(speedup_table.speedup_between(slow, fast).value, 4)
