@@ -1,13 +1,16 @@
-"""Prints the README's table of flags, so that the README never drifts from the code.
+"""Prints the README's tables of flags, so that the README never drifts from the code.
 
 By hand:
 
     python -m actorQ.scripts.flags_table
+    python -m actorQ.scripts.flags_table --experiments
 """
 
 import dataclasses
+import sys
 
 from actorQ import config as config_lib
+from actorQ.experiments import run as experiments
 
 
 def rows() -> list[str]:
@@ -20,9 +23,10 @@ def rows() -> list[str]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints one of the tables."""
+    lines = experiments.flag_rows() if "--experiments" in sys.argv[1:] else rows()
     print("| Flag | Default | Meaning |\n| --- | --- | --- |")
-    print("\n".join(rows()))
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ LIGHT = """
     environment_loop lean_imports benchmarks.remote benchmarks.actor_loop benchmarks.actor_sides
     benchmarks.actor_explain benchmarks.parameter_path benchmarks.parameter_sides
     benchmarks.original_parameters
+    experiments.run
 """.split()
 # These measure what the original does, pickle included.
 ORIGINAL = "actorQ.benchmarks.original_"

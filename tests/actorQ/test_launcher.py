@@ -89,6 +89,31 @@ def test_launcher_native_kernels_at_4_bits_train(crew, tmp_path):
     ).read_text()
 
 
+def test_launcher_stop_rule_on_the_running_mean_by_learner_steps(crew, tmp_path):
+    launched = crew.launch(
+        "--logdir", str(tmp_path / "logs"), *harness.QUICK, "--num_episodes=100000",
+        "--eval_period_steps=10", "--stop_return=0", "--stop_window=2", "--stop_smoothing=3",
+    )
+    assert launched.wait(90) == 0, launched.output()
+    learner = harness.run_folder(tmp_path / "logs") / "learner"
+    log = telemetry.read_csv(str(learner / telemetry.EVALUATION_CSV))
+    # The mean of three exists from the third evaluation on, and is held at the fourth; then the
+    # evaluation of the last policy.
+    assert log["learner_steps"] == [10, 20, 30, 40, 40]
+
+
+def test_launcher_time_limit_ends_training_like_its_last_step(crew, tmp_path):
+    launched = crew.launch(
+        "--logdir", str(tmp_path / "logs"), *harness.QUICK, "--num_episodes=100000000",
+        "--max_seconds=1",  # Over before the first step.
+    )
+    assert launched.wait(90) == 0, launched.output()
+    run = harness.run_folder(tmp_path / "logs")
+    log = telemetry.read_csv(str(run / "learner" / telemetry.EVALUATION_CSV))
+    assert log["learner_steps"] == [1]
+    assert (run / "checkpoint" / "policy.safetensors").exists()
+
+
 def test_launcher_without_native_kernels_says_so_before_it_starts(tmp_path):
     code = (
         "import runpy, sys\n"

@@ -67,7 +67,7 @@ def changed(old, new):
         (conftest.SMALL + "profiles: {paper: {n_step: 2}}", ["unknown key 'n_step'"]),
         (conftest.SMALL + "profiles: {paper: {settings: {n_step: 0}}}",
          ["profile paper", "--n_step=0"]),
-        (conftest.SMALL + "profiles: {paper: {tasks: {"a,b": {}}}}", ["has no task 'a,b'"]),
+        (conftest.SMALL + "profiles: {paper: {tasks: {'a,b': {}}}}", ["has no task 'a,b'"]),
         (conftest.SMALL + "  other,cartpole_balance: {}", ["two tasks have the same name"]),
     ],
 )
