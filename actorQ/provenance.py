@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import time
 from typing import Any
 
 
@@ -15,6 +16,20 @@ def machine() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "platform": platform.platform(),
         "python": platform.python_version(),
+    }
+
+
+def facts(command: str) -> dict[str, Any]:
+    """Returns what every file of measured figures begins with: command, date, machine, commit.
+
+    Args:
+      command: that measures them again.
+    """
+    return {
+        "command": command,
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "machine": machine(),
+        "git_commit": git_commit(),
     }
 
 

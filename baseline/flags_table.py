@@ -15,6 +15,8 @@ from baseline import learning_curve
 from baseline import measuring_flags
 from baseline import qat
 from baseline import qat_integer
+from baseline import qat_speed
+from baseline import qat_sweep
 from baseline import sweep
 from baseline import table
 from baseline import training_settings
@@ -24,6 +26,8 @@ TOOLS: dict[str, Callable[[], None]] = {
     "train": training_settings.define_flags,
     "learning_curve": learning_curve.define_flags,
     "qat": qat.define_flags,
+    "qat_sweep": qat_sweep.define_flags,
+    "qat_speed": qat_speed.define_flags,
     "qat_integer": qat_integer.define_flags,
     "ptq": measuring_flags.define,
     "sweep": sweep.define_flags,
@@ -35,7 +39,7 @@ TOOLS: dict[str, Callable[[], None]] = {
     "findings": findings.define_flags,
 }
 # Tools that take all flags of another.
-INHERITS = {"sweep": "ptq", "qat": "train"}
+INHERITS = {"sweep": "ptq", "qat": "train", "qat_sweep": "qat"}
 
 
 def rows() -> list[str]:

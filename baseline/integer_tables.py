@@ -3,17 +3,14 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
-import json
 import os
 import statistics
-import sys
-import time
 from typing import Any
 
 from actorQ import errors
-from actorQ import provenance
 from actorQ.scripts import curves
 from baseline import integer_comparison
+from baseline import reports
 
 _HEADER = (
     "form", "file (bytes)", "weights (bytes)", "us", "speed", "as simulated", "as fp32", "return",
@@ -71,7 +68,7 @@ def report(
         "settings": dataclasses.asdict(settings),
         "forms": {form: _plain(figures) for form, figures in measured.items()},
     }
-    _write(f"{SUMMARY}_{algo}_{env}", text, record, out)
+    reports.write("baseline.integer_benchmark", f"{SUMMARY}_{algo}_{env}", text, record, out)
 
 
 def summarize(agents: Mapping[tuple[str, str], Forms], out: str | None) -> None:
@@ -114,7 +111,7 @@ def summarize(agents: Mapping[tuple[str, str], Forms], out: str | None) -> None:
             "Mean return", everything, lambda form: statistics.fmean(form.returns), ".2f"
         ),
     ]
-    _write(SUMMARY, "\n".join(tables), None, out)
+    reports.write("baseline.integer_benchmark", SUMMARY, "\n".join(tables), None, out)
 
 
 def save_models(folder: str, name: str, measured: Forms) -> None:
@@ -152,26 +149,3 @@ def _plain(figures: integer_comparison.Measured) -> dict[str, Any]:
         "seconds": figures.seconds,
         "returns": figures.returns,
     }
-
-
-def _write(name: str, text: str, record: Mapping[str, Any] | None, out: str | None) -> None:
-    """Prints the text; with `out` writes it to NAME.md, and a record to NAME.json."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    if not out:
-        return
-    facts = {
-        "command": " ".join(["python -m baseline.integer_benchmark", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "machine": provenance.machine(),
-        "git_commit": provenance.git_commit(),
-    }
-    footer = (
-        f"\n`{facts['command']}` on {facts['machine']['processor']}, commit "
-        f"{facts['git_commit'][:12]}, {facts['date']}.\n"
-    )
-    curves.make_folder(out)
-    curves.write_text(os.path.join(out, f"{name}.md"), text + footer)
-    if record is not None:
-        path = os.path.join(out, f"{name}.json")
-        curves.write_text(path, json.dumps({**facts, **record}, indent=1) + "\n")

@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -171,10 +170,7 @@ def record(agent: "agents.Agent", measured: Measured | None, settings: dict) -> 
         if form.agreement is not None:
             forms[name]["agreement"] = {**form.agreement._asdict(), "holds": form.agreement.holds}
     return {
-        "command": " ".join([f"python -m baseline.{_NAME}", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "machine": provenance.machine(),
-        "git_commit": provenance.git_commit(),
+        **provenance.facts(" ".join([f"python -m baseline.{_NAME}", *sys.argv[1:]])),
         "settings": settings,
         "agent": str(agent.path),
         "algo": agent.algo,

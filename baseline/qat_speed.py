@@ -1,11 +1,11 @@
 """Measures how much slower quantization-aware training is than plain training, in one run.
 
-    python -m baseline.qat_speed --algo a2c --env CartPole-v1 -n 1000
+    python -m baseline.qat_speed [ALGO ENV ...] [--out FOLDER]
 
-Trains four models with the zoo's tuned hyper-parameters: plainly, watching ranges (what precedes
-the delay), and quantizing with frozen and with moving ranges. They train in turns of -n steps, so
-that whatever else the machine does slows all of them, and what counts is the processor's time, on
-one thread. Nothing is kept.
+For each pair (else one for each algorithm), trains four models with the zoo's tuned
+hyper-parameters: plainly, watching ranges (what precedes the delay), and quantizing with frozen and
+with moving ranges. They train in turns of -n steps, so that whatever else the machine does slows
+all of them, and what counts is the processor's time, on one thread. Nothing is kept of the models.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,31 @@ from absl import logging
 import numpy as np
 
 from actorQ import cli
+from actorQ import errors
+from baseline import parallel
 from baseline import training_settings
 
 if TYPE_CHECKING:
     from stable_baselines3.common import base_class
 
 KINDS = PLAIN, WATCHING, FROZEN, MOVING = "plain", "watching", "frozen", "moving"
+PAIRS = (
+    ("a2c", "CartPole-v1"), ("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"),
+    ("ddpg", "MountainCarContinuous-v0"),
+)
+# Of a turn: whole rollouts and trainings, a second or so.
+STEPS = {"a2c": 1000, "ppo": 1024, "dqn": 1024, "ddpg": 200}
 
 
 def define_flags() -> None:
-    """Defines the command line."""
-    flags.DEFINE_enum("algo", "a2c", list(training_settings.ALGOS), "Algorithm.")
-    flags.DEFINE_string("env", "CartPole-v1", "Environment.")
-    flags.DEFINE_integer("steps", 1000, "Environment steps of a turn.", 1, short_name="n")
+    """Defines the flags."""
+    flags.DEFINE_integer(
+        "steps", None, "Environment steps of a turn, >= 1 (else as suits the algorithm).", 1,
+        short_name="n",
+    )
     flags.DEFINE_integer("bits", 8, "2 to 16.", 2, 16, short_name="q")
-    flags.DEFINE_integer("turns", 10, "Of each kind.", 1)
+    flags.DEFINE_integer("turns", 10, "Of each kind, >= 1.", 1)
+    flags.DEFINE_string("out", None, "Folder that gets qat_speed.md and qat_speed.json.")
 
 
 def measure(algo: str, env: str, steps: int, bits: int, turns: int) -> dict[str, list[float]]:
@@ -93,35 +103,56 @@ def _prepare(model: "base_class.BaseAlgorithm", kind: str, bits: int, first: int
     return [Schedule()]
 
 
-def lines(seconds: Mapping[str, list[float]], steps: int) -> list[str]:
-    """Returns a line for each kind: its speed, and its times in the plain model's."""
+def cells(seconds: Mapping[str, list[float]], steps: int) -> dict[str, str]:
+    """Returns for each kind its time in the plain model's, turn by turn; of plain, its speed.
+
+    Args:
+      seconds: of every turn, by kind.
+      steps: of a turn.
+    """
     plain = np.asarray(seconds[PLAIN])
-    found = []
+    found = {PLAIN: f"{steps / np.median(plain):.0f} steps/s"}
     for kind, values in seconds.items():
-        low, ratio, high = np.percentile(np.asarray(values) / plain, (25, 50, 75))
-        found.append(
-            f"{kind:9}{steps / np.median(values):7.0f} steps/s, {ratio:.2f} x plain's time "
-            f"(quartiles {low:.2f}, {high:.2f})"
-        )
+        if kind != PLAIN:
+            low, ratio, high = np.percentile(np.asarray(values) / plain, (25, 50, 75))
+            found[kind] = f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
     return found
 
 
 def main(argv: list[str]) -> int:
     """Measures and prints; see `cli.run` for errors."""
-    del argv
     values = flags.FLAGS
+    pairs = parallel.pairs(argv[1:]) if argv[1:] else PAIRS
+    for algo, _ in pairs:
+        if algo not in STEPS:
+            raise errors.UserError(f"There is no algorithm {algo!r}: {', '.join(STEPS)}.")
     cli.quiet_tensorflow()
     import torch
 
+    from actorQ.scripts import curves
+    from baseline import reports
+
     logging.set_verbosity(logging.WARNING)
     torch.set_num_threads(1)
-    seconds = measure(values.algo, values.env, values.steps, values.bits, values.turns)
-    print(f"{values.algo} {values.env}, {values.bits} bits, turns of {values.steps} steps:")
-    for line in lines(seconds, values.steps):
-        print(line)
+    measured = []
+    for algo, env in pairs:
+        steps = values.steps or STEPS[algo]
+        seconds = measure(algo, env, steps, values.bits, values.turns)
+        measured.append({"algo": algo, "env": env, "steps": steps, "seconds": seconds})
+    rows = []
+    for one in measured:
+        found = cells(one["seconds"], one["steps"])
+        rows.append([f"{one['algo']} {one['env']}", *(found[kind] for kind in KINDS)])
+    title = (
+        f"Time of a training with {values.bits} bits in that of plain Stable-Baselines3: median "
+        f"[quartiles] of {values.turns} turns, one thread"
+    )
+    table = curves.markdown_table(["Training", *KINDS], rows)
+    record = {"bits": values.bits, "turns": values.turns, "measured": measured}
+    reports.write("baseline.qat_speed", "qat_speed", f"{title}\n\n{table}", record, values.out)
     return 0
 
 
 if __name__ == "__main__":
     define_flags()
-    cli.run(main, name="qat_speed")
+    cli.run(main, takes_arguments=True, name="qat_speed")

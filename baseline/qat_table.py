@@ -196,8 +196,10 @@ def _facts(one: Compared) -> list[str]:
 
 def _kind(kind: qat_study.Kind) -> str:
     bits = kind.input_bits
+    # "calibrated-30": see `qat_rows.calibrated`.
+    ranges, _, episodes = kind.ranges.partition("-")
     return (
-        f"ranges {kind.ranges}, observations "
+        f"ranges {ranges}{f' over {episodes} episodes' if episodes else ''}, observations "
         f"{'not quantized' if bits is None else f'at {bits} bits'}, output "
         f"{'quantized' if kind.output else 'not quantized'}"
     )

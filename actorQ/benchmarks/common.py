@@ -169,12 +169,7 @@ def report(
     curves.make_folder(out)
     module = os.path.splitext(os.path.basename(sys.argv[0]))[0]  # Not `name`: a mode has its own.
     command = "python -m actorQ.benchmarks." + " ".join([module, *sys.argv[1:]])
-    facts = {
-        "command": command,
-        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "machine": provenance.machine(),
-        "git_commit": provenance.git_commit(),
-    }
+    facts = provenance.facts(command)
     footer = (
         f"\n`{command}` on {facts['machine']['processor']}, "
         f"{facts['machine']['cores']} cores, commit {facts['git_commit'][:12]}, {facts['date']}.\n"

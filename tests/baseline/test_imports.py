@@ -10,7 +10,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 # Their --help and flags must be instant: nothing heavy while they are imported.
 LIGHT = """
-    ptq sweep enjoy train integer_benchmark qat_integer
+    ptq sweep enjoy train integer_benchmark qat qat_sweep qat_speed qat_integer
     measuring_flags training_settings results
 """.split()
 # They load TensorFlow, once they are asked to.

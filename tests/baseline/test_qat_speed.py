@@ -1,5 +1,7 @@
 """The comparison of training times."""
 
+import json
+
 from baseline import qat_speed
 
 
@@ -10,8 +12,21 @@ def test_every_kind_trains_in_turns():
     assert all(len(turns) == 2 and min(turns) > 0.0 for turns in seconds.values())
 
 
-def test_lines_compare_turn_by_turn_with_plain_training():
-    lines = qat_speed.lines({"plain": [1.0, 2.0, 4.0], "frozen": [1.1, 2.2, 8.0]}, 100)
+def test_times_are_compared_turn_by_turn_with_plain_training():
+    found = qat_speed.cells({"plain": [1.0, 2.0, 4.0], "frozen": [1.1, 2.2, 8.0]}, 100)
 
-    assert lines[0].startswith("plain         50 steps/s, 1.00 x")
-    assert "45 steps/s, 1.10 x plain's time (quartiles 1.10, 1.55)" in lines[1]
+    assert found == {"plain": "50 steps/s", "frozen": "1.10 [1.10, 1.55]"}
+
+
+def test_tables_and_figures_are_kept(tmp_path, run_commands):
+    (answer,) = run_commands(
+        "qat_speed", [["a2c", "CartPole-v1", "-n", "40", "--turns=2", f"--out={tmp_path}"]]
+    )
+    assert answer.code == 0, answer
+    assert "| a2c CartPole-v1 |" in answer.out
+    assert answer.out.strip() in (tmp_path / "qat_speed.md").read_text()
+    record = json.loads((tmp_path / "qat_speed.json").read_text())
+    assert record["command"].startswith("python -m baseline.qat_speed a2c CartPole-v1 -n 40")
+    assert set(record["measured"][0]["seconds"]) == set(qat_speed.KINDS)
+    (wrong,) = run_commands("qat_speed", [["sac", "CartPole-v1"]])
+    assert "no algorithm 'sac'" in wrong.error("qat_speed")

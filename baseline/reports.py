@@ -1,0 +1,44 @@
+"""Prints what a benchmark found, and keeps it with its origin: text as .md, figures as .json.
+
+Imports no framework.
+"""
+
+from collections.abc import Mapping
+import json
+import os
+import sys
+from typing import Any
+
+from actorQ import provenance
+from actorQ.scripts import curves
+
+
+def write(
+    program: str, name: str, text: str, record: Mapping[str, Any] | None, out: str | None
+) -> None:
+    """Prints the text; with `out` writes it to NAME.md, and a record to NAME.json.
+
+    Args:
+      program: module that measured; with the command line's words it makes the command.
+      name: of the files.
+      text: Markdown.
+      record: raw figures; None: no JSON.
+      out: folder, made if missing; None: nothing is written.
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    if not out:
+        return
+    facts = provenance.facts(" ".join([f"python -m {program}", *sys.argv[1:]]))
+    footer = (
+        f"\n`{facts['command']}` on {facts['machine']['processor']}, commit "
+        f"{facts['git_commit'][:12]}, {facts['date']}.\n"
+    )
+    curves.make_folder(out)
+    curves.write_text(os.path.join(out, f"{name}.md"), text + footer)
+    if record is not None:
+        path = os.path.join(out, f"{name}.json")
+        curves.write_text(path, json.dumps({**facts, **record}, indent=1) + "\n")
