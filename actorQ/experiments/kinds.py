@@ -58,6 +58,9 @@ class Kind(Protocol):
           errors.UserError: a log is missing or damaged.
         """
 
+    def tidy(self, folder: str) -> None:
+        """Removes what nobody needs of a run that has its result: there may be hundreds."""
+
 
 TRAINING = "training"
 KINDS: dict[str, Kind] = {TRAINING: training.Training()}

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import os
 
 from actorQ import errors
+from actorQ.experiments import kinds
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import sweep
 from actorQ.experiments import time_to_reward
+from actorQ.experiments import training
 from actorQ.scripts import curves
 
 REPORT_FOLDER = "report"
@@ -82,6 +84,11 @@ def _smoke(material: reporting.Material) -> str:
         for result in material.all_results
     ]
     lines = ["These runs show that each task and precision starts, and nothing else."]
+    lines += [
+        f"**{result.name} made only {result.measured.learner_steps:g} learner steps in its time.**"
+        for result in material.all_results
+        if result.kind == kinds.TRAINING and result.measured.learner_steps < training.SMOKE_STEPS
+    ]
     return curves.markdown_table(header, rows) + "\n" + reporting.bullets(
         [*lines, *reporting.notes(material)]
     )

@@ -107,11 +107,13 @@ class Result:
 
 
 def write(result: Result, folder: str) -> None:
-    """Writes a result into a run's folder; it is there as a whole or not at all."""
+    """Writes a result into a run's folder; it is there as a whole or not at all.
+
+    Raises:
+      errors.UserError: it cannot be written.
+    """
     path = os.path.join(folder, RESULT_FILENAME)
-    with open(path + ".tmp", "w", encoding="utf-8") as file:
-        json.dump(dataclasses.asdict(result), file, indent=1)
-        file.write("\n")
+    curves.write_text(path + ".tmp", json.dumps(dataclasses.asdict(result), indent=1) + "\n")
     os.replace(path + ".tmp", path)
 
 

@@ -156,6 +156,7 @@ class _Active:
     child: processes.Child
     slot: int
     launched: float  # Seconds since 1970.
+    commit: str  # Of the code then.
     cpu_s: float  # Of children that had ended by then.
 
 
@@ -177,7 +178,6 @@ class Runner:
         self._failed: set[str] = set()
         self._live = sys.stdout.isatty()
         self._next_status = time.monotonic() + _STATUS_PERIOD_FILE_S * (not self._live)
-        self._commit = provenance.git_commit()
         self._machine = provenance.machine()
 
     def go(self) -> int:
@@ -232,10 +232,10 @@ class Runner:
             run.name, command(run, folder), os.path.join(folder, OUTPUT_FILENAME),
             _share(slot, self._parallel),
         )
-        cpu_s = _children_cpu_s()
+        commit, cpu_s = provenance.git_commit(), _children_cpu_s()
         launched = time.time()
         child.start()
-        self._active.append(_Active(run, folder, child, slot, launched, cpu_s))
+        self._active.append(_Active(run, folder, child, slot, launched, commit, cpu_s))
         number = self._plan.runs.index(run) + 1
         self._say(f"[{number}/{len(self._plan.runs)}] {run.name}: started")
 
@@ -281,7 +281,7 @@ class Runner:
             varied=run.varied,
             settings=run.settings,
             command=shlex.join(command(run, active.folder)),
-            git_commit=self._commit,
+            git_commit=active.commit,
             machine=self._machine,
             date=time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(active.launched)),
             parallel=self._parallel,
@@ -290,9 +290,9 @@ class Runner:
             measured=measured,
         )
         results.write(result, active.folder)
+        kinds.get(run.kind).tidy(active.folder)
         self._done[run.name] = result
-        self._say(f"{run.name}: {describe(result)}; left: "
-                  f"{expectation(plan, self._done, self._parallel)}")
+        self._say(f"{run.name}: {describe(result)}; left: {self._left()}")
 
     def _show(self) -> None:
         if time.monotonic() < self._next_status or not self._active:
@@ -300,8 +300,6 @@ class Runner:
         self._next_status = time.monotonic() + (
             _STATUS_PERIOD_S if self._live else _STATUS_PERIOD_FILE_S
         )
-        spent_s = sum(time.time() - active.launched for active in self._active)
-        left = expectation(self._plan, self._done, self._parallel, spent_s)
         parts = [
             f"{active.run.name}  "
             + kinds.get(active.run.kind).status(
@@ -309,13 +307,22 @@ class Runner:
             )
             for active in self._active
         ]
-        line = f"{len(self._done)}/{len(self._plan.runs)} done, left: {left} | {' | '.join(parts)}"
+        count = f"{len(self._done)}/{len(self._plan.runs)} done"
+        line = f"{count}, left: {self._left()} | {' | '.join(parts)}"
         if self._live:
             width = os.get_terminal_size().columns
             sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
             sys.stdout.flush()
         else:
             self._say(line)
+
+    def _left(self) -> str:
+        # What has failed is left alone until the next time.
+        runs = [run for run in self._plan.runs if run.name not in self._failed]
+        spent_s = sum(time.time() - active.launched for active in self._active)
+        return expectation(
+            dataclasses.replace(self._plan, runs=runs), self._done, self._parallel, spent_s
+        )
 
     def _say(self, text: str) -> None:
         start = "\r\x1b[K" if self._live else ""

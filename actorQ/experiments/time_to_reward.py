@@ -68,15 +68,15 @@ def write(material: reporting.Material) -> str:
     energy = _energy(table)
     if energy:
         text += "\n" + energy
-    drawn = []
     for task, rows in table.items():
         if comparison := _comparison(task, rows):
             name = f"convergence_{specification.short_task(task)}.png"
             verbs = ("median to hold it", "not held (median) in")
-            drawn.append(speedup_table.draw(comparison, material.path(name), verbs))
+            speedup_table.draw(comparison, material.path(name), verbs)
     if any(len(rows) > 1 for rows in table.values()):
         _draw_bars(table, material.path(_BARS_PNG))
-    curves.write_csv(material.path("time_to_reward.csv"), _csv_rows(table))
+    if rows := _csv_rows(table):
+        curves.write_csv(material.path("time_to_reward.csv"), rows)
     return text
 
 

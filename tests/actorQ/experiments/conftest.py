@@ -44,7 +44,7 @@ class Small:
     def run(self, *flags, code=0):
         """Runs to the end and returns the output."""
         process = self.start(*flags)
-        assert process.wait(120) == code, process.output()
+        assert process.wait(300) == code, process.output()
         return process.output()
 
     def made(self):

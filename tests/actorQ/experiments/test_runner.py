@@ -37,6 +37,9 @@ def test_runner_makes_all_runs_precisions_in_turn_and_reports(small):
     assert result.git_commit and result.machine["cores"] >= 1
     assert result.settings["batch_size"] == 128
 
+    checkpoint = small.out / "runs" / NAMES[0] / "run" / "checkpoint"
+    assert [path.name for path in checkpoint.iterdir()] == ["policy.safetensors"]
+
     row = r"cartpole_balance \| 100.00 \|  6\d\d\.\d \|  3\d\d\.\d \|\s+(1.9\d|2.0\d) \|"
     assert re.search(row, output), output
     assert len(small.report("runs.csv").splitlines()) == 5
@@ -118,6 +121,7 @@ def test_runner_second_one_in_the_same_folder_is_refused(small):
 def test_runner_failed_run_does_not_stop_the_others_and_is_made_again(small):
     small.orders(fail=[NAMES[0]])
     output = small.run(code=1)
+    assert "left: nothing is left to do" in output  # The failed one not before the next time.
     assert len(small.made()) == 4
     assert f"{NAMES[0]}: failed" in output and "no room left" in output
     assert "1 of 4 runs failed" in output.splitlines()[-1]
@@ -165,6 +169,7 @@ def test_runner_smoke_makes_one_seed_of_all_with_few_steps(small):
     assert (settings["num_episodes"], settings["stop_return"]) == (100, None)
     assert (settings["batch_size"], settings["samples_per_insert"]) == (128, 8)
     assert "starts, and nothing else" in output
+    assert "made only" not in output  # The fake one makes 250 steps, whatever it is told.
 
 
 def test_runner_report_alone_makes_no_runs(small):
