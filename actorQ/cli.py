@@ -105,10 +105,13 @@ def quiet_tensorflow() -> None:
 
 def on_stop_signals(
     callback: Callable[[], None], before_exit: Callable[[], None] = lambda: None
-) -> None:
+) -> Callable[[], None]:
     """Calls `callback` on the first SIGINT, SIGTERM or SIGHUP.
 
     A second one ends the process at once, after `before_exit`.
+
+    Returns:
+      What makes signals do again what they did before.
     """
     seen = threading.Event()
 
@@ -120,10 +123,17 @@ def on_stop_signals(
         seen.set()
         callback()
 
+    before = {}
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # What is ignored stays ignored: nohup does that with SIGHUP.
         if signal.getsignal(signum) != signal.SIG_IGN:
-            signal.signal(signum, handle)
+            before[signum] = signal.signal(signum, handle)
+
+    def undo() -> None:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+    return undo
 
 
 def _set_up_logging() -> None:

@@ -16,23 +16,25 @@ def ranges(
     episodes: int = EPISODES,
     seed: int = 0,
     input_bits: int | None = None,
+    output: bool = False,
 ) -> dict[str, tuple[float, ...]]:
     """Returns the smallest and the largest input of every layer with weights.
 
-    The last layer's output is not among them: nothing computes with it, and Q-values of several
-    actions often differ by less than a step (with 8 bits there, CartPole's DQN fell from 408 to
-    20). Pixels get the range whose 8-bit levels are just the pixels.
+    The last layer's output is not among them unless asked for: nothing computes with it, and
+    Q-values of several actions often differ by less than a step (with 8 bits there, CartPole's DQN
+    fell from 408 to 20). Pixels get the range whose 8-bit levels are just the pixels.
 
     Args:
       agent: plays in full precision.
       episodes: to play, >= 1; other starts than those of any evaluation.
       seed: of the starts.
       input_bits: of the first layer's input, kept behind its range; None: as many as the others.
+      output: whether the last layer's output gets a range, too.
     """
     seen: dict[str, tuple[float, float]] = {}
 
     def watch(name: str, x: torch.Tensor) -> torch.Tensor:
-        if name == networks.OUTPUT:
+        if name == networks.OUTPUT and not output:
             return x
         low, high = (float(end) for end in torch.aminmax(x))
         before = seen.get(name, (np.inf, -np.inf))

@@ -38,6 +38,7 @@ class Request:
       calibration_episodes: to find the ranges of activations with.
       note: for the row.
       input_bits: of observations, where activations are quantized to integers; None: as all.
+      output: whether the last layer's output is quantized with them.
     """
 
     algo: str
@@ -50,6 +51,7 @@ class Request:
     calibration_episodes: int = calibration.EPISODES
     note: str = ""
     input_bits: int | None = None
+    output: bool = False
 
     @property
     def key(self) -> results.Key:
@@ -140,7 +142,8 @@ def _measure(
         ranges = None
         if request.scheme.activations:
             ranges = calibration.ranges(
-                agent, request.calibration_episodes, input_bits=request.input_bits
+                agent, request.calibration_episodes, input_bits=request.input_bits,
+                output=request.output,
             )
         num_bytes = quantize.quantize_weights(agent.network, request.scheme)
         agent.note_quantization(request.scheme, ranges)

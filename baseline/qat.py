@@ -100,14 +100,15 @@ def train(
         qat_model.prepare(model, qat_settings)
         return [schedule]
 
+    def write_quantization(path):
+        if schedule.converted is not None:
+            qat_export.write(schedule.converted, path)
+
     path = training.train(
         settings, prepare, stop_requested, PROGRAM,
-        {"quantization": dataclasses.asdict(qat_settings)},
+        {"quantization": dataclasses.asdict(qat_settings)}, write_quantization,
     )
-    if schedule.converted is None:
-        return None
-    qat_export.write(schedule.converted, path)
-    return path
+    return None if schedule.converted is None else path
 
 
 def check(
@@ -118,6 +119,11 @@ def check(
     Raises:
       errors.UserError: they do not.
     """
+    if settings.eval_freq:
+        raise errors.UserError(
+            "--eval_freq would keep a best_model.zip with fake quantization in it, which nobody "
+            "could load: leave it out."
+        )
     if settings.bfloat16:
         raise errors.UserError(
             "--bfloat16 would round what quantization is to round: leave it out."
@@ -266,8 +272,9 @@ def main(argv: list[str]) -> int:
     if settings.resume:
         _check_width(settings)
     requested: list[bool] = []
-    cli.on_stop_signals(lambda: requested.append(True))
+    undo = cli.on_stop_signals(lambda: requested.append(True))
     path = train(settings, qat_settings, lambda: bool(requested))
+    undo()  # What follows may be interrupted anywhere.
     if path is None:
         return cli.EXIT_INTERRUPTED
     row = evaluate(path, settings.algo, seeds, values.episodes)

@@ -55,6 +55,11 @@ class QatSettings:
         """Raises errors.UserError for what makes no sense."""
         fake_quantization.check_bits(self.bits)
         fake_quantization.check_bits(self.observation_bits)
+        if not self.control and self.input_bits == fake_quantization.CONTROL_BITS:
+            raise errors.UserError(
+                "Observations of agents that are quantized have 2 to 16 bits, not "
+                f"{self.input_bits}."
+            )
         if self.ranges not in RANGES:
             raise errors.UserError(f"ranges is one of {', '.join(RANGES)}, not {self.ranges!r}.")
         if self.delay is not None and self.delay < 0:
@@ -170,6 +175,9 @@ class FakeQuantization(nn.Module):
             raise errors.UserError("it was trained without fake quantization")
         saved = {name: int(state_dict[key]) for name, key in names.items()}
         _compare("-q", self.settings.bits, saved["bits"])
+        if self.settings.control:  # Which the others do not concern.
+            super()._load_from_state_dict(state_dict, prefix, *args)
+            return
         _compare("--input_bits", self.settings.observation_bits, saved["input_bits"])
         _compare("--ranges", self.settings.ranges, RANGES[saved["moving"]])
         _compare("--quantize_output", self.settings.output, bool(saved["output"]))

@@ -59,7 +59,7 @@ def measure(algo: str, env: str, steps: int, bits: int, turns: int) -> dict[str,
     with tempfile.TemporaryDirectory() as folder:
         models = {kind: _model(algo, env, folder) for kind in KINDS}
         # Random steps first, then some that ranges are taken from.
-        first = max(getattr(models[PLAIN], "learning_starts", 0), steps) + steps
+        first = max(getattr(models[PLAIN], "learning_starts", 0), steps) + steps + 1
         seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
         callbacks = {kind: _prepare(model, kind, bits, first) for kind, model in models.items()}
         for turn in range(turns + 2):

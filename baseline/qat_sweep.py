@@ -110,11 +110,13 @@ class PtqJob:
     Attributes:
       control: the training.
       others: the settings of the trainings with quantization that it is compared with.
+      run: of the control, ENV_<n>.
       calibration_episodes: that find the ranges of activations.
     """
 
     control: Job
     others: tuple["qat_model.QatSettings", ...]
+    run: str
     calibration_episodes: int
 
     @property
@@ -133,8 +135,14 @@ class PtqJob:
             "ranges": qat_rows.calibrated(self.calibration_episodes),
             "quant_delay": None,
             "input_bits": other.observation_bits,
-            "output_bits": None,
+            "output_bits": other.bits if other.output else None,
         }
+
+    def folder_name(self, other: "qat_model.QatSettings") -> str:
+        """Returns where rows and agents of the settings go that `measuring` does not tell apart."""
+        output = "-output" if other.output else ""
+        calibrated = qat_rows.calibrated(self.calibration_episodes)
+        return f"{calibrated}-input{other.observation_bits}{output}"
 
 
 def define_flags() -> None:
@@ -229,9 +237,7 @@ def _sweep(jobs: Sequence[Job]) -> list[tuple[Any, str]]:
     with parallel.workers(flags.FLAGS.jobs, lean=False, patience_s=SAVING_PATIENCE_S) as workers:
         failed = parallel.run(workers, _train, _missing(jobs), _name, "run")
         if flags.FLAGS.ptq:
-            broken = {id(job) for job, _ in failed}
-            controls = [job for job in jobs if job.qat.control and id(job) not in broken]
-            todo = list(_missing_ptq(controls, jobs))
+            todo = list(_missing_ptq([job for job in jobs if job.qat.control], jobs))
             failed += parallel.run(workers, _quantize, todo, _name, "agent")
     return failed
 
@@ -253,7 +259,12 @@ def _missing_ptq(controls: Sequence[Job], jobs: Sequence[Job]) -> Iterator[PtqJo
             and (job.settings.algo, job.settings.env)
             == (control.settings.algo, control.settings.env)
         }
-        every = PtqJob(control, tuple(others.values()), flags.FLAGS.calibration_episodes)
+        if control.key() not in rows:
+            continue  # It was not trained, which is reported.
+        every = PtqJob(
+            control, tuple(others.values()), rows[control.key()].run,
+            flags.FLAGS.calibration_episodes,
+        )
         missing = tuple(other for other in every.others if every.key(other) not in rows)
         if missing:
             yield dataclasses.replace(every, others=missing)
@@ -291,15 +302,16 @@ def _train(job: Job) -> str:
     from baseline import measuring
 
     requested: list[bool] = []
-    cli.on_stop_signals(lambda: requested.append(True))
+    undo = cli.on_stop_signals(lambda: requested.append(True))
     started = time.perf_counter()
     with _told(job.name), parallel.bugs_told(job.name):
         path, goes_on = find_run(job)
         if path is None:
             settings = dataclasses.replace(job.settings, resume=goes_on)
             path = qat.train(settings, job.qat, lambda: bool(requested))
+        undo()  # What follows may be interrupted anywhere.
         if path is None:
-            return f"{job.name}: stopped"
+            raise errors.UserError("stopped before its end: the same command goes on.")
         row = qat.evaluate(path, job.settings.algo, job.seeds, job.episodes)
         results.append(job.csv_path, row)
         minutes = (time.perf_counter() - started) / 60
@@ -315,15 +327,13 @@ def _quantize(job: PtqJob) -> str:
     settings = control.settings
     lines = []
     with _told(job.name), parallel.bugs_told(job.name):
-        path, _ = find_run(control)
-        if path is None:
-            raise errors.UserError("its agent is not there: train it first.")
+        path = pathlib.Path(settings.folder, settings.algo, job.run, f"{settings.env}.zip")
         for other in job.others:
             request = measuring.Request(
                 settings.algo, settings.env, other.scheme, settings.folder,
-                str(path.parent / PTQ_FOLDER / qat_rows.calibrated(job.calibration_episodes)),
+                str(path.parent / PTQ_FOLDER / job.folder_name(other)),
                 control.seeds, control.episodes, job.calibration_episodes,
-                input_bits=other.observation_bits,
+                input_bits=other.observation_bits, output=other.output,
             )
             # Anew for every width: it is quantized in place.
             row = measuring.measure(request, agents.load_file(settings.algo, settings.env, path))

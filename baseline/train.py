@@ -14,6 +14,7 @@ the model before it trains:
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import os
 import pathlib
 import shutil
@@ -48,6 +49,7 @@ def train(
     stop_requested: Callable[[], bool] = lambda: False,
     program: str = training_settings.PROGRAM,
     notes: Mapping[str, Any] | None = None,
+    before_last_save: Callable[[pathlib.Path], None] = lambda path: None,
 ) -> pathlib.Path:
     """Trains one agent.
 
@@ -58,6 +60,8 @@ def train(
       stop_requested: asked at every step; once it says yes, the run saves and ends.
       program: the caller's name; only runs that it started go on.
       notes: for a new run's args.yml, by name; plain values.
+      before_last_save: is given the path of the agent's zip before that is written for the last
+        time, finished or not: what belongs beside an agent is to be there before it.
 
     Returns:
       The path of the agent's zip.
@@ -65,7 +69,6 @@ def train(
     Raises:
       errors.UserError: the settings cannot be met.
     """
-    from baseline import training_callbacks
     from baseline import training_state
     from baseline import zoo
 
@@ -79,14 +82,42 @@ def train(
             {**training_settings.asked(settings), **(notes or {})},
         )
         settings = training_settings.as_started(settings, arguments, run_folder)
-    model, experiment = _set_up(
-        settings, env_id, run_folder,
-        training_settings.to_arguments(settings, env_id, program, notes),
-    )
+    with contextlib.ExitStack() as stack:
+        if run_folder is not None:
+            stack.enter_context(training_state.locked(run_folder))
+        model, experiment = _set_up(
+            settings, env_id, run_folder,
+            training_settings.to_arguments(settings, env_id, program, notes),
+        )
+        if run_folder is None:
+            stack.enter_context(training_state.locked(experiment.save_path))
+        try:
+            return _train_and_save(
+                settings, env_id, model, experiment, prepare, stop_requested, before_last_save
+            )
+        except errors.UserError:
+            if run_folder is None and model.num_timesteps == 0:  # Nothing of it is worth keeping.
+                shutil.rmtree(experiment.save_path, ignore_errors=True)
+            raise
+
+
+def _train_and_save(
+    settings: TrainSettings,
+    env_id: str,
+    model: "base_class.BaseAlgorithm",
+    experiment: "zoo.Experiment",
+    prepare: "Callable[[base_class.BaseAlgorithm], Sequence[callbacks.BaseCallback]] | None",
+    stop_requested: Callable[[], bool],
+    before_last_save: Callable[[pathlib.Path], None],
+) -> pathlib.Path:
+    """Trains what `_set_up` made; see `train`."""
+    from baseline import training_callbacks
+    from baseline import training_state
+
     callbacks_of_caller = list(prepare(model)) if prepare is not None else []
-    if run_folder is not None:
-        training_state.restore(model, run_folder, env_id)
     run_folder = experiment.save_path
+    if settings.resume:
+        training_state.restore(model, run_folder, env_id)
     total = experiment.n_timesteps
     curves = os.path.join(run_folder, "tensorboard")
     if settings.tensorboard:
@@ -105,13 +136,14 @@ def train(
             *experiment.callbacks,
             *callbacks_of_caller,
             training_callbacks.Checkpoints(
-                lambda: training_state.save(model, run_folder, env_id), settings.save_freq
+                lambda: training_state.save(model, run_folder, env_id), settings.save_freq, total
             ),
             training_callbacks.progress(total, bar, PROGRESS_PERIOD_S),
             training_callbacks.StopOnRequest(stop_requested),
         ],
         reset_num_timesteps=False,
     )
+    before_last_save(pathlib.Path(run_folder, f"{env_id}.zip"))
     path = training_state.save(model, run_folder, env_id)
     if model.env is not None:
         model.env.close()

@@ -13,16 +13,20 @@ from torch.utils import tensorboard
 class Checkpoints(callbacks.BaseCallback):
     """Saves every so many environment steps; never, if that is 0."""
 
-    def __init__(self, save: Callable[[], object], save_freq: int):
+    def __init__(self, save: Callable[[], object], save_freq: int, total_steps: int):
+        """Takes what to call, how often, and the step at which somebody else saves."""
         super().__init__()
         self._save = save
         self._save_freq = save_freq
+        self._total_steps = total_steps
         self._last = 0
 
     def _on_training_start(self) -> None:
         self._last = self.num_timesteps
 
     def _on_step(self) -> bool:
+        if self.num_timesteps >= self._total_steps:
+            return True  # A checkpoint would pass for the finished agent.
         if self._save_freq and self.num_timesteps - self._last >= self._save_freq:
             self._last = self.num_timesteps
             self._save()

@@ -168,7 +168,8 @@ def hyperparams_text(hyperparams: Mapping[str, Any] | None, num_envs: int | None
     changed = dict(hyperparams or {})
     if num_envs is not None:
         changed["n_envs"] = num_envs
-    return " ".join(f"{name}:{value}" for name, value in sorted(changed.items()))
+    text = " ".join(f"{name}:{value}" for name, value in sorted(changed.items()))
+    return " ".join(text.split())  # One line, as CSV files keep it.
 
 
 def to_arguments(
@@ -196,7 +197,9 @@ def to_arguments(
 def asked(settings: TrainSettings) -> dict[str, Any]:
     """Returns what a run to go on with is asked to have been started with; see `as_started`."""
     values = {name: getattr(settings, field) for field, name in _ARGUMENTS.items()}
-    return {name: value for name, value in values.items() if value is not None}
+    values = {name: value for name, value in values.items() if value is not None}
+    # What is not asked for is asked to be as tuned.
+    return {"hyperparams": {}, "num_envs": None, **values}
 
 
 def as_started(

@@ -7,6 +7,7 @@ where there are such, and the replay buffer. Nothing is unpickled when a run goe
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+import fcntl
 import io
 import os
 import pathlib
@@ -100,6 +101,26 @@ def runs(folder: str, algo: str, env_id: str) -> Iterator[Run]:
             continue  # Not of ours.
         steps = zoo_files.read_zip(path / f"{env_id}.zip").data.get("num_timesteps", 0)
         yield Run(path, arguments, steps >= arguments["n_timesteps"])
+
+
+@contextlib.contextmanager
+def locked(run_folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Keeps other processes from training in a run's folder.
+
+    Raises:
+      errors.UserError: another process trains there.
+    """
+    folder = os.open(run_folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.UserError(
+                f"{run_folder} is being trained by another process: wait until it ends."
+            ) from None
+        yield
+    finally:
+        os.close(folder)
 
 
 def unfinished(

@@ -173,6 +173,64 @@ def test_a_stopped_run_s_agent_says_what_it_is(tmp_path):
         agents.load("a2c", CARTPOLE, tmp_path)
 
 
+@pytest.mark.parametrize("algo", ["dqn", "ddpg"])
+@pytest.mark.parametrize("ranges", ["frozen", "moving"])
+def test_runs_with_replay_buffers_go_on(tmp_path, algo, ranges):
+    steps = RUNS[algo][1]
+    started = qat_model.QatSettings(5, steps // 2, ranges)
+    assert qat.train(settings(tmp_path, algo), started, stop_after(steps * 3 // 4)) is None
+
+    resumed = settings(tmp_path, algo, steps=None, hyperparams=None, resume=True)
+    path = qat.train(resumed, started)
+
+    assert agents.load(algo, RUNS[algo][0], tmp_path).quantization[0].bits == "5"
+    assert qat.training_columns(path)["ranges"] == ranges
+
+
+def test_a_run_goes_on_without_its_replay_buffer(tmp_path, monkeypatch):
+    """Random steps fill the buffer anew; the ranges seen before are not forgotten."""
+    monkeypatch.setattr(training_state, "MAX_REPLAY_BYTES", 100)
+    started = qat_model.QatSettings(5, 200)
+    assert qat.train(settings(tmp_path, "dqn"), started, stop_after(190)) is None
+
+    resumed = settings(tmp_path, "dqn", steps=None, hyperparams=None, resume=True)
+    qat.train(resumed, started)
+
+    assert agents.load("dqn", CARTPOLE, tmp_path).quantization[0].bits == "5"
+
+
+def test_a_control_goes_on_with_the_delay_it_was_given(tmp_path):
+    started = qat_model.QatSettings(32, 200)
+    assert qat.train(settings(tmp_path), started, stop_after(30)) is None
+
+    path = qat.train(settings(tmp_path, steps=None, hyperparams=None, resume=True), started)
+
+    assert qat.training_columns(path)["method"] == qat_rows.CONTROL
+
+
+def test_no_checkpoint_passes_for_the_finished_agent(tmp_path, monkeypatch):
+    """As if the process was killed before it saved the agent for the last time."""
+    save = training_state.save
+    saved = []
+
+    def die_at_the_end(model, *args):
+        if model.num_timesteps >= 400:
+            raise KeyboardInterrupt
+        saved.append(model.num_timesteps)
+        return save(model, *args)
+
+    monkeypatch.setattr(training_state, "save", die_at_the_end)
+    with pytest.raises(KeyboardInterrupt):
+        qat.train(settings(tmp_path, save_freq=40), qat_model.QatSettings(4, 200))
+    monkeypatch.setattr(training_state, "save", save)
+    assert saved and max(saved) < 400
+    (run,) = training_state.runs(tmp_path, "a2c", CARTPOLE)
+    assert not run.finished
+    resumed = settings(tmp_path, steps=None, hyperparams=None, resume=True)
+    assert qat.train(resumed, qat_model.QatSettings(4, 200)).parent == run.folder
+    assert agents.load("a2c", CARTPOLE, tmp_path).quantization[0].bits == "4"
+
+
 def test_a_run_stopped_before_its_delay_goes_on_watching(tmp_path):
     assert qat.train(settings(tmp_path), qat_model.QatSettings(4, 300), stop_after(10)) is None
 
@@ -188,11 +246,16 @@ def test_what_makes_no_sense_is_said_before_anything_is_made(tmp_path):
     for changes, qat_settings, message in (
         ({}, qat_model.QatSettings(8, 400), "none of the 400 steps"),
         ({"bfloat16": True}, qat_model.QatSettings(8, 40), "--bfloat16"),
+        ({"eval_freq": 100}, qat_model.QatSettings(8, 40), "--eval_freq"),
+        # Known only once the hyper-parameters are.
+        ({"steps": None, "hyperparams": {"n_timesteps": 300}}, qat_model.QatSettings(8, 300),
+         "none of the 300 steps"),
     ):
         with pytest.raises(errors.UserError, match=message):
             qat.train(settings(tmp_path, **changes), qat_settings)
-    assert not list(tmp_path.iterdir())
-    for values in ((1,), (17,), (8, -1), (8, 0), (8, 5, "thawing")):
+    assert not list(tmp_path.rglob("*.*"))
+    for values in ((1,), (17,), (8, -1), (8, 0), (8, 5, "thawing"),
+                   (8, 5, "frozen", False, 32), (8, 5, "frozen", False, 1)):
         with pytest.raises(errors.UserError):
             qat_model.QatSettings(*values)
 

@@ -17,6 +17,7 @@ from baseline import qat_model
 from baseline import qat_rows
 from baseline import qat_sweep
 from baseline import training_settings
+from baseline import training_state
 from tests.baseline import commands
 
 CARTPOLE = "CartPole-v1"
@@ -54,7 +55,7 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
         control = by_kind["control", "fp32", seed]
         # As many bytes either way, since the same is quantized; and the same agent.
         assert by_kind["qat", "3", seed].bytes == by_kind["ptq", "3", seed].bytes
-        folder = tmp_path / "32/a2c" / control.run / qat_sweep.PTQ_FOLDER / "calibrated-1"
+        folder = tmp_path / "32/a2c" / control.run / qat_sweep.PTQ_FOLDER / "calibrated-1-input7"
         assert agents.load("a2c", CARTPOLE, folder / "3-activations").quantization[0].bits == "3"
         # Training is the same until quantization starts, so that pairs can be compared.
         assert control.commit == by_kind["ptq", "8", seed].commit
@@ -82,28 +83,38 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
 
 def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     command = [
-        "a2c", CARTPOLE, "-n", "100000", "--bits=4", "--train_seeds=0", "--episodes=1", "--seeds=0",
-        f"--folder={tmp_path}", "--jobs=1", "--noptq", "--device=cpu",
+        "a2c", CARTPOLE, "-n", "60000", "--bits=32,4", "--train_seeds=0", "--episodes=1",
+        "--seeds=0",
+        f"--folder={tmp_path}", "--jobs=2", "--device=cpu", "--calibration_episodes=1",
     ]
     pid = run_commands.start("qat_sweep", command)
-    monitor = tmp_path / f"4/a2c/{CARTPOLE}_1/0.monitor.csv"
-    commands.wait_for(lambda: monitor.exists() and monitor.read_text().count("\n") > 10)
+    folders = [tmp_path / f"{bits}/a2c/{CARTPOLE}_1" for bits in (32, 4)]
+    for folder in folders:
+        monitor = folder / "0.monitor.csv"
+        commands.wait_for(lambda at=monitor: at.exists() and at.read_text().count("\n") > 10)
     family = psutil.Process(pid).children(recursive=True)
     os.kill(pid, signal.SIGTERM)
     answer = run_commands.wait(pid)
     assert answer.code == 130 and "goes on from here" in answer.err
     commands.wait_for(lambda: all(commands.ended(process) for process in family), 10)
     assert not rows_of(tmp_path)
-    assert monitor.with_name(f"{CARTPOLE}.zip").exists()
-
-    assert qat_sweep.find_run(job(tmp_path, 100001)) == (None, False)
-    assert qat_sweep.find_run(job(tmp_path, 100000)) == (None, True)
+    assert all((folder / f"{CARTPOLE}.zip").exists() for folder in folders)
+    assert qat_sweep.find_run(job(tmp_path, 60001)) == (None, False)
+    assert qat_sweep.find_run(job(tmp_path, 60000)) == (None, True)
+    # Nobody else may train there meanwhile.
+    with training_state.locked(folders[1]):
+        (other,) = run_commands("qat", [[
+            "--algo=a2c", f"--env={CARTPOLE}", "-q", "4", "--resume", f"--folder={tmp_path}",
+        ]])
+        assert "is being trained by another process" in other.error("qat")
 
     (done,) = run_commands("qat_sweep", [command])
     assert done.code == 0, done
-    (row,) = rows_of(tmp_path).values()
-    assert (row.run, row.bits, row.train_steps) == (f"{CARTPOLE}_1", "4", 100000)
-    assert [path.name for path in (tmp_path / "4/a2c").iterdir()] == [f"{CARTPOLE}_1"]
+    assert {(row.run, row.method, row.train_steps) for row in rows_of(tmp_path).values()} == {
+        (f"{CARTPOLE}_1", method, 60000) for method in qat_rows.METHODS
+    }
+    for folder in folders:
+        assert [path.name for path in folder.parent.iterdir()] == [f"{CARTPOLE}_1"]
 
 
 def job(folder, steps, bits=4, seed=0, **changes):

@@ -31,7 +31,7 @@ def test_markdown_has_every_number_of_a_width():
     ]
     assert "Trained for 1000 steps with seeds 0, 1, 2; evaluated on 6 episodes each" in text
     assert "quantized from step 500 on, ranges frozen, observations at 8 bits, output not" in text
-    assert "PTQ: ranges calibrated over 5 episodes, observations at 8 bits, output not quantized." in text
+    assert "PTQ: ranges calibrated over 5 episodes, observations at 8 bits, output not" in text
     assert "Not measured" not in text and "left out" not in text
     assert "With three trainings it is coarse" in text
 
