@@ -25,6 +25,7 @@ from actorQ import cli
 from actorQ import errors
 from actorQ import provenance
 
+PAIRS_WANTED = "takes ALGO ENV (one or more pairs, for example ppo CartPole-v1)"
 PATIENCE_S = 5.0  # With workers that are asked to end.
 
 RequestT = TypeVar("RequestT")
@@ -44,11 +45,10 @@ def pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
     Raises:
       errors.UserError: there is none, or one is not whole.
     """
-    if not arguments or len(arguments) % 2:
-        lacks = f", but {arguments[-1]!r} has no environment" if arguments else ""
-        raise errors.UserError(
-            f"takes ALGO ENV (one or more pairs, for example ppo CartPole-v1){lacks}."
-        )
+    if not arguments:
+        raise errors.UserError(f"{PAIRS_WANTED}.")
+    if len(arguments) % 2:
+        raise errors.UserError(f"takes pairs ALGO ENV: {arguments[-1]!r} has no environment.")
     return list(zip(arguments[::2], arguments[1::2], strict=True))
 
 

@@ -105,11 +105,9 @@ def _check(requests: Iterable[Any]) -> dict[tuple[str, str], str]:
 
 
 def _named_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    if not flags.FLAGS.all:
-        return parallel.pairs(arguments)
-    if arguments:
-        raise errors.UserError(f"--all takes every agent: leave {arguments[0]!r} out, or --all.")
-    return []
+    if flags.FLAGS.all == bool(arguments):
+        raise errors.UserError(f"{parallel.PAIRS_WANTED}, or --all.")
+    return parallel.pairs(arguments) if arguments else []
 
 
 def _measure(request: Any) -> str:
@@ -126,4 +124,5 @@ def _name(request: Any) -> str:
 if __name__ == "__main__":
     define_flags()
     flags.adopt_module_key_flags(measuring_flags)  # For --help.
+    flags.adopt_module_key_flags(parallel)
     cli.run(main, takes_arguments=True, name="sweep")
