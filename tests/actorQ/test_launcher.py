@@ -89,6 +89,7 @@ def test_launcher_native_kernels_at_4_bits_train(crew, tmp_path):
     ).read_text()
 
 
+@pytest.mark.slow
 def test_launcher_stop_rule_on_the_running_mean_by_learner_steps(crew, tmp_path):
     launched = crew.launch(
         "--logdir", str(tmp_path / "logs"), *harness.QUICK, "--num_episodes=100000",
@@ -102,6 +103,7 @@ def test_launcher_stop_rule_on_the_running_mean_by_learner_steps(crew, tmp_path)
     assert log["learner_steps"] == [10, 20, 30, 40, 40]
 
 
+@pytest.mark.slow
 def test_launcher_time_limit_ends_training_like_its_last_step(crew, tmp_path):
     launched = crew.launch(
         "--logdir", str(tmp_path / "logs"), *harness.QUICK, "--num_episodes=100000000",
