@@ -93,6 +93,7 @@ def test_bad_input_is_one_clear_line(arguments, message):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_smoke_of_a_real_experiment(crew, tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY)
     started = crew.start(
