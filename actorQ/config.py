@@ -228,10 +228,17 @@ class RunConfig:
     push_period_s: float = _field(
         0.5,
         "Least seconds between two pushes of weights by the learner (0: after every step); a push "
-        "still under way is never joined by a second one, the newest weights win. Pushes are "
-        "spaced further where they would take more than 2 % of the machine's time (one of T CPU "
-        "seconds on C cores: T / C / 0.02 seconds apart), but for 0.",
+        "still under way is never joined by a second one, the newest weights win; see "
+        "--push_share.",
         low=0.0,
+    )
+    push_share: float = _field(
+        0.02,
+        "Largest part of the machine's time that pushes may take, 0 to 1 (0: no limit, like "
+        "--push_period_s=0): where one takes T CPU seconds on C cores, the next starts no sooner "
+        "than T / C / push_share seconds after it. More means fresher weights for the actors, and "
+        "costs nothing where the learner waits for them.",
+        low=0.0, high=1.0,
     )
     push_precision: str = _field(
         "float32",

@@ -102,6 +102,7 @@ class LearnerProcess:
             config.broadcaster_table_name,
             config.push_period_s,
             config.push_precision,
+            config.push_share,
         )
         self._tf_checkpoints = tf.train.CheckpointManager(
             tf.train.Checkpoint(**self._algorithm.checkpointed(self._learner, self._networks)),

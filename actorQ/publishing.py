@@ -3,6 +3,7 @@
 Learner's process only; imports TensorFlow, no torch.
 """
 
+import collections
 from collections.abc import Mapping
 import threading
 import time
@@ -17,10 +18,13 @@ from actorQ import provenance
 from actorQ import wire
 
 FLOAT32, BFLOAT16 = config_lib.PUSH_PRECISIONS
-LARGEST_SHARE = 0.02  # Of the machine's time, see `VariablePublisher`.
 # CPU seconds of this process for a push (its server takes the weights, hands them to the
 # broadcaster, and takes and hands on what comes back) for each second of the background thread.
 _CPU_S_PER_S = 1.5
+# A push that met others on its core, or the first one on cold caches, says more about them than
+# about pushes: the cheapest of so many counts. With the dearest, one bad push would keep the actors
+# on old weights for minutes.
+_RECENT = 4
 
 
 class VariablePublisher:
@@ -32,8 +36,9 @@ class VariablePublisher:
     way; what falls in between is skipped, so that the next push carries the newest weights.
 
     On a machine without an idle core that background work is time that the learner lacks, so
-    pushes of large networks are spaced: one that took `t` CPU seconds on a machine of `c` cores
-    is followed by the next no sooner than `t / (c * LARGEST_SHARE)` seconds after its start.
+    pushes of large networks are spaced: where the cheapest of the latest ones took `t` CPU seconds
+    on a machine of `c` cores, the next starts no sooner than `t / (c * share)` seconds after the
+    one before.
 
     Attributes:
       pushes: pushes that reached Reverb.
@@ -51,6 +56,7 @@ class VariablePublisher:
         table: str,
         period_s: float,
         precision: str = FLOAT32,
+        share: float = 0.0,
     ):
         """Starts the background thread.
 
@@ -60,13 +66,15 @@ class VariablePublisher:
           table: mailbox towards the broadcaster.
           period_s: least seconds between the starts of two pushes; 0: no spacing of any kind.
           precision: float32, or bfloat16: half the bytes, rounded to nearest even.
+          share: largest part of the machine's time that pushes may take; 0: no limit.
         """
         self._variables = variables
         self._connection = connection
         self._table = table
         self._period_s = period_s
         self._precision = precision
-        self._core_share = LARGEST_SHARE * provenance.usable_cores()
+        self._core_share = share * provenance.usable_cores()
+        self._recent: collections.deque[float] = collections.deque(maxlen=_RECENT)
         self._not_before = -float("inf")
         self.last_push = -float("inf")
         self._pending: tuple[int, dict[str, tf.Tensor]] | None = None
@@ -136,11 +144,16 @@ class VariablePublisher:
             seconds = time.perf_counter() - started
             self.insert_s += seconds
             with self._condition:
-                if self._period_s:
-                    spacing = max(self._period_s, _CPU_S_PER_S * seconds / self._core_share)
-                    self._not_before = self.last_push + spacing
+                self._not_before = self.last_push + self._spacing_s(seconds)
                 self._busy = False
                 self._condition.notify_all()
+
+    def _spacing_s(self, seconds: float) -> float:
+        """Returns the least seconds from the start of a push that took `seconds` to the next."""
+        self._recent.append(seconds)
+        if not self._period_s or not self._core_share:
+            return self._period_s
+        return max(self._period_s, _CPU_S_PER_S * min(self._recent) / self._core_share)
 
     def _message(
         self, version: int, snapshot: dict[str, tf.Tensor]

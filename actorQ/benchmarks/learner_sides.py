@@ -175,6 +175,7 @@ class _Learner:
             self.publisher = publishing.VariablePublisher(
                 networks.policy.named_variables(), _state["connection"],
                 config.broadcaster_table_name, config.push_period_s, config.push_precision,
+                config.push_share,
             )
         self._steps = 0
         for _ in range(_WARM_UP_STEPS):

@@ -110,6 +110,7 @@ def make_learner(config: config_lib.RunConfig) -> None:
     _publishers[config.logpath] = publishing.VariablePublisher(
         learner_policy(config).named_variables(), wire.Connection(config),
         config.broadcaster_table_name, config.push_period_s, config.push_precision,
+        config.push_share,
     )
 
 
@@ -169,7 +170,7 @@ def busy_steps_per_s(
         if key not in _publishers:
             _publishers[key] = publishing.VariablePublisher(
                 learner_policy(config).named_variables(), wire.Connection(config),
-                config.broadcaster_table_name, period_s, config.push_precision,
+                config.broadcaster_table_name, period_s, config.push_precision, config.push_share,
             )
             _publishers[key].publish(0, wait=True)
         publisher = _publishers[key]

@@ -74,6 +74,7 @@ EVERYTHING_ELSE = {
     "model_table_name": "c",
     "shutdown_table_name": "d",
     "push_period_s": 0.0,
+    "push_share": 0.5,
     "push_precision": "bfloat16",
     "eval_period_s": 0.0,
     "eval_period_steps": 50,

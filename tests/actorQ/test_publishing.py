@@ -30,10 +30,10 @@ class _SlowConnection:
         self.published.append((table, messages.decode(*message)))
 
 
-def _publisher(connection, period_s=0.0, precision="float32"):
+def _publisher(connection, period_s=0.0, precision="float32", share=0.0):
     variable = tf.Variable([1.0, 2.0])
     publisher = publishing.VariablePublisher(
-        {"l/b": variable}, connection, "box", period_s, precision
+        {"l/b": variable}, connection, "box", period_s, precision, share
     )
     return variable, publisher
 
@@ -157,28 +157,59 @@ def test_publisher_snapshot_is_of_one_step_whatever_the_learner_does_meanwhile(u
     assert counted.reads == 1
 
 
-def test_publisher_spaces_pushes_that_cost_much(monkeypatch):
+@pytest.fixture(name="timed")
+def _timed(monkeypatch):
+    """A connection whose pushes take `cost[0]` seconds of the clock `clock[0]`, on two cores."""
     monkeypatch.setattr(publishing.provenance, "usable_cores", lambda: 2)
     connection = _SlowConnection()
-    connection.go.release(10)
+    connection.go.release(20)
     publish = connection.publish
-    clock = [100.0]
+    clock, cost = [100.0], [0.1]
     monkeypatch.setattr(publishing.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(publishing.time, "perf_counter", lambda: clock[0])
 
-    def publish_for_a_tenth(table, message):
-        clock[0] += 0.1
+    def publish_for_a_while(table, message):
+        clock[0] += cost[0]
         publish(table, message)
 
-    connection.publish = publish_for_a_tenth
-    _, publisher = _publisher(connection, period_s=0.5)
+    connection.publish = publish_for_a_while
+    return connection, clock, cost
+
+
+def test_publisher_spaces_pushes_that_cost_much(timed):
+    connection, clock, _ = timed
+    _, publisher = _publisher(connection, period_s=0.5, share=0.02)
     publisher.publish(0, wait=True)
     # 2 % of two cores' time: 0.1 s, and half as much for the server, every 3.75 s.
     clock[0] = 103.7
     assert not publisher.publish(1)
     clock[0] = 103.8
     assert publisher.publish(2)
-    # A period of zero asks for every step.
-    _, eager = _publisher(connection, period_s=0.0)
+    # A period of zero asks for every step, and a share of zero for every period.
+    _, eager = _publisher(connection, period_s=0.0, share=0.02)
     eager.publish(0, wait=True)
     assert eager.publish(1)
+    _, unlimited = _publisher(connection, period_s=0.5)
+    unlimited.publish(0, wait=True)
+    clock[0] += 0.5
+    assert unlimited.publish(1)
+
+
+def test_publisher_takes_a_push_for_as_dear_as_the_cheapest_of_late(timed):
+    # One push that met others on its core must not keep actors on old weights for a minute.
+    connection, clock, cost = timed
+    _, publisher = _publisher(connection, period_s=0.5, share=0.02)
+    publisher.publish(0, wait=True)
+    cost[0] = 2.0
+    start = clock[0] = 110.0
+    publisher.publish(1, wait=True)
+    clock[0] = start + 3.7
+    assert not publisher.publish(2)
+    clock[0] = start + 3.8
+    assert publisher.publish(3)
+    for step in range(4, 8):  # But where it stays dear, that counts.
+        publisher.publish(step, wait=True)
+    clock[0] = publisher.last_push + 74.0
+    assert not publisher.publish(8)
+    clock[0] = publisher.last_push + 76.0
+    assert publisher.publish(9)
