@@ -8,11 +8,13 @@ from collections.abc import Callable
 import os
 
 from actorQ import errors
+from actorQ.experiments import breakdown
 from actorQ.experiments import kinds
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import sweep
+from actorQ.experiments import throughput
 from actorQ.experiments import time_to_reward
 from actorQ.experiments import training
 from actorQ.scripts import curves
@@ -26,6 +28,8 @@ REPORTS: dict[str, Report] = {
     "time_to_reward": time_to_reward.write,
     "staleness": sweep.write_staleness,
     "communication": sweep.write_communication,
+    "breakdown": breakdown.write,
+    "throughput": throughput.write,
 }
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 from actorQ import config_checks
 from actorQ import errors
+from actorQ import telemetry
 from actorQ.scripts import curves
 
 RESULT_FILENAME = "result.json"
+PHASES = tuple(phase.removesuffix("_s") for phase in telemetry.PHASES)
 
 # A run that has a target ...
 REACHED = "reached"  # ... has held it,
@@ -69,6 +71,11 @@ class Measured:
     fp32_bytes: float | None  # Of the same model in fp32.
     energy: Energy | None
     window: int = 1  # Evaluations in the running mean that was held against the target.
+    # An actor's time while the learner learned, mean over the actors; None: not known, or made by a
+    # version that did not note it.
+    phases_us: Mapping[str, float] | None = None  # Phase (`PHASES`) to µs a step.
+    step_us: float | None = None  # From one step to the next by the clock, µs.
+    steps_per_load: float | None = None  # Actor steps between two loads of newer weights.
 
     @property
     def final_reward(self) -> float | None:
@@ -184,6 +191,9 @@ def _row(result: Result) -> dict[str, object]:
         "staleness_steps": measured.staleness_steps,
         "message_bytes": measured.message_bytes,
         "fp32_bytes": measured.fp32_bytes,
+        "step_us": measured.step_us,
+        "steps_per_load": measured.steps_per_load,
+        **{f"{phase}_us": (measured.phases_us or {}).get(phase) for phase in PHASES},
         "energy_kwh": energy.kwh if energy else None,
         "co2_kg": energy.co2_kg if energy else None,
         "energy_to_target_kwh": energy.kwh_to_target if energy else None,

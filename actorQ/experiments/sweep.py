@@ -63,7 +63,7 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
     for task in material.tasks():
         cells = []
         for bits in material.precisions():
-            for value, found in _by_value(material.group(task, bits)).items():
+            for value, found in by_value(material.group(task, bits)).items():
                 cells.append(_cells(value, bits, found))
                 rows.append(_csv_row(task, setting, value, bits, found))
         header = [setting, "Actors", "Seeds", "Final reward", "lowest", "highest",
@@ -84,7 +84,8 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
     return text
 
 
-def _by_value(found: Sequence[results_lib.Result]) -> dict[float, list[results_lib.Result]]:
+def by_value(found: Sequence[results_lib.Result]) -> dict[float, list[results_lib.Result]]:
+    """Returns results by value of the varied setting, in its order."""
     groups: dict[float, list[results_lib.Result]] = {}
     for result in sorted(found, key=lambda result: result.varied):
         groups.setdefault(result.varied, []).append(result)
@@ -157,7 +158,7 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
     values = sorted({result.varied for result in material.all_results})
     for task in material.tasks():
         for bits in material.precisions():
-            groups = _by_value(material.group(task, bits))
+            groups = by_value(material.group(task, bits))
             colour = curves.PRECISION_COLOURS[bits]
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
             known = {value: _final(found) for value, found in groups.items() if _final(found)}

@@ -151,6 +151,7 @@ class Training:
         end = last_s if missed else reached
         rates = _rates(train, config)
         path = _parameter_path(run)
+        actor = _actor_time(run, train)
         return results.Measured(
             outcome=results.DIVERGED if diverged and since is None else outcome,
             target=config.stop_return,
@@ -170,6 +171,9 @@ class Training:
             fp32_bytes=path[2],
             energy=_energy(logs, None if end is None else launched + end),
             window=config.stop_smoothing,
+            phases_us=actor[0],
+            step_us=actor[1],
+            steps_per_load=actor[2],
         )
 
     def tidy(self, folder: str) -> None:
@@ -242,10 +246,10 @@ def _rates(
 ) -> tuple[float | None, float | None, float | None]:
     """Returns learner and actor steps/s while it learned, and the part of the data it used."""
     steps = train["learner_steps"]
-    learning = np.flatnonzero((steps > 0) & (steps < steps[-1]))
-    if len(learning) < 2:
+    rows = _learning_rows(train)
+    if rows is None:
         return None, None, None
-    first, last = learning[0], learning[-1]
+    first, last = rows
     elapsed_s = train["seconds"][last] - train["seconds"][first]
     learned = steps[last] - steps[first]
     acted = train["actor_steps"][last] - train["actor_steps"][first]
@@ -254,6 +258,33 @@ def _rates(
     ratio = config.samples_per_insert or config.replay_table_max_times_sampled
     used = learned * config.batch_size / (ratio * acted) if ratio and acted else math.nan
     return _number(learned / elapsed_s), _number(acted / elapsed_s), _number(used)
+
+
+def _learning_rows(train: Mapping[str, np.ndarray]) -> tuple[int, int] | None:
+    """Returns the first and the last row in which the learner was learning, or None."""
+    steps = train["learner_steps"]
+    learning = np.flatnonzero((steps > 0) & (steps < steps[-1]))
+    return (int(learning[0]), int(learning[-1])) if len(learning) > 1 else None
+
+
+def _actor_time(
+    run: curves.Run, train: Mapping[str, np.ndarray]
+) -> tuple[dict[str, float] | None, float | None, float | None]:
+    """Returns what `Measured` says of an actor's time: phases_us, step_us and steps_per_load."""
+    rows = _learning_rows(train)
+    if rows is None:
+        return None, None, None
+    try:
+        stretch = breakdown_table.load(run, "", *(float(train["seconds"][row]) for row in rows))
+    except errors.UserError:  # No actor has a row in it.
+        return None, None, None
+    if not stretch.steady or not stretch.steps > 0:
+        return None, None, None
+    phases = {
+        phase: round(stretch.us_per_step(f"{phase}_s"), _DIGITS) for phase in results.PHASES
+    }
+    loads = stretch.loads if stretch.loads > 0 else math.nan  # NaN: not logged.
+    return phases, _number(1e6 * stretch.elapsed_s / stretch.steps), _number(stretch.steps / loads)
 
 
 def _parameter_path(run: curves.Run) -> Sequence[float | None]:

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import math
 import os
 import sys
 
@@ -21,14 +22,14 @@ from actorQ.scripts import curves
 
 _NAME = "breakdown_table"
 # The paper's phases with its names, in its order; ours follow.
-_PAPER_PHASES = {
+PAPER_PHASES = {
     "inference_s": "step (inference)",
     "pull_s": "pull",
     "deserialize_s": "deserialize",
     "load_state_dict_s": "load_state_dict",
 }
-PHASE_NAMES = _PAPER_PHASES | {
-    phase: phase.removesuffix("_s") for phase in telemetry.PHASES if phase not in _PAPER_PHASES
+PHASE_NAMES = PAPER_PHASES | {
+    phase: phase.removesuffix("_s") for phase in telemetry.PHASES if phase not in PAPER_PHASES
 }
 
 
@@ -43,6 +44,7 @@ class Breakdown:
     steps: float
     elapsed_s: float  # NaN if the logs have one row, whose process started at an unknown time.
     steady: bool  # False: an actor has one row only, from which warm-up cannot be taken.
+    loads: float  # Of weights, mean over its actors; NaN if not logged.
     staleness_steps: float  # Median, learner steps.
     convert_ms: float  # Medians of the broadcaster.
     message_bytes: float
@@ -63,8 +65,15 @@ class Breakdown:
         return _per_step(1e6 * self.seconds[phase], self.steps)
 
 
-def load(run: curves.Run, label: str) -> Breakdown:
+def load(run: curves.Run, label: str, start_s: float = -math.inf,
+         end_s: float = math.inf) -> Breakdown:
     """Reads the logs of a run.
+
+    Args:
+      run: whose logs.
+      label: what it is called beside others.
+      start_s: rows of actors' logs before it are left out; seconds since the launch, as logged.
+      end_s: the same with rows behind it.
 
     Raises:
       errors.UserError: no actor, or not the broadcaster, left a log.
@@ -73,7 +82,7 @@ def load(run: curves.Run, label: str) -> Breakdown:
     failure = errors.UserError(f"{run.folder} has no logs of actors.")
     for folder in telemetry.actor_folders(run.folder):
         try:
-            actors.append(_Actor.load(folder))
+            actors.append(_Actor.load(folder, start_s, end_s))
         except errors.UserError as error:
             # An actor that was only just started must not hide the others.
             failure = error
@@ -90,6 +99,7 @@ def load(run: curves.Run, label: str) -> Breakdown:
         float(np.mean([actor.steps for actor in actors])),
         float(np.mean([actor.elapsed_s for actor in actors])),
         all(actor.steady for actor in actors),
+        float(np.mean([actor.loads for actor in actors])),
         _median(np.concatenate([actor.staleness for actor in actors])),
         1e3 * _median(updates["convert_s"]),
         _median(updates["message_bytes"]),
@@ -238,30 +248,37 @@ class _Actor:
     seconds: np.ndarray  # [phases], in the order of `PHASE_NAMES`.
     steps: float
     elapsed_s: float
+    loads: float
     steady: bool
     staleness: np.ndarray  # [T]
 
     @classmethod
-    def load(cls, folder: str) -> "_Actor":
+    def load(cls, folder: str, start_s: float, end_s: float) -> "_Actor":
         """Reads an actor's log and takes its warm-up off, where there are rows enough."""
         columns = curves.read_log(folder, telemetry.PHASES_CSV)
-        table = np.stack(
-            [columns[name] for name in ("actor_steps", "seconds", *PHASE_NAMES)], axis=1
-        )
+        rows = (columns["seconds"] >= start_s) & (columns["seconds"] <= end_s)
+        if not rows.any():
+            raise errors.UserError(
+                f"The log {os.path.join(folder, telemetry.PHASES_CSV)} has no row between "
+                f"{start_s:g} and {end_s:g} s."
+            )
+        names = ("actor_steps", "seconds", "pulls", *PHASE_NAMES)
+        table = np.stack([columns[name][rows] for name in names], axis=1)
         # The launcher restarts an actor that died: its counters begin anew in the same file.
-        restarts = np.flatnonzero(np.diff(columns["actor_steps"]) < 0) + 1
+        restarts = np.flatnonzero(np.diff(table[:, 0]) < 0) + 1
         lives = [life for life in np.split(table, restarts) if len(life) > 1]
         if lives:
             totals = np.sum([life[-1] - life[0] for life in lives], axis=0)
         else:
             totals = table[-1] * 1.0
             totals[1] = np.nan
-        if not np.isfinite(totals[2:]).all():
+        if not np.isfinite(totals[3:]).all():
             raise errors.UserError(
                 f"The log {os.path.join(folder, telemetry.PHASES_CSV)} has empty cells."
             )
-        staleness = columns["staleness_steps"][1 if lives else 0 :]
-        return cls(totals[2:], float(totals[0]), float(totals[1]), bool(lives), staleness)
+        staleness = columns["staleness_steps"][rows][1 if lives else 0 :]
+        steps, elapsed_s, loads = totals[:3].tolist()
+        return cls(totals[3:], steps, elapsed_s, loads, bool(lives), staleness)
 
 
 def _median(values: np.ndarray) -> float:

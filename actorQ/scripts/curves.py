@@ -294,8 +294,22 @@ def new_figure(panels: int = 1, height: float = 4.2) -> tuple[mpl_figure.Figure,
       panels: number of panels.
       height: of the figure, inches.
     """
-    figure = mpl_figure.Figure(figsize=(7.0, height), layout="constrained")
-    axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0])
+    return new_grid(panels, 1, (7.0, height), sharex=True)
+
+
+def new_grid(
+    rows: int, columns: int, size: tuple[float, float], **shared: bool
+) -> tuple[mpl_figure.Figure, list[Any]]:
+    """Returns a figure and its panels, row after row.
+
+    Args:
+      rows: of panels.
+      columns: of panels.
+      size: of the figure, width and height, inches.
+      **shared: axes that panels have in common, sharex and sharey, as matplotlib takes them.
+    """
+    figure = mpl_figure.Figure(figsize=size, layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False, **shared).ravel())
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", color="0.9", linewidth=0.8)

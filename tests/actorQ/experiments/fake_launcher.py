@@ -63,7 +63,8 @@ def write_logs(run, config, returns):
         message_bytes=[100 * config.quantize_communication] * 2, fp32_bytes=[3200] * 2,
     )
     write_log(
-        run / "actor_1" / telemetry.PHASES_CSV, seconds=[1, 2, 3], actor_steps=[0, 10, 20],
+        run / "actor_1" / telemetry.PHASES_CSV,
+        seconds=[1, step_s, 2 * step_s], actor_steps=[0, 10, 20], pulls=[1, 3, 7],
         staleness_steps=[9, 4, config.actor_update_period / 10],
         **{phase: [0, 1, 2] for phase in telemetry.PHASES},
     )
