@@ -344,6 +344,28 @@ def test_breakdown_golden(tmp_path):
     assert item.staleness_steps == 6
 
 
+def test_breakdown_of_a_stretch_leaves_out_the_rows_around_it(tmp_path):
+    (run,) = curves.load_runs([breakdown_run(tmp_path, "r", 8, actors=1)])
+    item = breakdown_table.load(run, "r", 10.5, 20)
+    # From the second row on: 200 to 1100 steps in 9 s.
+    assert (item.steps, item.elapsed_s, item.steady) == (900, 9, True)
+    assert item.seconds["inference_s"] == pytest.approx(1)
+    assert item.staleness_steps == 8
+    assert not breakdown_table.load(run, "r", 10.5, 19).steady
+    with pytest.raises(errors.UserError, match="no row between 21 and inf s"):
+        breakdown_table.load(run, "r", 21)
+
+
+def test_breakdown_counts_loads(tmp_path):
+    folder = breakdown_run(tmp_path, "r", 8, actors=1)
+    values = {phase: [1.0, 2.0] for phase in telemetry.PHASES}
+    write_log(
+        f"{folder}/actor_1/phases.csv", seconds=[10, 20], actor_steps=[100, 1100],
+        staleness_steps=[1, 1], pulls=[3, 8], **values,
+    )
+    assert breakdown_table.load_all([folder])[0].loads == 5
+
+
 def test_breakdown_phases_begin_with_the_papers():
     assert list(breakdown_table.PHASE_NAMES.values()) == [
         "step (inference)", "pull", "deserialize", "load_state_dict", "environment", "insert"

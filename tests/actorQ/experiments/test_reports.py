@@ -1,5 +1,6 @@
 """Medians with censored seeds, reports from results alone, and the smallest helpers."""
 
+import json
 import math
 
 import pytest
@@ -82,6 +83,22 @@ def test_result_written_is_read_again_as_it_was(tmp_path):
     assert results.read(str(tmp_path)) == whole
     assert runner.changes(planned, results.read(str(tmp_path))) == []
     assert results.read(str(tmp_path / "nothing")) is None
+
+
+def test_result_of_an_older_version_is_read_without_what_it_lacks(tmp_path):
+    experiment = specification.load("time_to_reward", COMMON)
+    planned = specification.expand(experiment, COMMON, "laptop")[0]
+    results.write(result(planned, phases_us={"pull": 1.0}, step_us=2.0), str(tmp_path))
+    path = tmp_path / results.RESULT_FILENAME
+    content = json.loads(path.read_text())
+    for name in ("phases_us", "step_us", "steps_per_load"):
+        del content["measured"][name]
+    path.write_text(json.dumps(content))
+    old = results.read(str(tmp_path))
+    assert (old.measured.phases_us, old.measured.step_us) == (None, None)
+    assert runner.changes(planned, old) == []
+    (row,) = results.csv_rows([old])
+    assert (row["inference_us"], row["steps_per_load"]) == ("", "")
 
 
 def test_final_reward_is_of_the_last_policy_else_of_the_last_evaluations():

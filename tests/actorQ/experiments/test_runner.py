@@ -7,6 +7,7 @@ import signal
 import psutil
 import pytest
 
+from actorQ.experiments import results
 from tests.actorQ import harness
 from tests.actorQ.experiments import conftest
 
@@ -30,6 +31,11 @@ def test_runner_makes_all_runs_precisions_in_turn_and_reports(small):
     assert result.measured.learner_steps_per_s == pytest.approx(0.25)
     assert result.measured.actor_steps_per_s == pytest.approx(5)
     assert result.measured.staleness_steps == pytest.approx(3.5)
+    # Between the learner's first and last row: 10 steps, 1 s a phase, 4 loads.
+    assert set(result.measured.phases_us.values()) == {1e5}
+    assert list(result.measured.phases_us) == list(results.PHASES)
+    assert result.measured.step_us == pytest.approx(200e6 / 10)
+    assert result.measured.steps_per_load == pytest.approx(10 / 4)
     assert result.measured.energy.kwh == pytest.approx(1e-3)
     assert result.wall_s > 0 and result.cpu_s > 0
     assert result.parallel == 1
