@@ -6,6 +6,8 @@ import subprocess
 import time
 from typing import Any
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # The repository's folder.
+
 
 def machine() -> dict[str, Any]:
     """Returns host, processor, cores (in all, and for this process) and Python version."""
@@ -42,11 +44,9 @@ def usable_cores() -> int:
 
 def git_commit() -> str:
     """Returns the commit of this code, with "+changes" if files differ from it, or "unknown"."""
-    folder = os.path.dirname(os.path.abspath(__file__))
-
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", folder, *arguments], capture_output=True, text=True, check=True,
+            ["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=True,
             timeout=10,
         ).stdout.strip()
 

@@ -17,6 +17,7 @@ from actorQ import config_checks
 from actorQ import errors
 from actorQ import provenance
 from actorQ.experiments import kinds
+from actorQ.experiments import published
 from actorQ.experiments import reporting
 from actorQ.experiments import reports
 from actorQ.experiments import runner
@@ -25,6 +26,7 @@ from actorQ.native import library
 
 NAME = "experiments.run"
 DEFAULT_PROFILE = "laptop"
+NONE = ["none"]
 
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
@@ -52,6 +54,12 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
         "out", "", "Folder of runs and report; empty: logs/experiments/NAME-PROFILE.",
         flag_values=flag_values,
     )
+    flags.DEFINE_string(
+        "publish", "",
+        "Folder to which results and report are copied at the end, without logs and checkpoints "
+        "(what one commits); --report --out=FOLDER makes the report from the copy. Empty: none.",
+        flag_values=flag_values,
+    )
     flags.DEFINE_list(
         "seeds", [], "Seeds, whole numbers >= 0 with commas between; empty: the experiment's.",
         flag_values=flag_values,
@@ -63,8 +71,13 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     )
     flags.DEFINE_list(
         "precisions", [],
-        "Precisions of the actors, bits from 32, 16, 8, 4 with commas between; empty: the "
+        "Precisions of the actors, bits from 32, 16, 8, 4 with commas between, or none; empty: the "
         "experiment's.", flag_values=flag_values,
+    )
+    flags.DEFINE_list(
+        "peers", [],
+        "Somebody else's agents to compare with, from acme, sb3 with commas between, or none; "
+        "empty: the experiment's.", flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "parallel", 1,
@@ -101,7 +114,8 @@ def main(argv: list[str]) -> int:
     runs = specification.expand(
         experiment, common, values.profile,
         _numbers("seeds", values.seeds), task_names(values.tasks, experiment.tasks),
-        _numbers("precisions", values.precisions), values.smoke,
+        None if values.precisions == NONE else _numbers("precisions", values.precisions),
+        values.smoke, None if values.peers == NONE else values.peers,
     )
     suffix = "-smoke" if values.smoke else ""
     folder = values.out or os.path.join(
@@ -126,6 +140,9 @@ def main(argv: list[str]) -> int:
         experiment, values.profile, runs, done, runner.failures(plan), reports.folder(folder)
     )
     _print(f"{reports.write(material, values.smoke)}\nReport: {material.folder}")
+    if values.publish:
+        count = published.publish(plan, values.publish)
+        _print(f"Published: {count} results in {values.publish}")
     failed = [run.name for run in runs if run.name not in done]
     if failed and not values.report:
         raise errors.UserError(
