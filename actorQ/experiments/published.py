@@ -1,7 +1,7 @@
 """Copies what is worth keeping of an experiment: results and report, without logs and checkpoints.
 
-The copy has the layout of an experiment's folder (see `runner`), so that `--report --out=COPY` makes
-tables and figures from it again. Imports no framework.
+The copy has the layout of an experiment's folder (see `runner`), so that `--report --out=COPY`
+makes tables and figures from it again. Imports no framework.
 """
 
 import dataclasses
