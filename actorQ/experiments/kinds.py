@@ -9,6 +9,7 @@ from typing import Any
 from typing import Protocol
 
 from actorQ import errors
+from actorQ.experiments import peers
 from actorQ.experiments import results
 from actorQ.experiments import training
 
@@ -63,7 +64,7 @@ class Kind(Protocol):
 
 
 TRAINING = "training"
-KINDS: dict[str, Kind] = {TRAINING: training.Training()}
+KINDS: dict[str, Kind] = {TRAINING: training.Training(), **peers.PEERS}
 
 
 def get(name: str) -> Kind:

@@ -12,12 +12,55 @@ import numpy as np
 
 from actorQ import config_checks
 from actorQ.experiments import kinds
+from actorQ.experiments import peers
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
 from actorQ.scripts import curves
 
 NOTHING = "–"
+
+
+# What PRECISION_COLOURS leaves of a palette that the colour-blind can tell apart.
+_PEER_COLOURS = {peers.ACME: "#E69F00", peers.SB3: "#000000"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """What reports set side by side: our runs of one precision, or those of a peer."""
+
+    kind: str
+    precision: int
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is somebody else's agent."""
+        return self.kind in peers.PEERS
+
+    @property
+    def short_name(self) -> str:
+        """'int8', or 'Acme'."""
+        return peers.PEERS[self.kind].side_name("") if self.is_peer else (
+            precision_name(self.precision)
+        )
+
+    def name(self, algorithm: str) -> str:
+        """Returns 'int8', or 'Acme D4PG, fp32'.
+
+        Args:
+          algorithm: ours, on the task in question.
+        """
+        name = precision_name(self.precision)
+        if not self.is_peer:
+            return name
+        return f"{peers.PEERS[self.kind].side_name(algorithm)}, {name}"
+
+    @property
+    def colour(self) -> str:
+        """Of curves."""
+        return _PEER_COLOURS[self.kind] if self.is_peer else (
+            curves.PRECISION_COLOURS[self.precision]
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,13 +88,25 @@ class Material:
         return list(dict.fromkeys(result.task for result in self.all_results))
 
     def precisions(self) -> list[int]:
-        """Returns the precisions that have a result, widest first."""
-        return sorted({result.precision for result in self.all_results}, reverse=True)
+        """Returns the precisions that have a result of ours, widest first."""
+        mine = {r.precision for r in self.all_results if r.kind == self.experiment.kind}
+        return sorted(mine, reverse=True)
+
+    def sides(self) -> list[Side]:
+        """Returns what has a result: our precisions, widest first, then peers."""
+        known = {result.kind for result in self.all_results}
+        ours = [Side(self.experiment.kind, bits) for bits in self.precisions()]
+        return ours + [Side(kind, peers.PRECISION) for kind in peers.PEERS if kind in known]
 
     def group(self, task: str, precision: int) -> list[results_lib.Result]:
-        """Returns the results of a task and precision, by seed."""
+        """Returns our results of a task and precision, by seed."""
+        return self.of_side(task, Side(self.experiment.kind, precision))
+
+    def of_side(self, task: str, side: Side) -> list[results_lib.Result]:
+        """Returns the results of a task and side, by seed."""
+        wanted = (task, side.kind, side.precision)
         return sorted(
-            (r for r in self.all_results if (r.task, r.precision) == (task, precision)),
+            (r for r in self.all_results if (r.task, r.kind, r.precision) == wanted),
             key=lambda result: result.seed,
         )
 

@@ -102,7 +102,7 @@ def expected_s(
 ) -> tuple[float | None, bool]:
     """Returns how long a run may take, and whether that is a limit and not experience.
 
-    Experience are the results of the same task and precision, else of the same task.
+    Experience are results of the same kind, task and precision, else of the same kind and task.
 
     Args:
       run: to be made.
@@ -111,7 +111,7 @@ def expected_s(
     Returns:
       Seconds, None if nothing is known; and whether they are an upper limit.
     """
-    same_task = [result for result in done.values() if result.task == run.task]
+    same_task = [r for r in done.values() if (r.task, r.kind) == (run.task, run.kind)]
     same = [result for result in same_task if result.precision == run.precision]
     known = [result.wall_s for result in same or same_task]
     if known:

@@ -13,13 +13,17 @@ is one vocabulary, one set of legal values and one place that checks them.
     settings: {stop_window: 3}         # Flags, for all tasks.
     tasks:                             # Flags, for one.
       dm_control,cartpole_balance: {algorithm: d4pg, stop_return: 941.22}
+    peers:                             # Somebody else's agents beside ours, see `peers`: 32 bits.
+      sb3: {}                          # For all tasks,
+      acme: {tasks: [cartpole_balance], settings: {n_step: 1}}   # or some, with flags of its own.
     vary: {actor_update_period: [1, 10, 100]}      # One more axis: a flag and its values.
     profiles:                          # Flags, for one profile.
       laptop: {settings: {...}, tasks: {...}}
 
 `common.yaml` holds what experiments share: profiles (kinds of machine) and settings of tasks.
-Of two settings the more special one wins: those of an experiment before the common ones, in each of
-the two those of a profile before the others, and in each of these those of a task before the rest.
+Of two settings the more special one wins: those of a peer before those of an experiment, these
+before the common ones, in each of the latter two those of a profile before the others, and in each
+of these those of a task before the rest.
 
 Imports no framework.
 """
@@ -34,12 +38,16 @@ from typing import Any
 from actorQ import config_checks
 from actorQ import errors
 from actorQ.experiments import kinds
+from actorQ.experiments import peers as peers_lib
 from actorQ.experiments import yaml_files
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 COMMON = "common"
 _ENDING = ".yaml"
-_KEYS = ("title", "kind", "report", "precisions", "seeds", "settings", "tasks", "vary", "profiles")
+_KEYS = (
+    "title", "kind", "report", "precisions", "seeds", "settings", "tasks", "peers", "vary",
+    "profiles",
+)
 _REQUIRED = ("title", "report", "precisions", "seeds", "tasks")
 
 
@@ -85,6 +93,15 @@ class Common:
 
 
 @dataclasses.dataclass(frozen=True)
+class Peer:
+    """Somebody else's agent, on some of an experiment's tasks."""
+
+    kind: str
+    tasks: Sequence[str]
+    settings: Mapping[str, Any]  # Beside those of the experiment's own runs.
+
+
+@dataclasses.dataclass(frozen=True)
 class Experiment:
     """One experiment as its file describes it."""
 
@@ -97,6 +114,7 @@ class Experiment:
     layer: Layer  # Its `tasks` are those of the experiment.
     vary: tuple[str, Sequence[Any]] | None
     profiles: Mapping[str, Layer]
+    peers: Sequence[Peer] = ()
 
     @property
     def tasks(self) -> list[str]:
@@ -204,6 +222,7 @@ def load(name: str, common: Common) -> Experiment:
         layer,
         _vary(content.get("vary"), path),
         profiles,
+        _peers(content, layer, path),
     )
     for profile in common.profiles:  # Every value of it is possible, on every kind of machine.
         try:
@@ -219,13 +238,14 @@ def expand(
     profile: str,
     seeds: Sequence[int] = (),
     tasks: Sequence[str] = (),
-    precisions: Sequence[int] = (),
+    precisions: Sequence[int] | None = (),
     smoke: bool = False,
+    peers: Sequence[str] | None = (),
 ) -> list[Run]:
     """Returns the runs in the order in which they are made.
 
-    One seed after the other; in each, the precisions of a task follow one another, so that what
-    the machine does meanwhile hits them alike; each seed begins with another precision.
+    One seed after the other; in each, the precisions and peers of a task follow one another, so
+    that what the machine does meanwhile hits them alike; each seed begins with another of them.
 
     Args:
       experiment: what to do.
@@ -233,39 +253,48 @@ def expand(
       profile: name of the kind of machine.
       seeds: only these; empty: those of the experiment. Others than its own are possible.
       tasks: only these, with or without suite; empty: all.
-      precisions: only these, bits; empty: all. Others than its own are possible.
+      precisions: only these, bits; empty: all; None: no runs but of peers. Others than its own
+        are possible.
       smoke: to see that each task and precision starts: the first seed, for a few steps.
+      peers: only these; empty: all; None: no peers.
 
     Raises:
-      errors.UserError: a setting, task or precision is not possible.
+      errors.UserError: a setting, task, precision or peer is not possible, or nothing is left.
     """
-    kind = kinds.get(experiment.kind)
     machine = common.profile(profile).layer
     chosen = [_find_task(experiment, name) for name in dict.fromkeys(tasks)] or experiment.tasks
-    precisions = _precisions(list(dict.fromkeys(precisions)), "--precisions") if precisions else (
-        list(experiment.precisions)
-    )
+    widths = [] if precisions is None else list(experiment.precisions)
+    if precisions:
+        widths = _precisions(list(dict.fromkeys(precisions)), "--precisions")
+    beside = _find_peers(experiment, peers)
     seeds = list(dict.fromkeys(seeds)) or list(experiment.seeds)
     setting, values = experiment.vary or ("", [None])
     runs = []
     for turn, seed in enumerate(seeds[:1] if smoke else seeds):
-        first = turn % len(precisions)
         for task in chosen:
             layers = [common.layer, machine, experiment.layer]
             layers += [experiment.profiles[profile]] if profile in experiment.profiles else []
             merged: dict[str, Any] = {}
             for layer in layers:
                 merged |= layer.of(task)
+            sides = [(experiment.kind, bits, {}) for bits in widths] + [
+                (peer.kind, peers_lib.PRECISION, peer.settings)
+                for peer in beside if task in peer.tasks
+            ]
+            first = turn % len(sides) if sides else 0
             for value in values:
-                for bits in precisions[first:] + precisions[:first]:
-                    given = dict(merged)
+                for kind, bits, own in sides[first:] + sides[:first]:
+                    given = {**merged, **own}
                     if setting:
                         given[setting] = value
-                    settings = kind.settle(given, task, bits, seed, smoke)
-                    parts = [short_task(task), config_checks.PRECISION_NAMES[bits]]
+                    settings = kinds.get(kind).settle(given, task, bits, seed, smoke)
+                    side = kind if kind in peers_lib.PEERS else config_checks.PRECISION_NAMES[bits]
+                    parts = [short_task(task), side]
                     parts += [f"{setting}{value}"] if setting else []
                     name = "-".join([*parts, f"s{seed}"])
-                    runs.append(Run(name, experiment.kind, task, bits, seed, value, settings))
+                    runs.append(Run(name, kind, task, bits, seed, value, settings))
+    if not runs:
+        raise errors.UserError(f"No run of {experiment.name} is left: choose precisions or peers.")
     return runs
 
 
@@ -299,11 +328,45 @@ def _vary(value: Any, path: str) -> tuple[str, list[Any]] | None:
     return name, yaml_files.values(values, f"{where}: {name}", (int, float, str))
 
 
+def _peers(content: Mapping[str, Any], layer: Layer, path: str) -> list[Peer]:
+    where = f"{path}: peers"
+    described = yaml_files.mapping(content.get("peers"), where, list(peers_lib.PEERS))
+    if described and "vary" in content:
+        raise errors.UserError(f"{where}: there are none where a setting varies (vary).")
+    found = []
+    for kind, value in described.items():
+        inner = f"{where}: {kind}"
+        value = yaml_files.mapping(value, inner, ("tasks", "settings"))
+        tasks = list(layer.tasks)
+        if "tasks" in value:
+            names = yaml_files.values(value["tasks"], f"{inner}: tasks", str)
+            tasks = [_find(name, tasks, inner) for name in names]
+        settings = yaml_files.mapping(value.get("settings"), f"{inner}: settings")
+        found.append(Peer(kind, tasks, settings))
+    return found
+
+
+def _find_peers(experiment: Experiment, chosen: Sequence[str] | None) -> list[Peer]:
+    known = {peer.kind: peer for peer in experiment.peers}
+    if chosen is None:
+        return []
+    for name in chosen:
+        if name not in known:
+            raise errors.UserError(
+                f"{experiment.name} has no peer {name!r}: it has {', '.join(known) or 'none'}."
+            )
+    return [known[name] for name in dict.fromkeys(chosen)] or list(known.values())
+
+
 def _find_task(experiment: Experiment, name: str) -> str:
-    for task in experiment.tasks:
+    return _find(name, experiment.tasks, experiment.name)
+
+
+def _find(name: str, tasks: Sequence[str], where: str) -> str:
+    for task in tasks:
         if name in (task, short_task(task)):
             return task
     raise errors.UserError(
-        f"{experiment.name} has no task {name!r}: choose from "
-        f"{', '.join(short_task(task) for task in experiment.tasks)}."
+        f"{where} has no task {name!r}: choose from "
+        f"{', '.join(short_task(task) for task in tasks)}."
     )

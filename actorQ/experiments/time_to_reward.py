@@ -1,140 +1,63 @@
-"""The report on time to reward: table, bars as in the paper, learning curves, energy and CO2.
+"""The report on time to reward: tables, bars as in the paper, learning curves, energy and CO2.
 
-Medians over the seeds. A seed that missed the reward within its time counts with "more than that":
-where it decides the median, the median is a bound too. Imports no framework but matplotlib.
+Sides are the precisions of our actors, and peers where the experiment has some. How medians are
+taken: `reaching`. Imports no framework but matplotlib.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
-import math
 
 import numpy as np
 
+from actorQ.experiments import peers
+from actorQ.experiments import reaching
+from actorQ.experiments import reaching_figures
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
-from actorQ.experiments import training
 from actorQ.scripts import curves
 from actorQ.scripts import paper
 from actorQ.scripts import speedup_table
 
 _BARS_PNG = "speedup.png"
-_PAPER_COLOUR = "0.6"
 # arXiv:1910.01055, journal version, abstract: carbon emissions against full-precision training.
 _PAPER_CO2 = "1.9 to 3.76"
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """All seeds of one task and precision."""
-
-    task: str
-    precision: int
-    results: Sequence[results_lib.Result]
-    reaches: Sequence[speedup_table.Reach]
-    median: speedup_table.Reach
-
-    @property
-    def reached(self) -> int:
-        """How many seeds reached the reward."""
-        return sum(reach.reached for reach in self.reaches)
-
-    def text(self) -> str:
-        """Returns the median, and how many seeds reached the reward unless all did."""
-        all_of_them = self.reached == len(self.reaches)
-        count = "" if all_of_them else f" ({self.reached} of {len(self.reaches)})"
-        return self.median.text() + count
-
-    @property
-    def final_rewards(self) -> list[float]:
-        """Mean return of the last policy of every seed that has one."""
-        rewards = [result.measured.final_reward for result in self.results]
-        return [reward for reward in rewards if reward is not None]
+_AXES = ("taskstr", "quantize", "seed")
 
 
 def write(material: reporting.Material) -> str:
     """Writes tables and figures into the report's folder; returns the tables."""
-    tasks = material.tasks()
-    table = {
-        task: {
-            bits: row
-            for bits in material.precisions()
-            if (row := _row(task, bits, material.group(task, bits)))
-        }
-        for task in tasks
-    }
-    text = _summary(table, material.precisions()) + "\n" + _details(table)
+    table = reaching.rows_by_task(material)
+    text = _summary(table, material.sides()) + "\n" + _details(table)
     text += "\n" + reporting.bullets([*_notes(table), *reporting.notes(material)])
     energy = _energy(table)
     if energy:
         text += "\n" + energy
     for task, rows in table.items():
-        if comparison := _comparison(task, rows):
+        if rows:
             name = f"convergence_{specification.short_task(task)}.png"
-            verbs = ("median to hold it", "not held (median) in")
-            speedup_table.draw(comparison, material.path(name), verbs)
-    if any(len(rows) > 1 for rows in table.values()):
-        _draw_bars(table, material.path(_BARS_PNG))
+            reaching_figures.draw_curves(task, rows, material.path(name))
+    reaching_figures.draw_bars(table, material.path(_BARS_PNG))
     if rows := _csv_rows(table):
         curves.write_csv(material.path("time_to_reward.csv"), rows)
     return text
 
 
-def median_reach(reaches: Sequence[speedup_table.Reach]) -> speedup_table.Reach:
-    """Returns the median; it is a bound where what censored runs would have taken matters."""
-    least = float(np.median([reach.seconds for reach in reaches]))
-    most = float(
-        np.median([reach.seconds if reach.reached else math.inf for reach in reaches])
-    )
-    evaluation_s = float(np.median([reach.evaluation_s for reach in reaches]))
-    return speedup_table.Reach(least, evaluation_s, least == most)
-
-
-def _row(task: str, bits: int, found: Sequence[results_lib.Result]) -> Row | None:
-    reaches = []
-    for result in found:
-        measured = result.measured
-        if measured.time_to_target_s is not None:
-            reaches.append(
-                speedup_table.Reach(
-                    measured.time_to_target_s, measured.evaluation_to_target_s or 0.0, True
-                )
-            )
-        elif measured.censored_at_s is not None:
-            reaches.append(
-                speedup_table.Reach(
-                    measured.censored_at_s,
-                    measured.rewards.evaluation_s[-1] if measured.rewards.evaluation_s else 0.0,
-                    False,
-                )
-            )
-    return Row(task, bits, found, reaches, median_reach(reaches)) if reaches else None
-
-
-def _speedup(rows: dict[int, Row], bits: int) -> speedup_table.Speedup | None:
-    if bits == 32 or 32 not in rows or bits not in rows:
-        return None
-    return speedup_table.speedup_between(rows[32].median, rows[bits].median)
-
-
-def _target(rows: dict[int, Row]) -> float:
-    return next(iter(rows.values())).results[0].measured.target
-
-
-def _summary(table: dict[str, dict[int, Row]], precisions: Sequence[int]) -> str:
-    quantized = [bits for bits in precisions if bits != 32]
-    header = ["Task", "Reward", *(f"{reporting.precision_name(bits)} s" for bits in precisions)]
-    header += [f"{reporting.precision_name(bits)} speed-up" for bits in quantized]
+def _summary(table: Mapping[str, reaching.Rows], sides: Sequence[reporting.Side]) -> str:
+    quantized = [side for side in sides if not side.is_peer and side.precision != 32]
+    others = [side for side in sides if side.is_peer and reaching.INT8 in sides]
+    header = ["Task", "Reward", *(f"{side.short_name} s" for side in sides)]
+    header += [f"{side.short_name} speed-up" for side in quantized]
+    header += [f"int8 over {side.short_name}" for side in others]
     header += ["paper: reward", "fp32 s", "int8 s", "int8 speed-up"]
     lines = []
     for task, rows in table.items():
         if not rows:
             continue
-        line = [task, f"{_target(rows):.2f}"]
-        line += [rows[bits].text() if bits in rows else reporting.NOTHING for bits in precisions]
-        for bits in quantized:
-            speedup = _speedup(rows, bits)
-            line.append(speedup.text() if speedup else reporting.NOTHING)
+        line = [task, f"{reaching.target(rows):.2f}"]
+        line += [rows[side].text() if side in rows else reporting.NOTHING for side in sides]
+        line += [_text(reaching.speedup(rows, side)) for side in quantized]
+        line += [_text(reaching.speedup(rows, reaching.INT8, side)) for side in others]
         published = paper.SPEEDUPS.get(task)
         line += [f"{value:.2f}" for value in published[1:]] if published else [
             reporting.NOTHING
@@ -143,26 +66,33 @@ def _summary(table: dict[str, dict[int, Row]], precisions: Sequence[int]) -> str
     return curves.markdown_table(header, lines)
 
 
-def _details(table: dict[str, dict[int, Row]]) -> str:
+def _text(speedup: speedup_table.Speedup | None) -> str:
+    return reporting.NOTHING if speedup is None else speedup.text()
+
+
+def _details(table: Mapping[str, reaching.Rows]) -> str:
     header = [
         "Task", "Actors", "Time to reward by seed, s", "evaluation in it, s", "Final reward",
         "Actor steps/s", "vs. fp32", "Learner steps/s", "Data used",
     ]
     lines = []
     for task, rows in table.items():
-        for bits, row in rows.items():
+        wide = [
+            result.measured.actor_steps_per_s
+            for result in (rows[reaching.FP32].results if reaching.FP32 in rows else ())
+        ]
+        for side, row in rows.items():
             measured = [result.measured for result in row.results]
             rates = [item.actor_steps_per_s for item in measured]
-            wide = [r.measured.actor_steps_per_s for r in rows[32].results] if 32 in rows else []
             used = [item.data_used for item in measured if item.data_used is not None]
             lines.append([
                 specification.short_task(task),
-                reporting.precision_name(bits),
+                row.name,
                 ", ".join(reach.text() for reach in row.reaches),
                 curves.number(row.median.evaluation_s),
                 reporting.mean_and_deviation(row.final_rewards),
                 reporting.mean(rates, 0),
-                _ratio(rates, wide) if bits != 32 else "1",
+                _ratio(rates, wide) if side != reaching.FP32 else "1",
                 reporting.mean([item.learner_steps_per_s for item in measured], 2),
                 f"{100 * float(np.mean(used)):.0f} %" if used else reporting.NOTHING,
             ])
@@ -176,7 +106,7 @@ def _ratio(values: Sequence[float | None], base: Sequence[float | None]) -> str:
     return f"{np.mean(known) / np.mean(wide):.2f}"
 
 
-def _notes(table: dict[str, dict[int, Row]]) -> list[str]:
+def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
     lines = [
         "Times are medians over the seeds, from the launch, evaluation included. The reward counts "
         "as held from the first evaluation on at which the running mean had reached it in as many "
@@ -187,6 +117,7 @@ def _notes(table: dict[str, dict[int, Row]]) -> list[str]:
         "every so many learner steps, so that it costs the same for the same progress.",
         "Data used: samples that the learner took, of those that the actors' inserts allow. Near "
         "100 % the actors are the bottleneck, below it the learner is.",
+        *_peer_notes(table),
     ]
     for task, rows in table.items():
         for row in rows.values():
@@ -195,125 +126,81 @@ def _notes(table: dict[str, dict[int, Row]]) -> list[str]:
                 if result.measured.outcome == results_lib.DIVERGED
             ]
             if diverged:
-                lines.append(
-                    f"{task}, {reporting.precision_name(row.precision)}: training diverged in "
-                    f"{', '.join(diverged)}."
-                )
-        if 32 in rows and len(rows[32].final_rewards) > 1:
-            wide = rows[32].final_rewards
+                lines.append(f"{task}, {row.name}: training diverged in {', '.join(diverged)}.")
+        wide = rows[reaching.FP32].final_rewards if reaching.FP32 in rows else []
+        if len(wide) > 1:
             least = float(np.mean(wide) - np.std(wide, ddof=1))
-            for bits, row in rows.items():
-                if bits != 32 and row.final_rewards and np.mean(row.final_rewards) < least:
+            for side, row in rows.items():
+                compared = not side.is_peer and side != reaching.FP32 and row.final_rewards
+                if compared and np.mean(row.final_rewards) < least:
                     lines.append(
-                        f"**{task}: final reward of {reporting.precision_name(bits)} "
+                        f"**{task}: final reward of {row.name} "
                         f"({np.mean(row.final_rewards):.1f}) is below fp32's mean less its "
                         f"standard deviation ({least:.1f}).**"
                     )
     return lines
 
 
-def _comparison(task: str, rows: dict[int, Row]) -> speedup_table.Comparison | None:
-    """Returns what `speedup_table` draws."""
-    sides = []
-    for bits, row in rows.items():
-        seeds = [result for result in row.results if result.measured.rewards.seconds]
-        if not seeds:
-            continue
-        curve_list = [_curve(result) for result in seeds]
-        sides.append(
-            speedup_table.Side(
-                bits, [training.as_run(result) for result in seeds], curve_list,
-                curves.mean_curve(curve_list), row.median, list(row.reaches), math.nan, math.nan,
-            )
-        )
-    if not sides:
-        return None
-    result = rows[sides[0].precision].results[0]
-    algorithm = str(result.settings.get("algorithm", result.kind))
-    return speedup_table.Comparison(
-        task, algorithm, _target(rows), True, result.measured.window, sides, []
-    )
+def _peer_notes(table: Mapping[str, reaching.Rows]) -> list[str]:
+    """Returns what the peers are, and in which settings that both have they differ from ours."""
+    sides = dict.fromkeys(side for rows in table.values() for side in rows if side.is_peer)
+    lines = [
+        f"{side.short_name}: {peers.PEERS[side.kind].about} One process, all cores, in our "
+        "environments, with our settings where it has such a thing, and evaluated by the same "
+        "rule, with the acting of its own library."
+        for side in sides
+    ]
+    for task, rows in table.items():
+        ours = next((row for side, row in rows.items() if not side.is_peer), None)
+        for side, row in rows.items():
+            if not side.is_peer or ours is None:
+                continue
+            mine, theirs = ours.results[0].settings, row.results[0].settings
+            differing = [
+                f"{name} {theirs[name]}, ours {mine[name]}" for name in theirs
+                if name not in _AXES and name in mine and theirs[name] != mine[name]
+            ]
+            if differing:
+                lines.append(f"{task}, {row.name}, has settings of its own: "
+                             f"{'; '.join(differing)}.")
+    return lines
 
 
-def _curve(result: results_lib.Result) -> curves.Curve:
-    rewards = result.measured.rewards
-    returns = np.asarray(rewards.returns)
-    return curves.Curve(
-        np.asarray(rewards.seconds), returns,
-        curves.running_mean(returns, result.measured.window), np.asarray(rewards.evaluation_s),
-    )
-
-
-def _draw_bars(table: dict[str, dict[int, Row]], path: str) -> str:
-    """Draws speed-ups as the paper does: tasks side by side, the paper's own beside ours."""
-    tasks = [task for task, rows in table.items() if 32 in rows and len(rows) > 1]
-    quantized = sorted({bits for task in tasks for bits in table[task]} - {32}, reverse=True)
-    figure, (ax,) = curves.new_figure()
-    figure.set_size_inches(max(7.0, 1.1 * len(tasks) * (len(quantized) + 1) / 2), 4.2)
-    width = 0.84 / (len(quantized) + 1)
-    for i, bits in enumerate(quantized):
-        speedups = [_speedup(table[task], bits) for task in tasks]
-        shown = [
-            s.value if s is not None and s.bound != "?" and math.isfinite(s.value) else 0.0
-            for s in speedups
-        ]
-        bars = ax.bar(
-            np.arange(len(tasks)) + (i - len(quantized) / 2) * width, shown, 0.92 * width,
-            color=curves.PRECISION_COLOURS[bits], label=f"{reporting.precision_name(bits)} actors",
-        )
-        for bar, speedup in zip(bars, speedups, strict=True):
-            if speedup is not None and speedup.bound:
-                bar.set_hatch("//")  # A bound, or nothing to compare.
-        texts = [s.text() if s is not None else "" for s in speedups]
-        ax.bar_label(bars, texts, fontsize=7, padding=2)
-    published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
-    bars = ax.bar(
-        np.arange(len(tasks)) + len(quantized) / 2 * width, published, 0.92 * width,
-        color=_PAPER_COLOUR, label="paper, int8",
-    )
-    ax.bar_label(bars, [f"{value:.2f}" if value else "" for value in published], fontsize=7,
-                 padding=2)
-    ax.axhline(1.0, color="0.35", linewidth=1, linestyle="--")
-    names = [specification.short_task(task).replace("_", "\n") for task in tasks]
-    ax.set_xticks(np.arange(len(tasks)), names, fontsize=8)
-    ax.tick_params(axis="x", length=0)
-    ax.set_xlim(-0.6, max(len(tasks), 4) - 0.4)  # One task's bars do not fill the panel.
-    ax.set_ylabel("Time to reward: fp32 / quantized")
-    ax.margins(y=0.12)
-    figure.legend(loc="outside lower center", ncols=len(quantized) + 1, frameon=False)
-    return curves.save_figure(figure, path)
-
-
-def _csv_rows(table: dict[str, dict[int, Row]]) -> list[dict[str, object]]:
+def _csv_rows(table: Mapping[str, reaching.Rows]) -> list[dict[str, object]]:
     lines = []
     for task, rows in table.items():
         published = paper.SPEEDUPS.get(task)
-        for bits, row in rows.items():
-            speedup = _speedup(rows, bits)
-            known = speedup is not None and speedup.bound != "?"
+        for side, row in rows.items():
+            over_fp32 = reaching.speedup(rows, side)
+            known = over_fp32 is not None and over_fp32.bound != "?"
+            int8_over_it = reaching.speedup(rows, reaching.INT8, side) if side.is_peer else None
             lines.append({
                 "task": task,
-                "precision": reporting.precision_name(bits),
-                "target": _target(rows),
+                "agent": row.name.partition(",")[0] if side.is_peer else "ActorQ",
+                "precision": reporting.precision_name(side.precision),
+                "target": reaching.target(rows),
                 "seeds": len(row.reaches),
                 "seeds_reached": row.reached,
                 "median_s": row.median.seconds,
                 "median_is_bound": int(not row.median.reached),
                 "median_evaluation_s": row.median.evaluation_s,
                 "seconds_by_seed": ";".join(reach.text() for reach in row.reaches),
-                "speedup": speedup.value if known else "",
-                "speedup_bound": speedup.bound if known else "",
+                "speedup": over_fp32.value if known else "",
+                "speedup_bound": over_fp32.bound if known else "",
+                "int8_over_it": "" if int8_over_it is None else int8_over_it.text(),
                 "final_reward": float(np.mean(row.final_rewards)) if row.final_rewards else "",
-                "paper_speedup": published.speedup if published and bits == 8 else "",
+                "paper_speedup": (
+                    published.speedup if published and side == reaching.INT8 else ""
+                ),
             })
     return lines
 
 
-def _energy(table: dict[str, dict[int, Row]]) -> str:
+def _energy(table: Mapping[str, reaching.Rows]) -> str:
     """Returns the table of energy and CO2 to reward, or "" where no run has logged them."""
     lines = []
-    for task, rows in table.items():
-        for bits, row in rows.items():
+    for rows in table.values():
+        for row in rows.values():
             known = [
                 (result.measured.energy, reach)
                 for result, reach in zip(row.results, row.reaches, strict=True)
@@ -324,25 +211,25 @@ def _energy(table: dict[str, dict[int, Row]]) -> str:
                 continue
             # `Reach` with watt hours and grams in place of seconds: the same censoring.
             watt_hours, grams = (
-                median_reach([
+                reaching.median_reach([
                     speedup_table.Reach(1e3 * getattr(energy, name), 0.0, reach.reached)
                     for energy, reach in known
                 ])
                 for name in ("kwh_to_target", "co2_kg_to_target")
             )
-            lines.append((task, bits, watt_hours, grams))
+            lines.append((row, watt_hours, grams))
     if not lines:
         return ""
-    wide = {task: (wh, g) for task, bits, wh, g in lines if bits == 32}
+    wide = {row.task: (wh, g) for row, wh, g in lines if row.side == reaching.FP32}
     cells = []
-    for task, bits, watt_hours, grams in lines:
+    for row, watt_hours, grams in lines:
         ratios = [
-            speedup_table.speedup_between(base, mine).text() if bits != 32 else "1"
-            for base, mine in zip(wide.get(task, ()), (watt_hours, grams), strict=False)
+            "1" if row.side == reaching.FP32 else speedup_table.speedup_between(base, mine).text()
+            for base, mine in zip(wide.get(row.task, ()), (watt_hours, grams), strict=False)
         ] or [reporting.NOTHING] * 2
         cells.append([
-            specification.short_task(task), reporting.precision_name(bits), _amount(watt_hours),
-            ratios[0], _amount(grams), ratios[1],
+            specification.short_task(row.task), row.name, _amount(watt_hours), ratios[0],
+            _amount(grams), ratios[1],
         ])
     header = ["Task", "Actors", "Energy to reward, Wh", "fp32 / this", "CO2 to reward, g",
               "fp32 / this"]

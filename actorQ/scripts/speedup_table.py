@@ -50,7 +50,7 @@ class Speedup:
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """The runs of one precision."""
+    """The runs of one precision, or of somebody else's agent."""
 
     precision: int
     runs: list[curves.Run]
@@ -60,6 +60,8 @@ class Side:
     seed_reaches: list[Reach]
     actor_steps_per_s: float  # Mean over the runs, all actors together.
     learner_steps_per_s: float
+    label: str = ""  # In a figure's legend; "": actors of this precision.
+    colour: str = ""  # Of the curve; "": that of the precision.
 
     @property
     def name(self) -> str:
@@ -256,13 +258,14 @@ def draw(
     figure, (ax,) = curves.new_figure()
     several = any(len(side.runs) > 1 for side in comparison.sides)
     for side in comparison.sides:
-        colour = curves.PRECISION_COLOURS[side.precision]
+        colour = side.colour or curves.PRECISION_COLOURS[side.precision]
         mean = side.mean
         count = f"mean of {len(side.runs)} seeds" if len(side.runs) > 1 else "1 seed"
         verb = verbs[0] if side.reach.reached else verbs[1]
         ax.step(
             mean.seconds, mean.mean, where="post", color=colour, linewidth=1.8,
-            label=f"{side.name} actors, {count}: {verb} {side.reach.seconds:.0f} s",
+            label=f"{side.label or f'{side.name} actors'}, {count}: {verb} "
+            f"{side.reach.seconds:.0f} s",
         )
         if len(side.runs) > 1:
             ax.fill_between(

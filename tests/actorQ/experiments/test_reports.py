@@ -5,11 +5,11 @@ import math
 
 import pytest
 
+from actorQ.experiments import reaching
 from actorQ.experiments import results
 from actorQ.experiments import run
 from actorQ.experiments import runner
 from actorQ.experiments import specification
-from actorQ.experiments import time_to_reward
 from actorQ.scripts import speedup_table
 
 COMMON = specification.load_common()
@@ -37,7 +37,7 @@ def reaches(*values):
     ],
 )
 def test_median_reach_censored_seeds_count_as_more(values, text):
-    assert time_to_reward.median_reach(reaches(*values)).text() == text
+    assert reaching.median_reach(reaches(*values)).text() == text
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,8 @@ def test_final_reward_is_of_the_last_policy_else_of_the_last_evaluations():
 def test_expectation_from_experience_else_from_limits(tmp_path):
     experiment = specification.load("time_to_reward", COMMON)
     runs = specification.expand(
-        experiment, COMMON, "laptop", [0, 1], ["cartpole_balance", "CartPole-v0"], [32, 8]
+        experiment, COMMON, "laptop", [0, 1], ["cartpole_balance", "CartPole-v0"], [32, 8],
+        peers=None,
     )
     plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
     assert runner.expectation(plan, {}) == f"at most {runner.duration(8 * 2400)}"

@@ -36,7 +36,7 @@ def test_dry_run_prints_runs_commands_and_time_and_makes_nothing(tmp_path):
     out = tmp_path / "out"
     done = command(
         "time_to_reward", "--dry-run", "--tasks=dm_control,cartpole_balance,CartPole-v0",
-        "--seeds=0,1", "--precisions=fp32,8", f"--out={out}",
+        "--seeds=0,1", "--precisions=fp32,8", "--peers=none", f"--out={out}",
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -115,5 +115,5 @@ def test_smoke_of_a_real_experiment(crew, tmp_path):
 
 def test_flag_rows_have_a_help_each():
     rows = run.flag_rows()
-    assert len(rows) == 9
+    assert len(rows) == 11
     assert all(re.fullmatch(r"\| `--\w+` \| [^|]+ \| [^|]{20,} \|", row) for row in rows)

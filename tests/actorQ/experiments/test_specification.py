@@ -131,18 +131,17 @@ def test_experiments_of_this_folder_are_whole(name, profile):
     reports.check(experiment)
     runs = specification.expand(experiment, COMMON, profile)
     values = len(experiment.vary[1]) if experiment.vary else 1
-    assert len(runs) == (
-        len(experiment.tasks) * len(experiment.precisions) * len(experiment.seeds) * values
-    )
+    sides = len(experiment.tasks) * len(experiment.precisions) * values
+    sides += sum(len(peer.tasks) for peer in experiment.peers)
+    assert len(runs) == sides * len(experiment.seeds)
     assert len({run.name for run in runs}) == len(runs)
-    kind = kinds.get(experiment.kind)
-    assert all(kind.limit_s(run.settings) for run in runs)
+    assert all(kinds.get(run.kind).limit_s(run.settings) for run in runs)
     smoke = specification.expand(experiment, COMMON, profile, smoke=True)
     assert len(smoke) == len(runs) / len(experiment.seeds)
     assert all(run.settings["num_episodes"] == 100 for run in smoke)
     for run, real in zip(smoke, runs, strict=False):
         for setting in ("model_str", "batch_size", "n_actors", "inference_mode"):
-            assert run.settings[setting] == real.settings[setting]
+            assert run.settings.get(setting) == real.settings.get(setting)
 
 
 def test_profile_paper_is_the_papers():
@@ -175,7 +174,8 @@ def test_profile_laptop_data_for_int4_actors_does_not_saturate_the_learner():
 def test_expand_chosen_tasks_and_precisions():
     experiment = specification.load("time_to_reward", COMMON)
     runs = specification.expand(
-        experiment, COMMON, "laptop", [7], ["CartPole-v0", "dm_control,reacher_hard"], [8]
+        experiment, COMMON, "laptop", [7], ["CartPole-v0", "dm_control,reacher_hard"], [8],
+        peers=None,
     )
     assert [run.name for run in runs] == ["CartPole-v0-int8-s7", "reacher_hard-int8-s7"]
     with pytest.raises(errors.UserError, match="no task 'pong': choose from cartpole_balance, "):

@@ -1,0 +1,105 @@
+"""Figures of times to reward: learning curves, and bars as in the paper.
+
+Imports no framework but matplotlib.
+"""
+
+from collections.abc import Mapping
+import math
+
+import numpy as np
+
+from actorQ.experiments import reaching
+from actorQ.experiments import results as results_lib
+from actorQ.experiments import specification
+from actorQ.experiments import training
+from actorQ.scripts import curves
+from actorQ.scripts import paper
+from actorQ.scripts import speedup_table
+
+_PAPER_COLOUR = "0.6"
+
+
+def draw_curves(task: str, rows: reaching.Rows, path: str) -> None:
+    """Draws returns against time, one colour for each side; nothing where nothing was evaluated."""
+    sides = []
+    for side, row in rows.items():
+        seeds = [result for result in row.results if result.measured.rewards.seconds]
+        if not seeds:
+            continue
+        curve_list = [_curve(result) for result in seeds]
+        sides.append(
+            speedup_table.Side(
+                side.precision, [training.as_run(result) for result in seeds], curve_list,
+                curves.mean_curve(curve_list), row.median, list(row.reaches), math.nan, math.nan,
+                row.name if side.is_peer else "", side.colour,
+            )
+        )
+    if not sides:
+        return
+    first = next(iter(rows.values()))
+    comparison = speedup_table.Comparison(
+        task, first.algorithm or first.side.kind, reaching.target(rows), True,
+        first.results[0].measured.window, sides, [],
+    )
+    speedup_table.draw(comparison, path, ("median to hold it", "not held (median) in"))
+
+
+def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
+    """Draws speed-ups over fp32 as the paper does, tasks side by side, the paper's beside ours.
+
+    Peers have none: they are no precision of ours. Nothing is drawn where nothing is to compare.
+    """
+    rows_of = {
+        task: {side: row for side, row in rows.items() if not side.is_peer}
+        for task, rows in table.items()
+    }
+    tasks = [task for task, rows in rows_of.items() if reaching.FP32 in rows and len(rows) > 1]
+    if not tasks:
+        return
+    quantized = sorted(
+        {side for task in tasks for side in rows_of[task]} - {reaching.FP32},
+        key=lambda side: -side.precision,
+    )
+    figure, (ax,) = curves.new_figure()
+    figure.set_size_inches(max(7.0, 1.1 * len(tasks) * (len(quantized) + 1) / 2), 4.2)
+    width = 0.84 / (len(quantized) + 1)
+    for i, side in enumerate(quantized):
+        speedups = [reaching.speedup(rows_of[task], side) for task in tasks]
+        shown = [
+            s.value if s is not None and s.bound != "?" and math.isfinite(s.value) else 0.0
+            for s in speedups
+        ]
+        bars = ax.bar(
+            np.arange(len(tasks)) + (i - len(quantized) / 2) * width, shown, 0.92 * width,
+            color=side.colour, label=f"{side.short_name} actors",
+        )
+        for bar, speedup in zip(bars, speedups, strict=True):
+            if speedup is not None and speedup.bound:
+                bar.set_hatch("//")  # A bound, or nothing to compare.
+        texts = [s.text() if s is not None else "" for s in speedups]
+        ax.bar_label(bars, texts, fontsize=7, padding=2)
+    published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
+    bars = ax.bar(
+        np.arange(len(tasks)) + len(quantized) / 2 * width, published, 0.92 * width,
+        color=_PAPER_COLOUR, label="paper, int8",
+    )
+    ax.bar_label(bars, [f"{value:.2f}" if value else "" for value in published], fontsize=7,
+                 padding=2)
+    ax.axhline(1.0, color="0.35", linewidth=1, linestyle="--")
+    names = [specification.short_task(task).replace("_", "\n") for task in tasks]
+    ax.set_xticks(np.arange(len(tasks)), names, fontsize=8)
+    ax.tick_params(axis="x", length=0)
+    ax.set_xlim(-0.6, max(len(tasks), 4) - 0.4)  # One task's bars do not fill the panel.
+    ax.set_ylabel("Time to reward: fp32 / quantized")
+    ax.margins(y=0.12)
+    figure.legend(loc="outside lower center", ncols=len(quantized) + 1, frameon=False)
+    curves.save_figure(figure, path)
+
+
+def _curve(result: results_lib.Result) -> curves.Curve:
+    rewards = result.measured.rewards
+    returns = np.asarray(rewards.returns)
+    return curves.Curve(
+        np.asarray(rewards.seconds), returns,
+        curves.running_mean(returns, result.measured.window), np.asarray(rewards.evaluation_s),
+    )
