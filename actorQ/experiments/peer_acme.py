@@ -102,11 +102,6 @@ def make_agent(
     session: peer_session.Session,
 ) -> d4pg.D4PG:
     """Builds Acme's agent from our flags."""
-    steps, updates = peers.steps_per_update(config)
-    samples_per_insert = config.batch_size * updates / steps
-    # The agent divides it by the batch size and cuts off what is behind the point, after rounding
-    # errors: the least bit to the right side keeps 49 environment steps from becoming 48.
-    samples_per_insert *= 1 - _LITTLE if steps > updates else 1 + _LITTLE
     critic = snt.Sequential([
         acme_networks.CriticMultiplexer(),
         acme_networks.LayerNormMLP(config.critic_sizes, activate_final=True),
@@ -123,12 +118,21 @@ def make_agent(
         critic_optimizer=snt.optimizers.Adam(config.critic_learning_rate),
         min_replay_size=config.min_replay_size,
         max_replay_size=config.replay_table_max_replay_size,
-        samples_per_insert=samples_per_insert,
+        samples_per_insert=samples_per_insert(config),
         n_step=config.n_step,
         sigma=config.sigma,
         logger=_LearnerSteps(session),
         checkpoint=False,
     )
+
+
+def samples_per_insert(config: config_lib.RunConfig) -> float:
+    """Returns what gives the agent our ratio of environment steps to gradient steps."""
+    steps, updates = peers.steps_per_update(config)
+    samples = config.batch_size * updates / steps
+    # The agent divides the batch size by it and cuts off what is behind the point, after rounding
+    # errors: the least bit to the right side keeps 49 environment steps from becoming 48.
+    return samples * (1 - _LITTLE if steps > updates else 1 + _LITTLE)
 
 
 def _set_up_tensorflow(config: config_lib.RunConfig) -> str:

@@ -122,7 +122,7 @@ class Session:
             "%s on %s, learning on %s, logs in %s",
             agent.name, config.taskstr, agent.device, config.logpath,
         )
-        cli.on_stop_signals(self._interrupt)
+        undo = cli.on_stop_signals(self._interrupt)
         try:
             with energy.track(bool(config.track_energy), self._logger.folder):
                 self._log()
@@ -133,6 +133,7 @@ class Session:
                 self._log()
         finally:
             self._logger.close()
+            undo()
         if self._interrupted:
             logging.info("Interrupted after %d learner steps.", self.learner_steps)
             return cli.EXIT_INTERRUPTED

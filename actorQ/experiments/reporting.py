@@ -121,6 +121,8 @@ def notes(material: Material) -> list[str]:
     for task in material.tasks():
         mine = [r for r in material.all_results if r.task == task and r.kind == kinds.TRAINING]
         allowed = [material.experiment.vary[0]] if material.experiment.vary else []
+        if not mine:  # Of peers alone.
+            continue
         differing = curves.differing_settings([training.as_run(r) for r in mine], allowed)
         if differing:
             lines.append(

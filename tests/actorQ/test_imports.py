@@ -19,6 +19,7 @@ NO_TORCH = """
     messages conversion quantization packing config telemetry replay weights publishing reference
     native.library native.build
     native.convert checksums
+    experiments.peer_acme experiments.acme_agent
 """.split()
 # These must stay free of TensorFlow and its family, wherever the import stands.
 NO_TENSORFLOW = """
@@ -28,6 +29,7 @@ NO_TENSORFLOW = """
     provenance energy reference native.library native.build
     native.convert checksums
     environment_loop lean_imports benchmarks.remote benchmarks.actor_loop
+    experiments.peer_sb3 experiments.sb3_agent
 """.split()
 # These choose a framework when they are used: importing them must load none.
 LIGHT = """
@@ -40,7 +42,8 @@ LIGHT = """
     environment_loop lean_imports benchmarks.remote benchmarks.actor_loop benchmarks.actor_sides
     benchmarks.actor_explain benchmarks.parameter_path benchmarks.parameter_sides
     benchmarks.original_parameters
-    experiments.run
+    experiments.run experiments.peers experiments.peer_session experiments.acme_agent
+    experiments.sb3_agent experiments.gymnasium_task
 """.split()
 # These measure what the original does, pickle included.
 ORIGINAL = "actorQ.benchmarks.original_"

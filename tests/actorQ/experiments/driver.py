@@ -4,6 +4,7 @@ import pathlib
 import sys
 
 from actorQ import cli
+from actorQ.experiments import peers
 from actorQ.experiments import run
 from actorQ.experiments import training
 
@@ -17,6 +18,13 @@ def use_fake_launcher(patch=setattr):
         return [sys.executable, str(FAKE), *real(self, settings, folder)[3:]]
 
     patch(training.Training, "command", command)
+    real_peer = peers.Peer.command
+
+    def peer_command(self, settings, folder):
+        flags = real_peer(self, settings, folder)[4:]
+        return [sys.executable, str(FAKE), f"--logdir={folder}", "--run_name=run", *flags]
+
+    patch(peers.Peer, "command", peer_command)
 
 
 if __name__ == "__main__":
