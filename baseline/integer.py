@@ -23,9 +23,9 @@ from torch import nn
 from actorQ import errors
 from actorQ import quantization
 from baseline import integer_layers
-from baseline import integer_runner
 from baseline import networks
 from baseline import onnx_graph
+from baseline import policy_runner
 from baseline import quantize
 from baseline import zoo_files
 
@@ -126,15 +126,15 @@ class _Exporter:
                 value = self._activation(name, module, value)
         if self._quantizes_output:
             value = self._to_integers(value, self._map(networks.OUTPUT))
-        output = self._graph.rename(self._to_float(value).name, integer_runner.OUTPUT)
-        self._graph.rename(self._head(output), integer_runner.ACTION)
+        output = self._graph.rename(self._to_float(value).name, policy_runner.OUTPUT)
+        self._graph.rename(self._head(output), policy_runner.ACTION)
         actions = self._network.with_weights()[-1][1].weight.shape[0]
         discrete = self._network.head == "argmax"
         return self._graph.model(
-            {integer_runner.OBSERVATION: observation},
+            {policy_runner.OBSERVATION: observation},
             {
-                integer_runner.OUTPUT: (np.dtype(np.float32), ["batch", actions]),
-                integer_runner.ACTION: (np.dtype(np.int64), ["batch"])
+                policy_runner.OUTPUT: (np.dtype(np.float32), ["batch", actions]),
+                policy_runner.ACTION: (np.dtype(np.int64), ["batch"])
                 if discrete
                 else (np.dtype(np.float32), ["batch", actions]),
             },
@@ -145,7 +145,7 @@ class _Exporter:
         self, normalization: zoo_files.Normalization | None
     ) -> tuple[tuple[np.dtype, list[int | str]], integer_layers.Value]:
         """Returns dtype and shape of the model's input, and what the first layer takes."""
-        name, first = integer_runner.OBSERVATION, self._network.with_weights()[0][1]
+        name, first = policy_runner.OBSERVATION, self._network.with_weights()[0][1]
         if isinstance(first, nn.Conv2d):
             shape = ["batch", first.in_channels, "height", "width"]
         else:
@@ -230,7 +230,7 @@ class _Exporter:
         if isinstance(module, nn.Flatten):
             if (module.start_dim, module.end_dim) != (1, -1):
                 raise errors.UserError(f"Layer {name} flattens other axes than all but the first.")
-            if value.name == integer_runner.OBSERVATION and not self._network.image:
+            if value.name == policy_runner.OBSERVATION and not self._network.image:
                 return value  # [batch, D] already.
             return value._replace(name=self._graph.add("Flatten", value.name, axis=1))
         if isinstance(module, nn.ReLU) and value.affine is not None and not value.affine.zero_point:
@@ -288,7 +288,7 @@ class _Exporter:
         else:
             activations = "dynamic" if self._ranges is None else "calibrated"
         return {
-            integer_runner.FORMAT: integer_runner.FORMAT_VERSION,
+            policy_runner.FORMAT: policy_runner.FORMAT_VERSION,
             "bits": int(self._scheme.bits),
             "layer_bits": self._bits,
             "activations": activations,

@@ -14,22 +14,14 @@ import numpy as np
 import onnxruntime
 
 from actorQ import errors
-from baseline import runner_input
+from baseline import policy_runner
 
-OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
-FORMAT, FORMAT_VERSION = "quarl_policy", "1"
 _PROVIDERS = ("CPUExecutionProvider",)
 _ONLY_FATAL = 4  # Errors reach the caller as exceptions; the runtime would print them as well.
 
 
-class Runner:
-    """A policy for an integer engine, ready to act.
-
-    Attributes:
-      metadata: what the file says of itself (see `integer.export`).
-      num_bytes: size of the file.
-      weight_bytes: of weights, biases, scales and zero points in it.
-    """
+class Runner(policy_runner.PolicyRunner):
+    """A policy that `integer` exported, ready to act."""
 
     def __init__(self, model: bytes | str | os.PathLike[str], threads: int = 1):
         """Loads a model.
@@ -41,7 +33,7 @@ class Runner:
         Raises:
           errors.UserError: the file is missing, damaged, or no policy exported here.
         """
-        self._content, origin = runner_input.read(model)
+        self._content, origin = policy_runner.read(model)
         self._session = _session(self._content, _options(threads), origin)
         self.num_bytes = len(self._content)
         try:
@@ -53,24 +45,6 @@ class Runner:
             raise errors.UserError(f"{origin} is damaged: its metadata cannot be read.") from None
         self._dtype = np.uint8 if self._input.type == "tensor(uint8)" else np.float32
 
-    def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Returns actions, int64 [B] or float32 [B, A], for observations [B, ...].
-
-        Observations are normalized as in training, unless the model does it itself.
-
-        Raises:
-          errors.UserError: they do not fit the policy.
-        """
-        return self._run(ACTION, observations)
-
-    def output(self, observations: np.ndarray) -> np.ndarray:
-        """Returns the last layer's output, float32 [B, A], for observations [B, ...].
-
-        Raises:
-          errors.UserError: they do not fit the policy.
-        """
-        return self._run(OUTPUT, observations)
-
     def kernels(self, observations: np.ndarray) -> dict[str, int]:
         """Returns which operators the runtime executes for one batch, and how often.
 
@@ -81,7 +55,7 @@ class Runner:
             options.enable_profiling = True
             options.profile_file_prefix = os.path.join(folder, "profile")
             session = _session(self._content, options, "The model")
-            session.run(None, {OBSERVATION: self._prepare(observations)})
+            session.run(None, {policy_runner.OBSERVATION: self._prepare(observations)})
             events = json.loads(pathlib.Path(session.end_profiling()).read_text())
         return dict(
             collections.Counter(
@@ -97,7 +71,9 @@ class Runner:
         if self._one_by_one:
             parts = np.split(observations, len(observations))
         try:
-            results = [self._session.run([name], {OBSERVATION: part})[0] for part in parts]
+            results = [
+                self._session.run([name], {policy_runner.OBSERVATION: part})[0] for part in parts
+            ]
         except Exception as error:  # The runtime's exceptions have no base of their own.
             raise errors.UserError(
                 f"The policy cannot act on observations of shape {observations.shape[1:]}: "
@@ -107,7 +83,7 @@ class Runner:
 
     def _prepare(self, observations: np.ndarray) -> np.ndarray:
         """Returns the observations as the session takes them."""
-        return runner_input.fit(observations, self._input.shape[1:], self._dtype)
+        return policy_runner.fit(observations, self._input.shape[1:], self._dtype)
 
 
 def _options(threads: int) -> onnxruntime.SessionOptions:
@@ -131,7 +107,7 @@ def _session(
 
 def _metadata(session: onnxruntime.InferenceSession, origin: str) -> dict[str, Any]:
     texts = session.get_modelmeta().custom_metadata_map
-    if texts.get(FORMAT) != FORMAT_VERSION:
+    if texts.get(policy_runner.FORMAT) != policy_runner.FORMAT_VERSION:
         raise errors.UserError(
             f"{origin} is an ONNX model, but no policy that this version of baseline.integer "
             "exported."

@@ -128,12 +128,8 @@ def check(
         raise errors.UserError(
             "--bfloat16 would round what quantization is to round: leave it out."
         )
-    delay = qat_settings.delay
-    if not qat_settings.control and None not in (settings.steps, delay) and delay >= settings.steps:
-        raise errors.UserError(
-            f"With --quant-delay={delay}, none of the {settings.steps} steps would be quantized: "
-            "give a smaller delay, or -q 32 for a run that is not quantized."
-        )
+    if settings.steps is not None:
+        qat_settings.delay_of(settings.steps)
 
 
 def evaluate(

@@ -43,12 +43,7 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         self._next_start = None
         if settings.control:
             return
-        delay = self._total // 2 if settings.delay is None else settings.delay
-        if delay >= self._total:
-            raise errors.UserError(
-                f"With --quant-delay={delay}, none of the {self._total} steps would be quantized: "
-                "give a smaller delay, or -q 32 for a run that is not quantized."
-            )
+        delay = settings.delay_of(self._total)
         self._whole.set_delay(delay)
         if self._whole.started:
             return

@@ -82,6 +82,20 @@ class QatSettings:
             return self.bits
         return max(self.bits, INPUT_BITS) if self.input_bits is None else self.input_bits
 
+    def delay_of(self, steps: int) -> int:
+        """Returns the steps before quantization of a training of so many: half of them by default.
+
+        Raises:
+          errors.UserError: none of the steps would be quantized.
+        """
+        delay = steps // 2 if self.delay is None else self.delay
+        if delay >= steps and not self.control:
+            raise errors.UserError(
+                f"With --quant-delay={delay}, none of the {steps} steps would be quantized: "
+                "give a smaller delay, or -q 32 for a run that is not quantized."
+            )
+        return delay
+
     @property
     def scheme(self) -> quantize.Scheme:
         """What post-training quantization calls this."""

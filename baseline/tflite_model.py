@@ -15,10 +15,10 @@ from torch import nn
 from actorQ import errors
 from actorQ import quantization
 from baseline import networks
+from baseline import policy_runner
 from baseline import quantize
 from baseline import tflite_graph
 from baseline import tflite_layers
-from baseline import tflite_runner
 from baseline import zoo_files
 
 _FLOAT, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -96,14 +96,14 @@ class _Exporter:
             integers = tflite_layers.to_integers(self._graph, output, *self._map(networks.OUTPUT))
             output = tflite_layers.to_float(self._graph, integers.tensor)
         action = self._head(output)
-        self._graph.rename(output, tflite_runner.OUTPUT)
-        self._graph.rename(action, tflite_runner.ACTION)
+        self._graph.rename(output, policy_runner.OUTPUT)
+        self._graph.rename(action, policy_runner.ACTION)
         widths = {name: tensor.bits for name, tensor in self._weights.items()}
         return self._graph.model(
             [observation.tensor],
             [output, action],
             f"A policy of {len(widths)} quantized layers (int8 by int8, int32 sums).",
-            {tflite_runner.FORMAT: self._metadata(normalization is not None, widths)},
+            {policy_runner.FORMAT: self._metadata(normalization is not None, widths)},
         )
 
     def _observation(self, image_size: tuple[int, int] | None) -> tflite_layers.Value:
@@ -111,7 +111,7 @@ class _Exporter:
         first = self._network.with_weights()[0][1]
         if isinstance(first, nn.Linear) and not self._network.image:
             return tflite_layers.Value(
-                self._graph.input(tflite_runner.OBSERVATION, (-1, first.in_features), _FLOAT)
+                self._graph.input(policy_runner.OBSERVATION, (-1, first.in_features), _FLOAT)
             )
         if image_size is None or not isinstance(first, nn.Conv2d):
             raise errors.UserError(
@@ -119,7 +119,7 @@ class _Exporter:
             )
         shape = (-1, first.in_channels, *image_size)
         dtype, affine = (np.uint8, _PIXELS) if self._network.image else (_FLOAT, None)
-        tensor = self._graph.input(tflite_runner.OBSERVATION, shape, dtype, affine)
+        tensor = self._graph.input(policy_runner.OBSERVATION, shape, dtype, affine)
         return tflite_layers.Value(tensor, (*image_size, first.in_channels), "observation")
 
     def _normalized(
@@ -199,7 +199,7 @@ class _Exporter:
             for name, bound in (("low", self._network.low), ("high", self._network.high))
         }
         return {
-            "version": tflite_runner.FORMAT_VERSION,
+            "version": policy_runner.FORMAT_VERSION,
             "layer_bits": dict(widths),
             "ranges": {name: list(self._ranges[name]) for name in self._ranges},
             "bits": self._bits,

@@ -12,21 +12,12 @@ import os
 import numpy as np
 
 from actorQ import errors
-from baseline import runner_input
+from baseline import policy_runner
 from baseline import tflite_graph
 
-OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
-FORMAT, FORMAT_VERSION = "quarl_policy", "1"
 
-
-class Runner:
-    """A policy for an integer engine, ready to act.
-
-    Attributes:
-      metadata: what the file says of itself (see `tflite_model.export`).
-      num_bytes: size of the file.
-      weight_bytes: of the constants in it.
-    """
+class Runner(policy_runner.PolicyRunner):
+    """A policy that `tflite_model` exported, ready to act."""
 
     def __init__(self, model: bytes | str | os.PathLike[str], threads: int = 1):
         """Loads a model.
@@ -38,7 +29,7 @@ class Runner:
         Raises:
           errors.UserError: the file is missing, damaged, or no policy exported here.
         """
-        content, origin = runner_input.read(model)
+        content, origin = policy_runner.read(model)
         if not tflite_graph.is_whole(content):
             raise errors.UserError(
                 f"{origin} is damaged, or no policy that baseline.tflite_model exported."
@@ -55,12 +46,12 @@ class Runner:
                 ),
             )
             self._interpreter.allocate_tensors()
-            self.metadata = tflite_graph.metadata(content, FORMAT)
+            self.metadata = tflite_graph.metadata(content, policy_runner.FORMAT)
         except Exception as error:  # The runtime's and flatbuffers' have no base of their own.
             raise errors.UserError(
                 f"{origin} cannot be loaded as a TFLite model: {errors.summary(error)}"
             ) from None
-        if (self.metadata or {}).get("version") != FORMAT_VERSION:
+        if (self.metadata or {}).get("version") != policy_runner.FORMAT_VERSION:
             raise errors.UserError(
                 f"{origin} is of another version of baseline.tflite_model, or no policy."
             )
@@ -71,32 +62,15 @@ class Runner:
                 details["name"]: details["index"]
                 for details in self._interpreter.get_output_details()
             }
-            self._places = {name: places[name] for name in (OUTPUT, ACTION)}
+            outputs = (policy_runner.OUTPUT, policy_runner.ACTION)
+            self._places = {name: places[name] for name in outputs}
         except (ValueError, KeyError, TypeError):
             raise errors.UserError(f"{origin} is damaged: its metadata cannot be read.") from None
         self._batch = 1
 
-    def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Returns actions, int64 [B] or float32 [B, A], for observations [B, ...].
-
-        Observations are normalized as in training, unless the model does it itself.
-
-        Raises:
-          errors.UserError: they do not fit the policy.
-        """
-        return self._run(ACTION, observations)
-
-    def output(self, observations: np.ndarray) -> np.ndarray:
-        """Returns the last layer's output, float32 [B, A], for observations [B, ...].
-
-        Raises:
-          errors.UserError: they do not fit the policy.
-        """
-        return self._run(OUTPUT, observations)
-
     def _run(self, name: str, observations: np.ndarray) -> np.ndarray:
         shape = [int(size) for size in self._input["shape_signature"][1:]]
-        observations = runner_input.fit(observations, shape, self._input["dtype"])
+        observations = policy_runner.fit(observations, shape, self._input["dtype"])
         try:
             if len(observations) != self._batch:
                 self._interpreter.resize_tensor_input(

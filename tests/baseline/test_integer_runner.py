@@ -9,6 +9,7 @@ import pytest
 from actorQ import errors
 from baseline import integer
 from baseline import integer_runner
+from baseline import policy_runner
 from tests.baseline import integer_reference as reference
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -106,7 +107,7 @@ def test_runner_missing_file_is_told(tmp_path):
 
 
 def test_runner_other_models_are_refused(model):
-    for change in ({}, {integer_runner.FORMAT: "0"}):
+    for change in ({}, {policy_runner.FORMAT: "0"}):
         other = onnx.load_from_string(model)
         onnx.helper.set_model_props(other, change)
         with pytest.raises(errors.UserError, match="no policy that this version"):

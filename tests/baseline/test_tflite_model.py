@@ -8,6 +8,7 @@ from actorQ import errors
 from actorQ import quantization
 from baseline import agreement
 from baseline import networks
+from baseline import policy_runner
 from baseline import tflite_model
 from baseline import tflite_runner
 from baseline import zoo_files
@@ -171,7 +172,7 @@ def test_export_other_kernels_and_delegates_compute_the_same(policy, resolver):
     made.set_tensor(made.get_input_details()[0]["index"], inputs[:7])
     made.invoke()
     outputs = {d["name"]: made.get_tensor(d["index"]) for d in made.get_output_details()}
-    np.testing.assert_allclose(outputs[tflite_runner.OUTPUT], expected, atol=1e-6)
+    np.testing.assert_allclose(outputs[policy_runner.OUTPUT], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

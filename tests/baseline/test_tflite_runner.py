@@ -8,6 +8,7 @@ from torch import nn
 
 from actorQ import errors
 from actorQ import quantization
+from baseline import policy_runner
 from baseline import tflite_graph
 from baseline import tflite_model
 from baseline import tflite_runner
@@ -142,7 +143,7 @@ def small_graph(outputs=("output", "action"), kind="TANH"):
 )
 def test_runner_other_models_are_refused(metadata, outputs, message):
     graph, inputs, made = small_graph(outputs)
-    entries = {tflite_runner.FORMAT: metadata} if metadata else {}
+    entries = {policy_runner.FORMAT: metadata} if metadata else {}
     content = graph.model(inputs, made, "", entries)
     with pytest.raises(errors.UserError, match=message):
         tflite_runner.Runner(content)

@@ -1,15 +1,61 @@
-"""What the engines' runners have in common: reading files, and fitting observations.
+"""What the engines' runners have in common: names in files, reading files, observations, calls.
 
 Imports numpy only.
 """
 
+import abc
 from collections.abc import Sequence
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
 from actorQ import errors
+
+# Of inputs and outputs in every engine's files, and what marks such a file.
+OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
+FORMAT, FORMAT_VERSION = "quarl_policy", "1"
+
+
+class PolicyRunner(abc.ABC):
+    """A policy for an integer engine, ready to act; each engine has its own `Runner`.
+
+    Attributes:
+      metadata: what the file says of itself (see the engine's exporter).
+      num_bytes: size of the file.
+      weight_bytes: of weights, biases, scales and zero points in it.
+    """
+
+    metadata: dict[str, Any]
+    num_bytes: int
+    weight_bytes: int
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Returns actions, int64 [B] or float32 [B, A], for observations [B, ...].
+
+        Observations are normalized as in training, unless the model does it itself.
+
+        Raises:
+          errors.UserError: they do not fit the policy.
+        """
+        return self._run(ACTION, observations)
+
+    def output(self, observations: np.ndarray) -> np.ndarray:
+        """Returns the last layer's output, float32 [B, A], for observations [B, ...].
+
+        Raises:
+          errors.UserError: they do not fit the policy.
+        """
+        return self._run(OUTPUT, observations)
+
+    @abc.abstractmethod
+    def _run(self, name: str, observations: np.ndarray) -> np.ndarray:
+        """Returns the output of this name.
+
+        Raises:
+          errors.UserError: the observations do not fit the policy.
+        """
 
 
 def read(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
