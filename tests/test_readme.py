@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from actorQ.experiments import cluster
 from actorQ.experiments import run as experiments
 from actorQ.scripts import flags_table
 from baseline import flags_table as baseline_flags_table
@@ -25,6 +26,12 @@ def test_readme_flag_table_is_the_codes():
 def test_readme_flag_table_of_experiments_is_the_codes():
     assert "\n".join(experiments.flag_rows()) in README, (
         "paste the output of python -m actorQ.scripts.flags_table --experiments into the README"
+    )
+
+
+def test_readme_flag_table_of_the_cluster_simulation_is_the_codes():
+    assert "\n".join(cluster.flag_rows()) in README, (
+        "paste the output of python -m actorQ.scripts.flags_table --cluster into the README"
     )
 
 

@@ -10,9 +10,10 @@ What is simulated (see `Cluster` for the quantities):
 - The learner's host has one link with a bandwidth of its own in each direction. Downloads share it
   equally (processor sharing). Inserts of b bytes share the other direction: where there is too
   little of it, all acting actors slow down alike.
-- The learner takes k samples for each insert, B in a step: it makes at most L steps/s, and never
-  more than the actors' present steps allow. It publishes new weights every `push_period_s` seconds,
-  or after each step if that is longer. Actors never wait for the learner (as in this code).
+- The learner takes at most k samples for each insert, B in a step, and makes at most L steps/s;
+  samples that it has not taken yet stay allowed. It publishes new weights every `push_period_s`
+  seconds, or after each step if that is longer. Actors never wait for the learner (as in this
+  code).
 
 What is left out: time for conversion in the broadcaster, bytes of looks, packets and their loss,
 the spacing of pushes by --push_share, actors that differ or end, CPU time that serving N actors
@@ -35,8 +36,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-_WARM_UP_CYCLES = 3  # A cycle: see `_cycle_s`.
-_MEASURED_CYCLES = 10
+_WARM_UP_CYCLES = 2  # A cycle: see `_cycle_s`.
+_MEASURED_CYCLES = 8
+_NOTHING = 1e-9  # Learner steps: less is rounding.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +142,8 @@ class _Run:
         self._time = 0.0
         self._steps = 0.0  # Clock: steps of an actor that has acted all the time.
         self._bytes = 0.0  # Clock: bytes of a download that has gone on all the time.
-        self._learned = 0.0  # Learner steps.
+        self._learned = 0.0  # Learner steps, ...
+        self._allowed = 0.0  # ... and how many more the inserts so far allow.
         self._acting = count
         self._loading = 0
         # Looks are at base + j * update_period on the clock of steps.
@@ -182,12 +185,14 @@ class _Run:
             _share(cluster.bandwidth, cluster.insert_bytes * self._acting),
         )
         byte_rate = cluster.bandwidth / self._loading if self._loading else 0.0
-        learn_rate = min(
-            cluster.learner_steps_per_s,
-            self._acting * step_rate * cluster.samples_per_insert / cluster.batch_size,
-        )
+        supply = self._acting * step_rate * cluster.samples_per_insert / cluster.batch_size
+        learn_rate = cluster.learner_steps_per_s
+        if self._allowed < _NOTHING:
+            learn_rate = min(learn_rate, supply)
         # The earliest of what can happen next; of two at once, the one that stands first.
         event, when = None, self._end
+        if learn_rate > supply:
+            when = min(when, self._time + self._allowed / (learn_rate - supply))
         if self._loads and byte_rate:
             moment = self._time + max(0.0, self._loads[0][0] - self._bytes) / byte_rate
             if moment < when:
@@ -201,7 +206,7 @@ class _Run:
         published = self._publication(learn_rate)
         if self._idle and published < when:
             event, when = self._wake, published
-        self._advance(when, step_rate, byte_rate, learn_rate, published)
+        self._advance(when, step_rate, byte_rate, learn_rate, supply, published)
         if event is not None:
             event()
 
@@ -214,7 +219,8 @@ class _Run:
         return max(self._time + missing / learn_rate, allowed, self._time)
 
     def _advance(
-        self, when: float, step_rate: float, byte_rate: float, learn_rate: float, published: float
+        self, when: float, step_rate: float, byte_rate: float, learn_rate: float, supply: float,
+        published: float,
     ) -> None:
         """Lets time pass at constant rates, and publishes what is due."""
         if published <= when:
@@ -227,6 +233,7 @@ class _Run:
         if self._loading and math.isfinite(byte_rate):
             self._bytes += byte_rate * elapsed
         self._learned += learn_rate * elapsed
+        self._allowed = max(0.0, self._allowed + (supply - learn_rate) * elapsed)
         self._time = when
 
     # --- Events ---

@@ -6,6 +6,7 @@ NAME is a file of this folder without its ending, or a path that ends in .yaml. 
 framework but matplotlib.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import os
 import shlex
@@ -87,14 +88,19 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     )
 
 
-def flag_rows() -> list[str]:
-    """Returns a Markdown row for every flag: name, default, help."""
+def flag_rows(define: Callable[[flags.FlagValues], None] = define_flags) -> list[str]:
+    """Returns a Markdown row for every flag: name, default, help.
+
+    Args:
+      define: defines the flags of a tool; by default of this one.
+    """
     own = flags.FlagValues()
-    define_flags(own)
+    define(own)
     lines = []
     for name in own:
         default = own[name].default
-        text = "empty" if default in ("", []) else f"`{default}`".replace("False", "off")
+        default = ",".join(default) if isinstance(default, list) else default
+        text = "empty" if default == "" else f"`{default}`".replace("False", "off")
         lines.append(f"| `--{name}` | {text} | {own[name].help} |")
     return lines
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from actorQ.experiments import cluster_simulation
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import sweep
@@ -53,8 +54,8 @@ def _gain(groups: _Groups, bits: int, value: float, base: tuple[int, float] | No
 def _table(setting: str, groups: _Groups) -> str:
     header = [
         setting, "Actors", "Seeds", "Actor steps/s", "/ fp32", "/ fewest actors",
-        "Learner steps/s", "Data used", "Inference, µs", "Step of an actor, µs",
-        "Staleness, steps",
+        "model", "Learner steps/s", "Data used", "Inference, µs", "Step of an actor, µs",
+        "Staleness, steps", "model",
     ]
     lines = []
     for value in sorted({value for found in groups.values() for value in found}):
@@ -64,6 +65,7 @@ def _table(setting: str, groups: _Groups) -> str:
             found = by_value[value]
             measured = [result.measured for result in found]
             used = _mean(found, "data_used")
+            model = _model(groups, bits, value)
             phases = [item.phases_us["inference"] for item in measured if item.phases_us]
             lines.append([
                 str(value),
@@ -72,13 +74,51 @@ def _table(setting: str, groups: _Groups) -> str:
                 reporting.mean_and_deviation([item.actor_steps_per_s for item in measured], 0),
                 curves.number(_gain(groups, bits, value, (32, value)), 2),
                 curves.number(_gain(groups, bits, value, (bits, min(by_value))), 2),
+                curves.number(model.steps_per_s, 0) if model else reporting.NOTHING,
                 reporting.mean_and_deviation([item.learner_steps_per_s for item in measured], 2),
                 f"{100 * used:.0f} %" if np.isfinite(used) else reporting.NOTHING,
                 reporting.mean(phases, 0),
                 reporting.mean([item.step_us for item in measured], 0),
                 reporting.mean([item.staleness_steps for item in measured]),
+                curves.number(model.age_s * model.learner_steps_per_s) if model
+                else reporting.NOTHING,
             ])
     return curves.markdown_table(header, lines)
+
+
+def _model(
+    groups: _Groups, bits: int, value: float
+) -> cluster_simulation.Outcome | None:
+    """Returns what the model gives for a cell, or None where it is not known what to feed it with.
+
+    The rate of one actor is that of the runs with one, at the same precision. Where actors are more
+    than the cores behind the learner's, they share these equally. The learner is as fast as the
+    fastest of the task: it may have waited for data.
+    """
+    settings = groups[bits][value][0].settings
+    cores = groups[bits][value][0].machine.get("usable_cores")
+    alone = _mean(groups[bits].get(1, ()), "actor_steps_per_s")
+    rates = [
+        _mean(found, "learner_steps_per_s") for row in groups.values() for found in row.values()
+    ]
+    learner = max((rate for rate in rates if rate > 0), default=0.0)
+    if not cores or not alone > 0 or not learner or not settings["samples_per_insert"]:
+        return None
+    actors = settings["n_actors"]
+    return cluster_simulation.simulate(
+        cluster_simulation.Cluster(
+            actors=actors,
+            steps_per_s=alone * min(1.0, max(cores - 1, 1) / actors),
+            message_bytes=0.0,
+            insert_bytes=0.0,
+            learner_steps_per_s=learner,
+            batch_size=settings["batch_size"],
+            samples_per_insert=settings["samples_per_insert"],
+            update_period=settings["actor_update_period"],
+            push_period_s=settings["push_period_s"],
+            blocking=False,
+        )
+    )
 
 
 def _cores(material: reporting.Material) -> list[int]:
@@ -103,6 +143,13 @@ def _notes(material: reporting.Material) -> list[str]:
         "seeds. Data used: samples that the learner took, of those that the actors' inserts allow: "
         "near 100 % the actors are the bottleneck, below it the learner is."
     )
+    lines.append(
+        "Model: what the simulation of `actorQ.experiments.cluster` gives without a network, from "
+        "the measured rate of one actor and the fastest learner here, with actors that share the "
+        "cores behind the learner's equally: with one actor its steps/s are the measured ones by "
+        "construction. It knows no spacing of pushes by --push_share, and counts staleness from "
+        "the publication, as a mean over time."
+    )
     return lines
 
 
@@ -119,6 +166,7 @@ def _csv_rows(task: str, setting: str, groups: _Groups) -> list[dict[str, object
                 f"{result.measured.actor_steps_per_s or float('nan'):.1f}" for result in found
             ),
             "speedup_over_fp32": _gain(groups, bits, value, (32, value)),
+            "model_actor_steps_per_s": getattr(_model(groups, bits, value), "steps_per_s", ""),
             "learner_steps_per_s": _mean(found, "learner_steps_per_s"),
             "data_used": _mean(found, "data_used"),
             "step_us": _mean(found, "step_us"),

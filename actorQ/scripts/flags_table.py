@@ -4,12 +4,14 @@ By hand:
 
     python -m actorQ.scripts.flags_table
     python -m actorQ.scripts.flags_table --experiments
+    python -m actorQ.scripts.flags_table --cluster
 """
 
 import dataclasses
 import sys
 
 from actorQ import config as config_lib
+from actorQ.experiments import cluster
 from actorQ.experiments import run as experiments
 
 
@@ -24,7 +26,8 @@ def rows() -> list[str]:
 
 def main() -> None:
     """Prints one of the tables."""
-    lines = experiments.flag_rows() if "--experiments" in sys.argv[1:] else rows()
+    tables = {"--experiments": experiments.flag_rows, "--cluster": cluster.flag_rows}
+    lines = next((tables[name] for name in sys.argv[1:] if name in tables), rows)()
     print("| Flag | Default | Meaning |\n| --- | --- | --- |")
     print("\n".join(lines))
 

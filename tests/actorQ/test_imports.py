@@ -44,6 +44,8 @@ LIGHT = """
     benchmarks.original_parameters
     experiments.run experiments.peers experiments.peer_session experiments.acme_agent
     experiments.sb3_agent experiments.gymnasium_task
+    experiments.cluster experiments.cluster_simulation experiments.cluster_rates
+    experiments.cluster_report experiments.breakdown experiments.throughput
 """.split()
 # These measure what the original does, pickle included.
 ORIGINAL = "actorQ.benchmarks.original_"

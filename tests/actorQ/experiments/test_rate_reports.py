@@ -103,7 +103,8 @@ def rates(planned):
 def test_throughput_means_gains_and_cores(tmp_path):
     text = make("throughput", tmp_path, rates)
     row = cells(text, ["4", "int8"])
-    assert row[2:8] == ["3", "5200 ± 10", "4.00", "1.30", "4.00 ± 0.00", "50 %"]
+    # The model: one core for all actors.
+    assert row[2:9] == ["3", "5200 ± 10", "4.00", "1.30", "4000", "4.00 ± 0.00", "50 %"]
     assert "The machine has 2 cores" in text and "beyond 1 actor, actors share cores" in text
     found = rows(tmp_path / "throughput.csv")
     assert len(found) == 9 and {row["usable_cores"] for row in found} == {"2"}
@@ -114,7 +115,9 @@ def test_throughput_means_gains_and_cores(tmp_path):
 
 def test_throughput_of_runs_too_short_for_rates(tmp_path):
     text = make("throughput", tmp_path, lambda planned: {})
-    assert cells(text, ["1", "fp32"])[3:5] == [reporting.NOTHING, "n/a"]
+    assert cells(text, ["1", "fp32"])[3:7] == [
+        reporting.NOTHING, "n/a", "n/a", reporting.NOTHING
+    ]
 
 
 @pytest.mark.parametrize("name", ["breakdown", "breakdown_torch"])
