@@ -15,6 +15,7 @@ import safetensors.numpy
 
 from actorQ import architecture as architecture_lib
 from actorQ import errors
+from actorQ import files
 from actorQ import telemetry
 
 POLICY_FILENAME = "policy.safetensors"
@@ -44,8 +45,8 @@ def save_policy(folder: str, checkpoint: PolicyCheckpoint) -> str:
         "facts": json.dumps(dict(checkpoint.facts)),
     }
     weights = {name: np.ascontiguousarray(array) for name, array in checkpoint.weights.items()}
-    safetensors.numpy.save_file(weights, path + ".tmp", metadata)
-    os.replace(path + ".tmp", path)
+    with files.draft(path) as unfinished:
+        safetensors.numpy.save_file(weights, unfinished, metadata)
     return path
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from actorQ import config_checks
 from actorQ import errors
+from actorQ import files
 
 ALGORITHMS = ("auto", "d4pg", "dqn")
 INFERENCE_MODES = ("pytorch", "native", "tensorflow")
@@ -364,10 +365,8 @@ class RunConfig:
     def save(self, folder: str, **extra: Any) -> None:
         """Writes the configuration and `extra` facts (machine, commit) to `folder`."""
         record = {"config": dataclasses.asdict(self), **extra}
-        path = os.path.join(folder, CONFIG_FILENAME)
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(record, file, indent=1, sort_keys=True)
-        os.replace(path + ".tmp", path)
+        text = json.dumps(record, indent=1, sort_keys=True)
+        files.write(os.path.join(folder, CONFIG_FILENAME), text)
 
     @classmethod
     def load(cls, folder: str) -> "RunConfig":

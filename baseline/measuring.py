@@ -1,7 +1,6 @@
 """Quantizes an agent, evaluates it, and adds the row: what `ptq` does once and `sweep` often."""
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +11,7 @@ import types
 from absl import logging
 
 from actorQ import errors
+from actorQ import files
 from actorQ import provenance
 from baseline import agents
 from baseline import calibration
@@ -199,17 +199,11 @@ def check_same_agent(request: Request, agent_file: pathlib.Path) -> None:
     try:
         checksum = hashlib.sha256(agent_file.read_bytes()).hexdigest()[:16]
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # Sweeps measure several agents at once.
+        with files.locked(path.parent):  # Sweeps measure several agents at once.
             known = _read_agents(path)
             if name not in known:
-                draft = path.with_suffix(".tmp")
                 text = json.dumps({**known, name: checksum}, indent=1, sort_keys=True)
-                draft.write_text(text + "\n")
-                os.replace(draft, path)
-        finally:
-            os.close(folder)
+                files.write(path, text + "\n")
     except OSError as error:
         raise errors.UserError(f"Cannot write {path}: {error.strerror or error}.") from None
     if known.get(name, checksum) != checksum:

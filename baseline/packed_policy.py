@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actorQ import errors
+from actorQ import files
 from actorQ import packing
 from actorQ import quantization
 
@@ -68,15 +69,8 @@ def write(path: str | os.PathLike[str], policy: Policy) -> None:
         offset += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    temporary = pathlib.Path(path).with_suffix(".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-            for array in arrays.values():
-                file.write(array.tobytes())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
+    parts = [len(text).to_bytes(_LENGTH_BYTES, "little"), text]
+    files.write(path, b"".join([*parts, *(array.tobytes() for array in arrays.values())]))
 
 
 def read(path: str | os.PathLike[str]) -> Policy:

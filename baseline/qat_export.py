@@ -10,7 +10,6 @@ models that compute with them.
 from collections.abc import Callable
 from collections.abc import Mapping
 import json
-import os
 import pathlib
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import onnx
 
 from actorQ import errors
+from actorQ import files
 from actorQ import quantization
 from baseline import agents
 from baseline import agreement
@@ -57,12 +57,7 @@ def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
             name: [end.tolist() for end in ends] for name, ends in converted.weight_ranges.items()
         },
     }
-    target = _beside(path) / quantize.FILENAME
-    try:
-        target.with_suffix(".tmp").write_text(json.dumps(facts, indent=1))
-        os.replace(target.with_suffix(".tmp"), target)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {target}: {error.strerror}.") from None
+    files.write(_beside(path) / quantize.FILENAME, json.dumps(facts, indent=1))
 
 
 def training_facts(path: pathlib.Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from actorQ import cli
 from actorQ import errors
+from actorQ import files
 from actorQ import lean_imports
 from actorQ import provenance
 from baseline import results
@@ -182,17 +183,7 @@ def record(agent: "agents.Agent", measured: Measured | None, settings: dict) -> 
 
 
 def _write(agent: "agents.Agent", filename: str, content: bytes) -> None:
-    _write_whole(agent.path.parent / agent.path.stem / filename, content)
-
-
-def _write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file, which is there as a whole or not at all."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
+    files.write(agent.path.parent / agent.path.stem / filename, content)
 
 
 def main(argv: list[str]) -> int:
@@ -223,7 +214,7 @@ def main(argv: list[str]) -> int:
             "rounds": ROUNDS,
         }
         text = json.dumps(record(agent, measured, settings), indent=1) + "\n"
-        _write_whole(pathlib.Path(values.out), text.encode())
+        files.write(pathlib.Path(values.out), text.encode())
     if measured is not None and measured.failing:
         errors.report(
             _NAME,

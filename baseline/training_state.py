@@ -7,7 +7,6 @@ where there are such, and the replay buffer. Nothing is unpickled when a run goe
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
-import fcntl
 import io
 import os
 import pathlib
@@ -23,6 +22,7 @@ from stable_baselines3.common import buffers
 import torch
 
 from actorQ import errors
+from actorQ import files
 from baseline import safe_pickle
 from baseline import zoo_files
 
@@ -52,16 +52,16 @@ def save(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> str:
     normalizer = model.get_vec_normalize_env()
     if normalizer is not None:
         path = os.path.join(run_folder, env_id, "vecnormalize.pkl")
-        normalizer.save(path + ".tmp")
-        os.replace(path + ".tmp", path)
+        with files.draft(path) as unfinished:
+            normalizer.save(unfinished)
     replay = getattr(model, "replay_buffer", None)
     if replay is not None:
         _save_replay(replay, os.path.join(run_folder, REPLAY_FILENAME))
     # Last, since its counters say how far the run is. What it would hold of the environments is
     # of no use later: they start anew.
     path = os.path.join(run_folder, f"{env_id}.zip")
-    model.save(path + ".tmp.zip", exclude=_ENVIRONMENT_STATE)
-    os.replace(path + ".tmp.zip", path)
+    with files.draft(path, ".tmp.zip") as unfinished:
+        model.save(unfinished, exclude=_ENVIRONMENT_STATE)
     return path
 
 
@@ -103,24 +103,16 @@ def runs(folder: str, algo: str, env_id: str) -> Iterator[Run]:
         yield Run(path, arguments, steps >= arguments["n_timesteps"])
 
 
-@contextlib.contextmanager
-def locked(run_folder: str | os.PathLike[str]) -> Iterator[None]:
+def locked(run_folder: str | os.PathLike[str]) -> contextlib.AbstractContextManager[None]:
     """Keeps other processes from training in a run's folder.
 
     Raises:
       errors.UserError: another process trains there.
     """
-    folder = os.open(run_folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise errors.UserError(
-                f"{run_folder} is being trained by another process: wait until it ends."
-            ) from None
-        yield
-    finally:
-        os.close(folder)
+    return files.locked(
+        run_folder,
+        f"{os.fspath(run_folder)} is being trained by another process: wait until it ends.",
+    )
 
 
 def unfinished(
@@ -225,9 +217,8 @@ def _save_replay(replay: buffers.ReplayBuffer, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
         return
-    with open(path + ".tmp", "wb") as file:
+    with files.draft(path) as unfinished, open(unfinished, "wb") as file:
         np.savez(file, **arrays, pos=replay.pos, full=replay.full)
-    os.replace(path + ".tmp", path)
 
 
 def _restore_replay(replay: buffers.ReplayBuffer, path: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from actorQ import config_checks
 from actorQ import errors
+from actorQ import files
 from actorQ import telemetry
 from actorQ.scripts import curves
 
@@ -119,9 +120,8 @@ def write(result: Result, folder: str) -> None:
     Raises:
       errors.UserError: it cannot be written.
     """
-    path = os.path.join(folder, RESULT_FILENAME)
-    curves.write_text(path + ".tmp", json.dumps(dataclasses.asdict(result), indent=1) + "\n")
-    os.replace(path + ".tmp", path)
+    text = json.dumps(dataclasses.asdict(result), indent=1) + "\n"
+    files.write(os.path.join(folder, RESULT_FILENAME), text)
 
 
 def read(folder: str) -> Result | None:
@@ -171,6 +171,7 @@ def _row(result: Result) -> dict[str, object]:
         "experiment": result.experiment,
         "profile": result.profile,
         "task": result.task,
+        "kind": result.kind,
         "precision": result.precision_name,
         "varied": result.varied,
         "seed": result.seed,

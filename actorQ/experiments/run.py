@@ -17,6 +17,7 @@ from actorQ import cli
 from actorQ import config_checks
 from actorQ import errors
 from actorQ import provenance
+from actorQ.experiments import expectation
 from actorQ.experiments import kinds
 from actorQ.experiments import published
 from actorQ.experiments import reporting
@@ -181,12 +182,12 @@ def describe(
         if run.name in done:
             state = runner.describe(done[run.name])
         else:
-            seconds, limit = runner.expected_s(run, done)
-            length = "of unknown length" if seconds is None else runner.duration(seconds)
+            seconds, limit = expectation.expected_s(run, done)
+            length = "of unknown length" if seconds is None else expectation.duration(seconds)
             state = f"to do, {'at most ' if limit and seconds else ''}{length}"
         command = shlex.join(runner.command(run, runner.run_folder(plan, run)))
         lines += [f"[{number}/{len(plan.runs)}] {run.name}: {state}", f"    {command}"]
-    expected = runner.expectation(plan, done, parallel)
+    expected = expectation.left(plan.runs, done, parallel)
     return "\n".join([*lines, "", f"Expected time: {expected}."])
 
 

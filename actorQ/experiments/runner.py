@@ -2,7 +2,6 @@
 
 Layout, below the folder of the experiment:
 
-    lock                       held while a runner works here
     runs/NAME/result.json      the result; a run that has one is not made again
     runs/NAME/failure.txt      why the last attempt left none
     runs/NAME/output.txt       what the run printed
@@ -12,11 +11,9 @@ Layout, below the folder of the experiment:
 Imports no framework.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
-import fcntl
 import os
 import resource
 import shlex
@@ -27,8 +24,10 @@ import time
 
 from actorQ import cli
 from actorQ import errors
+from actorQ import files
 from actorQ import processes
 from actorQ import provenance
+from actorQ.experiments import expectation
 from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments import specification
@@ -37,7 +36,6 @@ from actorQ.scripts import curves
 RUNS_FOLDER = "runs"
 OUTPUT_FILENAME = "output.txt"
 FAILURE_FILENAME = "failure.txt"
-_LOCK_FILENAME = "lock"
 _POLL_S = 0.2
 _STATUS_PERIOD_S = 1.0
 _STATUS_PERIOD_FILE_S = 60.0  # Where the output is not a terminal.
@@ -97,58 +95,6 @@ def failures(plan: Plan) -> dict[str, str]:
     return lines
 
 
-def expected_s(
-    run: specification.Run, done: Mapping[str, results.Result]
-) -> tuple[float | None, bool]:
-    """Returns how long a run may take, and whether that is a limit and not experience.
-
-    Experience are results of the same kind, task and precision, else of the same kind and task.
-
-    Args:
-      run: to be made.
-      done: results, in any order.
-
-    Returns:
-      Seconds, None if nothing is known; and whether they are an upper limit.
-    """
-    same_task = [r for r in done.values() if (r.task, r.kind) == (run.task, run.kind)]
-    same = [result for result in same_task if result.precision == run.precision]
-    known = [result.wall_s for result in same or same_task]
-    if known:
-        return sum(known) / len(known), False
-    return kinds.get(run.kind).limit_s(run.settings), True
-
-
-def expectation(plan: Plan, done: Mapping[str, results.Result], parallel: int = 1,
-                spent_s: float = 0.0) -> str:
-    """Returns how long the runs that are left may take, in words.
-
-    Args:
-      plan: all runs.
-      done: results by name.
-      parallel: runs at a time.
-      spent_s: seconds that runs under way have taken already.
-    """
-    left = [run for run in plan.runs if run.name not in done]
-    if not left:
-        return "nothing is left to do"
-    expected = [expected_s(run, done) for run in left]
-    seconds = [value for value, _ in expected if value is not None]
-    if len(seconds) < len(left):
-        unknown = f"{len(left) - len(seconds)} of {len(left)} runs take an unknown time"
-        return f"{unknown}; the others {duration(sum(seconds))}" if seconds else unknown
-    word = "at most" if any(limit for _, limit in expected) else "about"
-    return f"{word} {duration(max(0.0, sum(seconds) - spent_s) / parallel)}"
-
-
-def duration(seconds: float) -> str:
-    """Returns '2 h 05 min', '12 min' or '40 s'."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
-
-
 @dataclasses.dataclass
 class _Active:
     run: specification.Run
@@ -188,14 +134,16 @@ class Runner:
         """
         plan = self._plan
         curves.make_folder(os.path.join(plan.folder, RUNS_FOLDER))
-        with _lock(plan.folder):
+        with files.locked(
+            plan.folder,
+            f"Another runner works in {plan.folder}: wait for its end, or choose another --out.",
+        ):
             cli.on_stop_signals(self._stop.set, self._kill)
             self._done = finished(plan)
             waiting = [run for run in plan.runs if run.name not in self._done]
             self._say(
                 f"{plan.experiment}, profile {plan.profile}: {len(plan.runs)} runs, "
-                f"{len(self._done)} done; {expectation(plan, self._done, self._parallel)}; "
-                f"results in {plan.folder}"
+                f"{len(self._done)} done; {self._left()}; results in {plan.folder}"
             )
             try:
                 while (waiting or self._active) and not self._stop.is_set():
@@ -264,8 +212,10 @@ class Runner:
             self._failed.add(run.name)
             path = os.path.join(active.folder, FAILURE_FILENAME)
             curves.write_text(path, " ".join(failure.split()) + "\n")
-            self._say(f"{run.name}: failed after {duration(wall_s)}: {failure}; the log is "
-                      f"{active.child.log_path}")
+            self._say(
+                f"{run.name}: failed after {expectation.duration(wall_s)}: {failure}; the log is "
+                f"{active.child.log_path}"
+            )
             return
         plan = self._plan
         alone = self._parallel == 1
@@ -320,9 +270,7 @@ class Runner:
         # What has failed is left alone until the next time.
         runs = [run for run in self._plan.runs if run.name not in self._failed]
         spent_s = sum(time.time() - active.launched for active in self._active)
-        return expectation(
-            dataclasses.replace(self._plan, runs=runs), self._done, self._parallel, spent_s
-        )
+        return expectation.left(runs, self._done, self._parallel, spent_s)
 
     def _say(self, text: str) -> None:
         start = "\r\x1b[K" if self._live else ""
@@ -349,24 +297,7 @@ def describe(result: results.Result) -> str:
         what = measured.outcome
     reward = measured.final_reward
     final = "" if reward is None else f", final reward {reward:.1f}"
-    return f"{what}{final}, {duration(result.wall_s)} in all"
-
-
-@contextlib.contextmanager
-def _lock(folder: str):
-    """Keeps a second runner out of a folder.
-
-    Raises:
-      errors.UserError: there is one.
-    """
-    with open(os.path.join(folder, _LOCK_FILENAME), "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise errors.UserError(
-                f"Another runner works in {folder}: wait for its end, or choose another --out."
-            ) from None
-        yield
+    return f"{what}{final}, {expectation.duration(result.wall_s)} in all"
 
 
 def _end(children: Sequence[processes.Child]) -> None:

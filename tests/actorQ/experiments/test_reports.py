@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from actorQ.experiments import expectation
 from actorQ.experiments import reaching
 from actorQ.experiments import results
 from actorQ.experiments import run
@@ -45,7 +46,7 @@ def test_median_reach_censored_seeds_count_as_more(values, text):
     [(40, "40 s"), (89, "89 s"), (600, "10 min"), (7500, "2 h 05 min"), (604800, "168 h 00 min")],
 )
 def test_duration_in_words(seconds, text):
-    assert runner.duration(seconds) == text
+    assert expectation.duration(seconds) == text
 
 
 def test_task_names_put_commas_together_again():
@@ -116,20 +117,21 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
         peers=None,
     )
     plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
-    assert runner.expectation(plan, {}) == f"at most {runner.duration(8 * 2400)}"
-    assert runner.expectation(plan, {}, parallel=2) == f"at most {runner.duration(4 * 2400)}"
+    assert expectation.left(plan.runs, {}) == f"at most {expectation.duration(8 * 2400)}"
+    half = f"at most {expectation.duration(4 * 2400)}"
+    assert expectation.left(plan.runs, {}, parallel=2) == half
     times = {32: 500.0, 8: 200.0}
     done = {
         r.name: result(r, times[r.precision]) for r in runs
         if r.seed == 0 and r.task == "dm_control,cartpole_balance"
     }
     # cartpole_balance as before; of CartPole-v0 nothing is known.
-    assert runner.expected_s(runs[4], done) == (200.0, False)
-    assert runner.expectation(plan, done) == f"at most {runner.duration(700 + 4 * 2400)}"
+    assert expectation.expected_s(runs[4], done) == (200.0, False)
+    assert expectation.left(plan.runs, done) == f"at most {expectation.duration(700 + 4 * 2400)}"
     done = {r.name: result(r, times[r.precision]) for r in runs if r.seed == 0}
-    assert runner.expectation(plan, done) == f"about {runner.duration(1400)}"
-    assert runner.expectation(plan, done, spent_s=700) == f"about {runner.duration(700)}"
-    assert runner.expectation(plan, {r.name: result(r) for r in runs}) == "nothing is left to do"
+    assert expectation.left(plan.runs, done) == f"about {expectation.duration(1400)}"
+    assert expectation.left(plan.runs, done, spent_s=700) == f"about {expectation.duration(700)}"
+    assert expectation.left(plan.runs, {r.name: result(r) for r in runs}) == "nothing is left to do"
 
 
 def test_speedup_bounds():

@@ -1,0 +1,64 @@
+"""How long runs may take, in words. Imports no framework."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from actorQ.experiments import kinds
+from actorQ.experiments import results
+from actorQ.experiments import specification
+
+
+def expected_s(
+    run: specification.Run, done: Mapping[str, results.Result]
+) -> tuple[float | None, bool]:
+    """Returns how long a run may take, and whether that is a limit and not experience.
+
+    Experience are results of the same kind, task and precision, else of the same kind and task.
+
+    Args:
+      run: to be made.
+      done: results, in any order.
+
+    Returns:
+      Seconds, None if nothing is known; and whether they are an upper limit.
+    """
+    same_task = [r for r in done.values() if (r.task, r.kind) == (run.task, run.kind)]
+    same = [result for result in same_task if result.precision == run.precision]
+    known = [result.wall_s for result in same or same_task]
+    if known:
+        return sum(known) / len(known), False
+    return kinds.get(run.kind).limit_s(run.settings), True
+
+
+def left(
+    runs: Sequence[specification.Run],
+    done: Mapping[str, results.Result],
+    parallel: int = 1,
+    spent_s: float = 0.0,
+) -> str:
+    """Returns how long the runs that are left may take, in words.
+
+    Args:
+      runs: all of them.
+      done: results by name.
+      parallel: runs at a time.
+      spent_s: seconds that runs under way have taken already.
+    """
+    waiting = [run for run in runs if run.name not in done]
+    if not waiting:
+        return "nothing is left to do"
+    expected = [expected_s(run, done) for run in waiting]
+    seconds = [value for value, _ in expected if value is not None]
+    if len(seconds) < len(waiting):
+        unknown = f"{len(waiting) - len(seconds)} of {len(waiting)} runs take an unknown time"
+        return f"{unknown}; the others {duration(sum(seconds))}" if seconds else unknown
+    word = "at most" if any(limit for _, limit in expected) else "about"
+    return f"{word} {duration(max(0.0, sum(seconds) - spent_s) / parallel)}"
+
+
+def duration(seconds: float) -> str:
+    """Returns '2 h 05 min', '12 min' or '40 s'."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

@@ -1,0 +1,71 @@
+"""Files that are there as a whole or not at all, and folders that one process works in at a time.
+
+Imports no framework.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import fcntl
+import os
+
+from actorQ import errors
+
+Path = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def draft(path: Path, ending: str = ".tmp") -> Iterator[str]:
+    """Gives a path beside `path` to write to; at the end that file takes the place of `path`.
+
+    Args:
+      path: of the file to be.
+      ending: of the draft, for writers that insist on one.
+
+    Raises:
+      errors.UserError: the file cannot be written.
+    """
+    path = os.fspath(path)
+    try:
+        yield path + ending
+        os.replace(path + ending, path)
+    except OSError as error:
+        raise errors.UserError(f"Cannot write {path}: {error.strerror or error}.") from None
+
+
+def write(path: Path, content: bytes | str) -> None:
+    """Writes a file.
+
+    Args:
+      path: of the file.
+      content: of it; a text as UTF-8.
+
+    Raises:
+      errors.UserError: it cannot be written.
+    """
+    with draft(path) as unfinished, open(unfinished, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, otherwise: str = "") -> Iterator[None]:
+    """Keeps other processes out of a folder; the lock ends with the process in any case.
+
+    Args:
+      folder: that exists.
+      otherwise: what to say where another process is in it; empty: wait for it.
+
+    Raises:
+      errors.UserError: another process is in it, or the folder cannot be opened.
+    """
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise errors.UserError(f"Cannot open {os.fspath(folder)}: {error.strerror}.") from None
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))
+        except BlockingIOError:
+            raise errors.UserError(otherwise) from None
+        yield
+    finally:
+        os.close(opened)

@@ -1,0 +1,53 @@
+"""Files that are whole or not there; folders with one process in them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from actorQ import errors
+from actorQ import files
+
+HOLD = """
+import sys
+from actorQ import files
+with files.locked(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_file_is_replaced_at_once_and_keeps_nothing_unfinished(tmp_path):
+    path = tmp_path / "file.json"
+    files.write(path, "größer")
+    files.write(path, b"new")
+    assert path.read_bytes() == b"new"
+    with pytest.raises(RuntimeError), files.draft(path) as unfinished:
+        with open(unfinished, "w", encoding="utf-8") as file:
+            file.write("half")
+        raise RuntimeError
+    assert path.read_bytes() == b"new"
+
+
+def test_what_cannot_be_written_is_said_in_one_line(tmp_path):
+    with pytest.raises(errors.UserError, match=r"Cannot write .*none/file: No such file"):
+        files.write(tmp_path / "none" / "file", "")
+    with pytest.raises(errors.UserError, match="Cannot open .*none: No such file"):
+        with files.locked(tmp_path / "none"):
+            pass
+
+
+def test_a_locked_folder_keeps_others_out_until_the_process_ends(tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(errors.UserError, match="somebody is in it"):
+        with files.locked(tmp_path, "somebody is in it"):
+            pass
+    holder.kill()
+    holder.wait()
+    with files.locked(tmp_path, "somebody is in it"):
+        pass
+    with files.locked(tmp_path):
+        pass
