@@ -91,7 +91,8 @@ def _smoke(material: reporting.Material) -> str:
     lines += [
         f"**{result.name} made only {result.measured.learner_steps:g} learner steps in its time.**"
         for result in material.all_results
-        if result.kind == kinds.TRAINING and result.measured.learner_steps < training.SMOKE_STEPS
+        if isinstance(kinds.get(result.kind), training.Training)
+        and result.measured.learner_steps < training.SMOKE_STEPS
     ]
     return curves.markdown_table(header, rows) + "\n" + reporting.bullets(
         [*lines, *reporting.notes(material)]

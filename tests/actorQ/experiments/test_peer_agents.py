@@ -108,6 +108,7 @@ def start(crew, folder, kind, taskstr, **settings):
     settled = kinds.get(kind).settle(given, taskstr, 32, 0, False)
     process = crew.start(*kinds.get(kind).command(settled, str(folder)))
     return process, types.SimpleNamespace(
+        status=lambda: kinds.get(kind).status(settled, str(folder), 0.0),
         measure=lambda failure="": kinds.get(kind).measure(settled, str(folder), 0.0, failure)
     )
 
@@ -119,6 +120,7 @@ def check_whole(process, run, actor_steps):
     assert (measured.learner_steps, measured.actor_steps) == (40, actor_steps)
     assert len(measured.rewards.returns) == 4 and len(measured.final_returns) == 1
     assert measured.rewards.seconds == sorted(measured.rewards.seconds)
+    assert "learner 40/40" in run.status()
     assert "Traceback" not in process.output()
 
 

@@ -117,8 +117,10 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
         peers=None,
     )
     plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
-    assert expectation.left(plan.runs, {}) == f"at most {expectation.duration(8 * 2400)}"
-    half = f"at most {expectation.duration(4 * 2400)}"
+    limit_s = {run.task: run.settings["max_seconds"] for run in runs}
+    total_s = 4 * sum(limit_s.values())
+    assert expectation.left(plan.runs, {}) == f"at most {expectation.duration(total_s)}"
+    half = f"at most {expectation.duration(total_s / 2)}"
     assert expectation.left(plan.runs, {}, parallel=2) == half
     times = {32: 500.0, 8: 200.0}
     done = {
@@ -127,7 +129,13 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
     }
     # cartpole_balance as before; of CartPole-v0 nothing is known.
     assert expectation.expected_s(runs[4], done) == (200.0, False)
-    assert expectation.left(plan.runs, done) == f"at most {expectation.duration(700 + 4 * 2400)}"
+    rest_s = 700 + 4 * limit_s["gym,CartPole-v0"]
+    assert expectation.left(plan.runs, done) == f"at most {expectation.duration(rest_s)}"
+    # A peer takes a time of its own.
+    (peer,) = specification.expand(
+        experiment, COMMON, "laptop", [1], ["cartpole_balance"], None, False, ["sb3"]
+    )
+    assert expectation.expected_s(peer, done) == (limit_s[peer.task], True)
     done = {r.name: result(r, times[r.precision]) for r in runs if r.seed == 0}
     assert expectation.left(plan.runs, done) == f"about {expectation.duration(1400)}"
     assert expectation.left(plan.runs, done, spent_s=700) == f"about {expectation.duration(700)}"
