@@ -280,7 +280,13 @@ def draw(
     if several:
         handles.append(patches.Patch(color="0.82", label="band: lowest to highest seed"))
     # Beneath the panel: inside, curves of unknown shape would cross it.
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    columns = 2
+    if any(side.label for side in comparison.sides):  # Long names: two columns would be too wide.
+        columns = 1
+        figure.set_size_inches(7.0, 4.2 + 0.12 * len(handles))
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
     ax.set_xlabel("Time since the start of the run (s)")
     ax.set_ylabel(f"Evaluation return\n(running mean of {comparison.window})")
     ax.set_xlim(left=0)
