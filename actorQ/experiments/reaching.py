@@ -14,7 +14,7 @@ import numpy as np
 from actorQ.experiments import kinds
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
-from actorQ.scripts import speedup_table
+from actorQ.scripts import times
 
 FP32 = reporting.Side(kinds.TRAINING, 32)
 INT8 = reporting.Side(kinds.TRAINING, 8)
@@ -27,8 +27,8 @@ class Row:
     task: str
     side: reporting.Side
     results: Sequence[results_lib.Result]
-    reaches: Sequence[speedup_table.Reach]
-    median: speedup_table.Reach
+    reaches: Sequence[times.Reach]
+    median: times.Reach
 
     @property
     def name(self) -> str:
@@ -74,23 +74,23 @@ def rows_by_task(material: reporting.Material) -> dict[str, Rows]:
     }
 
 
-def median_reach(reaches: Sequence[speedup_table.Reach]) -> speedup_table.Reach:
+def median_reach(reaches: Sequence[times.Reach]) -> times.Reach:
     """Returns the median; it is a bound where what censored runs would have taken matters."""
     least = float(np.median([reach.seconds for reach in reaches]))
     most = float(
         np.median([reach.seconds if reach.reached else math.inf for reach in reaches])
     )
     evaluation_s = float(np.median([reach.evaluation_s for reach in reaches]))
-    return speedup_table.Reach(least, evaluation_s, least == most)
+    return times.Reach(least, evaluation_s, least == most)
 
 
 def speedup(
     rows: Rows, side: reporting.Side, base: reporting.Side = FP32
-) -> speedup_table.Speedup | None:
+) -> times.Speedup | None:
     """Returns how much sooner than `base` a side was there; None where one has no runs."""
     if side == base or side not in rows or base not in rows:
         return None
-    return speedup_table.speedup_between(rows[base].median, rows[side].median)
+    return times.speedup_between(rows[base].median, rows[side].median)
 
 
 def target(rows: Rows) -> float:
@@ -106,13 +106,13 @@ def _row(
         measured = result.measured
         if measured.time_to_target_s is not None:
             reaches.append(
-                speedup_table.Reach(
+                times.Reach(
                     measured.time_to_target_s, measured.evaluation_to_target_s or 0.0, True
                 )
             )
         elif measured.censored_at_s is not None:
             reaches.append(
-                speedup_table.Reach(
+                times.Reach(
                     measured.censored_at_s,
                     measured.rewards.evaluation_s[-1] if measured.rewards.evaluation_s else 0.0,
                     False,

@@ -17,7 +17,7 @@ from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.scripts import curves
 from actorQ.scripts import paper
-from actorQ.scripts import speedup_table
+from actorQ.scripts import times
 
 _BARS_PNG = "speedup.png"
 # arXiv:1910.01055, journal version, abstract: carbon emissions against full-precision training.
@@ -66,7 +66,7 @@ def _summary(table: Mapping[str, reaching.Rows], sides: Sequence[reporting.Side]
     return curves.markdown_table(header, lines)
 
 
-def _text(speedup: speedup_table.Speedup | None) -> str:
+def _text(speedup: times.Speedup | None) -> str:
     return reporting.NOTHING if speedup is None else speedup.text()
 
 
@@ -212,7 +212,7 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
             # `Reach` with watt hours and grams in place of seconds: the same censoring.
             watt_hours, grams = (
                 reaching.median_reach([
-                    speedup_table.Reach(1e3 * getattr(energy, name), 0.0, reach.reached)
+                    times.Reach(1e3 * getattr(energy, name), 0.0, reach.reached)
                     for energy, reach in known
                 ])
                 for name in ("kwh_to_target", "co2_kg_to_target")
@@ -224,7 +224,7 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
     cells = []
     for row, watt_hours, grams in lines:
         ratios = [
-            "1" if row.side == reaching.FP32 else speedup_table.speedup_between(base, mine).text()
+            "1" if row.side == reaching.FP32 else times.speedup_between(base, mine).text()
             for base, mine in zip(wide.get(row.task, ()), (watt_hours, grams), strict=False)
         ] or [reporting.NOTHING] * 2
         cells.append([
@@ -240,5 +240,5 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
     ])
 
 
-def _amount(reach: speedup_table.Reach) -> str:
+def _amount(reach: times.Reach) -> str:
     return ("" if reach.reached else "> ") + f"{reach.seconds:.3g}"

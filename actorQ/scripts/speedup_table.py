@@ -17,35 +17,9 @@ import numpy as np
 from actorQ import errors
 from actorQ.scripts import curves
 from actorQ.scripts import paper
+from actorQ.scripts import times
 
 _NAME = "speedup_table"
-
-
-@dataclasses.dataclass(frozen=True)
-class Reach:
-    """When a curve first reached a return, or that it did not within its time."""
-
-    seconds: float  # Of the whole curve if not reached.
-    evaluation_s: float  # What evaluation took of the learner's time until then.
-    reached: bool
-
-    def text(self) -> str:
-        """Returns '40.0', or '> 812.0' if the return was not reached."""
-        return _censored(self.seconds, self.reached)
-
-
-@dataclasses.dataclass(frozen=True)
-class Speedup:
-    """A ratio of times, or a bound on it."""
-
-    value: float
-    bound: str = ""  # ">" or "<" if one side did not reach the return, "?" if neither did.
-
-    def text(self) -> str:
-        """Returns '2.50', '> 1.90' or 'n/a'."""
-        if self.bound == "?":
-            return curves.NOT_AVAILABLE
-        return f"{self.bound} {curves.number(self.value, 2)}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +30,8 @@ class Side:
     runs: list[curves.Run]
     seed_curves: list[curves.Curve]  # In the order of `runs`.
     mean: curves.MeanCurve
-    reach: Reach  # Of the mean curve.
-    seed_reaches: list[Reach]
+    reach: times.Reach  # Of the mean curve.
+    seed_reaches: list[times.Reach]
     actor_steps_per_s: float  # Mean over the runs, all actors together.
     learner_steps_per_s: float
     label: str = ""  # In a figure's legend; "": actors of this precision.
@@ -76,9 +50,9 @@ class Side:
     def seeds_text(self) -> str:
         """Returns 'first to last (reached of all seeds)'; the last is a bound if one did not."""
         everyone = self.seeds_reached == len(self.runs)
-        last = _censored(max(reach.seconds for reach in self.seed_reaches), everyone)
-        times = [reach.seconds for reach in self.seed_reaches if reach.reached]
-        first = curves.number(min(times)) if times else ""
+        last = times.at_least_unless(max(reach.seconds for reach in self.seed_reaches), everyone)
+        seconds = [reach.seconds for reach in self.seed_reaches if reach.reached]
+        first = curves.number(min(seconds)) if seconds else ""
         span = f"{first} to {last}" if first and first != last else last
         return f"{span} ({self.seeds_reached} of {len(self.runs)} seeds)"
 
@@ -95,9 +69,9 @@ class Comparison:
     sides: list[Side]
     warnings: list[str]
 
-    def speedup(self, side: Side) -> Speedup:
+    def speedup(self, side: Side) -> times.Speedup:
         """Returns how much sooner than fp32 a precision reaches the return."""
-        return speedup_between(self.sides[0].reach, side.reach)
+        return times.speedup_between(self.sides[0].reach, side.reach)
 
     @property
     def published(self) -> paper.Result | None:
@@ -341,31 +315,15 @@ def _common(what: str, values: Sequence[str], runs: Sequence[curves.Run]) -> str
 
 def _reach(
     seconds: np.ndarray, values: np.ndarray, evaluation_s: np.ndarray, target: float
-) -> Reach:
+) -> times.Reach:
     reached = values >= target
     index = int(np.argmax(reached)) if reached.any() else -1
-    return Reach(float(seconds[index]), float(evaluation_s[index]), bool(reached.any()))
-
-
-def speedup_between(fp32: Reach, other: Reach) -> Speedup:
-    """Returns how much sooner than fp32 another precision was there, or a bound on that."""
-    bound = {
-        (True, True): "",
-        (False, True): ">",  # fp32 would take longer than we waited.
-        (True, False): "<",
-        (False, False): "?",
-    }[fp32.reached, other.reached]
-    ratio = fp32.seconds / other.seconds if other.seconds > 0 else float("nan")
-    return Speedup(ratio, bound)
-
-
-def _censored(seconds: float, reached: bool) -> str:
-    return curves.number(seconds) if reached else f"> {curves.number(seconds)}"
+    return times.Reach(float(seconds[index]), float(evaluation_s[index]), bool(reached.any()))
 
 
 def _published_seconds(published: paper.Result | None, precision: int) -> object:
-    times = {32: published.fp32_s, 8: published.int8_s} if published else {}
-    return times.get(precision, "")
+    seconds = {32: published.fp32_s, 8: published.int8_s} if published else {}
+    return seconds.get(precision, "")
 
 
 def _warnings(runs: Sequence[curves.Run], sides: Sequence[Side]) -> list[str]:

@@ -16,6 +16,7 @@ from actorQ.scripts import curves
 from actorQ.scripts import paper
 from actorQ.scripts import plot_run
 from actorQ.scripts import speedup_table
+from actorQ.scripts import times
 
 
 def write_log(path, **columns):
@@ -153,7 +154,7 @@ def test_speedup_golden(golden):
     assert (fp32.reach.seconds, int8.reach.seconds) == (100, 40)
     # Less 3 and 2 evaluations of 1 s.
     assert (fp32.reach.evaluation_s, int8.reach.evaluation_s) == (3, 2)
-    assert comparison.speedup(int8) == speedup_table.Speedup(2.5, "")
+    assert comparison.speedup(int8) == times.Speedup(2.5, "")
     assert (int8.actor_steps_per_s, int8.learner_steps_per_s) == (250, 10)
     first, *_, last = speedup_table.markdown(comparison).split("\n\n")[0].splitlines()
     assert [cell.strip() for cell in first.split("|")[1:-1]] == [
@@ -194,7 +195,7 @@ def test_censored_seed_is_shown(tmp_path):
     comparison = speedup_table.compare(fp32, int8, target=100, window=1)
     side = comparison.sides[1]
     # By 400 s the seeds have spent 2 s and 1 s on evaluation.
-    assert side.reach == speedup_table.Reach(400, 1.5, True)
+    assert side.reach == times.Reach(400, 1.5, True)
     assert side.seeds_text() == "400.0 to > 500.0 (1 of 2 seeds)"
     assert "int8 seed 2" in speedup_table.markdown(comparison)
     assert speedup_table.csv_rows(comparison)[1]["seed_seconds"] == "400.0;> 500.0"

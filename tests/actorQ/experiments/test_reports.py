@@ -11,7 +11,7 @@ from actorQ.experiments import results
 from actorQ.experiments import run
 from actorQ.experiments import runner
 from actorQ.experiments import specification
-from actorQ.scripts import speedup_table
+from actorQ.scripts import times
 
 COMMON = specification.load_common()
 
@@ -19,7 +19,7 @@ COMMON = specification.load_common()
 def reaches(*values):
     """Numbers were reached, texts like '>5' not."""
     return [
-        speedup_table.Reach(float(str(value).strip(">")), 1.0, not str(value).startswith(">"))
+        times.Reach(float(str(value).strip(">")), 1.0, not str(value).startswith(">"))
         for value in values
     ]
 
@@ -144,8 +144,8 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
 
 def test_speedup_bounds():
     (fast, slow, never) = reaches(10, 40, ">100")
-    assert speedup_table.speedup_between(slow, fast).text() == "4.00"
-    assert speedup_table.speedup_between(never, fast).text() == "> 10.00"
-    assert speedup_table.speedup_between(slow, never).text() == "< 0.40"
-    assert speedup_table.speedup_between(never, never).text() == "n/a"
-    assert math.isclose(speedup_table.speedup_between(slow, fast).value, 4)
+    assert times.speedup_between(slow, fast).text() == "4.00"
+    assert times.speedup_between(never, fast).text() == "> 10.00"
+    assert times.speedup_between(slow, never).text() == "< 0.40"
+    assert times.speedup_between(never, never).text() == "n/a"
+    assert math.isclose(times.speedup_between(slow, fast).value, 4)
