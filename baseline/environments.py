@@ -19,6 +19,7 @@ import numpy as np
 from actorQ import errors
 from actorQ.environments import core
 from actorQ.environments import mujoco_gl
+from baseline import navigation
 
 _RENAMED = {
     "LunarLander-v2": ("LunarLander-v3", {}),
@@ -75,7 +76,8 @@ def successor_kwargs(env_id: str) -> dict[str, Any]:
 
 
 def register() -> list[str]:
-    """Makes the names of Atari and PyBullet environments known; returns the packages that lack."""
+    """Makes names known: ours, Atari's and PyBullet's; returns the packages that lack."""
+    navigation.register()
     lacking = []
     for module, package in _PACKAGES.items():
         try:

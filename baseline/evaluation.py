@@ -18,10 +18,17 @@ Act = Callable[[np.ndarray], np.ndarray]
 
 
 class Episode(NamedTuple):
-    """What an episode came to: the monitor's return (unclipped, all lives) and agent steps."""
+    """What an episode came to.
+
+    Attributes:
+      episode_return: the monitor's (unclipped, all lives).
+      length: agent steps.
+      success: whether it reached what it was for; None where the environment does not say.
+    """
 
     episode_return: float
     length: int
+    success: bool | None = None
 
 
 def evaluate(
@@ -80,7 +87,11 @@ def _play(
                 # Without a return only a life was lost: the game goes on after a reset.
                 if "episode" in info:
                     number = number_in[slot]
-                    played[number] = Episode(float(info["episode"]["r"]), lengths[slot])
+                    success = info.get("is_success")
+                    played[number] = Episode(
+                        float(info["episode"]["r"]), lengths[slot],
+                        None if success is None else bool(success),
+                    )
                     number_in[slot], lengths[slot] = number + stride, 0
                     if number_in[slot] >= episodes:
                         finished.append(slot)

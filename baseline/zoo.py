@@ -12,6 +12,7 @@ import contextlib
 import functools
 import io
 import os
+import pathlib
 import re
 from typing import Any
 import warnings
@@ -30,6 +31,8 @@ from actorQ import errors
 from baseline import atari
 from baseline import environments
 
+# Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
+HYPERPARAMS = pathlib.Path(__file__).parent / "hyperparams"
 ATARI_WRAPPER = "stable_baselines3.common.atari_wrappers.AtariWrapper"
 
 
@@ -82,6 +85,9 @@ class Experiment(exp_manager.ExperimentManager):
             device=device,
             verbose=0,
         )
+        own = HYPERPARAMS / f"{algo}.yml"
+        if own.exists() and env_id in yaml.safe_load(own.read_text()):
+            self.config = str(own)
         self.custom_hyperparams = {**self._tuned_for_sibling(hyperparams), **hyperparams}
         self._resumes = run_folder is not None
         if run_folder is not None:
