@@ -54,8 +54,7 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
     """
     path = find(algo, env_id, folder)
     checkpoint = checkpoints.load_policy(str(path))
-    discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
-    actual = "dqn" if discrete else "d4pg"
+    actual = algorithm(checkpoint)
     if algo != actual:
         raise errors.UserError(f"{path} holds a policy of {actual}, not of {algo}.")
     task = str(checkpoint.facts["taskstr"])
@@ -75,6 +74,12 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
     agent.check_weights()
     agent.restore_quantization(path.parent / quantize.FILENAME)
     return agent
+
+
+def algorithm(checkpoint: checkpoints.PolicyCheckpoint) -> str:
+    """Returns "dqn" or "d4pg"."""
+    discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
+    return "dqn" if discrete else "d4pg"
 
 
 class TaskEnv(gym.Env):

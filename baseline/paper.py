@@ -1,6 +1,7 @@
-"""The paper's rewards after post-training quantization, as printed.
+"""The paper's figures, as printed: rewards after post-training quantization, and deployment.
 
-Source: the tables "A2C / DQN / PPO / DDPG rewards for Fp32, Fp16 and int8" of Krishnan et al.,
+Source: the table "Inference speed on RasPi-3b and success rate", and the tables
+"A2C / DQN / PPO / DDPG rewards for Fp32, Fp16 and int8" of Krishnan et al.,
 Quantized Reinforcement Learning (arXiv:1910.01055; here from the authors' slides). Rewards are
 rounded to whole numbers there, and E is in percent. Imports nothing.
 
@@ -103,3 +104,39 @@ def result(algo: str, env: str) -> Result | None:
         return None
     name = _AS_PRINTED.get((algo, name), name)
     return next((row for row in RESULTS.get(algo, ()) if row.env == name), None)
+
+
+class Deployment(NamedTuple):
+    """A printed row of the deployment case study: point-to-point navigation on a Raspberry Pi 3b.
+
+    Attributes:
+      name: of the policy, as printed.
+      layers: of its network.
+      fp32_ms: inference time.
+      int8_ms: inference time.
+      fp32_success: share of the episodes, in percent.
+      int8_success: likewise.
+      speedup: as printed.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    fp32_ms: float
+    int8_ms: float
+    fp32_success: float
+    int8_success: float
+    speedup: float
+
+
+# Table "Inference speed on RasPi-3b and success rate". "3L, MLP, 64 nodes" are three layers of 64.
+DEPLOYMENT = (
+    Deployment("Policy I", (64, 64, 64), 0.147, 0.124, 60, 45, 1.18),
+    Deployment("Policy II", (256, 256, 256), 133.49, 9.53, 74, 60, 14.0),
+    Deployment("Policy III", (4096, 512, 1024), 208.115, 11.036, 86, 75, 18.85),
+)
+DEPLOYMENT_MEMORY_RATIO = 4.0  # "18x speed up, 4x memory reduction".
+
+
+def deployment(layers: tuple[int, ...]) -> Deployment | None:
+    """Returns the case study's row for a network's hidden layers, if it has one."""
+    return next((row for row in DEPLOYMENT if row.layers == layers), None)

@@ -34,6 +34,7 @@ _KINDS: Mapping[str, tuple[str | None, int]] = {
     "DEQUANTIZE": ("DequantizeOptions", 2),
     "DIV": ("DivOptions", 1),
     "ELU": (None, 1),
+    "FULLY_CONNECTED": ("FullyConnectedOptions", 1),
     "GATHER": ("GatherOptions", 2),
     "MAXIMUM": ("MaximumMinimumOptions", 2),
     "MINIMUM": ("MaximumMinimumOptions", 2),

@@ -118,6 +118,35 @@ def linear(
     return Value(_product(graph, name, module, weights, values, integers, rows))
 
 
+def linear_in_floats(
+    graph: tflite_graph.Graph, name: str, module: nn.Linear, value: Value
+) -> Value:
+    """Adds a linear layer that computes in fp32.
+
+    Args:
+      graph: to add to.
+      name: of the layer.
+      module: the layer.
+      value: its input, [B, inputs].
+
+    Raises:
+      errors.UserError: the input does not fit.
+    """
+    outputs, inputs = module.weight.shape
+    if value.form != "flat" or value.image is not None or value.tensor.shape[1] != inputs:
+        raise errors.UserError(f"The input of {name} is not [B, {inputs}].")
+    weights = module.weight.detach().cpu().numpy().astype(np.float32)
+    bias = np.zeros(outputs, np.float32)
+    if module.bias is not None:
+        bias = module.bias.detach().cpu().numpy().astype(np.float32)
+    return Value(
+        graph.add(
+            "FULLY_CONNECTED", value.tensor, graph.constant(f"{name}.weight", weights),
+            graph.constant(f"{name}.bias", bias), shape=(-1, outputs),
+        )
+    )
+
+
 def convolution(
     graph: tflite_graph.Graph,
     name: str,

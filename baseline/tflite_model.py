@@ -30,7 +30,7 @@ _LAYERS = {nn.Linear: tflite_layers.linear, nn.Conv2d: tflite_layers.convolution
 
 def export(
     network: networks.PolicyNetwork,
-    ranges: quantize.Ranges,
+    ranges: quantize.Ranges | None,
     weights: Mapping[str, quantization.QuantizedTensor],
     bits: int = tflite_layers.MAX_BITS,
     normalization: zoo_files.Normalization | None = None,
@@ -45,7 +45,8 @@ def export(
     Args:
       network: the acting path, for its layers, activation functions and biases.
       ranges: smallest and largest input of layers by name, and of the last output
-        (`networks.OUTPUT`; if left out, it stays in floats).
+        (`networks.OUTPUT`; if left out, it stays in floats). None: all is in fp32 (linear layers
+        alone have such a form), and there are no integers.
       weights: integers of the weights by layer, 2 to 8 bits.
       bits: of the inputs whose ranges do not name their own; 2 to 8.
       normalization: of observations, to be done by the model; None: the caller does it.
@@ -64,13 +65,14 @@ class _Exporter:
     def __init__(
         self,
         network: networks.PolicyNetwork,
-        ranges: quantize.Ranges,
+        ranges: quantize.Ranges | None,
         weights: Mapping[str, quantization.QuantizedTensor],
         bits: int,
     ):
         """Takes what `export` is given."""
         self._network = network
-        self._ranges = ranges
+        self._floats = ranges is None
+        self._ranges = ranges or {}
         self._weights = weights
         self._bits = bits
         self._graph = tflite_graph.Graph()
@@ -84,7 +86,9 @@ class _Exporter:
         observation = self._observation(image_size)
         value = self._normalized(observation, normalization)
         for name, module in self._network.layers:
-            if isinstance(module, networks.WITH_WEIGHTS):
+            if self._floats and isinstance(module, networks.WITH_WEIGHTS):
+                value = self._in_floats(name, module, value)
+            elif isinstance(module, networks.WITH_WEIGHTS):
                 value = _LAYERS[type(module)](
                     self._graph, name, module, self._integers(name, module), value,
                     *self._map(name),
@@ -99,10 +103,13 @@ class _Exporter:
         self._graph.rename(output, policy_runner.OUTPUT)
         self._graph.rename(action, policy_runner.ACTION)
         widths = {name: tensor.bits for name, tensor in self._weights.items()}
+        description = f"A policy of {len(widths)} quantized layers (int8 by int8, int32 sums)."
+        if self._floats:
+            description = f"A policy of {len(self._network.with_weights())} layers in fp32."
         return self._graph.model(
             [observation.tensor],
             [output, action],
-            f"A policy of {len(widths)} quantized layers (int8 by int8, int32 sums).",
+            description,
             {policy_runner.FORMAT: self._metadata(normalization is not None, widths)},
         )
 
@@ -137,6 +144,15 @@ class _Exporter:
         ):
             tensor = self._graph.add(kind, tensor, self._constant(name, numbers))
         return value._replace(tensor=tensor)
+
+    def _in_floats(
+        self, name: str, module: nn.Module, value: tflite_layers.Value
+    ) -> tflite_layers.Value:
+        if not isinstance(module, nn.Linear):
+            raise errors.UserError(
+                f"Layer {name}, a {type(module).__name__}, has no TFLite form of 32 bits."
+            )
+        return tflite_layers.linear_in_floats(self._graph, name, module, value)
 
     def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
         if name not in self._weights:
@@ -202,7 +218,7 @@ class _Exporter:
             "version": policy_runner.FORMAT_VERSION,
             "layer_bits": dict(widths),
             "ranges": {name: list(self._ranges[name]) for name in self._ranges},
-            "bits": self._bits,
+            "bits": 32 if self._floats else self._bits,
             "head": self._network.head,
             **bounds,
             "image": self._network.image,

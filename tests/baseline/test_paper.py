@@ -54,3 +54,16 @@ def test_means_are_the_figures_to_reach():
 def test_result_finds_the_papers_row(algo, env, name):
     row = paper.result(algo, env)
     assert (row.env if row else None) == name
+
+
+def test_deployments_speedup_agrees_with_its_times():
+    for row in paper.DEPLOYMENT:
+        # Printed with two digits or more: 1.18 of 1.185, 14 of 14.007.
+        assert row.speedup == pytest.approx(row.fp32_ms / row.int8_ms, rel=0.006)
+        assert row.fp32_success > row.int8_success
+
+
+def test_deployment_finds_the_row_of_a_network():
+    assert paper.deployment((4096, 512, 1024)).speedup == 18.85
+    assert paper.deployment((64, 64, 64)).name == "Policy I"
+    assert paper.deployment((64, 64)) is None

@@ -1,0 +1,271 @@
+"""Exports an agent to one self-contained file for a device: what `deploy` does.
+
+The file takes raw observations (its agent's normalization is in it) and gives actions;
+`run_policy.py`, copied beside it, plays it with numpy and the runtime alone. The integers are those
+of post-training quantization (`quantize`), or of quantization-aware training (`qat_export`), with
+the ranges of either; the exporters are `integer` (ONNX), `tflite_model` and `torchscript_model`.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import pathlib
+import re
+import shutil
+import tempfile
+
+import numpy as np
+from torch import nn
+
+from actorQ import checkpoints
+from actorQ import errors
+from actorQ import files
+from actorQ import quantization
+from baseline import actorq_agents
+from baseline import agents
+from baseline import agreement
+from baseline import calibration
+from baseline import deploy_formats as formats
+from baseline import integer
+from baseline import networks
+from baseline import qat_export
+from baseline import quantize
+from baseline import run_policy
+from baseline import tflite_model
+from baseline import torchscript_model
+from baseline import zoo_files
+
+RUNNER = "run_policy.py"
+FILE_STEM = "policy"
+_CHECKED_STATES, _CHECKED_EPISODES = 500, 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to export.
+
+    Attributes:
+      format: one of `deploy_formats.FORMATS`.
+      bits: of the weights.
+      scheme: "weights" or "weights+activations", as `deploy_formats.scheme` gives it.
+      granularity: of linear layers' weights, "paper" or "channel".
+      calibration_episodes: that find the ranges of activations.
+      seed: of their starts.
+    """
+
+    format: str = "onnx"
+    bits: int = 8
+    scheme: str = quantize.WEIGHTS_AND_ACTIVATIONS
+    granularity: str = quantize.PAPER
+    calibration_episodes: int = calibration.EPISODES
+    seed: int = 0
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether there are ranges to be found."""
+        return self.bits <= integer.INPUT_BITS and self.scheme == quantize.WEIGHTS_AND_ACTIVATIONS
+
+
+def load(path: str) -> agents.Agent:
+    """Loads an agent by its path.
+
+    Args:
+      path: of Stable-Baselines3's zip in the zoo's layout (FOLDER/ALGO/ENV_<n>/ENV.zip) or its
+        folder, or of an ActorQ run or its checkpoint.
+
+    Raises:
+      errors.UserError: there is none, or it cannot be loaded.
+    """
+    found = pathlib.Path(path).absolute()
+    if not found.exists():
+        raise errors.UserError(f"There is no agent at {path}: there is no such file or folder.")
+    if found.is_dir():
+        name = re.sub(r"_\d+$", "", found.name)
+        zips = [found / f"{stem}.zip" for stem in (found.name, name)]
+        found = next((candidate for candidate in zips if candidate.is_file()), found)
+    if found.suffix == ".zip":
+        return _load_zip(found)
+    try:
+        checkpoint = checkpoints.load_policy(str(found))
+    except errors.UserError as error:
+        raise errors.UserError(
+            f"{path} is neither an agent's zip (ALGO/ENV_<n>/ENV.zip) or its folder, nor an "
+            f"ActorQ run: {error}"
+        ) from None
+    algo = actorq_agents.algorithm(checkpoint)
+    return actorq_agents.load(algo, str(checkpoint.facts["taskstr"]), found)
+
+
+def _load_zip(path: pathlib.Path) -> agents.Agent:
+    env_id = zoo_files.environment_name(path.stem)
+    noted = zoo_files.read_yaml(path.parent / path.stem / "args.yml").get("algo")
+    for name in (noted, path.parent.parent.name, path.parent.name):
+        with contextlib.suppress(errors.UserError):
+            algo = agents.check_algo(str(name))
+            break
+    else:
+        raise errors.UserError(
+            f"Which algorithm is {path} of? The zoo's layout says: ALGO/{path.stem}_1/{path.name}."
+        )
+    return agents.load_file(algo, env_id, path)
+
+
+def export(
+    agent: agents.Agent, settings: Settings, ranges: quantize.Ranges | None = None
+) -> bytes:
+    """Returns the file.
+
+    Args:
+      agent: in full precision, or from quantization-aware training.
+      settings: how.
+      ranges: of activations, where they are known; None: they are found where they are needed.
+
+    Raises:
+      errors.UserError: the agent has no such form.
+    """
+    if agent.quantization is not None:
+        return _trained(agent, settings)
+    if settings.calibrates and ranges is None:
+        ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
+    return export_network(
+        agent.network, settings, ranges if settings.calibrates else None, agent.normalization,
+        _image_size(agent),
+    )
+
+
+def export_network(
+    network: networks.PolicyNetwork,
+    settings: Settings,
+    ranges: quantize.Ranges | None,
+    normalization: zoo_files.Normalization | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> bytes:
+    """Returns the file of an acting path in full precision.
+
+    Args:
+      network: the acting path.
+      settings: how.
+      ranges: of activations; None where they stay floats, or get them from every call.
+      normalization: of observations, or None.
+      image_size: height and width of images; None where there are none.
+
+    Raises:
+      errors.UserError: there is no such form.
+    """
+    if settings.format == "onnx":
+        return integer.export(
+            network, settings.bits, ranges, settings.granularity, normalization=normalization
+        ).SerializeToString()
+    if settings.format == "torchscript":
+        return torchscript_model.export(
+            network, settings.bits, settings.granularity, normalization=normalization,
+            image_size=image_size,
+        )
+    weights = {}
+    if ranges is not None:
+        scheme = quantize.Scheme(str(settings.bits), granularity=settings.granularity)
+        weights = {
+            name: _integers(name, module, scheme) for name, module in network.with_weights()
+        }
+    return tflite_model.export(
+        network, ranges, weights, normalization=normalization, image_size=image_size
+    )
+
+
+def _integers(
+    name: str, module: nn.Module, scheme: quantize.Scheme
+) -> quantization.QuantizedTensor:
+    try:
+        return quantization.quantize_affine(
+            module.weight.detach().cpu().numpy(), scheme.width, scheme.rounding,
+            quantize.quantizes_by_channel(module, scheme),
+        )
+    except ValueError as error:
+        raise errors.UserError(f"Weights of {name}: {error}") from None
+
+
+def _trained(agent: agents.Agent, settings: Settings) -> bytes:
+    """Returns the file of an agent that has its integers and ranges from its training."""
+    width = agent.quantization[0].width
+    if settings.format not in ("onnx", "tflite"):
+        raise errors.UserError(
+            f"{agent.path} is quantized with ranges of its own, which a file of the format "
+            f"{settings.format} has no place for: --format=onnx or --format=tflite."
+        )
+    if width is not None and width != settings.bits:
+        raise errors.UserError(
+            f"{agent.path} is quantized to {width} bits already: --bits={width}, or name the agent "
+            "that it was made from."
+        )
+    if settings.format == "tflite":
+        return qat_export.export_tflite(agent, normalizes=True)
+    return qat_export.export(agent, normalizes=True).SerializeToString()
+
+
+def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:
+    """Writes the file and its runner; returns the file's path.
+
+    Args:
+      content: of the file.
+      file_format: one of `deploy_formats.FORMATS`.
+      folder: made if missing.
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    target = pathlib.Path(folder)
+    path = target / f"{FILE_STEM}{formats.ENDINGS[file_format]}"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run_policy.__file__, target / RUNNER)
+    except OSError as error:
+        raise errors.UserError(f"Cannot write {folder}: {error.strerror or error}.") from None
+    files.write(path, content)
+    return path
+
+
+@contextlib.contextmanager
+def playing(content: bytes, file_format: str) -> Iterator[run_policy.Policy]:
+    """Gives a file's `run_policy.Policy`, as a device would load it.
+
+    Args:
+      content: of the file.
+      file_format: one of `deploy_formats.FORMATS`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, f"{FILE_STEM}{formats.ENDINGS[file_format]}")
+        path.write_bytes(content)
+        yield run_policy.Policy(path)
+
+
+def one_by_one(policy: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns what acts on a batch as a device does: one observation after the other."""
+    return lambda observations: np.stack([policy(observation) for observation in observations])
+
+
+def check(agent: agents.Agent, content: bytes, settings: Settings) -> agreement.Agreement:
+    """Plays the file in states that the agent visits; returns how far it acts as the agent does.
+
+    Args:
+      agent: that the file was made from.
+      content: of the file.
+      settings: with which it was made.
+    """
+    states = agreement.visited_states(
+        agent.make_env, agent.act, _CHECKED_EPISODES, settings.seed + 1, _CHECKED_STATES
+    )
+    outputs = networks.forward(agent.network, agent.normalize(states), agent.tap).numpy()
+    with playing(content, settings.format) as policy:
+        acted = one_by_one(policy)(states)
+    return agreement.compare(
+        networks.to_actions(agent.network, outputs), acted, agent.network.low, agent.network.high
+    )
+
+
+def _image_size(agent: agents.Agent) -> tuple[int, int] | None:
+    """Returns height and width of what convolutions look at."""
+    environment = agent.make_env()
+    shape = np.shape(environment.reset()[0])
+    environment.close()
+    return tuple(shape[1:]) if len(shape) == 3 else None

@@ -1,0 +1,86 @@
+"""What a policy's file takes of a device's memory: measured in a process of its own.
+
+    python -m baseline.resident_memory policy.onnx
+
+prints the resident bytes of a process that has loaded the file with `run_policy` and played it.
+`of_policy` runs that, and subtracts what the runtime takes with next to nothing to play. Imports
+numpy alone.
+"""
+
+from collections.abc import Sequence
+import os
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+
+from actorQ import errors
+from baseline import run_policy
+
+NOISE_BYTES = 500_000
+_CALLS = 20
+_LIMIT_S = 120.0
+
+
+def of_policy(path: str | os.PathLike[str], empty: str | os.PathLike[str], turns: int = 3) -> int:
+    """Returns the bytes that a policy takes beyond those of its runtime.
+
+    Below `NOISE_BYTES` that is noise: pages, and what allocators keep.
+
+    Args:
+      path: of the file.
+      empty: of a file of the same format whose policy is tiny.
+      turns: processes of each, whose medians count.
+
+    Raises:
+      errors.UserError: a process fails.
+    """
+    sides = {
+        name: statistics.median(in_fresh_process(file) for _ in range(turns))
+        for name, file in (("policy", path), ("empty", empty))
+    }
+    return int(sides["policy"] - sides["empty"])
+
+
+def in_fresh_process(
+    path: str | os.PathLike[str], python: Sequence[str] = (sys.executable,)
+) -> int:
+    """Returns the resident bytes of a new process that has loaded and played a file.
+
+    Raises:
+      errors.UserError: it fails.
+    """
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    try:
+        result = subprocess.run(
+            [*python, "-m", "baseline.resident_memory", os.fspath(path)],
+            capture_output=True, text=True, timeout=_LIMIT_S, cwd=root, check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        )
+    except subprocess.TimeoutExpired:
+        raise errors.UserError(f"Playing {path} takes longer than {_LIMIT_S:.0f} s.") from None
+    lines = result.stdout.splitlines()
+    if result.returncode or not lines or not lines[-1].isdecimal():
+        reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        raise errors.UserError(f"Cannot play {path} in a process of its own: {reason}")
+    return int(lines[-1])
+
+
+def resident_bytes() -> int:
+    """Returns how much of this process is in memory now."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> None:
+    """Plays the file that the command line names."""
+    policy = run_policy.Policy(os.path.abspath(sys.argv[1]))
+    observation = np.zeros(tuple(policy.shape), policy.dtype)
+    for _ in range(_CALLS):
+        policy(observation)
+    print(resident_bytes())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Runs a policy that `python -m baseline.deploy` wrote: all that a device needs beside the file.
+
+    python run_policy.py policy.onnx [observations.npy]
+    action = run_policy.Policy("policy.onnx")(observation)  # A number, or float32 [A].
+
+Needs numpy and the file's runtime: onnxruntime (.onnx), tflite_runtime or ai_edge_litert (.tflite),
+torch (.pt). Observations are as the environment gives them, float32 [D] or uint8 [C, H, W]: the
+file normalizes. Prints an action for each of [N, ...] (else: for zeros), and the time of a call.
+"""
+
+import argparse
+import importlib
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy as np
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # One thread is the fastest for a small policy.
+
+
+def _onnx(path):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    taken = session.get_inputs()[0]
+    dtype = np.uint8 if taken.type == "tensor(uint8)" else np.float32
+    return taken.shape[1:], dtype, lambda x: session.run(["action"], {"observation": x})[0]
+
+
+def _tflite(path):
+    for package in ("tflite_runtime", "ai_edge_litert", "tensorflow.lite.python"):
+        try:
+            lite = importlib.import_module(f"{package}.interpreter")
+            break
+        except ImportError:
+            if package.startswith("tensorflow"):
+                raise
+    # The default delegate knows products of floats, but none of these integers.
+    quantized = b"int8 by int8" in pathlib.Path(path).read_bytes()
+    kinds = lite.OpResolverType
+    kind = kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES if quantized else kinds.AUTO
+    model = lite.Interpreter(path, num_threads=1, experimental_op_resolver_type=kind)
+    model.allocate_tensors()
+    taken = model.get_input_details()[0]
+    given = {details["name"]: details["index"] for details in model.get_output_details()}
+
+    def call(x):
+        model.set_tensor(taken["index"], x)
+        model.invoke()
+        return model.get_tensor(given["action"])
+
+    return taken["shape"][1:], taken["dtype"], call
+
+
+def _torchscript(path):
+    import torch
+
+    torch.set_num_threads(1)
+    model = torch.jit.load(path).eval()
+
+    def call(x):
+        with torch.inference_mode():
+            return model(torch.from_numpy(x))[1].numpy()
+
+    return model.observation_shape, getattr(np, model.observation_dtype), call
+
+
+class Policy:
+    """A policy, ready to act; `shape` and `dtype` are those of an observation."""
+
+    def __init__(self, path):
+        """Loads a file by its ending."""
+        load = {".onnx": _onnx, ".tflite": _tflite, ".pt": _torchscript}[pathlib.Path(path).suffix]
+        self.shape, self.dtype, self._call = load(str(path))
+
+    def __call__(self, observation):
+        """Returns the action for one observation."""
+        x = np.ascontiguousarray(observation, self.dtype)
+        return self._call(x.reshape(1, -1) if len(self.shape) == 1 else x[None])[0]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("policy", help=".onnx, .tflite or .pt")
+    parser.add_argument("observations", nargs="?", help=".npy, [N, ...]; else zeros")
+    args = parser.parse_args()
+    policy, seconds = Policy(args.policy), []
+    zeros = None if args.observations else np.zeros((1, *policy.shape), policy.dtype)
+    for observation in np.load(args.observations) if zeros is None else zeros:
+        seconds.append(-time.perf_counter())
+        action = policy(observation)
+        seconds[-1] += time.perf_counter()
+        print(np.array2string(np.asarray(action), separator=" ", max_line_width=10**6))
+    print(f"median of a call: {1e6 * statistics.median(seconds):.1f} us", file=sys.stderr)

@@ -1,0 +1,251 @@
+"""Files for devices: every kind of agent, every format, and a runner that needs no more."""
+
+import ast
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from torch import nn
+
+from actorQ import checkpoints
+from actorQ import errors
+from actorQ import lean_imports
+from baseline import agents
+from baseline import agreement
+from baseline import deploy_formats
+from baseline import deploying
+from baseline import networks
+from baseline import qat
+from baseline import qat_model
+from baseline import quantize
+from baseline import run_policy
+from tests.baseline import test_actorq_agents as actorq
+from tests.baseline import test_qat
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+# Processes start slowly where the cores are busy.
+LIMIT_S = 120
+AGENTS = [
+    ("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("ddpg", "Pendulum-v1"),
+    ("a2c", "Pendulum-v1"),
+]
+RUNTIMES = {"onnx": "onnxruntime", "tflite": "tensorflow", "torchscript": "torch"}
+
+
+def settings(file_format="onnx", bits=8, **changes):
+    scheme = deploy_formats.scheme(file_format, bits, changes.pop("scheme", None))
+    return deploying.Settings(file_format, bits, scheme, calibration_episodes=2, **changes)
+
+
+def folder_of(zoo, algo, env_id):
+    return zoo.folder / algo / f"{env_id}_1"
+
+
+def states_of(agent, count=100):
+    return agreement.visited_states(agent.make_env, agent.act, 2, 1, count)
+
+
+def act(content, file_format, states):
+    with deploying.playing(content, file_format) as policy:
+        return deploying.one_by_one(policy)(states)
+
+
+@pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
+@pytest.mark.parametrize(("algo", "env_id"), AGENTS)
+def test_fp32_files_act_as_agents_of_stable_baselines_do(zoo, algo, env_id, file_format):
+    agent = deploying.load(folder_of(zoo, algo, env_id))
+    assert (agent.algo, agent.env_id) == (algo, env_id)
+    states = states_of(agent)
+    content = deploying.export(agent, settings(file_format, 32))
+    found = act(content, file_format, states)
+    np.testing.assert_allclose(found, agent.act(states), atol=1e-4)
+    assert found.dtype == agent.act(states).dtype
+
+
+@pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
+@pytest.mark.parametrize(("algo", "env_id"), [("ppo", "CartPole-v1"), ("a2c", "Pendulum-v1")])
+def test_8_bit_files_act_much_as_agents_do_normalization_included(
+    zoo, algo, env_id, file_format
+):
+    agent = deploying.load(folder_of(zoo, algo, env_id))
+    assert (agent.normalization is not None) == (algo == "a2c")
+    content = deploying.export(agent, settings(file_format))
+    found = deploying.check(agent, content, settings(file_format))
+    assert found.states >= 20
+    assert found.alike > 0.9 if found.mean is None else found.mean < 0.05, str(found)
+
+
+def test_a_file_holds_what_post_training_quantization_computes(zoo):
+    agent = deploying.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    states = states_of(agent)
+    ranges = {
+        name: (-9.0, 9.0) for name, _ in agent.network.with_weights()
+    }
+    files = {
+        name: act(deploying.export(agent, settings(name), ranges), name, states)
+        for name in ("onnx", "tflite")
+    }
+    scheme = quantize.Scheme("8", quantize.WEIGHTS_AND_ACTIVATIONS)
+    quantize.quantize_weights(agent.network, scheme)
+    agent.note_quantization(scheme, ranges)
+    for name, found in files.items():
+        assert (found == agent.act(states)).mean() > 0.98, name
+
+
+def test_narrow_widths_and_ranges_of_every_call_have_files(zoo):
+    agent = deploying.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    for file_format, bits, scheme in (
+        ("onnx", 4, None), ("onnx", 16, None), ("onnx", 8, "weights"), ("tflite", 3, None),
+    ):
+        made = settings(file_format, bits, scheme=scheme, granularity="channel")
+        assert made.calibrates == (scheme is None and bits <= 8)
+        found = deploying.check(agent, deploying.export(agent, made), made)
+        assert found.alike > (0.95 if bits >= 8 else 0.6), (made, str(found))
+
+
+def test_agents_of_images_keep_their_pixels(atari_zoo):
+    path = atari_zoo.folder / "dqn" / "BreakoutNoFrameskip-v4_1"
+    agent = deploying.load(path)
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, 256, (4, 4, 84, 84)).astype(np.uint8)
+    ranges = {name: (0.0, 2.0) for name, _ in agent.network.with_weights()}
+    for file_format in deploy_formats.FORMATS:
+        content = deploying.export(agent, settings(file_format), ranges)
+        with deploying.playing(content, file_format) as policy:
+            assert policy.dtype == np.uint8
+            assert deploying.one_by_one(policy)(states).shape == (4,)
+    with pytest.raises(errors.UserError, match=r"cnn.0, a Conv2d, has no TFLite form of 32 bits"):
+        deploying.export(agent, settings("tflite", 32))
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "outputs", "head"),
+    [("d4pg", actorq.PENDULUM, 1, "tanh"), ("dqn", actorq.CARTPOLE, 2, "q_values")],
+)
+def test_checkpoints_of_actorq_are_exported_too(tmp_path, name, task, outputs, head):
+    shape = (3,) if name == "d4pg" else (4,)
+    checkpoints.save_policy(
+        str(tmp_path / "checkpoint"), actorq.checkpoint(task, shape, outputs, head)
+    )
+    agent = deploying.load(str(tmp_path))
+    assert agent.algo == name
+    states = states_of(agent)
+    for file_format in deploy_formats.FORMATS:
+        content = deploying.export(agent, settings(file_format, 32))
+        np.testing.assert_allclose(
+            act(content, file_format, states), agent.act(states), atol=1e-4
+        )
+
+
+def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
+    qat.train(
+        test_qat.settings(tmp_path, "a2c", steps=300), qat_model.QatSettings(bits=8, delay=150)
+    )
+    agent = agents.load("a2c", test_qat.CARTPOLE, tmp_path)
+    for file_format in ("onnx", "tflite"):
+        content = deploying.export(agent, settings(file_format))
+        assert deploying.check(agent, content, settings(file_format)).holds
+    with pytest.raises(errors.UserError, match="quantized to 8 bits already: --bits=8"):
+        deploying.export(agent, settings("tflite", 4))
+    with pytest.raises(errors.UserError, match="no place for: --format=onnx or --format=tflite"):
+        deploying.export(agent, settings("torchscript"))
+
+
+def test_an_agent_that_was_quantized_after_training_is_refused(zoo, tmp_path):
+    agent = deploying.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    scheme = quantize.Scheme("8")
+    quantize.quantize_weights(agent.network, scheme)
+    agent.note_quantization(scheme, None)
+    saved = deploying.load(agent.save(agent, tmp_path))
+    with pytest.raises(errors.UserError, match="not trained with quantization"):
+        deploying.export(saved, settings())
+
+
+@pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
+def test_an_unknown_layer_is_named(zoo, file_format):
+    agent = deploying.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    name, _ = agent.network.layers[2]
+    layers = (*agent.network.layers[:2], (name, nn.Softplus()), *agent.network.layers[3:])
+    agent.network = agent.network._replace(layers=layers)
+    with pytest.raises(errors.UserError, match=f"Layer {name}, (a )?Softplus"):
+        deploying.export(agent, settings(file_format))
+
+
+@pytest.mark.parametrize("where", ["zip", "folder", "plain"])
+def test_agents_are_found_by_their_zip_or_folder(zoo, tmp_path, where):
+    source = folder_of(zoo, "ppo", "CartPole-v1")
+    path = {"zip": source / "CartPole-v1.zip", "folder": source}.get(where)
+    if path is None:  # Copied out of the zoo's layout, with its settings.
+        path = shutil.copytree(source, tmp_path / "CartPole-v1")
+    agent = deploying.load(str(path))
+    assert (agent.algo, agent.env_id) == ("ppo", "CartPole-v1")
+
+
+def test_what_is_no_agent_is_told(zoo, tmp_path):
+    with pytest.raises(errors.UserError, match="no agent at .*nowhere: there is no such file"):
+        deploying.load(str(tmp_path / "nowhere"))
+    with pytest.raises(errors.UserError, match="neither an agent's zip .* nor an ActorQ run"):
+        deploying.load(str(tmp_path))
+    shutil.copy(folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip", tmp_path / "x.zip")
+    with pytest.raises(errors.UserError, match="Which algorithm is .*x.zip of?"):
+        deploying.load(str(tmp_path / "x.zip"))
+
+
+def test_the_runner_is_small_and_imports_nothing_of_ours():
+    source = pathlib.Path(run_policy.__file__).read_text()
+    assert len(source.splitlines()) <= 100
+    names = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
+        for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert names - set(sys.stdlib_module_names) == {"numpy", "onnxruntime", "torch"}
+
+
+@pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
+def test_a_process_with_the_runtime_alone_plays_the_file(zoo, tmp_path, file_format):
+    agent = deploying.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    content = deploying.export(agent, settings(file_format))
+    path = deploying.write(content, file_format, str(tmp_path / "device"))
+    states = states_of(agent, 20)
+    np.save(tmp_path / "states.npy", states)
+    # As run_policy.py does, then tells what was imported.
+    program = (
+        "import json, runpy, sys; sys.argv = sys.argv[1:]\n"
+        # What TensorFlow imports if it is there; a device has tflite_runtime.
+        f"sys.modules.update(dict.fromkeys({lean_imports.OPTIONAL}))\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, "run_policy.py", path.name, str(tmp_path / "states.npy")],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=path.parent,
+    )
+    assert result.returncode == 0, result.stderr
+    *lines, modules = result.stdout.splitlines()
+    np.testing.assert_array_equal(
+        [int(line) for line in lines], act(content, file_format, states)
+    )
+    imported = set(json.loads(modules))
+    assert RUNTIMES[file_format] in imported
+    others = {*RUNTIMES.values()} - {RUNTIMES[file_format]}
+    assert not imported & {*others, "baseline", "actorQ", "stable_baselines3", "gymnasium"}
+    assert "us" in result.stderr.splitlines()[-1]
+
+
+def test_a_file_that_cannot_be_written_is_told(zoo, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.UserError, match="Cannot write .*file"):
+        deploying.write(b"", "onnx", str(tmp_path / "file"))
+
+
+def test_the_agents_own_network_stays_as_it_is(zoo):
+    agent = deploying.load(folder_of(zoo, "ppo", "CartPole-v1"))
+    states = states_of(agent, 30)
+    before = networks.forward(agent.network, states).numpy()
+    for file_format in deploy_formats.FORMATS:
+        deploying.export(agent, settings(file_format))
+    np.testing.assert_array_equal(networks.forward(agent.network, states).numpy(), before)

@@ -1,0 +1,45 @@
+"""Memory of policies in processes of their own."""
+
+import sys
+
+import numpy as np
+import pytest
+from torch import nn
+
+from actorQ import errors
+from baseline import integer
+from baseline import resident_memory
+from tests.baseline import integer_reference as reference
+
+
+@pytest.fixture(name="tiny", scope="module")
+def fixture_tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny") / "tiny.onnx"
+    path.write_bytes(integer.export(reference.dense(), 32).SerializeToString())
+    return path
+
+
+def test_resident_bytes_grow_with_what_is_kept():
+    before = resident_memory.resident_bytes()
+    kept = np.ones(4_000_000)
+    assert 31e6 < resident_memory.resident_bytes() - before < 40e6
+    assert kept[-1] == 1
+
+
+def test_a_policy_takes_at_least_its_weights(tiny, tmp_path):
+    network = reference.dense(nn.ReLU, (6, 1000, 2000, 4))
+    content = integer.export(network, 32).SerializeToString()
+    (tmp_path / "large.onnx").write_bytes(content)
+    found = resident_memory.of_policy(tmp_path / "large.onnx", tiny, turns=1)
+    assert 0.9 * len(content) < found < 4 * len(content)
+
+
+def test_a_file_that_cannot_be_played_is_told(tmp_path, monkeypatch):
+    (tmp_path / "broken.onnx").write_bytes(b"x" * 100)
+    with pytest.raises(errors.UserError, match="Cannot play .*broken.onnx in a process"):
+        resident_memory.in_fresh_process(tmp_path / "broken.onnx")
+    monkeypatch.setattr(resident_memory, "_LIMIT_S", 0.05)
+    with pytest.raises(errors.UserError, match="takes longer than"):
+        resident_memory.in_fresh_process(
+            tmp_path / "x", [sys.executable, "-c", "import time; time.sleep(9)"]
+        )
