@@ -8,6 +8,8 @@ from collections.abc import Callable
 from absl import flags
 
 from baseline import collate
+from baseline import deploy
+from baseline import deploy_benchmark
 from baseline import enjoy
 from baseline import findings
 from baseline import integer_benchmark
@@ -35,11 +37,15 @@ TOOLS: dict[str, Callable[[], None]] = {
     "collate": collate.define_flags,
     "table": table.define_flags,
     "integer_benchmark": integer_benchmark.define_flags,
+    "deploy": deploy.define_flags,
+    "deploy_benchmark": deploy_benchmark.define_flags,
     "visualize": visualize.define_flags,
     "findings": findings.define_flags,
 }
 # Tools that take all flags of another.
-INHERITS = {"sweep": "ptq", "qat": "train", "qat_sweep": "qat"}
+INHERITS = {
+    "sweep": "ptq", "qat": "train", "qat_sweep": "qat", "deploy_benchmark": "deploy",
+}
 
 
 def rows() -> list[str]:

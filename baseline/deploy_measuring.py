@@ -1,0 +1,249 @@
+"""Measures what `deploy_benchmark` shows: an agent's fp32 and integer files, side by side."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import pathlib
+import statistics
+import tempfile
+
+import numpy as np
+import torch
+from torch import nn
+
+from actorQ import errors
+from actorQ.benchmarks import common
+from baseline import aarch64
+from baseline import agents
+from baseline import agreement
+from baseline import calibration
+from baseline import deploy_formats
+from baseline import deploying
+from baseline import evaluation
+from baseline import intervals
+from baseline import networks
+from baseline import quantize
+from baseline import resident_memory
+from baseline import run_policy
+
+FP32, QUANTIZED = "fp32", "quantized"
+TINY = 8  # Inputs, units and outputs of what plays next to nothing.
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How much to measure.
+
+    Attributes:
+      formats: of `deploy_formats.FORMATS`.
+      bits: of the quantized files.
+      scheme: of these; None: as suits the format.
+      granularity: of these, "paper" or "channel".
+      calibration_episodes: that find the ranges of activations.
+      episodes: of the agent and of every quantized file.
+      seed: of the starts.
+      states: at most so many are compared.
+      repeats: rounds of latencies.
+      memory_turns: processes of each file whose memory is measured; 0: none.
+      aarch64_python: command of a Python for ARM that plays the files, too; empty: none.
+    """
+
+    formats: tuple[str, ...] = ("onnx",)
+    bits: int = 8
+    scheme: str | None = None
+    granularity: str = quantize.PAPER
+    calibration_episodes: int = calibration.EPISODES
+    episodes: int = 1000
+    seed: int = 0
+    states: int = 2000
+    repeats: int = 7
+    memory_turns: int = 3
+    aarch64_python: tuple[str, ...] = ()
+
+    def of_file(self, file_format: str, name: str) -> deploying.Settings:
+        """Returns how a file is exported.
+
+        Args:
+          file_format: one of `formats`.
+          name: FP32 or QUANTIZED.
+
+        Raises:
+          errors.UserError: there is no such file.
+        """
+        bits, scheme = (32, None) if name == FP32 else (self.bits, self.scheme)
+        return deploying.Settings(
+            file_format, bits, deploy_formats.scheme(file_format, bits, scheme), self.granularity,
+            self.calibration_episodes, self.seed,
+        )
+
+
+@dataclasses.dataclass
+class File:
+    """One file's figures.
+
+    Attributes:
+      file_bytes: its size.
+      alike: agreement with the agent in the states that it visits.
+      seconds: for one observation, a figure for every round.
+      resident_bytes: beyond those of the runtime; None: not measured.
+      aarch64: agreement with the ARM build's actions; None: not checked.
+    """
+
+    file_bytes: int
+    alike: agreement.Agreement
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    resident_bytes: int | None = None
+    aarch64: agreement.Agreement | None = None
+
+    @property
+    def median_s(self) -> float:
+        """Returns the median of the rounds."""
+        return statistics.median(self.seconds)
+
+
+@dataclasses.dataclass
+class Measured:
+    """What an agent comes to.
+
+    Attributes:
+      layers: units of the hidden layers.
+      files: format and FP32 or QUANTIZED to figures.
+      episodes: FP32 (the agent itself) and formats (their quantized file) to episodes, in pairs.
+    """
+
+    layers: tuple[int, ...]
+    files: dict[tuple[str, str], File]
+    episodes: dict[str, list[evaluation.Episode]]
+
+    def success(self, side: str) -> float | None:
+        """Returns a side's share of successful episodes; None where there is no success."""
+        successes = [episode.success for episode in self.episodes[side]]
+        return None if None in successes else float(np.mean(successes))
+
+    def change(self, file_format: str) -> intervals.Interval | None:
+        """Returns by how much the success rate changes with a quantized file, and its interval.
+
+        Args:
+          file_format: of the file.
+        """
+        if self.success(FP32) is None:
+            return None
+        differences = [
+            float(after.success) - float(before.success)
+            for before, after in zip(
+                self.episodes[FP32], self.episodes[file_format], strict=True
+            )
+        ]
+        return intervals.mean(differences)
+
+
+def measure(agent: agents.Agent, settings: Settings) -> Measured:
+    """Measures an agent's fp32 and quantized files of every format.
+
+    Raises:
+      errors.UserError: the agent is quantized already, or has no such file.
+    """
+    if agent.quantization is not None:
+        raise errors.UserError(
+            f"{agent.path} is quantized already: name the agent that it was made from."
+        )
+    how = {
+        (file_format, name): settings.of_file(file_format, name)
+        for file_format in settings.formats for name in (FP32, QUANTIZED)
+    }
+    tell = f"{agent.algo} {agent.env_id} {'-'.join(map(str, hidden_layers(agent.network)))}"
+    common.progress(f"{tell}: calibrates, exports and collects states")
+    ranges = None
+    if any(each.calibrates for each in how.values()):
+        ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
+    states = agreement.visited_states(
+        agent.make_env, agent.act, 20, settings.seed, settings.states
+    )
+    acted = networks.to_actions(
+        agent.network, networks.forward(agent.network, agent.normalize(states)).numpy()
+    )
+
+    def alike(actions: np.ndarray) -> agreement.Agreement:
+        return agreement.compare(acted, actions, agent.network.low, agent.network.high)
+
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        paths = {key: _write(folder, key, deploying.export(agent, how[key], ranges)) for key in how}
+        policies = {key: run_policy.Policy(path) for key, path in paths.items()}
+        files = {
+            key: File(
+                paths[key].stat().st_size, alike(deploying.one_by_one(policies[key])(states))
+            )
+            for key in how
+        }
+        for key, seconds in _latencies(policies, states[0], settings.repeats).items():
+            files[key].seconds = seconds
+        if settings.memory_turns:
+            common.progress(f"{tell}: memory")
+            for key, path in paths.items():
+                empty = _write(folder, (*key, "empty"), empty_file(how[key]))
+                files[key].resident_bytes = resident_memory.of_policy(
+                    path, empty, settings.memory_turns
+                )
+        if settings.aarch64_python:
+            for key, path in paths.items():
+                common.progress(f"{tell}: {' '.join(key)} under {settings.aarch64_python[0]}")
+                files[key].aarch64 = alike(
+                    aarch64.actions(settings.aarch64_python, path, states).astype(acted.dtype)
+                )
+        episodes = {FP32: _play(agent, agent.act, settings, f"{tell}: fp32")}
+        for file_format in settings.formats:
+            act = deploying.one_by_one(policies[file_format, QUANTIZED])
+            episodes[file_format] = _play(agent, act, settings, f"{tell}: {file_format}")
+    return Measured(hidden_layers(agent.network), files, episodes)
+
+
+def hidden_layers(network: networks.PolicyNetwork) -> tuple[int, ...]:
+    """Returns the units (of convolutions: the filters) of all layers but the last."""
+    return tuple(module.weight.shape[0] for _, module in network.with_weights()[:-1])
+
+
+def empty_file(settings: deploying.Settings) -> bytes:
+    """Returns a file of the same kind whose policy is next to nothing.
+
+    What it takes of the memory is the runtime's: code, the kernels that are in use, an
+    interpreter.
+    """
+    generator = torch.Generator().manual_seed(0)
+    layers: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
+    for index in range(2):
+        linear = nn.Linear(TINY, TINY)
+        with torch.no_grad():
+            linear.weight.copy_(torch.randn(TINY, TINY, generator=generator))
+        layers += [(f"layer_{index}", linear), (f"tanh_{index}", nn.Tanh())]
+    network = networks.PolicyNetwork(tuple(layers[:-1]), "argmax")
+    ranges = None
+    if settings.calibrates:
+        ranges = {name: (-1.0, 1.0) for name, _ in network.with_weights()}
+    return deploying.export_network(network, settings, ranges)
+
+
+def _write(folder: pathlib.Path, key: Sequence[str], content: bytes) -> pathlib.Path:
+    path = folder / f"{'_'.join(key)}{deploy_formats.ENDINGS[key[0]]}"
+    path.write_bytes(content)
+    return path
+
+
+def _latencies(
+    policies: Mapping[tuple[str, str], Callable[[np.ndarray], np.ndarray]],
+    observation: np.ndarray,
+    repeats: int,
+) -> dict[tuple[str, str], list[float]]:
+    def lap(policy: Callable[[np.ndarray], np.ndarray]) -> Callable[[], float]:
+        return lambda: common.seconds_per_call(lambda: policy(observation))
+
+    return common.interleave({key: lap(policy) for key, policy in policies.items()}, repeats)
+
+
+def _play(
+    agent: agents.Agent, act: evaluation.Act, settings: Settings, tell: str
+) -> list[evaluation.Episode]:
+    common.progress(f"{tell} plays {settings.episodes} episodes")
+    return evaluation.evaluate(agent.make_env, act, settings.episodes, settings.seed)

@@ -1,0 +1,229 @@
+"""The tables and files of `deploy_benchmark`."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import os
+import statistics
+from typing import Any
+
+from actorQ import provenance
+from actorQ.scripts import curves
+from baseline import aarch64
+from baseline import agents
+from baseline import deploy_measuring as measuring
+from baseline import intervals
+from baseline import paper
+from baseline import reports
+from baseline import resident_memory
+
+NAME = "deployment"
+_PROGRAM = "baseline.deploy_benchmark"
+_HEADER = (
+    "policy", "algo", "environment", "runtime", "fp32 us", "int us", "speed-up", "fp32 success",
+    "int success", "change (95 %)", "fp32 file KB", "int file KB", "smaller", "fp32 memory KB",
+    "int memory KB", "smaller", "as fp32",
+)
+_RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
+_PAPER_HEADER = (
+    "policy", "network", "fp32 ms", "int8 ms", "speed-up", "fp32 success", "int8 success",
+    "our speed-up", "our fp32 success", "our int success",
+)
+
+
+def report(
+    found: Sequence[tuple[agents.Agent, measuring.Measured]],
+    settings: measuring.Settings,
+    out: str | None,
+) -> None:
+    """Prints the tables; with `out` writes them (.md), all figures (.json) and the rows (.csv).
+
+    Args:
+      found: agents and what they came to; at least one.
+      settings: of the measurement.
+      out: folder, made if missing, or None.
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    rows = [
+        row(agent, measured, file_format, settings)
+        for agent, measured in found for file_format in settings.formats
+    ]
+    text = "\n".join([
+        f"One observation on one thread of one core (medians of {settings.repeats} rounds, the "
+        f"files taking turns); {settings.episodes} paired episodes; int: {settings.bits} bits\n",
+        curves.markdown_table(_HEADER, [_cells(each) for each in rows]),
+        *_paper_table(rows),
+        *(f"- {note}" for note in _notes(settings)),
+        "",
+    ])
+    record = {
+        "settings": dataclasses.asdict(settings),
+        "aarch64": aarch64.situation(),
+        "rows": rows,
+        "agents": [_plain(agent, measured) for agent, measured in found],
+    }
+    reports.write(_PROGRAM, NAME, text, record, out)
+    if out:
+        commit = provenance.git_commit()
+        curves.write_csv(
+            os.path.join(out, f"{NAME}.csv"), [{**each, "commit": commit} for each in rows]
+        )
+
+
+def row(
+    agent: agents.Agent,
+    measured: measuring.Measured,
+    file_format: str,
+    settings: measuring.Settings,
+) -> dict[str, Any]:
+    """Returns the figures of one agent in one format, by the CSV's columns."""
+    full, quantized = (
+        measured.files[file_format, name] for name in (measuring.FP32, measuring.QUANTIZED)
+    )
+    change = measured.change(file_format) or intervals.Interval(None, None, None)
+    sizes = (full.resident_bytes, quantized.resident_bytes)
+    telling = None not in sizes and min(sizes) >= resident_memory.NOISE_BYTES
+    printed = paper.deployment(measured.layers)
+    return {
+        "algo": agent.algo,
+        "env": agent.env_id,
+        "layers": "-".join(map(str, measured.layers)),
+        "format": file_format,
+        "bits": settings.bits,
+        "scheme": settings.of_file(file_format, measuring.QUANTIZED).scheme,
+        "granularity": settings.granularity,
+        "episodes": settings.episodes,
+        "fp32_us": 1e6 * full.median_s,
+        "int_us": 1e6 * quantized.median_s,
+        "speedup": full.median_s / quantized.median_s,
+        "fp32_success": measured.success(measuring.FP32),
+        "int_success": measured.success(file_format),
+        "success_change": change.error,
+        "success_change_low": change.low,
+        "success_change_high": change.high,
+        "fp32_return": _mean_return(measured, measuring.FP32),
+        "int_return": _mean_return(measured, file_format),
+        "fp32_file_bytes": full.file_bytes,
+        "int_file_bytes": quantized.file_bytes,
+        "file_ratio": full.file_bytes / quantized.file_bytes,
+        "fp32_memory_bytes": full.resident_bytes,
+        "int_memory_bytes": quantized.resident_bytes,
+        "memory_ratio": sizes[0] / sizes[1] if telling else None,
+        "alike": quantized.alike.alike,
+        "fp32_aarch64_alike": None if full.aarch64 is None else full.aarch64.alike,
+        "int_aarch64_alike": None if quantized.aarch64 is None else quantized.aarch64.alike,
+        "paper_policy": None if printed is None else printed.name,
+        "paper_fp32_ms": None if printed is None else printed.fp32_ms,
+        "paper_int8_ms": None if printed is None else printed.int8_ms,
+        "paper_speedup": None if printed is None else printed.speedup,
+        "paper_fp32_success": None if printed is None else printed.fp32_success / 100,
+        "paper_int8_success": None if printed is None else printed.int8_success / 100,
+    }
+
+
+def _mean_return(measured: measuring.Measured, side: str) -> float:
+    return statistics.fmean(episode.episode_return for episode in measured.episodes[side])
+
+
+def _cells(figures: Mapping[str, Any]) -> list[str]:
+    if figures["success_change"] is None:
+        sides = [f"return {figures[name]:.2f}" for name in ("fp32_return", "int_return")]
+        change = ""
+    else:
+        sides = [_percent(figures[name]) for name in ("fp32_success", "int_success")]
+        change = f"{100 * figures['success_change']:+.1f}"
+        if figures["success_change_low"] is not None:
+            low, high = (100 * figures[f"success_change_{end}"] for end in ("low", "high"))
+            change += f" [{low:+.1f}, {high:+.1f}]"
+    memory = [
+        "" if figures[f"{side}_memory_bytes"] is None
+        else f"{figures[f'{side}_memory_bytes'] / 1e3:.0f}"
+        for side in ("fp32", "int")
+    ]
+    ratio = figures["memory_ratio"]
+    memory.append("" if ratio is None else f"{ratio:.2f}x")
+    return [
+        figures["layers"], figures["algo"], figures["env"], _RUNTIMES[figures["format"]],
+        f"{figures['fp32_us']:.1f}", f"{figures['int_us']:.1f}", f"{figures['speedup']:.2f}x",
+        *sides, change,
+        f"{figures['fp32_file_bytes'] / 1e3:.1f}", f"{figures['int_file_bytes'] / 1e3:.1f}",
+        f"{figures['file_ratio']:.2f}x", *memory, _percent(figures["alike"]),
+    ]
+
+
+def _paper_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the paper's rows of the networks that were measured, with ours behind."""
+    cells = []
+    for figures in rows:
+        if figures["paper_policy"] is None:
+            continue
+        cells.append([
+            figures["paper_policy"], figures["layers"], f"{figures['paper_fp32_ms']}",
+            f"{figures['paper_int8_ms']}", f"{figures['paper_speedup']}x",
+            f"{100 * figures['paper_fp32_success']:.0f} %",
+            f"{100 * figures['paper_int8_success']:.0f} %",
+            f"{figures['speedup']:.2f}x ({_RUNTIMES[figures['format']]})",
+            _percent(figures["fp32_success"]), _percent(figures["int_success"]),
+        ])
+    if not cells:
+        return []
+    return [
+        f"The paper's figures (Raspberry Pi 3b, Air Learning; memory "
+        f"{paper.DEPLOYMENT_MEMORY_RATIO:g}x smaller), and ours\n",
+        curves.markdown_table(_PAPER_HEADER, cells),
+    ]
+
+
+def _notes(settings: measuring.Settings) -> list[str]:
+    notes = [
+        "fp32 us: a file of the same runtime in fp32; fp32 success: the agent itself; both play "
+        "the same starts. As fp32: states with the same action (continuous: within 2 % of the "
+        "range).",
+    ]
+    if settings.memory_turns:
+        notes.append(
+            "memory: resident memory of a fresh process that has loaded and played the file, less "
+            f"that with a policy of {measuring.TINY} units (medians of {settings.memory_turns}); "
+            f"below {resident_memory.NOISE_BYTES / 1e3:.0f} KB noise, of which there is no ratio."
+        )
+    if settings.aarch64_python:
+        notes.append(f"aarch64: played by {' '.join(settings.aarch64_python)}; see the JSON.")
+    else:
+        notes.append(aarch64.situation())
+    return notes
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _plain(agent: agents.Agent, measured: measuring.Measured) -> dict[str, Any]:
+    """Returns an agent's raw figures for JSON."""
+    return {
+        "path": str(agent.path),
+        "algo": agent.algo,
+        "env": agent.env_id,
+        "layers": list(measured.layers),
+        "files": {
+            " ".join(key): {
+                **dataclasses.asdict(file),
+                "alike": file.alike._asdict(),
+                "aarch64": None if file.aarch64 is None else file.aarch64._asdict(),
+            }
+            for key, file in measured.files.items()
+        },
+        "episodes": {
+            side: {
+                "returns": [round(episode.episode_return, 4) for episode in episodes],
+                "lengths": [episode.length for episode in episodes],
+                # As 0 and 1: a thousand words for each side would be most of the file.
+                "successes": [
+                    None if episode.success is None else int(episode.success)
+                    for episode in episodes
+                ],
+            }
+            for side, episodes in measured.episodes.items()
+        },
+    }

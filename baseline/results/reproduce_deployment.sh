@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# What made the figures in baseline/results/deployment:
+#     baseline/results/reproduce_deployment.sh [OUT]      (OUT: logs/deployment)
+# Trains navigation policies of the paper's three sizes with PPO, and measures
+# them: about two and a half hours of one core (10, 20 and 120 minutes). An interrupted run goes on
+# where it stopped. DEVICE=cuda trains the largest on a GPU.
+set -euo pipefail
+out="${1:-logs/deployment}"
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+python=.venv/bin/python
+env=DroneNavigation-v0
+
+# train NAME STEPS HYPERPARAMS...: into OUT/NAME, unless it is there and finished.
+train() {
+    local name="$1" steps="$2"
+    shift 2
+    if [[ -e "$out/$name/finished" ]]; then
+        return
+    fi
+    local resume=()
+    if compgen -G "$out/$name/ppo/${env}_*/$env.zip" >/dev/null; then
+        resume=(--resume)
+    fi
+    OMP_NUM_THREADS=1 "$python" -m baseline.train --algo ppo --env "$env" -n "$steps" \
+        --device "${DEVICE:-cpu}" --save_freq 200000 --folder "$out/$name" "${resume[@]}" \
+        --hyperparams "$@"
+    touch "$out/$name/finished"
+}
+
+# The value function's network is no part of the policy: of the same size for all.
+train 64 3000000 "policy_kwargs:dict(net_arch=dict(pi=[64,64,64],vf=[256,256]))"
+train 256 3000000 "policy_kwargs:dict(net_arch=dict(pi=[256,256,256],vf=[256,256]))"
+train 4096 3000000 "policy_kwargs:dict(net_arch=dict(pi=[4096,512,1024],vf=[256,256]))" \
+    learning_rate:lin_2e-4
+
+agents=()
+for name in 64 256 4096; do
+    runs=("$out/$name/ppo/${env}_"*)
+    agents+=("${runs[-1]}")
+    "$python" -m baseline.deploy "${runs[-1]}" --out "$out/files/$name"
+done
+"$python" -m baseline.deploy_benchmark "${agents[@]}" --formats onnx,tflite,torchscript \
+    --out "$out/results"

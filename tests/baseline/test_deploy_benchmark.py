@@ -1,0 +1,220 @@
+"""The table of the deployment case study, and the two commands."""
+
+import csv
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from actorQ import errors
+from baseline import agents
+from baseline import agreement
+from baseline import deploy_measuring
+from baseline import deploy_table
+from baseline import deploying
+from baseline import evaluation
+from baseline import navigation
+from baseline import paper
+from baseline import resident_memory
+from baseline import run_policy
+from tests.baseline import small_agents
+
+ROOT = pathlib.Path(__file__).parents[2]
+SMALL = deploy_measuring.Settings(
+    ("onnx", "torchscript"), calibration_episodes=1, episodes=6, states=40, repeats=2,
+    memory_turns=0,
+)
+
+
+@pytest.fixture(name="navigator", scope="module")
+def fixture_navigator(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("navigator")
+    environment = small_agents.normalized(small_agents.vector(navigation.ENV_ID))
+    made = small_agents.model("ppo", environment)
+    return small_agents.save(
+        folder, "ppo", navigation.ENV_ID, made, normalization=environment
+    ).parent
+
+
+@pytest.fixture(name="measured", scope="module")
+def fixture_measured(navigator):
+    agent = deploying.load(str(navigator))
+    return agent, deploy_measuring.measure(agent, SMALL)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_every_file_is_measured_over_the_same_starts(measured):
+    agent, found = measured
+    assert found.layers == (16, 16)
+    assert set(found.files) == {
+        (name, side) for name in ("onnx", "torchscript") for side in ("fp32", "quantized")
+    }
+    for key, file in found.files.items():
+        assert len(file.seconds) == 2 and file.median_s > 0 and file.file_bytes > 1000
+        assert file.resident_bytes is None and file.alike.states > 0
+        assert file.alike.alike > (0.99 if "fp32" in key else 0.7), key
+    own = evaluation.evaluate(agent.make_env, agent.act, 6, 0)
+    assert found.episodes["fp32"] == own
+    assert {side: len(episodes) for side, episodes in found.episodes.items()} == {
+        "fp32": 6, "onnx": 6, "torchscript": 6,
+    }
+    assert all(episode.success is not None for episode in own)
+
+
+def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeypatch):
+    agent = deploying.load(str(navigator))
+    asked = []
+
+    def of_policy(path, empty, turns):
+        asked.append((path.stat().st_size > empty.stat().st_size, turns))
+        return 1_000_000
+
+    monkeypatch.setattr(resident_memory, "of_policy", of_policy)
+    found = deploy_measuring.measure(
+        agent,
+        dataclasses.replace(
+            SMALL, formats=("onnx",), memory_turns=2, aarch64_python=(sys.executable,)
+        ),
+    )
+    assert asked == [(True, 2)] * 2
+    for key, file in found.files.items():
+        assert file.resident_bytes == 1_000_000
+        assert file.aarch64 == file.alike, key
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_the_empty_runtimes_policy_is_tiny_and_can_be_played():
+    for file_format in ("onnx", "tflite", "torchscript"):
+        for name in ("fp32", "quantized"):
+            content = deploy_measuring.empty_file(SMALL.of_file(file_format, name))
+            assert len(content) < 20_000
+            with deploying.playing(content, file_format) as policy:
+                assert policy([0.0] * 8) in range(8)
+
+
+def test_an_agent_that_is_quantized_is_refused(navigator):
+    agent = deploying.load(str(navigator))
+    agent.quantization = ("8", None)
+    with pytest.raises(errors.UserError, match="is quantized already: name the agent"):
+        deploy_measuring.measure(agent, SMALL)
+
+
+def file(size, seconds, memory=None, alike=1.0):
+    return deploy_measuring.File(
+        size, agreement.Agreement(100, alike), [seconds, 9 * seconds, seconds], memory
+    )
+
+
+def episodes(*successes):
+    return [
+        evaluation.Episode(10.0 * bool(success), 5, success) for success in successes
+    ]
+
+
+def figures(memory=(20_000_000, 5_000_000), successes=((1, 1, 1, 0), (1, 0, 1, 0))):
+    return deploy_measuring.Measured(
+        (64, 64, 64),
+        {
+            ("onnx", "fp32"): file(40_000, 3e-6, memory[0]),
+            ("onnx", "quantized"): file(10_000, 1e-6, memory[1], 0.97),
+        },
+        {
+            side: episodes(*(None if one is None else bool(one) for one in of))
+            for side, of in zip(("fp32", "onnx"), successes, strict=True)
+        },
+    )
+
+
+ONE = deploy_measuring.Settings(episodes=4)
+
+
+def test_rows_have_medians_ratios_and_the_papers_figures(measured):
+    agent, _ = measured
+    row = deploy_table.row(agent, figures(), "onnx", ONE)
+    assert row["fp32_us"] == pytest.approx(3.0) and row["speedup"] == pytest.approx(3.0)
+    assert row["fp32_success"] == 0.75 and row["int_success"] == 0.5
+    assert row["success_change"] == -0.25
+    assert row["success_change_low"] <= -0.25 <= row["success_change_high"] <= 0.0
+    assert row["file_ratio"] == 4.0 and row["memory_ratio"] == 4.0 and row["alike"] == 0.97
+    assert row["paper_policy"] == "Policy I" and row["paper_int8_success"] == 0.45
+    assert row["scheme"] == "weights+activations"
+
+
+def test_rows_of_little_memory_and_without_success_say_so(measured):
+    agent, _ = measured
+    found = figures(memory=(90_000, 40_000), successes=((None, None), (None, None)))
+    row = deploy_table.row(agent, found, "onnx", ONE)
+    assert row["memory_ratio"] is None and row["fp32_memory_bytes"] == 90_000
+    assert row["fp32_success"] is None and row["success_change"] is None
+    assert "return 0.00" in deploy_table._cells(row)
+
+
+def test_tables_and_files_have_the_command_and_both_sides(measured, tmp_path, capsys):
+    agent, _ = measured
+    deploy_table.report([(agent, figures())], ONE, str(tmp_path / "out"))
+    text = capsys.readouterr().out
+    assert (tmp_path / "out" / "deployment.md").read_text().startswith(text)
+    for words in ("64-64-64", "3.00x", "75.0 %", "-25.0 [", "Policy I", "1.18x", "aarch64:"):
+        assert words in text, words
+    assert "Policy II" not in text
+    record = json.loads((tmp_path / "out" / "deployment.json").read_text())
+    assert {"command", "machine", "git_commit", "settings", "agents"} <= set(record)
+    assert record["agents"][0]["episodes"]["onnx"]["successes"] == [1, 0, 1, 0]
+    with open(tmp_path / "out" / "deployment.csv", encoding="utf-8") as content:
+        row, = csv.DictReader(content)
+    assert float(row["speedup"]) == pytest.approx(3.0) and row["commit"]
+    assert float(row["paper_fp32_success"]) == paper.DEPLOYMENT[0].fp32_success / 100
+
+
+def test_deploy_writes_a_file_and_its_runner(run_commands, navigator, tmp_path):
+    done, = run_commands("deploy", [[navigator, "--out", tmp_path / "d"]])
+    assert done.code == 0, done
+    assert "Acts as" in done.out and "8 bits" in done.out
+    policy = run_policy.Policy(tmp_path / "d" / "policy.onnx")
+    assert policy.shape == [21]
+    assert (tmp_path / "d" / "run_policy.py").read_text() == pathlib.Path(
+        run_policy.__file__
+    ).read_text()
+    assert agents.found(navigator.parents[1]) == [("ppo", navigation.ENV_ID)]
+
+
+def test_deploy_tells_what_users_get_wrong_in_one_line(run_commands, navigator, tmp_path):
+    cases = [
+        ([], "takes one argument"),
+        ([tmp_path / "x"], "There is no agent at"),
+        ([navigator, "--bits=5"], "no onnx file of 5 bits. Possible are onnx: 32, 16, 8, 4"),
+        ([navigator, "--format=torchscript", "--scheme=weights+activations"], "--format=onnx or"),
+    ]
+    results = run_commands("deploy", [arguments for arguments, _ in cases])
+    for (_, message), result in zip(cases, results, strict=True):
+        assert message in result.error("deploy")
+
+
+def test_benchmark_tells_what_users_get_wrong_in_one_line(run_commands):
+    cases = [
+        ([], "takes agents' zips or folders"),
+        (["agent", "--formats=onnx,jpeg"], "known are onnx, tflite, torchscript"),
+        (["agent", "--bits=32"], "is what the quantized files are compared with"),
+        (["agent", "--bits=4", "--formats=onnx,torchscript"], "no torchscript file of 4 bits"),
+        (["agent", "--formats=tflite", "--scheme=weights"], "--format=onnx or torchscript"),
+    ]
+    results = run_commands("deploy_benchmark", [arguments for arguments, _ in cases])
+    for (_, message), result in zip(cases, results, strict=True):
+        assert message in result.error("deploy_benchmark")
+
+
+def test_benchmark_prints_its_table(navigator, tmp_path):
+    # A process of its own: the benchmark keeps to one core.
+    done = subprocess.run(
+        [sys.executable, "-m", "baseline.deploy_benchmark", str(navigator), "--episodes=3",
+         "--states=20", "--repeats=1", "--memory_turns=0", "--calibration_episodes=1",
+         f"--out={tmp_path}"],
+        capture_output=True, text=True, timeout=200, cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| 16-16 " in done.stdout and "ONNX Runtime" in done.stdout
+    record = json.loads((tmp_path / "deployment.json").read_text())
+    assert record["command"].startswith("python -m baseline.deploy_benchmark")
