@@ -273,15 +273,24 @@ def test_it_has_tuned_hyper_parameters_of_the_papers_smallest_policy(algo):
     assert "[64, 64, 64]" in own["policy_kwargs"]
 
 
-def test_our_tools_train_it_and_load_what_was_trained(tmp_path):
+@pytest.mark.parametrize(
+    ("algo", "hyperparams", "hidden"),
+    [
+        (
+            "ppo",
+            {"n_envs": 2, "n_steps": 32, "batch_size": 64,
+             "policy_kwargs": "dict(net_arch=dict(pi=[16, 8], vf=[4]))"},
+            [16, 8],
+        ),
+        ("dqn", {"buffer_size": 200, "learning_starts": 40}, [64, 64, 64]),
+    ],
+)
+def test_our_tools_train_it_and_load_what_was_trained(tmp_path, algo, hyperparams, hidden):
     path = train.train(train.TrainSettings(
-        "ppo", navigation.ENV_ID, steps=128, folder=str(tmp_path), device="cpu", progress=False,
-        hyperparams={
-            "n_envs": 2, "n_steps": 32, "batch_size": 64,
-            "policy_kwargs": "dict(net_arch=dict(pi=[16, 8], vf=[4]))",
-        },
+        algo, navigation.ENV_ID, steps=128, folder=str(tmp_path), device="cpu", progress=False,
+        hyperparams=hyperparams,
     ))
-    agent = agents.load("ppo", navigation.ENV_ID, tmp_path)
-    assert agent.path == path and agent.normalization is not None
-    shapes = [tuple(module.weight.shape) for _, module in agent.network.with_weights()]
-    assert shapes == [(16, 21), (8, 16), (25, 8)]
+    agent = agents.load(algo, navigation.ENV_ID, tmp_path)
+    assert agent.path == path and (agent.normalization is not None) == (algo == "ppo")
+    outputs = [module.weight.shape[0] for _, module in agent.network.with_weights()]
+    assert outputs == [*hidden, 25]
