@@ -3,7 +3,7 @@
 It holds the integers, scales and ranges that it is given, and no others: weights and the inputs of
 layers are int8, their sums int32 and exact (see `tflite_layers`). Biases, scales and activation
 functions are in fp32, as in `integer`. Integers may have 2 to 8 bits; narrower ones than 8 take a
-byte each. `tflite_runner` plays it.
+byte each. Or all is in fp32, to compare with. `tflite_runner` plays it.
 """
 
 from collections.abc import Mapping
