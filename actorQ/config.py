@@ -274,6 +274,11 @@ class RunConfig:
     logpath: str = _field(
         "logs/run", "Folder of this run's logs and checkpoints (made if missing)."
     )
+    resume: bool = _field(
+        False,
+        "Continue the run in --logpath from its checkpoint (launcher and learner: flags not given "
+        "are those of the run; broadcaster and actors: go on in their logs).",
+    )
     track_energy: int = _field(
         0,
         "1: estimate energy and CO2 of each process with codecarbon (modelled from CPU load); "
@@ -298,44 +303,7 @@ class RunConfig:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             config_checks.check_range(field, getattr(self, field.name))
-        config_checks.hidden_sizes("model_str", self.model_str)
-        config_checks.hidden_sizes("critic_str", self.critic_str)
-        if self.vmin >= self.vmax:
-            raise errors.UserError(
-                f"--vmin={self.vmin} must be below --vmax={self.vmax}: together they span the "
-                "discounted returns of the task."
-            )
-        if self.actor_id > self.n_actors:
-            raise errors.UserError(
-                f"--actor_id={self.actor_id} is out of range: ids go from 1 to "
-                f"--n_actors={self.n_actors}."
-            )
-        if self.min_replay_size > self.replay_table_max_replay_size:
-            raise errors.UserError(
-                f"--min_replay_size={self.min_replay_size} can never be reached with "
-                f"--replay_table_max_replay_size={self.replay_table_max_replay_size}."
-            )
-        if self.batch_size > self.replay_table_max_replay_size:
-            raise errors.UserError(
-                f"--batch_size={self.batch_size} exceeds "
-                f"--replay_table_max_replay_size={self.replay_table_max_replay_size}."
-            )
-        config_checks.check_precision(self.quantize, self.inference_mode)
-        if self.actor_device_placement == "GPU" and (
-            self.quantize <= 8 or self.inference_mode == "native"
-        ):
-            raise errors.UserError(
-                "--actor_device_placement=GPU works with --quantize 32 or 16 and "
-                "--inference_mode=pytorch: quantized kernels run on CPUs."
-            )
-        if self.server_address and not config_checks.is_host_port(self.server_address):
-            raise errors.UserError(
-                f"--server_address={self.server_address!r} is not HOST:PORT, for example "
-                "192.168.1.7:8181."
-            )
-        tables = self.table_names
-        if len(set(tables)) != len(tables) or not all(tables):
-            raise errors.UserError(f"The four table names must differ and not be empty: {tables}.")
+        config_checks.check_together(self)
 
     @property
     def model_sizes(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from actorQ import errors
 
 PRECISION_NAMES = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
 PRECISIONS = tuple(PRECISION_NAMES)
+RUN_TABLE = "run"  # `wire`'s own table beside the four that have flags.
 
 
 def declare(
@@ -75,6 +76,54 @@ def check_range(field: dataclasses.Field, value: Any) -> None:
     if low is not None and value < low or high is not None and value > high:
         legal = f"at least {low}" if high is None else f"from {low} to {high}"
         raise errors.UserError(f"--{field.name}={value} is out of range: it must be {legal}.")
+
+
+def check_together(config: Any) -> None:
+    """Checks what several settings of a `config.RunConfig` must be together, and texts.
+
+    Raises:
+      errors.UserError: they do not fit; the message names flags and values.
+    """
+    hidden_sizes("model_str", config.model_str)
+    hidden_sizes("critic_str", config.critic_str)
+    if config.vmin >= config.vmax:
+        raise errors.UserError(
+            f"--vmin={config.vmin} must be below --vmax={config.vmax}: together they span the "
+            "discounted returns of the task."
+        )
+    if config.actor_id > config.n_actors:
+        raise errors.UserError(
+            f"--actor_id={config.actor_id} is out of range: ids go from 1 to "
+            f"--n_actors={config.n_actors}."
+        )
+    if config.min_replay_size > config.replay_table_max_replay_size:
+        raise errors.UserError(
+            f"--min_replay_size={config.min_replay_size} can never be reached with "
+            f"--replay_table_max_replay_size={config.replay_table_max_replay_size}."
+        )
+    if config.batch_size > config.replay_table_max_replay_size:
+        raise errors.UserError(
+            f"--batch_size={config.batch_size} exceeds "
+            f"--replay_table_max_replay_size={config.replay_table_max_replay_size}."
+        )
+    check_precision(config.quantize, config.inference_mode)
+    if config.actor_device_placement == "GPU" and (
+        config.quantize <= 8 or config.inference_mode == "native"
+    ):
+        raise errors.UserError(
+            "--actor_device_placement=GPU works with --quantize 32 or 16 and "
+            "--inference_mode=pytorch: quantized kernels run on CPUs."
+        )
+    if config.server_address and not is_host_port(config.server_address):
+        raise errors.UserError(
+            f"--server_address={config.server_address!r} is not HOST:PORT, for example "
+            "192.168.1.7:8181."
+        )
+    tables = config.table_names
+    if len(set(tables)) != len(tables) or not all(tables):
+        raise errors.UserError(f"The four table names must differ and not be empty: {tables}.")
+    if RUN_TABLE in tables:
+        raise errors.UserError(f"No table can be named {RUN_TABLE!r}: a run has one of its own.")
 
 
 def is_host_port(text: str) -> bool:

@@ -30,5 +30,9 @@ class LearnerGoneError(UserError):
     """The learner's Reverb server cannot be reached (any more)."""
 
 
+class NoLearnerError(LearnerGoneError):
+    """A learner was waited for as long as --connect_timeout allows."""
+
+
 class MessageError(UserError):
     """A model message that must not be used: damaged, or of another model or scheme."""

@@ -46,6 +46,50 @@ def write(path: Path, content: bytes | str) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def sync(folder: Path, deep: bool = True) -> None:
+    """Brings a folder to the disk, so that it outlives a crash of the machine.
+
+    Args:
+      folder: whose entries, and whose files if `deep`, are written out.
+      deep: whether files and folders below it are, too.
+
+    Raises:
+      OSError: the disk is full or broken.
+    """
+    if deep:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    sync(entry.path)
+                else:
+                    _sync_path(entry.path)
+    _sync_path(folder)
+
+
+def _sync_path(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+@contextlib.contextmanager
+def run_folder(folder: Path) -> Iterator[None]:
+    """Makes the folder of a run, and keeps other learners out of it.
+
+    Raises:
+      errors.UserError: it cannot be made, or another learner works in it.
+    """
+    folder = os.fspath(folder)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(f"Cannot write logs to {folder}: {error.strerror}.") from None
+    with locked(folder, f"Another learner trains in {folder}: end it, or choose another folder."):
+        yield
+
+
 @contextlib.contextmanager
 def locked(folder: Path, otherwise: str = "") -> Iterator[None]:
     """Keeps other processes out of a folder; the lock ends with the process in any case.

@@ -12,7 +12,7 @@ Layout of a run folder, the one place where it is written down:
     RUN/<process>/events.out...      the same scalars for TensorBoard
     RUN/<process>/emissions.csv      codecarbon's estimate (with --track_energy=1)
     RUN/stdout/<process>.log         what the process printed (when the launcher started it)
-    RUN/checkpoint/                  policy.safetensors (last), best/, learner/ (TensorFlow)
+    RUN/checkpoint/                  policy.safetensors (last), best/, resume/ (`snapshots`)
 
 Used by every process and by the scripts. Reading imports no framework; writing imports
 TensorBoard, which brings TensorFlow in (every process that writes has it from Reverb anyway).
@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
+import glob
 import os
 import time
 from typing import Any
@@ -29,6 +30,7 @@ from typing import Any
 from actorQ import errors
 
 # Every row has TIME_FIELDS first: seconds since the launch of the run, and since 1970.
+# The time in which nothing of the run ran, before it was resumed, does not count in `seconds`.
 TIME_FIELDS = ("seconds", "unix_time")
 
 TRAIN_FIELDS = TIME_FIELDS + (
@@ -37,7 +39,7 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "actor_steps",  # Transitions inserted into replay = environment steps of all actors.
     "actor_steps_per_s",
     "replay_size",  # Transitions in replay.
-    "model_version",  # Learner step of the newest weights pushed.
+    "model_version",  # Of the newest weights pushed: learner steps + versions lost to crashes.
     "pushes",  # Pushes of weights that reached Reverb.
     "push_snapshot_s",  # Cumulative seconds that pushing took from the learner's thread.
     "push_insert_s",  # Cumulative seconds of copying and inserting in the background.
@@ -130,13 +132,20 @@ class RunLogger:
     points cost many times a CSV row.
     """
 
-    def __init__(self, run_folder: str, process: str, start_time: float = 0.0):
+    def __init__(
+        self,
+        run_folder: str,
+        process: str,
+        start_time: float = 0.0,
+        purge_step: int | None = None,
+    ):
         """Opens (or makes) the process's folder.
 
         Args:
           run_folder: the run's folder.
           process: name of the process, which is also the name of its folder.
           start_time: seconds since 1970 from which the field `seconds` counts; 0 is now.
+          purge_step: TensorBoard forgets what it has at this step and later ones (None: nothing).
 
         Raises:
           errors.UserError: the folder cannot be written.
@@ -148,6 +157,8 @@ class RunLogger:
         self.folder = os.path.join(run_folder, process)
         try:
             os.makedirs(self.folder, exist_ok=True)
+            if purge_step is not None:
+                _purge_tensorboard(self.folder, purge_step)
             self._tensorboard = Writer(self.folder)
         except OSError as error:
             raise errors.UserError(
@@ -193,6 +204,18 @@ class RunLogger:
         self._files = {}
         self._tensorboard.flush()
         self._tensorboard.close()
+
+
+def _purge_tensorboard(folder: str, step: int) -> None:
+    """Writes an event file that makes readers forget the points at `step` and after it."""
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.summary.writer import event_file_writer
+
+    writer = event_file_writer.EventFileWriter(folder)
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    for _ in range(2):  # Readers take the first one that they see for the start of the run.
+        writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
+    writer.close()
 
 
 def _drop_half_row(path: str) -> int:
@@ -269,6 +292,40 @@ def last_row(path: str) -> dict[str, float]:
             except ValueError:
                 continue
     return {}
+
+
+def start_time(run_folder: str, given: float, resumed: bool) -> float:
+    """Returns from when on the clock of a run counts, in seconds since 1970; 0: from now.
+
+    Args:
+      run_folder: with the logs so far.
+      given: --run_start_time; 0: not given.
+      resumed: whether the clock goes on where the logs end.
+    """
+    if given or not resumed:
+        return given
+    return time.time() - last_seconds(run_folder)
+
+
+def last_seconds(run_folder: str) -> float:
+    """Returns how far the clock of a run has come: the newest `seconds` in any of its logs."""
+    rows = [last_row(path) for name in FIELDS for path in glob.glob(
+        os.path.join(glob.escape(run_folder), "*", name)
+    )]
+    return max([row.get("seconds", 0.0) for row in rows], default=0.0)
+
+
+def log_bytes(folder: str) -> dict[str, int]:
+    """Returns the lengths of the logs of one process, name to bytes."""
+    paths = {name: os.path.join(folder, name) for name in FIELDS}
+    return {name: os.path.getsize(path) for name, path in paths.items() if os.path.exists(path)}
+
+
+def last_version(folder: str) -> int:
+    """Returns the version of the newest weights in the logs of one process; -1: none."""
+    names = (UPDATES_CSV, EPISODES_CSV, PHASES_CSV)
+    rows = [last_row(os.path.join(folder, name)) for name in names]
+    return int(max(row.get("model_version", -1.0) for row in rows))
 
 
 def actor_folders(run_folder: str) -> Sequence[str]:

@@ -82,6 +82,7 @@ EVERYTHING_ELSE = {
     "checkpoint_period_s": 1.5,
     "log_period_s": 0.05,
     "logpath": "logs/some where/run",
+    "resume": True,
     "track_energy": 1,
     "run_start_time": 1.7e9, "restarts": 2, "data_timeout": 33.0, "max_abs_reward": 2.5,
 }
@@ -91,7 +92,9 @@ EVERYTHING_ELSE = {
 def flag_values(monkeypatch):
     """The flags of `define_flags` in a registry of their own: absl's is global."""
     fresh = flags.FlagValues()
-    names = ("DEFINE_integer", "DEFINE_float", "DEFINE_enum", "DEFINE_string")
+    names = (
+        "DEFINE_integer", "DEFINE_float", "DEFINE_enum", "DEFINE_string", "DEFINE_boolean"
+    )
     shim = {n: functools.partial(getattr(flags, n), flag_values=fresh) for n in names}
     monkeypatch.setattr(config_flags, "flags", types.SimpleNamespace(**shim))
     config_flags.define_flags()
@@ -313,3 +316,26 @@ def test_load_record_of_a_plain_file_is_a_user_error(tmp_path):
     (tmp_path / "run.out").write_text("not a folder")
     with pytest.raises(errors.UserError, match="is not a run folder"):
         config_lib.load_record(str(tmp_path / "run.out"))
+
+
+def test_from_flags_of_a_resumed_run_takes_its_settings_and_what_is_given(flag_values, tmp_path):
+    run = config_lib.RunConfig(
+        logpath="where it was", n_step=2, num_episodes=10, seed=4, stop_return=3.0, restarts=1,
+        run_start_time=5.0,
+    )
+    run.save(str(tmp_path))
+    arguments = ["program", "--resume", f"--logpath={tmp_path}", "--num_episodes=6000"]
+    assert flag_values(arguments) == ["program"]
+    config = config_flags.from_flags(flag_values, resumable=True)
+    assert config == dataclasses.replace(
+        run, logpath=str(tmp_path), resume=True, num_episodes=6000, restarts=0, run_start_time=0.0
+    )
+    # Also what is a default, which otherwise would be taken from the run.
+    assert "--num_episodes=6000" in config_flags.to_flags(config)
+
+
+def test_from_flags_resume_without_a_run_names_the_folder(flag_values, tmp_path):
+    flag_values(["program", "--resume", f"--logpath={tmp_path}"])
+    with pytest.raises(errors.UserError, match="is not a run folder"):
+        config_flags.from_flags(flag_values, resumable=True)
+    assert config_flags.from_flags(flag_values).resume

@@ -236,3 +236,34 @@ def test_fields_every_log_begins_with_the_time():
     for fields in telemetry.FIELDS.values():
         assert fields[:2] == ("seconds", "unix_time")
         assert len(set(fields)) == len(fields)
+
+
+def test_logger_purge_step_makes_tensorboard_forget_what_was_later(tmp_path):
+    from tensorboard.backend.event_processing import plugin_event_accumulator
+
+    for purge_step, steps in ((None, (1, 2, 3)), (2, (2,))):
+        logger = telemetry.RunLogger(str(tmp_path), "learner", purge_step=purge_step)
+        for step in steps:
+            logger._next_point.clear()
+            logger.write(telemetry.TRAIN_CSV, step, learner_steps=step)
+        logger.close()
+    events = plugin_event_accumulator.EventAccumulator(str(tmp_path / "learner"))
+    events.Reload()
+    assert [event.step for event in events.Tensors("train/learner_steps")] == [1, 2]
+
+
+def test_clock_and_versions_go_on_where_the_logs_end(tmp_path):
+    assert telemetry.last_seconds(str(tmp_path)) == 0.0
+    assert telemetry.last_version(str(tmp_path)) == -1
+    for folder, name, version, seconds in (
+        ("learner", telemetry.TRAIN_CSV, 4, 20.5), ("actor_1", telemetry.PHASES_CSV, 3, 31.25),
+    ):
+        logger = telemetry.RunLogger(str(tmp_path), folder, time.time() - seconds)
+        logger.write(name, 1, model_version=version)
+        logger.close()
+    assert telemetry.last_seconds(str(tmp_path)) == pytest.approx(31.25, abs=1.0)
+    assert telemetry.last_version(str(tmp_path / "actor_1")) == 3
+    assert telemetry.start_time(str(tmp_path), 12.0, resumed=True) == 12.0
+    assert telemetry.start_time(str(tmp_path), 0.0, resumed=False) == 0.0
+    resumed = telemetry.start_time(str(tmp_path), 0.0, resumed=True)
+    assert time.time() - resumed == pytest.approx(31.25, abs=1.0)
