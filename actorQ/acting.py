@@ -2,8 +2,13 @@
 
 Actor's process only. TensorFlow is in the process (Reverb loads it) but not on the actor's step,
 unless `--inference_mode tensorflow` asks for it.
+
+When the learner goes away, the actor drops its episode and everything that belonged to the lost
+server, waits for a learner at the same address, and acts on with the weights that it has until
+there are newer ones. What was sent before stays in replay: whole n-step transitions.
 """
 
+import contextlib
 import math
 import threading
 import time
@@ -28,6 +33,7 @@ from actorQ import wire
 
 _HEALTH_PERIOD_S = 2.0  # Longest time without asking the server, however long the period.
 _FIRST_WEIGHTS_POLL_S = 0.05
+_MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 _LAST_FLUSH_S = 2.0  # Longest wait for the last transitions to arrive.
 
 
@@ -47,7 +53,10 @@ class ActorProcess:
         """
         self._config = config
         self._name = telemetry.actor_name(config.actor_id)
-        self._logger = telemetry.RunLogger(config.logpath, self._name, config.run_start_time)
+        self._logger = telemetry.RunLogger(
+            config.logpath, self._name,
+            telemetry.start_time(config.logpath, config.run_start_time, config.resume),
+        )
         lanes = range(config.envs_per_actor)
         made = [
             environments.make(
@@ -70,8 +79,11 @@ class ActorProcess:
         )
         self.timings = telemetry.Timings()
         self._connection = wire.Connection(config)
+        again = config.resume or config.restarts
         self._weights = weights.WeightClient(
-            self._connection, config, architecture, self._infer, self.timings
+            self._connection, config, architecture, self._infer, self.timings,
+            # A learner that was resumed shows the weights of its checkpoint until it pushes.
+            telemetry.last_version(self._logger.folder) if again else 0,
         )
         self.loop = environment_loop.EnvironmentLoop(
             made,
@@ -81,8 +93,10 @@ class ActorProcess:
             self.timings,
             policy_module.reward_limit(config),
         )
-        # Kept until the process ends: its destructor would wait for a server that is gone.
         self._writer: replay.TransitionWriter | None = None
+        self._card = wire.NO_CARD
+        self._losses = 0
+        self._tracks_energy = False
         self._layout = replay.Layout.of(spec)
         self._stop = threading.Event()
         self._announced_end = False
@@ -116,33 +130,90 @@ class ActorProcess:
         """
         cli.on_stop_signals(self.stop)
         wire.require_port(self._config)
-        if self.connect():
-            with energy.track(bool(self._config.track_energy), self._logger.folder):
-                try:
-                    self.act()
-                except errors.UserError:
-                    raise
-                except Exception as error:
-                    # Reverb's writers fail with various types when the server goes away.
-                    self._connection.status()
-                    raise RuntimeError(f"Acting failed: {error}") from error
+        with contextlib.ExitStack() as stack:
+            while not self._connect_and_act(stack):
+                pass
         return self._end()
+
+    def _connect_and_act(self, stack: contextlib.ExitStack) -> bool:
+        """Acts until the end.
+
+        Args:
+          stack: gets the energy's tracker, when there is a learner for the first time.
+
+        Returns:
+          Whether that is the end; False if the learner was lost meanwhile.
+
+        Raises:
+          errors.UserError: there is no learner, or its weights do not fit.
+        """
+        try:
+            if self.connect():
+                if not self._tracks_energy:
+                    self._tracks_energy = True
+                    enabled = bool(self._config.track_energy)
+                    stack.enter_context(energy.track(enabled, self._logger.folder))
+                self.act()
+            return True
+        except Exception as error:
+            self._disconnect(self._why_lost(error))
+            return False
+
+    def _why_lost(self, error: Exception) -> errors.LearnerGoneError:
+        """Returns in what way the learner went away; raises what is another failure."""
+        if isinstance(error, errors.UserError):
+            lost = error
+        else:
+            # Reverb's writers fail with various types when the server goes away.
+            try:
+                self._connection.status()
+            except errors.LearnerGoneError as gone:
+                lost = gone
+            else:
+                raise RuntimeError(f"Acting failed: {error}") from error
+        if not isinstance(lost, errors.LearnerGoneError) or isinstance(lost, errors.NoLearnerError):
+            raise lost
+        self._losses += 1
+        if self._losses > _MAX_LOSSES:
+            raise lost
+        return lost
+
+    def _disconnect(self, reason: errors.LearnerGoneError) -> None:
+        """Gives up the connection, and the episodes whose transitions went to it."""
+        logging.warning(
+            "%s The episode under way is dropped; waiting up to %g s for the learner.",
+            reason, self._config.connect_timeout,
+        )
+        self.loop.drop_episodes()
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+        self._connection = wire.Connection(self._config)
 
     def stop(self) -> None:
         """Makes `connect` and `act` return soon; to be called from a signal or another thread."""
         self._stop.set()
 
     def connect(self) -> bool:
-        """Waits for the server and for first weights.
+        """Waits for the server and, where the actor has none, for weights.
 
         Returns:
           Whether there are any; False if the run ended, or `stop` was called, before.
 
         Raises:
-          errors.UserError: neither comes in time.
+          errors.UserError: neither comes in time, or it is another run's learner.
         """
-        if not self._connection.wait_until_up(self._stop) or not self._first_weights():
+        if not self._connection.wait_until_up(self._stop):
             return False
+        self._weights.use(self._connection, self._stop.is_set)
+        if self._weights.version < 0 and not self._first_weights():
+            return False
+        # A learner that has sent weights has shown its card before.
+        card = self._connection.card().of_the_run(self._card, self._connection.address)
+        if card.starts != self._card.starts:
+            self._losses = 0
+        self._card = card
+        self._weights.version_offset = card.version_offset
         self._writer = replay.TransitionWriter(
             self._connection.client,
             self._config.replay_table_name,
@@ -161,7 +232,7 @@ class ActorProcess:
             if self._weights.version >= 0:
                 return True
             if time.monotonic() > deadline:
-                raise errors.LearnerGoneError(
+                raise errors.NoLearnerError(
                     f"The learner at {self._connection.address} answers, but no weights came "
                     f"within {self._config.connect_timeout:g} s: is parameter_broadcaster running?"
                 )
@@ -213,6 +284,7 @@ class ActorProcess:
         )
 
     def _log_phases(self) -> None:
+        self._losses = 0
         self._logger.write(
             telemetry.PHASES_CSV,
             self.loop.steps,
@@ -227,7 +299,8 @@ class ActorProcess:
         if self.loop.steps:
             self._log_phases()
             try:
-                self._writer.flush(_LAST_FLUSH_S)
+                if self._writer is not None:
+                    self._writer.flush(_LAST_FLUSH_S)
             except Exception as error:  # The server may have ended first; nothing more to save.
                 logging.info("The last transitions were not sent: %s", errors.summary(error))
         self._logger.close()

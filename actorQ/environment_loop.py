@@ -134,6 +134,10 @@ class EnvironmentLoop:
         self.steps += len(lanes)
         return self._end_episodes(ended) if ended else ()
 
+    def drop_episodes(self) -> None:
+        """Forgets the episodes under way: the next turn begins new ones."""
+        self._started = False
+
     def _start(self) -> None:
         self._started = True
         self._reset(range(len(self.lanes)))

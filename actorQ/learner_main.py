@@ -3,6 +3,7 @@
 By hand:
 
     python -m actorQ.learner_main --taskstr gym,CartPole-v1 --logpath logs/mine
+    python -m actorQ.learner_main --resume --logpath logs/mine
 """
 
 from absl import flags
@@ -10,18 +11,20 @@ from absl import flags
 from actorQ import allocator
 from actorQ import cli
 from actorQ import config_flags
+from actorQ import files
 
 
 def main(argv: list[str]) -> int:
     """Runs one training; see `cli.run` for errors."""
     del argv
-    config = config_flags.from_flags()
+    config = config_flags.from_flags(resumable=True)
     cli.quiet_tensorflow()
     allocator.keep_large_blocks()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
     from actorQ import learner_process
 
-    return learner_process.LearnerProcess(config).run()
+    with files.run_folder(config.logpath):
+        return learner_process.LearnerProcess(config).run()
 
 
 if __name__ == "__main__":

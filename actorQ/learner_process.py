@@ -3,34 +3,41 @@
 The main thread supervises (signals, logs, the server). A second thread learns, since a learner
 step may wait inside TensorFlow for data for as long as no actor sends any, and Python handles
 signals on the main thread only. Learner's process only; imports no torch.
+
+With --resume a run goes on from its newest snapshot (`snapshots`): networks, targets, optimizers,
+counters, evaluation history and all tables are what they were, and what was logged of later steps
+is cut off. Versions of weights go on above the highest that ever left the learner: they are the
+learner steps plus the versions that were lost to crashes. The clock of the logs counts the time in
+which the run ran, also that whose steps were lost, but not the time between two launches.
 """
 
+import dataclasses
 import math
 import os
+import secrets
 import threading
 import time
-from typing import Any
 
 from absl import logging
 import numpy as np
-import tensorflow as tf
 
 from actorQ import algorithms
 from actorQ import architecture as architecture_lib
-from actorQ import checkpoints
 from actorQ import cli
 from actorQ import config as config_lib
-from actorQ import conversion
 from actorQ import energy
 from actorQ import environments
 from actorQ import errors
-from actorQ import evaluation
-from actorQ import inference
+from actorQ import learner_checkpoints
+from actorQ import learner_device
+from actorQ import learner_evaluation
 from actorQ import learning
 from actorQ import provenance
 from actorQ import publishing
 from actorQ import replay
+from actorQ import resuming
 from actorQ import seeding
+from actorQ import snapshots
 from actorQ import telemetry
 from actorQ import wire
 
@@ -49,52 +56,77 @@ class LearnerProcess:
           errors.UserError: task, algorithm, port or log folder cannot be used.
         """
         self._config = config
+        self._store = snapshots.Store(config.logpath)
+        self._resumed = self._store.newest() if config.resume else None
+        start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
+        if self._resumed is not None:
+            resuming.check(config, self._resumed.state.settings)
         self._logger = telemetry.RunLogger(
-            config.logpath, telemetry.LEARNER, config.run_start_time
+            config.logpath, telemetry.LEARNER, start_time,
+            None if self._resumed is None else self._resumed.state.learner_steps + 1,
         )
-        self._environment = environments.make(
+        environment = environments.make(
             config.taskstr,
             seeding.derive(config.seed, "evaluation environment"),
             config.max_episode_steps,
         )
-        spec = self._environment.spec
+        spec = environment.spec
         algorithm = algorithms.resolve(config, spec)
         self._algorithm = algorithms.learner_module(algorithm)
-        self._greedy = algorithms.policy_module(algorithm).greedy
-        self._architecture = architecture_lib.make(spec, config.model_sizes)
-        self._spec = spec
-        _set_up_tensorflow(config)
-        config.save(
-            config.logpath,
+        architecture = architecture_lib.make(spec, config.model_sizes)
+        learner_device.set_up_tensorflow(config)
+        if self._store.exists() and self._resumed is None:
+            logging.warning("A new run begins in place of the one in %s.", config.logpath)
+        self._store.prepare(fresh=self._resumed is None)
+        self._version_record = self._store.version_record()
+        self._version_record.note_start()
+        self._run_id = secrets.randbits(62)
+        self._steps = 0
+        self._versions_skipped = 0
+        self._pushes_before = 0
+        if self._resumed is not None:
+            state = self._resumed.state
+            self._run_id, self._steps = state.run_id, state.learner_steps
+            self._pushes_before = state.pushes
+            # The first version is one that nobody has seen.
+            self._versions_skipped = max(
+                state.versions_skipped, self._version_record.highest + 1 - state.learner_steps
+            )
+        resuming.save_config(
+            config,
+            None if self._resumed is None else self._steps,
             algorithm=algorithm,
             machine=provenance.machine(),
             git_commit=provenance.git_commit(),
-            learner_device=_device_name(),
+            learner_device=learner_device.name(),
         )
 
         layout = replay.Layout.of(spec)
         tables = wire.make_tables(config, layout, self._algorithm.PRIORITIZED)
-        self._server = wire.start_server(config, tables)
+        self._server = wire.start_server(
+            config, tables, learner_checkpoints.checkpointer(self._store, self._resumed)
+        )
         address = f"localhost:{self._server.port}"
         self._connection = wire.Connection(config, address)
+        if self._resumed is not None:
+            self._publish_card()
         address_path = os.path.join(config.logpath, telemetry.ADDRESS_FILENAME)
         with open(address_path, "w", encoding="utf-8") as file:
             file.write(address)
         logging.info(
             "%s on %s: server at port %d, learner on %s, logs in %s",
-            algorithm, config.taskstr, self._server.port, _device_name(), config.logpath,
+            algorithm, config.taskstr, self._server.port, learner_device.name(), config.logpath,
         )
 
-        self._networks = self._algorithm.make_networks(config, self._architecture)
-        self._act_tensor = self._networks.policy.compile_for(1)
-        # Where actors have the kernels, evaluation takes them, too, in fp32: at 3x2048 an episode
-        # costs the learner a third of what TensorFlow takes for one observation at a time.
-        native = config.inference_mode == "native"
-        self._kernels = inference.make_backend(self._architecture, 32, "native") if native else None
+        networks = self._algorithm.make_networks(config, architecture)
+        self._evaluator = learner_evaluation.Evaluator(
+            config, environment, architecture, networks.policy,
+            algorithms.policy_module(algorithm).greedy,
+        )
         self._monitors = learning.Monitors()
         self._fetches = learning.LastFetches()
         self._learner = self._algorithm.make_learner(
-            self._networks,
+            networks,
             config,
             learning.make_dataset(config, address, layout),
             self._connection.client,
@@ -102,31 +134,42 @@ class LearnerProcess:
             self._monitors,
         )
         self._publisher = publishing.VariablePublisher(
-            self._networks.policy.named_variables(),
+            networks.policy.named_variables(),
             self._connection,
             config.broadcaster_table_name,
             config.push_period_s,
             config.push_precision,
             config.push_share,
+            self._version_record.note,
         )
-        self._tf_checkpoints = tf.train.CheckpointManager(
-            tf.train.Checkpoint(**self._algorithm.checkpointed(self._learner, self._networks)),
-            os.path.join(config.logpath, telemetry.CHECKPOINT_FOLDER, telemetry.LEARNER),
-            max_to_keep=1,
+        self._checkpoints = learner_checkpoints.Checkpoints(
+            self._store,
+            self._connection.client,
+            self._algorithm.checkpointed(self._learner, networks),
         )
+        if self._resumed is not None:
+            self._checkpoints.restore(self._resumed)
+            self._evaluator.restore(self._resumed.state)
+            learner_checkpoints.cut_logs(self._logger.folder, self._resumed.state)
+            logging.info("Resumed after %d learner steps.", self._steps)
 
         self._stop = threading.Event()
         self._interrupted = False
         self._finished = threading.Event()
         self._failure: BaseException | None = None
-        self._steps = 0
-        self._evaluation_s = 0.0
-        self._returns: list[float] = []
-        self._best_return = -math.inf
-        self._checkpoint_s = 0.0
         self._saving = threading.Lock()
-        self._last_change = (time.monotonic(), 0, 0)
-        self._last_row = (time.monotonic(), 0, 0)
+        self._inserted_before = self._connection.status().transitions_inserted
+        self._last_change = (time.monotonic(), self._steps, self._inserted_before)
+        self._last_row = self._last_change
+
+    def _publish_card(self) -> None:
+        sampled = self._connection.status().transitions_sampled // self._config.batch_size
+        self._connection.publish_card(
+            self._run_id, self._version_record.starts, self._version() - sampled
+        )
+
+    def _version(self) -> int:
+        return self._steps + self._versions_skipped
 
     def run(self) -> int:
         """Trains to the end; returns the process's exit code."""
@@ -145,7 +188,7 @@ class LearnerProcess:
             if self._stop.is_set():
                 # A step may be waiting for data that no actor sends any more.
                 if not self._finished.wait(_LAST_STEP_S) and self._failure is None:
-                    self._save()
+                    self._save(last=True)
                 return
             self._log()
         self._log()
@@ -161,17 +204,22 @@ class LearnerProcess:
 
     def _learn(self) -> None:
         config = self._config
-        self._publisher.publish(0, wait=True)
+        if self._resumed is None:
+            # From here on the run can be resumed: nobody has seen anything of it yet.
+            with self._saving:
+                self._checkpoints.save(self._state, wait=True)
+            self._publish_card()
+        self._publisher.publish(self._version(), wait=True)
         next_evaluation = time.monotonic() + config.eval_period_s
         next_checkpoint = time.monotonic() + config.checkpoint_period_s
         while self._steps < config.num_episodes and not self._stop.is_set():
             self._learner.step()
             self._steps += 1
-            self._publisher.publish(self._steps)
+            self._publisher.publish(self._version())
             now = time.monotonic()
-            if self._evaluation_due(now >= next_evaluation):
+            if self._evaluator.due(self._steps, now >= next_evaluation):
                 self._evaluate()
-                if self._reached_stop_return():
+                if self._evaluator.reached_stop_return():
                     logging.info("Held the return %g: training ends.", config.stop_return)
                     break
                 next_evaluation = time.monotonic() + config.eval_period_s
@@ -183,7 +231,7 @@ class LearnerProcess:
                 self._save()
                 next_checkpoint = time.monotonic() + config.checkpoint_period_s
         self._check_numbers()
-        self._save()
+        self._save(last=True)
         if not self._stop.is_set():
             final = [self._evaluate() for _ in range(config.final_eval_episodes)]
             final = [value for value in final if value is not None]
@@ -193,20 +241,11 @@ class LearnerProcess:
                     np.mean(final), np.std(final), len(final),
                 )
 
-    def _act(self, observation: np.ndarray) -> Any:
-        if self._kernels is not None:
-            return self._greedy(self._kernels(observation[None])[0])
-        return self._greedy(self._act_tensor(observation[None])[0].numpy())
-
     def _evaluate(self) -> float | None:
-        started = time.perf_counter()
-        if self._kernels is not None:
-            inference.load_weights(self._kernels, self._policy_weights(), 32)
-        episode = evaluation.play(self._environment, self._act, stop=self._stop.is_set)
+        evaluator = self._evaluator
+        episode = evaluator.play(stop=self._stop.is_set)
         if episode is None:
             return None
-        self._evaluation_s += time.perf_counter() - started
-        self._returns.append(episode.episode_return)
         self._logger.write(
             telemetry.EVALUATION_CSV,
             self._steps,
@@ -215,58 +254,31 @@ class LearnerProcess:
             episode_return=episode.episode_return,
             episode_length=episode.length,
             episode_s=episode.seconds,
-            evaluation_s=self._evaluation_s,
+            evaluation_s=evaluator.seconds,
         )
-        if episode.episode_return > self._best_return:
-            self._best_return = episode.episode_return
-            self._save_policy(telemetry.BEST_FOLDER)
+        evaluator.save_if_best(self._steps)
         return episode.episode_return
 
-    def _evaluation_due(self, time_is_up: bool) -> bool:
-        config = self._config
-        if config.eval_period_steps:
-            return self._steps % config.eval_period_steps == 0
-        return bool(config.eval_period_s) and time_is_up
-
-    def _reached_stop_return(self) -> bool:
-        config = self._config
-        return config.stop_return is not None and (
-            evaluation.held_since(
-                self._returns, config.stop_return, config.stop_window, config.stop_smoothing
-            )
-            is not None
-        )
-
-    def _save(self) -> None:
+    def _save(self, last: bool = False) -> None:
         started = time.perf_counter()
         with self._saving:
-            self._save_policy()
-            self._tf_checkpoints.save(self._steps)
-        self._checkpoint_s += time.perf_counter() - started
+            self._evaluator.save_policy(self._steps)
+            self._checkpoints.seconds += time.perf_counter() - started
+            self._checkpoints.save(self._state, wait=last)
 
-    def _policy_weights(self) -> dict[str, np.ndarray]:
-        return conversion.from_sonnet(
-            {k: v.numpy() for k, v in self._networks.policy.named_variables().items()}
-        )
-
-    def _save_policy(self, subfolder: str = "") -> None:
-        weights = self._policy_weights()
-        if not all(np.all(np.isfinite(array)) for array in weights.values()):
-            raise errors.UserError(
-                f"The policy holds NaN or infinity after {self._steps} learner steps: "
-                f"{errors.DIVERGED} and ends; the checkpoint before stays."
-            )
-        spec = self._spec
-        facts = {
-            "taskstr": self._config.taskstr,
-            "max_episode_steps": self._config.max_episode_steps,
-            "learner_steps": self._steps,
-            "action_low": None if spec.discrete else spec.action_low.tolist(),
-            "action_high": None if spec.discrete else spec.action_high.tolist(),
-        }
-        folder = os.path.join(self._config.logpath, telemetry.CHECKPOINT_FOLDER, subfolder)
-        checkpoints.save_policy(
-            folder, checkpoints.PolicyCheckpoint(self._architecture, weights, facts)
+    def _state(self) -> snapshots.State:
+        evaluator = self._evaluator
+        return snapshots.State(
+            run_id=self._run_id,
+            settings=dataclasses.asdict(self._config),
+            learner_steps=self._steps,
+            versions_skipped=self._versions_skipped,
+            returns=list(evaluator.returns),
+            best_return=evaluator.best_return if evaluator.returns else None,
+            evaluation_s=evaluator.seconds,
+            checkpoint_s=self._checkpoints.seconds,
+            pushes=self._pushes_before + self._publisher.pushes,
+            log_bytes=telemetry.log_bytes(self._logger.folder),
         )
 
     # --- On the main thread (`_check_numbers` on both) ---
@@ -318,11 +330,11 @@ class LearnerProcess:
             actor_steps_per_s=(status.transitions_inserted - inserted_then) / seconds,
             replay_size=status.replay_size,
             model_version=self._publisher.version,
-            pushes=self._publisher.pushes,
+            pushes=self._pushes_before + self._publisher.pushes,
             push_snapshot_s=self._publisher.snapshot_s,
             push_insert_s=self._publisher.insert_s,
-            evaluation_s=self._evaluation_s,
-            checkpoint_s=self._checkpoint_s,
+            evaluation_s=self._evaluator.seconds,
+            checkpoint_s=self._checkpoints.seconds,
             **values,
         )
 
@@ -338,16 +350,18 @@ class LearnerProcess:
             )
             self._stop.set()
         waited = now - self._publisher.last_push > _FIRST_PUSH_AGAIN_S
-        if waited and not status.transitions_inserted and not status.pushes_waiting:
+        nobody_acts = status.transitions_inserted == self._inserted_before
+        if waited and nobody_acts and not status.pushes_waiting:
             # A broadcaster may have died with the first weights, which nothing would follow:
             # the learner makes no step before there are actors with weights.
-            self._publisher.publish(self._steps)
+            self._publisher.publish(self._version())
 
     def _end(self) -> int:
         failed = self._failure is not None
         self._announce(failed)
         self._logger.close()
-        self._server.stop()
+        if not self._checkpoints.writing:  # Its call would be waited for.
+            self._server.stop()
         if failed:
             if isinstance(self._failure, errors.UserError):
                 raise self._failure
@@ -375,24 +389,3 @@ class LearnerProcess:
                 time.sleep(0.05)
         except errors.LearnerGoneError as error:
             logging.warning("The end could not be announced: %s", error)
-
-
-def _set_up_tensorflow(config: config_lib.RunConfig) -> None:
-    """Chooses device, threads and seed; before any tensor exists."""
-    gpus = tf.config.list_physical_devices("GPU")
-    if config.learner_device_placement == "GPU" and gpus:
-        for gpu in gpus:
-            # Leave memory to others, actors on the GPU among them.
-            tf.config.experimental.set_memory_growth(gpu, True)
-    else:
-        if config.learner_device_placement == "GPU":
-            logging.warning("TensorFlow sees no GPU: the learner goes on with the CPU.")
-        tf.config.set_visible_devices([], "GPU")
-    threads = config.learner_threads or max(1, provenance.usable_cores() - config.n_actors)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
-    tf.random.set_seed(seeding.derive(config.seed, "learner"))
-
-
-def _device_name() -> str:
-    return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"

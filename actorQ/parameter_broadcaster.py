@@ -6,15 +6,19 @@ By hand:
 
 It takes the newest weights out of the broadcaster table (which gives each away once), quantizes
 them, and puts the message into the model table, so that the learner carries none of that work. It
-needs neither an environment nor a policy: weights are converted by name.
+needs neither an environment nor a policy: weights are converted by name. When the learner goes away
+it waits for one at the same address.
 """
 
+import contextlib
 import queue
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from absl import flags
 from absl import logging
+import numpy as np
 
 from actorQ import allocator
 from actorQ import cli
@@ -26,7 +30,11 @@ from actorQ import errors
 from actorQ import messages
 from actorQ import telemetry
 
+if TYPE_CHECKING:
+    from actorQ import wire
+
 _HEALTH_PERIOD_S = 0.5
+_MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 
 
 class Broadcaster:
@@ -39,10 +47,17 @@ class Broadcaster:
         self._wire = wire
         self._config = config
         self._connection = wire.Connection(config)
+        self._card = wire.NO_CARD
+        self._losses = 0
+        self._tracks_energy = False
         self._logger = telemetry.RunLogger(
-            config.logpath, telemetry.BROADCASTER, config.run_start_time
+            config.logpath,
+            telemetry.BROADCASTER,
+            telemetry.start_time(config.logpath, config.run_start_time, config.resume),
         )
-        self._version = -1
+        again = config.resume or config.restarts
+        self._version = telemetry.last_version(self._logger.folder) if again else -1
+        self._converting = threading.Lock()
         self._stop = threading.Event()
         self._failures: queue.SimpleQueue = queue.SimpleQueue()
 
@@ -50,49 +65,93 @@ class Broadcaster:
         """Serves until the end of the run is announced; returns the exit code.
 
         Raises:
-          errors.UserError: there is no learner, it went away, or its weights are unusable.
+          errors.UserError: there is no learner, it did not come back, or its weights are unusable.
         """
         cli.on_stop_signals(self._stop.set)
         self._wire.require_port(self._config)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._logger.close)
+            while True:
+                try:
+                    return self._connect_and_watch(stack)
+                except errors.NoLearnerError:
+                    raise
+                except errors.LearnerGoneError as gone:
+                    self._disconnect(gone)
+
+    def _connect_and_watch(self, stack: contextlib.ExitStack) -> int:
         if not self._connection.wait_until_up(self._stop):
             return cli.EXIT_INTERRUPTED
-        with energy.track(bool(self._config.track_energy), self._logger.folder):
-            threading.Thread(target=self.serve, daemon=True, name="serving").start()
-            try:
-                return self._watch()
-            finally:
-                self._logger.close()
+        self._read_card()
+        if not self._tracks_energy:
+            self._tracks_energy = True
+            enabled = bool(self._config.track_energy)
+            stack.enter_context(energy.track(enabled, self._logger.folder))
+        threading.Thread(
+            target=self.serve, args=(self._connection,), daemon=True, name="serving"
+        ).start()
+        return self._watch()
+
+    def _read_card(self) -> None:
+        card = self._connection.card().of_the_run(self._card, self._connection.address)
+        if card.starts != self._card.starts:
+            self._losses = 0
+        self._card = card
+
+    def _disconnect(self, reason: errors.LearnerGoneError) -> None:
+        """Gives up the connection; its thread, which may hang in Reverb, ends when it can."""
+        self._losses += 1
+        if self._losses > _MAX_LOSSES:
+            raise reason
+        logging.warning(
+            "%s Waiting up to %g s for the learner.", reason, self._config.connect_timeout
+        )
+        self._connection = self._wire.Connection(self._config)
 
     def _watch(self) -> int:
         while True:
             try:
-                failure = self._failures.get(timeout=_HEALTH_PERIOD_S)
+                connection, failure = self._failures.get(timeout=_HEALTH_PERIOD_S)
             except queue.Empty:
-                failure = None
+                connection = failure = None
             if self._stop.is_set():
                 return cli.EXIT_INTERRUPTED
-            shutdown = self._connection.status().shutdown
-            if failure is not None and not shutdown:
+            status = self._connection.status()
+            shutdown = status.shutdown
+            if status.starts != self._card.starts:  # It was not ready to show one before.
+                self._read_card()
+            if connection is self._connection and not shutdown:
                 raise failure
             if shutdown:
                 self._connection.acknowledge_shutdown()
                 logging.info("The learner announced the end of the run.")
                 return 0
 
-    def serve(self) -> None:
-        """Converts one model after another, for ever; what goes wrong is raised by `run`."""
+    def serve(self, connection: "wire.Connection") -> None:
+        """Converts one model after another until the connection is given up.
+
+        What goes wrong is raised by `run`.
+
+        Args:
+          connection: to take models from.
+        """
         try:
-            while not self._stop.is_set():
-                self._serve_one()
+            while not self._stop.is_set() and connection is self._connection:
+                self._serve_one(connection)
         except Exception as error:
             # The watching thread tells an announced end from a failure.
-            self._failures.put(error)
+            self._failures.put((connection, error))
 
-    def _serve_one(self) -> None:
-        config = self._config
+    def _serve_one(self, connection: "wire.Connection") -> None:
         # Blocks until the learner pushes: no polling, and no delay. If the server dies this
-        # thread hangs, which the watching thread notices.
-        header, blob = self._connection.take(config.broadcaster_table_name)
+        # thread hangs, which the watching thread notices. Should the call find the server that
+        # comes back, what it takes is converted all the same: it is given out only once.
+        header, blob = connection.take(self._config.broadcaster_table_name)
+        with self._converting:
+            self._convert(header, blob)
+
+    def _convert(self, header: np.ndarray, blob: np.ndarray) -> None:
+        config = self._config
         arrived = time.perf_counter()
         update = messages.decode(header, blob)
         if update.scheme != conversion.LEARNER_SCHEME:
@@ -100,8 +159,10 @@ class Broadcaster:
                 f"The broadcaster table holds weights of scheme {update.scheme!r}, expected "
                 f"{conversion.LEARNER_SCHEME!r}: are the table names mixed up?"
             )
-        if update.version == self._version:
-            return  # The first weights, pushed again for a broadcaster that might have died.
+        if update.version <= self._version:
+            # The first weights, pushed again for a broadcaster that might have died; or those of
+            # the checkpoint of a learner that was resumed.
+            return
         decoded = time.perf_counter()
         try:
             converted = conversion.learner_to_actor_form(
@@ -131,6 +192,7 @@ class Broadcaster:
             message_bytes=sum(part.nbytes for part in message),
             fp32_bytes=messages.fp32_bytes(converted),
         )
+        self._losses = 0
 
 
 def main(argv: list[str]) -> int:

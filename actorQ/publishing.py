@@ -4,6 +4,7 @@ Learner's process only; imports TensorFlow, no torch.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Mapping
 import threading
 import time
@@ -42,7 +43,7 @@ class VariablePublisher:
 
     Attributes:
       pushes: pushes that reached Reverb.
-      version: learner steps of the newest of them; -1 before the first.
+      version: of the newest of them; -1 before the first.
       last_push: when the newest push was started, on time.monotonic's clock.
       snapshot_s: seconds that pushing took from the learner's thread.
       encode_s: seconds of rounding, copying and checking in the background.
@@ -57,6 +58,7 @@ class VariablePublisher:
         period_s: float,
         precision: str = FLOAT32,
         share: float = 0.0,
+        before_push: Callable[[int], None] = lambda version: None,
     ):
         """Starts the background thread.
 
@@ -67,12 +69,14 @@ class VariablePublisher:
           period_s: least seconds between the starts of two pushes; 0: no spacing of any kind.
           precision: float32, or bfloat16: half the bytes, rounded to nearest even.
           share: largest part of the machine's time that pushes may take; 0: no limit.
+          before_push: is called in the background with the version that is about to be sent.
         """
         self._variables = variables
         self._connection = connection
         self._table = table
         self._period_s = period_s
         self._precision = precision
+        self._before_push = before_push
         self._core_share = share * provenance.usable_cores()
         self._recent: collections.deque[float] = collections.deque(maxlen=_RECENT)
         self._not_before = -float("inf")
@@ -92,7 +96,7 @@ class VariablePublisher:
         """Pushes the weights if it is time and no push is under way.
 
         Args:
-          version: learner steps done.
+          version: of the weights, higher than any before: learner steps done, or more.
           wait: push in any case, and wait until the server has it (the first weights).
 
         Returns:
@@ -136,6 +140,7 @@ class VariablePublisher:
                 # The references end with `_message`, mostly before the optimizer's next turn.
                 message = self._message(version, snapshot)
                 self.encode_s += time.perf_counter() - started
+                self._before_push(version)
                 self._connection.publish(self._table, message)
                 self.pushes += 1
                 self.version = version

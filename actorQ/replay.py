@@ -16,6 +16,7 @@ from collections.abc import Iterable
 import dataclasses
 import functools
 import math
+import threading
 import time
 from typing import Any
 from typing import NamedTuple
@@ -292,6 +293,15 @@ class TransitionWriter:
         """Sends what is left and closes the stream."""
         self.flush()
         self._writer.close()
+
+    def abandon(self) -> None:
+        """Closes the stream without sending what is left; for a server that is gone.
+
+        Reverb's writer would otherwise send it to the server that comes back.
+        """
+        self._gathered = 0
+        # On a thread of its own: whatever state the stream is in, nobody waits for it.
+        threading.Thread(target=self._writer.close, daemon=True, name="old writer").start()
 
     def _send(self) -> None:
         """Hands the block to Reverb's background threads; Reverb copies the rows."""

@@ -3,6 +3,7 @@
 Actor's process only. Imports Reverb (and with it TensorFlow) through `wire`, no torch.
 """
 
+from collections.abc import Callable
 import threading
 import time
 from typing import Any
@@ -16,11 +17,13 @@ from actorQ import messages
 from actorQ import telemetry
 from actorQ import wire
 
+_POLL_S = 0.05
+
 
 class _Look(NamedTuple):
     """What one look at the model table gave."""
 
-    learner_steps: int
+    learner_steps: int  # As versions count them.
     shutdown: bool
     version: int  # Of the newest weights that this client has received.
     prepared: Any  # What the backend loads; None when there was nothing newer.
@@ -37,8 +40,10 @@ class WeightClient:
 
     Attributes:
       ready: whether a look has ended whose result waits for `collect`.
-      version: learner steps of the weights in use; -1 before there are any.
+      version: of the weights in use: learner steps, and more after a crash of the learner; -1
+        before there are any. Never goes back.
       pulls: how often weights were loaded.
+      version_offset: see `wire.Card`.
       staleness: learner steps done since the weights in use were the newest, at the last look.
         Steps are counted as batches that the learner took from replay, which runs up to four
         ahead of its steps (batches in the pipeline) while it never waits for data.
@@ -51,8 +56,18 @@ class WeightClient:
         architecture: architecture_lib.PolicyArchitecture,
         backend: inference.InferenceBackend,
         timings: telemetry.Timings,
+        lowest_version: int = 0,
     ):
-        """Makes a client; nothing is sent, and no thread started, yet."""
+        """Makes a client; nothing is sent, and no thread started, yet.
+
+        Args:
+          connection: to the run's server.
+          config: of the run.
+          architecture: of the policy.
+          backend: that weights are for.
+          timings: where seconds are added.
+          lowest_version: older weights are not taken.
+        """
         self._connection = connection
         self._table = config.model_table_name
         self._batch_size = config.batch_size
@@ -61,7 +76,8 @@ class WeightClient:
         self._backend = backend
         self._timings = timings
         self._seen = 0
-        self._received = -1
+        self._received = lowest_version - 1
+        self.version_offset = 0
         self._staleness_seen: list[int] = []
         self._thread: threading.Thread | None = None
         self._asked = threading.Semaphore(0)
@@ -76,6 +92,20 @@ class WeightClient:
         """Returns the mean staleness over the looks since the last call, before and after each."""
         seen, self._staleness_seen = self._staleness_seen, []
         return sum(seen) / len(seen) if seen else float(self.staleness)
+
+    def use(self, connection: wire.Connection, stop: Callable[[], bool]) -> None:
+        """Takes another connection, after waiting for the end of a look on the one before.
+
+        Args:
+          connection: to the learner as it was started last.
+          stop: asked now and then; ends the wait.
+        """
+        # Bounded: a transfer notices within seconds that its server is gone.
+        while self._busy and not self.ready and not stop():
+            time.sleep(_POLL_S)
+        self._result, self.ready, self._busy = None, False, False
+        self._connection = connection
+        self._seen = 0
 
     def ask(self) -> None:
         """Has the background thread look for newer weights, unless a look is still under way."""
@@ -150,7 +180,7 @@ class WeightClient:
         """
         started = time.perf_counter()
         status = self._connection.status()
-        learner_steps = status.transitions_sampled // self._batch_size
+        learner_steps = status.transitions_sampled // self._batch_size + self.version_offset
         if status.models_published == self._seen:
             self._timings.add("pull_s", time.perf_counter() - started)
             return _Look(learner_steps, status.shutdown, self._received, None)

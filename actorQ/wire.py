@@ -19,9 +19,11 @@ import numpy as np
 import reverb
 from reverb import pybind
 from reverb.cc import schema_pb2
+from reverb.platform import checkpointers_lib
 import tensorflow as tf
 
 from actorQ import config as config_lib
+from actorQ import config_checks
 from actorQ import errors
 from actorQ import replay
 from actorQ import telemetry
@@ -48,6 +50,31 @@ class ServerStatus(NamedTuple):
     transitions_sampled: int  # Since the start.
     shutdown: bool  # Whether the end of the run was announced.
     shutdown_seen: int  # How many processes have acknowledged it.
+    starts: int  # How often the learner was started in this run; 0: it is not ready yet.
+
+
+class Card(NamedTuple):
+    """What a learner says of itself in the run table, once for each of its starts."""
+
+    run_id: int  # Of the run; another one is another run's learner.
+    starts: int  # See `ServerStatus`; 0 is no card yet.
+    # What is to be added to the batches ever sampled for the version that weights would have now.
+    version_offset: int
+
+    def of_the_run(self, known: "Card", address: str) -> "Card":
+        """Returns the card, which must be of the run of another card if both are there.
+
+        Raises:
+          errors.UserError: it is not.
+        """
+        if self.run_id and known.run_id and self.run_id != known.run_id:
+            raise errors.UserError(
+                f"The learner at {address} is another run's: the one of this run is gone."
+            )
+        return self if self.starts else known._replace(starts=0)
+
+
+NO_CARD = Card(0, 0, 0)
 
 
 def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized: bool) -> list:
@@ -89,6 +116,7 @@ def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized
         mailbox(config.broadcaster_table_name, message, max_times_sampled=1),
         mailbox(config.model_table_name, message),
         mailbox(config.shutdown_table_name, tf.TensorSpec((), tf.int32)),
+        mailbox(config_checks.RUN_TABLE, tf.TensorSpec((len(NO_CARD),), tf.int64)),
     ]
 
 
@@ -106,11 +134,21 @@ def _replay_limiter(config: config_lib.RunConfig) -> Any:
     )
 
 
-def start_server(config: config_lib.RunConfig, tables: list) -> reverb.Server:
+def start_server(
+    config: config_lib.RunConfig,
+    tables: list,
+    checkpointer: checkpointers_lib.CheckpointerBase | None = None,
+) -> reverb.Server:
     """Starts the server on `config.port` (0: any free port).
 
+    Args:
+      config: says the port.
+      tables: of `make_tables`.
+      checkpointer: writes checkpoints, and may have one to begin with (then the settings of the
+        tables, and their counters, are those of the checkpoint).
+
     Raises:
-      errors.UserError: the port is in use or may not be used.
+      errors.UserError: the port is in use or may not be used, or the checkpoint is damaged.
     """
     if config.port:
         # gRPC would share the port with another server without a word (SO_REUSEPORT).
@@ -128,10 +166,12 @@ def start_server(config: config_lib.RunConfig, tables: list) -> reverb.Server:
                     f"Port {config.port} cannot be used: {error.strerror}."
                 ) from None
     try:
-        return reverb.Server(tables, port=config.port or None)
-    except RuntimeError as error:
+        return reverb.Server(tables, config.port or None, checkpointer)
+    except (RuntimeError, ValueError) as error:
+        restored = getattr(checkpointer, "fallback_checkpoint_path", None)
+        source = f" with the tables in {restored}, which may be damaged" if restored else ""
         raise errors.UserError(
-            f"The Reverb server cannot start on port {config.port}: {error}."
+            f"The Reverb server cannot start on port {config.port}{source}: {error}."
         ) from None
 
 
@@ -163,6 +203,7 @@ class Connection:
         # reverb.Client.server_info takes three times as long: it also rebuilds all signatures.
         self._info_client = pybind.Client(self.address)
         self._config = config
+        self._starts: int | None = None
 
     def wait_until_up(self, stop: threading.Event | None = None) -> bool:
         """Waits until the server answers, at most `connect_timeout` seconds.
@@ -171,8 +212,9 @@ class Connection:
           Whether it answers; False only if `stop` was set meanwhile.
 
         Raises:
-          errors.LearnerGoneError: no learner is there in time.
+          errors.NoLearnerError: no learner is there in time.
         """
+        self._starts = None
         deadline = time.monotonic() + self._config.connect_timeout
         while stop is None or not stop.is_set():
             if _listens(self.address):
@@ -182,7 +224,7 @@ class Connection:
                 except errors.LearnerGoneError:
                     pass
             if time.monotonic() >= deadline:
-                raise errors.LearnerGoneError(
+                raise errors.NoLearnerError(
                     f"No learner at {self.address} within {self._config.connect_timeout:g} s: "
                     "start learner_main there first (see --server_address, --port and "
                     "--connect_timeout)."
@@ -194,12 +236,13 @@ class Connection:
         """Asks how things stand; also the health check.
 
         Raises:
-          errors.LearnerGoneError: no answer in time.
+          errors.LearnerGoneError: no answer in time, or the learner was started again since `card`.
           errors.UserError: the server has other tables than this process expects.
         """
         info = self._server_info(timeout_s)
         config = self._config
-        missing = [name for name in config.table_names if name not in info]
+        expected = (*config.table_names, config_checks.RUN_TABLE)
+        missing = [name for name in expected if name not in info]
         if missing:
             raise errors.UserError(
                 f"The server at {self.address} has no table {missing[0]!r}, it has "
@@ -207,6 +250,9 @@ class Connection:
             )
         replay_info = info[config.replay_table_name]
         shutdown = info[config.shutdown_table_name]
+        starts = info[config_checks.RUN_TABLE].rate_limiter_info.insert_stats.completed
+        if self._starts is not None and starts != self._starts:
+            raise errors.LearnerGoneError(f"The learner at {self.address} was started again.")
         return ServerStatus(
             info[config.model_table_name].rate_limiter_info.insert_stats.completed,
             info[config.broadcaster_table_name].current_size,
@@ -215,7 +261,43 @@ class Connection:
             replay_info.rate_limiter_info.sample_stats.completed,
             shutdown.current_size > 0,
             shutdown.rate_limiter_info.sample_stats.completed,
+            starts,
         )
+
+    def card(self) -> Card:
+        """Asks who the learner is; if it says so, another start of it counts as its end.
+
+        Returns:
+          Its card, NO_CARD where it is not ready to show one yet.
+
+        Raises:
+          errors.LearnerGoneError: no answer in time.
+        """
+        starts = self.status().starts
+        card = NO_CARD
+        if starts:
+            numbers = self.fetch(config_checks.RUN_TABLE, _STATUS_TIMEOUT_S)[0]
+            card = Card(*map(int, numbers))
+        self._starts = starts or None
+        return card
+
+    def publish_card(self, run_id: int, starts: int, version_offset: int) -> None:
+        """Says who the learner is.
+
+        The run table's inserts count its starts: that is what clients see in every status.
+
+        Args:
+          run_id: of the run.
+          starts: of the learner so far, this one included.
+          version_offset: see `Card`.
+
+        Raises:
+          errors.LearnerGoneError: the server does not take it.
+        """
+        before = self.status().starts
+        card = np.array([run_id, max(starts, before + 1), version_offset], np.int64)
+        for _ in range(before, int(card[1])):
+            self.publish(config_checks.RUN_TABLE, card)
 
     def _server_info(self, timeout_s: int) -> dict[str, schema_pb2.TableInfo]:
         deadline = time.monotonic() + timeout_s

@@ -1,5 +1,7 @@
 """The actor: acting against a real server."""
 
+import contextlib
+import dataclasses
 import threading
 
 from absl import logging
@@ -10,6 +12,7 @@ from actorQ import acting
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import conversion
+from actorQ import errors
 from actorQ import messages
 from actorQ import replay
 from actorQ import telemetry
@@ -195,6 +198,85 @@ def test_actor_stop_sends_what_was_written(stage):
     thread.join(20)
     assert made.actor._end() == 130
     assert made.connection.status().transitions_inserted == made.actor.loop.steps
+
+
+def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeypatch):
+    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
+    made = stage(n_step=1, max_episode_steps=100_000, replay_table_max_replay_size=100_000)
+    made.publish(3)
+    made.connection.publish_card(77, 1, 0)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(made.actor.run()))
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    thread.start()
+    harness.poll(lambda: made.connection.status().transitions_inserted > 100)
+    port = made.server.port
+    made.server.stop()
+    harness.poll(lambda: made.actor._writer is None, what="the actor giving the server up")
+    steps = made.actor.loop.steps
+    made.server = wire.start_server(
+        dataclasses.replace(made.config, port=port),
+        wire.make_tables(made.config, made.layout, prioritized=False),
+    )
+    made.connection.publish_card(77, 2, 40)
+    # It acts on without any message, and from the start of an episode.
+    harness.poll(lambda: made.connection.status().transitions_inserted > 50)
+    assert made.actor._weights.version == 3
+    assert made.actor.loop.lanes[0].length <= made.actor.loop.steps - steps
+    # The weights of the checkpoint, which are older, are not taken; newer ones are.
+    made.publish(2)
+    harness.poll(lambda: made.actor._weights._seen == 1)
+    assert made.actor._weights.version == 3
+    made.publish(41)
+    harness.poll(lambda: made.actor._weights.version == 41)
+    made.actor.stop()
+    thread.join(20)
+    assert done == [130]
+    inserted = made.connection.status().transitions_inserted
+    # Nothing of the episode before: steps of the turn that was broken off were not counted.
+    assert inserted == made.actor.loop.steps - steps
+
+
+def test_actor_of_another_run_ends_with_one_line(stage, monkeypatch):
+    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
+    made = stage()
+    made.publish(0)
+    made.connection.publish_card(77, 1, 0)
+    assert made.actor.connect()
+    made.connection.publish_card(78, 2, 0)
+    with pytest.raises(errors.UserError, match="another run"):
+        while not made.actor._connect_and_act(contextlib.ExitStack()):
+            pass
+
+
+def test_actor_stopped_while_it_waits_for_the_learner_ends(stage, monkeypatch):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
+    made = stage()
+    made.publish(0)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(made.actor.run()))
+    thread.start()
+    harness.poll(lambda: made.actor.loop.steps > 20)
+    made.server.stop()
+    harness.poll(lambda: made.actor._writer is None, what="the actor giving the server up")
+    made.actor.stop()
+    thread.join(10)
+    assert done == [130]
+
+
+def test_actor_restarted_takes_no_weights_older_than_those_it_had(stage):
+    made = stage()
+    (made.folder / telemetry.EPISODES_CSV).write_text("seconds,unix_time,model_version\n1,2,7\n")
+    again = acting.ActorProcess(
+        dataclasses.replace(made.actor._config, restarts=1, connect_timeout=1.0)
+    )
+    made.publish(6)
+    with pytest.raises(errors.NoLearnerError, match="no weights came"):
+        again.connect()
+    made.publish(7)
+    assert again.connect()
+    assert again._weights.version == 7
 
 
 def test_actor_long_period_pulls_nothing_in_between(stage, monkeypatch):

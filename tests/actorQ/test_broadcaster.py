@@ -1,5 +1,7 @@
 """The broadcaster's conversion on a real server: what each flag makes of the message."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,11 @@ from actorQ import conversion
 from actorQ import errors
 from actorQ import messages
 from actorQ import parameter_broadcaster
+from actorQ import processes
 from actorQ import replay
 from actorQ import telemetry
 from actorQ import wire
+from tests.actorQ import harness
 
 SIZE = 256
 
@@ -39,7 +43,7 @@ def convert(server, tmp_path, weights=None, scheme=conversion.LEARNER_SCHEME, **
     update = messages.ModelUpdate(17, scheme, weights)
     connection.publish(config.broadcaster_table_name, messages.encode(update))
     broadcaster = parameter_broadcaster.Broadcaster(config)
-    broadcaster._serve_one()
+    broadcaster._serve_one(connection)
     received = messages.decode(*connection.fetch(config.model_table_name))
     row = telemetry.last_row(str(tmp_path / "broadcaster" / telemetry.UPDATES_CSV))
     return weights, received, row
@@ -90,3 +94,48 @@ def test_compress_shrinks_without_loss(server, tmp_path):
 def test_weights_of_another_scheme_are_refused(server, tmp_path):
     with pytest.raises(errors.MessageError, match="mixed up"):
         convert(server, tmp_path, scheme="int8")
+
+
+def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    config = config_lib.RunConfig(port=processes.free_port(), logpath=str(tmp_path), quantize=32)
+    layout = replay.Layout((3,), False, 2, False)
+
+    def serve():
+        return wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+
+    def push(version):
+        update = messages.ModelUpdate(
+            version, conversion.LEARNER_SCHEME, {"linear_0/w": np.ones((2, 2), np.float32)}
+        )
+        connection.publish(config.broadcaster_table_name, messages.encode(update))
+
+    def converted(count):
+        harness.poll(lambda: connection.status().models_published == count)
+        return messages.decode(*connection.fetch(config.model_table_name)).version
+
+    server = serve()
+    connection = wire.Connection(config)
+    connection.publish_card(77, 1, 0)
+    broadcaster = parameter_broadcaster.Broadcaster(config)
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(broadcaster.run()))
+    thread.start()
+    push(5)
+    assert converted(1) == 5
+    server.stop()
+    first = broadcaster._connection
+    harness.poll(lambda: broadcaster._connection is not first, what="the loss")
+    server = serve()
+    connection.publish_card(77, 2, 0)
+    push(6)
+    assert converted(1) == 6
+    # Those of an old checkpoint, or pushed again, are not given to actors.
+    push(4)
+    harness.poll(lambda: not connection.status().pushes_waiting)
+    push(9)
+    assert converted(2) == 9
+    connection.publish(config.shutdown_table_name, np.int32(wire.COMPLETED))
+    thread.join(20)
+    assert codes == [0]
+    server.stop()

@@ -15,7 +15,8 @@ TORCH = {"torch", "torchao"}
 
 # These processes must stay free of torch, wherever the import stands.
 NO_TORCH = """
-    networks layers optimizers learning wire learner_process learner_main d4pg.learner dqn.learner
+    networks layers optimizers learning wire learner_process learner_main learner_checkpoints
+    learner_device learner_evaluation snapshots d4pg.learner dqn.learner
     messages conversion quantization packing config telemetry replay weights publishing reference
     native.library native.build
     native.convert checksums
@@ -38,7 +39,7 @@ LIGHT = """
     packing d4pg.policy dqn.policy algorithms checkpoints evaluation architecture replay errors
     seeding provenance energy environments reference native.library native.build
     native.convert checksums
-    allocator
+    allocator snapshots resuming run_folders
     environment_loop lean_imports benchmarks.remote benchmarks.actor_loop benchmarks.actor_sides
     benchmarks.actor_explain benchmarks.parameter_path benchmarks.parameter_sides
     benchmarks.original_parameters

@@ -20,26 +20,27 @@ def _process(tmp_path):
 
 
 def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_path):
-    variables = process._networks.policy.named_variables()
+    variables = process._evaluator._policy.named_variables()
     generator = np.random.default_rng(0)
     for variable in variables.values():  # The output layer starts near zero.
         variable.assign(generator.normal(size=variable.shape).astype(np.float32))
     assert process._evaluate() is not None
     observations = generator.normal(size=(20, 5)).astype(np.float32)
-    with_kernels = [process._act(observation) for observation in observations]
+    with_kernels = [process._evaluator.act(observation) for observation in observations]
     # Weights of a later step are evaluated as they are then.
     for variable in variables.values():
         variable.assign(variable / 2)
     assert process._evaluate() is not None
-    later = [process._act(observation) for observation in observations]
-    process._kernels = None
+    later = [process._evaluator.act(observation) for observation in observations]
+    process._evaluator._kernels = None
     np.testing.assert_allclose(
-        later, [process._act(observation) for observation in observations], atol=1e-5
+        later, [process._evaluator.act(observation) for observation in observations], atol=1e-5
     )
     for variable in variables.values():
         variable.assign(2 * variable)
     np.testing.assert_allclose(
-        with_kernels, [process._act(observation) for observation in observations], atol=1e-5
+        with_kernels, [process._evaluator.act(observation) for observation in observations],
+        atol=1e-5,
     )
     assert np.ptp(with_kernels) > 0.1
     rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()

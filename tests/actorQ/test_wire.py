@@ -8,12 +8,15 @@ import time
 import numpy as np
 import pytest
 import reverb
+import tensorflow as tf
 
 from actorQ import config as config_lib
 from actorQ import environments
 from actorQ import errors
+from actorQ import learner_checkpoints
 from actorQ import messages
 from actorQ import replay
+from actorQ import snapshots
 from actorQ import wire
 
 LAYOUT = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
@@ -45,7 +48,7 @@ def _version(pair):
 
 def test_tables_have_the_names_and_limits_of_the_flags(connection):
     info = connection.client.server_info(5)
-    assert set(info) == {"r", "b", "m", "s"}
+    assert set(info) == {"r", "b", "m", "s", "run"}
     assert info["r"].max_size == 300
     assert info["r"].max_times_sampled == 7
     assert info["r"].rate_limiter_info.min_size_to_sample == 5
@@ -126,6 +129,85 @@ def test_shutdown_is_seen_and_acknowledged(connection):
     with pytest.raises(errors.UserError, match="failed"):
         connection.acknowledge_shutdown()
     assert connection.status().shutdown_seen == 1
+
+
+def test_card_counts_starts_and_a_start_after_it_is_noticed(connection):
+    client = wire.Connection(connection._config, connection.address)
+    assert client.card() == wire.NO_CARD
+    assert client.status().starts == 0
+    connection.publish_card(77, 1, -5)
+    # Nothing was known before, so that nothing was lost.
+    assert client.status().starts == 1
+    assert client.card() == wire.Card(77, 1, -5)
+    client.status()
+    # A learner that was started four times, the second and the third without a checkpoint.
+    connection.publish_card(77, 4, 6)
+    with pytest.raises(errors.LearnerGoneError, match="started again"):
+        client.status()
+    assert wire.Connection(connection._config, connection.address).card() == wire.Card(77, 4, 6)
+    assert connection.status().starts == 4
+
+
+def test_card_of_another_run_is_refused():
+    first = wire.NO_CARD
+    known = wire.Card(5, 1, 0).of_the_run(first, "here:1")
+    assert known.run_id == 5
+    assert wire.Card(5, 2, 9).of_the_run(known, "here:1").version_offset == 9
+    # One that is not ready yet may be ours.
+    waiting = wire.NO_CARD.of_the_run(known, "here:1")
+    assert (waiting.run_id, waiting.starts) == (5, 0)
+    with pytest.raises(errors.UserError, match="here:1 is another run's"):
+        wire.Card(6, 1, 0).of_the_run(waiting, "here:1")
+
+
+def test_checkpoint_keeps_transitions_counters_and_models(config, tmp_path):
+    store = snapshots.Store(str(tmp_path))
+    store.prepare(fresh=True)
+    tables = wire.make_tables(config, LAYOUT, prioritized=True)
+    server = wire.start_server(config, tables, learner_checkpoints.checkpointer(store, None))
+    connection = wire.Connection(config, f"localhost:{server.port}")
+    writer = replay.TransitionWriter(connection.client, "r", LAYOUT)
+    for number in range(320):
+        writer.write(replay.Transition(np.full(3, number), np.zeros(2), 1.0, 1.0, np.zeros(3)))
+    writer.close()
+    list(connection.client.sample("r", 40))
+    connection.publish("m", _message(4))
+    connection.publish_card(77, 1, 0)
+    before = connection.status()
+    variable = tf.Variable([1.0, 2.0])
+    checkpoints = learner_checkpoints.Checkpoints(store, connection.client, {"weights": variable})
+    state = snapshots.State(
+        run_id=77, settings={}, learner_steps=5, versions_skipped=0, returns=[], best_return=None,
+        evaluation_s=0.0, checkpoint_s=0.0, pushes=0, log_bytes={},
+    )
+    checkpoints.save(lambda: state, wait=True)
+    variable.assign([3.0, 4.0])
+    server.stop()
+
+    snapshot = store.newest()
+    store.prepare(fresh=False)
+    # Settings of the tables are those of the checkpoint.
+    tables = wire.make_tables(config, LAYOUT, prioritized=True)
+    server = wire.start_server(config, tables, learner_checkpoints.checkpointer(store, snapshot))
+    connection = wire.Connection(config, f"localhost:{server.port}")
+    assert connection.status() == before
+    assert _version(connection.fetch("m")) == 4
+    checkpoints = learner_checkpoints.Checkpoints(store, connection.client, {"weights": variable})
+    checkpoints.restore(snapshot)
+    np.testing.assert_array_equal(variable.numpy(), [1.0, 2.0])
+    samples = connection.client.sample("r", 300, emit_timesteps=False)
+    rows = np.stack([np.asarray(sample.data[0]).reshape(-1) for sample in samples])
+    assert rows.shape == (300, LAYOUT.vector_size)
+    # Whole ones, of many different steps.
+    np.testing.assert_array_equal(rows[:, 0], rows[:, 1])
+    np.testing.assert_array_equal(rows[:, 0], rows[:, 2])
+    assert set(rows[:, 0]) <= set(range(320)) and len(set(rows[:, 0])) > 50
+    other = learner_checkpoints.Checkpoints(
+        store, connection.client, {"weights": tf.Variable([1.0, 2.0, 3.0])}
+    )
+    with pytest.raises(errors.UserError, match="of other networks"):
+        other.restore(snapshot)
+    server.stop()
 
 
 def test_connection_other_table_names_is_refused(connection):

@@ -1,0 +1,150 @@
+"""The learner's evaluation episodes, and its policy on disk.
+
+Learner's process only; imports no torch.
+"""
+
+from collections.abc import Callable
+import math
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from actorQ import architecture as architecture_lib
+from actorQ import checkpoints
+from actorQ import config as config_lib
+from actorQ import conversion
+from actorQ import environments
+from actorQ import errors
+from actorQ import evaluation
+from actorQ import inference
+from actorQ import networks as networks_lib
+from actorQ import snapshots
+from actorQ import telemetry
+
+
+class Evaluator:
+    """Plays the full-precision policy, and saves it.
+
+    Attributes:
+      returns: of all evaluation episodes of the run, in their order.
+      best_return: the highest of them; minus infinity before the first.
+      seconds: cumulative, of evaluation.
+    """
+
+    def __init__(
+        self,
+        config: config_lib.RunConfig,
+        environment: environments.Environment,
+        architecture: architecture_lib.PolicyArchitecture,
+        policy: networks_lib.Policy,
+        greedy: Callable[[np.ndarray], Any],
+    ):
+        """Takes the parts.
+
+        Args:
+          config: of the run.
+          environment: to play in.
+          architecture: of the policy.
+          policy: the learner's own.
+          greedy: from the policy's output to an action.
+        """
+        self._config = config
+        self._environment = environment
+        self._architecture = architecture
+        self._policy = policy
+        self._greedy = greedy
+        self._act_tensor = policy.compile_for(1)
+        # Where actors have the kernels, evaluation takes them, too, in fp32: at 3x2048 an episode
+        # costs the learner a third of what TensorFlow takes for one observation at a time.
+        native = config.inference_mode == "native"
+        self._kernels = inference.make_backend(architecture, 32, "native") if native else None
+        self.returns: list[float] = []
+        self.best_return = -math.inf
+        self.seconds = 0.0
+
+    def restore(self, state: snapshots.State) -> None:
+        """Takes over the history of a run that is resumed."""
+        self.returns, self.seconds = list(state.returns), state.evaluation_s
+        if state.best_return is not None:
+            self.best_return = state.best_return
+
+    def due(self, learner_steps: int, time_is_up: bool) -> bool:
+        """Returns whether an episode is to be played now.
+
+        Args:
+          learner_steps: done.
+          time_is_up: whether --eval_period_s is over.
+        """
+        config = self._config
+        if config.eval_period_steps:
+            return learner_steps % config.eval_period_steps == 0
+        return bool(config.eval_period_s) and time_is_up
+
+    def play(self, stop: Callable[[], bool]) -> evaluation.Episode | None:
+        """Plays one episode; returns None if `stop` ended it."""
+        started = time.perf_counter()
+        if self._kernels is not None:
+            inference.load_weights(self._kernels, self._weights(), 32)
+        episode = evaluation.play(self._environment, self.act, stop=stop)
+        if episode is not None:
+            self.seconds += time.perf_counter() - started
+            self.returns.append(episode.episode_return)
+        return episode
+
+    def act(self, observation: np.ndarray) -> Any:
+        """Returns the policy's action without exploration."""
+        if self._kernels is not None:
+            return self._greedy(self._kernels(observation[None])[0])
+        return self._greedy(self._act_tensor(observation[None])[0].numpy())
+
+    def reached_stop_return(self) -> bool:
+        """Returns whether the stop rule is met."""
+        config = self._config
+        return config.stop_return is not None and (
+            evaluation.held_since(
+                self.returns, config.stop_return, config.stop_window, config.stop_smoothing
+            )
+            is not None
+        )
+
+    def save_if_best(self, learner_steps: int) -> None:
+        """Saves the policy under `best` if the newest return is the highest."""
+        if self.returns[-1] > self.best_return:
+            self.best_return = self.returns[-1]
+            self.save_policy(learner_steps, telemetry.BEST_FOLDER)
+
+    def save_policy(self, learner_steps: int, subfolder: str = "") -> None:
+        """Writes the policy's weights.
+
+        Args:
+          learner_steps: done.
+          subfolder: of the checkpoints' folder.
+
+        Raises:
+          errors.UserError: they hold NaN or infinity, or cannot be written.
+        """
+        weights = self._weights()
+        if not all(np.all(np.isfinite(array)) for array in weights.values()):
+            raise errors.UserError(
+                f"The policy holds NaN or infinity after {learner_steps} learner steps: "
+                f"{errors.DIVERGED} and ends; the checkpoint before stays."
+            )
+        spec = self._environment.spec
+        facts = {
+            "taskstr": self._config.taskstr,
+            "max_episode_steps": self._config.max_episode_steps,
+            "learner_steps": learner_steps,
+            "action_low": None if spec.discrete else spec.action_low.tolist(),
+            "action_high": None if spec.discrete else spec.action_high.tolist(),
+        }
+        folder = os.path.join(self._config.logpath, telemetry.CHECKPOINT_FOLDER, subfolder)
+        checkpoints.save_policy(
+            folder, checkpoints.PolicyCheckpoint(self._architecture, weights, facts)
+        )
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        return conversion.from_sonnet(
+            {k: v.numpy() for k, v in self._policy.named_variables().items()}
+        )
