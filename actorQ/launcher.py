@@ -1,5 +1,6 @@
 """Starts learner, broadcaster and actors on this machine, watches over them, and ends them.
 
+    ./run_multiprocess.sh --resume --logpath=RUN [--flag=value ...]
     ./run_multiprocess.sh [LOGDIR TASK MODEL NUM_EPISODES N_ACTORS BATCH SAMPLES_PER_INSERT
                            QUANTIZE QUANTIZE_COMMUNICATION ACTOR_UPDATE_PERIOD WEIGHT_COMPRESS]
                           [--flag=value ...]
@@ -10,7 +11,6 @@ folder of its own under LOGDIR and a free port. Imports no framework.
 
 import dataclasses
 import os
-import re
 import shlex
 import sys
 import threading
@@ -23,6 +23,8 @@ from actorQ import config as config_lib
 from actorQ import config_flags
 from actorQ import errors
 from actorQ import processes
+from actorQ import run_folders
+from actorQ import snapshots
 from actorQ import telemetry
 from actorQ.native import library
 
@@ -41,11 +43,12 @@ POSITIONALS = (
     "weight_compress",
 )
 
-MAX_RESTARTS = 3
+MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
 _POLL_S = 0.2
 _STATUS_PERIOD_S = 1.0
 _STATUS_PERIOD_FILE_S = 10.0  # Where the output is not a terminal.
-_PEERS_END_S = 20.0  # How long broadcaster and actors get after the learner's end.
+_PEERS_END_S = 10.0  # How long broadcaster and actors get after the learner's end.
+_TOLD_END_S = 10.0  # And after they were told.
 _LEARNER_END_S = 30.0  # How long the learner gets to save and announce after Ctrl-C.
 
 
@@ -126,6 +129,7 @@ class Launcher:
                 )
             )
         self._stop = threading.Event()
+        self._store = snapshots.Store(config.logpath)
         self._status = StatusLine(config)
 
     def run(self) -> int:
@@ -144,25 +148,61 @@ class Launcher:
             self._end_all()
         if code == 0:
             self._report()
+        elif self._store.newest_name():
+            self._status.say(
+                f"To go on:   {shlex.quote(sys.executable)} -m actorQ.launcher --resume "
+                f"--logpath={shlex.quote(self._config.logpath)}"
+            )
         return code
 
     def _watch(self) -> int:
         while not self._stop.wait(_POLL_S):
             self._status.update()
             code = self._learner.poll()
-            if code is not None:
-                return self._learner_ended(code)
+            if code == 0:
+                return 0
+            if code is not None and not self._revive_learner(code):
+                return cli.EXIT_ERROR
             for peer in self._peers:
                 if peer.poll() is not None and not self._revive(peer):
                     return cli.EXIT_ERROR
         self._status.say("Interrupted: ending all processes.")
         return cli.EXIT_INTERRUPTED
 
-    def _learner_ended(self, code: int) -> int:
-        if code == 0:
-            return 0
-        self._give_up(self._learner, f"the learner {processes.describe_exit(code)}")
-        return cli.EXIT_ERROR
+    def _revive_learner(self, code: int) -> bool:
+        """Starts a learner again that was ended by a signal; returns False if the run has to end.
+
+        A learner that ends itself has its reason, which another start would find again.
+
+        Raises:
+          errors.UserError: it left a clear line.
+        """
+        reason = f"the learner {processes.describe_exit(code)}"
+        if code > 0:
+            self._give_up(self._learner, reason)
+            return False
+        snapshot = self._store.newest_name()
+        trained = os.path.exists(
+            os.path.join(self._config.logpath, telemetry.LEARNER, telemetry.TRAIN_CSV)
+        )
+        if not snapshot and trained:
+            self._give_up(self._learner, f"{reason} and left no checkpoint to go on from")
+            return False
+        # A life that wrote a checkpoint has brought the run on.
+        if not self._may_restart(self._learner, reason, snapshot):
+            return False
+        self._learner.restart(
+            f"--restarts={self._config.restarts + self._learner.restarts + 1}",
+            *(["--resume"] if snapshot else []),
+        )
+        return True
+
+    def _may_restart(self, process: processes.Child, reason: str, progress: object) -> bool:
+        if process.note_failure(progress) >= MAX_FAILURES:
+            self._give_up(process, f"{reason}, {MAX_FAILURES} times in a row")
+            return False
+        self._status.say(f"{reason} ({process.last_line()}); it is started again.")
+        return True
 
     def _give_up(self, process: processes.Child, reason: str) -> None:
         """Shows why a process failed: its own clear line if it left one, else its last lines.
@@ -188,12 +228,10 @@ class Launcher:
         if self._learner.wait(1.0) is not None or self._stop.is_set():
             return True
         reason = f"{peer.name} {processes.describe_exit(peer.poll())}"
-        if peer.restarts >= MAX_RESTARTS:
-            self._give_up(peer, f"{reason} again, after {MAX_RESTARTS} restarts")
+        folder = os.path.join(self._config.logpath, peer.name)
+        if not self._may_restart(peer, reason, telemetry.log_bytes(folder)):
             return False
-        self._status.say(f"{reason} ({peer.last_line()}); restart {peer.restarts + 1} of "
-                         f"{MAX_RESTARTS}.")
-        peer.restart(f"--restarts={peer.restarts + 1}")
+        peer.restart(f"--restarts={self._config.restarts + peer.restarts + 1}")
         return True
 
     def _end_all(self) -> None:
@@ -205,6 +243,10 @@ class Launcher:
             # After an announced end they leave by themselves; else they are told.
             if self._learner.poll() != 0:
                 peer.terminate()
+            peer.wait(max(0.1, deadline - time.monotonic()))
+        deadline = time.monotonic() + _TOLD_END_S
+        for peer in self._peers:
+            peer.terminate()
             peer.wait(max(0.1, deadline - time.monotonic()))
         self._kill()
         self._status.end()
@@ -305,50 +347,24 @@ class StatusLine:
             sys.stdout.flush()
 
 
-def make_run_folder(config: config_lib.RunConfig, logdir: str, run_name: str) -> str:
-    """Makes the run's own folder under `logdir`; two launchers never get the same one.
-
-    Raises:
-      errors.UserError: the named folder exists, or it cannot be made.
-    """
-    task = re.sub(r"[^A-Za-z0-9]+", "-", config.taskstr).strip("-")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    name = run_name or f"{task}-q{config.quantize}-s{config.seed}-{stamp}"
-    for attempt in range(1000):
-        folder = os.path.join(logdir, name if not attempt else f"{name}-{attempt + 1}")
-        try:
-            os.makedirs(folder)
-            os.makedirs(os.path.join(folder, telemetry.STDOUT_FOLDER))
-            return folder
-        except FileExistsError:
-            if run_name:
-                raise errors.UserError(
-                    f"The run folder {folder} exists already: choose another --run_name."
-                ) from None
-        except OSError as error:
-            raise errors.UserError(
-                f"Cannot make the run folder {folder}: {error.strerror}."
-            ) from None
-    raise errors.UserError(f"Cannot find a free run folder under {logdir}.")
-
-
 def main(argv: list[str]) -> int:
     """Launches one run; see `cli.run` for errors."""
     apply_positionals(argv)
-    config = config_flags.from_flags()
+    config = config_flags.from_flags(resumable=True)
     if config.inference_mode == "native":
         library.load()  # Where kernels are missing, better now than in every actor.
-    if flags.FLAGS["server_address"].present or flags.FLAGS["logpath"].present:
+    if flags.FLAGS["server_address"].present:
         raise errors.UserError(
-            "--server_address and --logpath are set by the launcher; choose the folder with "
-            "--logdir and --run_name, and see the README for runs on several machines."
+            "--server_address is set by the launcher; see the README for runs on several machines."
         )
     config = dataclasses.replace(
         config,
-        logpath=make_run_folder(config, flags.FLAGS.logdir, flags.FLAGS.run_name),
         port=flags.FLAGS["port"].present and config.port or processes.free_port(),
-        run_start_time=time.time(),
     )
+    if config.resume:
+        config = run_folders.resumed(config, flags.FLAGS)
+    else:
+        config = run_folders.new(config, flags.FLAGS)
     return Launcher(config, bool(flags.FLAGS.pin_cpus)).run()
 
 

@@ -6,9 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LOG_TAIL_LINES = 15
+_STEADY_S = 600.0
 
 
 class Child:
@@ -26,12 +28,20 @@ class Child:
         self.name = name
         self.restarts = 0
         self._command = command
+        self._started_at = 0.0
+        self._log_start = 0
+        self._last_failure: tuple | None = None
+        self._failures_in_a_row = 0
         self.log_path = log_path
         self._cores = cores
         self._process: subprocess.Popen | None = None
 
-    def start(self) -> None:
-        """Starts the process."""
+    def start(self, *arguments: str) -> None:
+        """Starts the process.
+
+        Args:
+          *arguments: more of them, for this time.
+        """
         cores, linux = self._cores, sys.platform == "linux"
         libc = ctypes.CDLL(None, use_errno=True) if linux else None
         parent = os.getpid()
@@ -48,16 +58,36 @@ class Child:
                 os.sched_setaffinity(0, cores)
 
         with open(self.log_path, "ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                preexec_fn=prepare,
+                [*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, preexec_fn=prepare,
             )
+        self._started_at = time.monotonic()
 
     def restart(self, *arguments: str) -> None:
-        """Starts the process again after its end, with more arguments."""
+        """Starts the process again after its end, with more arguments for this time."""
         self.restarts += 1
-        self._command = [*self._command, *arguments]
-        self.start()
+        self.start(*arguments)
+
+    def note_failure(self, progress: object) -> int:
+        """Notes that the process ended as it should not.
+
+        Args:
+          progress: how far its work had come. A process that somebody ends with a signal may be
+            started again as long as this changes; one that ends itself may not.
+
+        Returns:
+          How often in a row it failed in the same way; a life of ten minutes starts a new row.
+        """
+        code = self.poll()
+        failure = (code, progress if code is not None and code < 0 else None)
+        steady = time.monotonic() - self._started_at > _STEADY_S
+        if failure != self._last_failure or steady:
+            self._failures_in_a_row = 0
+        self._last_failure = failure
+        self._failures_in_a_row += 1
+        return self._failures_in_a_row
 
     def poll(self) -> int | None:
         """Returns the exit code, or None while it runs (or was never started)."""
@@ -105,6 +135,7 @@ class Child:
     def _lines(self) -> list[str]:
         try:
             with open(self.log_path, encoding="utf-8", errors="replace") as log:
+                log.seek(self._log_start)  # What lives before this one printed says nothing of it.
                 return [line.rstrip() for line in log if line.strip()]
         except OSError:
             return []

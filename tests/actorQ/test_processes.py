@@ -109,13 +109,23 @@ def test_learner_port_in_use_says_so(crew, tmp_path):
 
 
 def test_learner_killed_peers_end_with_one_line(crew, tmp_path):
-    learner, broadcaster, actor = start_by_hand(crew, tmp_path, "--num_episodes=100000000")
+    flags = [
+        *harness.QUICK, "--num_episodes=100000000", f"--port={processes.free_port()}",
+        f"--logpath={tmp_path / 'run'}",
+    ]
+    learner = crew.module("learner_main", *flags)
+    harness.poll((tmp_path / "run" / telemetry.ADDRESS_FILENAME).exists, what="the server")
+    broadcaster, actor = (
+        crew.module(module, *flags, "--connect_timeout=5")
+        for module in ("parameter_broadcaster", "actor_main")
+    )
     wait_for_row(tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV, actor_steps=300)
     learner.signal(signal.SIGKILL)
     for process, name in ((broadcaster, "parameter_broadcaster"), (actor, "actor_main")):
         assert process.wait(45) == 1, process.output()
         assert len(harness.error_lines(process.output(), name)) == 1, process.output()
         assert "does not answer" in process.output()
+        assert "No learner at" in process.output()
 
 
 def test_ctrl_c_ends_each_process(crew, tmp_path):

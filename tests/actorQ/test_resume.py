@@ -1,0 +1,211 @@
+"""Runs that are killed, ended and resumed, with real processes."""
+
+import json
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from actorQ import snapshots
+from actorQ import telemetry
+from tests.actorQ import harness
+
+# Checkpoints and evaluations often; steps enough that a run outlives what is done to it.
+ENDLESS = (
+    *harness.QUICK, "--num_episodes=100000000", "--checkpoint_period_s=1", "--eval_period_s=0.5",
+    "--taskstr=gym,CartPole-v1", "--replay_table_max_times_sampled=64",
+)
+
+
+def wait_for_checkpoint(run, steps=1):
+    """Waits for a checkpoint of so many learner steps, and returns its state."""
+    store = snapshots.Store(str(run))
+
+    def newest():
+        try:
+            state = store.newest().state
+        except Exception:  # There is none yet, or it has just been replaced.
+            return None
+        return state if state.learner_steps >= steps else None
+
+    return harness.poll(newest, 90, what=f"a checkpoint of {steps} steps")
+
+
+def start(crew, logdir, *flags):
+    launched = crew.launch("--logdir", str(logdir), *ENDLESS, *flags)
+    harness.poll(lambda: logdir.exists() and list(logdir.iterdir()), what="the run's folder")
+    return launched, harness.run_folder(logdir)
+
+
+def read(run, process, name):
+    return telemetry.read_csv(str(run / process / name))
+
+
+def check_logs(run, actors=1):
+    """Checks that the logs are those of one run, in which nothing goes back or counts twice."""
+    train = read(run, "learner", telemetry.TRAIN_CSV)
+    for name in ("seconds", "learner_steps", "actor_steps", "model_version", "evaluation_s"):
+        assert np.all(np.diff(train[name]) >= 0), name
+    assert np.nanmin(train["learner_steps_per_s"]) >= 0
+    evaluation = read(run, "learner", telemetry.EVALUATION_CSV)
+    for name in ("seconds", "learner_steps", "actor_steps"):
+        assert np.all(np.diff(evaluation[name]) >= 0), name
+    updates = read(run, "broadcaster", telemetry.UPDATES_CSV)
+    assert np.all(np.diff(updates["model_version"]) > 0)
+    for actor in range(1, actors + 1):
+        phases = read(run, f"actor_{actor}", telemetry.PHASES_CSV)
+        assert np.all(np.diff(phases["seconds"]) >= 0)
+        assert np.all(np.diff(phases["model_version"]) >= 0)
+        assert np.all(np.asarray(phases["staleness_steps"]) >= 0)
+    return train, evaluation
+
+
+def test_learner_killed_is_resumed_and_peers_reconnect(crew, tmp_path):
+    launched, run = start(crew, tmp_path / "logs", "--n_actors=2")
+    wait_for_checkpoint(run, 50)
+    (learner,) = harness.named(launched.descendants(), "learner_main")
+    peers = {p.pid for p in harness.alive(launched.descendants())} - {learner.pid}
+    learner.kill()
+    killed = time.monotonic()
+    harness.poll(
+        lambda: "the learner was ended by SIGKILL" in launched.output(), 30, what="the notice"
+    )
+    lost = telemetry.last_row(str(run / "learner" / telemetry.TRAIN_CSV))["learner_steps"]
+    resumed = harness.poll(
+        lambda: (steps := wait_for_checkpoint(run).learner_steps) > lost + 50 and steps, 120,
+        what="training to go on",
+    )
+    assert resumed and time.monotonic() - killed < 120
+    # The same processes: they were not started again.
+    assert peers <= {process.pid for process in harness.alive(launched.descendants())}
+    launched.signal(signal.SIGTERM)
+    assert launched.wait(60) == 130, launched.output()
+    assert not harness.alive(launched.family.values())
+    assert launched.output().count("it is started again") == 1
+    assert "Resumed after" in (run / "stdout" / "learner.log").read_text()
+    for name in ("broadcaster", "actor_1", "actor_2"):
+        assert (run / "stdout" / f"{name}.log").read_text().count("aiting up to") == 1
+    record = json.loads((run / "config.json").read_text())
+    assert len(record["resumed"]) == 1 and not record["config"]["resume"]
+    check_logs(run, 2)
+
+
+def test_sigterm_then_resume_goes_on(crew, tmp_path):
+    launched, run = start(crew, tmp_path / "logs")
+    wait_for_checkpoint(run, 50)
+    launched.signal(signal.SIGTERM)
+    assert launched.wait(60) == 130, launched.output()
+    assert f"--resume --logpath={run}" in launched.output()
+    before = snapshots.Store(str(run)).newest().state
+    last = telemetry.last_row(str(run / "learner" / telemetry.TRAIN_CSV))
+    rows = len(read(run, "learner", telemetry.TRAIN_CSV)["seconds"])
+    # What it had done when it was told to end is not lost.
+    assert before.learner_steps >= last["learner_steps"]
+
+    refused = crew.launch("--resume", f"--logpath={run}", "--n_step=2", "--batch_size=32")
+    assert refused.wait(60) == 1
+    (line,) = harness.error_lines(refused.output(), "run_multiprocess.sh")
+    assert "--n_step was 5, not 2" in line and "--batch_size was 16, not 32" in line
+
+    steps = before.learner_steps + 300
+    resumed = crew.launch("--resume", f"--logpath={run}", f"--num_episodes={steps}")
+    assert resumed.wait(120) == 0, resumed.output()
+    train, evaluation = check_logs(run)
+    assert train["learner_steps"][-1] == steps
+    assert train["learner_steps"][rows] >= before.learner_steps
+    assert train["actor_steps"][rows] >= last["actor_steps"]
+    # The time between the two launches does not count.
+    assert train["seconds"][-1] - train["seconds"][0] < (
+        train["unix_time"][-1] - train["unix_time"][0]
+    )
+    assert len(evaluation["seconds"]) > len(before.returns)
+    assert not harness.alive(resumed.family.values())
+
+
+def test_learner_that_keeps_dying_is_given_up(crew, tmp_path):
+    launched, run = start(crew, tmp_path / "logs", "--checkpoint_period_s=1000")
+    killed = set()
+
+    def kill_learner():
+        for learner in harness.named(launched.descendants(), "learner_main"):
+            if learner.pid not in killed and snapshots.Store(str(run)).exists():
+                killed.add(learner.pid)
+                learner.kill()
+        return launched.popen.poll() is not None
+
+    harness.poll(kill_learner, 120, what="the launcher giving up")
+    assert launched.wait() == 1
+    assert len(killed) == 3
+    assert "The learner was ended by SIGKILL, 3 times in a row" in launched.output()
+    assert not harness.alive(launched.family.values())
+
+
+def test_resume_without_a_checkpoint_or_a_whole_one_says_so(crew, tmp_path):
+    learner = crew.module(
+        "learner_main", *ENDLESS, "--port=0", f"--logpath={tmp_path / 'run'}"
+    )
+    state = wait_for_checkpoint(tmp_path / "run", 0)
+    assert state.learner_steps == 0  # A run can be resumed from its beginning on.
+    learner.signal(signal.SIGINT)
+    assert learner.wait(60) == 130, learner.output()
+    folder = snapshots.Store(str(tmp_path / "run")).newest().folder
+    damages = {
+        "learner.data-00000-of-00001": "damaged, or of other networks",
+        "replay/tables.tfrecord": "may be damaged",
+        "state.json": "state.json",
+    }
+    started = {}
+    for number, (name, message) in enumerate(damages.items()):
+        run = tmp_path / f"damaged{number}"
+        shutil.copytree(tmp_path / "run", run)
+        path = run / "checkpoint" / "resume" / folder.rpartition("/")[2] / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        started[message] = run
+    none = tmp_path / "none"
+    none.mkdir()
+    shutil.copy(tmp_path / "run" / "config.json", none)
+    started["no checkpoint to resume"] = none
+    started["is not a run folder"] = tmp_path / "nowhere"
+    for message, run in started.items():
+        learner = crew.module("learner_main", "--resume", "--port=0", f"--logpath={run}")
+        assert learner.wait(90) == 1, learner.output()
+        (line,) = harness.error_lines(learner.output(), "learner_main")
+        assert message in line
+
+
+@pytest.mark.slow
+def test_any_process_killed_again_and_again_training_goes_on(crew, tmp_path):
+    launched, run = start(crew, tmp_path / "logs", "--n_actors=2")
+    generator = np.random.default_rng(0)
+    modules = ["learner_main", "parameter_broadcaster", "actor_main"]
+    for _ in range(10):
+        steps = wait_for_checkpoint(run).learner_steps
+        wait_for_checkpoint(run, steps + 30)
+        for module in generator.permutation(modules)[: generator.integers(1, 3)]:
+            for process in harness.named(launched.descendants(), module)[:1]:
+                process.kill()
+        time.sleep(generator.uniform(0, 2))  # Also while others are still starting.
+    wait_for_checkpoint(run, wait_for_checkpoint(run).learner_steps + 100)
+    launched.signal(signal.SIGTERM)
+    assert launched.wait(60) == 130, launched.output()
+    assert not harness.alive(launched.family.values())
+    check_logs(run, 2)
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_reconnecting_ends_each_process(crew, tmp_path):
+    from tests.actorQ import test_processes
+
+    learner, broadcaster, actor = test_processes.start_by_hand(
+        crew, tmp_path, "--num_episodes=100000000"
+    )
+    test_processes.wait_for_row(
+        tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV, actor_steps=300
+    )
+    learner.signal(signal.SIGKILL)
+    for process in (broadcaster, actor):
+        harness.poll(lambda p=process: "aiting up to" in p.output(), 30, what="the wait")
+        process.signal(signal.SIGINT)
+        assert process.wait(20) == 130, process.output()
