@@ -76,8 +76,11 @@ def resumed(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> conf
     Raises:
       errors.UserError: it cannot go on, or not with these settings.
     """
-    if not flag_values["logpath"].present or flag_values["run_name"].present:
-        raise errors.UserError("--resume goes on with the run whose folder --logpath names.")
+    elsewhere = any(flag_values[name].present for name in ("logdir", "run_name"))
+    if elsewhere or not flag_values["logpath"].present:
+        raise errors.UserError(
+            "--resume goes on with the run whose folder --logpath names, and with no other."
+        )
     store = snapshots.Store(config.logpath)
     resuming.check(config, store.newest().state.settings)
     os.makedirs(os.path.join(config.logpath, telemetry.STDOUT_FOLDER), exist_ok=True)

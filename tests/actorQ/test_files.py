@@ -1,5 +1,6 @@
 """Files that are whole or not there; folders with one process in them."""
 
+import os
 import subprocess
 import sys
 
@@ -51,3 +52,34 @@ def test_a_locked_folder_keeps_others_out_until_the_process_ends(tmp_path):
         pass
     with files.locked(tmp_path):
         pass
+
+
+def test_run_folder_is_for_one_learner(tmp_path):
+    folder = tmp_path / "logs" / "run"
+    with files.run_folder(folder):
+        assert folder.is_dir()
+        with pytest.raises(errors.UserError, match="Another learner trains in .*run"):
+            with files.run_folder(folder):
+                pass
+    with files.run_folder(folder):
+        pass
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.UserError, match="Cannot write logs"):
+        with files.run_folder(tmp_path / "file" / "run"):
+            pass
+
+
+def test_sync_takes_whole_folders(tmp_path, monkeypatch):
+    (tmp_path / "below").mkdir()
+    for path in (tmp_path / "a", tmp_path / "below" / "b"):
+        path.write_text("x")
+    synced = []
+    monkeypatch.setattr(
+        files.os, "fsync", lambda opened: synced.append(os.readlink(f"/proc/self/fd/{opened}"))
+    )
+    files.sync(tmp_path)
+    expected = [tmp_path, tmp_path / "a", tmp_path / "below", tmp_path / "below" / "b"]
+    assert sorted(synced) == [str(path) for path in expected]
+    synced.clear()
+    files.sync(tmp_path, deep=False)
+    assert synced == [str(tmp_path)]

@@ -223,6 +223,7 @@ def test_launcher_two_runs_at_once_do_not_disturb_each_other(crew, tmp_path):
         (["--no_such_flag=1"], "no_such_flag"),
         (["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"], "at most 11 arguments"),
         (["--logpath=here"], "--logdir"),
+        (["--resume", "--logpath=/no/run"], "/no/run is not a run folder"),
     ],
 )
 def test_launcher_bad_input_one_clear_line(crew, tmp_path, arguments, message):
