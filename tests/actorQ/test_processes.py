@@ -119,7 +119,7 @@ def test_learner_killed_peers_end_with_one_line(crew, tmp_path):
         crew.module(module, *flags, "--connect_timeout=5")
         for module in ("parameter_broadcaster", "actor_main")
     )
-    wait_for_row(tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV, actor_steps=300)
+    wait_for_row(tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV, 150, actor_steps=300)
     learner.signal(signal.SIGKILL)
     for process, name in ((broadcaster, "parameter_broadcaster"), (actor, "actor_main")):
         assert process.wait(45) == 1, process.output()
