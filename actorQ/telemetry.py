@@ -104,6 +104,7 @@ ADDRESS_FILENAME = "address"
 STDOUT_FOLDER = "stdout"
 CHECKPOINT_FOLDER = "checkpoint"
 BEST_FOLDER = "best"
+RESUME_FOLDER = "resume"  # What a run needs to go on: networks, optimizers, replay.
 
 FIELDS = {
     TRAIN_CSV: TRAIN_FIELDS,

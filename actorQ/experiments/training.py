@@ -50,7 +50,7 @@ _PIN_CPUS = "pin_cpus"  # The launcher's own flag that matters for results.
 # An axis of the experiment ...
 _AXES = ("taskstr", "quantize", "seed")
 # ... or set by the launcher.
-_PRIVATE = ("actor_id", "port", "server_address", "logpath", "restarts", "run_start_time")
+_PRIVATE = ("actor_id", "port", "server_address", "logpath", "restarts", "run_start_time", "resume")
 _DIGITS = 3  # Of seconds in results: milliseconds.
 
 _FIELDS = {
@@ -177,9 +177,9 @@ class Training:
         )
 
     def tidy(self, folder: str) -> None:
-        """Removes the learner's whole state, 170 MB at 3x2048; the policies stay."""
+        """Removes what resumes a run, hundreds of MB at 3x2048; the policies stay."""
         state = os.path.join(
-            folder, LOGS_FOLDER, telemetry.CHECKPOINT_FOLDER, telemetry.LEARNER
+            folder, LOGS_FOLDER, telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER
         )
         shutil.rmtree(state, ignore_errors=True)
 
