@@ -56,7 +56,7 @@ def write_logs(run, config, returns):
         learner_steps=[0, *(50 * (i + 1) for i in range(count)), 50 * count],
         actor_steps=[100, *(1000 * (i + 1) for i in range(count)), 1000 * count],
     )
-    (run / "checkpoint" / "learner").mkdir(parents=True)
+    (run / "checkpoint" / telemetry.RESUME_FOLDER).mkdir(parents=True)
     (run / "checkpoint" / "policy.safetensors").write_text("weights")
     write_log(
         run / "broadcaster" / telemetry.UPDATES_CSV, seconds=[1, 2], convert_s=[1, 1],
