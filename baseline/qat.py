@@ -22,6 +22,7 @@ from absl import flags
 from actorQ import cli
 from actorQ import errors
 from actorQ import provenance
+from baseline import precision as precision_lib
 from baseline import qat_rows
 from baseline import results
 from baseline import training_settings
@@ -124,9 +125,10 @@ def check(
             "--eval_freq would keep a best_model.zip with fake quantization in it, which nobody "
             "could load: leave it out."
         )
-    if settings.bfloat16:
+    if settings.precision not in (None, precision_lib.FP32):
         raise errors.UserError(
-            "--bfloat16 would round what quantization is to round: leave it out."
+            f"--precision {settings.precision} would round what quantization is to round: leave "
+            "it out."
         )
     if settings.steps is not None:
         qat_settings.delay_of(settings.steps)

@@ -30,6 +30,7 @@ from actorQ import cli
 from actorQ import errors
 from actorQ import seeding
 from baseline import learning_curve
+from baseline import precision as precision_lib
 from baseline import training_settings
 
 if TYPE_CHECKING:
@@ -212,8 +213,8 @@ def _set_up(
     )
     try:
         model, _ = experiment.setup_experiment()
-        if settings.bfloat16:
-            zoo.use_bfloat16(model)
+        if settings.precision not in (None, precision_lib.FP32):
+            _use_precision(model, settings.precision)
     except Exception as error:
         if run_folder is None:
             shutil.rmtree(experiment.save_path, ignore_errors=True)
@@ -224,6 +225,15 @@ def _set_up(
             ) from None
         raise
     return model, experiment
+
+
+def _use_precision(model: "base_class.BaseAlgorithm", precision: str) -> None:
+    from baseline import half_precision
+    from baseline import precision_choice
+
+    choice = precision_choice.resolve(model, precision)
+    half_precision.apply(model, choice.precision)
+    logging.info("Trains in %s: %s.", choice.precision, choice.reason)
 
 
 def _steps_done(run_folder: str, env_id: str) -> int:

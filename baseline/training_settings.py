@@ -12,6 +12,7 @@ from absl import flags
 import yaml
 
 from actorQ import errors
+from baseline import precision as precision_lib
 
 # With the kind of action space that each can choose from; None: any.
 ALGOS = {"a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box"}
@@ -20,7 +21,7 @@ PROGRAM = "baseline.train"
 # What a run keeps to when it goes on: fields of `TrainSettings`, and their names in args.yml.
 _ARGUMENTS = {
     "steps": "n_timesteps", "seed": "seed", "num_envs": "num_envs",
-    "hyperparams": "hyperparams", "bfloat16": "bfloat16",
+    "hyperparams": "hyperparams", "precision": "precision",
 }
 
 
@@ -42,7 +43,7 @@ class TrainSettings:
       hyperparams: values that replace tuned ones.
       tensorboard: folder for curves (in it ENV/ALGO_<n>); by default inside the run's own folder.
       progress: draw a progress bar, if on a terminal; else there are lines.
-      bfloat16: compute the features of images in bfloat16.
+      precision: that networks train in, one of `precision.CHOICES`; by default fp32.
     """
 
     algo: str
@@ -58,13 +59,17 @@ class TrainSettings:
     hyperparams: Mapping[str, Any] | None = None
     tensorboard: str | None = None
     progress: bool = True
-    bfloat16: bool | None = None
+    precision: str | None = None
 
     def __post_init__(self):
         if self.algo not in ALGOS:
             raise errors.UserError(f"There is no algorithm {self.algo!r}: {', '.join(ALGOS)}.")
         if self.device not in DEVICES:
             raise errors.UserError(f"device is one of {', '.join(DEVICES)}, not {self.device!r}.")
+        if self.precision not in (None, *precision_lib.CHOICES):
+            raise errors.UserError(
+                f"precision is one of {', '.join(precision_lib.CHOICES)}, not {self.precision!r}."
+            )
         for name, least in (
             ("steps", 1), ("seed", 0), ("save_freq", 0), ("eval_freq", 0), ("num_envs", 1)
         ):
@@ -114,9 +119,10 @@ def define_flags() -> None:
     flags.DEFINE_boolean(
         "progress", default.progress, "A progress bar on a terminal, else a line a minute."
     )
-    flags.DEFINE_boolean(
-        "bfloat16", default.bfloat16,
-        "Compute the features of images in bfloat16: faster where the processor has it.",
+    flags.DEFINE_enum(
+        "precision", default.precision, list(precision_lib.CHOICES),
+        "That dqn's networks, and convolutions of others, train in; weights stay fp32. auto: half "
+        "precision where that is faster, which is measured first (else fp32).",
     )
     flags.FLAGS.set_gnu_getopt(True)  # Flags may follow words.
 
@@ -188,7 +194,7 @@ def to_arguments(
         "seed": settings.seed or 0,
         "num_envs": settings.num_envs,
         "hyperparams": dict(settings.hyperparams or {}),
-        "bfloat16": bool(settings.bfloat16),
+        "precision": settings.precision or precision_lib.FP32,
         "tensorboard_log": settings.tensorboard,
         "env_kwargs": None,
     }
@@ -210,6 +216,11 @@ def as_started(
     Raises:
       errors.UserError: others are asked for.
     """
+    if "precision" not in arguments:  # As runs were noted before there was a choice.
+        half = arguments.get("bfloat16")
+        arguments = {
+            **arguments, "precision": precision_lib.BF16 if half else precision_lib.FP32
+        }
     started: dict[str, Any] = {}
     for field, name in _ARGUMENTS.items():
         started[field] = arguments.get(name)

@@ -5,11 +5,9 @@ environments and model from them, with what we need otherwise put in its place.
 """
 
 import argparse
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
-import functools
 import io
 import os
 import pathlib
@@ -20,11 +18,8 @@ import warnings
 from absl import logging
 import numpy as np
 from rl_zoo3 import exp_manager
-from stable_baselines3.common import base_class
 from stable_baselines3.common import callbacks as sb3_callbacks
-from stable_baselines3.common import torch_layers
 from stable_baselines3.common import vec_env
-import torch
 import yaml
 
 from actorQ import errors
@@ -249,27 +244,3 @@ def quiet() -> Iterator[None]:
         yield
     for line in said.getvalue().splitlines():
         logging.debug("%s", line)
-
-
-def use_bfloat16(model: base_class.BaseAlgorithm) -> None:
-    """Computes the features of images in bfloat16; weights, heads and losses stay float32.
-
-    On a processor with AVX512-BF16 or AMX, training is nearly twice as fast.
-
-    Raises:
-      errors.UserError: the model does not look at images.
-    """
-    extractors = [
-        module for module in model.policy.modules() if isinstance(module, torch_layers.NatureCNN)
-    ]
-    if not extractors:
-        raise errors.UserError("--bfloat16 is for policies that look at images: leave it out.")
-    for extractor in extractors:
-        extractor.forward = functools.partial(_bfloat16_forward, extractor.forward)
-
-
-def _bfloat16_forward(
-    forward: Callable[[torch.Tensor], torch.Tensor], observations: torch.Tensor
-) -> torch.Tensor:
-    with torch.autocast(observations.device.type, torch.bfloat16):
-        return forward(observations).float()

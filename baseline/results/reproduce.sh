@@ -3,7 +3,7 @@
 #     baseline/results/reproduce.sh AGENTS [OUT]      (OUT: logs/results)
 # Two hours on two cores; an interrupted run goes on where it stopped. Train the Atari agent first:
 #     OMP_NUM_THREADS=1 .venv/bin/python -m baseline.train --algo ppo --env BreakoutNoFrameskip-v4 \
-#         -n 4400000 --seed 1 --bfloat16 --save_freq 100000 --folder logs/atari
+#         -n 4400000 --seed 1 --precision bf16 --save_freq 100000 --folder logs/atari
 set -euo pipefail
 agents="${1:?names the folder of agents}"
 out="${2:-logs/results}"

@@ -245,7 +245,7 @@ def test_a_run_stopped_before_its_delay_goes_on_watching(tmp_path):
 def test_what_makes_no_sense_is_said_before_anything_is_made(tmp_path):
     for changes, qat_settings, message in (
         ({}, qat_model.QatSettings(8, 400), "none of the 400 steps"),
-        ({"bfloat16": True}, qat_model.QatSettings(8, 40), "--bfloat16"),
+        ({"precision": "bf16"}, qat_model.QatSettings(8, 40), "--precision bf16"),
         ({"eval_freq": 100}, qat_model.QatSettings(8, 40), "--eval_freq"),
         # Known only once the hyper-parameters are.
         ({"steps": None, "hyperparams": {"n_timesteps": 300}}, qat_model.QatSettings(8, 300),

@@ -368,7 +368,7 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
     train.train(
         settings(
             tmp_path, algo="a2c", env="BreakoutNoFrameskip-v4", steps=10, num_envs=2,
-            hyperparams=None, bfloat16=True,
+            hyperparams=None, precision="bf16",
         ),
         compare,
     )
@@ -389,7 +389,8 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
         ({"algo": "ddpg"}, "Box space"),
         ({"env": "CarRacing-v3", "algo": "a2c", "hyperparams": None}, "no tuned"),
         ({"hyperparams": {"nonsense": 1}}, "nonsense"),
-        ({"bfloat16": True}, "images"),
+        ({"precision": "bf16"}, "images"),
+        ({"precision": "half"}, "auto, fp32, bf16, fp16"),
         ({"resume": True}, "no unfinished run"),
         ({"steps": 0}, "at least 1"),
         ({"seed": -1}, "at least 0"),
