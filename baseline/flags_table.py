@@ -15,6 +15,7 @@ from baseline import findings
 from baseline import integer_benchmark
 from baseline import learning_curve
 from baseline import measuring_flags
+from baseline import mixed_precision
 from baseline import qat
 from baseline import qat_integer
 from baseline import qat_speed
@@ -39,6 +40,7 @@ TOOLS: dict[str, Callable[[], None]] = {
     "integer_benchmark": integer_benchmark.define_flags,
     "deploy": deploy.define_flags,
     "deploy_benchmark": deploy_benchmark.define_flags,
+    "mixed_precision": mixed_precision.define_flags,
     "visualize": visualize.define_flags,
     "findings": findings.define_flags,
 }

@@ -1,7 +1,7 @@
-"""The paper's figures, as printed: rewards after post-training quantization, and deployment.
+"""The paper's figures, as printed: rewards after quantization, mixed precision, deployment.
 
-Source: the table "Inference speed on RasPi-3b and success rate", and the tables
-"A2C / DQN / PPO / DDPG rewards for Fp32, Fp16 and int8" of Krishnan et al.,
+Source: the tables "Inference speed on RasPi-3b and success rate", "Mixed precision v/s Fp32
+training rewards", and "A2C / DQN / PPO / DDPG rewards for Fp32, Fp16 and int8" of Krishnan et al.,
 Quantized Reinforcement Learning (arXiv:1910.01055; here from the authors' slides). Rewards are
 rounded to whole numbers there, and E is in percent. Imports nothing.
 
@@ -140,3 +140,31 @@ DEPLOYMENT_MEMORY_RATIO = 4.0  # "18x speed up, 4x memory reduction".
 def deployment(layers: tuple[int, ...]) -> Deployment | None:
     """Returns the case study's row for a network's hidden layers, if it has one."""
     return next((row for row in DEPLOYMENT if row.layers == layers), None)
+
+
+class MixedPrecision(NamedTuple):
+    """A printed row of the mixed-precision case study: DQN on Pong.
+
+    Attributes:
+      name: of the policy, as printed.
+      filters: of each of its three convolutions.
+      units: of its dense layer.
+      fp32_minutes: run time of the training.
+      half_minutes: of the same with fp16 and a master copy of the weights in fp32.
+      speedup: as printed; of Policy A's minutes it would be 0.81.
+    """
+
+    name: str
+    filters: int
+    units: int
+    fp32_minutes: float
+    half_minutes: float
+    speedup: float
+
+
+# Table "Mixed precision v/s Fp32 training rewards", and the one of the policies before it.
+MIXED_PRECISION = {
+    "A": MixedPrecision("Policy A", 128, 128, 127, 156, 0.87),
+    "B": MixedPrecision("Policy B", 512, 512, 179, 172, 1.04),
+    "C": MixedPrecision("Policy C", 1024, 2048, 391, 242, 1.61),
+}

@@ -12,7 +12,7 @@ UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "
 LIGHT = """
     ptq sweep enjoy train integer_benchmark qat qat_sweep qat_speed qat_integer
     deploy deploy_benchmark deploy_formats resident_memory aarch64 run_policy navigation
-    measuring_flags training_settings results
+    measuring_flags training_settings results mixed_precision precision
 """.split()
 # They load TensorFlow, once they are asked to.
 TENSORFLOW = {"tflite_graph", "tflite_runner", "weight_readers"}

@@ -1,0 +1,181 @@
+"""Return parity: whole trainings of DQN in fp32 and in half precision, through `baseline.train`.
+
+Every seed is trained once in each precision, in a folder of its own, and its agent is played from
+the same starts. A run that is there is taken, an unfinished one goes on.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from absl import logging
+import numpy as np
+
+from actorQ import errors
+from actorQ.scripts import curves
+from baseline import precision as precision_lib
+from baseline import reports
+from baseline import training_settings
+
+NAME = "mixed_precision_returns"
+_ALGO = "dqn"
+_PROGRAM = "baseline.mixed_precision"
+_HEADER = ("precision", "training seed", "steps", "mean return", "std of episodes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to train and play; see the flags of `mixed_precision`.
+
+    Attributes:
+      env: environment.
+      precision: bf16 or fp16.
+      train_seeds: of the trainings.
+      steps: environment steps of each; None: as tuned.
+      episodes: that each agent is played for.
+      seed: of the episodes.
+      folder: gets PRECISION/seed_<n>/dqn/ENV_<n>.
+      device: "cpu" or "cuda".
+    """
+
+    env: str
+    precision: str
+    train_seeds: tuple[int, ...]
+    steps: int | None
+    episodes: int
+    seed: int
+    folder: str
+    device: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """An agent's episodes.
+
+    Attributes:
+      precision: that it was trained in.
+      train_seed: of its training.
+      steps: environment steps of its training.
+      path: its zip.
+      returns: of its episodes.
+    """
+
+    precision: str
+    train_seed: int
+    steps: int
+    path: str
+    returns: tuple[float, ...]
+
+
+def run(settings: Settings, out: str | None) -> list[Row]:
+    """Trains what is missing, plays, and reports; returns the rows.
+
+    Raises:
+      errors.UserError: the environment cannot be trained on, or a folder cannot be written.
+    """
+    rows = []
+    for train_seed in settings.train_seeds:
+        for precision in dict.fromkeys((precision_lib.FP32, settings.precision)):
+            path = trained(settings, precision, train_seed)
+            row = play(settings, precision, train_seed, path)
+            logging.info(
+                "%s, seed %d: mean return %.2f.", precision, train_seed, np.mean(row.returns)
+            )
+            rows.append(row)
+    report(rows, settings, out)
+    return rows
+
+
+def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path:
+    """Returns the zip of an agent, trained now unless it is there.
+
+    Args:
+      settings: see `Settings`.
+      precision: to train in.
+      train_seed: of the training.
+    """
+    from baseline import train
+    from baseline import training_state
+    from baseline import zoo
+
+    folder = os.path.join(settings.folder, precision, f"seed_{train_seed}")
+    env_id = zoo.training_name(settings.env)
+    wanted = settings.steps or zoo.tuned_steps(_ALGO, env_id, {})
+    resume = False
+    for found in training_state.runs(folder, _ALGO, env_id):
+        if found.arguments["n_timesteps"] != wanted:
+            continue
+        if found.finished:
+            return found.folder / f"{env_id}.zip"
+        resume = True
+    return train.train(training_settings.TrainSettings(
+        _ALGO, settings.env, wanted, train_seed, folder, resume, device=settings.device,
+        progress=False, precision=precision,
+    ))
+
+
+def play(settings: Settings, precision: str, train_seed: int, path: pathlib.Path) -> Row:
+    """Returns an agent's row; the same episodes for all agents."""
+    from baseline import agents
+    from baseline import evaluation
+    from baseline import zoo_files
+
+    agent = agents.load_file(_ALGO, path.stem, path)
+    played = evaluation.evaluate(agent.make_env, agent.act, settings.episodes, settings.seed)
+    steps = zoo_files.read_zip(path).data["num_timesteps"]
+    returns = tuple(episode.episode_return for episode in played)
+    return Row(precision, train_seed, steps, os.fspath(path), returns)
+
+
+def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
+    """Prints the table; with `out` writes it (.md), its rows (.csv) and every return (.json).
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    table = [
+        {
+            "precision": row.precision, "train_seed": row.train_seed, "steps": row.steps,
+            "mean": float(np.mean(row.returns)), "std": float(np.std(row.returns)),
+        }
+        for row in rows
+    ]
+    text = "\n".join([
+        f"DQN on {settings.env}: {settings.episodes} episodes of each agent, the same starts for "
+        f"all, trained on {settings.device}\n",
+        curves.markdown_table(_HEADER, [_cells(row) for row in table]),
+        *(f"- {line}" for line in _means(table)),
+        "- agents act in fp32: their files hold fp32 weights and nothing of how they were trained "
+        "but args.yml",
+        "",
+    ])
+    record = {
+        "settings": dataclasses.asdict(settings),
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+    reports.write(_PROGRAM, NAME, text, record, out)
+    if out:
+        curves.write_csv(os.path.join(out, f"{NAME}.csv"), table)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["precision"], str(row["train_seed"]), str(row["steps"]), f"{row['mean']:.2f}",
+        f"{row['std']:.2f}",
+    ]
+
+
+def _means(table: Sequence[dict[str, Any]]) -> list[str]:
+    """Returns a line for each precision: mean and spread over its trainings."""
+    lines = []
+    for precision in dict.fromkeys(row["precision"] for row in table):
+        means = [row["mean"] for row in table if row["precision"] == precision]
+        spread = f" +- {np.std(means, ddof=1):.2f}" if len(means) > 1 else ""
+        lines.append(
+            f"{precision}: {np.mean(means):.2f}{spread} over {len(means)} training(s)"
+        )
+    if not lines:
+        raise errors.UserError("There is nothing to report: name some --train_seeds.")
+    return lines

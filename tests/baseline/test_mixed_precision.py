@@ -1,0 +1,168 @@
+"""The mixed-precision study: run time, parity of losses and of returns, its command."""
+
+from concurrent import futures
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from actorQ import errors
+from baseline import mixed_precision_parity as parity
+from baseline import mixed_precision_returns as returns
+from baseline import mixed_precision_timing as timing
+from baseline import paper
+from baseline import wide_policies
+
+PONG = "PongNoFrameskip-v4"
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Policies that take no time, and sides in threads of this process."""
+    for name, filters in (("A", 4), ("B", 8)):
+        row = paper.MIXED_PRECISION[name]._replace(filters=filters, units=16)
+        monkeypatch.setitem(paper.MIXED_PRECISION, name, row)
+    monkeypatch.setattr(timing, "_process", lambda: futures.ThreadPoolExecutor(1))
+    yield
+    timing._models.clear()
+
+
+def rows_of(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_policies_have_the_papers_sizes():
+    row = paper.MIXED_PRECISION["A"]
+    space = wide_policies.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    network = wide_policies.WideCnn(space, row.filters, row.units)
+
+    shapes = [tuple(weight.shape) for weight in network.parameters() if weight.ndim > 1]
+    assert shapes == [(128, 4, 8, 8), (128, 128, 4, 4), (128, 128, 3, 3), (128, 49 * 128)]
+    assert network.features_dim == 128
+    sizes = {name: (row.filters, row.units) for name, row in paper.MIXED_PRECISION.items()}
+    assert sizes == {"A": (128, 128), "B": (512, 512), "C": (1024, 2048)}
+    for row in paper.MIXED_PRECISION.values():
+        assert row.speedup == pytest.approx(row.fp32_minutes / row.half_minutes, abs=0.06)
+
+
+def test_weights_depend_on_the_seed_alone(small):
+    made = [wide_policies.make(PONG, "A", seed, "cpu", 4) for seed in (0, 0, 1)]
+    first, second, third = ([*model.q_net.parameters()] for model in made)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not torch.equal(first[0], third[0])
+    assert isinstance(made[0].q_net.q_net[0], torch.nn.Linear) and len(made[0].q_net.q_net) == 1
+
+
+def settings(**changes):
+    values = {
+        "env": PONG, "policies": ("A",), "precision": "bf16", "threads": (1,), "turns": 2,
+        "gradient_steps": 2, "transitions": 100, "seed": 0, "device": "cpu", **changes,
+    }
+    return timing.Settings(**values)
+
+
+def test_timing_measures_both_precisions_and_keeps_them(small, tmp_path, capsys):
+    full, half = timing.run(settings(precision="auto"), str(tmp_path))
+
+    assert (full.asked, half.asked) == ("fp32", "auto")
+    assert len(full.turns) == len(half.turns) == 2
+    assert all(0 < turn.gradient_s < turn.seconds for turn in full.turns + half.turns)
+    assert min(full.peak_bytes, half.peak_bytes) > 2**26
+    text = capsys.readouterr().out
+    assert "| A (3x4, 16)" in text and f"auto is {half.precision}:" in text
+    assert text.strip() in (tmp_path / "mixed_precision_timing.md").read_text()
+    record = json.loads((tmp_path / "mixed_precision_timing.json").read_text())
+    assert len(record["rows"][1]["turns"]) == 2 and record["machine"]["processor"]
+    rows = rows_of(tmp_path / "mixed_precision_timing.csv")
+    assert [row["asked"] for row in rows] == ["fp32", "auto"]
+    # What was measured is a training: gradient steps moved the weights.
+    model = timing._models["auto"]
+    assert (model._n_updates, model.num_timesteps) == (6, 124)
+
+
+def test_speedups_are_those_of_turns_side_by_side():
+    full = timing.Row("C", 1, "fp32", "fp32", "", tuple(
+        timing.Turn(seconds, 0.8 * seconds, seconds) for seconds in (2.0, 4.0, 10.0)
+    ), 10)
+    half = timing.Row("C", 1, "bf16", "bf16", "", tuple(
+        timing.Turn(seconds, 0.5 * seconds, seconds) for seconds in (1.0, 2.0, 10.0)
+    ), 5)
+
+    found = timing.summary(half, full, settings(gradient_steps=10))
+
+    assert found["speedup"] == 2.0 and found["gradient_speedup"] == pytest.approx(3.2)
+    assert found["gradient_step_ms"] == pytest.approx(100.0)
+    assert found["environment_step_ms"] == pytest.approx(25.0)
+    assert found["gradient_share"] == 0.5 and found["peak_bytes"] == 5
+    assert found["hours_per_million_steps"] == pytest.approx(2.0 / 40 * 1e6 / 3600)
+    assert found["paper_speedup"] == 1.61
+
+
+def test_parity_takes_the_same_steps_in_both_precisions(small, tmp_path, capsys):
+    chosen = parity.Settings(PONG, ("A", "B"), "bf16", 25, 200, 0, "cpu")
+    losses = parity.run(chosen, str(tmp_path))
+
+    for found in losses.values():
+        assert found["fp32"].shape == found["bf16"].shape == (25,)
+        assert not np.array_equal(found["fp32"], found["bf16"])
+        np.testing.assert_allclose(found["bf16"], found["fp32"], rtol=0.2, atol=1e-3)
+    again = parity.train(chosen, "A", "fp32", parity.record_replay(chosen))
+    np.testing.assert_array_equal(again, losses["A"]["fp32"])
+    assert "| B " in capsys.readouterr().out
+    rows = rows_of(tmp_path / "mixed_precision_parity.csv")
+    assert len(rows) == 25
+    assert list(rows[0]) == ["gradient_step", "A_fp32", "A_bf16", "B_fp32", "B_bf16"]
+    assert (tmp_path / "mixed_precision_parity.png").stat().st_size > 10_000
+
+
+def test_deviations_are_relative_to_fp32():
+    full, half = np.array([1.0, 1.0, 2.0, 2.0]), np.array([1.5, 0.5, 2.0, 2.5])
+    # Means of two: 1, 1.5, 2 and 1, 1.25, 2.25.
+    assert parity.deviations(full, half, 2) == (0.5, pytest.approx(0.25 / 1.5))
+    assert parity.deviations(full[:1], half[:1], 20) == (0.5, 0.5)
+
+
+def test_returns_trains_what_is_missing_and_plays_the_same_starts(tmp_path, monkeypatch, capsys):
+    chosen = returns.Settings(
+        "CartPole-v1", "bf16", (0,), 300, 3, 0, str(tmp_path / "agents"), "cpu"
+    )
+    full, half = returns.run(chosen, str(tmp_path))
+
+    assert (full.precision, half.precision) == ("fp32", "bf16")
+    assert "seed_0/dqn/CartPole-v1_1" in half.path and len(half.returns) == 3
+    assert "fp32: " in capsys.readouterr().out
+    assert rows_of(tmp_path / "mixed_precision_returns.csv")[1]["precision"] == "bf16"
+    monkeypatch.setattr("baseline.train.train", lambda settings: pytest.fail("is there"))
+    assert returns.run(chosen, None) == [full, half]
+
+
+def test_an_environment_that_is_no_atari_game_is_refused():
+    with pytest.raises(errors.UserError, match="no Atari environment"):
+        wide_policies.make("CartPole-v1", "A", 0, "cpu", 4)
+
+
+def test_what_users_get_wrong_is_one_line(run_commands):
+    commands = [
+        ["speed"], ["--policy=D"], ["--threads=0"], ["returns", "--train_seeds=x"],
+        ["--precision=fp16"], ["--device=cuda"], ["parity", "--env=CartPole-v1"],
+    ]
+    messages = (
+        "timing, parity, returns", "A, B, C", "such as 1,2", "--train_seeds", "bf16", "--device",
+        "no Atari environment",
+    )
+    answers = run_commands("mixed_precision", commands)
+    for answer, message in zip(answers, messages, strict=True):
+        if message == "--device" and torch.cuda.is_available():
+            continue
+        assert message in answer.error("mixed_precision")
+
+
+@pytest.mark.slow
+def test_sides_are_processes_of_their_own(run_commands, tmp_path):
+    (answer,) = run_commands("mixed_precision", [[
+        "--policy=A", "--turns=2", "--gradient_steps=1", "--transitions=100", f"--out={tmp_path}",
+    ]])
+    assert answer.code == 0, answer
+    assert answer.out.strip() in (tmp_path / "mixed_precision_timing.md").read_text()
