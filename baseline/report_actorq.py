@@ -1,0 +1,239 @@
+"""The report's sections on ActorQ: experiments, the older runs, benchmarks, energy."""
+
+from collections.abc import Sequence
+import os
+
+from baseline import report_claims as claims_lib
+from baseline import report_experiments as experiments
+from baseline import report_markup as markup
+from baseline import report_origins as origins
+from baseline import report_parts as parts
+from baseline.report_parts import Section
+from baseline.report_parts import Subject
+
+_REPORT = "report"  # Folder of a published experiment that has tables and plots.
+_EXPERIMENT = "actorQ/results/reproduce.sh {}"
+BENCHMARKS = "benchmarks"
+_OLDER = Subject(
+    "older", "Time to reward and breakdown, earlier runs",
+    "Full trainings by an earlier commit, before the product's own kernels: actors compute with "
+    "torch. Fp32 and int8 runs differ in the actors' precision only.",
+    "python -m actorQ.scripts.speedup_table",
+)
+_BENCHMARKS = Subject(
+    BENCHMARKS, "Benchmarks of each part",
+    "What inference, an actor's loop, the way of the weights and the learner cost, each beside "
+    "what it replaces. \"Original\" is a stand-in written after the description of the original.",
+    "python -m actorQ.benchmarks.inference --out actorQ/results/benchmarks",
+)
+_OTHERS = Subject(
+    "others", "Other experiments", "Published results that no section above is about.",
+    _EXPERIMENT.format("EXPERIMENT"),
+)
+_BREAKDOWNS = ("breakdown", "breakdown_torch")
+# Section, and the folders of results that belong to it.
+SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
+    (
+        Subject(
+            "time_to_reward", "ActorQ: time to reward",
+            "One learner in full precision trains while actors play with a quantized copy of its "
+            "policy. How long, from the launch, until the paper's reward is held? '>' is a bound: "
+            "that seed had not reached it when its time was up.",
+            _EXPERIMENT.format("time_to_reward"),
+        ),
+        ("time_to_reward",),
+    ),
+    (
+        Subject(
+            "breakdown", "ActorQ: where an actor's time goes",
+            "The phases of one environment step of an actor: computing the action (step, the "
+            "inference), fetching newer weights (pull, deserialize, load_state_dict), the "
+            "environment itself, and storing what happened (insert).",
+            _EXPERIMENT.format("breakdown breakdown_torch"),
+        ),
+        _BREAKDOWNS,
+    ),
+    (
+        Subject(
+            "throughput", "ActorQ: throughput",
+            "Steps per second of all actors, and of the learner, for one actor and for more.",
+            _EXPERIMENT.format("throughput"),
+        ),
+        ("throughput", "throughput_4096"),
+    ),
+    (
+        Subject(
+            "staleness", "ActorQ: staleness",
+            "Actors that fetch weights rarely act with old ones. What does that cost in reward?",
+            _EXPERIMENT.format("staleness"),
+        ),
+        ("staleness",),
+    ),
+    (
+        Subject(
+            "communication", "ActorQ: quantized communication",
+            "The weights on their way to the actors, in fewer and fewer bits.",
+            _EXPERIMENT.format("communication"),
+        ),
+        ("communication",),
+    ),
+    (
+        Subject(
+            "cluster", "ActorQ: simulated cluster",
+            "How many actors would keep a faster learner busy, over slower networks? A simulation "
+            "that is fed with measured rates, not a measurement.",
+            "python -m actorQ.experiments.cluster --rates=actorQ/results/throughput "
+            "--out=actorQ/results/cluster",
+        ),
+        ("cluster",),
+    ),
+)
+
+
+def sections(results: str) -> list[Section]:
+    """Returns the sections on ActorQ but energy.
+
+    Args:
+      results: folder of ActorQ's results.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    named = {name for _, names in SUBJECTS for name in names}
+    older, others = [], []
+    for name in sorted(os.listdir(results)) if os.path.isdir(results) else ():
+        folder = os.path.join(results, name)
+        if name in named or name == BENCHMARKS or not os.path.isdir(folder):
+            continue
+        if os.path.isdir(os.path.join(folder, _REPORT)):
+            others.append(folder)
+        else:
+            older.append(folder)
+    found = [_section(subject, results, names) for subject, names in SUBJECTS]
+    for subject, folders in (
+        (_OLDER, older), (_BENCHMARKS, [os.path.join(results, BENCHMARKS)]), (_OTHERS, others),
+    ):
+        body = "".join(_folder(folder, subject is _BENCHMARKS) for folder in folders)
+        if body or subject is not _OTHERS:
+            found.append(parts.section(subject, folders, body))
+    return found
+
+
+def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
+    """Returns the section with the table of energy and CO2 to a reward.
+
+    Args:
+      results: folder of ActorQ's results.
+      rows: of all experiments.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    subject = Subject(
+        "energy", "Energy and CO2 to a reward",
+        "What all processes of a training together are estimated to have used until the reward "
+        "was held. Modelled, not measured: codecarbon derives power from CPU load and takes a "
+        "constant for memory, as it does wherever the processor's own counters cannot be read; CO2 "
+        "is that energy times the mean of a country's grid (ACTORQ_COUNTRY, else the USA's). "
+        "Until the reward: as if power had been the same all the time. Medians over the seeds; '>' "
+        "is a bound, where a seed that missed the reward decides the median, as with times. The "
+        "paper reports 1.9 to 3.76 times less CO2 than full-precision training.",
+        _EXPERIMENT.format("time_to_reward"),
+    )
+    names = dict.fromkeys(row.experiment for row in rows if row.grams is not None)
+    folders = [os.path.join(results, name) for name in names]
+    return parts.section(subject, folders, experiments.energy_table(rows))
+
+
+def claims(results: str, rows: Sequence[experiments.Compared]) -> list[claims_lib.Claim]:
+    """Returns the paper's claims on ActorQ but energy, beside ours.
+
+    Time to reward is judged by the experiments; by the older runs where a task has none.
+
+    Args:
+      results: folder of ActorQ's results.
+      rows: of all experiments.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    judged = {
+        row.task: claims_lib.time_to_reward(row.task, row.target, row.seconds, row.seeds)
+        for row in rows
+    }
+    for folder in _folders(results):
+        for task, found in claims_lib.older_times(folder).items():
+            judged.setdefault(task, found)
+    found = [claim for claims_of_task in judged.values() for claim in claims_of_task]
+    found += claims_lib.unmeasured(judged)
+    cells = _fp32_phases(results)
+    published = any(os.path.isdir(os.path.join(results, name)) for name in _BREAKDOWNS)
+    found += claims_lib.breakdown(cells, "breakdown" if published or not cells else _OLDER.anchor)
+    return found + claims_lib.staleness(_final_rewards(results))
+
+
+def _section(subject: Subject, results: str, names: Sequence[str]) -> Section:
+    folders = [os.path.join(results, name) for name in names]
+    return parts.section(subject, folders, "".join(_folder(folder) for folder in folders))
+
+
+def _folder(folder: str, folded: bool = False) -> str:
+    """Returns tables and plots of a folder of results, or of the report in it.
+
+    Args:
+      folder: of results.
+      folded: whether each table is hidden until someone asks for it.
+    """
+    where = os.path.join(folder, _REPORT)
+    where = where if os.path.isdir(where) else folder
+    paths = parts.files(where, "md")
+    if folded:
+        text = "".join(
+            markup.fold(parts.titled(path), parts.tables([path])) for path in paths
+        )
+    else:
+        text = parts.tables(paths)
+    text += parts.plots(parts.files(where, "png"))
+    if not paths:
+        text += "".join(_csv(path) for path in parts.files(where, "csv"))
+    if text and not folded and where == folder:
+        text = markup.heading(os.path.basename(folder).replace("_", " "), 3) + text
+    return text
+
+
+def _csv(path: str) -> str:
+    """Returns a CSV file as a table, for results that have no Markdown."""
+    rows = origins.read_csv(path)
+    return markup.table(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
+
+
+def _folders(results: str) -> list[str]:
+    names = sorted(os.listdir(results)) if os.path.isdir(results) else ()
+    return [os.path.join(results, name) for name in names]
+
+
+def _fp32_phases(results: str) -> dict[str, dict[str, float]]:
+    """Returns microseconds a step by phase, for fp32 actors, of every breakdown there is."""
+    cells: dict[str, dict[str, float]] = {}
+    for folder in _folders(results):
+        name = os.path.basename(folder)
+        for path in (
+            os.path.join(folder, _REPORT, f"{name}.csv"), os.path.join(folder, "breakdown.csv"),
+        ):
+            for row in origins.read_csv(path) if os.path.isfile(path) else ():
+                if row.get("precision") == "fp32" and row.get("phase"):
+                    value = row.get("value") or row.get("actor_update_period")
+                    cell = cells.setdefault(f"{name} {row.get('task')} {value}", {})
+                    cell[row["phase"]] = origins.number(row, "us_per_step", path)
+    return cells
+
+
+def _final_rewards(results: str) -> dict[str, dict[str, float]]:
+    """Returns mean final rewards by update period, by task and precision."""
+    path = os.path.join(results, "staleness", _REPORT, "staleness.csv")
+    rewards: dict[str, dict[str, float]] = {}
+    for row in origins.read_csv(path) if os.path.isfile(path) else ():
+        if row.get("final_reward"):
+            side = rewards.setdefault(f"{row.get('task')} {row.get('precision')}", {})
+            side[row.get("value", "")] = origins.number(row, "final_reward", path)
+    return rewards

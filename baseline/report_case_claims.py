@@ -1,0 +1,141 @@
+"""The paper's claims of its case studies and on energy, beside ours; see `report_claims`."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import glob
+import os
+
+from actorQ.experiments import specification
+from actorQ.scripts import times
+from baseline import paper
+from baseline import report_claims as claims_lib
+from baseline import report_experiments as experiments
+from baseline import report_origins as origins
+from baseline.report_claims import Claim
+
+PAPER_CO2 = (1.9, 3.76)  # Times less than full-precision training; journal version, abstract.
+_RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
+
+
+def deployment(folder: str) -> list[Claim]:
+    """Judges speed-up, success and memory of the paper's policies; the best runtime counts.
+
+    Success: reached where the quantized policy loses no more points than the paper's did.
+
+    Args:
+      folder: with deployment.csv of `baseline.deploy_benchmark`.
+
+    Raises:
+      errors.UserError: the file is damaged.
+    """
+    path = os.path.join(folder, "deployment.csv")
+    rows = origins.read_csv(path) if os.path.exists(path) else []
+    claims = []
+    for theirs in paper.DEPLOYMENT:
+        layers = "-".join(map(str, theirs.layers))
+        found = [row for row in rows if row.get("layers") == layers]
+        claims.append(_deployed(theirs, layers, _figures(found, "speedup", path)))
+        lost = theirs.fp32_success - theirs.int8_success
+        claims.append(_succeeding(layers, lost, _figures(found, "success_change", path)))
+    # As in the paper, of its largest policy.
+    largest = "-".join(map(str, paper.DEPLOYMENT[-1].layers))
+    found = [row for row in rows if row.get("layers") == largest]
+    figures = _figures(found, "memory_ratio", path)
+    claim = f"int8 takes less memory, {largest} policy"
+    claims.append(_ratio(claim, paper.DEPLOYMENT_MEMORY_RATIO, figures))
+    return claims
+
+
+def mixed_precision(folder: str) -> list[Claim]:
+    """Judges the speed-up of half precision for the paper's three policies.
+
+    Args:
+      folder: with CSV files of `baseline.mixed_precision`; those without the columns `policy` (A,
+        B or C) and `speedup` are not judged.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    rows = [
+        (row, path)
+        for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.csv")))
+        for row in origins.read_csv(path)
+        if row.get("policy") and row.get("speedup")
+    ]
+    claims = []
+    for name, theirs in paper.MIXED_PRECISION.items():
+        speedups = {
+            _side(row): origins.number(row, "speedup", path)
+            for row, path in rows
+            if row["policy"] == name and (row.get("asked") or row.get("precision")) != "fp32"
+        }
+        claim = f"Half precision trains DQN on Pong faster, {theirs.name}"
+        claims.append(_ratio(claim, theirs.speedup, speedups, "mixed_precision"))
+    return claims
+
+
+def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
+    """Judges CO2 to the reward, fp32 over int8, against the lower end of the paper's range.
+
+    Args:
+      rows: of all experiments.
+    """
+    low, high = PAPER_CO2
+    printed = f"{low}x to {high}x"
+    found = []
+    for row in rows:
+        if row.grams is None:
+            continue
+        ratio = times.speedup_between(*row.grams)
+        ours = f"{ratio.text()}{'x' if ratio.bound != '?' else ''} (modelled)"
+        claim = f"int8 actors need less CO2, {specification.short_task(row.task)}"
+        limits = (claims_lib.few_seeds(row.seeds),)
+        judged = claims_lib.faster("energy", claim, low, ratio, ours, limits)
+        found.append(judged._replace(published=printed))
+    claim = "int8 actors need less CO2 to the same reward"
+    return found or [Claim("energy", claim, printed, "–", claims_lib.NONE)]
+
+
+def _deployed(theirs: paper.Deployment, layers: str, speedups: Mapping[str, float]) -> Claim:
+    claim = f"int8 is faster on a small device, {layers} policy"
+    return _ratio(claim, theirs.speedup, speedups)
+
+
+def _succeeding(layers: str, lost: float, changes: Mapping[str, float]) -> Claim:
+    claim = f"int8 still flies to its goal, {layers} policy"
+    published = f"{lost:g} points lost"
+    if not changes:
+        return Claim("deployment", claim, published, "–", claims_lib.NONE)
+    ours = ", ".join(f"{name} {100 * change:+.1f}" for name, change in changes.items())
+    kept = sum(-100 * change <= lost for change in changes.values())
+    return Claim(
+        "deployment", claim, published, f"{ours} points", claims_lib.share(kept, len(changes))
+    )
+
+
+def _ratio(
+    claim: str, published: float, found: Mapping[str, float], part: str = "deployment"
+) -> Claim:
+    if not found:
+        return Claim(part, claim, f"{published:.2f}x", "–", claims_lib.NONE)
+    ours = ", ".join(f"{name} {value:.2f}x" for name, value in found.items())
+    best = times.Speedup(max(found.values()))
+    # The paper's own figure may be a loss (0.87x): what is as good as that has reached it.
+    return claims_lib.faster(part, claim, published, best, ours, ())
+
+
+def _side(row: Mapping[str, str]) -> str:
+    """Returns 'bf16 on 1 thread'."""
+    threads = row.get("threads")
+    return row.get("precision", "") + (
+        f" on {threads} thread{'s' * (threads != '1')}" if threads else ""
+    )
+
+
+def _figures(rows: Sequence[Mapping[str, str]], name: str, path: str) -> dict[str, float]:
+    """Returns a column's numbers by runtime, without empty cells."""
+    return {
+        _RUNTIMES.get(row.get("format", ""), row.get("format", "")): origins.number(row, name, path)
+        for row in rows
+        if row.get(name)
+    }

@@ -1,0 +1,161 @@
+"""Published experiments of ActorQ (result.json of every run), as the report compares them.
+
+Medians and censored seeds: `actorQ.experiments.reaching`. Imports no framework but matplotlib.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import glob
+import os
+from typing import NamedTuple
+
+from actorQ.experiments import kinds
+from actorQ.experiments import reaching
+from actorQ.experiments import reporting
+from actorQ.experiments import results as results_lib
+from actorQ.experiments import runner
+from actorQ.experiments import specification
+from actorQ.scripts import paper
+from actorQ.scripts import times
+from baseline import report_markup as markup
+
+_WATT_HOURS = 1e3  # In a kilowatt hour; grams in a kilogram.
+
+
+class Compared(NamedTuple):
+    """fp32 and int8 actors on one task of one experiment.
+
+    Attributes:
+      experiment: its name.
+      task: 'suite,name'.
+      target: return to reach.
+      seconds: to the reward, fp32 and int8; a bound where seeds missed it.
+      seeds: how many, the fewer of both sides.
+      reached: 'fp32 3 of 3, int8 2 of 3'.
+      watt_hours: energy to the reward, fp32 and int8, or None where it is not known.
+      grams: CO2 likewise.
+    """
+
+    experiment: str
+    task: str
+    target: float
+    seconds: tuple[times.Reach, times.Reach]
+    seeds: int
+    reached: str
+    watt_hours: tuple[times.Reach, times.Reach] | None
+    grams: tuple[times.Reach, times.Reach] | None
+
+    @property
+    def speedup(self) -> times.Speedup:
+        """Of time to reward."""
+        return times.speedup_between(*self.seconds)
+
+
+def compared(actorq_results: str) -> list[Compared]:
+    """Returns every task that has results of fp32 and of int8 actors with a reward to reach.
+
+    Raises:
+      errors.UserError: a result is damaged.
+    """
+    return [
+        comparison
+        for name, found in _results(actorq_results).items()
+        for group in _by_value(found)
+        for comparison in _compared(name, group)
+    ]
+
+
+def energy_table(rows: Sequence[Compared]) -> str:
+    """Returns HTML: energy and CO2 to the reward, or "" where no run has logged them."""
+    cells = []
+    for row in rows:
+        if row.watt_hours is None or row.grams is None:
+            continue
+        cells.append([
+            row.experiment, specification.short_task(row.task), f"{row.target:.2f}", row.reached,
+            *(_amount(reach) for reach in row.watt_hours),
+            times.speedup_between(*row.watt_hours).text(),
+            *(_amount(reach) for reach in row.grams),
+            times.speedup_between(*row.grams).text(),
+        ])
+    header = ["Experiment", "Task", "Reward", "Seeds that reached it", "fp32, Wh", "int8, Wh",
+              "fp32 / int8", "fp32, g CO2", "int8, g CO2", "fp32 / int8"]
+    return markup.table(header, cells) if cells else ""
+
+
+def published(task: str) -> paper.Result | None:
+    """Returns the paper's row of a task, if it has one."""
+    return paper.SPEEDUPS.get(task)
+
+
+def _results(actorq_results: str) -> dict[str, list[results_lib.Result]]:
+    """Returns the results by experiment, without those of smoke runs."""
+    found: dict[str, list[results_lib.Result]] = {}
+    pattern = os.path.join(
+        glob.escape(actorq_results), "*", runner.RUNS_FOLDER, "*", results_lib.RESULT_FILENAME
+    )
+    for path in sorted(glob.glob(pattern)):
+        folder = os.path.dirname(path)
+        result = results_lib.read(folder)
+        if result is not None and not result.smoke:
+            name = os.path.basename(os.path.dirname(os.path.dirname(folder)))
+            found.setdefault(name, []).append(result)
+    return found
+
+
+def _by_value(found: Sequence[results_lib.Result]) -> Iterator[list[results_lib.Result]]:
+    """Gives results that differ in task, precision and seed only."""
+    for value in dict.fromkeys((result.profile, repr(result.varied)) for result in found):
+        yield [r for r in found if (r.profile, repr(r.varied)) == value]
+
+
+def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compared]:
+    for task, rows in reaching.rows_by_task(_material(name, found)).items():
+        sides = [rows.get(side) for side in (reaching.FP32, reaching.INT8)]
+        if None in sides:
+            continue
+        fp32, int8 = sides
+        counts = [
+            f"{side.name} {side.reached} of {len(side.reaches)}" for side in (fp32, int8)
+        ]
+        yield Compared(
+            name, task, reaching.target(rows), (fp32.median, int8.median),
+            min(len(fp32.reaches), len(int8.reaches)), ", ".join(counts),
+            _both(rows, "kwh_to_target"), _both(rows, "co2_kg_to_target"),
+        )
+
+
+def _material(name: str, found: Sequence[results_lib.Result]) -> reporting.Material:
+    """Returns what `reaching` wants to know of an experiment: here, its results alone."""
+    experiment = specification.Experiment(
+        name, name, kinds.TRAINING, "", (), (), specification.Layer({}, {}), None, {}
+    )
+    runs = [
+        specification.Run(
+            r.name, r.kind, r.task, r.precision, r.seed, r.varied, r.settings
+        )
+        for r in found
+    ]
+    return reporting.Material(experiment, "", runs, {r.name: r for r in found}, {}, "")
+
+
+def _both(
+    rows: Mapping[reporting.Side, reaching.Row], quantity: str
+) -> tuple[times.Reach, times.Reach] | None:
+    """Returns the medians of fp32 and int8 in Wh or g, censored as times are."""
+    medians = []
+    for side in (reaching.FP32, reaching.INT8):
+        known = [
+            times.Reach(_WATT_HOURS * amount, 0.0, result.measured.time_to_target_s is not None)
+            for result in rows[side].results
+            if (amount := getattr(result.measured.energy, quantity, None)) is not None
+        ]
+        if not known:
+            return None
+        medians.append(reaching.median_reach(known))
+    return medians[0], medians[1]
+
+
+def _amount(reach: times.Reach) -> str:
+    return ("" if reach.reached else "> ") + f"{reach.seconds:.3g}"
