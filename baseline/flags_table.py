@@ -20,6 +20,7 @@ from baseline import qat
 from baseline import qat_integer
 from baseline import qat_speed
 from baseline import qat_sweep
+from baseline import report
 from baseline import sweep
 from baseline import table
 from baseline import training_settings
@@ -43,6 +44,7 @@ TOOLS: dict[str, Callable[[], None]] = {
     "mixed_precision": mixed_precision.define_flags,
     "visualize": visualize.define_flags,
     "findings": findings.define_flags,
+    "report": report.define_flags,
 }
 # Tools that take all flags of another.
 INHERITS = {

@@ -11,7 +11,7 @@ UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "
 # Their --help and flags must be instant: nothing heavy while they are imported.
 LIGHT = """
     ptq sweep enjoy train integer_benchmark qat qat_sweep qat_speed qat_integer
-    deploy deploy_benchmark deploy_formats resident_memory aarch64 run_policy navigation
+    report deploy deploy_benchmark deploy_formats resident_memory aarch64 run_policy navigation
     measuring_flags training_settings results mixed_precision precision
 """.split()
 # They load TensorFlow, once they are asked to.
