@@ -9,7 +9,9 @@ from actorQ import telemetry
 
 
 @pytest.fixture(name="process")
-def _process(tmp_path):
+def _process(tmp_path, monkeypatch):
+    # Threads can be set before TensorFlow is in use only; here other tests may have used it.
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
     config = config_lib.RunConfig(
         taskstr="dm_control,cartpole_balance", model_str="24,24", critic_str="16", port=0,
         inference_mode="native", max_episode_steps=20, logpath=str(tmp_path),
