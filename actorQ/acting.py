@@ -8,7 +8,6 @@ server, waits for a learner at the same address, and acts on with the weights th
 there are newer ones. What was sent before stays in replay: whole n-step transitions.
 """
 
-import contextlib
 import math
 import threading
 import time
@@ -96,7 +95,6 @@ class ActorProcess:
         self._writer: replay.TransitionWriter | None = None
         self._card = wire.NO_CARD
         self._losses = 0
-        self._tracks_energy = False
         self._layout = replay.Layout.of(spec)
         self._stop = threading.Event()
         self._announced_end = False
@@ -130,16 +128,13 @@ class ActorProcess:
         """
         cli.on_stop_signals(self.stop)
         wire.require_port(self._config)
-        with contextlib.ExitStack() as stack:
-            while not self._connect_and_act(stack):
+        with energy.track(bool(self._config.track_energy), self._logger.folder):
+            while not self._connect_and_act():
                 pass
         return self._end()
 
-    def _connect_and_act(self, stack: contextlib.ExitStack) -> bool:
+    def _connect_and_act(self) -> bool:
         """Acts until the end.
-
-        Args:
-          stack: gets the energy's tracker, when there is a learner for the first time.
 
         Returns:
           Whether that is the end; False if the learner was lost meanwhile.
@@ -149,10 +144,6 @@ class ActorProcess:
         """
         try:
             if self.connect():
-                if not self._tracks_energy:
-                    self._tracks_energy = True
-                    enabled = bool(self._config.track_energy)
-                    stack.enter_context(energy.track(enabled, self._logger.folder))
                 self.act()
             return True
         except Exception as error:

@@ -61,8 +61,8 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "pin_cpus",
         0,
-        "1: give every actor a core of its own, and the learner and the broadcaster the rest "
-        "(actors share cores where there are too few); 0: leave it to the system. For benchmarks; "
+        "1: give every actor a core of its own and the learner the rest (actors share cores where "
+        "there are too few; the broadcaster is left free); 0: leave it to the system. For benchmarks; "
         "two pinned runs at once would share cores.",
         lower_bound=0,
         upper_bound=1,
@@ -114,11 +114,8 @@ class Launcher:
         self._learner = child(
             telemetry.LEARNER, "actorQ.learner_main", cores[0] if cores else None
         )
-        self._peers = [
-            child(
-                telemetry.BROADCASTER, "actorQ.parameter_broadcaster", cores[0] if cores else None
-            )
-        ]
+        # Not pinned: its work is short, and finds the core that has least to do.
+        self._peers = [child(telemetry.BROADCASTER, "actorQ.parameter_broadcaster", None)]
         for actor_id in range(1, config.n_actors + 1):
             self._peers.append(
                 child(

@@ -12,6 +12,7 @@ from actorQ import allocator
 from actorQ import cli
 from actorQ import config_flags
 from actorQ import files
+from actorQ import lean_imports
 
 
 def main(argv: list[str]) -> int:
@@ -20,6 +21,7 @@ def main(argv: list[str]) -> int:
     config = config_flags.from_flags(resumable=True)
     cli.quiet_tensorflow()
     allocator.keep_large_blocks()
+    lean_imports.import_reverb()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
     from actorQ import learner_process
 

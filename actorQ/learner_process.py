@@ -155,6 +155,7 @@ class LearnerProcess:
 
         self._stop = threading.Event()
         self._interrupted = False
+        self._pushed = threading.Event()  # The first weights; or learning has ended.
         self._finished = threading.Event()
         self._failure: BaseException | None = None
         self._saving = threading.Lock()
@@ -174,8 +175,9 @@ class LearnerProcess:
     def run(self) -> int:
         """Trains to the end; returns the process's exit code."""
         cli.on_stop_signals(self._interrupt)
+        threading.Thread(target=self._learn_guarded, daemon=True, name="learning").start()
+        self._pushed.wait()  # Before data can come there is nothing that starting this delays.
         with energy.track(bool(self._config.track_energy), self._logger.folder):
-            threading.Thread(target=self._learn_guarded, daemon=True, name="learning").start()
             try:
                 self._supervise()
             except Exception as error:  # A full disk, say: the end must still be announced.
@@ -200,16 +202,19 @@ class LearnerProcess:
             self._learn()
         except BaseException as error:  # Reported by the main thread.
             self._failure = error
+        self._pushed.set()
         self._finished.set()
 
     def _learn(self) -> None:
         config = self._config
         if self._resumed is None:
-            # From here on the run can be resumed: nobody has seen anything of it yet.
-            with self._saving:
-                self._checkpoints.save(self._state, wait=True)
             self._publish_card()
         self._publisher.publish(self._version(), wait=True)
+        self._pushed.set()
+        if self._resumed is None:
+            # That the run can be resumed from here on, and nobody waits for it.
+            with self._saving:
+                self._checkpoints.save(self._state)
         next_evaluation = time.monotonic() + config.eval_period_s
         next_checkpoint = time.monotonic() + config.checkpoint_period_s
         while self._steps < config.num_episodes and not self._stop.is_set():

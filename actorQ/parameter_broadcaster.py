@@ -27,6 +27,7 @@ from actorQ import config_flags
 from actorQ import conversion
 from actorQ import energy
 from actorQ import errors
+from actorQ import lean_imports
 from actorQ import messages
 from actorQ import telemetry
 
@@ -49,7 +50,6 @@ class Broadcaster:
         self._connection = wire.Connection(config)
         self._card = wire.NO_CARD
         self._losses = 0
-        self._tracks_energy = False
         self._logger = telemetry.RunLogger(
             config.logpath,
             telemetry.BROADCASTER,
@@ -69,24 +69,21 @@ class Broadcaster:
         """
         cli.on_stop_signals(self._stop.set)
         self._wire.require_port(self._config)
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._logger.close)
+        with contextlib.closing(self._logger), energy.track(
+            bool(self._config.track_energy), self._logger.folder
+        ):
             while True:
                 try:
-                    return self._connect_and_watch(stack)
+                    return self._connect_and_watch()
                 except errors.NoLearnerError:
                     raise
                 except errors.LearnerGoneError as gone:
                     self._disconnect(gone)
 
-    def _connect_and_watch(self, stack: contextlib.ExitStack) -> int:
+    def _connect_and_watch(self) -> int:
         if not self._connection.wait_until_up(self._stop):
             return cli.EXIT_INTERRUPTED
         self._read_card()
-        if not self._tracks_energy:
-            self._tracks_energy = True
-            enabled = bool(self._config.track_energy)
-            stack.enter_context(energy.track(enabled, self._logger.folder))
         threading.Thread(
             target=self.serve, args=(self._connection,), daemon=True, name="serving"
         ).start()
@@ -201,6 +198,7 @@ def main(argv: list[str]) -> int:
     config = config_flags.from_flags()
     cli.quiet_tensorflow()
     allocator.keep_large_blocks()
+    lean_imports.import_reverb()
     return Broadcaster(config).run()
 
 

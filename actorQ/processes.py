@@ -152,7 +152,7 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     """Shares out the usable cores: one for each actor from the top, the learner gets the rest.
 
     Returns:
-      Core sets of the learner (and broadcaster), then of every actor; None where there is only
+      Core sets of the learner, then of every actor; None where there is only
       one core to share.
     """
     cores = sorted(os.sched_getaffinity(0))
