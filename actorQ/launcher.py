@@ -62,8 +62,8 @@ def define_flags() -> None:
         "pin_cpus",
         0,
         "1: give every actor a core of its own and the learner the rest (actors share cores where "
-        "there are too few; the broadcaster is left free); 0: leave it to the system. For benchmarks; "
-        "two pinned runs at once would share cores.",
+        "there are too few; the broadcaster is left free); 0: leave it to the system. For "
+        "benchmarks; two pinned runs at once would share cores.",
         lower_bound=0,
         upper_bound=1,
     )

@@ -1,10 +1,9 @@
 """Imports Reverb, and TensorFlow with it, without what TensorFlow only tries to import.
 
 TensorFlow imports JAX, Keras, pandas, SciPy and others where they are installed and goes on where
-they are not. None of our
-processes needs them from there: without, an actor starts with 1.0 s less of CPU time and 135 MB less
-memory (509 to 374 MB; TensorFlow 2.15, reverb 0.14), and a learner sooner by 1 to 2 s. Imports no
-framework itself.
+they are not. None of our processes needs them from there. Without, an actor starts with 1.0 s less
+of CPU time and 135 MB less memory (509 to 374 MB; TensorFlow 2.15, reverb 0.14), and a learner 1 to
+2 s sooner. Imports no framework itself.
 """
 
 from collections.abc import Iterator
