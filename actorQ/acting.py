@@ -281,6 +281,7 @@ class ActorProcess:
             self.loop.steps,
             actor_steps=self.loop.steps,
             pulls=self._weights.pulls,
+            refused=self._weights.refused,
             model_version=self._weights.version,
             staleness_steps=self._weights.mean_staleness(),
             **self.timings.as_row(),

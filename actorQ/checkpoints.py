@@ -46,7 +46,10 @@ def save_policy(folder: str, checkpoint: PolicyCheckpoint) -> str:
     }
     weights = {name: np.ascontiguousarray(array) for name, array in checkpoint.weights.items()}
     with files.draft(path) as unfinished:
-        safetensors.numpy.save_file(weights, unfinished, metadata)
+        try:
+            safetensors.numpy.save_file(weights, unfinished, metadata)
+        except safetensors.SafetensorError as error:  # What it makes of the system's errors.
+            raise errors.WriteError(f"Cannot write {path}: {errors.summary(error)}") from None
     return path
 
 

@@ -34,5 +34,9 @@ class NoLearnerError(LearnerGoneError):
     """A learner was waited for as long as --connect_timeout allows."""
 
 
+class WriteError(UserError):
+    """A file cannot be written: a full disk, a missing permission."""
+
+
 class MessageError(UserError):
     """A model message that must not be used: damaged, or of another model or scheme."""

@@ -22,14 +22,17 @@ def draft(path: Path, ending: str = ".tmp") -> Iterator[str]:
       ending: of the draft, for writers that insist on one.
 
     Raises:
-      errors.UserError: the file cannot be written.
+      errors.WriteError: the file cannot be written.
     """
     path = os.fspath(path)
     try:
         yield path + ending
         os.replace(path + ending, path)
     except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror or error}.") from None
+        raise errors.WriteError(f"Cannot write {path}: {error.strerror or error}.") from None
+    finally:
+        with contextlib.suppress(OSError):  # Mostly it is not there any more.
+            os.remove(path + ending)
 
 
 def write(path: Path, content: bytes | str) -> None:
@@ -40,7 +43,7 @@ def write(path: Path, content: bytes | str) -> None:
       content: of it; a text as UTF-8.
 
     Raises:
-      errors.UserError: it cannot be written.
+      errors.WriteError: it cannot be written.
     """
     with draft(path) as unfinished, open(unfinished, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -123,7 +123,8 @@ class Evaluator:
           subfolder: of the checkpoints' folder.
 
         Raises:
-          errors.UserError: they hold NaN or infinity, or cannot be written.
+          errors.UserError: they hold NaN or infinity.
+          errors.WriteError: they cannot be written.
         """
         weights = self._weights()
         if not all(np.all(np.isfinite(array)) for array in weights.values()):

@@ -11,6 +11,8 @@ learner steps plus the versions that were lost to crashes. The clock of the logs
 which the run ran, also that whose steps were lost, but not the time between two launches.
 """
 
+from collections.abc import Iterator
+import contextlib
 import dataclasses
 import math
 import os
@@ -261,13 +263,15 @@ class LearnerProcess:
             episode_s=episode.seconds,
             evaluation_s=evaluator.seconds,
         )
-        evaluator.save_if_best(self._steps)
+        with _survived():
+            evaluator.save_if_best(self._steps)
         return episode.episode_return
 
     def _save(self, last: bool = False) -> None:
         started = time.perf_counter()
         with self._saving:
-            self._evaluator.save_policy(self._steps)
+            with contextlib.nullcontext() if last else _survived():
+                self._evaluator.save_policy(self._steps)
             self._checkpoints.seconds += time.perf_counter() - started
             self._checkpoints.save(self._state, wait=last)
 
@@ -394,3 +398,12 @@ class LearnerProcess:
                 time.sleep(0.05)
         except errors.LearnerGoneError as error:
             logging.warning("The end could not be announced: %s", error)
+
+
+@contextlib.contextmanager
+def _survived() -> Iterator[None]:
+    """Goes on when a file cannot be written: there may be room for the next one."""
+    try:
+        yield
+    except errors.WriteError as error:
+        logging.warning("%s Training goes on.", error)

@@ -313,20 +313,20 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, i
         return tensor, offset
     if coding == INT8_CHANNELS and shape:
         scale = _view(take(4 * shape[0]), np.dtype("<f4"))
-        _check_finite(name, scale)
+        _check_scale(name, scale, 8)
         values = take(count).view(np.int8).reshape(shape)
         return quantization.QuantizedTensor(values, scale, 0, 8), offset
     if coding == INT4_GROUPS and len(shape) == 2:
         groups = quantization.num_groups(shape[1])
         upper = _view(take(2 * shape[0] * groups), np.dtype("<u2"))
         scale = quantization.from_bfloat16(upper).reshape(shape[0], groups)
-        _check_finite(name, scale)
+        _check_scale(name, scale, 4)
         packed = take(packing.packed_bytes(count, 4))
         values = packing.unpack(packed, 4, count).view(np.int8) - np.int8(8)
         return quantization.QuantizedTensor(values.reshape(shape), scale, 0, 4), offset
     if coding == AFFINE:
         scale = _view(take(4), np.dtype("<f4"))
-        _check_finite(name, scale)
+        _check_scale(name, scale, bits)
         packed = take(packing.packed_bytes(count, bits))
         values = packing.unpack(packed, bits, count).reshape(shape)
         return quantization.QuantizedTensor(values, scale, zero_point, bits), offset
@@ -338,6 +338,14 @@ def _view(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if data.ctypes.data % dtype.itemsize:
         data = data.copy()
     return data.view(dtype)
+
+
+def _check_scale(name: str, scale: np.ndarray, bits: int) -> None:
+    _check_finite(name, scale)
+    if np.max(np.abs(scale), initial=0) > np.finfo(np.float32).max / 2**bits:
+        raise errors.MessageError(
+            f"The model message's scales of {name!r} are so large that weights overflow."
+        )
 
 
 def _check_finite(name: str, numbers: Tensor) -> None:

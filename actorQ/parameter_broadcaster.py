@@ -58,6 +58,7 @@ class Broadcaster:
         again = config.resume or config.restarts
         self._version = telemetry.last_version(self._logger.folder) if again else -1
         self._converting = threading.Lock()
+        self._refused = 0
         self._stop = threading.Event()
         self._failures: queue.SimpleQueue = queue.SimpleQueue()
 
@@ -145,7 +146,15 @@ class Broadcaster:
         # comes back, what it takes is converted all the same: it is given out only once.
         header, blob = connection.take(self._config.broadcaster_table_name)
         with self._converting:
-            self._convert(header, blob)
+            try:
+                self._convert(header, blob)
+            except errors.MessageError as error:
+                if self._version < 0:  # Nothing has ever fitted: flags may not agree.
+                    raise
+                self._refused += 1
+                logging.warning(
+                    "%s It is refused; actors stay on version %d.", error, self._version
+                )
 
     def _convert(self, header: np.ndarray, blob: np.ndarray) -> None:
         config = self._config
@@ -188,6 +197,7 @@ class Broadcaster:
             insert_s=time.perf_counter() - encoded,
             message_bytes=sum(part.nbytes for part in message),
             fp32_bytes=messages.fp32_bytes(converted),
+            refused=self._refused,
         )
         self._losses = 0
 

@@ -21,11 +21,14 @@ TensorBoard, which brings TensorFlow in (every process that writes has it from R
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import csv
 import glob
 import os
 import time
 from typing import Any
+
+from absl import logging
 
 from actorQ import errors
 
@@ -67,6 +70,7 @@ UPDATE_FIELDS = TIME_FIELDS + (
     "insert_s",
     "message_bytes",  # Bytes of the message for the actors.
     "fp32_bytes",  # Bytes of the same weights in fp32.
+    "refused",  # Messages of the learner that were damaged, so far.
 )
 EPISODE_FIELDS = TIME_FIELDS + (
     "actor_steps",  # Environment steps of this actor.
@@ -90,6 +94,7 @@ PHASES = (
 PHASE_FIELDS = TIME_FIELDS + (
     "actor_steps",
     "pulls",  # Weights loaded so far.
+    "refused",  # Messages that were damaged or did not fit, so far.
     "model_version",
     "staleness_steps",  # Mean since the row before.
 ) + PHASES
@@ -115,6 +120,7 @@ FIELDS = {
 }
 
 TENSORBOARD_PERIOD_S = 1.0
+_COMPLAINT_PERIOD_S = 60.0  # About logs that cannot be written.
 
 LEARNER = "learner"
 BROADCASTER = "broadcaster"
@@ -128,9 +134,10 @@ def actor_name(actor_id: int) -> str:
 class RunLogger:
     """Writes the CSV files and TensorBoard scalars of one process.
 
-    Rows are flushed as they are written, so that a killed process loses none. TensorBoard gets at
-    most one point a second of each file: short episodes end hundreds of times a second, and its
-    points cost many times a CSV row.
+    Rows are flushed as they are written, so that a killed process loses none. Where the disk is
+    full they are lost, which is said, and the run goes on. TensorBoard gets at most one point a
+    second of each file: short episodes end hundreds of times a second, and its points cost many
+    times a CSV row.
     """
 
     def __init__(
@@ -151,22 +158,21 @@ class RunLogger:
         Raises:
           errors.UserError: the folder cannot be written.
         """
-        # Imported here: reading logs must not pay for it.
-        from tensorboard.summary import Writer
-
         self.start_time = start_time or time.time()
         self.folder = os.path.join(run_folder, process)
         try:
             os.makedirs(self.folder, exist_ok=True)
             if purge_step is not None:
                 _purge_tensorboard(self.folder, purge_step)
-            self._tensorboard = Writer(self.folder)
+            self._tensorboard = _tensorboard_writer(self.folder)
         except OSError as error:
             raise errors.UserError(
                 f"Cannot write logs to {self.folder}: {error.strerror or error}."
             ) from error
         self._files: dict[str, Any] = {}
         self._next_point: dict[str, float] = {}
+        self._next_complaint = 0.0
+        self.rows_lost = 0
 
     def write(self, filename: str, step: int, **values: float) -> None:
         """Appends one row to `filename`, and its scalars to TensorBoard at `step`.
@@ -179,13 +185,35 @@ class RunLogger:
         now = time.time()
         row = {"seconds": f"{now - self.start_time:.3f}", "unix_time": f"{now:.3f}"}
         row |= {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()}
+        try:
+            writer, file = self._open(filename)
+            writer.writerow(row)
+            file.flush()
+        except OSError as error:
+            self.rows_lost += 1
+            self._complain(error)
+            self._close_files()  # What is half written is removed when the file is opened again.
         if now >= self._next_point.get(filename, 0.0):
             self._next_point[filename] = now + TENSORBOARD_PERIOD_S
+            self._add_points(filename[:-4], step, values)
+
+    def _add_points(self, prefix: str, step: int, values: Mapping[str, float]) -> None:
+        try:
+            if self._tensorboard is None:
+                self._tensorboard = _tensorboard_writer(self.folder)
             for name, value in values.items():
-                self._tensorboard.add_scalar(f"{filename[:-4]}/{name}", float(value), step)
-        writer, file = self._open(filename)
-        writer.writerow(row)
-        file.flush()
+                self._tensorboard.add_scalar(f"{prefix}/{name}", float(value), step)
+        except Exception as error:  # Of any type: what TensorBoard's own thread met.
+            self._complain(error)
+            self._close_tensorboard()
+
+    def _complain(self, error: Exception) -> None:
+        if time.monotonic() >= self._next_complaint:
+            self._next_complaint = time.monotonic() + _COMPLAINT_PERIOD_S
+            logging.warning(
+                "Cannot write logs to %s (%s): %d rows are lost so far; the run goes on.",
+                self.folder, errors.summary(error), self.rows_lost,
+            )
 
     def _open(self, filename: str) -> tuple[csv.DictWriter, Any]:
         if filename not in self._files:
@@ -200,11 +228,29 @@ class RunLogger:
 
     def close(self) -> None:
         """Flushes and closes all files."""
+        self._close_files()
+        self._close_tensorboard()
+
+    def _close_files(self) -> None:
         for _, file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # Of rows that were not written before.
+                file.close()
         self._files = {}
-        self._tensorboard.flush()
-        self._tensorboard.close()
+
+    def _close_tensorboard(self) -> None:
+        if self._tensorboard is not None:
+            with contextlib.suppress(Exception):
+                self._tensorboard.flush()
+            with contextlib.suppress(Exception):
+                self._tensorboard.close()
+        self._tensorboard = None
+
+
+def _tensorboard_writer(folder: str) -> Any:
+    # Imported here: reading logs must not pay for it.
+    from tensorboard.summary import Writer
+
+    return Writer(folder)
 
 
 def _purge_tensorboard(folder: str, step: int) -> None:

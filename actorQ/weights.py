@@ -9,9 +9,12 @@ import time
 from typing import Any
 from typing import NamedTuple
 
+from absl import logging
+
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import conversion
+from actorQ import errors
 from actorQ import inference
 from actorQ import messages
 from actorQ import telemetry
@@ -27,6 +30,7 @@ class _Look(NamedTuple):
     shutdown: bool
     version: int  # Of the newest weights that this client has received.
     prepared: Any  # What the backend loads; None when there was nothing newer.
+    refused: errors.MessageError | None = None  # Why a message that came was not taken.
 
 
 class WeightClient:
@@ -38,11 +42,15 @@ class WeightClient:
 
     The first weights, without which there is nothing to do, are awaited with `update`.
 
+    A message that is damaged or does not fit is refused, with its reason in the log, and the
+    weights in use stay. But where there are none yet it is raised: then flags may not agree.
+
     Attributes:
       ready: whether a look has ended whose result waits for `collect`.
       version: of the weights in use: learner steps, and more after a crash of the learner; -1
         before there are any. Never goes back.
       pulls: how often weights were loaded.
+      refused: how many messages were refused.
       version_offset: see `wire.Card`.
       staleness: learner steps done since the weights in use were the newest, at the last look.
         Steps are counted as batches that the learner took from replay, which runs up to four
@@ -86,6 +94,7 @@ class WeightClient:
         self.ready = False
         self.version = -1
         self.pulls = 0
+        self.refused = 0
         self.staleness = 0
 
     def mean_staleness(self) -> float:
@@ -125,7 +134,7 @@ class WeightClient:
 
         Raises:
           errors.LearnerGoneError: the server does not answer.
-          errors.MessageError: the weights do not fit this actor.
+          errors.MessageError: the first weights do not fit this actor.
         """
         result, self._result, self.ready, self._busy = self._result, None, False, False
         if isinstance(result, Exception):
@@ -140,7 +149,7 @@ class WeightClient:
 
         Raises:
           errors.LearnerGoneError: the server does not answer.
-          errors.MessageError: the weights do not fit this actor.
+          errors.MessageError: the first weights do not fit this actor.
         """
         if self._busy:
             raise RuntimeError("A look is under way: wait for `ready` and call `collect`.")
@@ -148,6 +157,13 @@ class WeightClient:
 
     def _finish(self, look: _Look) -> bool:
         self._note_staleness(look.learner_steps)
+        if look.refused is not None:
+            if self.version < 0:
+                raise look.refused
+            self.refused += 1
+            logging.warning(
+                "%s It is refused; acting goes on with version %d.", look.refused, self.version
+            )
         if look.prepared is not None:
             started = time.perf_counter()
             self._backend.load(look.prepared)
@@ -188,12 +204,15 @@ class WeightClient:
         self._seen = status.models_published
         pulled = time.perf_counter()
         self._timings.add("pull_s", pulled - started)
-        update = messages.decode(header, blob)
-        prepared = None
-        # Otherwise it came between two looks and was taken with the one before.
-        if update.version > self._received:
-            messages.check(update, self._shapes, self._scheme)
-            prepared = self._backend.prepare(conversion.expand(update))
-            self._received = update.version
+        prepared = refused = None
+        try:
+            update = messages.decode(header, blob)
+            # Otherwise it came between two looks and was taken with the one before.
+            if update.version > self._received:
+                messages.check(update, self._shapes, self._scheme)
+                prepared = self._backend.prepare(conversion.expand(update))
+                self._received = update.version
+        except errors.MessageError as error:
+            refused = error
         self._timings.add("deserialize_s", time.perf_counter() - pulled)
-        return _Look(learner_steps, status.shutdown, self._received, prepared)
+        return _Look(learner_steps, status.shutdown, self._received, prepared, refused)

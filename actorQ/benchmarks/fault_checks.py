@@ -1,0 +1,99 @@
+"""What must hold of a run whatever was done to its processes; each check raises if it does not.
+
+Imports Reverb (through `wire`), and with it TensorFlow.
+"""
+
+import os
+
+import numpy as np
+
+from actorQ import config as config_lib
+from actorQ import environments
+from actorQ import errors
+from actorQ import replay
+from actorQ import telemetry
+from actorQ import wire
+
+# Fields that may grow and stay, but not go back, through all lives of a process.
+_GROWING = {
+    telemetry.TRAIN_CSV: (
+        "seconds", "learner_steps", "actor_steps", "model_version", "pushes", "evaluation_s",
+    ),
+    telemetry.EVALUATION_CSV: ("seconds", "learner_steps", "actor_steps", "evaluation_s"),
+    telemetry.UPDATES_CSV: ("seconds", "model_version"),
+    telemetry.PHASES_CSV: ("seconds", "model_version"),
+    telemetry.EPISODES_CSV: ("seconds", "model_version"),
+}
+
+
+def logs(folder: str) -> int:
+    """Checks all logs of a run: they parse, and nothing in them goes back.
+
+    Returns:
+      Rows read.
+
+    Raises:
+      errors.UserError: a log is damaged, or something went back.
+    """
+    rows = 0
+    for process in sorted(os.listdir(folder)):
+        for filename, fields in _GROWING.items():
+            path = os.path.join(folder, process, filename)
+            if not telemetry.last_row(path):  # A process that has not come to its first row.
+                continue
+            columns = telemetry.read_csv(path)
+            rows += len(columns["seconds"])
+            for field in fields:
+                back = np.flatnonzero(np.diff(columns[field]) < 0)
+                if back.size:
+                    row = int(back[0])
+                    raise errors.UserError(
+                        f"{path}: {field} goes back from {columns[field][row]:g} to "
+                        f"{columns[field][row + 1]:g} in row {row + 2}."
+                    )
+    return rows
+
+
+class ReplayCheck:
+    """Looks at items of a run's replay table, as a client of its server."""
+
+    def __init__(self, config: config_lib.RunConfig):
+        """Learns what items look like.
+
+        Args:
+          config: of the run, with its address.
+        """
+        environment = environments.make(config.taskstr, 0, config.max_episode_steps)
+        self._spec = environment.spec
+        self._layout = replay.Layout.of(self._spec)
+        self._config = config
+
+    def __call__(self, items: int = 8) -> None:
+        """Samples items and checks that each is a whole n-step transition.
+
+        Raises:
+          errors.UserError: one is not.
+        """
+        connection = wire.Connection(self._config)
+        samples = connection.client.sample(
+            self._config.replay_table_name, items, emit_timesteps=False
+        )
+        for sample in samples:
+            data = sample.data
+            columns = [np.asarray(column) for column in data]
+            packed = tuple(columns) if self._layout.pixels else columns[0]
+            self._check(self._layout.unpack(packed))
+
+    def _check(self, transition: replay.Transition) -> None:
+        numbers = [np.asarray(part, np.float64) for part in transition]
+        if not all(np.all(np.isfinite(part)) for part in numbers):
+            raise errors.UserError("An item in replay holds NaN or infinity.")
+        discount = numbers[3]
+        steps = self._config.discount ** np.arange(self._config.n_step)
+        known = np.append(steps, 0.0)
+        if np.any(np.min(np.abs(discount[..., None] - known), axis=-1) > 1e-5):
+            raise errors.UserError(
+                f"An item in replay has the discount {discount}, none of an n-step transition."
+            )
+        if self._spec.discrete and np.any(numbers[1] != np.round(numbers[1])):
+            raise errors.UserError(f"An item in replay has the action {numbers[1]}.")

@@ -1,0 +1,276 @@
+"""A campaign of faults against a live run: after each, training must go on by itself.
+
+    python -m actorQ.benchmarks.faults --rounds 100 --out DIR
+    python -m actorQ.benchmarks.faults --rounds 5 --seed 3
+
+A small run is started and left alone but for one fault a round, drawn at random: a process is
+killed (SIGKILL), stopped for a while (SIGSTOP, SIGCONT), or cannot write files for a while (as with
+a full disk). Killing the learner kills the Reverb server while actors insert and the broadcaster
+waits. After every round: training went on, within 30 s; no process hangs or was left behind;
+versions of weights and all counters in the logs only grow; items in replay are whole. How long the
+run was held up is reported for each kind of fault. The first thing that does not hold ends the
+campaign with exit code 1 and leaves the run's folder.
+"""
+
+import collections
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import psutil
+
+from actorQ import config as config_lib
+from actorQ import errors
+from actorQ import processes
+from actorQ import telemetry
+from actorQ.benchmarks import common
+from actorQ.benchmarks import fault_checks
+from actorQ.benchmarks import live_run
+
+_NAME = "faults"
+_ACTORS = 2
+_START_S = 120.0
+KILL, STOP, DISK = "kill", "stop", "no writing"
+KINDS = (KILL, STOP, DISK)
+VICTIMS = (telemetry.LEARNER, telemetry.BROADCASTER, "actor")
+# Longer than what a status question waits, so that peers take a stopped learner for lost.
+_STOPS_S = (0.5, 12.0)
+_LIMIT_S = 30.0  # Of recovery, after the fault is over.
+_SETTLE_S = 2.0  # Longest random wait before a fault: it must not always meet the same moment.
+# Small networks, so that rounds are short; all else as in any run.
+FLAGS = (
+    "--taskstr=gym,CartPole-v1", f"--n_actors={_ACTORS}", "--model_str=32,32", "--batch_size=32",
+    "--min_replay_size=200", "--replay_table_max_replay_size=20000", "--num_episodes=1000000000",
+    "--samples_per_insert=4", "--replay_table_max_times_sampled=0", "--eval_period_s=2",
+    "--checkpoint_period_s=3", "--log_period_s=0.2", "--push_period_s=0.1",
+    "--actor_update_period=50", "--connect_timeout=60", "--learner_device_placement=CPU",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """What is done in a round.
+
+    Attributes:
+      kind: one of `KINDS`.
+      victim: name of the process.
+      seconds: that it lasts; 0 for what is over at once.
+    """
+
+    kind: str
+    victim: str
+    seconds: float
+
+    @property
+    def group(self) -> str:
+        """What rounds are reported together under."""
+        return f"{self.kind} {self.victim.partition('_')[0]}"
+
+
+def draw(rng: np.random.Generator, round_number: int) -> Fault:
+    """Returns the fault of a round: every pair of kind and victim in turn, the rest at random."""
+    kind = KINDS[round_number % len(KINDS)]
+    victim = VICTIMS[round_number // len(KINDS) % len(VICTIMS)]
+    if victim == "actor":
+        victim = telemetry.actor_name(int(rng.integers(1, _ACTORS + 1)))
+    seconds = 0.0 if kind == KILL else float(rng.uniform(*_STOPS_S))
+    return Fault(kind, victim, seconds)
+
+
+class Campaign:
+    """One run and what is done to it."""
+
+    def __init__(self, folder: str, seed: int):
+        """Starts the run.
+
+        Args:
+          folder: for its logs.
+          seed: of what is drawn.
+        """
+        self._rng = np.random.default_rng(seed)
+        port = processes.free_port()
+        self.run = live_run.LiveRun(folder, [*FLAGS, f"--port={port}"])
+        config = config_lib.RunConfig(taskstr="gym,CartPole-v1", port=port, max_episode_steps=0)
+        self._check_replay = fault_checks.ReplayCheck(config)
+        self._rounds = 0
+
+    def start(self) -> float:
+        """Waits until the run trains; returns seconds."""
+        return self.run.wait_for("training", lambda: self._steps() > 50, _START_S)
+
+    def round(self, fault: Fault | None = None) -> dict[str, Any]:
+        """Does one fault and waits until the run has got over it.
+
+        Args:
+          fault: to do; by default one that is drawn.
+
+        Returns:
+          What was done and how long it held the run up.
+
+        Raises:
+          errors.UserError: the run does not go on as it should.
+        """
+        fault = fault or draw(self._rng, self._rounds)
+        self._rounds += 1
+        time.sleep(self._rng.uniform(0, _SETTLE_S))
+        victim = self.run.processes().get(fault.victim)
+        if victim is None:
+            raise errors.UserError(f"{fault.victim} is not there before the fault.")
+        marks = self._marks()
+        started = time.monotonic()
+        self._do(fault, victim)
+        over = time.monotonic()
+        for name in marks:
+            self.run.wait_for(
+                f"{name} going on after '{fault.kind}' of {fault.victim}",
+                lambda name=name: self._went_on(name, marks[name]),
+                _LIMIT_S,
+            )
+        recovered = time.monotonic()
+        self._check(fault)
+        return {
+            **dataclasses.asdict(fault), "group": fault.group,
+            "held_up_s": recovered - started, "recovery_s": recovered - over,
+        }
+
+    def end(self) -> None:
+        """Ends the run, and checks its logs once more.
+
+        Raises:
+          errors.UserError: it does not end, or a log is not whole.
+        """
+        self.run.end()
+        fault_checks.logs(self.run.folder)
+
+    def _do(self, fault: Fault, victim: psutil.Process) -> None:
+        if fault.kind == KILL:
+            victim.kill()
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if fault.kind == STOP:
+                victim.suspend()
+                time.sleep(fault.seconds)
+                victim.resume()
+            else:
+                _, hard = victim.rlimit(resource.RLIMIT_FSIZE)
+                victim.rlimit(resource.RLIMIT_FSIZE, (0, hard))
+                time.sleep(fault.seconds)
+                victim.rlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+    def _steps(self) -> float:
+        return self.run.last_row(telemetry.LEARNER, telemetry.TRAIN_CSV).get("learner_steps", 0)
+
+    def _marks(self) -> dict[str, tuple[float, float]]:
+        """Returns where every process is: learner steps, version, rows of actors."""
+        row = self.run.last_row
+        marks = {telemetry.LEARNER: (self._steps(), 0.0)}
+        version = row(telemetry.BROADCASTER, telemetry.UPDATES_CSV).get("model_version", -1)
+        marks[telemetry.BROADCASTER] = (version, 0.0)
+        for actor in range(1, _ACTORS + 1):
+            name = telemetry.actor_name(actor)
+            newest = row(name, telemetry.PHASES_CSV)
+            marks[name] = (newest.get("model_version", -1), newest.get("unix_time", 0.0))
+        return marks
+
+    def _went_on(self, name: str, mark: tuple[float, float]) -> bool:
+        """Whether a process is beyond where it was: further steps, newer weights."""
+        if name == telemetry.LEARNER:
+            return self._steps() > mark[0]
+        if name == telemetry.BROADCASTER:
+            row = self.run.last_row(name, telemetry.UPDATES_CSV)
+            return row.get("model_version", -1) > mark[0]
+        row = self.run.last_row(name, telemetry.PHASES_CSV)
+        return row.get("model_version", -1) > mark[0] and row.get("unix_time", 0.0) > mark[1]
+
+    def _check(self, fault: Fault) -> None:
+        try:
+            orphans = self.run.orphans()
+            if orphans:
+                raise errors.UserError(f"Processes were left behind: {orphans}.")
+            missing = {*self._marks()} - {*self.run.processes()}
+            if missing:
+                raise errors.UserError(f"{', '.join(sorted(missing))} is not there.")
+            self._check_replay()
+            fault_checks.logs(self.run.folder)
+        except errors.UserError as error:
+            raise errors.UserError(f"After '{fault.kind}' of {fault.victim}: {error}") from None
+
+
+def summary(rounds: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Returns a row for each kind of fault: rounds, and seconds that were lost."""
+    groups: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
+    for one in rounds:
+        groups[one["group"]].append(one)
+    rows = []
+    for group in sorted(groups):
+        held = [one["held_up_s"] for one in groups[group]]
+        recovery = [one["recovery_s"] for one in groups[group]]
+        rows.append([
+            group, str(len(held)), f"{statistics.median(held):.1f}", f"{max(held):.1f}",
+            f"{statistics.median(recovery):.1f}", f"{max(recovery):.1f}",
+        ])
+    return rows
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the campaign and prints seconds lost.
+
+    Raises:
+      errors.UserError: the run did not survive.
+    """
+    parser = common.parser(_NAME, "Faults against a live run.", repeats=1)
+    parser.add_argument(
+        "--rounds", type=common.positive, default=100, metavar="N",
+        help="faults, one after another (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of what is drawn (default: %(default)s)"
+    )
+    options = parser.parse_args(argv)
+    folder = tempfile.mkdtemp(prefix="actorq_faults_")
+    campaign = Campaign(folder, options.seed)
+    rounds: list[dict[str, Any]] = []
+    try:
+        campaign.start()
+        for number in range(options.rounds):
+            rounds.append(campaign.round())
+            one = rounds[-1]
+            common.progress(
+                f"{number + 1}/{options.rounds}  {one['group']} ({one['seconds']:.1f} s): went on "
+                f"after {one['recovery_s']:.1f} s"
+            )
+    except errors.UserError as error:
+        with contextlib.suppress(errors.UserError):
+            campaign.end()
+        raise errors.UserError(
+            f"{len(rounds)} of {options.rounds} rounds survived. {error} Logs: {folder}"
+        ) from None
+    except BaseException:
+        campaign.run.end()
+        raise
+    campaign.end()
+    common.report(
+        _NAME, f"{len(rounds)} of {options.rounds} faults survived, seed {options.seed}",
+        ["fault", "rounds", "held up, median s", "most", "of that after the fault was over, median",
+         "most"],
+        summary(rounds), {"seed": options.seed, "rounds": rounds}, options.out,
+        notes=[
+            "Held up: from the fault until the learner is beyond the step, and broadcaster and "
+            "actors are beyond the weights, that they had before it.",
+        ],
+    )
+    processes_left = [p for p in psutil.process_iter(["cmdline"]) if folder in str(p.info)]
+    if processes_left:
+        raise errors.UserError(f"Processes were left behind: {processes_left}.")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    common.run(_NAME, main)
