@@ -165,13 +165,16 @@ class Campaign:
                 victim.rlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
     def _steps(self) -> float:
-        return self.run.last_row(telemetry.LEARNER, telemetry.TRAIN_CSV).get("learner_steps", 0)
+        return self.run.newest(telemetry.LEARNER, telemetry.TRAIN_CSV, "learner_steps")
+
+    def _converted(self) -> float:
+        return self.run.newest(telemetry.BROADCASTER, telemetry.UPDATES_CSV, "model_version", -1)
 
     def _marks(self) -> dict[str, tuple[float, float]]:
         """Returns where every process is: learner steps, version, rows of actors."""
         row = self.run.last_row
         marks = {telemetry.LEARNER: (self._steps(), 0.0)}
-        version = row(telemetry.BROADCASTER, telemetry.UPDATES_CSV).get("model_version", -1)
+        version = self._converted()
         marks[telemetry.BROADCASTER] = (version, 0.0)
         for actor in range(1, _ACTORS + 1):
             name = telemetry.actor_name(actor)
@@ -184,8 +187,7 @@ class Campaign:
         if name == telemetry.LEARNER:
             return self._steps() > mark[0]
         if name == telemetry.BROADCASTER:
-            row = self.run.last_row(name, telemetry.UPDATES_CSV)
-            return row.get("model_version", -1) > mark[0]
+            return self._converted() > mark[0]
         row = self.run.last_row(name, telemetry.PHASES_CSV)
         return row.get("model_version", -1) > mark[0] and row.get("unix_time", 0.0) > mark[1]
 

@@ -88,6 +88,10 @@ class LiveRun:
         """Returns the newest row of a log, {} while there is none."""
         return telemetry.last_row(os.path.join(self.folder, process, filename))
 
+    def newest(self, process: str, filename: str, field: str, default: float = 0.0) -> float:
+        """Returns a field of the newest row of a log."""
+        return self.last_row(process, filename).get(field, default)
+
     def wait_for(self, what: str, condition: Any, limit_s: float) -> float:
         """Waits for a condition.
 

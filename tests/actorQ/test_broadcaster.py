@@ -96,6 +96,27 @@ def test_weights_of_another_scheme_are_refused(server, tmp_path):
         convert(server, tmp_path, scheme="int8")
 
 
+def test_bad_message_after_a_good_one_is_refused_and_counted(server, tmp_path):
+    config = config_lib.RunConfig(server_address=server, logpath=str(tmp_path), quantize=32)
+    connection = wire.Connection(config)
+    broadcaster = parameter_broadcaster.Broadcaster(config)
+    weights = {"linear_0/w": np.ones((2, 3), np.float32)}
+
+    def send(version, damage=False, scheme=conversion.LEARNER_SCHEME):
+        header, blob = messages.encode(messages.ModelUpdate(version, scheme, weights))
+        message = (header, blob[:-1] if damage else blob)
+        connection.publish(config.broadcaster_table_name, message)
+        broadcaster._serve_one(connection)
+        return messages.decode(*connection.fetch(config.model_table_name)).version
+
+    assert send(1) == 1
+    assert send(2, damage=True) == 1
+    assert send(3, scheme="int8") == 1
+    assert send(4) == 4
+    row = telemetry.last_row(str(tmp_path / "broadcaster" / telemetry.UPDATES_CSV))
+    assert (row["model_version"], row["refused"]) == (4, 2)
+
+
 def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatch):
     monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
     config = config_lib.RunConfig(port=processes.free_port(), logpath=str(tmp_path), quantize=32)

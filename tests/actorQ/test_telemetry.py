@@ -2,7 +2,9 @@
 
 import contextlib
 import math
+import os
 import re
+import resource
 import time
 
 import pytest
@@ -64,6 +66,30 @@ def test_run_logger_row_is_on_disk_before_close(make_logger, tmp_path):
     assert lines[0].decode() == HEADER
     assert lines[1].endswith(b",12,3,-1.5,7,40,2")
     assert lines[2:] == [b""]
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no such limit here")
+def test_run_logger_full_disk_loses_rows_and_nothing_else(make_logger, caplog):
+    logger = make_logger()
+    path = f"{logger.folder}/{telemetry.EPISODES_CSV}"
+    logger.write(telemetry.EPISODES_CSV, 12, **ROW)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Part of a row may still be written, as on a disk that runs full.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) + 9, limits[1]))
+    try:
+        logger.write(telemetry.EPISODES_CSV, 24, **ROW)
+        logger.write(telemetry.EPISODES_CSV, 36, **ROW)
+        # A new file, which cannot even have a header.
+        logger.write(telemetry.PHASES_CSV, 36, actor_steps=36)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert logger.rows_lost == 3
+    assert caplog.text.count("Cannot write logs") == 1
+    logger.write(telemetry.EPISODES_CSV, 48, **{**ROW, "actor_steps": 48})
+    logger.write(telemetry.PHASES_CSV, 48, actor_steps=48)
+    logger.close()
+    assert telemetry.read_csv(path)["actor_steps"] == [12, 48]
+    assert telemetry.read_csv(f"{logger.folder}/{telemetry.PHASES_CSV}")["actor_steps"][-1] == 48
 
 
 def test_run_logger_fields_left_out_read_as_nan(make_logger):

@@ -221,6 +221,29 @@ def test_weight_client_message_of_another_model_is_raised_on_the_actors_thread(p
     assert client.version == -1 and not backend.loaded
 
 
+def test_weight_client_bad_message_after_good_ones_is_refused_and_counted(parts, caplog):
+    connection, backend, client = parts
+    connection.put(2)
+    client.update()
+    connection.put(3)
+    good = connection.message
+    header, blob = good
+    connection.message = (header, np.append(blob, np.uint8(0)))
+    for _ in range(2):
+        client.ask()
+        assert not collect(client)
+    # Looked at once; the weights in use stay.
+    assert (client.refused, client.version, backend.loaded) == (1, 2, [2.0])
+    assert "checksum" in caplog.text and "goes on with version 2" in caplog.text
+    connection.put(4, quantize=8)  # Whole, but for other actors.
+    client.update()
+    assert (client.refused, client.version) == (2, 2)
+    connection.message = good
+    connection.published += 1
+    client.update()
+    assert (client.refused, client.version, backend.loaded) == (2, 3, [2.0, 3.0])
+
+
 def test_weight_client_announced_end_is_told(parts):
     connection, _, client = parts
     status = connection.status
