@@ -25,6 +25,7 @@ from actorQ import errors
 from actorQ import processes
 from actorQ import run_folders
 from actorQ import snapshots
+from actorQ import status_line
 from actorQ import telemetry
 from actorQ.native import library
 
@@ -45,8 +46,6 @@ POSITIONALS = (
 
 MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
 _POLL_S = 0.2
-_STATUS_PERIOD_S = 1.0
-_STATUS_PERIOD_FILE_S = 10.0  # Where the output is not a terminal.
 _PEERS_END_S = 10.0  # How long broadcaster and actors get after the learner's end.
 _TOLD_END_S = 10.0  # And after they were told.
 _LEARNER_END_S = 30.0  # How long the learner gets to save and announce after Ctrl-C.
@@ -127,7 +126,7 @@ class Launcher:
             )
         self._stop = threading.Event()
         self._store = snapshots.Store(config.logpath)
-        self._status = StatusLine(config)
+        self._status = status_line.StatusLine(config)
 
     def run(self) -> int:
         """Runs to the end; returns the launcher's exit code. Leaves no process behind."""
@@ -144,7 +143,7 @@ class Launcher:
         finally:
             self._end_all()
         if code == 0:
-            self._report()
+            report(self._config, self._status)
         elif self._store.newest_name():
             self._status.say(
                 f"To go on:   {shlex.quote(sys.executable)} -m actorQ.launcher --resume "
@@ -252,96 +251,45 @@ class Launcher:
         for process in (self._learner, *self._peers):
             process.kill()
 
-    def _report(self) -> None:
-        folder = self._config.logpath
-        returns = []
-        try:
-            log = os.path.join(folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
-            returns = telemetry.read_csv(log)["episode_return"]
-        except errors.UserError:
-            pass  # Evaluation may be off.
-        if returns:
-            final = returns[-max(1, self._config.final_eval_episodes):]
-            self._status.say(
-                f"Trained: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
-                "evaluation episodes, full-precision policy)."
-            )
-        try:
-            from actorQ.scripts import plot_run
 
-            plots = plot_run.plot_run(folder)
-        except Exception as error:  # The training is done and must not look failed.
-            plots = []
-            self._status.say(f"No plots: {errors.summary(error)}")
-        checkpoint = os.path.join(folder, telemetry.CHECKPOINT_FOLDER)
-        python, quoted = shlex.quote(sys.executable), shlex.quote(folder)
-        tensorboard = f"{python} -m tensorboard.main --logdir {quoted}"
-        self._status.say(f"Logs:       {folder}  ({tensorboard})")
-        self._status.say(f"Checkpoint: {checkpoint}")
-        for path in plots:
-            self._status.say(f"Plot:       {path}")
-        self._status.say(
-            f"Next:       {python} -m actorQ.evaluate {quoted} --episodes 10 --quantize "
-            f"{self._config.quantize}"
+def report(config: config_lib.RunConfig, status: status_line.StatusLine) -> None:
+    """Tells how a training ended, makes its plots and says where everything is.
+
+    Args:
+      config: of the run, with its folder.
+      status: prints.
+    """
+    folder = config.logpath
+    returns = []
+    try:
+        log = os.path.join(folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
+        returns = telemetry.read_csv(log)["episode_return"]
+    except errors.UserError:
+        pass  # Evaluation may be off.
+    if returns:
+        final = returns[-max(1, config.final_eval_episodes):]
+        status.say(
+            f"Trained: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
+            "evaluation episodes, full-precision policy)."
         )
+    try:
+        from actorQ.scripts import plot_run
 
-
-class StatusLine:
-    """One live line on a terminal, a line now and then elsewhere."""
-
-    def __init__(self, config: config_lib.RunConfig):
-        self._config = config
-        self._live = sys.stdout.isatty()
-        self._next = 0.0
-        learner = os.path.join(config.logpath, telemetry.LEARNER)
-        self._train = os.path.join(learner, telemetry.TRAIN_CSV)
-        self._evaluation = os.path.join(learner, telemetry.EVALUATION_CSV)
-
-    def update(self) -> None:
-        """Refreshes the line if it is time."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + (
-            _STATUS_PERIOD_S if self._live else _STATUS_PERIOD_FILE_S
-        )
-        line = self.compose()
-        if self._live:
-            width = os.get_terminal_size().columns
-            sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
-            sys.stdout.flush()
-        else:
-            print(line, flush=True)
-
-    def compose(self) -> str:
-        """Returns the line: time, steps and rates, replay, model version, last return."""
-        elapsed = time.time() - self._config.run_start_time
-        clock = f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
-        row = telemetry.last_row(self._train)
-        if not row:
-            return f"{clock}  starting ..."
-        evaluation = telemetry.last_row(self._evaluation)
-        # Most wanted first: a narrow terminal cuts the end.
-        parts = [
-            clock,
-            f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",
-            f"learner {row['learner_steps']:.0f}/{self._config.num_episodes} "
-            f"({row['learner_steps_per_s']:.0f}/s)",
-            f"actors {row['actor_steps']:.0f} ({row['actor_steps_per_s']:.0f}/s)",
-            f"replay {row['replay_size']:.0f}",
-            f"model v{row['model_version']:.0f}",
-        ]
-        return "  ".join(parts)
-
-    def say(self, text: str) -> None:
-        """Prints a lasting line."""
-        self.end()
-        print(text, flush=True)
-
-    def end(self) -> None:
-        """Leaves the live line."""
-        if self._live:
-            sys.stdout.write("\r\x1b[K")
-            sys.stdout.flush()
+        plots = plot_run.plot_run(folder)
+    except Exception as error:  # The training is done and must not look failed.
+        plots = []
+        status.say(f"No plots: {errors.summary(error)}")
+    checkpoint = os.path.join(folder, telemetry.CHECKPOINT_FOLDER)
+    python, quoted = shlex.quote(sys.executable), shlex.quote(folder)
+    tensorboard = f"{python} -m tensorboard.main --logdir {quoted}"
+    status.say(f"Logs:       {folder}  ({tensorboard})")
+    status.say(f"Checkpoint: {checkpoint}")
+    for path in plots:
+        status.say(f"Plot:       {path}")
+    status.say(
+        f"Next:       {python} -m actorQ.evaluate {quoted} --episodes 10 --quantize "
+        f"{config.quantize}"
+    )
 
 
 def main(argv: list[str]) -> int:
