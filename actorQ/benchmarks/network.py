@@ -1,0 +1,270 @@
+"""A run over slow networks: what fp32, 8-bit and 4-bit messages cost and save.
+
+    sudo .venv/bin/python -m actorQ.benchmarks.network --out DIR
+    sudo .venv/bin/python -m actorQ.benchmarks.network --mbit 20 --seconds 60
+
+Three hosts (`network_hosts`) with links of limited bandwidth and a delay each way (`delay_proxy`):
+learner and broadcaster on one, an actor on each of the others. Actors compute in fp32 in every run,
+so that only the messages differ. From the logs of the actors: seconds that a pull takes, staleness
+of the weights in use, environment steps per second; from the learner's its steps and its return.
+Needs root.
+"""
+
+from collections.abc import Sequence
+import contextlib
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from actorQ import errors
+from actorQ import telemetry
+from actorQ.benchmarks import common
+from actorQ.benchmarks import network_hosts
+
+_NAME = "network"
+_ACTORS = 2
+_PORT = 8000
+_PROXY_PORT = 8001
+_START_S = 120.0
+_END_S = 60.0
+_WARM_UP = 0.25  # Of the time: pipelines fill, first pulls wait for each other.
+_PRECISIONS = {"fp32": 32, "8 bits": 8, "4 bits": 4}
+_FLAGS = (
+    "--taskstr=dm_control,cartpole_balance", f"--n_actors={_ACTORS}", "--quantize=32",
+    "--model_str=2048,2048,2048", "--inference_mode=native", "--learner_device_placement=CPU",
+    "--batch_size=128", "--samples_per_insert=0.25", "--replay_table_max_times_sampled=0",
+    "--min_replay_size=5000", "--policy_learning_rate=1e-5", "--critic_learning_rate=3e-4",
+    "--target_update_period=25", "--vmin=0", "--vmax=100", "--actor_update_period=30",
+    "--push_period_s=1", "--push_share=0.15", "--eval_period_steps=50", "--final_eval_episodes=0",
+    "--num_episodes=1000000000", f"--port={_PORT}", "--checkpoint_period_s=86400",
+)
+
+
+class Cell(NamedTuple):
+    """One run's figures.
+
+    Attributes:
+      mbit_s: bandwidth of the links, None: no limit.
+      message: a key of `_PRECISIONS`.
+      message_mb: megabytes of a message.
+      pull_s: mean seconds of a pull, with its wait for the link.
+      pulls_per_min: of an actor.
+      staleness: learner steps, mean over looks.
+      actor_steps_s: of both actors.
+      learner_steps: done.
+      episode_return: mean of the last three evaluations; NaN where there are none.
+    """
+
+    mbit_s: float | None
+    message: str
+    message_mb: float
+    pull_s: float
+    pulls_per_min: float
+    staleness: float
+    actor_steps_s: float
+    learner_steps: int
+    episode_return: float
+
+
+class Run:
+    """The processes of one run on their hosts."""
+
+    def __init__(self, hosts: network_hosts.Hosts, folder: str, bits: int, delay_ms: float):
+        """Starts the learner and the proxies; `start_peers` follows.
+
+        Args:
+          hosts: of them 1 + actors.
+          folder: of the run.
+          bits: of messages.
+          delay_ms: each way.
+        """
+        self._hosts = hosts
+        self.folder = folder
+        self._flags = [*_FLAGS, f"--quantize_communication={bits}", f"--logpath={folder}",
+                       f"--run_start_time={time.time()}"]
+        self._started: list[subprocess.Popen] = []
+        self._start(0, "learner", "actorQ.learner_main", *self._flags)
+        self._start(
+            0, "broadcaster", "actorQ.parameter_broadcaster", *self._flags,
+            f"--server_address=localhost:{_PORT}",
+        )
+        target = f"{hosts.address(0)}:{_PORT}"
+        for actor in range(1, _ACTORS + 1):
+            self._start(
+                actor, f"proxy_{actor}", "actorQ.benchmarks.delay_proxy", str(_PROXY_PORT), target,
+                f"{delay_ms:g}",
+            )
+            self._start(
+                actor, f"actor_{actor}", "actorQ.actor_main", *self._flags,
+                f"--actor_id={actor}", f"--server_address=localhost:{_PROXY_PORT}",
+            )
+
+    def _start(self, host: int, name: str, module: str, *arguments: str) -> None:
+        os.makedirs(self.folder, exist_ok=True)
+        with open(os.path.join(self.folder, f"{name}.log"), "wb") as log:
+            self._started.append(subprocess.Popen(
+                self._hosts.command(host, [sys.executable, "-m", module, *arguments]),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            ))
+
+    def newest(self, process: str, filename: str) -> dict[str, float]:
+        """Returns the newest row of a log."""
+        return telemetry.last_row(os.path.join(self.folder, process, filename))
+
+    def wait_until_acting(self) -> None:
+        """Waits until all actors act.
+
+        Raises:
+          errors.UserError: they do not in time, or a process ended.
+        """
+        deadline = time.monotonic() + _START_S
+        names = [telemetry.actor_name(actor) for actor in range(1, _ACTORS + 1)]
+        while not all(self.newest(name, telemetry.PHASES_CSV) for name in names):
+            self.require_life()
+            if time.monotonic() > deadline:
+                raise errors.UserError(f"The actors did not start; see {self.folder}.")
+            time.sleep(0.2)
+
+    def require_life(self) -> None:
+        """Raises a UserError if a process has ended."""
+        for process in self._started:
+            if process.poll() is not None:
+                raise errors.UserError(
+                    f"'{' '.join(process.args[4:8])} ...' ended with code {process.returncode}; "
+                    f"see {self.folder}."
+                )
+
+    def end(self) -> None:
+        """Ends all processes, the learner first, which tells the others."""
+        learner, *others = self._started
+        learner.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + _END_S
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            learner.wait(_END_S)
+        for process in others:
+            process.send_signal(signal.SIGTERM)
+        for process in self._started:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def measure(
+    hosts: network_hosts.Hosts, mbit_s: float | None, message: str, seconds: float, delay_ms: float
+) -> Cell:
+    """Makes one run.
+
+    Args:
+      hosts: to make it on.
+      mbit_s: bandwidth.
+      message: a key of `_PRECISIONS`.
+      seconds: from when all actors act.
+      delay_ms: each way.
+
+    Raises:
+      errors.UserError: it does not start, or a process ended.
+    """
+    hosts.limit(mbit_s)
+    folder = tempfile.mkdtemp(prefix="actorq_network_")
+    run = Run(hosts, folder, _PRECISIONS[message], delay_ms)
+    try:
+        run.wait_until_acting()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            run.require_life()
+            time.sleep(0.5)
+    finally:
+        run.end()
+    cell = read(folder, mbit_s, message)
+    shutil.rmtree(folder, ignore_errors=True)
+    return cell
+
+
+def read(folder: str, mbit_s: float | None, message: str) -> Cell:
+    """Takes the figures from a run's logs, but for their first quarter.
+
+    Raises:
+      errors.UserError: a log is not there.
+    """
+    pull_s, per_minute, staleness, rates = [], [], [], []
+    for actor in range(1, _ACTORS + 1):
+        path = os.path.join(folder, telemetry.actor_name(actor), telemetry.PHASES_CSV)
+        columns = {name: np.asarray(values) for name, values in telemetry.read_csv(path).items()}
+        seconds = columns["seconds"]
+        first = int(np.searchsorted(seconds, seconds[0] + _WARM_UP * (seconds[-1] - seconds[0])))
+        spent = seconds[-1] - seconds[first]
+        pulls = columns["pulls"][-1] - columns["pulls"][first]
+        # Looks that bring no weights take a millisecond or two: they hardly count in the sum.
+        pull_s.append((columns["pull_s"][-1] - columns["pull_s"][first]) / max(pulls, 1))
+        per_minute.append(60 * pulls / spent)
+        staleness.append(float(np.nanmean(columns["staleness_steps"][first:])))
+        rates.append((columns["actor_steps"][-1] - columns["actor_steps"][first]) / spent)
+    updates = telemetry.last_row(
+        os.path.join(folder, telemetry.BROADCASTER, telemetry.UPDATES_CSV)
+    )
+    train = telemetry.last_row(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
+    returns = [float("nan")]
+    with contextlib.suppress(errors.UserError):
+        path = os.path.join(folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
+        returns = telemetry.read_csv(path)["episode_return"][-3:]
+    return Cell(
+        mbit_s, message, updates["message_bytes"] / 1e6, statistics.mean(pull_s),
+        statistics.mean(per_minute), statistics.mean(staleness), sum(rates),
+        int(train["learner_steps"]), statistics.mean(returns),
+    )
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the study and prints its table."""
+    parser = common.parser(_NAME, "Messages of 32, 8 and 4 bits over slow networks.", repeats=1)
+    parser.add_argument(
+        "--mbit", type=float, nargs="+", default=[1000, 100, 20], metavar="RATE",
+        help="bandwidths of the links, Mbit/s (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=120.0, metavar="S",
+        help="length of a run, from when its actors act (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--delay_ms", type=float, default=5.0, metavar="MS",
+        help="of every link, each way (default: %(default)s)",
+    )
+    options = parser.parse_args(argv)
+    cells: list[Cell] = []
+    with network_hosts.hosts(1 + _ACTORS, os.getpid() % 256) as hosts:
+        for mbit_s in options.mbit:
+            for message in _PRECISIONS:
+                common.progress(f"{mbit_s:g} Mbit/s, {message}")
+                for _ in range(options.repeats):
+                    cells.append(
+                        measure(hosts, mbit_s, message, options.seconds, options.delay_ms)
+                    )
+    rows = [
+        [f"{cell.mbit_s:g}", cell.message, f"{cell.message_mb:.1f}", f"{cell.pull_s:.2f}",
+         f"{cell.pulls_per_min:.1f}", f"{cell.staleness:.0f}", f"{cell.actor_steps_s:.0f}",
+         f"{cell.learner_steps}", f"{cell.episode_return:.0f}"]
+        for cell in cells
+    ]
+    common.report(
+        _NAME,
+        f"A learner and {_ACTORS} fp32 actors on hosts of their own, 3x2048, "
+        f"{options.delay_ms:g} ms each way, {options.seconds:g} s",
+        ["Mbit/s", "message", "MB", "pull s", "pulls/min", "staleness, steps", "actor steps/s",
+         "learner steps", "return at the end"],
+        rows, {"cells": [cell._asdict() for cell in cells]}, options.out,
+        notes=["All hosts share two cores: actor steps/s are those of a busy machine."]
+        if (os.cpu_count() or 0) <= 2 else (),
+    )
+
+
+if __name__ == "__main__":
+    common.run(_NAME, main)
