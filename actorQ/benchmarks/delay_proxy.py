@@ -31,7 +31,7 @@ async def _pass_on(
                 break
             writer.write(block)
             await writer.drain()
-        writer.close()
+        writer.write_eof()  # The other direction may still have something to say.
 
     task = asyncio.ensure_future(hand_over())
     try:
@@ -66,6 +66,8 @@ async def serve(port: int, host: str, target_port: int, delay_s: float) -> None:
             _pass_on(reader, far_writer, delay_s), _pass_on(far_reader, writer, delay_s),
             return_exceptions=True,
         )
+        for end in (writer, far_writer):
+            end.close()
 
     server = await asyncio.start_server(connected, "127.0.0.1", port)
     async with server:

@@ -1,0 +1,145 @@
+"""Faults against a live run: the campaign itself, and what it draws and checks."""
+
+import json
+
+import numpy as np
+import pytest
+
+from actorQ import config as config_lib
+from actorQ import errors
+from actorQ import processes
+from actorQ import replay
+from actorQ import telemetry
+from actorQ import wire
+from actorQ.benchmarks import fault_checks
+from actorQ.benchmarks import faults
+
+
+def test_draw_every_kind_meets_every_victim_and_actors_differ():
+    rng = np.random.default_rng(0)
+    drawn = [faults.draw(rng, number) for number in range(90)]
+    groups = {fault.group for fault in drawn}
+    assert groups == {f"{kind} {victim}" for kind in faults.KINDS for victim in faults.VICTIMS}
+    assert {fault.victim for fault in drawn} >= {"actor_1", "actor_2"}
+    for fault in drawn:
+        assert (fault.seconds == 0) == (fault.kind == faults.KILL)
+
+
+def test_summary_has_medians_and_extremes_of_each_group():
+    rounds = [
+        {"group": "kill learner", "held_up_s": s, "recovery_s": s - 1} for s in (4.0, 9.0, 5.0)
+    ]
+    assert faults.summary(rounds) == [["kill learner", "3", "5.0", "9.0", "4.0", "8.0"]]
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    made = faults.Campaign(str(tmp_path), 1)
+    made.start()
+    yield made
+    made.end()
+
+
+def test_campaign_a_learner_and_an_actor_killed(campaign):
+    killed = campaign.round(faults.Fault(faults.KILL, telemetry.LEARNER, 0.0))
+    assert killed["held_up_s"] > 1
+    assert "the learner was ended by SIGKILL" in campaign.run.output()
+    campaign.round(faults.Fault(faults.KILL, "actor_2", 0.0))
+    assert "actor_2 was ended by SIGKILL" in campaign.run.output()
+
+
+def test_campaign_no_room_on_the_disk_for_a_while(campaign):
+    one = campaign.round(faults.Fault(faults.DISK, telemetry.LEARNER, 3.0))
+    assert one["held_up_s"] >= 3
+    log = (campaign.run.folder + "/stdout/learner.log")
+    campaign.round(faults.Fault(faults.DISK, telemetry.BROADCASTER, 1.0))
+    with open(log, encoding="utf-8") as file:
+        # Its own log could not be written either; at most what came after says so.
+        assert "Traceback" not in file.read().replace("Exception in thread", "Traceback")
+
+
+@pytest.mark.slow
+def test_campaign_every_pair_of_fault_and_victim(campaign):
+    for number in range(len(faults.KINDS) * len(faults.VICTIMS)):
+        campaign.round(faults.draw(np.random.default_rng(number), number))
+
+
+def write_log(folder, process, filename, **columns):
+    path = folder / process / filename
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = ["seconds", "unix_time", *columns]
+    rows = zip(*([range(len(v)) for v in list(columns.values())[:1]] * 2), *columns.values(),
+               strict=True)
+    lines = [",".join(names), *(",".join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_logs_that_go_back_are_found(tmp_path):
+    write_log(tmp_path, "actor_1", telemetry.PHASES_CSV, actor_steps=[5, 9], model_version=[1, 4])
+    write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 2, 5])
+    (tmp_path / "stdout").mkdir()
+    assert fault_checks.logs(str(tmp_path)) == 5
+    write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 5, 2])
+    with pytest.raises(errors.UserError, match="model_version goes back from 5 to 2 in row 3"):
+        fault_checks.logs(str(tmp_path))
+
+
+def test_replay_items_that_are_not_whole_are_found():
+    port = processes.free_port()
+    config = config_lib.RunConfig(taskstr="gym,CartPole-v1", port=port, min_replay_size=1)
+    layout = replay.Layout((4,), False, 1, True)
+    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    connection = wire.Connection(config)
+    check = fault_checks.ReplayCheck(config)
+    observation = np.zeros(4, np.float32)
+
+    def insert(reward=1.0, discount=config.discount, action=1.0):
+        item = layout.pack(replay.Transition(observation, action, reward, discount, observation))
+        connection.client.insert(item, {config.replay_table_name: 1.0})
+
+    try:
+        insert()
+        check(1)
+        insert(discount=0.123)
+        with pytest.raises(errors.UserError, match="discount"):
+            check(200)
+        connection.client.reset(config.replay_table_name)
+        insert(reward=np.nan)
+        with pytest.raises(errors.UserError, match="NaN"):
+            check(200)
+        connection.client.reset(config.replay_table_name)
+        insert(action=0.5)
+        with pytest.raises(errors.UserError, match="action"):
+            check(200)
+    finally:
+        server.stop()
+
+
+def test_main_report(tmp_path, monkeypatch, capsys):
+    class Quick:
+        def __init__(self, folder, seed):
+            self.rounds = 0
+
+        def start(self):
+            pass
+
+        def round(self):
+            self.rounds += 1
+            return {"kind": "kill", "victim": "actor_1", "seconds": 0.0, "group": "kill actor",
+                    "held_up_s": 2.0, "recovery_s": 2.0}
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr(faults, "Campaign", Quick)
+    faults.main(["--rounds", "3", "--out", str(tmp_path)])
+    assert "3 of 3 faults survived" in capsys.readouterr().out
+    record = json.loads((tmp_path / "faults.json").read_text())
+    assert len(record["rounds"]) == 3
+
+    def fail(self):
+        raise errors.UserError("learner going on did not happen within 30 s.")
+
+    monkeypatch.setattr(Quick, "round", fail)
+    with pytest.raises(errors.UserError, match="0 of 3 rounds survived. learner going on"):
+        faults.main(["--rounds", "3"])

@@ -1,0 +1,139 @@
+"""Slow networks: hosts in namespaces, the delay proxy, and figures out of logs."""
+
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from actorQ import errors
+from actorQ import processes
+from actorQ import telemetry
+from actorQ.benchmarks import network
+from actorQ.benchmarks import network_hosts
+from tests.faults.test_campaign import write_log
+
+needs_root = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="network namespaces need root"
+)
+
+
+def test_hosts_without_root_is_one_clear_line(monkeypatch):
+    monkeypatch.setattr(network_hosts.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(network_hosts.shutil, "which", lambda tool: tool)
+    with pytest.raises(errors.UserError, match="need root"), network_hosts.hosts(2):
+        pass
+
+
+@needs_root
+def test_hosts_links_are_as_slow_as_told_and_all_is_removed():
+    receive = (
+        "import socket,time\n"
+        "c,_=socket.create_server(('0.0.0.0',9000)).accept()\n"
+        "n=0;t=time.time()\n"
+        "while (b:=c.recv(1<<16)): n+=len(b)\n"
+        "print(8*n/1e6/(time.time()-t))"
+    )
+    send = (
+        "import socket,sys,time\n"
+        "for _ in range(50):\n"
+        "  try: c=socket.create_connection((sys.argv[1],9000));break\n"
+        "  except OSError: time.sleep(.1)\n"
+        "c.sendall(bytes(2_000_000))"
+    )
+    number = os.getpid() % 256
+    with network_hosts.hosts(2, number) as hosts:
+        hosts.limit(20)
+        receiver = subprocess.Popen(
+            hosts.command(0, [sys.executable, "-c", receive]), stdout=subprocess.PIPE, text=True
+        )
+        command = hosts.command(1, [sys.executable, "-c", send, hosts.address(0)])
+        subprocess.run(command, check=True, timeout=30)
+        mbit_s = float(receiver.communicate(timeout=30)[0])
+        names = [hosts.name(0), hosts.name(1)]
+    assert 10 < mbit_s < 30
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    assert not any(name in left for name in names)
+
+
+def test_delay_proxy_passes_all_on_and_late():
+    listener = socket.create_server(("127.0.0.1", 0))
+    port, proxy_port = listener.getsockname()[1], processes.free_port()
+    proxy = subprocess.Popen([
+        sys.executable, "-m", "actorQ.benchmarks.delay_proxy", str(proxy_port),
+        f"127.0.0.1:{port}", "100",
+    ])
+    received = bytearray()
+
+    def echo():
+        connection, _ = listener.accept()
+        while block := connection.recv(1 << 16):
+            received.extend(block)
+            connection.sendall(block[:1])
+        connection.close()
+
+    thread = threading.Thread(target=echo, daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                client = socket.create_connection(("127.0.0.1", proxy_port))
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        started = time.monotonic()
+        client.sendall(b"x")
+        assert client.recv(1) == b"x"
+        # Once each way; more than the delay only where the machine is busy.
+        assert time.monotonic() - started >= 0.2
+        content = os.urandom(3_000_000)
+        sender = threading.Thread(target=client.sendall, args=(content,))
+        sender.start()
+        sender.join(20)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(1 << 16):
+            pass
+        thread.join(20)
+        assert bytes(received) == b"x" + content
+    finally:
+        proxy.kill()
+        proxy.wait()
+        listener.close()
+
+
+def test_figures_come_from_the_logs_but_for_the_beginning(tmp_path):
+    count = 9
+    for actor in (1, 2):
+        write_log(
+            tmp_path, f"actor_{actor}", telemetry.PHASES_CSV,
+            actor_steps=[100 * i for i in range(count)], pulls=list(range(count)),
+            pull_s=[9.0, 9.0, *(9.0 + 0.5 * i for i in range(1, count - 1))],
+            staleness_steps=[500, 500, *[10] * (count - 2)],
+        )
+    write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, message_bytes=[2e6, 2e6])
+    write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=[1, 70])
+    write_log(tmp_path, "learner", telemetry.EVALUATION_CSV, episode_return=[1, 200, 300, 400])
+    cell = network.read(str(tmp_path), 20, "8 bits")
+    assert cell.message_mb == 2
+    assert cell.pull_s == pytest.approx(0.5)
+    assert cell.pulls_per_min == pytest.approx(60)
+    assert cell.staleness == 10
+    assert cell.actor_steps_s == pytest.approx(200)
+    assert (cell.learner_steps, cell.episode_return) == (70, 300)
+
+
+def test_figures_without_an_evaluation_are_nan(tmp_path):
+    for actor in (1, 2):
+        write_log(
+            tmp_path, f"actor_{actor}", telemetry.PHASES_CSV, actor_steps=[0, 9, 18], pulls=[0, 1, 2],
+            pull_s=[0, 1, 2], staleness_steps=[0, 0, 0],
+        )
+    write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, message_bytes=[1, 1])
+    write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=[0, 7])
+    assert math.isnan(network.read(str(tmp_path), None, "fp32").episode_return)
