@@ -1,0 +1,108 @@
+"""Runs on a Ray cluster of several nodes on this machine; skipped where Ray is not installed."""
+
+import contextlib
+import signal
+import sys
+
+import psutil
+import pytest
+
+from actorQ import errors
+from actorQ import launch_ray
+from actorQ import telemetry
+from tests.actorQ import harness
+
+
+def test_without_ray_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(errors.UserError, match="pip install -r requirements-ray.txt"):
+        launch_ray.connect("auto")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    pytest.importorskip("ray")
+    from ray import cluster_utils
+
+    small = {"object_store_memory": 150 << 20}
+    made = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 3, "include_dashboard": False, **small}
+    )
+    made.add_node(num_cpus=1, **small)
+    made.wait_for_nodes()
+    yield made
+    made.shutdown()
+
+
+def launch(crew, cluster, logdir, *flags):
+    return crew.start(
+        sys.executable, "-m", "actorQ.launch_ray", f"--address={cluster.address}",
+        f"--logdir={logdir}", "--run_name=run", *harness.QUICK, *flags,
+    )
+
+
+def workers():
+    """Processes of ours that live anywhere on this machine."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            command = process.cmdline()
+            if any(part.startswith("actorQ.") for part in command) and "launch_ray" not in command:
+                if any("actorq_" in part for part in command):
+                    found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_run_on_two_nodes_trains_ends_and_brings_all_logs(crew, cluster, tmp_path):
+    launched = launch(crew, cluster, tmp_path, "--n_actors=2", "--taskstr=gym,CartPole-v1")
+    assert launched.wait(240) == 0, launched.output()
+    run = tmp_path / "run"
+    train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
+    assert train["learner_steps"][-1] == 30
+    assert (run / "checkpoint" / "policy.safetensors").is_file()
+    assert (run / "plots" / "learning_curve.png").is_file()
+    for name in ("actor_1", "actor_2"):
+        assert telemetry.read_csv(str(run / name / telemetry.PHASES_CSV))["actor_steps"][-1] > 0
+        assert "announced the end" in (run / "stdout" / f"{name}.log").read_text()
+    assert "Trained: return" in launched.output()
+    assert not workers()
+
+
+@pytest.mark.slow
+def test_node_removed_its_actor_goes_on_elsewhere(crew, cluster, tmp_path):
+    node = cluster.add_node(num_cpus=2, object_store_memory=150 << 20)
+    cluster.wait_for_nodes()
+    launched = launch(
+        crew, cluster, tmp_path, "--n_actors=4", "--taskstr=gym,CartPole-v1",
+        "--num_episodes=100000000", "--replay_table_max_times_sampled=64",
+    )
+    run = tmp_path / "run"
+    names = [telemetry.actor_name(actor) for actor in range(1, 5)]
+
+    def rows(name):
+        path = run / name / telemetry.PHASES_CSV
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    harness.poll(lambda: all(rows(name) > 3 for name in names), 180, what="actors acting")
+    cluster.add_node(num_cpus=2, object_store_memory=150 << 20)
+    cluster.remove_node(node, allow_graceful=False)
+    harness.poll(lambda: "was lost" in launched.output(), 90, what="the notice")
+    harness.poll(lambda: "is back, on" in launched.output(), 120, what="the actor's return")
+    before = {name: rows(name) for name in names}
+    harness.poll(
+        lambda: all(rows(name) > before[name] + 2 for name in names), 90, what="all acting again"
+    )
+    launched.signal(signal.SIGTERM)
+    assert launched.wait(120) == 130, launched.output()
+    for name in names:
+        telemetry.read_csv(str(run / name / telemetry.PHASES_CSV))
+    harness.poll(lambda: not workers(), 30, what="the end of all processes")
+
+
+@pytest.mark.slow
+def test_cluster_too_small_says_what_is_missing(crew, cluster, tmp_path):
+    launched = launch(crew, cluster, tmp_path, "--n_actors=50", "--placement_timeout=3")
+    assert launched.wait(90) == 1
+    (line,) = harness.error_lines(launched.output(), "launch_ray")
+    assert "the run wants 51" in line and "--n_actors=50" in line
