@@ -29,7 +29,7 @@ from actorQ import config_flags
 from actorQ import energy
 from actorQ import errors
 from actorQ import evaluation
-from actorQ import launcher
+from actorQ import status_line
 from actorQ import telemetry
 from actorQ.experiments import results
 from actorQ.scripts import breakdown_table
@@ -114,7 +114,7 @@ class Training:
         config = dataclasses.replace(
             _config(settings), logpath=os.path.join(folder, LOGS_FOLDER), run_start_time=launched
         )
-        return launcher.StatusLine(config).compose()
+        return status_line.StatusLine(config).compose()
 
     def measure(
         self, settings: Mapping[str, Any], folder: str, launched: float, failure: str

@@ -39,7 +39,7 @@ LIGHT = """
     packing d4pg.policy dqn.policy algorithms checkpoints evaluation architecture replay errors
     seeding provenance energy environments reference native.library native.build
     native.convert checksums
-    allocator snapshots resuming run_folders
+    allocator snapshots resuming run_folders status_line mirroring ray_worker launch_ray
     environment_loop lean_imports benchmarks.remote benchmarks.actor_loop benchmarks.actor_sides
     benchmarks.actor_explain benchmarks.parameter_path benchmarks.parameter_sides
     benchmarks.original_parameters
@@ -47,6 +47,8 @@ LIGHT = """
     experiments.sb3_agent experiments.gymnasium_task
     experiments.cluster experiments.cluster_simulation experiments.cluster_rates
     experiments.cluster_report experiments.breakdown experiments.throughput
+    benchmarks.live_run benchmarks.network benchmarks.network_hosts benchmarks.delay_proxy
+    benchmarks.message_faults
 """.split()
 # These measure what the original does, pickle included.
 ORIGINAL = "actorQ.benchmarks.original_"

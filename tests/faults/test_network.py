@@ -131,8 +131,8 @@ def test_figures_come_from_the_logs_but_for_the_beginning(tmp_path):
 def test_figures_without_an_evaluation_are_nan(tmp_path):
     for actor in (1, 2):
         write_log(
-            tmp_path, f"actor_{actor}", telemetry.PHASES_CSV, actor_steps=[0, 9, 18], pulls=[0, 1, 2],
-            pull_s=[0, 1, 2], staleness_steps=[0, 0, 0],
+            tmp_path, f"actor_{actor}", telemetry.PHASES_CSV, actor_steps=[0, 9, 18],
+            pulls=[0, 1, 2], pull_s=[0, 1, 2], staleness_steps=[0, 0, 0],
         )
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, message_bytes=[1, 1])
     write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=[0, 7])
