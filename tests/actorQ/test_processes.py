@@ -266,9 +266,12 @@ def test_first_weights_survive_a_broadcaster_that_dies_with_them(crew, tmp_path)
 SUITES = [
     ("dm_control,ball_in_cup_catch", []),
     ("gym,LunarLander-v3", []),
-    ("mujoco,HalfCheetah-v5", []),
-    ("pybullet,HopperBulletEnv-v0", []),
-    ("atari,Pong", ["--num_episodes=3", "--batch_size=8", "--max_episode_steps=60"]),
+    pytest.param("mujoco,HalfCheetah-v5", [], marks=pytest.mark.slow),
+    pytest.param("pybullet,HopperBulletEnv-v0", [], marks=pytest.mark.slow),
+    pytest.param(
+        "atari,Pong", ["--num_episodes=3", "--batch_size=8", "--max_episode_steps=60"],
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
