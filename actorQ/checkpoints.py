@@ -38,8 +38,11 @@ class PolicyCheckpoint(NamedTuple):
 
 def save_policy(folder: str, checkpoint: PolicyCheckpoint) -> str:
     """Writes `policy.safetensors` into `folder`, atomically; returns its path."""
-    os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, POLICY_FILENAME)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise errors.WriteError(f"Cannot write {path}: {error.strerror}.") from None
     metadata = {
         "architecture": json.dumps(checkpoint.architecture.to_json()),
         "facts": json.dumps(dict(checkpoint.facts)),

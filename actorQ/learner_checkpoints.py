@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from actorQ import errors
 from actorQ import snapshots
-from actorQ import telemetry
 
 # What TensorFlow raises for a damaged file depends on where the damage is.
 _READ_ERRORS = (
@@ -131,20 +130,6 @@ def checkpointer(
     return checkpointers_lib.DefaultCheckpointer(
         store.reverb_folder, fallback_checkpoint_path=restored
     )
-
-
-def cut_logs(folder: str, state: snapshots.State) -> None:
-    """Cuts off what the learner logged after a snapshot: those steps will be made again.
-
-    Raises:
-      errors.UserError: a log cannot be written.
-    """
-    for name, length in telemetry.log_bytes(folder).items():
-        path = os.path.join(folder, name)
-        try:
-            os.truncate(path, min(length, state.log_bytes.get(name, 0)))
-        except OSError as error:
-            raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
 
 
 def _log_failure(error: BaseException) -> None:

@@ -112,8 +112,8 @@ class Evaluator:
     def save_if_best(self, learner_steps: int) -> None:
         """Saves the policy under `best` if the newest return is the highest."""
         if self.returns[-1] > self.best_return:
-            self.best_return = self.returns[-1]
             self.save_policy(learner_steps, telemetry.BEST_FOLDER)
+            self.best_return = self.returns[-1]
 
     def save_policy(self, learner_steps: int, subfolder: str = "") -> None:
         """Writes the policy's weights.

@@ -30,6 +30,7 @@ from actorQ import config as config_lib
 from actorQ import energy
 from actorQ import environments
 from actorQ import errors
+from actorQ import files
 from actorQ import learner_checkpoints
 from actorQ import learner_device
 from actorQ import learner_evaluation
@@ -113,8 +114,7 @@ class LearnerProcess:
         if self._resumed is not None:
             self._publish_card()
         address_path = os.path.join(config.logpath, telemetry.ADDRESS_FILENAME)
-        with open(address_path, "w", encoding="utf-8") as file:
-            file.write(address)
+        files.write(address_path, address)
         logging.info(
             "%s on %s: server at port %d, learner on %s, logs in %s",
             algorithm, config.taskstr, self._server.port, learner_device.name(), config.logpath,
@@ -152,12 +152,12 @@ class LearnerProcess:
         if self._resumed is not None:
             self._checkpoints.restore(self._resumed)
             self._evaluator.restore(self._resumed.state)
-            learner_checkpoints.cut_logs(self._logger.folder, self._resumed.state)
+            snapshots.cut_logs(self._logger.folder, self._resumed.state)
             logging.info("Resumed after %d learner steps.", self._steps)
 
         self._stop = threading.Event()
         self._interrupted = False
-        self._pushed = threading.Event()  # The first weights; or learning has ended.
+        self._pushed = threading.Event()  # The first weights, and a checkpoint; or all is over.
         self._finished = threading.Event()
         self._failure: BaseException | None = None
         self._saving = threading.Lock()
@@ -212,11 +212,11 @@ class LearnerProcess:
         if self._resumed is None:
             self._publish_card()
         self._publisher.publish(self._version(), wait=True)
-        self._pushed.set()
         if self._resumed is None:
-            # That the run can be resumed from here on, and nobody waits for it.
+            # From here on the run can be resumed. Actors prepare their first weights meanwhile.
             with self._saving:
-                self._checkpoints.save(self._state)
+                self._checkpoints.save(self._state, wait=True)
+        self._pushed.set()
         next_evaluation = time.monotonic() + config.eval_period_s
         next_checkpoint = time.monotonic() + config.checkpoint_period_s
         while self._steps < config.num_episodes and not self._stop.is_set():

@@ -183,10 +183,10 @@ class Broadcaster:
                 f"The learner's weights of version {update.version} are unusable: {error}"
             ) from None
         done = time.perf_counter()
-        self._version = update.version
         message = messages.encode(converted, bool(config.compress))
         encoded = time.perf_counter()
         self._connection.publish(config.model_table_name, message)
+        self._version = update.version
         self._logger.write(
             telemetry.UPDATES_CSV,
             update.version,

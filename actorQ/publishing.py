@@ -9,11 +9,13 @@ from collections.abc import Mapping
 import threading
 import time
 
+from absl import logging
 import numpy as np
 import tensorflow as tf
 
 from actorQ import config as config_lib
 from actorQ import conversion
+from actorQ import errors
 from actorQ import messages
 from actorQ import provenance
 from actorQ import wire
@@ -69,7 +71,8 @@ class VariablePublisher:
           period_s: least seconds between the starts of two pushes; 0: no spacing of any kind.
           precision: float32, or bfloat16: half the bytes, rounded to nearest even.
           share: largest part of the machine's time that pushes may take; 0: no limit.
-          before_push: is called in the background with the version that is about to be sent.
+          before_push: is called in the background with the version that is about to be sent; where
+            it raises a WriteError, that version is not sent (of the first one: `publish` raises).
         """
         self._variables = variables
         self._connection = connection
@@ -144,6 +147,11 @@ class VariablePublisher:
                 self._connection.publish(self._table, message)
                 self.pushes += 1
                 self.version = version
+            except errors.WriteError as error:
+                if self.version < 0:
+                    self._error = error
+                else:  # There may be room on the disk for the next one.
+                    logging.warning("%s Version %d is not pushed.", error, version)
             except Exception as error:  # Raised again on the learner's thread.
                 self._error = error
             seconds = time.perf_counter() - started

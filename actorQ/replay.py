@@ -85,6 +85,11 @@ class Layout:
         """Length of the flat vector."""
         return 2 * self.observation_size + self.action_size + 2
 
+    @property
+    def frames_shape(self) -> tuple[int, ...]:
+        """Shape of a transition's two pixel observations: [2, H, W, C]."""
+        return (2, *self.observation_shape)
+
     def allocate(self, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns room for packed transitions.
 
@@ -92,7 +97,7 @@ class Layout:
           Vectors, float32 [rows, vector_size], and frames, uint8 [rows, 2, H, W, C] or None.
         """
         vectors = np.empty((rows, self.vector_size), np.float32)
-        frames = np.empty((rows, 2, *self.observation_shape), np.uint8) if self.pixels else None
+        frames = np.empty((rows, *self.frames_shape), np.uint8) if self.pixels else None
         return vectors, frames
 
     def pack_into(

@@ -192,6 +192,24 @@ class Store:
         return [self._path(number) for number in (numbers if fresh else numbers[:-1])]
 
 
+def cut_logs(folder: str, state: State) -> None:
+    """Cuts off what the learner logged after a snapshot: those steps will be made again.
+
+    Args:
+      folder: of the learner's logs.
+      state: of the snapshot.
+
+    Raises:
+      errors.WriteError: a log cannot be written.
+    """
+    for name, length in telemetry.log_bytes(folder).items():
+        path = os.path.join(folder, name)
+        try:
+            os.truncate(path, min(length, state.log_bytes.get(name, 0)))
+        except OSError as error:
+            raise errors.WriteError(f"Cannot write {path}: {error.strerror}.") from None
+
+
 class VersionRecord:
     """The highest version of weights that left the learner, and how often the learner started.
 
@@ -221,16 +239,27 @@ class VersionRecord:
         self._file: int | None = None
 
     def note_start(self) -> None:
-        """Counts a start of the learner."""
+        """Counts a start of the learner.
+
+        Raises:
+          errors.WriteError: the disk is full.
+        """
         self.starts += 1
         self._write()
 
     def note(self, version: int) -> None:
-        """Notes that weights of this version are about to be sent."""
+        """Notes that weights of this version are about to be sent.
+
+        Raises:
+          errors.WriteError: the disk is full.
+        """
         self.highest = max(self.highest, version)
         self._write()
 
     def _write(self) -> None:
-        if self._file is None:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
-        os.pwrite(self._file, f"{self.starts:20d} {self.highest:20d}\n".encode(), 0)
+        try:
+            if self._file is None:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
+            os.pwrite(self._file, f"{self.starts:20d} {self.highest:20d}\n".encode(), 0)
+        except OSError as error:
+            raise errors.WriteError(f"Cannot write {self._path}: {error.strerror}.") from None

@@ -25,6 +25,7 @@ import contextlib
 import csv
 import glob
 import os
+import threading
 import time
 from typing import Any
 
@@ -121,6 +122,8 @@ FIELDS = {
 
 TENSORBOARD_PERIOD_S = 1.0
 _COMPLAINT_PERIOD_S = 60.0  # About logs that cannot be written.
+_LONGEST_ROW = 1 << 16  # Bytes.
+_NO_ROOM_S = 1.0  # No row is tried for so long after one that could not be written.
 
 LEARNER = "learner"
 BROADCASTER = "broadcaster"
@@ -162,17 +165,24 @@ class RunLogger:
         self.folder = os.path.join(run_folder, process)
         try:
             os.makedirs(self.folder, exist_ok=True)
-            if purge_step is not None:
-                _purge_tensorboard(self.folder, purge_step)
-            self._tensorboard = _tensorboard_writer(self.folder)
         except OSError as error:
             raise errors.UserError(
                 f"Cannot write logs to {self.folder}: {error.strerror or error}."
             ) from error
+        if not os.access(self.folder, os.W_OK):
+            raise errors.UserError(f"Cannot write logs to {self.folder}: permission denied.")
+        self._lock = threading.Lock()  # The learner logs from two threads.
         self._files: dict[str, Any] = {}
         self._next_point: dict[str, float] = {}
-        self._next_complaint = 0.0
+        self._next_row = self._next_complaint = self._next_tensorboard = 0.0
+        self._tensorboard: Any = None
         self.rows_lost = 0
+        try:
+            if purge_step is not None:
+                _purge_tensorboard(self.folder, purge_step)
+            self._tensorboard = _tensorboard_writer(self.folder)
+        except Exception as error:  # OSError or TensorFlow's: a disk that is full already.
+            self._complain(error)
 
     def write(self, filename: str, step: int, **values: float) -> None:
         """Appends one row to `filename`, and its scalars to TensorBoard at `step`.
@@ -185,14 +195,27 @@ class RunLogger:
         now = time.time()
         row = {"seconds": f"{now - self.start_time:.3f}", "unix_time": f"{now:.3f}"}
         row |= {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()}
+        with self._lock:
+            self._write_row(filename, row)
+            self._write_points(filename, step, values, now)
+
+    def _write_row(self, filename: str, row: Mapping[str, Any]) -> None:
+        if time.monotonic() < self._next_row:
+            self.rows_lost += 1
+            return
         try:
             writer, file = self._open(filename)
             writer.writerow(row)
             file.flush()
         except OSError as error:
             self.rows_lost += 1
+            self._next_row = time.monotonic() + _NO_ROOM_S
             self._complain(error)
             self._close_files()  # What is half written is removed when the file is opened again.
+
+    def _write_points(
+        self, filename: str, step: int, values: Mapping[str, float], now: float
+    ) -> None:
         if now >= self._next_point.get(filename, 0.0):
             self._next_point[filename] = now + TENSORBOARD_PERIOD_S
             self._add_points(filename[:-4], step, values)
@@ -200,10 +223,13 @@ class RunLogger:
     def _add_points(self, prefix: str, step: int, values: Mapping[str, float]) -> None:
         try:
             if self._tensorboard is None:
+                if time.monotonic() < self._next_tensorboard:
+                    return
                 self._tensorboard = _tensorboard_writer(self.folder)
             for name, value in values.items():
                 self._tensorboard.add_scalar(f"{prefix}/{name}", float(value), step)
         except Exception as error:  # Of any type: what TensorBoard's own thread met.
+            self._next_tensorboard = time.monotonic() + _COMPLAINT_PERIOD_S
             self._complain(error)
             self._close_tensorboard()
 
@@ -228,8 +254,9 @@ class RunLogger:
 
     def close(self) -> None:
         """Flushes and closes all files."""
-        self._close_files()
-        self._close_tensorboard()
+        with self._lock:
+            self._close_files()
+            self._close_tensorboard()
 
     def _close_files(self) -> None:
         for _, file in self._files.values():
@@ -250,7 +277,22 @@ def _tensorboard_writer(folder: str) -> Any:
     # Imported here: reading logs must not pay for it.
     from tensorboard.summary import Writer
 
+    _silence_tensorboard_threads()
     return Writer(folder)
+
+
+def _silence_tensorboard_threads() -> None:
+    """Keeps the stack trace of TensorBoard's writer off the terminal: we say what is wrong."""
+    before = threading.excepthook
+    if getattr(before, "silences_tensorboard", False):
+        return
+
+    def hook(arguments: Any) -> None:
+        if not type(arguments.thread).__module__.startswith("tensorboard"):
+            before(arguments)
+
+    hook.silences_tensorboard = True  # type: ignore[attr-defined]
+    threading.excepthook = hook
 
 
 def _purge_tensorboard(folder: str, step: int) -> None:
@@ -268,9 +310,14 @@ def _purge_tensorboard(folder: str, step: int) -> None:
 def _drop_half_row(path: str) -> int:
     """Removes what a killed process left behind the last newline; returns the bytes that stay."""
     with open(path, "rb+") as file:
-        size = file.read().rfind(b"\n") + 1
-        file.truncate(size)
-    return size
+        begin = max(0, os.path.getsize(path) - _LONGEST_ROW)
+        file.seek(begin)
+        newline = file.read().rfind(b"\n")
+        if newline < 0 and begin:
+            file.seek(0)
+            begin, newline = 0, file.read().rfind(b"\n")
+        file.truncate(begin + newline + 1)
+    return begin + newline + 1
 
 
 def read_csv(path: str) -> dict[str, list[float]]:

@@ -329,6 +329,22 @@ class Connection:
         data = next(self.client.sample(table, emit_timesteps=False)).data
         return [np.asarray(column)[0] for column in data]
 
+    def sample(self, table: str, items: int, timeout_s: float = _TRANSFER_TIMEOUT_S) -> list[Any]:
+        """Samples items of a table.
+
+        Returns:
+          The columns of each item, arrays with its steps first where it has some.
+
+        Raises:
+          errors.LearnerGoneError: they do not come in time.
+        """
+
+        def call() -> list[Any]:
+            samples = self.client.sample(table, items, emit_timesteps=False)
+            return [[np.asarray(column) for column in sample.data] for sample in samples]
+
+        return self._bounded(call, timeout_s)
+
     def publish(self, table: str, item: Any, timeout_s: float = _TRANSFER_TIMEOUT_S) -> None:
         """Puts an item into a mailbox, replacing the one that may be there.
 

@@ -33,17 +33,25 @@ async def _pass_on(
             await writer.drain()
         writer.write_eof()  # The other direction may still have something to say.
 
-    task = asyncio.ensure_future(hand_over())
-    try:
+    async def take_in() -> None:
         while True:
             block = await reader.read(_BLOCK_BYTES)
             await line.put((time.monotonic() + delay_s, block))
             if not block:
                 break
-        await task
-    except (ConnectionError, OSError):
-        task.cancel()
+
+    task = asyncio.ensure_future(hand_over())
+    reading = asyncio.ensure_future(take_in())
+    try:
+        # Whichever side fails ends the other.
+        done, _ = await asyncio.wait({task, reading}, return_when=asyncio.FIRST_EXCEPTION)
+        for finished in done:
+            finished.result()
+    except OSError:
         writer.close()
+    finally:
+        task.cancel()
+        reading.cancel()
 
 
 async def serve(port: int, host: str, target_port: int, delay_s: float) -> None:

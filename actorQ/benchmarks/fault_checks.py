@@ -43,6 +43,7 @@ def logs(folder: str) -> int:
                 continue
             columns = telemetry.read_csv(path)
             rows += len(columns["seconds"])
+            _require_whole_rows(path)
             for field in fields:
                 back = np.flatnonzero(np.diff(columns[field]) < 0)
                 if back.size:
@@ -52,6 +53,16 @@ def logs(folder: str) -> int:
                         f"{columns[field][row + 1]:g} in row {row + 2}."
                     )
     return rows
+
+
+def _require_whole_rows(path: str) -> None:
+    """Raises a UserError for a row that is torn or merged with another."""
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().rpartition("\n")[0].splitlines()
+    cells = lines[0].count(",")
+    for number, line in enumerate(lines):
+        if line.count(",") != cells:
+            raise errors.UserError(f"{path}: row {number + 1} is not whole: {line!r}.")
 
 
 class ReplayCheck:
@@ -75,14 +86,14 @@ class ReplayCheck:
           errors.UserError: one is not.
         """
         connection = wire.Connection(self._config)
-        samples = connection.client.sample(
-            self._config.replay_table_name, items, emit_timesteps=False
-        )
-        for sample in samples:
-            data = sample.data
-            columns = [np.asarray(column) for column in data]
-            packed = tuple(columns) if self._layout.pixels else columns[0]
-            self._check(self._layout.unpack(packed))
+        layout = self._layout
+        for columns in connection.sample(self._config.replay_table_name, items):
+            vectors = columns[-1].reshape(-1, layout.vector_size)
+            if layout.pixels:
+                frames = columns[0].reshape(len(vectors), *layout.frames_shape)
+                self._check(layout.unpack((frames, vectors)))
+            else:
+                self._check(layout.unpack(vectors))
 
     def _check(self, transition: replay.Transition) -> None:
         numbers = [np.asarray(part, np.float64) for part in transition]

@@ -35,6 +35,7 @@ from actorQ.benchmarks import fault_checks
 from actorQ.benchmarks import live_run
 
 _NAME = "faults"
+_TASK = "gym,CartPole-v1"
 _ACTORS = 2
 _START_S = 120.0
 KILL, STOP, DISK = "kill", "stop", "no writing"
@@ -46,7 +47,7 @@ _LIMIT_S = 30.0  # Of recovery, after the fault is over.
 _SETTLE_S = 2.0  # Longest random wait before a fault: it must not always meet the same moment.
 # Small networks, so that rounds are short; all else as in any run.
 FLAGS = (
-    "--taskstr=gym,CartPole-v1", f"--n_actors={_ACTORS}", "--model_str=32,32", "--batch_size=32",
+    f"--taskstr={_TASK}", f"--n_actors={_ACTORS}", "--model_str=32,32", "--batch_size=32",
     "--min_replay_size=200", "--replay_table_max_replay_size=20000", "--num_episodes=1000000000",
     "--samples_per_insert=4", "--replay_table_max_times_sampled=0", "--eval_period_s=2",
     "--checkpoint_period_s=3", "--log_period_s=0.2", "--push_period_s=0.1",
@@ -88,22 +89,26 @@ class Campaign:
     """One run and what is done to it."""
 
     def __init__(self, folder: str, seed: int):
-        """Starts the run.
+        """Starts the run, and waits until it trains.
 
         Args:
           folder: for its logs.
           seed: of what is drawn.
+
+        Raises:
+          errors.UserError: it does not.
         """
         self._rng = np.random.default_rng(seed)
         port = processes.free_port()
-        self.run = live_run.LiveRun(folder, [*FLAGS, f"--port={port}"])
-        config = config_lib.RunConfig(taskstr="gym,CartPole-v1", port=port, max_episode_steps=0)
+        config = config_lib.RunConfig(taskstr=_TASK, port=port)
         self._check_replay = fault_checks.ReplayCheck(config)
         self._rounds = 0
-
-    def start(self) -> float:
-        """Waits until the run trains; returns seconds."""
-        return self.run.wait_for("training", lambda: self._steps() > 50, _START_S)
+        self.run = live_run.LiveRun(folder, [*FLAGS, f"--port={port}"])
+        try:
+            self.run.wait_for("training", lambda: self._steps() > 50, _START_S)
+        except BaseException:
+            self.run.end()
+            raise
 
     def round(self, fault: Fault | None = None) -> dict[str, Any]:
         """Does one fault and waits until the run has got over it.
@@ -123,10 +128,10 @@ class Campaign:
         victim = self.run.processes().get(fault.victim)
         if victim is None:
             raise errors.UserError(f"{fault.victim} is not there before the fault.")
-        marks = self._marks()
         started = time.monotonic()
         self._do(fault, victim)
         over = time.monotonic()
+        marks = self._marks()  # After the fault: rows of before say nothing.
         for name in marks:
             self.run.wait_for(
                 f"{name} going on after '{fault.kind}' of {fault.victim}",
@@ -152,6 +157,8 @@ class Campaign:
     def _do(self, fault: Fault, victim: psutil.Process) -> None:
         if fault.kind == KILL:
             victim.kill()
+            with contextlib.suppress(psutil.TimeoutExpired):
+                victim.wait(5)
             return
         with contextlib.suppress(psutil.NoSuchProcess):
             if fault.kind == STOP:
@@ -237,10 +244,9 @@ def main(argv: Sequence[str]) -> None:
     )
     options = parser.parse_args(argv)
     folder = tempfile.mkdtemp(prefix="actorq_faults_")
-    campaign = Campaign(folder, options.seed)
     rounds: list[dict[str, Any]] = []
+    campaign = Campaign(folder, options.seed)
     try:
-        campaign.start()
         for number in range(options.rounds):
             rounds.append(campaign.round())
             one = rounds[-1]
@@ -265,7 +271,7 @@ def main(argv: Sequence[str]) -> None:
         summary(rounds), {"seed": options.seed, "rounds": rounds}, options.out,
         notes=[
             "Held up: from the fault until the learner is beyond the step, and broadcaster and "
-            "actors are beyond the weights, that they had before it.",
+            "actors are beyond the weights, that they had when it was over.",
         ],
     )
     processes_left = [p for p in psutil.process_iter(["cmdline"]) if folder in str(p.info)]

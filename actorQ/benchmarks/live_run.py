@@ -19,6 +19,7 @@ from actorQ import telemetry
 
 _RUN_NAME = "run"
 _END_S = 60.0
+_INTERRUPTED = 130  # The launcher's code after a signal.
 _MODULES = {
     "actorQ.learner_main": telemetry.LEARNER,
     "actorQ.parameter_broadcaster": telemetry.BROADCASTER,
@@ -131,6 +132,7 @@ class LiveRun:
                 process.resume()
         if self.code is None:
             self._launcher.send_signal(signal.SIGTERM)
+        ended = self.code is not None
         try:
             self._launcher.wait(_END_S)
             stuck = [process for process in self._seen.values() if _lives(process)]
@@ -140,6 +142,10 @@ class LiveRun:
         for process in stuck:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        if self.code not in (0, _INTERRUPTED) and not ended and not stuck:
+            raise errors.UserError(
+                f"The run ended with code {self.code} when it was told to: see {self.log_path}."
+            )
         if stuck:
             raise errors.UserError(f"The run did not end within {_END_S:g} s of being told.")
 

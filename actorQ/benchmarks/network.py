@@ -78,7 +78,7 @@ class Run:
     """The processes of one run on their hosts."""
 
     def __init__(self, hosts: network_hosts.Hosts, folder: str, bits: int, delay_ms: float):
-        """Starts the learner and the proxies; `start_peers` follows.
+        """Takes what the run is made of; `start` starts it.
 
         Args:
           hosts: of them 1 + actors.
@@ -87,10 +87,15 @@ class Run:
           delay_ms: each way.
         """
         self._hosts = hosts
+        self._delay_ms = delay_ms
         self.folder = folder
         self._flags = [*_FLAGS, f"--quantize_communication={bits}", f"--logpath={folder}",
                        f"--run_start_time={time.time()}"]
         self._started: list[subprocess.Popen] = []
+
+    def start(self) -> None:
+        """Starts learner, broadcaster, proxies and actors."""
+        hosts = self._hosts
         self._start(0, "learner", "actorQ.learner_main", *self._flags)
         self._start(
             0, "broadcaster", "actorQ.parameter_broadcaster", *self._flags,
@@ -100,7 +105,7 @@ class Run:
         for actor in range(1, _ACTORS + 1):
             self._start(
                 actor, f"proxy_{actor}", "actorQ.benchmarks.delay_proxy", str(_PROXY_PORT), target,
-                f"{delay_ms:g}",
+                f"{self._delay_ms:g}",
             )
             self._start(
                 actor, f"actor_{actor}", "actorQ.actor_main", *self._flags,
@@ -144,6 +149,8 @@ class Run:
 
     def end(self) -> None:
         """Ends all processes, the learner first, which tells the others."""
+        if not self._started:
+            return
         learner, *others = self._started
         learner.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + _END_S
@@ -177,6 +184,7 @@ def measure(
     folder = tempfile.mkdtemp(prefix="actorq_network_")
     run = Run(hosts, folder, _PRECISIONS[message], delay_ms)
     try:
+        run.start()
         run.wait_until_acting()
         end = time.monotonic() + seconds
         while time.monotonic() < end:

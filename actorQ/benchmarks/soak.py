@@ -12,6 +12,7 @@ grows.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import math
 import os
 import shutil
 import statistics
@@ -34,7 +35,8 @@ from actorQ.scripts import curves
 _NAME = "soak"
 _PERIOD_S = 5.0
 _START_S = 120.0
-_WARM_UP = 1 / 3  # Of the time; and at least until replay has been full for once.
+_WARM_UP = 1 / 3  # Of the time; and at least ...
+_FULL_S = 60.0  # ... until replay has been full for so long.
 _MOST_GROWTH = 0.02
 _WINDOW = 1 / 6  # Of the samples after it: the first and the last are compared.
 _TASK = "dm_control,cartpole_balance"
@@ -56,6 +58,7 @@ class Samples:
       seconds: process to when they were taken, from the start.
       pending: table to the largest number of items that were seen in it.
       last_pids: process to its pid: one that was started again has another.
+      full_s: when replay was full for the first time.
     """
 
     def __init__(self) -> None:
@@ -64,6 +67,7 @@ class Samples:
         self.seconds: dict[str, list[float]] = {}
         self.pending: dict[str, int] = {}
         self.last_pids: dict[str, int] = {}
+        self.full_s = math.inf
 
     def take(self, seconds: float, running: Mapping[str, psutil.Process]) -> None:
         """Takes one sample of each process.
@@ -144,10 +148,15 @@ def soak(run: live_run.LiveRun, config: config_lib.RunConfig, minutes: float) ->
         if run.code is not None:
             raise errors.UserError(f"The run ended (code {run.code}): see {run.log_path}.")
         running = run.processes()
+        missing = sorted({*samples.series} - {*running})
+        if missing:
+            raise errors.UserError(f"{missing[0]} went away during the soak.")
         samples.take(seconds, running)
         status = connection.status()
         samples.note(config.broadcaster_table_name, status.pushes_waiting)
         samples.note(config.replay_table_name, status.replay_size)
+        if status.replay_size >= _REPLAY:
+            samples.full_s = min(samples.full_s, seconds)
         if seconds >= next_progress:
             next_progress += 60
             row = run.last_row(telemetry.LEARNER, telemetry.TRAIN_CSV)
@@ -212,7 +221,7 @@ def main(argv: Sequence[str]) -> None:
         samples = soak(run, config_lib.RunConfig(taskstr=_TASK, port=port), options.minutes)
     finally:
         run.end()
-    warm_up_s = 60 * options.minutes * _WARM_UP
+    warm_up_s = max(60 * options.minutes * _WARM_UP, samples.full_s + _FULL_S)
     rows, grown = verdicts(samples, warm_up_s)
     if options.out:
         curves.make_folder(options.out)

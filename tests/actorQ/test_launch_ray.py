@@ -47,9 +47,8 @@ def workers():
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             command = process.cmdline()
-            if any(part.startswith("actorQ.") for part in command) and "launch_ray" not in command:
-                if any("actorq_" in part for part in command):
-                    found.append(process)
+            if any("/actorq_" in part for part in command):  # Folders of workers.
+                found.append(process)
     return found
 
 
