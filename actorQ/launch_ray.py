@@ -25,8 +25,10 @@ from actorQ import cli
 from actorQ import config as config_lib
 from actorQ import config_flags
 from actorQ import errors
+from actorQ import files
 from actorQ import launcher
 from actorQ import mirroring
+from actorQ import processes
 from actorQ import ray_worker
 from actorQ import run_folders
 from actorQ import status_line
@@ -36,9 +38,12 @@ from actorQ.native import library
 _NAME = "launch_ray"
 _POLL_S = 1.0
 _ANSWER_S = 20.0  # How long a worker gets to answer before it counts as slow.
+_GLANCE_S = 0.05  # To wait for a peer's answer; it may come in a later round.
+_CLOSE_S = 5.0
+_UNSEEN_S = 60.0  # How long the learner's machine may not answer.
+_LEARNER_FIRST_S = 3.0  # How long the learner gets to end with its peers.
 _LEARNER_END_S = 40.0
 _PEERS_END_S = 20.0
-_RESTARTS = 20  # By Ray, of each peer, for whatever reason.
 
 
 def define_flags() -> None:
@@ -66,24 +71,29 @@ class Member:
 
     Attributes:
       name: in the logs.
+      handle: Ray actor of `ray_worker.Worker`.
       code: exit code as far as known, None while it runs.
       reason: why it ended.
-      node: host name of its machine, "" before it is known.
+      place: where its files are, for messages.
       restarts: how often a learner was resumed on its machine.
+      lost: whether its machine does not answer.
+      complete: whether it has ended and all that it wrote is here.
     """
 
     def __init__(self, name: str, handle: Any, sink: mirroring.Sink):
-        """Takes a Ray actor of `ray_worker.Worker`."""
+        """Takes a Ray actor whose process was started just now."""
         self.name = name
         self.handle = handle
+        self.code: int | None = None
+        self.reason = ""
+        self.place = ""
+        self.restarts = 0
+        self.lost = False
+        self.complete = False
+        self.started = time.monotonic()
         self._sink = sink
         self._incarnation = ""
         self._pending: Any = None
-        self.lost = False
-        self.code: int | None = None
-        self.reason = ""
-        self.node = ""
-        self.restarts = 0
 
     def poll(self, timeout_s: float) -> bool:
         """Asks how the process does, and mirrors what it wrote.
@@ -95,7 +105,7 @@ class Member:
           Whether an answer came.
 
         Raises:
-          Exception: of Ray: the worker is gone for good, or for now.
+          ray.exceptions.RayError: the worker is gone for good, or for now.
         """
         import ray
 
@@ -109,9 +119,24 @@ class Member:
         report: ray_worker.Report = ray.get(reference)
         self._incarnation = report.incarnation
         self._sink.take(report.incarnation, report.replaces, report.pieces)
+        self.complete = report.code is not None and not report.pieces
         self.code, self.reason = report.code, report.reason
-        self.node, self.restarts = report.node, report.restarts
+        self.restarts, self.place = report.restarts, f"{report.node}:{report.folder}"
         return True
+
+    @property
+    def node(self) -> str:
+        """Address of its machine, "" before it is known."""
+        return self.place.partition(":")[0]
+
+    def close(self) -> None:
+        """Ends the process, and the Ray actor; its files stay where not all of them are here."""
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self.handle.close.remote(keep=not self.complete), timeout=_CLOSE_S)
+        with contextlib.suppress(Exception):
+            ray.kill(self.handle, no_restart=True)
 
 
 class Cluster:
@@ -126,43 +151,55 @@ class Cluster:
         self._placement_timeout_s = placement_timeout_s
         self._status = status_line.StatusLine(config)
         self._stop = threading.Event()
-        self._failures: dict[str, int] = {}
+        self._failures: dict[str, processes.Failures] = {}
+        self._died: dict[str, int] = {}
+        self._learner_unseen_since: float | None = None
         self.learner: Member | None = None
         self.peers: dict[str, Member] = {}
 
     def run(self) -> int:
-        """Runs to the end; returns the exit code. Leaves no process behind."""
+        """Runs to the end; returns the exit code. Leaves no process behind.
+
+        Raises:
+          errors.UserError: the cluster or a process failed.
+        """
+        import ray
+
         cli.on_stop_signals(self._stop.set)
         try:
-            self._start()
-            code = self._watch()
+            code = self._watch() if self._start() else cli.EXIT_INTERRUPTED
+        except ray.exceptions.RayError as error:
+            raise errors.UserError(f"Ray failed: {errors.summary(error)}") from None
         finally:
             self._end_all()
         if code == 0:
             launcher.report(self._config, self._status)
         return code
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Starts all processes; returns False if the run was interrupted meanwhile."""
         config = self._config
-        self._require_room()
+        if not self._has_room():
+            return False
         self.learner = self._learner_member()
-        address = self._ask_address()
-        with open(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME), "w") as file:
-            file.write(address)
+        address = self._wait_for_address()
+        if not address:
+            return False
+        files.write(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME), address)
         self._status.say(
             f"{config.taskstr}: learner at {address}, broadcaster and {config.n_actors} "
             f"actor{'s' if config.n_actors > 1 else ''} at {config.quantize} bits; logs in "
             f"{config.logpath}"
         )
         self._peer_config = dataclasses.replace(config, server_address=address)
-        for name in self._peer_names():
+        actors = range(1, config.n_actors + 1)
+        for name in (telemetry.BROADCASTER, *map(telemetry.actor_name, actors)):
+            self._failures[name] = processes.Failures()
             self.peers[name] = self._peer_member(name, again=False)
+        return True
 
-    def _peer_names(self) -> list[str]:
-        actors = range(1, self._config.n_actors + 1)
-        return [telemetry.BROADCASTER, *map(telemetry.actor_name, actors)]
-
-    def _require_room(self) -> None:
+    def _has_room(self) -> bool:
+        """Waits for enough CPUs; returns False if the run was interrupted meanwhile."""
         import ray
 
         needed = self._learner_cpus + self._config.n_actors
@@ -174,8 +211,9 @@ class Cluster:
                     f"{self._learner_cpus} for the learner (--learner_cpus) and one for each of "
                     f"--n_actors={self._config.n_actors}. Add machines, or take fewer actors."
                 )
-            if self._stop.wait(1.0):
-                raise KeyboardInterrupt
+            if self._stop.wait(_POLL_S):
+                return False
+        return True
 
     def _learner_member(self) -> Member:
         import ray
@@ -184,16 +222,16 @@ class Cluster:
         wants_gpu = self._config.learner_device_placement == "GPU"
         if wants_gpu and ray.cluster_resources().get("GPU", 0) >= 1:
             options["num_gpus"] = 1
-        return self._member(
-            telemetry.LEARNER, ray_worker.LEARNER_MODULE, self._config, options, False
-        )
+        config = self._config
+        if not config.learner_threads:  # By default it would leave cores for actors, not here.
+            config = dataclasses.replace(config, learner_threads=self._learner_cpus)
+        return self._member(telemetry.LEARNER, ray_worker.LEARNER_MODULE, config, options, False)
 
     def _peer_member(self, name: str, again: bool) -> Member:
-        options: dict[str, Any] = {"max_restarts": _RESTARTS}
+        options: dict[str, Any] = {"max_restarts": -1}
         if name == telemetry.BROADCASTER:
             # Its work is short and bound to the learner's: it needs no CPU of its own there.
-            options["num_cpus"] = 0
-            options["scheduling_strategy"] = self._beside_learner()
+            options |= {"num_cpus": 0, "scheduling_strategy": self._beside_learner()}
             return self._member(
                 name, "actorQ.parameter_broadcaster", self._peer_config, options, again
             )
@@ -206,7 +244,7 @@ class Cluster:
         import ray
         from ray.util import scheduling_strategies
 
-        node_id = ray.get(self.learner.handle.node_id.remote())
+        node_id = ray.get(self.learner.handle.node_id.remote(), timeout=_ANSWER_S)
         return scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=True)
 
     def _member(
@@ -216,144 +254,172 @@ class Cluster:
         import ray
 
         plain = dataclasses.replace(config, logpath=config_lib.RunConfig.logpath)
-        flag_list = config_flags.to_flags(plain)
         handle = ray.remote(ray_worker.Worker).options(**options).remote(
-            name, module, flag_list, "", again
+            name, module, config_flags.to_flags(plain), "", again
         )
         return Member(name, handle, mirroring.Sink(self._config.logpath))
 
-    def _ask_address(self) -> str:
+    def _wait_for_address(self) -> str:
+        """Waits until the learner's server is up; returns "" if the run was interrupted meanwhile.
+
+        Raises:
+          errors.UserError: it does not come up.
+        """
         import ray
 
-        reference = self.learner.handle.address.remote(self._placement_timeout_s)
-        deadline = time.monotonic() + 2 * self._placement_timeout_s
-        while time.monotonic() < deadline:
-            done, _ = ray.wait([reference], timeout=0.5)
-            if done:
-                break
-            if self._stop.is_set():
-                raise KeyboardInterrupt
-        else:
-            raise errors.UserError(
-                f"No machine of the cluster had room for the learner within "
-                f"{2 * self._placement_timeout_s:g} s (--placement_timeout)."
-            )
-        address = ray.get(reference)
-        if not address:
-            self.learner.poll(_ANSWER_S)
-            raise errors.UserError(
-                f"The learner did not start: {self.learner.reason or 'its server never came up'}."
-            )
-        return address
+        deadline = time.monotonic() + self._placement_timeout_s
+        reference = None
+        while not self._stop.wait(0.2):
+            reference = reference or self.learner.handle.address.remote()
+            if ray.wait([reference], timeout=0.5)[0]:
+                address, reference = ray.get(reference), None
+                if address:
+                    return address
+                self.learner.poll(_ANSWER_S)
+                if self.learner.code is not None:
+                    raise errors.UserError(f"The learner did not start: {self.learner.reason}")
+            if time.monotonic() > deadline:
+                raise errors.UserError(
+                    "The learner was not up within --placement_timeout="
+                    f"{self._placement_timeout_s:g} s: has any machine room for it?"
+                )
+        return ""
 
     def _watch(self) -> int:
         while not self._stop.wait(_POLL_S):
             self._status.update()
-            if not self._poll_learner():
-                return cli.EXIT_ERROR
+            self._poll_learner(_POLL_S)
             if self.learner.code == 0:
                 return 0
             if self.learner.code is not None:
-                raise errors.UserError(f"The learner ended, {self.learner.reason}")
+                raise errors.UserError(f"The learner ended: {self.learner.reason}")
             for peer in list(self.peers.values()):
                 self._poll_peer(peer)
         self._status.say("Interrupted: ending all processes.")
         return cli.EXIT_INTERRUPTED
 
-    def _poll_learner(self) -> bool:
+    def _poll_learner(self, timeout_s: float) -> None:
+        """Asks how the learner does.
+
+        Raises:
+          errors.UserError: its machine is gone.
+        """
         import ray
 
         restarts = self.learner.restarts
         try:
-            self.learner.poll(_POLL_S)
+            if self.learner.poll(timeout_s):
+                self._learner_unseen_since = None
         except ray.exceptions.RayActorError as error:
-            self._status.say(
+            unseen = self._learner_unseen_since = self._learner_unseen_since or time.monotonic()
+            for_now = isinstance(error, ray.exceptions.ActorUnavailableError)
+            if for_now and time.monotonic() - unseen < _UNSEEN_S:
+                return
+            raise errors.UserError(
                 f"The learner's machine is gone, and replay with it ({errors.summary(error)}). The "
                 f"newest policy is in {self._config.logpath}."
-            )
-            return False
+            ) from None
         if self.learner.restarts > restarts:
             self._status.say("The learner was ended by a signal; it goes on from its checkpoint.")
-        return True
 
     def _poll_peer(self, peer: Member) -> None:
         import ray
 
         try:
-            answered = peer.poll(0.05)
+            answered = peer.poll(_GLANCE_S)
         except ray.exceptions.ActorUnavailableError:
-            self._note_lost(peer)
+            if not peer.lost:
+                peer.lost = True
+                self._status.say(f"{peer.name} was lost with {peer.node}; Ray starts it elsewhere.")
             return
         except ray.exceptions.RayActorError as error:
-            raise errors.UserError(
-                f"{peer.name} was lost {_RESTARTS} times: {errors.summary(error)}"
-            ) from None
-        if answered and peer.lost:
+            died = self._died[peer.name] = self._died.get(peer.name, 0) + 1
+            if died >= launcher.MAX_FAILURES:
+                raise errors.UserError(
+                    f"{peer.name} could not be started {died} times: {errors.summary(error)}"
+                ) from None
+            self._restart(peer, f"its worker died ({errors.summary(error)})")
+            return
+        if not answered:
+            return
+        self._died[peer.name] = 0
+        if peer.lost:
             peer.lost = False
             self._status.say(f"{peer.name} is back, on {peer.node}.")
-        if answered and peer.code:
-            self._restart(peer)
+        if peer.code:
+            self._revive(peer)
 
-    def _note_lost(self, peer: Member) -> None:
-        if not peer.lost:
-            peer.lost = True
-            self._status.say(f"{peer.name} was lost with {peer.node}; Ray starts it elsewhere.")
-
-    def _restart(self, peer: Member) -> None:
-        """Has Ray start a process again that ended.
+    def _revive(self, peer: Member) -> None:
+        """Starts a peer again that ended, unless the learner has ended too.
 
         Raises:
-          errors.UserError: it did so for the same reason again and again.
+          errors.UserError: it did so in the same way again and again.
         """
-        import ray
-
-        failures = self._failures[peer.reason] = self._failures.get(peer.reason, 0) + 1
+        # Peers end too when the learner does: let its end be seen first.
+        deadline = time.monotonic() + _LEARNER_FIRST_S
+        while time.monotonic() < deadline and not self._stop.is_set():
+            self._poll_learner(_POLL_S)
+            if self.learner.code is not None:
+                return
+        folder = os.path.join(self._config.logpath, peer.name)
+        failures = self._failures[peer.name].note(
+            peer.code, telemetry.log_bytes(folder), time.monotonic() - peer.started
+        )
         if failures >= launcher.MAX_FAILURES:
             raise errors.UserError(
-                f"{peer.name} ended {failures} times in the same way, {peer.reason}"
+                f"{peer.name} ended {failures} times in a row in the same way: {peer.reason}"
             )
-        self._status.say(f"{peer.name} ended, {peer.reason}; it is started again.")
-        ray.kill(peer.handle, no_restart=True)
+        self._restart(peer, peer.reason)
+
+    def _restart(self, peer: Member, reason: str) -> None:
+        self._status.say(f"{peer.name} ended: {reason}; it is started again.")
+        peer.close()
         self.peers[peer.name] = self._peer_member(peer.name, again=True)
 
     def _end_all(self) -> None:
         """Ends all processes, politely first, and fetches the last of their logs."""
-        import ray
-
         self._status.end()
+        peers = list(self.peers.values())
         if self.learner is not None:
-            with contextlib.suppress(Exception):
-                if self.learner.code is None:
-                    self.learner.handle.terminate.remote()
-                self._wait_for([self.learner], _LEARNER_END_S)
-        if self.learner is None or self.learner.code != 0:
-            for peer in self.peers.values():
-                with contextlib.suppress(Exception):
-                    peer.handle.terminate.remote()
-        self._wait_for(list(self.peers.values()), _PEERS_END_S)
-        for member in (*self.peers.values(), *([self.learner] if self.learner else [])):
-            with contextlib.suppress(Exception):
-                ray.get(member.handle.close.remote(), timeout=5.0)
-            with contextlib.suppress(Exception):
-                ray.kill(member.handle)
+            if self.learner.code is None:
+                self._tell_to_end(self.learner)
+            self._wait_for([self.learner], _LEARNER_END_S)
+            if self.learner.code != 0:
+                for peer in peers:
+                    self._tell_to_end(peer)
+            self._wait_for(peers, _PEERS_END_S)
+            peers.append(self.learner)
+        for member in peers:
+            member.close()
+            if not member.complete and member.place:
+                self._status.say(f"Not all that {member.name} wrote is here: see {member.place}.")
+
+    def _tell_to_end(self, member: Member) -> None:
+        with contextlib.suppress(Exception):  # Its machine may be gone.
+            member.handle.terminate.remote()
 
     def _wait_for(self, members: Sequence[Member], limit_s: float) -> None:
-        """Polls processes until they have ended and their last lines are here."""
+        """Polls processes until they have ended and what they wrote is here."""
         deadline = time.monotonic() + limit_s
         waiting = list(members)
         while waiting and time.monotonic() < deadline:
             for member in list(waiting):
                 try:
-                    ended = member.code is not None
-                    # One answer more, after the end: its last lines.
-                    if member.poll(0.5) and ended:
-                        waiting.remove(member)
+                    member.poll(0.5)
                 except Exception:  # Its machine is gone: nothing more comes from there.
                     waiting.remove(member)
+                    continue
+                if member.complete:
+                    waiting.remove(member)
+            time.sleep(0.1)
 
 
-def connect(address: str) -> None:
+def connect(address: str, cpus: int = 1) -> None:
     """Connects to a Ray cluster, or starts one of this machine alone.
+
+    Args:
+      address: of the cluster; empty: this machine alone.
+      cpus: that the run wants; this machine alone offers as many, even where it has fewer.
 
     Raises:
       errors.UserError: Ray is not installed, or there is no such cluster.
@@ -367,9 +433,10 @@ def connect(address: str) -> None:
         ) from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
+        alone = {"num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False}
         ray.init(
             address=address or "local", log_to_driver=False, logging_level="error",
-            include_dashboard=None if address else False,
+            **({} if address else alone),
         )
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         raise errors.UserError(
@@ -390,9 +457,15 @@ def main(argv: list[str]) -> int:
         raise errors.UserError("--server_address and --port are set by this launcher.")
     if config.inference_mode == "native":
         library.load()
-    connect(flags.FLAGS.address)
+    learner_cpus = flags.FLAGS.learner_cpus
+    connect(flags.FLAGS.address, learner_cpus + config.n_actors)
+    import ray
+
     config = dataclasses.replace(run_folders.new(config, flags.FLAGS), port=0)
-    return Cluster(config, flags.FLAGS.learner_cpus, flags.FLAGS.placement_timeout).run()
+    try:
+        return Cluster(config, learner_cpus, flags.FLAGS.placement_timeout).run()
+    finally:
+        ray.shutdown()  # Of this machine alone, the cluster with it.
 
 
 if __name__ == "__main__":

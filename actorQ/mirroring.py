@@ -12,7 +12,10 @@ from collections.abc import Sequence
 import contextlib
 import os
 import secrets
+import time
 from typing import NamedTuple
+
+from absl import logging
 
 from actorQ import errors
 from actorQ import files
@@ -24,6 +27,7 @@ _GROWING_PREFIX = "events.out"  # TensorBoard's.
 # Snapshots hold replay, and are of use only where the learner is.
 _LEFT_OUT = (os.path.join(telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER),)
 _DRAFT = ".tmp"
+_COMPLAINT_PERIOD_S = 60.0
 
 
 class Piece(NamedTuple):
@@ -68,8 +72,12 @@ class Source:
         Args:
           acknowledged: path to the newest mark that the sink has, of this incarnation.
         """
+        paths = list(self._paths())
+        if any(self._is_shorter(path, acknowledged.get(path, 0)) for path in paths):
+            self.rewrite()  # A log was cut by its process, which went back to a checkpoint.
+            acknowledged = {}
         pieces: list[Piece] = []
-        for path in self._paths():
+        for path in paths:
             with contextlib.suppress(FileNotFoundError):  # It has just been replaced.
                 piece = self._piece(path, acknowledged.get(path, 0))
                 if piece is not None:
@@ -86,8 +94,13 @@ class Source:
                 if os.path.normpath(os.path.join(inside, name)) not in _LEFT_OUT
             ]
             for name in sorted(names):
-                if not name.endswith(_DRAFT):
+                if not name.endswith(_DRAFT) and name != telemetry.ADDRESS_FILENAME:
                     yield os.path.normpath(os.path.join(inside, name))
+
+    def _is_shorter(self, path: str, mark: int) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return _grows(path) and os.path.getsize(os.path.join(self._folder, path)) < mark
+        return False
 
     def _piece(self, path: str, mark: int) -> Piece | None:
         full = os.path.join(self._folder, path)
@@ -113,6 +126,7 @@ class Sink:
         self._folder = folder
         self._incarnation = ""
         self._marks: dict[str, int] = {}
+        self._next_complaint = 0.0
 
     def acknowledged(self, incarnation: str) -> Mapping[str, int]:
         """Returns what the sink has of an incarnation."""
@@ -121,13 +135,15 @@ class Sink:
     def take(self, incarnation: str, replaces: bool, pieces: Sequence[Piece]) -> None:
         """Writes what came; pieces that do not go on where the file here ends are left for later.
 
+        What the disk has no room for is left for later too, and said.
+
         Args:
           incarnation: of the source.
           replaces: see `Source`.
           pieces: of its files.
 
         Raises:
-          errors.WriteError: a file cannot be written.
+          errors.UserError: a piece is of a file outside the run's folder.
         """
         if incarnation != self._incarnation:
             self._incarnation, self._marks = incarnation, {}
@@ -143,8 +159,9 @@ class Sink:
                     self._append(path, piece, replaces)
                 else:
                     continue
-            except OSError as error:
-                raise errors.WriteError(f"Cannot write {path}: {error.strerror}.") from None
+            except (OSError, errors.WriteError) as error:
+                self._complain(path, error)
+                continue
             self._marks[piece.path] = piece.mark
 
     def _append(self, path: str, piece: Piece, replaces: bool) -> None:
@@ -154,8 +171,20 @@ class Sink:
                 mode = "wb"
             elif path.endswith(".csv") and os.path.exists(path) and os.path.getsize(path):
                 content = content.partition(b"\n")[2]  # There is a header already.
-        with open(path, mode) as file:
-            file.write(content)
+        with open(path, mode, buffering=0) as file:
+            before = file.tell()
+            written = 0
+            try:
+                while written < len(content):
+                    written += file.write(content[written:])
+            finally:
+                if written < len(content):  # The piece comes again as a whole.
+                    os.truncate(path, before)
+
+    def _complain(self, path: str, error: Exception) -> None:
+        if time.monotonic() >= self._next_complaint:
+            self._next_complaint = time.monotonic() + _COMPLAINT_PERIOD_S
+            logging.warning("Cannot write %s (%s): it is tried again.", path, error)
 
 
 def _grows(path: str) -> bool:

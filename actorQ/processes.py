@@ -13,6 +13,34 @@ _LOG_TAIL_LINES = 15
 _STEADY_S = 600.0
 
 
+class Failures:
+    """Counts how often in a row a process failed in the same way."""
+
+    def __init__(self) -> None:
+        """Begins with none."""
+        self._last: tuple | None = None
+        self._in_a_row = 0
+
+    def note(self, code: int | None, progress: object, lived_s: float) -> int:
+        """Notes that the process ended as it should not.
+
+        Args:
+          code: its exit code, negative where a signal ended it.
+          progress: how far its work had come. A process that somebody ends with a signal may be
+            started again as long as this changes; one that ends itself may not.
+          lived_s: seconds.
+
+        Returns:
+          How often in a row it failed in the same way; a life of ten minutes starts a new row.
+        """
+        failure = (code, progress if code is not None and code < 0 else None)
+        if failure != self._last or lived_s > _STEADY_S:
+            self._in_a_row = 0
+        self._last = failure
+        self._in_a_row += 1
+        return self._in_a_row
+
+
 class Child:
     """One process with its log file."""
 
@@ -30,8 +58,7 @@ class Child:
         self._command = command
         self._started_at = 0.0
         self._log_start = 0
-        self._last_failure: tuple | None = None
-        self._failures_in_a_row = 0
+        self._failures = Failures()
         self.log_path = log_path
         self._cores = cores
         self._process: subprocess.Popen | None = None
@@ -71,23 +98,8 @@ class Child:
         self.start(*arguments)
 
     def note_failure(self, progress: object) -> int:
-        """Notes that the process ended as it should not.
-
-        Args:
-          progress: how far its work had come. A process that somebody ends with a signal may be
-            started again as long as this changes; one that ends itself may not.
-
-        Returns:
-          How often in a row it failed in the same way; a life of ten minutes starts a new row.
-        """
-        code = self.poll()
-        failure = (code, progress if code is not None and code < 0 else None)
-        steady = time.monotonic() - self._started_at > _STEADY_S
-        if failure != self._last_failure or steady:
-            self._failures_in_a_row = 0
-        self._last_failure = failure
-        self._failures_in_a_row += 1
-        return self._failures_in_a_row
+        """Notes that the process ended as it should not; see `Failures.note`."""
+        return self._failures.note(self.poll(), progress, time.monotonic() - self._started_at)
 
     def poll(self) -> int | None:
         """Returns the exit code, or None while it runs (or was never started)."""

@@ -12,9 +12,9 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
 from typing import NamedTuple
 
+from actorQ import errors
 from actorQ import mirroring
 from actorQ import processes
 from actorQ import snapshots
@@ -22,7 +22,6 @@ from actorQ import telemetry
 
 LEARNER_MODULE = "actorQ.learner_main"
 _MAX_FAILURES = 3
-_ADDRESS_POLL_S = 0.1
 
 
 class Report(NamedTuple):
@@ -35,7 +34,8 @@ class Report(NamedTuple):
       code: exit code, None while it runs.
       reason: why it ended, in a line; empty while it runs or where all is well.
       restarts: how often the worker has started it again.
-      node: host name of its machine.
+      node: address of its machine.
+      folder: of its files there.
     """
 
     incarnation: str
@@ -45,6 +45,7 @@ class Report(NamedTuple):
     reason: str
     restarts: int
     node: str
+    folder: str
 
 
 class Worker:
@@ -72,6 +73,7 @@ class Worker:
             command.append(f"--port={self._port}")
         if again or _reconstructed():
             command.append(f"--restarts={1 + secrets.randbelow(10**6)}")
+        self._ending = False
         self._source = mirroring.Source(self._folder)
         self._process = processes.Child(name, command, log, None)
         self._process.start()
@@ -82,15 +84,10 @@ class Worker:
 
         return ray.get_runtime_context().get_node_id()
 
-    def address(self, timeout_s: float) -> str:
-        """Waits until the learner's server is up; returns HOST:PORT, or "" if it does not come."""
-        deadline = time.monotonic() + timeout_s
+    def address(self) -> str:
+        """Returns HOST:PORT of the learner's server, "" before it is up."""
         path = os.path.join(self._folder, telemetry.ADDRESS_FILENAME)
-        while time.monotonic() < deadline and self._process.poll() is None:
-            if os.path.exists(path):
-                return f"{self._host}:{self._port}"
-            time.sleep(_ADDRESS_POLL_S)
-        return ""
+        return f"{self._host}:{self._port}" if os.path.exists(path) else ""
 
     def report(self, incarnation: str, acknowledged: Mapping[str, int]) -> Report:
         """Tells how the process does, and hands out what it wrote.
@@ -100,7 +97,7 @@ class Worker:
           acknowledged: its marks.
         """
         code = self._process.poll()
-        if code is not None and code < 0 and self._learner and self._resume():
+        if code is not None and code < 0 and self._may_resume() and self._resume():
             code = None
         known = acknowledged if incarnation == self._source.incarnation else {}
         reason = ""
@@ -109,28 +106,46 @@ class Worker:
             reason = f"it {processes.describe_exit(code)}: {reason}"
         return Report(
             self._source.incarnation, self._source.replaces, self._source.news(known), code,
-            reason, self._process.restarts, self._host,
+            reason, self._process.restarts, self._host, self._folder,
         )
+
+    def _may_resume(self) -> bool:
+        return self._learner and not self._ending
 
     def _resume(self) -> bool:
         """Starts a learner again that was ended by a signal, from its checkpoint."""
-        snapshot = snapshots.Store(self._folder).newest_name()
+        store = snapshots.Store(self._folder)
+        snapshot = store.newest_name()
         if not snapshot or self._process.note_failure(snapshot) >= _MAX_FAILURES:
             return False
+        try:
+            # The learner does so itself, but only seconds later.
+            snapshots.cut_logs(
+                os.path.join(self._folder, telemetry.LEARNER), store.newest().state
+            )
+        except errors.UserError:
+            return False  # The checkpoint is damaged: another start would find the same.
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(self._folder, telemetry.ADDRESS_FILENAME))
-        self._process.restart("--resume", f"--restarts={1 + secrets.randbelow(10**6)}")
         self._source.rewrite()
+        self._process.restart("--resume", f"--restarts={1 + secrets.randbelow(10**6)}")
         return True
 
     def terminate(self) -> None:
         """Asks the process to end."""
+        self._ending = True
         self._process.terminate()
 
-    def close(self) -> None:
-        """Ends the process at once and deletes its folder, whose files the caller has."""
+    def close(self, keep: bool = False) -> None:
+        """Ends the process at once.
+
+        Args:
+          keep: leave its folder where it is; else the caller has all files, and it is deleted.
+        """
+        self._ending = True
         self._process.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _node_address() -> str:
