@@ -46,23 +46,21 @@ _LEARNER_END_S = 40.0
 _PEERS_END_S = 20.0
 
 
-def define_flags() -> None:
+def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags that only this launcher has."""
     flags.DEFINE_string(
         "address", "",
         "Ray cluster: auto (the one that this machine belongs to), HOST:PORT of its head, or "
-        "empty: a cluster of this machine alone, for this run.",
-    )
-    flags.DEFINE_string("logdir", "logs", "Folder under which the run gets a folder of its own.")
-    flags.DEFINE_string(
-        "run_name", "", "Name of the run's folder under --logdir; empty: task, precision, time."
+        "empty: a cluster of this machine alone, for this run.", flag_values=flag_values,
     )
     flags.DEFINE_integer(
-        "learner_cpus", 1, "CPUs that the learner asks Ray for.", lower_bound=1
+        "learner_cpus", 1, "CPUs that the learner asks Ray for.", lower_bound=1,
+        flag_values=flag_values,
     )
     flags.DEFINE_float(
         "placement_timeout", 300.0,
         "Seconds to wait for the cluster to have room for a process.", lower_bound=1.0,
+        flag_values=flag_values,
     )
 
 
@@ -470,6 +468,8 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     config_flags.define_flags()
+    run_folders.define_flags()
     define_flags()
-    flags.adopt_module_key_flags(config_flags)
+    for module in (config_flags, run_folders):
+        flags.adopt_module_key_flags(module)
     cli.run(main, takes_arguments=True, name=_NAME)

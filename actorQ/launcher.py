@@ -53,10 +53,7 @@ _LEARNER_END_S = 30.0  # How long the learner gets to save and announce after Ct
 
 def define_flags() -> None:
     """Defines the flags that only the launcher has."""
-    flags.DEFINE_string("logdir", "logs", "Folder under which the run gets a folder of its own.")
-    flags.DEFINE_string(
-        "run_name", "", "Name of the run's folder under --logdir; empty: task, precision, time."
-    )
+    run_folders.define_flags()
     flags.DEFINE_integer(
         "pin_cpus",
         0,
@@ -316,5 +313,6 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     config_flags.define_flags()
     define_flags()
-    flags.adopt_module_key_flags(config_flags)
+    for module in (config_flags, run_folders):
+        flags.adopt_module_key_flags(module)
     cli.run(main, takes_arguments=True, name="run_multiprocess.sh")

@@ -17,6 +17,14 @@ from actorQ import telemetry
 _RESTARTS_A_LAUNCH = 1000  # Numbers of restarts that are kept free for each start of the learner.
 
 
+def define_flags() -> None:
+    """Defines the flags that say where a run's folder is."""
+    flags.DEFINE_string("logdir", "logs", "Folder under which the run gets a folder of its own.")
+    flags.DEFINE_string(
+        "run_name", "", "Name of the run's folder under --logdir; empty: task, precision, time."
+    )
+
+
 def make_run_folder(config: config_lib.RunConfig, logdir: str, run_name: str) -> str:
     """Makes the run's own folder under `logdir`; two launchers never get the same one.
 

@@ -35,6 +35,12 @@ def test_readme_flag_table_of_the_cluster_simulation_is_the_codes():
     )
 
 
+def test_readme_flag_table_of_the_ray_launcher_is_the_codes():
+    assert "\n".join(flags_table.ray_rows()) in README, (
+        "paste the output of python -m actorQ.scripts.flags_table --ray into the README"
+    )
+
+
 def test_baseline_readme_flag_table_is_the_codes():
     assert "\n".join(baseline_flags_table.rows()) in BASELINE_README, (
         "paste the output of python -m baseline.flags_table into baseline/README.md"

@@ -5,12 +5,14 @@ By hand:
     python -m actorQ.scripts.flags_table
     python -m actorQ.scripts.flags_table --experiments
     python -m actorQ.scripts.flags_table --cluster
+    python -m actorQ.scripts.flags_table --ray
 """
 
 import dataclasses
 import sys
 
 from actorQ import config as config_lib
+from actorQ import launch_ray
 from actorQ.experiments import cluster
 from actorQ.experiments import run as experiments
 
@@ -24,9 +26,16 @@ def rows() -> list[str]:
     return lines
 
 
+def ray_rows() -> list[str]:
+    """Returns a Markdown row for every flag that only `launch_ray` has."""
+    return experiments.flag_rows(launch_ray.define_flags)
+
+
 def main() -> None:
     """Prints one of the tables."""
-    tables = {"--experiments": experiments.flag_rows, "--cluster": cluster.flag_rows}
+    tables = {
+        "--experiments": experiments.flag_rows, "--cluster": cluster.flag_rows, "--ray": ray_rows,
+    }
     lines = next((tables[name] for name in sys.argv[1:] if name in tables), rows)()
     print("| Flag | Default | Meaning |\n| --- | --- | --- |")
     print("\n".join(lines))
