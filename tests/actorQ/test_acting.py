@@ -1,6 +1,5 @@
 """The actor: acting against a real server."""
 
-import contextlib
 import dataclasses
 import threading
 
@@ -245,7 +244,7 @@ def test_actor_of_another_run_ends_with_one_line(stage, monkeypatch):
     assert made.actor.connect()
     made.connection.publish_card(78, 2, 0)
     with pytest.raises(errors.UserError, match="another run"):
-        while not made.actor._connect_and_act(contextlib.ExitStack()):
+        while not made.actor._connect_and_act():
             pass
 
 

@@ -69,7 +69,8 @@ def test_run_logger_row_is_on_disk_before_close(make_logger, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no such limit here")
-def test_run_logger_full_disk_loses_rows_and_nothing_else(make_logger, caplog):
+def test_run_logger_full_disk_loses_rows_and_nothing_else(make_logger, caplog, monkeypatch):
+    monkeypatch.setattr(telemetry, "_NO_ROOM_S", 0.0)
     logger = make_logger()
     path = f"{logger.folder}/{telemetry.EPISODES_CSV}"
     logger.write(telemetry.EPISODES_CSV, 12, **ROW)
