@@ -70,7 +70,8 @@ def test_run_on_two_nodes_trains_ends_and_brings_all_logs(crew, cluster, tmp_pat
 
 @pytest.mark.slow
 def test_node_removed_its_actor_goes_on_elsewhere(crew, cluster, tmp_path):
-    node = cluster.add_node(num_cpus=2, object_store_memory=150 << 20)
+    # Room for what will be lost, before the machine is busy: starting a node takes CPU time.
+    node, _ = (cluster.add_node(num_cpus=2, object_store_memory=150 << 20) for _ in range(2))
     cluster.wait_for_nodes()
     launched = launch(
         crew, cluster, tmp_path, "--n_actors=4", "--taskstr=gym,CartPole-v1",
@@ -84,7 +85,6 @@ def test_node_removed_its_actor_goes_on_elsewhere(crew, cluster, tmp_path):
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     harness.poll(lambda: all(rows(name) > 3 for name in names), 180, what="actors acting")
-    cluster.add_node(num_cpus=2, object_store_memory=150 << 20)
     cluster.remove_node(node, allow_graceful=False)
     harness.poll(lambda: "was lost" in launched.output(), 90, what="the notice")
     harness.poll(lambda: "is back, on" in launched.output(), 120, what="the actor's return")
