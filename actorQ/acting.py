@@ -25,6 +25,7 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import inference
 from actorQ import replay
+from actorQ import run_logger
 from actorQ import seeding
 from actorQ import telemetry
 from actorQ import weights
@@ -52,7 +53,7 @@ class ActorProcess:
         """
         self._config = config
         self._name = telemetry.actor_name(config.actor_id)
-        self._logger = telemetry.RunLogger(
+        self._logger = run_logger.RunLogger(
             config.logpath, self._name,
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
         )

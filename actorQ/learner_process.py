@@ -39,6 +39,7 @@ from actorQ import provenance
 from actorQ import publishing
 from actorQ import replay
 from actorQ import resuming
+from actorQ import run_logger
 from actorQ import seeding
 from actorQ import snapshots
 from actorQ import telemetry
@@ -64,7 +65,7 @@ class LearnerProcess:
         start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
         if self._resumed is not None:
             resuming.check(config, self._resumed.state.settings)
-        self._logger = telemetry.RunLogger(
+        self._logger = run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, start_time,
             None if self._resumed is None else self._resumed.state.learner_steps + 1,
         )

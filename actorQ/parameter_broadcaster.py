@@ -29,6 +29,7 @@ from actorQ import energy
 from actorQ import errors
 from actorQ import lean_imports
 from actorQ import messages
+from actorQ import run_logger
 from actorQ import telemetry
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Broadcaster:
         self._connection = wire.Connection(config)
         self._card = wire.NO_CARD
         self._losses = 0
-        self._logger = telemetry.RunLogger(
+        self._logger = run_logger.RunLogger(
             config.logpath,
             telemetry.BROADCASTER,
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),

@@ -1,4 +1,4 @@
-"""Logs of a run: file and field names, writers (CSV and TensorBoard) and readers.
+"""Logs of a run: file and field names, and readers; `run_logger` writes them.
 
 Layout of a run folder, the one place where it is written down:
 
@@ -14,22 +14,16 @@ Layout of a run folder, the one place where it is written down:
     RUN/stdout/<process>.log         what the process printed (when the launcher started it)
     RUN/checkpoint/                  policy.safetensors (last), best/, resume/ (`snapshots`)
 
-Used by every process and by the scripts. Reading imports no framework; writing imports
-TensorBoard, which brings TensorFlow in (every process that writes has it from Reverb anyway).
+Used by every process and by the scripts. Imports no framework.
 """
 
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import csv
 import glob
 import os
-import threading
 import time
-from typing import Any
-
-from absl import logging
 
 from actorQ import errors
 
@@ -120,11 +114,6 @@ FIELDS = {
     PHASES_CSV: PHASE_FIELDS,
 }
 
-TENSORBOARD_PERIOD_S = 1.0
-_COMPLAINT_PERIOD_S = 60.0  # About logs that cannot be written.
-_LONGEST_ROW = 1 << 16  # Bytes.
-_NO_ROOM_S = 1.0  # No row is tried for so long after one that could not be written.
-
 LEARNER = "learner"
 BROADCASTER = "broadcaster"
 
@@ -132,192 +121,6 @@ BROADCASTER = "broadcaster"
 def actor_name(actor_id: int) -> str:
     """Returns the name of an actor's process and log folder."""
     return f"actor_{actor_id}"
-
-
-class RunLogger:
-    """Writes the CSV files and TensorBoard scalars of one process.
-
-    Rows are flushed as they are written, so that a killed process loses none. Where the disk is
-    full they are lost, which is said, and the run goes on. TensorBoard gets at most one point a
-    second of each file: short episodes end hundreds of times a second, and its points cost many
-    times a CSV row.
-    """
-
-    def __init__(
-        self,
-        run_folder: str,
-        process: str,
-        start_time: float = 0.0,
-        purge_step: int | None = None,
-    ):
-        """Opens (or makes) the process's folder.
-
-        Args:
-          run_folder: the run's folder.
-          process: name of the process, which is also the name of its folder.
-          start_time: seconds since 1970 from which the field `seconds` counts; 0 is now.
-          purge_step: TensorBoard forgets what it has at this step and later ones (None: nothing).
-
-        Raises:
-          errors.UserError: the folder cannot be written.
-        """
-        self.start_time = start_time or time.time()
-        self.folder = os.path.join(run_folder, process)
-        try:
-            os.makedirs(self.folder, exist_ok=True)
-        except OSError as error:
-            raise errors.UserError(
-                f"Cannot write logs to {self.folder}: {error.strerror or error}."
-            ) from error
-        if not os.access(self.folder, os.W_OK):
-            raise errors.UserError(f"Cannot write logs to {self.folder}: permission denied.")
-        self._lock = threading.Lock()  # The learner logs from two threads.
-        self._files: dict[str, Any] = {}
-        self._next_point: dict[str, float] = {}
-        self._next_row = self._next_complaint = self._next_tensorboard = 0.0
-        self._tensorboard: Any = None
-        self.rows_lost = 0
-        try:
-            if purge_step is not None:
-                _purge_tensorboard(self.folder, purge_step)
-            self._tensorboard = _tensorboard_writer(self.folder)
-        except Exception as error:  # OSError or TensorFlow's: a disk that is full already.
-            self._complain(error)
-
-    def write(self, filename: str, step: int, **values: float) -> None:
-        """Appends one row to `filename`, and its scalars to TensorBoard at `step`.
-
-        Args:
-          filename: one of the keys of `FIELDS`.
-          step: the TensorBoard step (learner steps or actor steps, as the file counts).
-          **values: the row without its time fields; fields left out stay empty.
-        """
-        now = time.time()
-        row = {"seconds": f"{now - self.start_time:.3f}", "unix_time": f"{now:.3f}"}
-        row |= {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()}
-        with self._lock:
-            self._write_row(filename, row)
-            self._write_points(filename, step, values, now)
-
-    def _write_row(self, filename: str, row: Mapping[str, Any]) -> None:
-        if time.monotonic() < self._next_row:
-            self.rows_lost += 1
-            return
-        try:
-            writer, file = self._open(filename)
-            writer.writerow(row)
-            file.flush()
-        except OSError as error:
-            self.rows_lost += 1
-            self._next_row = time.monotonic() + _NO_ROOM_S
-            self._complain(error)
-            self._close_files()  # What is half written is removed when the file is opened again.
-
-    def _write_points(
-        self, filename: str, step: int, values: Mapping[str, float], now: float
-    ) -> None:
-        if now >= self._next_point.get(filename, 0.0):
-            self._next_point[filename] = now + TENSORBOARD_PERIOD_S
-            self._add_points(filename[:-4], step, values)
-
-    def _add_points(self, prefix: str, step: int, values: Mapping[str, float]) -> None:
-        try:
-            if self._tensorboard is None:
-                if time.monotonic() < self._next_tensorboard:
-                    return
-                self._tensorboard = _tensorboard_writer(self.folder)
-            for name, value in values.items():
-                self._tensorboard.add_scalar(f"{prefix}/{name}", float(value), step)
-        except Exception as error:  # Of any type: what TensorBoard's own thread met.
-            self._next_tensorboard = time.monotonic() + _COMPLAINT_PERIOD_S
-            self._complain(error)
-            self._close_tensorboard()
-
-    def _complain(self, error: Exception) -> None:
-        if time.monotonic() >= self._next_complaint:
-            self._next_complaint = time.monotonic() + _COMPLAINT_PERIOD_S
-            logging.warning(
-                "Cannot write logs to %s (%s): %d rows are lost so far; the run goes on.",
-                self.folder, errors.summary(error), self.rows_lost,
-            )
-
-    def _open(self, filename: str) -> tuple[csv.DictWriter, Any]:
-        if filename not in self._files:
-            path = os.path.join(self.folder, filename)
-            new = not os.path.exists(path) or _drop_half_row(path) == 0
-            file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115 (closed in close)
-            writer = csv.DictWriter(file, FIELDS[filename], restval="")
-            if new:
-                writer.writeheader()
-            self._files[filename] = (writer, file)
-        return self._files[filename]
-
-    def close(self) -> None:
-        """Flushes and closes all files."""
-        with self._lock:
-            self._close_files()
-            self._close_tensorboard()
-
-    def _close_files(self) -> None:
-        for _, file in self._files.values():
-            with contextlib.suppress(OSError):  # Of rows that were not written before.
-                file.close()
-        self._files = {}
-
-    def _close_tensorboard(self) -> None:
-        if self._tensorboard is not None:
-            with contextlib.suppress(Exception):
-                self._tensorboard.flush()
-            with contextlib.suppress(Exception):
-                self._tensorboard.close()
-        self._tensorboard = None
-
-
-def _tensorboard_writer(folder: str) -> Any:
-    # Imported here: reading logs must not pay for it.
-    from tensorboard.summary import Writer
-
-    _silence_tensorboard_threads()
-    return Writer(folder)
-
-
-def _silence_tensorboard_threads() -> None:
-    """Keeps the stack trace of TensorBoard's writer off the terminal: we say what is wrong."""
-    before = threading.excepthook
-    if getattr(before, "silences_tensorboard", False):
-        return
-
-    def hook(arguments: Any) -> None:
-        if not type(arguments.thread).__module__.startswith("tensorboard"):
-            before(arguments)
-
-    hook.silences_tensorboard = True  # type: ignore[attr-defined]
-    threading.excepthook = hook
-
-
-def _purge_tensorboard(folder: str, step: int) -> None:
-    """Writes an event file that makes readers forget the points at `step` and after it."""
-    from tensorboard.compat.proto import event_pb2
-    from tensorboard.summary.writer import event_file_writer
-
-    writer = event_file_writer.EventFileWriter(folder)
-    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    for _ in range(2):  # Readers take the first one that they see for the start of the run.
-        writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
-    writer.close()
-
-
-def _drop_half_row(path: str) -> int:
-    """Removes what a killed process left behind the last newline; returns the bytes that stay."""
-    with open(path, "rb+") as file:
-        begin = max(0, os.path.getsize(path) - _LONGEST_ROW)
-        file.seek(begin)
-        newline = file.read().rfind(b"\n")
-        if newline < 0 and begin:
-            file.seek(0)
-            begin, newline = 0, file.read().rfind(b"\n")
-        file.truncate(begin + newline + 1)
-    return begin + newline + 1
 
 
 def read_csv(path: str) -> dict[str, list[float]]:

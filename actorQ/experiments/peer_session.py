@@ -24,6 +24,7 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import evaluation
 from actorQ import provenance
+from actorQ import run_logger
 from actorQ import seeding
 from actorQ import telemetry
 from actorQ.experiments import peers
@@ -79,7 +80,7 @@ class Session:
           errors.UserError: task or log folder cannot be used.
         """
         self._config = config
-        self._logger = telemetry.RunLogger(
+        self._logger = run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, config.run_start_time
         )
         self.environment, self._evaluation_environment = (

@@ -39,7 +39,8 @@ LIGHT = """
     packing d4pg.policy dqn.policy algorithms checkpoints evaluation architecture replay errors
     seeding provenance energy environments reference native.library native.build
     native.convert checksums
-    allocator snapshots resuming run_folders status_line mirroring ray_worker launch_ray
+    allocator snapshots resuming run_folders status_line mirroring ray_worker
+    ray_member ray_run launch_ray run_logger
     environment_loop lean_imports benchmarks.remote benchmarks.actor_loop benchmarks.actor_sides
     benchmarks.actor_explain benchmarks.parameter_path benchmarks.parameter_sides
     benchmarks.original_parameters

@@ -10,6 +10,7 @@ import pytest
 
 from actorQ import config as config_lib
 from actorQ import errors
+from actorQ import run_logger
 from actorQ import telemetry
 from actorQ.scripts import breakdown_table
 from actorQ.scripts import curves
@@ -134,7 +135,7 @@ def test_markdown_table_golden():
 
 
 def test_load_curve_reads_what_run_logger_writes(tmp_path):
-    logger = telemetry.RunLogger(str(tmp_path), telemetry.LEARNER)
+    logger = run_logger.RunLogger(str(tmp_path), telemetry.LEARNER)
     for i, value in enumerate((1.0, 3.0)):
         logger.write(telemetry.EVALUATION_CSV, i, episode_return=value, evaluation_s=0.5 * i)
     logger.close()

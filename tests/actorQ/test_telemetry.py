@@ -10,6 +10,7 @@ import time
 import pytest
 
 from actorQ import errors
+from actorQ import run_logger
 from actorQ import telemetry
 
 ROW = {
@@ -31,7 +32,7 @@ def make_logger(tmp_path):
     loggers = []
 
     def make(process="actor_1", start_time=0.0):
-        loggers.append(telemetry.RunLogger(str(tmp_path), process, start_time))
+        loggers.append(run_logger.RunLogger(str(tmp_path), process, start_time))
         return loggers[-1]
 
     yield make
@@ -70,7 +71,7 @@ def test_run_logger_row_is_on_disk_before_close(make_logger, tmp_path):
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no such limit here")
 def test_run_logger_full_disk_loses_rows_and_nothing_else(make_logger, caplog, monkeypatch):
-    monkeypatch.setattr(telemetry, "_NO_ROOM_S", 0.0)
+    monkeypatch.setattr(run_logger, "_NO_ROOM_S", 0.0)
     logger = make_logger()
     path = f"{logger.folder}/{telemetry.EPISODES_CSV}"
     logger.write(telemetry.EPISODES_CSV, 12, **ROW)
@@ -157,7 +158,7 @@ def test_run_logger_scalars_reach_tensorboard(make_logger, tmp_path):
 def test_run_logger_folder_that_cannot_be_made_is_a_user_error(tmp_path):
     (tmp_path / "learner").write_text("a file is in the way")
     with pytest.raises(errors.UserError, match="Cannot write logs to .*learner"):
-        telemetry.RunLogger(str(tmp_path), "learner")
+        run_logger.RunLogger(str(tmp_path), "learner")
 
 
 def full_row(number):
@@ -269,7 +270,7 @@ def test_logger_purge_step_makes_tensorboard_forget_what_was_later(tmp_path):
     from tensorboard.backend.event_processing import plugin_event_accumulator
 
     for purge_step, steps in ((None, (1, 2, 3)), (2, (2,))):
-        logger = telemetry.RunLogger(str(tmp_path), "learner", purge_step=purge_step)
+        logger = run_logger.RunLogger(str(tmp_path), "learner", purge_step=purge_step)
         for step in steps:
             logger._next_point.clear()
             logger.write(telemetry.TRAIN_CSV, step, learner_steps=step)
@@ -285,7 +286,7 @@ def test_clock_and_versions_go_on_where_the_logs_end(tmp_path):
     for folder, name, version, seconds in (
         ("learner", telemetry.TRAIN_CSV, 4, 20.5), ("actor_1", telemetry.PHASES_CSV, 3, 31.25),
     ):
-        logger = telemetry.RunLogger(str(tmp_path), folder, time.time() - seconds)
+        logger = run_logger.RunLogger(str(tmp_path), folder, time.time() - seconds)
         logger.write(name, 1, model_version=version)
         logger.close()
     assert telemetry.last_seconds(str(tmp_path)) == pytest.approx(31.25, abs=1.0)
