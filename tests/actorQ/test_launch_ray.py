@@ -54,11 +54,16 @@ def workers():
 
 @pytest.mark.slow
 def test_run_on_two_nodes_trains_ends_and_brings_all_logs(crew, cluster, tmp_path):
-    launched = launch(crew, cluster, tmp_path, "--n_actors=2", "--taskstr=gym,CartPole-v1")
+    # Long enough for the second actor to come to act, however much later Ray starts it.
+    steps = 3000
+    launched = launch(
+        crew, cluster, tmp_path, "--n_actors=2", "--taskstr=gym,CartPole-v1",
+        f"--num_episodes={steps}",
+    )
     assert launched.wait(240) == 0, launched.output()
     run = tmp_path / "run"
     train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
-    assert train["learner_steps"][-1] == 30
+    assert train["learner_steps"][-1] == steps
     assert (run / "checkpoint" / "policy.safetensors").is_file()
     assert (run / "plots" / "learning_curve.png").is_file()
     for name in ("actor_1", "actor_2"):
