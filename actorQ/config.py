@@ -159,6 +159,12 @@ class RunConfig:
     policy_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the policy.", low=0.0)
     critic_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the critic.", low=0.0)
     learning_rate: float = _field(1e-4, "DQN: Adam step size of the Q-network.", low=0.0)
+    learning_rate_decay_steps: int = _field(
+        0,
+        "Learner steps over which all Adam step sizes fall linearly to a hundredth, where they "
+        "stay (0: they do not fall).",
+        low=0,
+    )
     max_abs_reward: float = _field(
         1.0,
         "DQN: each environment step's reward is clipped to +- this before n-step sums, as is usual "

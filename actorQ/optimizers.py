@@ -10,6 +10,8 @@ from typing import Any
 import sonnet as snt
 import tensorflow as tf
 
+from actorQ import step_sizes
+
 
 class Adam(snt.Optimizer):
     """Does what `tf.clip_by_global_norm` and `snt.optimizers.Adam` do, three times as fast.
@@ -36,6 +38,7 @@ class Adam(snt.Optimizer):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
+        decay_steps: int = 0,
         name: str = "adam",
     ):
         """Makes an optimizer for parameters that it will see at the first `apply`.
@@ -47,6 +50,7 @@ class Adam(snt.Optimizer):
           beta1: decay of the first moments.
           beta2: decay of the second moments.
           epsilon: is added to the root of the bias-corrected second moment.
+          decay_steps: updates over which the step size falls, see `step_sizes`.
           name: of the module.
         """
         super().__init__(name=name)
@@ -56,6 +60,7 @@ class Adam(snt.Optimizer):
         self._beta1 = beta1
         self._beta2 = beta2
         self._epsilon = epsilon
+        self._decay_steps = decay_steps
         self.step = tf.Variable(0, trainable=False, name="t", dtype=tf.int64)
         self.m = []
         self.v = []
@@ -85,13 +90,16 @@ class Adam(snt.Optimizer):
         # ResourceApplyAdam moves a parameter by alpha sqrt(1 - b2^t) / (1 - b1^t) times
         # m / (sqrt(v) + e), which is the paper's step with epsilon = e / sqrt(1 - b2^t).
         step = tf.cast(self.step.assign_add(1), tf.float32)
+        learning_rate = self._learning_rate * step_sizes.share(
+            step - 1.0, self._decay_steps, tf.maximum
+        )
         beta1_power = tf.pow(self._beta1, step)
         beta2_power = tf.pow(self._beta2, step)
         epsilon = self._epsilon * tf.sqrt(1.0 - beta2_power)
         for gradient, (_, parameter, m, v) in zip(gradients, slots, strict=True):
             tf.raw_ops.ResourceApplyAdam(
                 var=parameter.handle, m=m.handle, v=v.handle, grad=gradient,
-                beta1_power=beta1_power, beta2_power=beta2_power, lr=self._learning_rate,
+                beta1_power=beta1_power, beta2_power=beta2_power, lr=learning_rate,
                 beta1=self._beta1, beta2=self._beta2, epsilon=epsilon,
             )
 

@@ -1,4 +1,4 @@
-"""The report's sections on ActorQ: experiments, the older runs, benchmarks, energy."""
+"""The report's sections on ActorQ: experiments, benchmarks, energy."""
 
 from collections.abc import Sequence
 import os
@@ -14,12 +14,6 @@ from baseline.report_parts import Subject
 _REPORT = "report"  # Folder of a published experiment that has tables and plots.
 _EXPERIMENT = "actorQ/results/reproduce.sh {}"
 BENCHMARKS = "benchmarks"
-_OLDER = Subject(
-    "older", "Time to reward and breakdown, earlier runs",
-    "Full trainings by an earlier commit, before the product's own kernels: actors compute with "
-    "torch. Fp32 and int8 runs differ in the actors' precision only.",
-    "python -m actorQ.scripts.speedup_table",
-)
 _BENCHMARKS = Subject(
     BENCHMARKS, "Benchmarks of each part",
     "What inference, an actor's loop, the way of the weights and the learner cost, each beside "
@@ -100,18 +94,13 @@ def sections(results: str) -> list[Section]:
       errors.UserError: a file is damaged.
     """
     named = {name for _, names in SUBJECTS for name in names}
-    older, others = [], []
-    for name in sorted(os.listdir(results)) if os.path.isdir(results) else ():
-        folder = os.path.join(results, name)
-        if name in named or name == BENCHMARKS or not os.path.isdir(folder):
-            continue
-        if os.path.isdir(os.path.join(folder, _REPORT)):
-            others.append(folder)
-        else:
-            older.append(folder)
+    others = [
+        folder for folder in _folders(results)
+        if os.path.isdir(folder) and os.path.basename(folder) not in {*named, BENCHMARKS}
+    ]
     found = [_section(subject, results, names) for subject, names in SUBJECTS]
     for subject, folders in (
-        (_OLDER, older), (_BENCHMARKS, [os.path.join(results, BENCHMARKS)]), (_OTHERS, others),
+        (_BENCHMARKS, [os.path.join(results, BENCHMARKS)]), (_OTHERS, others),
     ):
         body = "".join(_folder(folder, subject is _BENCHMARKS) for folder in folders)
         if body or subject is not _OTHERS:
@@ -148,8 +137,6 @@ def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
 def claims(results: str, rows: Sequence[experiments.Compared]) -> list[claims_lib.Claim]:
     """Returns the paper's claims on ActorQ but energy, beside ours.
 
-    Time to reward is judged by the experiments; by the older runs where a task has none.
-
     Args:
       results: folder of ActorQ's results.
       rows: of all experiments.
@@ -161,14 +148,9 @@ def claims(results: str, rows: Sequence[experiments.Compared]) -> list[claims_li
         row.task: claims_lib.time_to_reward(row.task, row.target, row.seconds, row.seeds)
         for row in rows
     }
-    for folder in _folders(results):
-        for task, found in claims_lib.older_times(folder).items():
-            judged.setdefault(task, found)
     found = [claim for claims_of_task in judged.values() for claim in claims_of_task]
     found += claims_lib.unmeasured(judged)
-    cells = _fp32_phases(results)
-    published = any(os.path.isdir(os.path.join(results, name)) for name in _BREAKDOWNS)
-    found += claims_lib.breakdown(cells, "breakdown" if published or not cells else _OLDER.anchor)
+    found += claims_lib.breakdown(_fp32_phases(results))
     return found + claims_lib.staleness(_final_rewards(results))
 
 
@@ -217,14 +199,11 @@ def _fp32_phases(results: str) -> dict[str, dict[str, float]]:
     cells: dict[str, dict[str, float]] = {}
     for folder in _folders(results):
         name = os.path.basename(folder)
-        for path in (
-            os.path.join(folder, _REPORT, f"{name}.csv"), os.path.join(folder, "breakdown.csv"),
-        ):
-            for row in origins.read_csv(path) if os.path.isfile(path) else ():
-                if row.get("precision") == "fp32" and row.get("phase"):
-                    value = row.get("value") or row.get("actor_update_period")
-                    cell = cells.setdefault(f"{name} {row.get('task')} {value}", {})
-                    cell[row["phase"]] = origins.number(row, "us_per_step", path)
+        path = os.path.join(folder, _REPORT, f"{name}.csv")
+        for row in origins.read_csv(path) if os.path.isfile(path) else ():
+            if row.get("precision") == "fp32" and row.get("phase"):
+                cell = cells.setdefault(f"{name} {row.get('task')} {row.get('value')}", {})
+                cell[row["phase"]] = origins.number(row, "us_per_step", path)
     return cells
 
 

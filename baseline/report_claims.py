@@ -203,34 +203,6 @@ def few_seeds(seeds: int) -> str:
     return f"{seeds} seed{'s' * (seeds != 1)} a side: may be luck"
 
 
-def older_times(folder: str) -> dict[str, list[Claim]]:
-    """Judges time to reward by speedup.csv of `actorQ.scripts.speedup_table`; by task.
-
-    Args:
-      folder: that may have one.
-
-    Raises:
-      errors.UserError: the file is damaged.
-    """
-    path = os.path.join(folder, "speedup.csv")
-    by_task: dict[str, dict[str, Mapping[str, str]]] = {}
-    for row in origins.read_csv(path) if os.path.isfile(path) else ():
-        by_task.setdefault(row.get("task", ""), {})[row.get("precision", "")] = row
-    claims = {}
-    for task, rows in by_task.items():
-        if not {"fp32", "int8"} <= set(rows):
-            continue
-        sides = rows["fp32"], rows["int8"]
-        fp32, int8 = (
-            times.Reach(origins.number(row, "seconds", path), 0.0, row.get("reached") == "1")
-            for row in sides
-        )
-        seeds = int(min(origins.number(row, "seeds", path) for row in sides))
-        target = origins.number(rows["int8"], "target_return", path)
-        claims[task] = time_to_reward(task, target, (fp32, int8), seeds, "older")
-    return claims
-
-
 def unmeasured(tasks: Iterable[str]) -> list[Claim]:
     """Returns one row for the tasks of the paper's table that nothing here is known of.
 
@@ -256,7 +228,6 @@ def time_to_reward(
     target: float,
     seconds: tuple[times.Reach, times.Reach],
     seeds: int,
-    part: str = "time_to_reward",
 ) -> list[Claim]:
     """Judges the time of int8 actors to a reward against that of fp32 ones; [] of other tasks.
 
@@ -265,7 +236,6 @@ def time_to_reward(
       target: return to reach.
       seconds: of fp32 and int8.
       seeds: of each side.
-      part: see `Claim`.
     """
     theirs = actorq_paper.SPEEDUPS.get(task)
     if theirs is None:
@@ -279,18 +249,17 @@ def time_to_reward(
     ours = f"{words} ({seconds[0].text()} s to {seconds[1].text()} s)"
     return [
         faster(
-            part, f"int8 actors reach the reward of {theirs.name} sooner", theirs.speedup, speedup,
-            ours, limits,
+            "time_to_reward", f"int8 actors reach the reward of {theirs.name} sooner",
+            theirs.speedup, speedup, ours, limits,
         )
     ]
 
 
-def breakdown(cells: Mapping[str, Mapping[str, float]], part: str = "breakdown") -> list[Claim]:
+def breakdown(cells: Mapping[str, Mapping[str, float]]) -> list[Claim]:
     """Judges whether inference is the largest phase of every fp32 actor's step.
 
     Args:
       cells: microseconds a step by phase, by what was measured; fp32 only.
-      part: see `Claim`.
     """
     claim = "Inference takes most of an fp32 actor's time"
     shares = {
@@ -299,12 +268,12 @@ def breakdown(cells: Mapping[str, Mapping[str, float]], part: str = "breakdown")
         if "step (inference)" in phases and sum(phases.values()) > 0
     }
     if not shares:
-        return [Claim(part, claim, "the largest phase", "–", NONE)]
+        return [Claim("breakdown", claim, "the largest phase", "–", NONE)]
     largest = sum(max(cells[name], key=cells[name].get) == "step (inference)" for name in shares)
     low, high = (f"{100 * end:.0f} %" for end in (min(shares.values()), max(shares.values())))
     return [
         Claim(
-            part, claim, "the largest phase",
+            "breakdown", claim, "the largest phase",
             f"{low if low == high else f'{low} to {high}'} of all phases",
             share(largest, len(shares)),
             f"the largest in {largest} of {len(shares)} measurements",

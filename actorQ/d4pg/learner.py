@@ -93,10 +93,14 @@ def make_learner(
         config.policy_learning_rate,
         _LARGEST_GRADIENT_NORM,
         monitors.recorder("policy_gradient_norm"),
+        decay_steps=config.learning_rate_decay_steps,
     )
     policy_optimizer.initialize(networks.policy.trainable_variables)
     critic_optimizer = optimizers.Adam(
-        config.critic_learning_rate, _LARGEST_GRADIENT_NORM, monitors.recorder("gradient_norm")
+        config.critic_learning_rate,
+        _LARGEST_GRADIENT_NORM,
+        monitors.recorder("gradient_norm"),
+        decay_steps=config.learning_rate_decay_steps,
     )
     critic_optimizer.initialize(networks.critic.trainable_variables)
     return acme_learning.D4PGLearner(

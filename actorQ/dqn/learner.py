@@ -127,7 +127,9 @@ def make_learner(
     )
     # Acme's learner takes no optimizer; it looks its own up when the step is compiled.
     optimizer = optimizers.Adam(
-        config.learning_rate, record_norm=monitors.recorder("gradient_norm")
+        config.learning_rate,
+        record_norm=monitors.recorder("gradient_norm"),
+        decay_steps=config.learning_rate_decay_steps,
     )
     optimizer.initialize(networks.policy.trainable_variables)
     learner._optimizer = optimizer

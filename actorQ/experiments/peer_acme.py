@@ -59,6 +59,8 @@ def train(config: config_lib.RunConfig) -> int:
     Raises:
       errors.UserError: the task cannot be used, or training has diverged.
     """
+    if config.learning_rate_decay_steps:
+        raise errors.UserError(f"{NAME} knows no --learning_rate_decay_steps: leave it at 0.")
     session = peer_session.Session(config)
     spec = session.environment.spec
     if spec.discrete:

@@ -13,6 +13,7 @@ What our flags are to the agents:
 - --target_update_period: DQN copies its target as often, counted in environment steps. TD3's
   targets are moving averages, made to lag as far behind as copies do (`peers.target_average`).
 - --policy_learning_rate, --critic_learning_rate: TD3 takes one step size; it is given two here.
+  --learning_rate_decay_steps: counted in gradient steps, as in ours.
 - --n_step: SB3's own n-step replay. --min_replay_size: learning_starts, until when it takes random
   actions. --sigma: Gaussian action noise. --epsilon_max: constant from there on.
 - --max_abs_reward: rewards are clipped before DQN sees them, as in ours.
@@ -38,6 +39,7 @@ import torch
 from actorQ import algorithms
 from actorQ import config as config_lib
 from actorQ import seeding
+from actorQ import step_sizes
 from actorQ.experiments import gymnasium_task
 from actorQ.experiments import peer_session
 from actorQ.experiments import peers
@@ -59,10 +61,27 @@ class _EnvironmentSteps(callbacks.BaseCallback):
 
 
 class _Reporting:
-    """Reports every gradient step of an agent of SB3; to be mixed in before its class."""
+    """Reports every gradient step of an agent of SB3; to be mixed in before its class.
+
+    Attributes:
+      session: to report to.
+      first_step_sizes: of the optimizers; TD3's first is the policy's.
+      decay_steps: see `step_sizes`.
+      loss_names: the log's names to SB3's.
+    """
 
     session: peer_session.Session
-    loss_names: dict[str, str]  # The log's names to SB3's.
+    first_step_sizes: tuple[float, ...]
+    decay_steps: int
+    loss_names: dict[str, str]
+
+    def _update_learning_rate(self, optimizers: Any) -> None:
+        # SB3 calls this before every update, with one optimizer or several.
+        several = optimizers if isinstance(optimizers, list) else [optimizers]
+        share = step_sizes.share(self._n_updates, self.decay_steps)
+        for optimizer, first in zip(several, self.first_step_sizes, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = first * share
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Makes the gradient steps that are due, one by one."""
@@ -88,14 +107,7 @@ class _EluCriticsPolicy(td3_policies.TD3Policy):
 class ReportingTD3(_Reporting, TD3):
     """TD3 with a step size for the policy, and one for the critics."""
 
-    step_sizes: tuple[float, float]
     loss_names = {"loss": "train/critic_loss", "policy_loss": "train/actor_loss"}
-
-    def _update_learning_rate(self, optimizers: Any) -> None:
-        # SB3 calls this before every update, with the policy's optimizer first.
-        for optimizer, step_size in zip(optimizers, self.step_sizes, strict=True):
-            for group in optimizer.param_groups:
-                group["lr"] = step_size
 
 
 class ReportingDQN(_Reporting, DQN):
@@ -169,6 +181,7 @@ def make_model(
             },
             **settings,
         )
+        model.first_step_sizes = (config.learning_rate,)
     else:
         size = task.action_space.shape[0]
         model = ReportingTD3(
@@ -185,6 +198,7 @@ def make_model(
             },
             **settings,
         )
-        model.step_sizes = (config.policy_learning_rate, config.critic_learning_rate)
+        model.first_step_sizes = (config.policy_learning_rate, config.critic_learning_rate)
+    model.decay_steps = config.learning_rate_decay_steps
     model.session = session
     return model

@@ -10,11 +10,20 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=.venv/bin/python
 env=DroneNavigation-v0
 
+# finished FOLDER: has a run in it reached its number of steps?
+finished() {
+    "$python" - "$1" "$env" <<'PYTHON'
+import sys
+from baseline import training_state
+sys.exit(not any(run.finished for run in training_state.runs(sys.argv[1], "ppo", sys.argv[2])))
+PYTHON
+}
+
 # train NAME STEPS HYPERPARAMS...: into OUT/NAME, unless it is there and finished.
 train() {
     local name="$1" steps="$2"
     shift 2
-    if [[ -e "$out/$name/finished" ]]; then
+    if finished "$out/$name"; then
         return
     fi
     local resume=()
@@ -24,7 +33,6 @@ train() {
     OMP_NUM_THREADS=1 "$python" -m baseline.train --algo ppo --env "$env" -n "$steps" \
         --device "${DEVICE:-cpu}" --save_freq 200000 --folder "$out/$name" "${resume[@]}" \
         --hyperparams "$@"
-    touch "$out/$name/finished"
 }
 
 # The value function's network is no part of the policy: of the same size for all.

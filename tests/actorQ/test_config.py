@@ -54,6 +54,7 @@ EVERYTHING_ELSE = {
     "policy_learning_rate": 3e-5,
     "critic_learning_rate": 1 / 3,
     "learning_rate": 0.0,
+    "learning_rate_decay_steps": 1500,
     "vmin": -1e-3,
     "vmax": 1e6,
     "num_atoms": 2,

@@ -27,7 +27,7 @@ NO_TENSORFLOW = """
     policies messages conversion quantization packing config config_checks telemetry cli
     launcher processes
     d4pg.policy dqn.policy replay errors seeding architecture algorithms checkpoints evaluation
-    provenance energy reference native.library native.build
+    provenance energy reference step_sizes native.library native.build
     native.convert checksums
     environment_loop lean_imports benchmarks.remote benchmarks.actor_loop
     experiments.peer_sb3 experiments.sb3_agent

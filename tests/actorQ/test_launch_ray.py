@@ -141,6 +141,32 @@ def test_node_removed_its_actor_goes_on_elsewhere(crew, cluster, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("own", [False, True], ids=["a_cluster", "this_machine_alone"])
+def test_killed_launcher_leaves_no_process(crew, cluster, tmp_path, own):
+    endless = (
+        "--n_actors=2", "--taskstr=gym,CartPole-v1", "--num_episodes=100000000",
+        "--replay_table_max_times_sampled=64",
+    )
+    if own:  # Its Ray has to end with it, too.
+        launched = crew.start(
+            sys.executable, "-m", "actorQ.launch_ray", f"--logdir={tmp_path}", "--run_name=run",
+            *harness.QUICK, *endless,
+        )
+    else:
+        launched = launch(crew, cluster, tmp_path, *endless)
+    phases = tmp_path / "run" / "actor_2" / telemetry.PHASES_CSV
+    harness.poll(
+        lambda: phases.exists() and len(phases.read_text().splitlines()) > 3, 180,
+        what="actors acting",
+    )
+    started = {*launched.descendants(), *workers()}
+    assert len(started) >= 4
+    launched.signal(signal.SIGKILL)
+    harness.poll(lambda: not harness.alive(started), 60, what="the end of all processes")
+    assert not workers()
+
+
+@pytest.mark.slow
 def test_cluster_too_small_says_what_is_missing(crew, cluster, tmp_path):
     launched = launch(crew, cluster, tmp_path, "--n_actors=50", "--placement_timeout=3")
     assert launched.wait(90) == 1

@@ -93,6 +93,27 @@ def test_learner_step_changes_online_weights_and_logs_finite_numbers(rig):
     assert values["gradient_norm"] > 0
 
 
+@pytest.mark.parametrize("algorithm", sorted(TASKS))
+def test_learner_steps_get_small_where_step_sizes_decay(algorithm):
+    rig = Rig(algorithm, learning_rate_decay_steps=3)
+    trained = [rig.networks.policy]
+    if algorithm == "d4pg":
+        trained.append(rig.networks.critic)
+    moves = []
+    for _ in range(8):
+        before = [[v.numpy() for v in network.trainable_variables] for network in trained]
+        rig.learner.step()
+        moves.append([
+            max(float(np.abs(v.numpy() - old).max())
+                for v, old in zip(network.trainable_variables, values, strict=True))
+            for network, values in zip(trained, before, strict=True)
+        ])
+    first, last = np.array(moves[0]), np.array(moves[-1])
+    np.testing.assert_allclose(first, 1e-4, rtol=0.01)  # Adam's first step is its step size.
+    assert np.all(last < 3e-6) and np.all(last > 0)
+    rig.server.stop()
+
+
 def test_learner_target_networks_follow_every_period():
     rig = Rig("dqn", target_update_period=4)
     online, target = rig.networks.policy, rig.networks.target_policy

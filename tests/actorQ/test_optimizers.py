@@ -6,6 +6,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from actorQ import optimizers
+from actorQ import step_sizes
 
 SHAPES = [(7, 40), (40,), (40, 3), (3,)]
 
@@ -72,6 +73,37 @@ def test_adam_without_a_limit_records_the_norm_and_does_not_clip():
     optimizers.Adam(1e-2).apply(gradients(0), theirs)
     assert norm.numpy() > 1.0
     assert_close(ours, theirs, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("updates", "decay_steps", "share"),
+    [(0, 0, 1.0), (10**6, 0, 1.0), (0, 200, 1.0), (50, 200, 0.75), (198, 200, 0.01),
+     (199, 200, 0.01), (10**6, 200, 0.01)],
+)
+def test_share_of_the_step_size_falls_linearly_to_a_hundredth(updates, decay_steps, share):
+    assert step_sizes.share(updates, decay_steps) == pytest.approx(share)
+    tensor = step_sizes.share(tf.constant(updates, tf.float32), decay_steps, tf.maximum)
+    assert float(tensor) == pytest.approx(share)
+
+
+def test_adam_with_decay_is_sonnets_adam_with_these_step_sizes_also_from_a_checkpoint(tmp_path):
+    ours, theirs = variables(), variables()
+    falling = tf.Variable(0.0)
+    reference = snt.optimizers.Adam(falling)
+    path = ""
+    for part in range(2):
+        fused = optimizers.Adam(1e-2, decay_steps=8)
+        fused.initialize(ours)
+        saved = tf.train.Checkpoint(optimizer=fused)
+        if path:
+            saved.restore(path).assert_existing_objects_matched()
+        apply = tf.function(fused.apply)
+        for index in range(6 * part, 6 * part + 6):
+            falling.assign(1e-2 * max(0.01, 1.0 - index / 8))
+            reference.apply(gradients(index), theirs)
+            apply(gradients(index), ours)
+        path = saved.save(str(tmp_path / "saved"))
+    assert_close(ours, theirs, atol=1e-6)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -8,6 +8,7 @@ import pytest
 
 from actorQ import config as config_lib
 from actorQ import environments
+from actorQ import errors
 from actorQ.experiments import gymnasium_task
 from actorQ.experiments import kinds
 from actorQ.experiments import results
@@ -80,6 +81,31 @@ def test_dqn_is_what_the_flags_say():
     assert [steps for steps, _ in session.losses] == [51] * 4 + [52] * 4
     assert model.exploration_rate == pytest.approx(0.1)
     assert model.policy.optimizer.param_groups[0]["lr"] == 2e-4
+
+
+@pytest.mark.parametrize("taskstr", [CONTINUOUS, DISCRETE])
+def test_sb3_step_sizes_decay_with_gradient_steps(taskstr):
+    session = Steps(stop=5)
+    peer_sb3, model = sb3_model(taskstr, session, learning_rate_decay_steps=8)
+    with pytest.raises(StopIteration):
+        model.learn(1000, peer_sb3._EnvironmentSteps(session), log_interval=None)
+    optimizers = (
+        [model.policy.optimizer] if taskstr == DISCRETE
+        else [model.actor.optimizer, model.critic.optimizer]
+    )
+    first = [2e-4] if taskstr == DISCRETE else [1e-5, 3e-4]
+    rates = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
+    assert rates == pytest.approx([rate * 0.5 for rate in first])  # The fifth, after four.
+
+
+def test_acme_refuses_a_decay_of_step_sizes():
+    from actorQ.experiments import peer_acme
+
+    config = config_lib.RunConfig(
+        taskstr=CONTINUOUS, max_episode_steps=50, learning_rate_decay_steps=8
+    )
+    with pytest.raises(errors.UserError, match="Acme.* knows no --learning_rate_decay_steps"):
+        peer_acme.train(config)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,20 @@
+"""How step sizes fall in the course of training. Imports no framework."""
+
+from collections.abc import Callable
+from typing import Any
+
+_LEAST_SHARE = 0.01
+
+
+def share(updates: Any, decay_steps: int, largest: Callable[[float, Any], Any] = max) -> Any:
+    """Returns by what an optimizer's first step size is to be multiplied.
+
+    Args:
+      updates: that the optimizer has made so far; a number, or a tensor of float32.
+      decay_steps: updates in which the share falls linearly from 1 to a hundredth, where it stays;
+        0: it is 1 for ever.
+      largest: of two values; of tensors, where `updates` is one.
+    """
+    if not decay_steps:
+        return 1.0
+    return largest(_LEAST_SHARE, 1.0 - updates / decay_steps)
