@@ -65,6 +65,14 @@ SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
     ),
     (
         Subject(
+            "final_reward", "ActorQ: final reward",
+            "What quantized actors cost in reward where all train equally long.",
+            _EXPERIMENT.format("final_reward"),
+        ),
+        ("final_reward",),
+    ),
+    (
+        Subject(
             "communication", "ActorQ: quantized communication",
             "The weights on their way to the actors, in fewer and fewer bits.",
             _EXPERIMENT.format("communication"),

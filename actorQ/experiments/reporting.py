@@ -155,6 +155,27 @@ def notes(material: Material) -> list[str]:
     return lines
 
 
+def below_fp32(
+    task: str, fp32: Sequence[float], others: Mapping[str, Sequence[float]]
+) -> list[str]:
+    """Returns a line for each whose mean is below fp32's less fp32's standard deviation.
+
+    Args:
+      task: that it is about.
+      fp32: final rewards; of fewer than two seeds nothing is said.
+      others: final rewards by name.
+    """
+    if len(fp32) < 2:
+        return []
+    least = float(np.mean(fp32) - np.std(fp32, ddof=1))
+    return [
+        f"**{task}: final reward of {name} ({np.mean(rewards):.1f}) is below fp32's mean less its "
+        f"standard deviation ({least:.1f}).**"
+        for name, rewards in others.items()
+        if rewards and np.mean(rewards) < least
+    ]
+
+
 def bullets(lines: Sequence[str]) -> str:
     """Returns lines as a Markdown list."""
     return "".join(f"- {line}\n" for line in lines)

@@ -29,6 +29,7 @@ REPORTS: dict[str, Report] = {
     "time_to_reward": time_to_reward.write,
     "staleness": sweep.write_staleness,
     "communication": sweep.write_communication,
+    "final_reward": sweep.write_final_reward,
     "breakdown": breakdown.write,
     "throughput": throughput.write,
 }

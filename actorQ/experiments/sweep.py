@@ -1,12 +1,13 @@
 """The report on runs that differ in one setting: final reward, and what the setting costs.
 
-Staleness (`actor_update_period`) and communication (`quantize_communication`). Imports no framework
-but matplotlib.
+Staleness (`actor_update_period`), communication (`quantize_communication`), and the actors'
+precision alone. Imports no framework but matplotlib.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +21,18 @@ class Sweep:
     """What is drawn of a sweep.
 
     Attributes:
-      axis: label of the varied setting.
+      axis: label of the setting that differs.
       value_of: what stands below the reward, against the same axis.
       label: of that.
       log_value: whether its axis is logarithmic.
+      setting_of: what a result has of the setting that differs; the varied one, unless it is said.
     """
 
     axis: str
     value_of: Callable[[results_lib.Measured], float | None]
     label: str
     log_value: bool
+    setting_of: Callable[[results_lib.Result], Any] = lambda result: result.varied
 
 
 STALENESS = Sweep(
@@ -44,6 +47,13 @@ COMMUNICATION = Sweep(
     "Message to the\nactors (bytes)",
     False,
 )
+PRECISION = Sweep(
+    "Precision of the actors, bits (quantize)",
+    lambda measured: measured.actor_steps_per_s,
+    "Environment steps/s\nof all actors",
+    False,
+    lambda result: result.precision,
+)
 
 
 def write_staleness(material: reporting.Material) -> str:
@@ -56,14 +66,19 @@ def write_communication(material: reporting.Material) -> str:
     return _write(material, COMMUNICATION)
 
 
+def write_final_reward(material: reporting.Material) -> str:
+    """Writes the report on the actors' precision; returns its tables."""
+    return _write(material, PRECISION)
+
+
 def _write(material: reporting.Material, sweep: Sweep) -> str:
-    setting = material.experiment.vary[0] if material.experiment.vary else ""
+    setting = material.experiment.vary[0] if material.experiment.vary else "quantize"
     text = ""
     rows: list[dict[str, object]] = []
     for task in material.tasks():
         cells = []
         for bits in material.precisions():
-            for value, found in by_value(material.group(task, bits)).items():
+            for value, found in by_value(material.group(task, bits), sweep.setting_of).items():
                 cells.append(_cells(value, bits, found))
                 rows.append(_csv_row(task, setting, value, bits, found))
         header = [setting, "Actors", "Seeds", "Final reward", "lowest", "highest",
@@ -82,6 +97,8 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
         for result in material.all_results
         if result.measured.learner_steps < result.settings["num_episodes"]
     ]
+    if sweep is PRECISION:
+        lines += [line for task in material.tasks() for line in _against_fp32(material, task)]
     text += reporting.bullets([*lines, *reporting.notes(material)])
     name = material.experiment.name
     curves.write_csv(material.path(f"{name}.csv"), rows)
@@ -89,12 +106,23 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
     return text
 
 
-def by_value(found: Sequence[results_lib.Result]) -> dict[float, list[results_lib.Result]]:
-    """Returns results by value of the varied setting, in its order."""
+def by_value(
+    found: Sequence[results_lib.Result],
+    setting_of: Callable[[results_lib.Result], Any] = lambda result: result.varied,
+) -> dict[float, list[results_lib.Result]]:
+    """Returns results by value of the varied setting, or of another, in its order."""
     groups: dict[float, list[results_lib.Result]] = {}
-    for result in sorted(found, key=lambda result: result.varied):
-        groups.setdefault(result.varied, []).append(result)
+    for result in sorted(found, key=setting_of):
+        groups.setdefault(setting_of(result), []).append(result)
     return groups
+
+
+def _against_fp32(material: reporting.Material, task: str) -> list[str]:
+    rewards = {
+        reporting.precision_name(bits): _final(material.group(task, bits))
+        for bits in material.precisions()
+    }
+    return reporting.below_fp32(task, rewards.pop(reporting.precision_name(32), []), rewards)
 
 
 def _final(found: Sequence[results_lib.Result]) -> list[float]:
@@ -161,14 +189,15 @@ def _csv_row(
 def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
     figure, (rewards, below) = curves.new_figure(2, 5.6)
     several = len(material.tasks()) > 1
-    values = sorted({result.varied for result in material.all_results})
+    values = sorted({sweep.setting_of(result) for result in material.all_results})
     for task in material.tasks():
         for bits in material.precisions():
-            groups = by_value(material.group(task, bits))
+            groups = by_value(material.group(task, bits), sweep.setting_of)
             colour = curves.PRECISION_COLOURS[bits]
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
             known = {value: _final(found) for value, found in groups.items() if _final(found)}
-            rewards.plot(list(known), [np.mean(v) for v in known.values()], "-", color=colour,
+            rewards.plot(list(known), [np.mean(v) for v in known.values()],
+                         "-" if len(known) > 1 else "_", color=colour, markersize=16,
                          label=f"{label}, mean")
             points = [(value, reward) for value, finals in known.items() for reward in finals]
             rewards.plot([x for x, _ in points], [y for _, y in points], "o", color=colour,

@@ -122,17 +122,14 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         published, target = paper.SPEEDUPS.get(task), reaching.target(rows)
         if published and rows and target != published.reward:
             lines.append(f"{task}: held {target:g} here, {published.reward:g} in the paper.")
-        wide = rows[reaching.FP32].final_rewards if reaching.FP32 in rows else []
-        if len(wide) > 1:
-            least = float(np.mean(wide) - np.std(wide, ddof=1))
-            for side, row in rows.items():
-                compared = not side.is_peer and side != reaching.FP32 and row.final_rewards
-                if compared and np.mean(row.final_rewards) < least:
-                    lines.append(
-                        f"**{task}: final reward of {row.name} "
-                        f"({np.mean(row.final_rewards):.1f}) is below fp32's mean less its "
-                        f"standard deviation ({least:.1f}).**"
-                    )
+        lines += reporting.below_fp32(
+            task,
+            rows[reaching.FP32].final_rewards if reaching.FP32 in rows else [],
+            {
+                row.name: row.final_rewards for side, row in rows.items()
+                if not side.is_peer and side != reaching.FP32
+            },
+        )
     return lines
 
 

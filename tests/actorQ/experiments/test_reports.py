@@ -7,6 +7,7 @@ import pytest
 
 from actorQ.experiments import expectation
 from actorQ.experiments import reaching
+from actorQ.experiments import reporting
 from actorQ.experiments import reports
 from actorQ.experiments import results
 from actorQ.experiments import run
@@ -164,3 +165,11 @@ def test_speedup_bounds():
     assert times.speedup_between(slow, never).text() == "< 0.40"
     assert times.speedup_between(never, never).text() == "n/a"
     assert math.isclose(times.speedup_between(slow, fast).value, 4)
+
+
+def test_final_reward_below_fp32s_mean_less_its_deviation_is_said():
+    fp32 = [990.0, 1000.0, 995.0]  # 995 - 5.
+    others = {"fp16": [990.1, 990.1], "int8": [989.0, 990.0], "int4": []}
+    (line,) = reporting.below_fp32("a,b", fp32, others)
+    assert "a,b: final reward of int8 (989.5) is below" in line and "(990.0)" in line
+    assert reporting.below_fp32("a,b", fp32[:1], others) == []

@@ -228,3 +228,13 @@ def test_runner_varied_setting_has_its_own_runs_and_report(small, report, vary, 
     if report == "communication":
         assert re.search(r"\| 2 +\| +fp32 \| +2 \| +100.0 ± 0.0 \|", output), output
         assert " 0.062 |" in output
+
+
+def test_runner_final_reward_has_a_row_for_each_precision(small):
+    text = conftest.SMALL.replace("time_to_reward", "final_reward")
+    small.write(text.replace("{stop_return: 100}", "{}"))
+    output = small.run()
+    for bits, name in ((32, "fp32"), (8, "int8")):
+        assert re.search(rf"\| {bits} +\| +{name} \| +2 \| +100.0 ± 0.0 \|", output), output
+    assert (small.out / "report" / "small.png").stat().st_size > 1000
+    assert len(small.report("small.csv").splitlines()) == 3
