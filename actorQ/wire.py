@@ -7,6 +7,7 @@ opaque pairs of uint8 arrays (`messages`). Imports Reverb (and with it TensorFlo
 from collections.abc import Callable
 import concurrent.futures
 import errno
+import itertools
 import socket
 import sys
 import threading
@@ -38,6 +39,8 @@ _STATUS_TRY_S = 2
 _TRANSFER_TIMEOUT_S = 60.0
 
 T = TypeVar("T")
+
+_connection_numbers = itertools.count()
 
 
 class ServerStatus(NamedTuple):
@@ -199,9 +202,10 @@ class Connection:
           address: HOST:PORT, by default `config.address`.
         """
         self.address = address or config.address
-        self.client = reverb.Client(self.address)
+        target = _own_target(self.address)
+        self.client = reverb.Client(target)
         # reverb.Client.server_info takes three times as long: it also rebuilds all signatures.
-        self._info_client = pybind.Client(self.address)
+        self._info_client = pybind.Client(target)
         self._config = config
         self._starts: int | None = None
 
@@ -393,6 +397,16 @@ class Connection:
                 raise errors.LearnerGoneError(
                     f"The learner at {self.address} broke off a transfer ({errors.summary(error)})."
                 ) from None
+
+
+def _own_target(address: str) -> str:
+    """Spells an address as no other connection of this process does.
+
+    gRPC shares TCP connections, and the wait before the next try to make one, among clients of the
+    same target. What hangs in a call to a dead server keeps trying, less and less often: after an
+    outage of minutes, a new client would wait up to two more for a server that is there again.
+    """
+    return f"dns:///{address}?connection={next(_connection_numbers)}"
 
 
 def _listens(address: str) -> bool:

@@ -162,8 +162,9 @@ def test_killed_launcher_leaves_no_process(crew, cluster, tmp_path, own):
     started = {*launched.descendants(), *workers()}
     assert len(started) >= 4
     launched.signal(signal.SIGKILL)
-    harness.poll(lambda: not harness.alive(started), 60, what="the end of all processes")
-    assert not workers()
+    harness.poll(lambda: not workers(), 30, what="the end of our processes")
+    # Agents of Ray's own notice within a minute or so.
+    harness.poll(lambda: not harness.alive(started), 150, what="the end of all processes")
 
 
 @pytest.mark.slow

@@ -1,7 +1,10 @@
 """Tables and connections on a real Reverb server in this process."""
 
+import contextlib
 import dataclasses
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -15,6 +18,7 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import learner_checkpoints
 from actorQ import messages
+from actorQ import processes
 from actorQ import replay
 from actorQ import snapshots
 from actorQ import wire
@@ -237,6 +241,47 @@ def test_connection_server_that_dies_ends_status_and_transfers(config):
         connection.fetch("m", timeout_s=3)
     with pytest.raises(errors.LearnerGoneError):
         connection.publish("m", _message(1), timeout_s=3)
+
+
+_SERVER = """
+import sys, time
+from actorQ import config as config_lib, replay, wire
+config = config_lib.RunConfig(port=int(sys.argv[1]))
+layout = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
+server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+@contextlib.contextmanager
+def _server_elsewhere(port):
+    """A server in a process of its own: within one, Reverb does without gRPC."""
+    command = [sys.executable, "-c", _SERVER, str(port)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "up\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_new_connection_after_a_long_outage_does_not_wait_for_calls_that_hang():
+    config = config_lib.RunConfig(port=processes.free_port())
+    with _server_elsewhere(config.port):
+        old = wire.Connection(config)
+        assert old.wait_until_up()
+        threading.Thread(target=old.take, args=(config.model_table_name,), daemon=True).start()
+        time.sleep(1)
+    # gRPC's tries for the hanging call are some 10 s apart by then (and up to 120 s, later).
+    time.sleep(28)
+    with _server_elsewhere(config.port):
+        started = time.monotonic()
+        assert wire.Connection(config).wait_until_up()
+        assert time.monotonic() - started < 2.5
 
 
 def test_start_server_port_in_use_says_so():
