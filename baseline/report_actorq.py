@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import os
+import statistics
 
 from baseline import report_claims as claims_lib
 from baseline import report_experiments as experiments
@@ -11,6 +12,7 @@ from baseline import report_parts as parts
 from baseline.report_parts import Section
 from baseline.report_parts import Subject
 
+_BY_SEED = "final_reward_by_seed"  # Column of a sweep's table.
 _REPORT = "report"  # Folder of a published experiment that has tables and plots.
 _EXPERIMENT = "actorQ/results/reproduce.sh {}"
 BENCHMARKS = "benchmarks"
@@ -216,11 +218,16 @@ def _fp32_phases(results: str) -> dict[str, dict[str, float]]:
 
 
 def _final_rewards(results: str) -> dict[str, dict[str, float]]:
-    """Returns mean final rewards by update period, by task and precision."""
+    """Returns final rewards by update period, by task and precision: medians of the seeds.
+
+    Medians, since one seed that forgot what it had learned says nothing about its period.
+    """
     path = os.path.join(results, "staleness", _REPORT, "staleness.csv")
     rewards: dict[str, dict[str, float]] = {}
     for row in origins.read_csv(path) if os.path.isfile(path) else ():
-        if row.get("final_reward"):
+        if row.get(_BY_SEED):
             side = rewards.setdefault(f"{row.get('task')} {row.get('precision')}", {})
-            side[row.get("value", "")] = origins.number(row, "final_reward", path)
+            each = row[_BY_SEED].split(";")
+            seeds = [origins.number({_BY_SEED: part}, _BY_SEED, path) for part in each]
+            side[row.get("value", "")] = statistics.median(seeds)
     return rewards

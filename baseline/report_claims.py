@@ -285,7 +285,7 @@ def staleness(rewards: Mapping[str, Mapping[str, float]]) -> list[Claim]:
     """Judges the best final reward over the worst: 5 is the paper's, above 1.1 shows in part.
 
     Args:
-      rewards: mean final reward by update period, by task and precision.
+      rewards: median final reward by update period, by task and precision.
     """
     claim = "How stale the actors' weights are decides the final reward"
     ratios = [

@@ -14,6 +14,7 @@ gradient steps for an environment step. --sigma is the noise of the one actor, a
 from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from acme import specs
@@ -59,8 +60,7 @@ def train(config: config_lib.RunConfig) -> int:
     Raises:
       errors.UserError: the task cannot be used, or training has diverged.
     """
-    if config.learning_rate_decay_steps:
-        raise errors.UserError(f"{NAME} knows no --learning_rate_decay_steps: leave it at 0.")
+    peers.PEERS[peers.ACME].require_known(dataclasses.asdict(config))
     session = peer_session.Session(config)
     spec = session.environment.spec
     if spec.discrete:

@@ -40,6 +40,7 @@ _VARIED = {
     "breakdown": "actor_update_period",
     "throughput": "n_actors",
 }
+_WITH_PEERS = ("time_to_reward",)
 
 
 def check(experiment: specification.Experiment) -> None:
@@ -60,6 +61,11 @@ def check(experiment: specification.Experiment) -> None:
             f"{experiment.name}: the report {experiment.report} "
             f"{f'shows runs that differ in {shown}' if shown else 'cannot show a varied setting'} "
             f"(vary), not in {varied or 'nothing'}."
+        )
+    if experiment.peers and experiment.report not in _WITH_PEERS:
+        raise errors.UserError(
+            f"{experiment.name}: the report {experiment.report} shows no peers (only "
+            f"{', '.join(_WITH_PEERS)} does)."
         )
 
 

@@ -17,10 +17,11 @@ is one vocabulary, one set of legal values and one place that checks them.
       sb3: {}                          # For all tasks,
       acme: {tasks: [cartpole_balance], settings: {n_step: 1}}   # or some, with flags of its own.
     vary: {actor_update_period: [1, 10, 100]}      # One more axis: a flag and its values.
-    profiles:                          # Flags, for one profile.
-      laptop: {settings: {...}, tasks: {...}}
+    profiles:                          # Flags, for one profile; a preset's first.
+      laptop: {preset: small, settings: {...}, tasks: {...}}
 
-`common.yaml` holds what experiments share: profiles (kinds of machine) and settings of tasks.
+`common.yaml` holds what experiments share: profiles (kinds of machine), presets of settings that
+they may take, and settings of tasks.
 Of two settings the more special one wins: those of a peer before those of an experiment, these
 before the common ones, in each of the latter two those of a profile before the others, and in each
 of these those of a task before the rest.
@@ -78,6 +79,7 @@ class Common:
 
     layer: Layer
     profiles: Mapping[str, Profile]
+    presets: Mapping[str, Mapping[str, Any]]  # Settings, by name.
 
     def profile(self, name: str) -> Profile:
         """Returns a profile.
@@ -167,14 +169,20 @@ def load_common(path: str = os.path.join(FOLDER, COMMON + _ENDING)) -> Common:
     Raises:
       errors.UserError: the file is not as it must be.
     """
-    content = yaml_files.mapping(yaml_files.read(path), path, ("tasks", "profiles"), ("profiles",))
+    keys = ("tasks", "presets", "profiles")
+    content = yaml_files.mapping(yaml_files.read(path), path, keys, ("profiles",))
+    where = f"{path}: presets"
+    presets = {
+        name: yaml_files.mapping(value, f"{where}: {name}")
+        for name, value in yaml_files.mapping(content.get("presets"), where).items()
+    }
     profiles = {}
     for name, value in yaml_files.mapping(content["profiles"], f"{path}: profiles").items():
         where = f"{path}: profiles: {name}"
         value = yaml_files.mapping(value, where, ("about", "settings", "tasks"), ("about",))
         about = " ".join(yaml_files.text(value["about"], f"{where}: about").split())
         profiles[name] = Profile(name, about, _layer(value, where))
-    return Common(_layer(content, path), profiles)
+    return Common(_layer(content, path), profiles, presets)
 
 
 def load(name: str, common: Common) -> Experiment:
@@ -206,9 +214,10 @@ def load(name: str, common: Common) -> Experiment:
     allowed = list(common.profiles)
     for profile, value in yaml_files.mapping(content.get("profiles"), where, allowed).items():
         inner = f"{where}: {profile}"
-        profiles[profile] = _layer(
-            yaml_files.mapping(value, inner, ("settings", "tasks")), inner
-        )
+        value = yaml_files.mapping(value, inner, ("preset", "settings", "tasks"))
+        own = _layer(value, inner)
+        settings = {**_preset(value, inner, common), **own.settings}
+        profiles[profile] = dataclasses.replace(own, settings=settings)
         for task in profiles[profile].tasks:
             if task not in layer.tasks:
                 raise errors.UserError(f"{inner}: the experiment has no task {task!r}.")
@@ -296,6 +305,18 @@ def expand(
     if not runs:
         raise errors.UserError(f"No run of {experiment.name} is left: choose precisions or peers.")
     return runs
+
+
+def _preset(content: Mapping[str, Any], where: str, common: Common) -> Mapping[str, Any]:
+    if "preset" not in content:
+        return {}
+    name = yaml_files.text(content["preset"], f"{where}: preset")
+    if name not in common.presets:
+        raise errors.UserError(
+            f"{where}: there is no preset {name!r}: choose one of "
+            f"{', '.join(common.presets) or 'none'}."
+        )
+    return common.presets[name]
 
 
 def _layer(content: Mapping[str, Any], where: str) -> Layer:

@@ -15,6 +15,8 @@ from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.scripts import curves
 
+_SEED = {"marker": "o", "linestyle": "", "alpha": 0.5, "markersize": 4}  # A point of a plot.
+
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
@@ -181,6 +183,8 @@ def _csv_row(
         "final_reward_std": float(np.std(final, ddof=1)) if len(final) > 1 else "",
         "final_reward_by_seed": ";".join(f"{reward:.2f}" for reward in final),
         "staleness_steps": mean([result.measured.staleness_steps for result in found]),
+        "learner_steps_per_s": mean([result.measured.learner_steps_per_s for result in found]),
+        "actor_steps_per_s": mean([result.measured.actor_steps_per_s for result in found]),
         "message_bytes": mean([result.measured.message_bytes for result in found]),
         "message_part_of_fp32": mean([_part_of_fp32(result.measured) for result in found]),
     }
@@ -200,15 +204,16 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
                          "-" if len(known) > 1 else "_", color=colour, markersize=16,
                          label=f"{label}, mean")
             points = [(value, reward) for value, finals in known.items() for reward in finals]
-            rewards.plot([x for x, _ in points], [y for _, y in points], "o", color=colour,
-                         alpha=0.5, markersize=4, label="one seed each")
+            rewards.plot([x for x, _ in points], [y for _, y in points], color=colour, **_SEED)
             lower = {}
             for value, found in groups.items():
                 numbers = [sweep.value_of(result.measured) for result in found]
                 numbers = [number for number in numbers if number is not None]
                 if numbers:
                     lower[value] = float(np.mean(numbers))
-            below.plot(list(lower), list(lower.values()), "o-", color=colour, markersize=4)
+            below.plot(list(lower), list(lower.values()), "o-", color=colour, markersize=4,
+                       clip_on=False)
+    rewards.plot([], [], color="0.5", label="one seed each", **_SEED)
     for ax in (rewards, below):
         ax.set_xscale("log")
         ax.set_xticks(values, [str(value) for value in values], fontsize=8)

@@ -250,7 +250,7 @@ def _rates(
 ) -> tuple[float | None, float | None, float | None]:
     """Returns learner and actor steps/s while it learned, and the part of the data it used."""
     steps = train["learner_steps"]
-    rows = _learning_rows(train)
+    rows = staleness.learning_rows(train["learner_steps"])
     if rows is None:
         return None, None, None
     first, last = rows
@@ -264,18 +264,11 @@ def _rates(
     return _number(learned / elapsed_s), _number(acted / elapsed_s), _number(used)
 
 
-def _learning_rows(train: Mapping[str, np.ndarray]) -> tuple[int, int] | None:
-    """Returns the first and the last row in which the learner was learning, or None."""
-    steps = train["learner_steps"]
-    learning = np.flatnonzero((steps > 0) & (steps < steps[-1]))
-    return (int(learning[0]), int(learning[-1])) if len(learning) > 1 else None
-
-
 def _actor_time(
     run: curves.Run, train: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, float] | None, float | None, float | None]:
     """Returns what `Measured` says of an actor's time: phases_us, step_us and steps_per_load."""
-    rows = _learning_rows(train)
+    rows = staleness.learning_rows(train["learner_steps"])
     if rows is None:
         return None, None, None
     try:

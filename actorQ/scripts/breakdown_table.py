@@ -45,7 +45,7 @@ class Breakdown:
     elapsed_s: float  # NaN if the logs have one row, whose process started at an unknown time.
     steady: bool  # False: an actor has one row only, from which warm-up cannot be taken.
     loads: float  # Of weights, mean over its actors; NaN if not logged.
-    staleness_steps: float  # Median, learner steps.
+    staleness_steps: float  # At looks for weights, median, learner steps.
     convert_ms: float  # Medians of the broadcaster.
     message_bytes: float
     fp32_bytes: float
@@ -141,7 +141,7 @@ def markdown(breakdowns: Sequence[Breakdown]) -> str:
     text = curves.markdown_table(header, [*rows, total]) + "\n"
 
     header = [
-        "Run", "Actors", "Steps/actor", "Steps/s/actor", "Time in phases", "Staleness, steps",
+        "Run", "Actors", "Steps/actor", "Steps/s/actor", "Time in phases", "Staleness at looks",
         "Convert, ms", "Message, bytes", "fp32, bytes", "fp32/message",
     ]
     rows = [
@@ -332,8 +332,9 @@ def _notes(breakdowns: Sequence[Breakdown]) -> list[str]:
         "exceed the time that went by."
     )
     notes.append(
-        "Staleness: learner steps by which the weights in use lag behind, median over the rows of "
-        "the actors' logs. Convert and bytes: medians of the broadcaster."
+        "Staleness at looks: learner steps by which the weights in use lag behind when an actor "
+        "has looked for newer ones, median over the rows of the actors' logs (mean over time: "
+        "actorQ.scripts.staleness). Convert and bytes: medians of the broadcaster."
     )
     return notes
 

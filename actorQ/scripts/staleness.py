@@ -7,10 +7,12 @@ by side: versions of weights are learner steps, and both have the machine's cloc
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import os
 
 import numpy as np
 
+from actorQ import errors
 from actorQ import telemetry
 
 
@@ -27,26 +29,40 @@ def lag(
     """
     moments, steps = np.asarray(train["unix_time"]), np.asarray(train["learner_steps"])
     now, version = np.asarray(phases["unix_time"]), np.asarray(phases["model_version"])
-    learning = np.flatnonzero((steps > 0) & (steps < steps[-1])) if len(steps) else []
-    if len(learning) < 2:
+    rows = learning_rows(steps)
+    if rows is None:
         return np.full(len(now), np.nan)
-    inside = (now >= moments[learning[0]]) & (now <= moments[learning[-1]]) & (version >= 0)
+    first, last = rows
+    inside = (now >= moments[first]) & (now <= moments[last]) & (version >= 0)
     return np.where(inside, np.maximum(np.interp(now, moments, steps) - version, 0.0), np.nan)
+
+
+def learning_rows(steps: Sequence[float]) -> tuple[int, int] | None:
+    """Returns the first and the last row in which the learner was learning; None: fewer than two.
+
+    Args:
+      steps: its learner steps, by row of its log.
+    """
+    steps = np.asarray(steps)
+    learning = np.flatnonzero((steps > 0) & (steps < steps[-1])) if len(steps) else []
+    return (int(learning[0]), int(learning[-1])) if len(learning) > 1 else None
 
 
 def mean_lag(folder: str) -> float:
     """Returns the mean over time and actors of a run's `lag`; NaN where there is none.
 
+    An actor without a log counts for nothing: it may only just have been started.
+
     Args:
       folder: of a run that was never interrupted: else versions are ahead of steps.
 
     Raises:
-      errors.UserError: a log is missing or damaged.
+      errors.UserError: the learner's log is missing or damaged.
     """
     train = telemetry.read_csv(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
-    rows = [
-        lag(train, telemetry.read_csv(os.path.join(actor, telemetry.PHASES_CSV)))
-        for actor in telemetry.actor_folders(folder)
-    ]
-    known = np.concatenate([np.zeros(0), *(row[~np.isnan(row)] for row in rows)])
+    rows = [np.zeros(0)]
+    for actor in telemetry.actor_folders(folder):
+        with contextlib.suppress(errors.UserError):
+            rows.append(lag(train, telemetry.read_csv(os.path.join(actor, telemetry.PHASES_CSV))))
+    known = np.concatenate([row[~np.isnan(row)] for row in rows])
     return float(known.mean()) if len(known) else float("nan")

@@ -1,6 +1,7 @@
 """Golden values of the analysis scripts on hand-written logs."""
 
 import csv
+import dataclasses
 import os
 import sys
 
@@ -256,6 +257,18 @@ def test_differing_settings_are_warned_of(tmp_path, golden):
     assert "differ in more than precision and seed: batch_size (256, 64)." in text
     text = speedup_table.markdown(speedup_table.compare([golden[0]], [golden[1]], window=1))
     assert "Warning" not in text
+
+
+@pytest.mark.parametrize(
+    ("processors", "expected"),
+    [(("a", "b"), ["processor (a, b)"]), (("a", None), []), (("a", "a"), [])],
+)
+def test_surroundings_that_were_not_noted_are_not_known_to_differ(golden, processors, expected):
+    run = curves.load_run(golden[0])
+    runs = [
+        dataclasses.replace(run, surroundings={"processor": processor}) for processor in processors
+    ]
+    assert curves.differing_settings(runs) == expected
 
 
 def test_runs_that_end_early_are_warned_of(tmp_path, golden):

@@ -25,5 +25,10 @@ def test_mean_is_over_time_and_actors(tmp_path):
     write_log(tmp_path, "actor_1", telemetry.PHASES_CSV, model_version=[0, 5, 10, 20])
     write_log(tmp_path, "actor_2", telemetry.PHASES_CSV, model_version=[0, 10, 20, 30])
     assert staleness.mean_lag(str(tmp_path)) == pytest.approx((5 + 10 + 10) / 6)
+    late = tmp_path / "actor_3"
+    late.mkdir()
+    header = (tmp_path / "actor_2" / telemetry.PHASES_CSV).read_text().splitlines()[0]
+    (late / telemetry.PHASES_CSV).write_text(header + "\n")
+    assert staleness.mean_lag(str(tmp_path)) == pytest.approx((5 + 10 + 10) / 6)
     write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=[0, 0, 1])
     assert np.isnan(staleness.mean_lag(str(tmp_path)))

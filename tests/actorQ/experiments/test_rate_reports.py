@@ -145,3 +145,16 @@ def test_breakdown_torch_differs_from_breakdown_in_inference_only():
 
 def test_phases_are_those_of_the_logs():
     assert set(results.PHASES) == set(PHASES)
+
+
+def test_final_reward_says_which_precision_is_below_fp32(tmp_path):
+    def measure(planned):
+        reward = {32: 990.0 + 5 * planned.seed, 16: 992.0, 8: 989.0, 4: 995.0}[planned.precision]
+        return {"final_returns": [reward], "learner_steps": 8000.0, "actor_steps_per_s": 7.0}
+
+    text = make("final_reward", tmp_path, measure)
+    (line,) = [line for line in text.splitlines() if "is below" in line]
+    assert "final reward of int8 (989.0)" in line and "(990.0)" in line
+    table = rows(tmp_path / "final_reward.csv")
+    assert [row["precision"] for row in table] == ["fp32", "fp16", "int8", "int4"]
+    assert {float(row["actor_steps_per_s"]) for row in table} == {7.0}
