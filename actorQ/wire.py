@@ -8,6 +8,7 @@ from collections.abc import Callable
 import concurrent.futures
 import errno
 import itertools
+import math
 import socket
 import sys
 import threading
@@ -202,10 +203,10 @@ class Connection:
           address: HOST:PORT, by default `config.address`.
         """
         self.address = address or config.address
-        target = _own_target(self.address)
-        self.client = reverb.Client(target)
-        # reverb.Client.server_info takes three times as long: it also rebuilds all signatures.
-        self._info_client = pybind.Client(target)
+        self.client = reverb.Client(_own_target(self.address))
+        # reverb.Client.server_info takes three times as long: it also rebuilds all signatures. A
+        # TCP connection of its own: on a slow link, answers would queue behind weights.
+        self._info_client = pybind.Client(_own_target(self.address))
         self._config = config
         self._starts: int | None = None
 
@@ -305,14 +306,17 @@ class Connection:
 
     def _server_info(self, timeout_s: int) -> dict[str, schema_pb2.TableInfo]:
         deadline = time.monotonic() + timeout_s
+        try_s = min(timeout_s, _STATUS_TRY_S)
         while True:
             try:
-                serialized = self._info_client.ServerInfo(min(timeout_s, _STATUS_TRY_S))
+                serialized = self._info_client.ServerInfo(try_s)
                 tables = [schema_pb2.TableInfo.FromString(table) for table in serialized]
                 return {table.name: table for table in tables}
             except Exception as error:  # Reverb raises several types, RuntimeError among them.
-                # A port that nobody listens at needs no second try; a busy server deserves one.
-                if not _listens(self.address) or time.monotonic() >= deadline:
+                # A port that nobody listens at needs no second try; a busy server deserves one, a
+                # patient one: where every answer takes 3 s, tries of 2 s would all fail.
+                try_s = math.ceil(deadline - time.monotonic())
+                if not _listens(self.address) or try_s <= 0:
                     raise errors.LearnerGoneError(
                         f"The learner at {self.address} does not answer ({errors.summary(error)})."
                     ) from None

@@ -268,6 +268,58 @@ def _server_elsewhere(port):
             process.kill()
 
 
+@contextlib.contextmanager
+def _slow_link(port, bytes_per_s):
+    """Passes connections on; what the server sends piles up, and trickles through, in each."""
+
+    def pour(source, sink, rate):
+        with contextlib.suppress(OSError), sink:
+            while block := source.recv(1 << 16):
+                time.sleep(len(block) / rate)
+                sink.sendall(block)
+
+    def accept(listener):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("localhost", port))
+                # Before it connects the buffer would be larger, but too late is large enough.
+                far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+                for ends in ((near, far, float("inf")), (far, near, bytes_per_s)):
+                    threading.Thread(target=pour, args=ends, daemon=True).start()
+
+    with socket.create_server(("localhost", 0)) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        yield listener.getsockname()[1]
+
+
+def test_status_does_not_queue_behind_weights_on_a_slow_link():
+    config = config_lib.RunConfig(port=processes.free_port())
+    weights = {"w": np.random.default_rng(0).standard_normal(1_500_000).astype(np.float32)}
+    with _server_elsewhere(config.port), _slow_link(config.port, 1.5e6) as port:
+        direct = wire.Connection(config)
+        assert direct.wait_until_up()
+        direct.publish(config.model_table_name, messages.encode(
+            messages.ModelUpdate(1, "float32", weights)
+        ))
+        slow = wire.Connection(config, f"localhost:{port}")
+        assert slow.wait_until_up()
+        fetched = []
+        transfer = threading.Thread(
+            target=lambda: fetched.append(slow.fetch(config.model_table_name))
+        )
+        transfer.start()
+        time.sleep(1.0)
+        took = []
+        while transfer.is_alive():
+            started = time.monotonic()
+            slow.status()
+            took.append(time.monotonic() - started)
+            time.sleep(0.2)
+        assert len(took) > 3 and max(took) < 1.0
+        assert _version(fetched[0]) == 1
+
+
 @pytest.mark.slow
 def test_new_connection_after_a_long_outage_does_not_wait_for_calls_that_hang():
     config = config_lib.RunConfig(port=processes.free_port())
