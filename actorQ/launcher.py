@@ -303,6 +303,8 @@ def main(argv: list[str]) -> int:
         config,
         port=flags.FLAGS["port"].present and config.port or processes.free_port(),
     )
+    # Before anything starts: peers would join whatever run has the port.
+    processes.require_port(config.port)
     if config.resume:
         config = run_folders.resumed(config, flags.FLAGS)
     else:

@@ -8,6 +8,7 @@ than the networks. Learner's process only; imports no torch.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import contextlib
 import os
 import threading
 import time
@@ -116,6 +117,8 @@ class Checkpoints:
             self._store.commit(state, self._client.checkpoint())
         except (OSError, RuntimeError) as error:  # RuntimeError is Reverb's.
             _log_failure(error)
+            with contextlib.suppress(OSError):  # The room that it took is wanted elsewhere.
+                self._store.discard()
 
 
 def checkpointer(

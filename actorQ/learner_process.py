@@ -113,6 +113,8 @@ class LearnerProcess:
         address = f"localhost:{self._server.port}"
         self._connection = wire.Connection(config, address)
         if self._resumed is not None:
+            # No end that was announced before is one of this life.
+            self._connection.client.reset(config.shutdown_table_name)
             self._publish_card()
         address_path = os.path.join(config.logpath, telemetry.ADDRESS_FILENAME)
         files.write(address_path, address)
@@ -162,6 +164,8 @@ class LearnerProcess:
         self._finished = threading.Event()
         self._failure: BaseException | None = None
         self._saving = threading.Lock()
+        self._announced = False
+        self._log_bytes: dict[str, int] = {}
         self._inserted_before = self._connection.status().transitions_inserted
         self._last_change = (time.monotonic(), self._steps, self._inserted_before)
         self._last_row = self._last_change
@@ -211,12 +215,11 @@ class LearnerProcess:
     def _learn(self) -> None:
         config = self._config
         if self._resumed is None:
-            self._publish_card()
-        self._publisher.publish(self._version(), wait=True)
-        if self._resumed is None:
-            # From here on the run can be resumed. Actors prepare their first weights meanwhile.
+            # First of all: whatever others see of a run can be gone on with.
             with self._saving:
                 self._checkpoints.save(self._state, wait=True)
+            self._publish_card()
+        self._publisher.publish(self._version(), wait=True)
         self._pushed.set()
         next_evaluation = time.monotonic() + config.eval_period_s
         next_checkpoint = time.monotonic() + config.checkpoint_period_s
@@ -271,6 +274,8 @@ class LearnerProcess:
     def _save(self, last: bool = False) -> None:
         started = time.perf_counter()
         with self._saving:
+            if self._announced:  # A resumed run would begin with its end.
+                return
             with contextlib.nullcontext() if last else _survived():
                 self._evaluator.save_policy(self._steps)
             self._checkpoints.seconds += time.perf_counter() - started
@@ -278,6 +283,8 @@ class LearnerProcess:
 
     def _state(self) -> snapshots.State:
         evaluator = self._evaluator
+        # Where the folder is gone for now, lengths of before: none would mean to cut all off.
+        self._log_bytes = telemetry.log_bytes(self._logger.folder) or self._log_bytes
         return snapshots.State(
             run_id=self._run_id,
             settings=dataclasses.asdict(self._config),
@@ -288,7 +295,7 @@ class LearnerProcess:
             evaluation_s=evaluator.seconds,
             checkpoint_s=self._checkpoints.seconds,
             pushes=self._pushes_before + self._publisher.pushes,
-            log_bytes=telemetry.log_bytes(self._logger.folder),
+            log_bytes=self._log_bytes,
         )
 
     # --- On the main thread (`_check_numbers` on both) ---
@@ -386,6 +393,8 @@ class LearnerProcess:
 
     def _announce(self, failed: bool) -> None:
         """Announces the end and waits until all have seen it, or a grace period is over."""
+        with self._saving:
+            self._announced = True
         state = wire.COMPLETED
         if failed or self._interrupted:
             state = wire.FAILED if failed else wire.INTERRUPTED

@@ -1,7 +1,8 @@
 """Model messages: named, typed tensors with a version, a scheme and a checksum; no pickle.
 
-A message is two uint8 arrays. `header` is JSON (format, version, scheme, and for every tensor its
-name, coding and shape); `blob` holds the tensors' bytes one after another, little-endian, C order.
+A message is two uint8 arrays. `header` is JSON (format, version, scheme, for every tensor its name,
+coding and shape, and a checksum of all this and of the blob); `blob` holds the tensors' bytes one
+after another, little-endian, C order.
 Both hops use it: learner to broadcaster (fp32) and broadcaster to actors (their form).
 Imports numpy only.
 """
@@ -21,10 +22,11 @@ from actorQ import errors
 from actorQ import packing
 from actorQ import quantization
 
-FORMAT = 2
+FORMAT = 3
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 1 << 31
 MAX_AXES = 8
+MAX_VERSION = 1 << 53  # A version that far ahead would make everything after it look old.
 
 # How the numbers of one tensor are stored.
 FLOAT32 = "float32"
@@ -95,8 +97,23 @@ def encode(update: ModelUpdate, compress: bool = False) -> tuple[np.ndarray, np.
     }
     if compress:
         blob = np.frombuffer(zlib.compress(blob, 1), np.uint8)
-    header["checksum"] = checksums.checksum(blob)
-    return np.frombuffer(json.dumps(header).encode(), np.uint8), blob
+    return header_bytes({**header, "checksum": checksum(header, blob)}), blob
+
+
+def header_bytes(fields: Mapping[str, Any]) -> np.ndarray:
+    """Returns the header of these fields, uint8 [bytes]: the only one that `decode` takes."""
+    return np.frombuffer(json.dumps(fields).encode(), np.uint8)
+
+
+def checksum(fields: Mapping[str, Any], blob: np.ndarray) -> int:
+    """Returns the checksum of a whole message.
+
+    Args:
+      fields: of the header; its own checksum does not count.
+      blob: uint8 [bytes], contiguous.
+    """
+    rest = {name: value for name, value in fields.items() if name != "checksum"}
+    return checksums.checksum(header_bytes({**rest, "blob": checksums.checksum(blob)}))
 
 
 def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
@@ -113,7 +130,7 @@ def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
         raise errors.MessageError(
             f"The model message's blob is {blob.dtype} {blob.shape}, expected uint8 [bytes]."
         )
-    if checksums.checksum(blob) != fields["checksum"]:
+    if checksum(fields, blob) != fields["checksum"]:
         raise errors.MessageError("The model message's checksum does not match its contents.")
     size = fields["bytes"]
     if fields["compressed"]:
@@ -241,6 +258,7 @@ def _decode_header(header: np.ndarray) -> dict[str, Any]:
         )
     try:
         fields = json.loads(header.tobytes())
+        as_written = header_bytes(fields)
     except (ValueError, RecursionError) as error:  # ValueError: also an endless integer.
         raise errors.MessageError(f"The model message's header is not JSON: {error}.") from None
     number = fields.get("format") if isinstance(fields, dict) else None
@@ -256,8 +274,10 @@ def _decode_header(header: np.ndarray) -> dict[str, Any]:
     for name, kind in types.items():
         if type(fields.get(name)) is not kind:
             raise errors.MessageError(f"The model message's header has a bad field {name!r}.")
-    if fields["version"] < 0 or not 0 <= fields["bytes"] <= MAX_BLOB_BYTES:
+    if not 0 <= fields["version"] <= MAX_VERSION or not 0 <= fields["bytes"] <= MAX_BLOB_BYTES:
         raise errors.MessageError("The model message's version or size is out of range.")
+    if not np.array_equal(header, as_written):
+        raise errors.MessageError("The model message's header is not written as it must be.")
     return fields
 
 

@@ -10,6 +10,7 @@ from absl import flags
 
 from actorQ import config as config_lib
 from actorQ import errors
+from actorQ import files
 from actorQ import resuming
 from actorQ import snapshots
 from actorQ import telemetry
@@ -91,6 +92,8 @@ def resumed(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> conf
         )
     store = snapshots.Store(config.logpath)
     resuming.check(config, store.newest().state.settings)
+    with files.run_folder(config.logpath):  # A run that is alive keeps its address.
+        pass
     os.makedirs(os.path.join(config.logpath, telemetry.STDOUT_FOLDER), exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # It says that the learner is up.
         os.remove(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME))

@@ -150,9 +150,15 @@ class Store:
 
     def begin(self) -> str:
         """Makes the folder of a new snapshot, empty, and returns it."""
-        shutil.rmtree(self._unfinished, ignore_errors=True)
+        self.discard()
         os.makedirs(self._unfinished)
         return self._unfinished
+
+    def discard(self) -> None:
+        """Deletes what is there of a snapshot that was not completed, Reverb's part as well."""
+        for folder in (self._unfinished, self.reverb_folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(self.reverb_folder, exist_ok=True)
 
     def commit(self, state: State, reverb_checkpoint: str) -> None:
         """Completes the snapshot that was begun, and deletes the older ones.

@@ -1,5 +1,6 @@
 """What people see of a run while it trains, made of its logs. Imports no framework."""
 
+import contextlib
 import os
 import sys
 import time
@@ -33,12 +34,13 @@ class StatusLine:
             return
         self._next = time.monotonic() + (_PERIOD_S if self._live else _PERIOD_FILE_S)
         line = self.compose()
-        if self._live:
-            width = os.get_terminal_size().columns
-            sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
-            sys.stdout.flush()
-        else:
-            print(line, flush=True)
+        with contextlib.suppress(OSError):  # A full disk, or nobody there: no end of a training.
+            if self._live:
+                width = os.get_terminal_size().columns
+                sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
+                sys.stdout.flush()
+            else:
+                print(line, flush=True)
 
     def compose(self) -> str:
         """Returns the line: time, steps and rates, replay, model version, last return."""
@@ -63,10 +65,12 @@ class StatusLine:
     def say(self, text: str) -> None:
         """Prints a lasting line."""
         self.end()
-        print(text, flush=True)
+        with contextlib.suppress(OSError):
+            print(text, flush=True)
 
     def end(self) -> None:
         """Leaves the live line."""
         if self._live:
-            sys.stdout.write("\r\x1b[K")
-            sys.stdout.flush()
+            with contextlib.suppress(OSError):
+                sys.stdout.write("\r\x1b[K")
+                sys.stdout.flush()

@@ -6,7 +6,6 @@ opaque pairs of uint8 arrays (`messages`). Imports Reverb (and with it TensorFlo
 
 from collections.abc import Callable
 import concurrent.futures
-import errno
 import itertools
 import math
 import socket
@@ -27,6 +26,7 @@ import tensorflow as tf
 from actorQ import config as config_lib
 from actorQ import config_checks
 from actorQ import errors
+from actorQ import processes
 from actorQ import replay
 from actorQ import telemetry
 
@@ -155,20 +155,7 @@ def start_server(
       errors.UserError: the port is in use or may not be used, or the checkpoint is damaged.
     """
     if config.port:
-        # gRPC would share the port with another server without a word (SO_REUSEPORT).
-        with _any_interface_socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", config.port))
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    raise errors.UserError(
-                        f"Port {config.port} is in use: choose another with --port, or end the "
-                        "process that holds it."
-                    ) from None
-                raise errors.UserError(
-                    f"Port {config.port} cannot be used: {error.strerror}."
-                ) from None
+        processes.require_port(config.port)
     try:
         return reverb.Server(tables, config.port or None, checkpointer)
     except (RuntimeError, ValueError) as error:
@@ -204,8 +191,10 @@ class Connection:
         """
         self.address = address or config.address
         self.client = reverb.Client(_own_target(self.address))
-        # reverb.Client.server_info takes three times as long: it also rebuilds all signatures. A
-        # TCP connection of its own: on a slow link, answers would queue behind weights.
+        # TCP connections of their own: on a slow link, the confirmations of inserts and the answers
+        # to status questions would queue behind weights.
+        self._downloads = reverb.Client(_own_target(self.address))
+        # reverb.Client.server_info takes three times as long: it also rebuilds all signatures.
         self._info_client = pybind.Client(_own_target(self.address))
         self._config = config
         self._starts: int | None = None
@@ -334,7 +323,7 @@ class Connection:
 
         For threads that may hang: when the server dies this can wait for ever.
         """
-        data = next(self.client.sample(table, emit_timesteps=False)).data
+        data = next(self._downloads.sample(table, emit_timesteps=False)).data
         return [np.asarray(column)[0] for column in data]
 
     def sample(self, table: str, items: int, timeout_s: float = _TRANSFER_TIMEOUT_S) -> list[Any]:
@@ -420,10 +409,3 @@ def _listens(address: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _any_interface_socket() -> socket.socket:
-    try:
-        return socket.socket(socket.AF_INET6)
-    except OSError:  # A system without IPv6.
-        return socket.socket(socket.AF_INET)

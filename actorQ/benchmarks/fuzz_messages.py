@@ -80,6 +80,12 @@ class Receiver:
         """
         update = messages.decode(*message)
         messages.check(update, self.architecture.parameter_shapes, self._scheme)
+        # Looked at again, in another way: what was let through may be wrong, but not unusable.
+        shapes = {name: messages.shape_of(tensor) for name, tensor in update.tensors.items()}
+        if update.scheme != self._scheme or shapes != self.architecture.parameter_shapes:
+            raise RuntimeError("weights of another scheme or model were taken")
+        if not all(np.isfinite(messages.to_float32(t)).all() for t in update.tensors.values()):
+            raise RuntimeError("weights that are not finite were taken")
         self._backend.load(self._backend.prepare(conversion.expand(update)))
         return self._backend(self._observation)
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actorQ import checksums
 from actorQ import messages
 
 
@@ -47,15 +46,12 @@ def draw(kind: str, message: Message, rng: np.random.Generator) -> Message:
     return FAULTS[kind](message, rng)
 
 
-def _bytes_of(fields: Any) -> np.ndarray:
-    return np.frombuffer(json.dumps(fields).encode(), np.uint8)
-
-
 def refit(message: Message, **changes: Any) -> Message:
-    """Returns the message with fields replaced and a checksum that fits its blob."""
-    fields = json.loads(message.header.tobytes())
-    fields |= {"checksum": checksums.checksum(message.blob), **changes}
-    return Message(_bytes_of(fields), message.blob)
+    """Returns the message with fields replaced and, unless that is one, a checksum that fits."""
+    fields = json.loads(message.header.tobytes()) | changes
+    if "checksum" not in changes:
+        fields["checksum"] = messages.checksum(fields, message.blob)
+    return Message(messages.header_bytes(fields), message.blob)
 
 
 def _truncated(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -166,7 +162,7 @@ def _field(name: str) -> Fault:
         if rng.random() < 0.1:
             fields = json.loads(message.header.tobytes())
             del fields[name]
-            return Message(_bytes_of(fields), message.blob)
+            return Message(messages.header_bytes(fields), message.blob)
         return refit(message, **{name: JUNK[rng.integers(len(JUNK))]})
 
     return fault
@@ -212,7 +208,9 @@ FAULTS: dict[str, Fault] = {
 }
 # Whatever is drawn, these can never be taken for a good message.
 ALWAYS_REFUSED = (
-    "header truncated", "header nested deeply", "header of random bytes", "blob truncated",
+    "header truncated", "header too long", "header with flipped bits", "header of random bytes",
+    "header nested deeply", "header of another type", "blob truncated",
     "blob truncated, checksum fits", "blob too long", "blob too long, checksum fits",
-    "blob with flipped bits",
+    "blob with flipped bits", "blob of random bytes, checksum fits", "blob of another type",
+    "format", "size", "checksum", "list of tensors",
 )

@@ -60,13 +60,13 @@ def assert_equal_tensors(got, expected):
 def rebuild(header, blob, fix_checksum=True, **changes):
     """Returns the message with fields of the header replaced."""
     fields = json.loads(header.tobytes())
-    if fix_checksum:
-        fields["checksum"] = checksums.checksum(blob)
     for name, value in changes.items():
         if value is ...:
             del fields[name]
         else:
             fields[name] = value
+    if fix_checksum and "checksum" not in changes:
+        fields["checksum"] = messages.checksum(fields, blob)
     return np.frombuffer(json.dumps(fields).encode(), np.uint8), blob
 
 
@@ -128,9 +128,11 @@ def test_encode_without_tensors_round_trips():
 def test_encode_header_is_the_documented_json():
     header, blob = messages.encode(make_update())
     fields = json.loads(header.tobytes())
-    assert fields["format"] == 2
+    assert fields["format"] == 3
     assert fields["bytes"] == blob.size
-    assert fields["checksum"] == checksums.checksum(blob)
+    rest = {name: value for name, value in fields.items() if name != "checksum"}
+    sealed = json.dumps({**rest, "blob": checksums.checksum(blob)}).encode()
+    assert fields["checksum"] == checksums.checksum(np.frombuffer(sealed, np.uint8))
     # 15 values each: 4 + 3 * 2 (planes), 60, 30, 3 * 4 + 15, 4 + 13 * 2, and 5 floats.
     assert blob.size == 10 + 60 + 30 + 27 + 30 + 20
     assert [entry["coding"] for entry in fields["entries"]] == [
@@ -255,10 +257,29 @@ def test_decode_any_flipped_byte_is_refused():
             messages.decode(header, damaged)
 
 
-@pytest.mark.parametrize("number", [0, 1, 3, "2", None, ..., [1]])
+def test_decode_any_damage_of_the_header_is_refused():
+    header, blob = messages.encode(make_update())
+    for place in range(header.size):
+        for bit in range(8):  # A version, a name, a zero point, a space: all that is there.
+            damaged = header.copy()
+            damaged[place] ^= np.uint8(1 << bit)
+            with pytest.raises(errors.MessageError):
+                messages.decode(damaged, blob)
+    with pytest.raises(errors.MessageError, match="not written as it must be"):
+        messages.decode(np.append(header, np.uint8(ord(" "))), blob)
+
+
+@pytest.mark.parametrize("version", [2**53 + 1, 2**63, 10**40])
+def test_decode_version_that_would_make_all_others_old_is_refused(version):
+    message = rebuild(*messages.encode(make_update()), version=version)
+    with pytest.raises(errors.MessageError, match="out of range"):
+        messages.decode(*message)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, "3", None, ..., [1]])
 def test_decode_other_format_names_both(number):
     message = rebuild(*messages.encode(make_update()), format=number)
-    with pytest.raises(errors.MessageError, match="format.*this program reads format 2"):
+    with pytest.raises(errors.MessageError, match="format.*this program reads format 3"):
         messages.decode(*message)
 
 
@@ -278,7 +299,7 @@ def test_decode_header_field_missing_or_of_other_type_is_refused(name, value):
 
 @pytest.mark.parametrize(
     "content", [b"", b"\x00", b"\xff\xfe", b"{", b"[]", b"3", b"null", b"NaN", b"[" * 100_000,
-                b'{"format": 2}', b'{"format": 2, "version": ' + b"9" * 5000 + b"}"]
+                b'{"format": 3}', b'{"format": 3, "version": ' + b"9" * 5000 + b"}"]
 )
 def test_decode_header_that_is_no_header_is_refused(content):
     with pytest.raises(errors.MessageError):
@@ -421,8 +442,11 @@ def test_decode_compressed_garbage_under_a_right_checksum_is_refused():
         messages.decode(*rebuild(header, np.append(blob, np.uint8(0))))
 
 
-def checksum_of(data):
-    return checksums.checksum(np.frombuffer(data, np.uint8))
+def sealed(fields, blob):
+    """Returns a header with these fields, and a checksum that fits where it can have one."""
+    if isinstance(fields, dict) and "checksum" in fields:
+        fields["checksum"] = messages.checksum(fields, np.frombuffer(blob, np.uint8))
+    return json.dumps(fields).encode()
 
 
 def mutate_bytes(rng, data):
@@ -479,13 +503,10 @@ def test_decode_random_damage_is_decoded_or_a_message_error(compress):
             fields = json.loads(new_header)
             for _ in range(rng.integers(1, 3)):
                 fields = mutate_json(rng, fields)
-            new_header = json.dumps(fields).encode()
+            new_header = sealed(fields, new_blob)
         else:  # Damage under a right checksum.
             new_blob = mutate_bytes(rng, new_blob)
-            new_header = new_header.replace(
-                str(checksum_of(blob)).encode(), str(checksum_of(new_blob)).encode()
-            )
-            assert json.loads(new_header)["checksum"] == checksum_of(new_blob)
+            new_header = sealed(json.loads(new_header), new_blob)
         try:
             update = messages.decode(
                 np.frombuffer(new_header, np.uint8), np.frombuffer(new_blob, np.uint8)
