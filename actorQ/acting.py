@@ -56,6 +56,7 @@ class ActorProcess:
         self._logger = run_logger.RunLogger(
             config.logpath, self._name,
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
+            again=bool(config.restarts),
         )
         lanes = range(config.envs_per_actor)
         made = [

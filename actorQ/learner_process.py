@@ -68,6 +68,7 @@ class LearnerProcess:
         self._logger = run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, start_time,
             None if self._resumed is None else self._resumed.state.learner_steps + 1,
+            again=bool(config.restarts),
         )
         environment = environments.make(
             config.taskstr,

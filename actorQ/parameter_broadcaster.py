@@ -55,6 +55,7 @@ class Broadcaster:
             config.logpath,
             telemetry.BROADCASTER,
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
+            again=bool(config.restarts),
         )
         again = config.resume or config.restarts
         self._version = telemetry.last_version(self._logger.folder) if again else -1

@@ -47,6 +47,7 @@ class RayRun:
         self._stop = threading.Event()
         self._failures: dict[str, processes.Failures] = {}
         self._died: dict[str, int] = {}
+        self._waiting: set[str] = set()
         self._learner_unseen_since: float | None = None
         self.learner: ray_member.Member | None = None
         self.peers: dict[str, ray_member.Member] = {}
@@ -98,10 +99,10 @@ class RayRun:
 
         needed = self._learner_cpus + self._config.n_actors
         deadline = time.monotonic() + self._placement_timeout_s
-        while (there := ray.cluster_resources().get("CPU", 0)) < needed:
+        while (free := ray.available_resources().get("CPU", 0)) < needed:
             if time.monotonic() > deadline:
                 raise errors.UserError(
-                    f"The cluster has {there:g} CPUs and the run wants {needed}: "
+                    f"The cluster has {free:g} free CPUs and the run wants {needed}: "
                     f"{self._learner_cpus} for the learner (--learner_cpus) and one for each of "
                     f"--n_actors={self._config.n_actors}. Add machines, or take fewer actors."
                 )
@@ -226,7 +227,7 @@ class RayRun:
                 peer.lost = True
                 self._status.say(f"{peer.name} was lost with {peer.node}; Ray starts it elsewhere.")
             return
-        except ray.exceptions.RayActorError as error:
+        except ray.exceptions.RayError as error:  # It died, or could not say how it does.
             died = self._died[peer.name] = self._died.get(peer.name, 0) + 1
             if died >= launcher.MAX_FAILURES:
                 raise errors.UserError(
@@ -235,6 +236,7 @@ class RayRun:
             self._restart(peer, f"its worker died ({errors.summary(error)})")
             return
         if not answered:
+            self._mention_wait(peer)
             return
         self._died[peer.name] = 0
         if peer.lost:
@@ -242,6 +244,21 @@ class RayRun:
             self._status.say(f"{peer.name} is back, on {peer.node}.")
         if peer.code:
             self._revive(peer)
+
+    def _mention_wait(self, peer: ray_member.Member) -> None:
+        """Says, once, that a process is not placed.
+
+        Raises:
+          errors.UserError: no actor is: the run would wait for nothing.
+        """
+        waited = time.monotonic() - peer.started > self._placement_timeout_s
+        if peer.place or peer.name in self._waiting or not waited:
+            return
+        self._waiting.add(peer.name)
+        where = f"within --placement_timeout={self._placement_timeout_s:g} s"
+        if not any(other.place for other in self.peers.values() if _is_actor(other)):
+            raise errors.UserError(f"No actor found room on the cluster {where}.")
+        self._status.say(f"{peer.name} found no room on the cluster {where}; it goes on waiting.")
 
     def _revive(self, peer: ray_member.Member) -> None:
         """Starts a peer again that ended, unless the learner has ended too.
@@ -306,3 +323,7 @@ class RayRun:
                 if member.complete:
                     waiting.remove(member)
             time.sleep(0.1)
+
+
+def _is_actor(member: ray_member.Member) -> bool:
+    return member.name != telemetry.BROADCASTER

@@ -20,6 +20,8 @@ from actorQ import telemetry
 _TENSORBOARD_PERIOD_S = 1.0
 _COMPLAINT_PERIOD_S = 60.0  # About logs that cannot be written.
 _LONGEST_ROW = 1 << 16  # Bytes.
+_PATIENCE_S = 60.0  # How long a folder is waited for that was there before.
+_PATIENT_LOOK_S = 0.5
 _NO_ROOM_S = 1.0  # No row is tried for so long after one that could not be written.
 
 
@@ -38,6 +40,7 @@ class RunLogger:
         process: str,
         start_time: float = 0.0,
         purge_step: int | None = None,
+        again: bool = False,
     ):
         """Opens (or makes) the process's folder.
 
@@ -46,20 +49,15 @@ class RunLogger:
           process: name of the process, which is also the name of its folder.
           start_time: seconds since 1970 from which the field `seconds` counts; 0 is now.
           purge_step: TensorBoard forgets what it has at this step and later ones (None: nothing).
+          again: whether the process was started again in a run under way: what made it write
+            before may be back in a minute, and is waited for.
 
         Raises:
           errors.UserError: the folder cannot be written.
         """
         self.start_time = start_time or time.time()
         self.folder = os.path.join(run_folder, process)
-        try:
-            os.makedirs(self.folder, exist_ok=True)
-        except OSError as error:
-            raise errors.UserError(
-                f"Cannot write logs to {self.folder}: {error.strerror or error}."
-            ) from error
-        if not os.access(self.folder, os.W_OK):
-            raise errors.UserError(f"Cannot write logs to {self.folder}: permission denied.")
+        _require_folder(self.folder, _PATIENCE_S if again else 0.0)
         self._lock = threading.Lock()  # The learner logs from two threads.
         self._files: dict[str, Any] = {}
         self._next_point: dict[str, float] = {}
@@ -160,6 +158,32 @@ class RunLogger:
             with contextlib.suppress(Exception):
                 self._tensorboard.close()
         self._tensorboard = None
+
+
+def _require_folder(folder: str, patience_s: float) -> None:
+    """Makes a folder, or waits until it can be used.
+
+    Raises:
+      errors.UserError: it cannot, even then.
+    """
+    deadline = time.monotonic() + patience_s
+    said = False
+    while True:
+        try:
+            os.makedirs(folder, exist_ok=True)
+            reason = "" if os.access(folder, os.W_OK) else "permission denied"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if not reason:
+            return
+        if time.monotonic() >= deadline:
+            raise errors.UserError(f"Cannot write logs to {folder}: {reason}.")
+        if not said:
+            logging.warning(
+                "Cannot write logs to %s (%s): waiting up to %g s.", folder, reason, patience_s
+            )
+            said = True
+        time.sleep(_PATIENT_LOOK_S)
 
 
 def _tensorboard_writer(folder: str) -> Any:

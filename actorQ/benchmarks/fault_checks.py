@@ -3,6 +3,7 @@
 Imports Reverb (through `wire`), and with it TensorFlow.
 """
 
+from collections.abc import Mapping
 import os
 
 import numpy as np
@@ -53,6 +54,34 @@ def logs(folder: str) -> int:
                         f"{columns[field][row + 1]:g} in row {row + 2}."
                     )
     return rows
+
+
+def beginnings(folder: str, known: Mapping[str, float]) -> dict[str, float]:
+    """Checks that no log of a run has lost its first row.
+
+    Args:
+      folder: of the run.
+      known: what an earlier call returned.
+
+    Returns:
+      By log, when its first row was written, seconds since 1970.
+
+    Raises:
+      errors.UserError: one has.
+    """
+    found = dict(known)
+    for process in sorted(os.listdir(folder)):
+        for filename in _GROWING:
+            path = os.path.join(folder, process, filename)
+            if not telemetry.last_row(path):
+                continue
+            first = telemetry.read_csv(path)["unix_time"][0]
+            if found.setdefault(path, first) != first:
+                raise errors.UserError(f"{path} has lost its first rows.")
+    gone = sorted(path for path in known if not telemetry.last_row(path))
+    if gone:
+        raise errors.UserError(f"{gone[0]} has lost all its rows.")
+    return found
 
 
 def _require_whole_rows(path: str) -> None:

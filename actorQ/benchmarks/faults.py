@@ -5,11 +5,13 @@
 
 A small run is started and left alone but for one fault a round, drawn at random: a process is
 killed (SIGKILL), stopped for a while (SIGSTOP, SIGCONT), cannot write files for a while (as with a
-full disk), or finds no folder for its logs for a while. Killing the learner kills the Reverb server
+full disk), or is killed while its folder for logs is away, and finds none when it is started again.
+Killing the learner kills the Reverb server
 while actors insert and the broadcaster waits. After every round: training went on, within 30 s; no
-process hangs or was left behind; versions of weights and all counters in the logs only grow; items
-in replay are whole. How long the run was held up is reported for each kind of fault. The first
-thing that does not hold ends the campaign with exit code 1 and leaves the run's folder.
+process hangs or was left behind; versions of weights and all counters in the logs only grow, and
+no log has lost its beginning; items in replay are whole. How long the run was held up is reported
+for each kind of fault. The first thing that does not hold ends the campaign with exit code 1 and
+leaves the run's folder.
 """
 
 import argparse
@@ -107,6 +109,7 @@ class Campaign:
         config = config_lib.RunConfig(taskstr=_TASK, port=port)
         self._check_replay = fault_checks.ReplayCheck(config)
         self._rounds = 0
+        self._beginnings: dict[str, float] = {}
         self.run = live_run.LiveRun(folder, [*FLAGS, f"--port={port}"])
         try:
             self.run.wait_for("training", lambda: self._steps() > 50, _START_S)
@@ -178,7 +181,9 @@ class Campaign:
                 os.rename(path, path + ".away")
                 try:
                     with open(path, "w", encoding="utf-8"):
-                        time.sleep(fault.seconds)
+                        time.sleep(fault.seconds / 2)  # A checkpoint may be taken meanwhile.
+                        victim.kill()
+                        time.sleep(fault.seconds / 2)
                 finally:
                     os.remove(path)
                     os.rename(path + ".away", path)
@@ -231,7 +236,7 @@ class Campaign:
             again = sorted(
                 name for name in pids
                 if now.get(name, pids[name]) != pids[name]
-                and not (fault.kind == KILL and name == fault.victim)
+                and not (fault.kind in (KILL, FOLDER) and name == fault.victim)
             )
             if again:
                 raise errors.UserError(f"{', '.join(again)} died, although nobody killed it.")
@@ -243,6 +248,7 @@ class Campaign:
                 raise errors.UserError(f"{', '.join(sorted(missing))} is not there.")
             self._check_replay()
             fault_checks.logs(self.run.folder)
+            self._beginnings = fault_checks.beginnings(self.run.folder, self._beginnings)
         except errors.UserError as error:
             raise errors.UserError(f"After '{fault.kind}' of {fault.victim}: {error}") from None
 

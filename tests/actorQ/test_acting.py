@@ -199,9 +199,10 @@ def test_actor_stop_sends_what_was_written(stage):
     assert made.connection.status().transitions_inserted == made.actor.loop.steps
 
 
-def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeypatch):
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeypatch, n_step):
     monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
-    made = stage(n_step=1, max_episode_steps=100_000, replay_table_max_replay_size=100_000)
+    made = stage(n_step=n_step, max_episode_steps=100_000, replay_table_max_replay_size=100_000)
     made.publish(3)
     made.connection.publish_card(77, 1, 0)
     done = []
@@ -232,8 +233,9 @@ def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeyp
     thread.join(20)
     assert done == [130]
     inserted = made.connection.status().transitions_inserted
-    # Nothing of the episode before: steps of the turn that was broken off were not counted.
-    assert inserted == made.actor.loop.steps - steps
+    # Nothing of the episode before, so that the first window is whole after n steps: steps of the
+    # turn that was broken off were not counted.
+    assert inserted == made.actor.loop.steps - steps - (n_step - 1)
 
 
 def test_actor_of_another_run_ends_with_one_line(stage, monkeypatch):

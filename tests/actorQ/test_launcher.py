@@ -1,17 +1,25 @@
 """The launcher with real learners, broadcasters, actors and Reverb servers."""
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from unittest import mock
 
 import psutil
 import pytest
 
+from actorQ import config as config_lib
+from actorQ import errors
+from actorQ import files
 from actorQ import launcher
 from actorQ import processes
+from actorQ import run_folders
+from actorQ import status_line
 from actorQ import telemetry
 from tests.actorQ import harness
 
@@ -245,6 +253,48 @@ def test_launcher_bad_input_one_clear_line(crew, tmp_path, arguments, message):
     assert len(lines) == 1, launched.output()
     assert message in lines[0]
     assert "Traceback" not in launched.output()
+
+
+def test_launcher_port_in_use_is_refused_before_anything_starts(crew, tmp_path):
+    with socket.create_server(("", 0)) as holder:
+        port = holder.getsockname()[1]
+        launched = crew.launch("--logdir", str(tmp_path / "logs"), f"--port={port}")
+        assert launched.wait(60) == 1
+    (line,) = harness.error_lines(launched.output(), "run_multiprocess.sh")
+    assert f"Port {port} is in use" in line
+    assert not (tmp_path / "logs").exists()
+
+
+def test_status_line_nobody_can_read_does_not_end_the_run(tmp_path, monkeypatch):
+    line = status_line.StatusLine(config_lib.RunConfig(logpath=str(tmp_path)))
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OSError, match="No space left"):
+            print("x", flush=True)
+        for live in (False, True):
+            line._live, line._next = live, 0.0
+            monkeypatch.setattr(os, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+            line.update()
+            line.say("text")
+            line.end()
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+
+
+def test_resume_of_a_run_that_is_alive_leaves_its_address(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folders.resuming, "check", lambda *_: None)
+    monkeypatch.setattr(run_folders.snapshots.Store, "newest", lambda _: mock.Mock())
+    address = tmp_path / telemetry.ADDRESS_FILENAME
+    address.write_text("localhost:1")
+    config = config_lib.RunConfig(logpath=str(tmp_path), resume=True)
+    given = mock.MagicMock()
+    given.__getitem__.side_effect = lambda name: mock.Mock(present=name == "logpath")
+    with files.run_folder(tmp_path), pytest.raises(errors.UserError, match="Another learner"):
+        run_folders.resumed(config, given)
+    assert address.exists()
+    run_folders.resumed(config, given)
+    assert not address.exists()
 
 
 def test_run_multiprocess_script_runs_the_launcher(crew):

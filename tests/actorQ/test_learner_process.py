@@ -1,10 +1,13 @@
 """What the learner's process does by itself; whole runs: test_launcher, test_training."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from actorQ import config as config_lib
 from actorQ import learner_process
+from actorQ import snapshots
 from actorQ import telemetry
 
 
@@ -47,3 +50,44 @@ def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_pat
     assert np.ptp(with_kernels) > 0.1
     rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
     assert len(rows) == 3
+
+
+def test_checkpoint_after_the_end_was_announced_is_not_written(process, tmp_path):
+    process._save(last=True)
+    store = snapshots.Store(str(tmp_path))
+    before = store.newest_name()
+    process._config = dataclasses.replace(process._config, n_actors=1)
+    process._announce(failed=False)
+    process._save(last=True)
+    assert store.newest_name() == before
+
+
+def test_checkpoint_while_the_log_folder_is_away_keeps_the_lengths_of_logs(process, tmp_path):
+    process._evaluate()
+    lengths = process._state().log_bytes
+    assert lengths[telemetry.EVALUATION_CSV] > 0
+    folder = tmp_path / telemetry.LEARNER
+    folder.rename(tmp_path / "away")
+    assert process._state().log_bytes == lengths
+    (tmp_path / "away").rename(folder)
+    process._logger.close()
+    snapshots.cut_logs(str(folder), process._state())
+    assert (folder / telemetry.EVALUATION_CSV).stat().st_size == lengths[telemetry.EVALUATION_CSV]
+
+
+def test_resumed_learner_has_forgotten_the_announced_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+    )
+    first = learner_process.LearnerProcess(config)
+    first._announce(failed=False)
+    first._announced = False  # As an earlier version of this program did.
+    first._save(last=True)
+    first._server.stop()
+    second = learner_process.LearnerProcess(dataclasses.replace(config, resume=True))
+    try:
+        assert not second._connection.status().shutdown
+    finally:
+        second._server.stop()

@@ -57,6 +57,18 @@ def test_newest_is_the_last_and_the_only_one_on_disk(store):
     assert os.listdir(store.reverb_folder) == []
 
 
+def test_what_a_failed_snapshot_left_is_deleted(store):
+    take(store, 10)
+    write_parts(store)  # Reverb's part fails on a full disk, and stays.
+    store.discard()
+    assert sorted(os.listdir(store.folder)) == ["000001", "reverb"]
+    assert os.listdir(store.reverb_folder) == []
+    write_parts(store)
+    store.begin()  # Where nobody came to discard it.
+    assert os.listdir(store.reverb_folder) == []
+    assert store.newest().state == state(10)
+
+
 @pytest.mark.parametrize("moment", ["fsync", "rename", "rmtree"])
 def test_commit_killed_at_any_moment_leaves_a_whole_snapshot(store, tmp_path, moment):
     take(store, 10)

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import resource
+import threading
 import time
 
 import pytest
@@ -159,6 +160,18 @@ def test_run_logger_folder_that_cannot_be_made_is_a_user_error(tmp_path):
     (tmp_path / "learner").write_text("a file is in the way")
     with pytest.raises(errors.UserError, match="Cannot write logs to .*learner"):
         run_logger.RunLogger(str(tmp_path), "learner")
+
+
+def test_run_logger_started_again_waits_for_its_folder(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "learner"
+    path.write_text("a file is in the way")
+    threading.Timer(1.0, path.unlink).start()
+    run_logger.RunLogger(str(tmp_path), "learner", again=True).close()
+    assert path.is_dir() and "waiting up to 60 s" in caplog.text
+    monkeypatch.setattr(run_logger, "_PATIENCE_S", 0.1)
+    (tmp_path / "actor_1").write_text("for good")
+    with pytest.raises(errors.UserError, match="Cannot write logs to .*actor_1"):
+        run_logger.RunLogger(str(tmp_path), "actor_1", again=True)
 
 
 def full_row(number):

@@ -54,8 +54,11 @@ def test_campaign_a_learner_and_an_actor_killed(campaign):
 @pytest.mark.slow
 def test_campaign_no_folder_for_logs_for_a_while(campaign):
     for victim in (telemetry.LEARNER, telemetry.BROADCASTER, "actor_1"):
-        one = campaign.round(faults.Fault(faults.FOLDER, victim, 2.0))
-        assert one["held_up_s"] >= 2
+        campaign.round(faults.Fault(faults.FOLDER, victim, 8.0))
+        with open(f"{campaign.run.folder}/stdout/{victim}.log", encoding="utf-8") as file:
+            text = file.read()
+        assert "Cannot write logs to" in text and "waiting up to 60 s" in text
+        assert f"{victim} was ended by SIGKILL" in campaign.run.output()
 
 
 @pytest.mark.slow
@@ -104,6 +107,14 @@ def test_logs_that_go_back_are_found(tmp_path):
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 2, 5])
     (tmp_path / "stdout").mkdir()
     assert fault_checks.logs(str(tmp_path)) == 5
+    known = fault_checks.beginnings(str(tmp_path), {})
+    assert len(known) == 2 and fault_checks.beginnings(str(tmp_path), known) == known
+    path = tmp_path / "actor_1" / telemetry.PHASES_CSV
+    whole = path.read_text().splitlines()
+    for rest, words in (([whole[0], whole[2]], "its first rows"), (whole[:1], "all its rows")):
+        path.write_text("\n".join(rest) + "\n")
+        with pytest.raises(errors.UserError, match=f"lost {words}"):
+            fault_checks.beginnings(str(tmp_path), known)
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 5, 2])
     with pytest.raises(errors.UserError, match="model_version goes back from 5 to 2 in row 3"):
         fault_checks.logs(str(tmp_path))
