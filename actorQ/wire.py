@@ -295,20 +295,22 @@ class Connection:
 
     def _server_info(self, timeout_s: int) -> dict[str, schema_pb2.TableInfo]:
         deadline = time.monotonic() + timeout_s
-        try_s = min(timeout_s, _STATUS_TRY_S)
+        try_s, again = min(timeout_s, _STATUS_TRY_S), timeout_s > _STATUS_TRY_S
         while True:
             try:
                 serialized = self._info_client.ServerInfo(try_s)
                 tables = [schema_pb2.TableInfo.FromString(table) for table in serialized]
                 return {table.name: table for table in tables}
             except Exception as error:  # Reverb raises several types, RuntimeError among them.
-                # A port that nobody listens at needs no second try; a busy server deserves one, a
-                # patient one: where every answer takes 3 s, tries of 2 s would all fail.
-                try_s = math.ceil(deadline - time.monotonic())
-                if not _listens(self.address) or try_s <= 0:
+                # A port that nobody listens at needs no second try; a busy server deserves one,
+                # with all the time that is left, and some in any case: this process may have been
+                # stopped meanwhile.
+                if not again or not _listens(self.address):
                     raise errors.LearnerGoneError(
                         f"The learner at {self.address} does not answer ({errors.summary(error)})."
                     ) from None
+                try_s = max(_STATUS_TRY_S, math.ceil(deadline - time.monotonic()))
+                again = False
 
     def fetch(self, table: str, timeout_s: float = _TRANSFER_TIMEOUT_S) -> list[np.ndarray]:
         """Samples the one item of a mailbox that is known to have one.

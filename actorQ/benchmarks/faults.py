@@ -181,9 +181,9 @@ class Campaign:
                 os.rename(path, path + ".away")
                 try:
                     with open(path, "w", encoding="utf-8"):
-                        time.sleep(fault.seconds / 2)  # A checkpoint may be taken meanwhile.
+                        time.sleep(fault.seconds / 4)  # A checkpoint may be taken meanwhile.
                         victim.kill()
-                        time.sleep(fault.seconds / 2)
+                        time.sleep(3 * fault.seconds / 4)  # Starting takes some seconds, too.
                 finally:
                     os.remove(path)
                     os.rename(path + ".away", path)

@@ -243,6 +243,23 @@ def test_connection_server_that_dies_ends_status_and_transfers(config):
         connection.publish("m", _message(1), timeout_s=3)
 
 
+def test_status_asks_again_after_a_pause_of_this_process(connection):
+    real = connection._info_client
+    waits = []
+
+    class Paused:
+        def ServerInfo(self, timeout_s):  # noqa: N802 (Reverb's name)
+            waits.append(timeout_s)
+            if len(waits) == 1:
+                time.sleep(3.2)  # As after SIGSTOP and SIGCONT in mid-call.
+                raise RuntimeError("Deadline Exceeded")
+            return real.ServerInfo(timeout_s)
+
+    connection._info_client = Paused()
+    assert connection.status(timeout_s=3).starts == 0
+    assert waits == [2, 2]
+
+
 _SERVER = """
 import sys, time
 from actorQ import config as config_lib, replay, wire

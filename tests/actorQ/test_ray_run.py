@@ -1,0 +1,78 @@
+"""How a run on Ray treats members that do not answer, without a cluster."""
+
+import time
+from unittest import mock
+
+import pytest
+
+from actorQ import config as config_lib
+from actorQ import errors
+from actorQ import launcher
+from actorQ import ray_run
+from actorQ import telemetry
+
+ray = pytest.importorskip("ray")
+
+
+class Member:
+    """A peer that answers as it is told."""
+
+    def __init__(self, name, place="", answer=False, started=0.0):
+        self.name, self.place, self.answer = name, place, answer
+        self.started, self.code, self.lost, self.node = started, None, False, "here"
+
+    def poll(self, timeout_s):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture(name="run")
+def _run(tmp_path):
+    run = ray_run.RayRun(config_lib.RunConfig(logpath=str(tmp_path), n_actors=2), 1, 10.0)
+    run._status = mock.Mock()
+    return run
+
+
+def said(run):
+    return [call.args[0] for call in run._status.say.call_args_list]
+
+
+def test_actor_without_room_is_named_once_and_the_run_goes_on(run):
+    late = Member("actor_2", started=time.monotonic() - 11)
+    run.peers = {"actor_1": Member("actor_1", place="here:/x"), "actor_2": late}
+    fresh = Member("actor_1", started=time.monotonic())
+    run._poll_peer(fresh)
+    for _ in range(3):
+        run._poll_peer(late)
+    (line,) = said(run)
+    assert "actor_2 found no room" in line and "--placement_timeout=10 s" in line
+
+
+def test_no_actor_with_room_ends_the_run(run):
+    late = Member("actor_1", started=time.monotonic() - 11)
+    broadcaster = Member(telemetry.BROADCASTER, place="here:/x")
+    run.peers = {telemetry.BROADCASTER: broadcaster, "actor_1": late}
+    with pytest.raises(errors.UserError, match="No actor found room .* --placement_timeout=10 s"):
+        run._poll_peer(late)
+
+
+def test_worker_that_cannot_say_how_it_does_is_started_again_a_few_times(run):
+    failure = ray.exceptions.RayTaskError("report", "Traceback", OSError("stale disk"))
+    peer = Member("actor_1", place="here:/x", answer=failure)
+    run._restart = mock.Mock()
+    for _ in range(launcher.MAX_FAILURES - 1):
+        run._poll_peer(peer)
+    assert run._restart.call_count == launcher.MAX_FAILURES - 1
+    with pytest.raises(errors.UserError, match="actor_1 could not be started 3 times"):
+        run._poll_peer(peer)
+
+
+def test_cpus_that_others_use_are_no_room(run, monkeypatch):
+    run._placement_timeout_s = 0.0
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 64.0})
+    monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 2.0})
+    with pytest.raises(errors.UserError, match="2 free CPUs and the run wants 3"):
+        run._has_room()
+    monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 3.0})
+    assert run._has_room()
