@@ -54,7 +54,7 @@ def test_campaign_a_learner_and_an_actor_killed(campaign):
 @pytest.mark.slow
 def test_campaign_no_folder_for_logs_for_a_while(campaign):
     for victim in (telemetry.LEARNER, telemetry.BROADCASTER, "actor_1"):
-        campaign.round(faults.Fault(faults.FOLDER, victim, 14.0))
+        campaign.round(faults.Fault(faults.FOLDER, victim, 24.0))
         with open(f"{campaign.run.folder}/stdout/{victim}.log", encoding="utf-8") as file:
             text = file.read()
         assert "Cannot write logs to" in text and "waiting up to 60 s" in text
