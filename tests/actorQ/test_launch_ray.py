@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 import sys
+import time
 import types
 
 import psutil
@@ -87,8 +88,11 @@ def test_run_on_two_nodes_trains_ends_and_brings_all_logs(crew, cluster, tmp_pat
 
 
 @pytest.mark.slow
-def test_two_runs_on_one_cluster_mix_neither_tables_nor_logs(crew, cluster, tmp_path):
-    sizes = {"gym,CartPole-v1": 4, "gym,Acrobot-v1": 6}  # Of an observation: others are refused.
+@pytest.mark.parametrize("count", [2, 3])  # The cluster has room for two: one waits for a while.
+def test_runs_on_one_cluster_mix_neither_tables_nor_logs(crew, cluster, tmp_path, count):
+    # Tasks, and the size of their observations: others are refused.
+    tasks = [("gym,CartPole-v1", 4), ("gym,Acrobot-v1", 6), ("gym,MountainCar-v0", 2)]
+    sizes = dict(tasks[:count])
     runs = {
         task: launch(
             crew, cluster, tmp_path / str(size), f"--taskstr={task}", "--num_episodes=500"
@@ -107,6 +111,37 @@ def test_two_runs_on_one_cluster_mix_neither_tables_nor_logs(crew, cluster, tmp_
         assert train["learner_steps"][-1] == 500
         assert acted["actor_steps"][-1] == pytest.approx(inserted[task], rel=0.2)
     assert not workers()
+
+
+@pytest.mark.slow
+def test_learner_and_actor_killed_are_started_again_where_they_were(crew, cluster, tmp_path):
+    launched = launch(
+        crew, cluster, tmp_path, "--n_actors=1", "--taskstr=gym,CartPole-v1",
+        "--num_episodes=100000000", "--replay_table_max_times_sampled=64",
+        "--checkpoint_period_s=2",
+    )
+    train = tmp_path / "run" / "learner" / telemetry.TRAIN_CSV
+    phases = tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV
+
+    def newest(path, field):
+        return telemetry.last_row(str(path)).get(field, 0.0)
+
+    harness.poll(lambda: newest(train, "learner_steps") > 500, 120, what="training")
+    time.sleep(4)  # A checkpoint.
+    for module, path, field, notice in (
+        ("learner_main", train, "learner_steps", "it goes on from its checkpoint"),
+        ("actor_main", phases, "unix_time", "actor_1 ended: it was ended by SIGKILL"),
+    ):
+        (process,) = harness.named(workers(), module)
+        process.kill()
+        harness.poll(lambda text=notice: text in launched.output(), 60, what=notice)
+        before = newest(path, field)
+        harness.poll(lambda p=path, f=field, b=before: newest(p, f) > b, 60, what=f"{module} on")
+    launched.signal(signal.SIGTERM)
+    assert launched.wait(120) == 130, launched.output()
+    steps = telemetry.read_csv(str(train))["learner_steps"]
+    assert steps == sorted(steps)
+    harness.poll(lambda: not workers(), 30, what="the end of all processes")
 
 
 @pytest.mark.slow
