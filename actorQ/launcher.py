@@ -121,6 +121,7 @@ class Launcher:
                     f"--actor_id={actor_id}",
                 )
             )
+        self._log_bytes: dict[str, dict[str, int]] = {}
         self._stop = threading.Event()
         self._store = snapshots.Store(config.logpath)
         self._status = status_line.StatusLine(config)
@@ -157,6 +158,7 @@ class Launcher:
             if code is not None and not self._revive_learner(code):
                 return cli.EXIT_ERROR
             for peer in self._peers:
+                self._logs(peer)
                 if peer.poll() is not None and not self._revive(peer):
                     return cli.EXIT_ERROR
         self._status.say("Interrupted: ending all processes.")
@@ -221,11 +223,16 @@ class Launcher:
         if self._learner.wait(1.0) is not None or self._stop.is_set():
             return True
         reason = f"{peer.name} {processes.describe_exit(peer.poll())}"
-        folder = os.path.join(self._config.logpath, peer.name)
-        if not self._may_restart(peer, reason, telemetry.log_bytes(folder)):
+        if not self._may_restart(peer, reason, self._logs(peer)):
             return False
         peer.restart(f"--restarts={self._config.restarts + peer.restarts + 1}")
         return True
+
+    def _logs(self, peer: processes.Child) -> dict[str, int]:
+        """Returns the lengths of a peer's logs, as seen last where their folder is away."""
+        lengths = telemetry.log_bytes(os.path.join(self._config.logpath, peer.name))
+        self._log_bytes[peer.name] = lengths or self._log_bytes.get(peer.name, {})
+        return self._log_bytes[peer.name]
 
     def _end_all(self) -> None:
         """Ends what this launcher started, politely first."""

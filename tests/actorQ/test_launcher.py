@@ -255,6 +255,23 @@ def test_launcher_bad_input_one_clear_line(crew, tmp_path, arguments, message):
     assert "Traceback" not in launched.output()
 
 
+def test_peer_that_was_killed_whenever_its_log_folder_was_away_has_gone_on(tmp_path):
+    run = launcher.Launcher(config_lib.RunConfig(logpath=str(tmp_path)), False)
+    (peer,) = [peer for peer in run._peers if peer.name == "actor_1"]
+    folder = tmp_path / "actor_1"
+    failures = processes.Failures()
+    for row in range(5):  # Rows are seen while it lives; when it dies there is no folder.
+        folder.mkdir(exist_ok=True)
+        with open(folder / telemetry.PHASES_CSV, "a", encoding="utf-8") as log:
+            log.write(f"{row}\n")
+        run._logs(peer)
+        folder.rename(tmp_path / "away")
+        assert failures.note(-9, run._logs(peer), 1.0) == 1
+        (tmp_path / "away").rename(folder)
+    folder.rename(tmp_path / "away")
+    assert [failures.note(-9, run._logs(peer), 1.0) for _ in range(2)] == [2, 3]
+
+
 def test_launcher_port_in_use_is_refused_before_anything_starts(crew, tmp_path):
     with socket.create_server(("", 0)) as holder:
         port = holder.getsockname()[1]
