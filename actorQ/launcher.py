@@ -22,6 +22,7 @@ from actorQ import cli
 from actorQ import config as config_lib
 from actorQ import config_flags
 from actorQ import errors
+from actorQ import ports
 from actorQ import processes
 from actorQ import run_folders
 from actorQ import snapshots
@@ -308,10 +309,10 @@ def main(argv: list[str]) -> int:
         )
     config = dataclasses.replace(
         config,
-        port=flags.FLAGS["port"].present and config.port or processes.free_port(),
+        port=flags.FLAGS["port"].present and config.port or ports.free_port(),
     )
     # Before anything starts: peers would join whatever run has the port.
-    processes.require_port(config.port)
+    ports.require_port(config.port)
     if config.resume:
         config = run_folders.resumed(config, flags.FLAGS)
     else:

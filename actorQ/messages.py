@@ -2,9 +2,8 @@
 
 A message is two uint8 arrays. `header` is JSON (format, version, scheme, for every tensor its name,
 coding and shape, and a checksum of all this and of the blob); `blob` holds the tensors' bytes one
-after another, little-endian, C order.
-Both hops use it: learner to broadcaster (fp32) and broadcaster to actors (their form).
-Imports numpy only.
+after another, little-endian, C order. Both hops use it: learner to broadcaster (fp32) and
+broadcaster to actors (their form). Imports numpy only.
 """
 
 from collections.abc import Mapping

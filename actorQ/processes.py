@@ -1,15 +1,11 @@
 """Child processes of the launcher: start, watch, restart, end. Imports no framework."""
 
 import ctypes
-import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-
-from actorQ import errors
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LOG_TAIL_LINES = 15
@@ -179,37 +175,3 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     for_actors = cores[-min(n_actors, len(cores) - 1) :]
     rest = set(cores) - set(for_actors)
     return [rest] + [{for_actors[i % len(for_actors)]} for i in range(n_actors)]
-
-
-def require_port(port: int) -> None:
-    """Checks that a server can listen at a TCP port.
-
-    Raises:
-      errors.UserError: the port is in use or may not be used.
-    """
-    # gRPC would share the port with another server without a word (SO_REUSEPORT).
-    with _any_interface_socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise errors.UserError(
-                    f"Port {port} is in use: choose another with --port, or end the process that "
-                    "holds it."
-                ) from None
-            raise errors.UserError(f"Port {port} cannot be used: {error.strerror}.") from None
-
-
-def _any_interface_socket() -> socket.socket:
-    try:
-        return socket.socket(socket.AF_INET6)
-    except OSError:  # A system without IPv6.
-        return socket.socket(socket.AF_INET)
-
-
-def free_port() -> int:
-    """Returns a TCP port that is free now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]

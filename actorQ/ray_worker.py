@@ -19,6 +19,7 @@ from typing import NamedTuple
 from actorQ import errors
 from actorQ import files
 from actorQ import mirroring
+from actorQ import ports
 from actorQ import processes
 from actorQ import snapshots
 from actorQ import telemetry
@@ -78,7 +79,7 @@ class Worker:
         os.makedirs(os.path.join(self._folder, telemetry.STDOUT_FOLDER))
         log = os.path.join(self._folder, telemetry.STDOUT_FOLDER, f"{name}.log")
         command = [sys.executable, "-m", module, *flags, f"--logpath={self._folder}"]
-        self._port = processes.free_port() if self._learner else 0
+        self._port = ports.free_port() if self._learner else 0
         if self._learner:
             command.append(f"--port={self._port}")
         if again or _reconstructed():

@@ -26,7 +26,7 @@ import tensorflow as tf
 from actorQ import config as config_lib
 from actorQ import config_checks
 from actorQ import errors
-from actorQ import processes
+from actorQ import ports
 from actorQ import replay
 from actorQ import telemetry
 
@@ -155,7 +155,7 @@ def start_server(
       errors.UserError: the port is in use or may not be used, or the checkpoint is damaged.
     """
     if config.port:
-        processes.require_port(config.port)
+        ports.require_port(config.port)
     try:
         return reverb.Server(tables, config.port or None, checkpointer)
     except (RuntimeError, ValueError) as error:

@@ -6,12 +6,11 @@
 A small run is started and left alone but for one fault a round, drawn at random: a process is
 killed (SIGKILL), stopped for a while (SIGSTOP, SIGCONT), cannot write files for a while (as with a
 full disk), or is killed while its folder for logs is away, and finds none when it is started again.
-Killing the learner kills the Reverb server
-while actors insert and the broadcaster waits. After every round: training went on, within 30 s; no
-process hangs or was left behind; versions of weights and all counters in the logs only grow, and
-no log has lost its beginning; items in replay are whole. How long the run was held up is reported
-for each kind of fault. The first thing that does not hold ends the campaign with exit code 1 and
-leaves the run's folder.
+Killing the learner kills the Reverb server while actors insert and the broadcaster waits. After
+every round: training went on, within 30 s; no process hangs or was left behind; versions of weights
+and all counters in the logs only grow, and no log has lost its beginning; items in replay are
+whole. How long the run was held up is reported for each kind of fault. The first thing that does
+not hold ends the campaign with exit code 1 and leaves the run's folder.
 """
 
 import argparse
@@ -33,7 +32,7 @@ import psutil
 
 from actorQ import config as config_lib
 from actorQ import errors
-from actorQ import processes
+from actorQ import ports
 from actorQ import telemetry
 from actorQ.benchmarks import common
 from actorQ.benchmarks import fault_checks
@@ -105,7 +104,7 @@ class Campaign:
           errors.UserError: it does not.
         """
         self._rng = np.random.default_rng(seed)
-        port = processes.free_port()
+        port = ports.free_port()
         config = config_lib.RunConfig(taskstr=_TASK, port=port)
         self._check_replay = fault_checks.ReplayCheck(config)
         self._rounds = 0

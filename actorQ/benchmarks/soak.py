@@ -25,7 +25,7 @@ import psutil
 
 from actorQ import config as config_lib
 from actorQ import errors
-from actorQ import processes
+from actorQ import ports
 from actorQ import telemetry
 from actorQ import wire
 from actorQ.benchmarks import common
@@ -213,7 +213,7 @@ def main(argv: Sequence[str]) -> None:
     if not options.minutes > 0:
         raise errors.UserError(f"--minutes={options.minutes:g} is not possible: choose above 0.")
     folder = tempfile.mkdtemp(prefix="actorq_soak_")
-    port = processes.free_port()
+    port = ports.free_port()
     run = live_run.LiveRun(folder, [*FLAGS, f"--port={port}"])
     samples = Samples()
     try:

@@ -250,7 +250,7 @@ def _rates(
 ) -> tuple[float | None, float | None, float | None]:
     """Returns learner and actor steps/s while it learned, and the part of the data it used."""
     steps = train["learner_steps"]
-    rows = staleness.learning_rows(train["learner_steps"])
+    rows = staleness.learning_rows(steps)
     if rows is None:
         return None, None, None
     first, last = rows

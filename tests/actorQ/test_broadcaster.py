@@ -10,7 +10,7 @@ from actorQ import conversion
 from actorQ import errors
 from actorQ import messages
 from actorQ import parameter_broadcaster
-from actorQ import processes
+from actorQ import ports
 from actorQ import replay
 from actorQ import telemetry
 from actorQ import wire
@@ -119,7 +119,7 @@ def test_bad_message_after_a_good_one_is_refused_and_counted(server, tmp_path):
 
 def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatch):
     monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
-    config = config_lib.RunConfig(port=processes.free_port(), logpath=str(tmp_path), quantize=32)
+    config = config_lib.RunConfig(port=ports.free_port(), logpath=str(tmp_path), quantize=32)
     layout = replay.Layout((3,), False, 2, False)
 
     def serve():

@@ -25,7 +25,7 @@ NO_TORCH = """
 # These must stay free of TensorFlow and its family, wherever the import stands.
 NO_TENSORFLOW = """
     policies messages conversion quantization packing config config_checks telemetry cli
-    launcher processes
+    launcher processes ports
     d4pg.policy dqn.policy replay errors seeding architecture algorithms checkpoints evaluation
     provenance energy reference step_sizes native.library native.build
     native.convert checksums
@@ -34,8 +34,8 @@ NO_TENSORFLOW = """
 """.split()
 # These choose a framework when they are used: importing them must load none.
 LIGHT = """
-    inference evaluate launcher processes cli config config_checks telemetry messages conversion
-    quantization
+    inference evaluate launcher processes ports cli config config_checks telemetry messages
+    conversion quantization
     packing d4pg.policy dqn.policy algorithms checkpoints evaluation architecture replay errors
     seeding provenance energy environments reference native.library native.build
     native.convert checksums

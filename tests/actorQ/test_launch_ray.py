@@ -12,7 +12,7 @@ import pytest
 
 from actorQ import errors
 from actorQ import launch_ray
-from actorQ import processes
+from actorQ import ports
 from actorQ import telemetry
 from tests.actorQ import harness
 
@@ -30,7 +30,7 @@ def test_without_ray_says_what_to_install(monkeypatch):
 def test_no_cluster_there_says_so_at_once(monkeypatch, address, why):
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))  # It is not even asked.
     with pytest.raises(errors.UserError, match=f"No Ray cluster at .*{why}.*ray start --head"):
-        launch_ray.connect(address.format(free=processes.free_port()))
+        launch_ray.connect(address.format(free=ports.free_port()))
 
 
 @pytest.fixture(scope="module")

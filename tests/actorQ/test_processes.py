@@ -11,7 +11,7 @@ import tensorflow
 
 from actorQ import config as config_lib
 from actorQ import messages
-from actorQ import processes
+from actorQ import ports
 from actorQ import telemetry
 from actorQ import wire
 from tests.actorQ import harness
@@ -39,7 +39,7 @@ BAD_FLAGS = [
 def start_by_hand(crew, tmp_path, *flags, n_actors=1):
     """Starts a run without the launcher; returns its processes, learner first."""
     common = [
-        *harness.QUICK, f"--port={processes.free_port()}", f"--logpath={tmp_path / 'run'}",
+        *harness.QUICK, f"--port={ports.free_port()}", f"--logpath={tmp_path / 'run'}",
         f"--n_actors={n_actors}", *flags,
     ]
     started = [crew.module("learner_main", *common), crew.module("parameter_broadcaster", *common)]
@@ -82,7 +82,7 @@ def test_process_help_lists_flags_with_units(crew, module):
 @pytest.mark.parametrize("module", ["parameter_broadcaster", "actor_main"])
 def test_process_without_learner_gives_up_in_time(crew, tmp_path, module):
     process = crew.module(
-        module, f"--port={processes.free_port()}", "--connect_timeout=1", f"--logpath={tmp_path}"
+        module, f"--port={ports.free_port()}", "--connect_timeout=1", f"--logpath={tmp_path}"
     )
     assert process.wait(45) == 1
     assert len(harness.error_lines(process.output(), module)) == 1
@@ -90,7 +90,7 @@ def test_process_without_learner_gives_up_in_time(crew, tmp_path, module):
 
 
 def test_actor_without_broadcaster_gives_up_in_time(crew, tmp_path):
-    flags = [*harness.QUICK, f"--port={processes.free_port()}", f"--logpath={tmp_path / 'run'}"]
+    flags = [*harness.QUICK, f"--port={ports.free_port()}", f"--logpath={tmp_path / 'run'}"]
     crew.module("learner_main", *flags)
     harness.poll((tmp_path / "run" / telemetry.ADDRESS_FILENAME).exists, what="the server")
     actor = crew.module("actor_main", *flags, "--connect_timeout=3")
@@ -110,7 +110,7 @@ def test_learner_port_in_use_says_so(crew, tmp_path):
 
 def test_learner_killed_peers_end_with_one_line(crew, tmp_path):
     flags = [
-        *harness.QUICK, "--num_episodes=100000000", f"--port={processes.free_port()}",
+        *harness.QUICK, "--num_episodes=100000000", f"--port={ports.free_port()}",
         f"--logpath={tmp_path / 'run'}",
     ]
     learner = crew.module("learner_main", *flags)
@@ -139,7 +139,7 @@ def test_ctrl_c_ends_each_process(crew, tmp_path):
 
 
 def test_actor_of_another_model_is_refused(crew, tmp_path):
-    port = processes.free_port()
+    port = ports.free_port()
     flags = [*harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'run'}"]
     crew.module("learner_main", *flags)
     crew.module("parameter_broadcaster", *flags)
@@ -154,7 +154,7 @@ def test_actor_of_another_model_is_refused(crew, tmp_path):
 
 
 def test_peer_with_other_table_names_is_refused(crew, tmp_path):
-    port = processes.free_port()
+    port = ports.free_port()
     flags = [*harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'run'}"]
     crew.module("learner_main", *flags, "--model_table_name=weights")
     broadcaster = crew.module("parameter_broadcaster", *flags)
@@ -206,7 +206,7 @@ def test_seeds_literal_command_lines_work(crew, tmp_path):
 
 def test_server_address_serves_other_machines(crew, tmp_path):
     """Broadcaster and actor with a folder and an address of their own, as on other machines."""
-    port = processes.free_port()
+    port = ports.free_port()
     learner = crew.module(
         "learner_main", *harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'learner'}",
         "--learner_device_placement=CPU", "--track_energy=1",
@@ -228,7 +228,7 @@ def test_server_address_serves_other_machines(crew, tmp_path):
 def test_seed_fixes_the_first_weights(crew, tmp_path):
     first = []
     for number, seed in enumerate((5, 5, 6)):
-        port, run = processes.free_port(), tmp_path / str(number)
+        port, run = ports.free_port(), tmp_path / str(number)
         crew.module(
             "learner_main", *harness.QUICK, f"--port={port}", f"--logpath={run}", f"--seed={seed}"
         )
@@ -244,7 +244,7 @@ def test_seed_fixes_the_first_weights(crew, tmp_path):
 
 def test_learner_without_data_ends_in_time(crew, tmp_path):
     learner = crew.module(
-        "learner_main", *harness.QUICK, f"--port={processes.free_port()}",
+        "learner_main", *harness.QUICK, f"--port={ports.free_port()}",
         f"--logpath={tmp_path / 'run'}", "--data_timeout=2",
     )
     assert learner.wait(60) == 1
@@ -254,7 +254,7 @@ def test_learner_without_data_ends_in_time(crew, tmp_path):
 @pytest.mark.slow
 def test_first_weights_survive_a_broadcaster_that_dies_with_them(crew, tmp_path):
     """Nothing else would ever be pushed: without actors' data the learner makes no step."""
-    port = processes.free_port()
+    port = ports.free_port()
     flags = [*harness.QUICK, f"--port={port}", f"--logpath={tmp_path / 'run'}"]
     learner = crew.module("learner_main", *flags)
     connection = wire.Connection(config_lib.RunConfig(port=port, connect_timeout=60))

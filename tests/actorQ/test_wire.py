@@ -18,7 +18,7 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import learner_checkpoints
 from actorQ import messages
-from actorQ import processes
+from actorQ import ports
 from actorQ import replay
 from actorQ import snapshots
 from actorQ import wire
@@ -311,7 +311,7 @@ def _slow_link(port, bytes_per_s):
 
 
 def test_status_does_not_queue_behind_weights_on_a_slow_link():
-    config = config_lib.RunConfig(port=processes.free_port())
+    config = config_lib.RunConfig(port=ports.free_port())
     weights = {"w": np.random.default_rng(0).standard_normal(1_500_000).astype(np.float32)}
     with _server_elsewhere(config.port), _slow_link(config.port, 1.5e6) as port:
         direct = wire.Connection(config)
@@ -339,7 +339,7 @@ def test_status_does_not_queue_behind_weights_on_a_slow_link():
 
 @pytest.mark.slow
 def test_new_connection_after_a_long_outage_does_not_wait_for_calls_that_hang():
-    config = config_lib.RunConfig(port=processes.free_port())
+    config = config_lib.RunConfig(port=ports.free_port())
     with _server_elsewhere(config.port):
         old = wire.Connection(config)
         assert old.wait_until_up()

@@ -7,7 +7,7 @@ import pytest
 
 from actorQ import config as config_lib
 from actorQ import errors
-from actorQ import processes
+from actorQ import ports
 from actorQ import replay
 from actorQ import telemetry
 from actorQ import wire
@@ -121,7 +121,7 @@ def test_logs_that_go_back_are_found(tmp_path):
 
 
 def test_replay_items_that_are_not_whole_are_found():
-    port = processes.free_port()
+    port = ports.free_port()
     config = config_lib.RunConfig(
         taskstr="gym,CartPole-v1", port=port, min_replay_size=1, replay_table_max_times_sampled=0
     )

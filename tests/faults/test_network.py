@@ -13,7 +13,7 @@ import time
 import pytest
 
 from actorQ import errors
-from actorQ import processes
+from actorQ import ports
 from actorQ import telemetry
 from actorQ.benchmarks import network
 from actorQ.benchmarks import network_hosts
@@ -64,7 +64,7 @@ def test_hosts_links_are_as_slow_as_told_and_all_is_removed():
 
 def test_delay_proxy_passes_all_on_and_late():
     listener = socket.create_server(("127.0.0.1", 0))
-    port, proxy_port = listener.getsockname()[1], processes.free_port()
+    port, proxy_port = listener.getsockname()[1], ports.free_port()
     proxy = subprocess.Popen([
         sys.executable, "-m", "actorQ.benchmarks.delay_proxy", str(proxy_port),
         f"127.0.0.1:{port}", "100",
