@@ -77,8 +77,9 @@ class Cell(NamedTuple):
       pulls_per_min: of an actor.
       staleness: learner steps by which the weights in use lag behind, mean over time.
       actor_steps_s: of both actors.
+      learner_steps_s: of the learner.
       learner_steps: done.
-      seconds: that the learner took for them.
+      seconds: from the launch until they were.
       episode_return: mean of the last three evaluations; NaN where there are none.
     """
 
@@ -91,6 +92,7 @@ class Cell(NamedTuple):
     pulls_per_min: float
     staleness: float
     actor_steps_s: float
+    learner_steps_s: float
     learner_steps: int
     seconds: float
     episode_return: float
@@ -254,15 +256,15 @@ def read(folder: str, part: str, seed: int, mbit_s: float | None, message: str) 
     for actor in range(1, _ACTORS + 1):
         path = os.path.join(folder, telemetry.actor_name(actor), telemetry.PHASES_CSV)
         columns = {name: np.asarray(values) for name, values in telemetry.read_csv(path).items()}
-        seconds = columns["seconds"]
-        first = int(np.searchsorted(seconds, seconds[0] + _WARM_UP * (seconds[-1] - seconds[0])))
-        spent = seconds[-1] - seconds[first]
+        first, spent = _after_warm_up(columns["seconds"])
         pulls = columns["pulls"][-1] - columns["pulls"][first]
         transfer_s = columns["transfer_s"][-1] - columns["transfer_s"][first]
         pull_s.append(transfer_s / pulls if pulls else float("nan"))
         per_minute.append(60 * pulls / spent)
         staleness.append(float(np.nanmean(staleness_lib.lag(train, columns)[first:])))
         rates.append((columns["actor_steps"][-1] - columns["actor_steps"][first]) / spent)
+    steps = train["learner_steps"]
+    first, spent = _after_warm_up(train["seconds"])
     updates = telemetry.last_row(
         os.path.join(folder, telemetry.BROADCASTER, telemetry.UPDATES_CSV)
     )
@@ -273,8 +275,15 @@ def read(folder: str, part: str, seed: int, mbit_s: float | None, message: str) 
     return Cell(
         part, seed, mbit_s, message, updates["message_bytes"] / 1e6, statistics.mean(pull_s),
         statistics.mean(per_minute), statistics.mean(staleness), sum(rates),
-        int(train["learner_steps"][-1]), train["seconds"][-1], statistics.mean(returns),
+        (steps[-1] - steps[first]) / spent, int(steps[-1]), train["seconds"][-1],
+        statistics.mean(returns),
     )
+
+
+def _after_warm_up(seconds: Sequence[float]) -> tuple[int, float]:
+    """Returns the first row of a log after the warm-up, and the seconds from there to its end."""
+    first = int(np.searchsorted(seconds, seconds[0] + _WARM_UP * (seconds[-1] - seconds[0])))
+    return first, seconds[-1] - seconds[first]
 
 
 def main(argv: Sequence[str]) -> None:
@@ -353,7 +362,7 @@ def report(cells: Sequence[Cell], options: argparse.Namespace) -> None:
 def _own(cell: Cell) -> list[str]:
     """Returns the cells that only its part has."""
     if cell.part == RATES:
-        return [f"{cell.actor_steps_s:.0f}", f"{cell.learner_steps / cell.seconds:.2f}"]
+        return [f"{cell.actor_steps_s:.0f}", f"{cell.learner_steps_s:.2f}"]
     return [f"{cell.seed}", f"{cell.seconds:.0f}", f"{cell.episode_return:.0f}"]
 
 

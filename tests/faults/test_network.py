@@ -128,6 +128,7 @@ def test_figures_come_from_the_logs_but_for_the_beginning(tmp_path):
     assert cell.pulls_per_min == pytest.approx(60)
     assert cell.staleness == pytest.approx(9)  # 20 less 16, ... 70 less 56; then it has ended.
     assert cell.actor_steps_s == pytest.approx(200)
+    assert cell.learner_steps_s == pytest.approx(10)  # The time until it started does not count.
     assert (cell.learner_steps, cell.episode_return) == (80, 300)
 
 
@@ -145,7 +146,7 @@ def test_figures_without_an_evaluation_are_nan(tmp_path):
 @pytest.mark.parametrize("parts", [("rates",), ("reward",), ("rates", "reward")])
 def test_report_has_a_table_for_each_part(tmp_path, capsys, parts):
     cells = [
-        network.Cell(part, seed, mbit_s, "8 bits", 8.4, 0.5, 60.0, 3.0, 900.0, 600, 120.0, 998.0)
+        network.Cell(part, seed, mbit_s, "8 bits", 8.4, 0.5, 60.0, 3.0, 900.0, 5.0, 600, 120.0, 998.0)
         for part in parts for seed in (0, 1) for mbit_s in (20, 100)
     ]
     options = argparse.Namespace(
