@@ -9,6 +9,7 @@ there are newer ones. What was sent before stays in replay: whole n-step transit
 """
 
 import math
+import os
 import threading
 import time
 
@@ -32,7 +33,7 @@ from actorQ import weights
 from actorQ import wire
 
 _HEALTH_PERIOD_S = 2.0  # Longest time without asking the server, however long the period.
-_FIRST_WEIGHTS_POLL_S = 0.05
+_POLL_S = 0.05  # For the first weights, and for what a learner says of itself.
 _MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 _LAST_FLUSH_S = 2.0  # Longest wait for the last transitions to arrive.
 
@@ -102,6 +103,8 @@ class ActorProcess:
         self._announced_end = False
         self._look_at_steps = 0
         self._logged_episodes = 0
+        if again:
+            self._go_on_counting()
         logging.info(
             "%s on %s: %s at %d bits, %d environment%s, exploration %.3g",
             self._name, config.taskstr, config.inference_mode, config.quantize, len(lanes),
@@ -111,6 +114,19 @@ class ActorProcess:
             "Layers compute in: %s",
             ", ".join(f"{name} {kind}" for name, kind in self._infer.types.items()),
         )
+
+    def _go_on_counting(self) -> None:
+        """Takes all counters from where the logs end."""
+        phases, episodes = (
+            telemetry.last_row(os.path.join(self._logger.folder, name))
+            for name in (telemetry.PHASES_CSV, telemetry.EPISODES_CSV)
+        )
+        self.loop.steps = int(max(row.get("actor_steps", 0) for row in (phases, episodes)))
+        self._logged_episodes = int(episodes.get("episodes", 0))
+        self._weights.pulls = int(phases.get("pulls", 0))
+        self._weights.refused = int(phases.get("refused", 0))
+        for phase in telemetry.TIMED:
+            self.timings.add(phase, phases.get(phase, 0.0))
 
     def _seed(self, purpose: str, lane: int) -> int:
         """Returns a seed of this actor; after a restart another one, so that no data repeats."""
@@ -201,8 +217,9 @@ class ActorProcess:
         self._weights.use(self._connection, self._stop.is_set)
         if self._weights.version < 0 and not self._first_weights():
             return False
-        # A learner that has sent weights has shown its card before.
-        card = self._connection.card().of_the_run(self._card, self._connection.address)
+        card = self._read_card()
+        if card is None:
+            return False
         if card.starts != self._card.starts:
             self._losses = 0
         self._card = card
@@ -214,6 +231,23 @@ class ActorProcess:
             check=self._connection.status,
         )
         return True
+
+    def _read_card(self) -> wire.Card | None:
+        """Asks the learner who it is; returns None if the actor was stopped before it said so."""
+        deadline = time.monotonic() + self._config.connect_timeout
+        while not self._stop.is_set():
+            card = self._connection.card().of_the_run(self._card, self._connection.address)
+            # One that has sent weights has shown its card before; but the weights may be those of
+            # a learner that is gone, and this one another run's that is just starting.
+            if card.starts or not card.run_id:
+                return card
+            if time.monotonic() > deadline:
+                raise errors.NoLearnerError(
+                    f"The learner at {self._connection.address} answers, but was not ready within "
+                    f"{self._config.connect_timeout:g} s."
+                )
+            time.sleep(_POLL_S)
+        return None
 
     def _first_weights(self) -> bool:
         """Waits for the first model; returns False if the run ended before there was one."""
@@ -229,7 +263,7 @@ class ActorProcess:
                     f"The learner at {self._connection.address} answers, but no weights came "
                     f"within {self._config.connect_timeout:g} s: is parameter_broadcaster running?"
                 )
-            time.sleep(_FIRST_WEIGHTS_POLL_S)
+            time.sleep(_POLL_S)
         return False
 
     def act(self, seconds: float = math.inf) -> None:

@@ -307,6 +307,12 @@ class RunConfig:
         "The launcher sets it.",
         low=0.0,
     )
+    launch_id: int = _field(
+        0,
+        "Number that keeps runs apart: broadcaster and actors take none but a learner with the "
+        "same; 0: any. The launcher draws it.",
+        low=0,
+    )
 
     def __post_init__(self):
         for field in dataclasses.fields(self):

@@ -10,7 +10,7 @@ from absl import flags
 from actorQ import config as config_lib
 
 # Settings that a resumed run does not take over from the run before.
-_OF_A_PROCESS = ("actor_id", "logpath", "restarts", "resume", "run_start_time")
+_OF_A_PROCESS = ("actor_id", "logpath", "restarts", "resume", "run_start_time", "launch_id")
 
 
 def define_flags() -> None:

@@ -66,6 +66,18 @@ def write(path: Path, content: bytes | str) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def write_if_new(path: Path, content: str) -> None:
+    """Writes a file unless it has that content already: a full disk is no matter then.
+
+    Raises:
+      errors.WriteError: it cannot be written.
+    """
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        if file.read() == content:
+            return
+    write(path, content)
+
+
 def sync(folder: Path, deep: bool = True) -> None:
     """Brings a folder to the disk, so that it outlives a crash of the machine.
 
@@ -82,11 +94,16 @@ def sync(folder: Path, deep: bool = True) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     sync(entry.path)
                 else:
-                    _sync_path(entry.path)
-    _sync_path(folder)
+                    sync_file(entry.path)
+    sync_file(folder)
 
 
-def _sync_path(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Brings one file, or a folder's entries, to the disk.
+
+    Raises:
+      OSError: it is not there, or the disk is full or broken.
+    """
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

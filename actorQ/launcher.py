@@ -49,7 +49,9 @@ MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
 _POLL_S = 0.2
 _PEERS_END_S = 10.0  # How long broadcaster and actors get after the learner's end.
 _TOLD_END_S = 10.0  # And after they were told.
-_LEARNER_END_S = 30.0  # How long the learner gets to save and announce after Ctrl-C.
+_LEARNER_END_S = 30.0  # How long the learner gets to save and announce after Ctrl-C ...
+_LEARNER_SAVES_S = 120.0  # ... while it writes a checkpoint ...
+_ANNOUNCED_S = 10.0  # ... and after that.
 
 
 def define_flags() -> None:
@@ -238,7 +240,7 @@ class Launcher:
     def _end_all(self) -> None:
         """Ends what this launcher started, politely first."""
         self._learner.terminate()
-        self._learner.wait(_LEARNER_END_S)
+        self._wait_for_learner()
         deadline = time.monotonic() + _PEERS_END_S
         for peer in self._peers:
             # After an announced end they leave by themselves; else they are told.
@@ -251,6 +253,16 @@ class Launcher:
             peer.wait(max(0.1, deadline - time.monotonic()))
         self._kill()
         self._status.end()
+
+    def _wait_for_learner(self) -> None:
+        """Gives it time to save and announce, more of it where a checkpoint takes long."""
+        if self._learner.wait(_LEARNER_END_S) is not None:
+            return
+        deadline = time.monotonic() + _LEARNER_SAVES_S
+        while self._store.being_written() and time.monotonic() < deadline:
+            if self._learner.wait(_POLL_S) is not None:
+                return
+        self._learner.wait(_ANNOUNCED_S)
 
     def _kill(self) -> None:
         for process in (self._learner, *self._peers):

@@ -26,7 +26,7 @@ from actorQ import snapshots
 _READ_ERRORS = (
     AssertionError, ValueError, LookupError, RuntimeError, OSError, tf.errors.OpError
 )
-_LONGEST_WAIT_S = 15.0  # For the last checkpoint, at the end of the run.
+_LONGEST_WAIT_S = 120.0  # For the last checkpoint, at the end of the run.
 
 
 class Checkpoints:
@@ -81,7 +81,7 @@ class Checkpoints:
 
         Args:
           make_state: called on this thread, after which learning may go on.
-          wait: take a snapshot in any case, and wait for it (at most 15 seconds).
+          wait: take a snapshot in any case, and wait for it (at most 120 seconds).
         """
         started = time.perf_counter()
         try:

@@ -35,6 +35,7 @@ from actorQ import learner_checkpoints
 from actorQ import learner_device
 from actorQ import learner_evaluation
 from actorQ import learning
+from actorQ import ports
 from actorQ import provenance
 from actorQ import publishing
 from actorQ import replay
@@ -97,16 +98,19 @@ class LearnerProcess:
             self._versions_skipped = max(
                 state.versions_skipped, self._version_record.highest + 1 - state.learner_steps
             )
-        resuming.save_config(
-            config,
-            None if self._resumed is None else self._steps,
-            algorithm=algorithm,
-            machine=provenance.machine(),
-            git_commit=provenance.git_commit(),
-            learner_device=learner_device.name(),
-        )
+        # One that is started again in a run under way has a record already, and maybe a full disk.
+        with _survived() if config.restarts and self._resumed else contextlib.nullcontext():
+            resuming.save_config(
+                config,
+                None if self._resumed is None else self._steps,
+                algorithm=algorithm,
+                machine=provenance.machine(),
+                git_commit=provenance.git_commit(),
+                learner_device=learner_device.name(),
+            )
 
         layout = replay.Layout.of(spec)
+        self._port_claim = ports.claim(config.port) if config.port else None
         tables = wire.make_tables(config, layout, self._algorithm.PRIORITIZED)
         self._server = wire.start_server(
             config, tables, learner_checkpoints.checkpointer(self._store, self._resumed)
@@ -114,11 +118,14 @@ class LearnerProcess:
         address = f"localhost:{self._server.port}"
         self._connection = wire.Connection(config, address)
         if self._resumed is not None:
-            # No end that was announced before is one of this life.
-            self._connection.client.reset(config.shutdown_table_name)
+            # No end that was announced before is one of this life, and weights of the checkpoint
+            # are older than what others may have seen.
+            for name in (
+                config.shutdown_table_name, config.broadcaster_table_name, config.model_table_name
+            ):
+                self._connection.client.reset(name)
             self._publish_card()
-        address_path = os.path.join(config.logpath, telemetry.ADDRESS_FILENAME)
-        files.write(address_path, address)
+        files.write_if_new(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME), address)
         logging.info(
             "%s on %s: server at port %d, learner on %s, logs in %s",
             algorithm, config.taskstr, self._server.port, learner_device.name(), config.logpath,
@@ -157,6 +164,7 @@ class LearnerProcess:
             self._checkpoints.restore(self._resumed)
             self._evaluator.restore(self._resumed.state)
             snapshots.cut_logs(self._logger.folder, self._resumed.state)
+            self._logger.lengths()  # Noted for when their folder is away.
             logging.info("Resumed after %d learner steps.", self._steps)
 
         self._stop = threading.Event()
@@ -165,8 +173,7 @@ class LearnerProcess:
         self._finished = threading.Event()
         self._failure: BaseException | None = None
         self._saving = threading.Lock()
-        self._announced = False
-        self._log_bytes: dict[str, int] = {}
+        self._announced = self._saved_last = False
         self._inserted_before = self._connection.status().transitions_inserted
         self._last_change = (time.monotonic(), self._steps, self._inserted_before)
         self._last_row = self._last_change
@@ -238,20 +245,26 @@ class LearnerProcess:
             if config.max_seconds and time.time() - self._logger.start_time > config.max_seconds:
                 logging.info("%g s have passed: training ends.", config.max_seconds)
                 break
-            if now >= next_checkpoint:
+            if now >= next_checkpoint and not self._checkpoints.writing:
                 self._check_numbers()
                 self._save()
                 next_checkpoint = time.monotonic() + config.checkpoint_period_s
         self._check_numbers()
-        self._save(last=True)
-        if not self._stop.is_set():
-            final = [self._evaluate() for _ in range(config.final_eval_episodes)]
-            final = [value for value in final if value is not None]
-            if final:
-                logging.info(
-                    "Final return of the full-precision policy: %.1f +- %.1f over %d episodes.",
-                    np.mean(final), np.std(final), len(final),
-                )
+        try:
+            self._evaluate_finally()
+        finally:  # After it: a run that goes on later keeps the evaluation.
+            self._save(last=True)
+
+    def _evaluate_finally(self) -> None:
+        if self._stop.is_set():
+            return
+        final = [self._evaluate() for _ in range(self._config.final_eval_episodes)]
+        final = [value for value in final if value is not None]
+        if final:
+            logging.info(
+                "Final return of the full-precision policy: %.1f +- %.1f over %d episodes.",
+                np.mean(final), np.std(final), len(final),
+            )
 
     def _evaluate(self) -> float | None:
         evaluator = self._evaluator
@@ -275,17 +288,17 @@ class LearnerProcess:
     def _save(self, last: bool = False) -> None:
         started = time.perf_counter()
         with self._saving:
-            if self._announced:  # A resumed run would begin with its end.
+            # A resumed run would begin with its end; and one last checkpoint is enough.
+            if self._announced or self._saved_last:
                 return
             with contextlib.nullcontext() if last else _survived():
                 self._evaluator.save_policy(self._steps)
             self._checkpoints.seconds += time.perf_counter() - started
             self._checkpoints.save(self._state, wait=last)
+            self._saved_last = last
 
     def _state(self) -> snapshots.State:
         evaluator = self._evaluator
-        # Where the folder is gone for now, lengths of before: none would mean to cut all off.
-        self._log_bytes = telemetry.log_bytes(self._logger.folder) or self._log_bytes
         return snapshots.State(
             run_id=self._run_id,
             settings=dataclasses.asdict(self._config),
@@ -296,7 +309,7 @@ class LearnerProcess:
             evaluation_s=evaluator.seconds,
             checkpoint_s=self._checkpoints.seconds,
             pushes=self._pushes_before + self._publisher.pushes,
-            log_bytes=self._log_bytes,
+            log_bytes=self._logger.lengths(),
         )
 
     # --- On the main thread (`_check_numbers` on both) ---

@@ -11,6 +11,7 @@ it waits for one at the same address.
 """
 
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from actorQ import wire
 
 _HEALTH_PERIOD_S = 0.5
+_CARD_PERIOD_S = 0.05  # Between two looks whether the learner says who it is.
 _MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 
 
@@ -59,8 +61,13 @@ class Broadcaster:
         )
         again = config.resume or config.restarts
         self._version = telemetry.last_version(self._logger.folder) if again else -1
-        self._converting = threading.Lock()
         self._refused = 0
+        if again:  # Counters go on where the log ends.
+            before = telemetry.last_row(
+                os.path.join(self._logger.folder, telemetry.UPDATES_CSV)
+            )
+            self._refused = int(before.get("refused", 0))
+        self._converting = threading.Lock()
         self._stop = threading.Event()
         self._failures: queue.SimpleQueue = queue.SimpleQueue()
 
@@ -86,17 +93,15 @@ class Broadcaster:
     def _connect_and_watch(self) -> int:
         if not self._connection.wait_until_up(self._stop):
             return cli.EXIT_INTERRUPTED
-        self._read_card()
-        threading.Thread(
-            target=self.serve, args=(self._connection,), daemon=True, name="serving"
-        ).start()
         return self._watch()
 
-    def _read_card(self) -> None:
+    def _read_card(self) -> bool:
+        """Returns whether the learner says who it is; nothing is taken from it before."""
         card = self._connection.card().of_the_run(self._card, self._connection.address)
         if card.starts != self._card.starts:
             self._losses = 0
         self._card = card
+        return bool(card.starts)
 
     def _disconnect(self, reason: errors.LearnerGoneError) -> None:
         """Gives up the connection; its thread, which may hang in Reverb, ends when it can."""
@@ -109,17 +114,22 @@ class Broadcaster:
         self._connection = self._wire.Connection(self._config)
 
     def _watch(self) -> int:
+        serving = False
         while True:
+            if not serving and self._read_card():
+                threading.Thread(
+                    target=self.serve, args=(self._connection,), daemon=True, name="serving"
+                ).start()
+                serving = True
             try:
-                connection, failure = self._failures.get(timeout=_HEALTH_PERIOD_S)
+                connection, failure = self._failures.get(
+                    timeout=_HEALTH_PERIOD_S if serving else _CARD_PERIOD_S
+                )
             except queue.Empty:
                 connection = failure = None
             if self._stop.is_set():
                 return cli.EXIT_INTERRUPTED
-            status = self._connection.status()
-            shutdown = status.shutdown
-            if status.starts != self._card.starts:  # It was not ready to show one before.
-                self._read_card()
+            shutdown = self._connection.status().shutdown
             if connection is self._connection and not shutdown:
                 raise failure
             if shutdown:

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+import sys
 
 from actorQ import errors
 
@@ -19,11 +20,37 @@ def require_port(port: int) -> None:
             probe.bind(("", port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise errors.UserError(
-                    f"Port {port} is in use: choose another with --port, or end the process that "
-                    "holds it."
-                ) from None
+                raise _in_use(port) from None
             raise errors.UserError(f"Port {port} cannot be used: {error.strerror}.") from None
+
+
+def claim(port: int) -> socket.socket:
+    """Keeps other learners off a port, from before a server listens there until this process ends.
+
+    gRPC lets two servers that start in the same moment share a port. The claim is a socket with a
+    name of its own, which Linux gives to one process of a network namespace at a time; elsewhere
+    there is none.
+
+    Returns:
+      What holds the claim until it is closed.
+
+    Raises:
+      errors.UserError: another process has claimed the port.
+    """
+    held = socket.socket(socket.AF_UNIX)
+    if sys.platform == "linux":
+        try:
+            held.bind(f"\0actorq-learner-port-{port}")
+        except OSError:
+            held.close()
+            raise _in_use(port) from None
+    return held
+
+
+def _in_use(port: int) -> errors.UserError:
+    return errors.UserError(
+        f"Port {port} is in use: choose another with --port, or end the process that holds it."
+    )
 
 
 def _any_interface_socket() -> socket.socket:

@@ -14,7 +14,7 @@ CHANGEABLE = frozenset("""
     actor_device_placement learner_device_placement learner_threads
     port server_address connect_timeout push_period_s push_share push_precision
     eval_period_s eval_period_steps final_eval_episodes checkpoint_period_s log_period_s logpath
-    track_energy restarts data_timeout run_start_time resume
+    track_energy restarts data_timeout run_start_time launch_id resume
 """.split())
 
 

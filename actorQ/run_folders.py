@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import secrets
 import time
 
 from absl import flags
@@ -72,6 +73,7 @@ def new(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> config_l
         config,
         logpath=make_run_folder(config, flag_values.logdir, flag_values.run_name),
         run_start_time=time.time(),
+        launch_id=_launch_id(),
     )
 
 
@@ -100,6 +102,11 @@ def resumed(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> conf
     return dataclasses.replace(
         config,
         run_start_time=telemetry.start_time(config.logpath, 0.0, resumed=True),
+        launch_id=_launch_id(),
         # Other seeds than all processes had before: actors must not repeat themselves.
         restarts=_RESTARTS_A_LAUNCH * store.version_record().starts,
     )
+
+
+def _launch_id() -> int:
+    return 1 + secrets.randbits(62)

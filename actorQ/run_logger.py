@@ -60,6 +60,7 @@ class RunLogger:
         _require_folder(self.folder, _PATIENCE_S if again else 0.0)
         self._lock = threading.Lock()  # The learner logs from two threads.
         self._files: dict[str, Any] = {}
+        self._lengths: dict[str, int] = {}
         self._next_point: dict[str, float] = {}
         self._next_row = self._next_complaint = self._next_tensorboard = 0.0
         self._tensorboard: Any = None
@@ -139,6 +140,17 @@ class RunLogger:
             self._files[filename] = (writer, file)
         return self._files[filename]
 
+    def lengths(self) -> dict[str, int]:
+        """Returns the lengths of the logs, name to bytes; where their folder is away, too."""
+        with self._lock:
+            self._note_lengths()
+            return dict(self._lengths)
+
+    def _note_lengths(self) -> None:
+        self._lengths |= telemetry.log_bytes(self.folder)
+        for name, (_, file) in self._files.items():
+            self._lengths[name] = os.fstat(file.fileno()).st_size
+
     def close(self) -> None:
         """Flushes and closes all files."""
         with self._lock:
@@ -146,6 +158,7 @@ class RunLogger:
             self._close_tensorboard()
 
     def _close_files(self) -> None:
+        self._note_lengths()
         for _, file in self._files.values():
             with contextlib.suppress(OSError):  # Of rows that were not written before.
                 file.close()

@@ -24,7 +24,7 @@ from actorQ import errors
 from actorQ import files
 from actorQ import telemetry
 
-FORMAT = 1
+FORMAT = 2
 LEARNER_PREFIX = "learner"
 REPLAY_FOLDER = "replay"
 _STATE = "state.json"
@@ -174,6 +174,8 @@ class Store:
         with open(os.path.join(self._unfinished, _STATE), "w", encoding="utf-8") as file:
             json.dump({"format": FORMAT, **dataclasses.asdict(state)}, file)
         files.sync(self._unfinished)
+        with contextlib.suppress(FileNotFoundError):
+            files.sync_file(os.path.join(self.folder, _VERSIONS))
         numbers = self._numbers()
         os.rename(self._unfinished, self._path(numbers[-1] + 1 if numbers else 1))
         files.sync(self.folder, deep=False)
@@ -183,6 +185,10 @@ class Store:
     def version_record(self) -> "VersionRecord":
         """Opens the record of versions."""
         return VersionRecord(os.path.join(self.folder, _VERSIONS))
+
+    def being_written(self) -> bool:
+        """Returns whether a snapshot was begun and is not complete."""
+        return os.path.isdir(self._unfinished)
 
     def _numbers(self) -> list[int]:
         try:
@@ -221,7 +227,8 @@ class VersionRecord:
 
     Written before a version is sent, so that a learner that is resumed at an earlier step never
     uses a version for other weights: versions only grow, whatever dies. A line of fixed length,
-    overwritten in place with one system call, which a killed process does or does not do.
+    overwritten in place with one system call, which a killed process does or does not do. A crash
+    of the whole machine may lose what was noted since the newest snapshot.
     """
 
     def __init__(self, path: str):

@@ -64,6 +64,7 @@ class Card(NamedTuple):
     starts: int  # See `ServerStatus`; 0 is no card yet.
     # What is to be added to the batches ever sampled for the version that weights would have now.
     version_offset: int
+    launch_id: int = 0  # Of the launcher that started it, see --launch_id; 0: none.
 
     def of_the_run(self, known: "Card", address: str) -> "Card":
         """Returns the card, which must be of the run of another card if both are there.
@@ -266,12 +267,17 @@ class Connection:
 
         Raises:
           errors.LearnerGoneError: no answer in time.
+          errors.UserError: another launcher started it.
         """
         starts = self.status().starts
         card = NO_CARD
         if starts:
             numbers = self.fetch(config_checks.RUN_TABLE, _STATUS_TIMEOUT_S)[0]
             card = Card(*map(int, numbers))
+            if self._config.launch_id and card.launch_id != self._config.launch_id:
+                raise errors.UserError(
+                    f"The learner at {self.address} is another run's: another launcher started it."
+                )
         self._starts = starts or None
         return card
 
@@ -289,9 +295,10 @@ class Connection:
           errors.LearnerGoneError: the server does not take it.
         """
         before = self.status().starts
-        card = np.array([run_id, max(starts, before + 1), version_offset], np.int64)
-        for _ in range(before, int(card[1])):
-            self.publish(config_checks.RUN_TABLE, card)
+        launch_id = self._config.launch_id
+        card = Card(run_id, max(starts, before + 1), version_offset, launch_id)
+        for _ in range(before, card.starts):
+            self.publish(config_checks.RUN_TABLE, np.array(card, np.int64))
 
     def _server_info(self, timeout_s: int) -> dict[str, schema_pb2.TableInfo]:
         deadline = time.monotonic() + timeout_s

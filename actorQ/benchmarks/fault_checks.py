@@ -21,9 +21,11 @@ _GROWING = {
         "seconds", "learner_steps", "actor_steps", "model_version", "pushes", "evaluation_s",
     ),
     telemetry.EVALUATION_CSV: ("seconds", "learner_steps", "actor_steps", "evaluation_s"),
-    telemetry.UPDATES_CSV: ("seconds", "model_version"),
-    telemetry.PHASES_CSV: ("seconds", "model_version"),
-    telemetry.EPISODES_CSV: ("seconds", "model_version"),
+    telemetry.UPDATES_CSV: ("seconds", "model_version", "refused"),
+    telemetry.PHASES_CSV: (
+        "seconds", "model_version", "actor_steps", "pulls", "refused", *telemetry.TIMED,
+    ),
+    telemetry.EPISODES_CSV: ("seconds", "model_version", "actor_steps", "episodes"),
 }
 
 
@@ -45,7 +47,7 @@ def logs(folder: str) -> int:
             columns = telemetry.read_csv(path)
             rows += len(columns["seconds"])
             _require_whole_rows(path)
-            for field in fields:
+            for field in (name for name in fields if name in columns):
                 back = np.flatnonzero(np.diff(columns[field]) < 0)
                 if back.size:
                     row = int(back[0])
@@ -104,6 +106,7 @@ class ReplayCheck:
           config: of the run, with its address.
         """
         environment = environments.make(config.taskstr, 0, config.max_episode_steps)
+        self._each_is_one = "CartPole" in config.taskstr  # Every reward.
         self._spec = environment.spec
         self._layout = replay.Layout.of(self._spec)
         self._config = config
@@ -135,5 +138,16 @@ class ReplayCheck:
             raise errors.UserError(
                 f"An item in replay has the discount {discount}, none of an n-step transition."
             )
+        if self._each_is_one:
+            # A window cut short by the end of an episode has fewer rewards in it.
+            ended = discount[..., None] == 0
+            fits = (ended | np.isclose(discount[..., None], steps)) & np.isclose(
+                numbers[2][..., None], np.cumsum(steps), atol=1e-4
+            )
+            if not np.all(np.any(fits, axis=-1)):
+                raise errors.UserError(
+                    f"An item in replay has the reward {numbers[2]} at the discount {discount}: "
+                    "it is of other steps."
+                )
         if self._spec.discrete and np.any(numbers[1] != np.round(numbers[1])):
             raise errors.UserError(f"An item in replay has the action {numbers[1]}.")

@@ -298,7 +298,7 @@ def main(argv: Sequence[str]) -> None:
         help="length of its runs, from when their actors act (default: %(default)s)",
     )
     parser.add_argument(
-        "--reward_mbit", type=float, nargs="*", default=[20, 2], metavar="RATE",
+        "--reward_mbit", type=float, nargs="*", default=[1000, 100, 20, 2], metavar="RATE",
         help="bandwidths of the links in the second part, Mbit/s (default: %(default)s)",
     )
     parser.add_argument(

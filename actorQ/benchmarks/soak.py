@@ -34,6 +34,7 @@ from actorQ.scripts import curves
 
 _NAME = "soak"
 _PERIOD_S = 5.0
+_ANSWER_S = 10  # Longest wait for the server.
 _START_S = 120.0
 _WARM_UP = 1 / 3  # Of the time; and at least ...
 _FULL_S = 60.0  # ... until replay has been full for so long.
@@ -155,8 +156,8 @@ def soak(
             raise errors.UserError(f"{missing[0]} went away during the soak.")
         samples.take(seconds, running)
         status = connection.status()
-        samples.note(config.broadcaster_table_name, status.pushes_waiting)
-        samples.note(config.replay_table_name, status.replay_size)
+        for table, info in connection.client.server_info(timeout=_ANSWER_S).items():
+            samples.note(table, info.current_size)
         if status.replay_size >= _REPLAY:
             samples.full_s = min(samples.full_s, seconds)
         if seconds >= next_progress:

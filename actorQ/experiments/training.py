@@ -51,7 +51,10 @@ _PIN_CPUS = "pin_cpus"  # The launcher's own flag that matters for results.
 # An axis of the experiment (`Run`) ...
 AXES = ("taskstr", "quantize", "seed")
 # ... or set by the launcher.
-_PRIVATE = ("actor_id", "port", "server_address", "logpath", "restarts", "run_start_time", "resume")
+_PRIVATE = (
+    "actor_id", "port", "server_address", "logpath", "restarts", "run_start_time", "launch_id",
+    "resume",
+)
 _DIGITS = 3  # Of seconds in results: milliseconds.
 
 _FIELDS = {

@@ -29,7 +29,8 @@ PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
 NOT_AVAILABLE = "n/a"
 # Settings in which the runs of one comparison may differ without harm.
 PRIVATE_SETTINGS = frozenset(
-    ("quantize", "seed", "logpath", "port", "server_address", "run_start_time", "actor_id")
+    ("quantize", "seed", "logpath", "port", "server_address", "run_start_time", "launch_id",
+     "actor_id")
 )
 
 

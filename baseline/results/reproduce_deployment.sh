@@ -2,8 +2,9 @@
 # What made the figures in baseline/results/deployment:
 #     baseline/results/reproduce_deployment.sh [OUT]      (OUT: logs/deployment)
 # Trains navigation policies of the paper's three sizes with PPO, and measures
-# them: about two and a half hours of one core (10, 20 and 120 minutes). An interrupted run goes on
-# where it stopped. DEVICE=cuda trains the largest on a GPU.
+# them: about two and a half hours of one core (10, 20 and 120 minutes of training, a few minutes for
+# the rest). An interrupted training goes on where it stopped; what is measured is published as soon
+# as the two small policies are there, and again with the large one. DEVICE=cuda trains on a GPU.
 set -euo pipefail
 out="${1:-logs/deployment}"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -35,21 +36,25 @@ train() {
         --hyperparams "$@"
 }
 
+# measure NAMES...: exports and measures them, and publishes what one commits and what
+# `python -m baseline.report` reads.
+measure() {
+    local name runs agents=()
+    for name in "$@"; do
+        runs=("$out/$name/ppo/${env}_"*)
+        agents+=("${runs[-1]}")
+        "$python" -m baseline.deploy "${runs[-1]}" --out "$out/files/$name"
+    done
+    "$python" -m baseline.deploy_benchmark "${agents[@]}" --formats onnx,tflite,torchscript \
+        --out "$out/results"
+    mkdir -p baseline/results/deployment
+    cp -r "$out/results/." baseline/results/deployment/
+}
+
 # The value function's network is no part of the policy: of the same size for all.
 train 64 3000000 "policy_kwargs:dict(net_arch=dict(pi=[64,64,64],vf=[256,256]))"
 train 256 3000000 "policy_kwargs:dict(net_arch=dict(pi=[256,256,256],vf=[256,256]))"
+finished "$out/4096" || measure 64 256
 train 4096 3000000 "policy_kwargs:dict(net_arch=dict(pi=[4096,512,1024],vf=[256,256]))" \
     learning_rate:lin_2e-4
-
-agents=()
-for name in 64 256 4096; do
-    runs=("$out/$name/ppo/${env}_"*)
-    agents+=("${runs[-1]}")
-    "$python" -m baseline.deploy "${runs[-1]}" --out "$out/files/$name"
-done
-"$python" -m baseline.deploy_benchmark "${agents[@]}" --formats onnx,tflite,torchscript \
-    --out "$out/results"
-
-# What one commits, and what `python -m baseline.report` reads.
-mkdir -p baseline/results/deployment
-cp -r "$out/results/." baseline/results/deployment/
+measure 64 256 4096

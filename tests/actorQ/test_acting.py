@@ -280,6 +280,58 @@ def test_actor_restarted_takes_no_weights_older_than_those_it_had(stage):
     assert again._weights.version == 7
 
 
+def test_actor_restarted_counts_on_where_its_logs_end(stage):
+    made = stage()
+    made.publish(1)
+    assert made.actor.connect()
+    made.actor.act(seconds=0.5)
+    made.actor._end()
+    before = telemetry.last_row(str(made.folder / telemetry.PHASES_CSV))
+    assert before["actor_steps"] > 0 and before["pulls"] == 1 and before["insert_s"] > 0
+    with open(made.folder / telemetry.EPISODES_CSV, "a", encoding="utf-8") as file:
+        file.write(f"9,9,{before['actor_steps'] + 3:.0f},7000,1,1,1,1\n")  # Written after it.
+    again = acting.ActorProcess(dataclasses.replace(made.actor._config, restarts=1))
+    assert again.loop.steps == before["actor_steps"] + 3
+    assert again.connect()
+    again.act(seconds=0.5)
+    again._end()
+    after = telemetry.read_csv(str(made.folder / telemetry.PHASES_CSV))
+    for name in ("actor_steps", "pulls", *telemetry.TIMED):
+        assert np.all(np.diff(after[name]) >= 0), name
+    assert after["pulls"][-1] == 2 and after["actor_steps"][-1] > before["actor_steps"] + 3
+    episodes = telemetry.read_csv(str(made.folder / telemetry.EPISODES_CSV))["episodes"]
+    assert np.all(np.diff(episodes) > 0) and episodes[-1] > 7000
+
+
+def test_actor_that_lost_its_learner_writes_nothing_before_the_next_says_who_it_is(stage):
+    made = stage()
+    made.publish(0)
+    made.connection.publish_card(77, 1, 0)
+    assert made.actor.connect()
+    port = made.server.port
+    made.server.stop()
+    made.server = wire.start_server(
+        dataclasses.replace(made.config, port=port),
+        wire.make_tables(made.config, made.layout, prioritized=False),
+    )
+    made.actor._disconnect(errors.LearnerGoneError("gone."))
+    failures = []
+
+    def connect():
+        try:
+            made.actor.connect()
+        except errors.UserError as error:
+            failures.append(str(error))
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    thread.join(0.5)
+    assert thread.is_alive() and made.actor._writer is None
+    made.connection.publish_card(78, 1, 0)
+    thread.join(20)
+    assert "another run's" in failures[0] and made.actor._writer is None
+
+
 def test_actor_long_period_pulls_nothing_in_between(stage, monkeypatch):
     monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.01)
     made = stage(actor_update_period=1_000_000)

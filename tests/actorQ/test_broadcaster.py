@@ -1,6 +1,8 @@
 """The broadcaster's conversion on a real server: what each flag makes of the message."""
 
+import dataclasses
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -115,6 +117,52 @@ def test_bad_message_after_a_good_one_is_refused_and_counted(server, tmp_path):
     assert send(4) == 4
     row = telemetry.last_row(str(tmp_path / "broadcaster" / telemetry.UPDATES_CSV))
     assert (row["model_version"], row["refused"]) == (4, 2)
+
+
+def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    config = config_lib.RunConfig(
+        port=ports.free_port(), logpath=str(tmp_path), quantize=32, launch_id=5
+    )
+    layout = replay.Layout((3,), False, 2, False)
+    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    others = wire.Connection(dataclasses.replace(config, launch_id=6))
+    update = messages.ModelUpdate(
+        3, conversion.LEARNER_SCHEME, {"linear_0/w": np.ones((2, 2), np.float32)}
+    )
+    others.publish(config.broadcaster_table_name, messages.encode(update))
+    broadcaster = parameter_broadcaster.Broadcaster(config)
+    failures = []
+
+    def run():
+        try:
+            broadcaster.run()
+        except errors.UserError as error:
+            failures.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.5)
+    assert others.status().pushes_waiting == 1
+    others.publish_card(77, 1, 0)
+    thread.join(20)
+    assert "another launcher started it" in failures[0]
+    assert others.status().pushes_waiting == 1
+    server.stop()
+
+
+def test_broadcaster_counts_on_after_a_restart(tmp_path):
+    folder = tmp_path / telemetry.BROADCASTER
+    folder.mkdir()
+    (folder / telemetry.UPDATES_CSV).write_text(
+        "seconds,unix_time,model_version,refused\n1,2,7,3\n"
+    )
+    again = parameter_broadcaster.Broadcaster(
+        config_lib.RunConfig(logpath=str(tmp_path), restarts=1)
+    )
+    assert (again._version, again._refused) == (7, 3)
 
 
 def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatch):

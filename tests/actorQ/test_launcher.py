@@ -17,6 +17,7 @@ from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import files
 from actorQ import launcher
+from actorQ import ports
 from actorQ import processes
 from actorQ import run_folders
 from actorQ import status_line
@@ -217,14 +218,14 @@ def test_launcher_runs_at_once_do_not_disturb_each_other(crew, tmp_path, count):
     ]
     for run in runs:
         assert run.wait(120) == 0, run.output()
-    ports = set()
+    taken = set()
     for folder, task in zip(logs, tasks, strict=True):
         config = json.loads((harness.run_folder(folder) / "config.json").read_text())["config"]
         assert config["taskstr"] == task
-        ports.add(config["port"])
+        taken.add(config["port"])
         # An actor of another task would have been refused by its learner.
         assert "of another" not in (harness.run_folder(folder) / "stdout/actor_1.log").read_text()
-    assert len(ports) == count
+    assert len(taken) == count
 
 
 @pytest.mark.parametrize(
@@ -280,6 +281,49 @@ def test_launcher_port_in_use_is_refused_before_anything_starts(crew, tmp_path):
     (line,) = harness.error_lines(launched.output(), "run_multiprocess.sh")
     assert f"Port {port} is in use" in line
     assert not (tmp_path / "logs").exists()
+
+
+def test_port_that_another_process_has_claimed_is_refused():
+    port = ports.free_port()
+    program = (
+        "import sys; from actorQ import ports; held = ports.claim(int(sys.argv[1]));"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout.readline() == b"held\n"
+        ports.require_port(port)  # Nobody listens yet.
+        with pytest.raises(errors.UserError, match=f"Port {port} is in use"):
+            ports.claim(port)
+        ports.claim(ports.free_port()).close()
+    finally:
+        other.communicate()
+    ports.claim(port).close()
+
+
+@pytest.mark.slow
+def test_launchers_that_take_the_same_port_at_once_do_not_mix(crew, tmp_path):
+    port = ports.free_port()
+    runs = [
+        crew.launch("--logdir", str(tmp_path / str(number)), f"--port={port}", *harness.QUICK)
+        for number in range(3)
+    ]
+    codes = [run.wait(120) for run in runs]
+    assert sorted(codes) == [0, 1, 1], [run.output() for run in runs]
+    for run, code in zip(runs, codes, strict=True):
+        if code:
+            (line,) = harness.error_lines(run.output(), "run_multiprocess.sh")
+            assert f"{port}" in line
+    for number, code in enumerate(codes):
+        if not (tmp_path / str(number)).exists():  # It had seen that the port is in use.
+            continue
+        folder = harness.run_folder(tmp_path / str(number))
+        for log in (f"broadcaster/{telemetry.UPDATES_CSV}", f"actor_1/{telemetry.PHASES_CSV}"):
+            # Nothing was done with another run's learner.
+            row = telemetry.last_row(str(folder / log))
+            assert bool(row) == (code == 0), (number, log, row)
 
 
 def test_status_line_nobody_can_read_does_not_end_the_run(tmp_path, monkeypatch):

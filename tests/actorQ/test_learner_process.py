@@ -75,6 +75,65 @@ def test_checkpoint_while_the_log_folder_is_away_keeps_the_lengths_of_logs(proce
     assert (folder / telemetry.EVALUATION_CSV).stat().st_size == lengths[telemetry.EVALUATION_CSV]
 
 
+def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+        max_episode_steps=20, final_eval_episodes=3, num_episodes=1,
+    )
+    first = learner_process.LearnerProcess(config)
+    first._steps = 1  # All are done.
+    first._learn()
+    first._logger.close()
+    best = first._evaluator.best_return
+    first._server.stop()
+    path = tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV
+    rows = path.read_bytes()
+    assert len(rows.splitlines()) == 4
+    second = learner_process.LearnerProcess(
+        dataclasses.replace(config, resume=True, num_episodes=2)
+    )
+    try:
+        assert path.read_bytes() == rows
+        assert len(second._evaluator.returns) == 3 and second._evaluator.best_return == best
+        # The logs' lengths are known, even if their folder goes away before anything is written.
+        path.parent.rename(tmp_path / "away")
+        assert second._state().log_bytes[telemetry.EVALUATION_CSV] == len(rows)
+    finally:
+        second._server.stop()
+
+
+def test_last_checkpoint_is_written_once(process, monkeypatch):
+    saved = []
+    save = process._checkpoints.save
+    monkeypatch.setattr(
+        process._checkpoints, "save", lambda *a, **k: (saved.append(k), save(*a, **k))
+    )
+    process._save()
+    process._save(last=True)
+    process._save(last=True)  # What the main thread does if the last step took long.
+    assert saved == [{"wait": False}, {"wait": True}]
+
+
+def test_resumed_learner_shows_no_weights_of_the_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+    )
+    first = learner_process.LearnerProcess(config)
+    message = [np.zeros(4, np.uint8), np.zeros(4, np.uint8)]
+    for name in (config.model_table_name, config.broadcaster_table_name):
+        first._connection.publish(name, message)
+    first._save(last=True)
+    first._server.stop()
+    second = learner_process.LearnerProcess(dataclasses.replace(config, resume=True))
+    try:
+        status = second._connection.status()
+        assert (status.models_published, status.pushes_waiting) == (0, 0)
+    finally:
+        second._server.stop()
+
+
 def test_resumed_learner_has_forgotten_the_announced_end(tmp_path, monkeypatch):
     monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
     monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)

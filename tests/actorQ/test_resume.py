@@ -1,8 +1,12 @@
 """Runs that are killed, ended and resumed, with real processes."""
 
+import contextlib
 import json
+import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -54,10 +58,14 @@ def check_logs(run, actors=1):
         assert np.all(np.diff(evaluation[name]) >= 0), name
     updates = read(run, "broadcaster", telemetry.UPDATES_CSV)
     assert np.all(np.diff(updates["model_version"]) > 0)
+    assert np.all(np.diff(updates["refused"]) >= 0)
     for actor in range(1, actors + 1):
         phases = read(run, f"actor_{actor}", telemetry.PHASES_CSV)
-        assert np.all(np.diff(phases["seconds"]) >= 0)
-        assert np.all(np.diff(phases["model_version"]) >= 0)
+        for name in ("seconds", "model_version", "actor_steps", "pulls", *telemetry.TIMED):
+            assert np.all(np.diff(phases[name]) >= 0), name
+        episodes = read(run, f"actor_{actor}", telemetry.EPISODES_CSV)
+        for name in ("actor_steps", "episodes"):
+            assert np.all(np.diff(episodes[name]) > 0), name
         assert np.all(np.asarray(phases["staleness_steps"]) >= 0)
     return train, evaluation
 
@@ -196,6 +204,70 @@ def test_any_process_killed_again_and_again_training_goes_on(crew, tmp_path):
     assert launched.wait(60) == 130, launched.output()
     assert not harness.alive(launched.family.values())
     check_logs(run, 2)
+
+
+@contextlib.contextmanager
+def small_disk(folder, megabytes):
+    """A file system of a few megabytes, in memory."""
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    subprocess.run(["mount", *options], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(path):
+    """Takes all the room that there is on a disk."""
+    with open(path, "ab", buffering=0) as file, contextlib.suppress(OSError):
+        for size in (1 << 20, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="mounting a file system needs root"
+)
+def test_processes_killed_while_the_disk_is_full_come_back(crew, tmp_path):
+    with small_disk(tmp_path / "disk", 64) as disk:
+        launched, run = start(crew, disk / "logs")
+        steps = wait_for_checkpoint(run, 50).learner_steps
+        updates = run / "broadcaster" / telemetry.UPDATES_CSV
+        for _ in range(20):  # What is discarded meanwhile makes room again.
+            fill(disk / "filler")
+            time.sleep(0.1)
+        log = run / "stdout" / "learner.log"
+        for module, name in (("learner_main", "learner"), ("actor_main", "actor_1")):
+            (process,) = harness.named(launched.descendants(), module)
+            process.kill()
+            harness.poll(
+                lambda n=name: f"{n} was ended by SIGKILL" in launched.output(), 30,
+                what="the notice",
+            )
+            fill(disk / "filler")
+            harness.poll(
+                lambda m=module: harness.named(launched.descendants(), m), 30, what="the next life"
+            )
+        time.sleep(15)
+        fill(disk / "filler")
+        assert launched.popen.poll() is None, launched.output()
+        version = telemetry.last_row(str(updates))["model_version"]
+        (disk / "filler").unlink()
+        harness.poll(
+            lambda: wait_for_checkpoint(run).learner_steps > steps + 50, 90,
+            what="checkpoints to go on",
+        )
+        harness.poll(
+            lambda: telemetry.last_row(str(updates))["model_version"] > version + 50, 60,
+            what="logs to go on",
+        )
+        launched.signal(signal.SIGTERM)
+        assert launched.wait(60) == 130, launched.output()
+        assert "Resumed after" in log.read_text() or "Traceback" not in log.read_text()
+        check_logs(run)
 
 
 @pytest.mark.slow

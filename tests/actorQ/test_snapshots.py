@@ -55,6 +55,9 @@ def test_newest_is_the_last_and_the_only_one_on_disk(store):
     assert os.path.exists(snapshot.learner_prefix + ".index")
     assert sorted(os.listdir(store.folder)) == ["000002", "reverb"]
     assert os.listdir(store.reverb_folder) == []
+    assert not store.being_written()
+    store.begin()
+    assert store.being_written()
 
 
 def test_what_a_failed_snapshot_left_is_deleted(store):
@@ -154,7 +157,7 @@ def test_check_lets_limits_change_and_names_what_must_not():
     settings = {**vars(before)}
     changed = config_lib.RunConfig(
         num_episodes=9, stop_return=1.0, max_seconds=5.0, n_actors=3, logpath="elsewhere",
-        resume=True, restarts=4, run_start_time=5.0, port=0,
+        resume=True, restarts=4, run_start_time=5.0, launch_id=8, port=0,
     )
     resuming.check(changed, settings)
     with pytest.raises(errors.UserError, match="--taskstr was .*--discount was 0.99, not 0.5"):

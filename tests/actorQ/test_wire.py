@@ -164,6 +164,18 @@ def test_card_of_another_run_is_refused():
         wire.Card(6, 1, 0).of_the_run(waiting, "here:1")
 
 
+def test_card_of_another_launcher_is_refused(connection):
+    def client(launch_id):
+        config = dataclasses.replace(connection._config, launch_id=launch_id)
+        return wire.Connection(config, connection.address)
+
+    client(5).publish_card(77, 1, 0)
+    assert client(5).card().launch_id == 5
+    assert client(0).card().run_id == 77  # By hand: whoever is there.
+    with pytest.raises(errors.UserError, match="another run's: another launcher started it"):
+        client(6).card()
+
+
 def test_checkpoint_keeps_transitions_counters_and_models(config, tmp_path):
     store = snapshots.Store(str(tmp_path))
     store.prepare(fresh=True)

@@ -131,7 +131,7 @@ def test_replay_items_that_are_not_whole_are_found():
     check = fault_checks.ReplayCheck(config)
     observation = np.zeros(4, np.float32)
 
-    def insert(reward=1.0, discount=config.discount, action=1.0):
+    def insert(reward=1.0 + config.discount, discount=config.discount, action=1.0):
         # As an actor does.
         writer = replay.TransitionWriter(
             connection.client, config.replay_table_name, layout, check=connection.status
@@ -144,6 +144,12 @@ def test_replay_items_that_are_not_whole_are_found():
         check(1)
         insert(discount=0.123)
         with pytest.raises(errors.UserError, match="discount"):
+            check(200)
+        connection.client.reset(config.replay_table_name)
+        insert(reward=1.0, discount=0.0)  # The end of an episode cuts the sum short.
+        check(200)
+        insert(reward=1.0)
+        with pytest.raises(errors.UserError, match="reward .* of other steps"):
             check(200)
         connection.client.reset(config.replay_table_name)
         insert(reward=np.nan)

@@ -146,7 +146,9 @@ def test_figures_without_an_evaluation_are_nan(tmp_path):
 @pytest.mark.parametrize("parts", [("rates",), ("reward",), ("rates", "reward")])
 def test_report_has_a_table_for_each_part(tmp_path, capsys, parts):
     cells = [
-        network.Cell(part, seed, mbit_s, "8 bits", 8.4, 0.5, 60.0, 3.0, 900.0, 5.0, 600, 120.0, 998.0)
+        network.Cell(
+            part, seed, mbit_s, "8 bits", 8.4, 0.5, 60.0, 3.0, 900.0, 5.0, 600, 120.0, 998.0
+        )
         for part in parts for seed in (0, 1) for mbit_s in (20, 100)
     ]
     options = argparse.Namespace(
