@@ -239,7 +239,7 @@ class ActorProcess:
             card = self._connection.card().of_the_run(self._card, self._connection.address)
             # One that has sent weights has shown its card before; but the weights may be those of
             # a learner that is gone, and this one another run's that is just starting.
-            if card.starts or not card.run_id:
+            if card.starts or not (card.run_id or self._config.launch_id):
                 return card
             if time.monotonic() > deadline:
                 raise errors.NoLearnerError(
@@ -324,7 +324,7 @@ class ActorProcess:
         )
 
     def _end(self) -> int:
-        if self.loop.steps:
+        if self._weights.version >= 0:
             self._log_phases()
             try:
                 if self._writer is not None:

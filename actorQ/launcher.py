@@ -256,13 +256,11 @@ class Launcher:
 
     def _wait_for_learner(self) -> None:
         """Gives it time to save and announce, more of it where a checkpoint takes long."""
-        if self._learner.wait(_LEARNER_END_S) is not None:
-            return
+        self._learner.wait(_LEARNER_END_S)
         deadline = time.monotonic() + _LEARNER_SAVES_S
-        while self._store.being_written() and time.monotonic() < deadline:
-            if self._learner.wait(_POLL_S) is not None:
+        while self._learner.wait(_ANNOUNCED_S) is None:
+            if not self._store.being_written() or time.monotonic() > deadline:
                 return
-        self._learner.wait(_ANNOUNCED_S)
 
     def _kill(self) -> None:
         for process in (self._learner, *self._peers):

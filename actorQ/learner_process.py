@@ -98,8 +98,8 @@ class LearnerProcess:
             self._versions_skipped = max(
                 state.versions_skipped, self._version_record.highest + 1 - state.learner_steps
             )
-        # One that is started again in a run under way has a record already, and maybe a full disk.
-        with _survived() if config.restarts and self._resumed else contextlib.nullcontext():
+        # One that is started again by the same launcher may find a full disk.
+        with _survived() if resuming.recorded(config) else contextlib.nullcontext():
             resuming.save_config(
                 config,
                 None if self._resumed is None else self._steps,

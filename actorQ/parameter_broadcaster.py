@@ -42,7 +42,11 @@ _MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in
 
 
 class Broadcaster:
-    """Waits for weights on one thread, watches over the run on another."""
+    """Waits for weights on one thread, watches over the run on another.
+
+    Attributes:
+      connection: to the learner as it was started last.
+    """
 
     def __init__(self, config: config_lib.RunConfig):
         # Imported late: flags are checked, and --help answers, without seconds of imports.
@@ -50,7 +54,7 @@ class Broadcaster:
 
         self._wire = wire
         self._config = config
-        self._connection = wire.Connection(config)
+        self.connection = wire.Connection(config)
         self._card = wire.NO_CARD
         self._losses = 0
         self._logger = run_logger.RunLogger(
@@ -91,13 +95,13 @@ class Broadcaster:
                     self._disconnect(gone)
 
     def _connect_and_watch(self) -> int:
-        if not self._connection.wait_until_up(self._stop):
+        if not self.connection.wait_until_up(self._stop):
             return cli.EXIT_INTERRUPTED
         return self._watch()
 
     def _read_card(self) -> bool:
         """Returns whether the learner says who it is; nothing is taken from it before."""
-        card = self._connection.card().of_the_run(self._card, self._connection.address)
+        card = self.connection.card().of_the_run(self._card, self.connection.address)
         if card.starts != self._card.starts:
             self._losses = 0
         self._card = card
@@ -111,14 +115,14 @@ class Broadcaster:
         logging.warning(
             "%s Waiting up to %g s for the learner.", reason, self._config.connect_timeout
         )
-        self._connection = self._wire.Connection(self._config)
+        self.connection = self._wire.Connection(self._config)
 
     def _watch(self) -> int:
         serving = False
         while True:
             if not serving and self._read_card():
                 threading.Thread(
-                    target=self.serve, args=(self._connection,), daemon=True, name="serving"
+                    target=self.serve, args=(self.connection,), daemon=True, name="serving"
                 ).start()
                 serving = True
             try:
@@ -129,11 +133,11 @@ class Broadcaster:
                 connection = failure = None
             if self._stop.is_set():
                 return cli.EXIT_INTERRUPTED
-            shutdown = self._connection.status().shutdown
-            if connection is self._connection and not shutdown:
+            shutdown = self.connection.status().shutdown
+            if connection is self.connection and not shutdown:
                 raise failure
             if shutdown:
-                self._connection.acknowledge_shutdown()
+                self.connection.acknowledge_shutdown()
                 logging.info("The learner announced the end of the run.")
                 return 0
 
@@ -146,7 +150,7 @@ class Broadcaster:
           connection: to take models from.
         """
         try:
-            while not self._stop.is_set() and connection is self._connection:
+            while not self._stop.is_set() and connection is self.connection:
                 self._serve_one(connection)
         except Exception as error:
             # The watching thread tells an announced end from a failure.
@@ -197,7 +201,7 @@ class Broadcaster:
         done = time.perf_counter()
         message = messages.encode(converted, bool(config.compress))
         encoded = time.perf_counter()
-        self._connection.publish(config.model_table_name, message)
+        self.connection.publish(config.model_table_name, message)
         self._version = update.version
         self._logger.write(
             telemetry.UPDATES_CSV,

@@ -29,7 +29,7 @@ _ANSWER_S = 20.0  # How long a worker gets to answer before it counts as slow.
 _GLANCE_S = 0.05  # To wait for a peer's answer; it may come in a later round.
 _UNSEEN_S = 60.0  # How long the learner's machine may not answer.
 _LEARNER_FIRST_S = 3.0  # How long the learner gets to end with its peers.
-_LEARNER_END_S = 40.0
+_LEARNER_END_S = 150.0  # With its last checkpoint.
 _PEERS_END_S = 20.0
 
 

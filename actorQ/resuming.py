@@ -38,6 +38,16 @@ def check(config: config_lib.RunConfig, settings: Mapping[str, Any]) -> None:
         raise errors.UserError(f"A resumed run cannot change its settings: {'; '.join(wrong)}.")
 
 
+def recorded(config: config_lib.RunConfig) -> bool:
+    """Returns whether config.json has been written since the launcher started this run."""
+    try:
+        return bool(config.launch_id) and (
+            config_lib.RunConfig.load(config.logpath).launch_id == config.launch_id
+        )
+    except errors.UserError:
+        return False
+
+
 def save_config(
     config: config_lib.RunConfig, resumed_at: int | None, **facts: Any
 ) -> None:

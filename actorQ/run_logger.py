@@ -147,9 +147,11 @@ class RunLogger:
             return dict(self._lengths)
 
     def _note_lengths(self) -> None:
-        self._lengths |= telemetry.log_bytes(self.folder)
+        with contextlib.suppress(OSError):  # A network disk may be away.
+            self._lengths |= telemetry.log_bytes(self.folder)
         for name, (_, file) in self._files.items():
-            self._lengths[name] = os.fstat(file.fileno()).st_size
+            with contextlib.suppress(OSError):
+                self._lengths[name] = os.fstat(file.fileno()).st_size
 
     def close(self) -> None:
         """Flushes and closes all files."""

@@ -38,6 +38,7 @@ INTERRUPTED = 2
 _STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
 _STATUS_TRY_S = 2
 _TRANSFER_TIMEOUT_S = 60.0
+_OLD_CARD_S = 10.0  # How long a learner that is resumed may show the card of its checkpoint.
 
 T = TypeVar("T")
 
@@ -199,6 +200,7 @@ class Connection:
         self._info_client = pybind.Client(_own_target(self.address))
         self._config = config
         self._starts: int | None = None
+        self._others_since: float | None = None  # Since when another launcher's card is seen.
 
     def wait_until_up(self, stop: threading.Event | None = None) -> bool:
         """Waits until the server answers, at most `connect_timeout` seconds.
@@ -263,21 +265,26 @@ class Connection:
         """Asks who the learner is; if it says so, another start of it counts as its end.
 
         Returns:
-          Its card, NO_CARD where it is not ready to show one yet.
+          Its card, NO_CARD where it is not ready to show one yet. So may one be that is resumed:
+          for a moment it shows the card of its checkpoint, which says another launcher.
 
         Raises:
           errors.LearnerGoneError: no answer in time.
-          errors.UserError: another launcher started it.
+          errors.UserError: another launcher started it, as it says for ten seconds.
         """
         starts = self.status().starts
         card = NO_CARD
         if starts:
             numbers = self.fetch(config_checks.RUN_TABLE, _STATUS_TIMEOUT_S)[0]
             card = Card(*map(int, numbers))
-            if self._config.launch_id and card.launch_id != self._config.launch_id:
+        if starts and self._config.launch_id and card.launch_id != self._config.launch_id:
+            now = time.monotonic()
+            self._others_since = self._others_since or now
+            if now - self._others_since > _OLD_CARD_S:
                 raise errors.UserError(
                     f"The learner at {self.address} is another run's: another launcher started it."
                 )
+            starts, card = 0, NO_CARD
         self._starts = starts or None
         return card
 

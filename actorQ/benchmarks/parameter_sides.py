@@ -194,7 +194,9 @@ def make_broadcaster(config: config_lib.RunConfig) -> None:
     from actorQ import parameter_broadcaster
 
     broadcaster = parameter_broadcaster.Broadcaster(config)
-    threading.Thread(target=broadcaster.serve, daemon=True).start()
+    threading.Thread(
+        target=broadcaster.serve, args=(broadcaster.connection,), daemon=True
+    ).start()
 
 
 # --- The actor's process ---

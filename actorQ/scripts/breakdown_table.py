@@ -21,6 +21,9 @@ from actorQ import telemetry
 from actorQ.scripts import curves
 
 _NAME = "breakdown_table"
+# Between two rows of an actor's log: it was dead, or waited for the learner.
+_LONGEST_GAP = 5  # Times the usual.
+_OUTAGE_S = 3.0  # And at least.
 # The paper's phases with its names, in its order; ours follow.
 PAPER_PHASES = {
     "inference_s": "step (inference)",
@@ -264,8 +267,11 @@ class _Actor:
             )
         names = ("actor_steps", "seconds", "pulls", *PHASE_NAMES)
         table = np.stack([columns[name][rows] for name in names], axis=1)
-        # The launcher restarts an actor that died: its counters begin anew in the same file.
-        restarts = np.flatnonzero(np.diff(table[:, 0]) < 0) + 1
+        # An actor that died is started again, and goes on in the same file after a while (on Ray,
+        # where its counters begin anew).
+        gaps = np.diff(table[:, 1])
+        longest = max(_LONGEST_GAP * np.median(gaps), _OUTAGE_S) if gaps.size else 0.0
+        restarts = np.flatnonzero((np.diff(table[:, 0]) < 0) | (gaps > longest)) + 1
         lives = [life for life in np.split(table, restarts) if len(life) > 1]
         if lives:
             totals = np.sum([life[-1] - life[0] for life in lives], axis=0)

@@ -303,6 +303,19 @@ def test_actor_restarted_counts_on_where_its_logs_end(stage):
     assert np.all(np.diff(episodes) > 0) and episodes[-1] > 7000
 
 
+def test_actor_stopped_before_it_acts_again_logs_nothing(stage):
+    made = stage()
+    made.publish(1)
+    assert made.actor.connect()
+    made.actor.act(seconds=0.2)
+    made.actor._end()
+    rows = (made.folder / telemetry.PHASES_CSV).read_bytes()
+    again = acting.ActorProcess(dataclasses.replace(made.actor._config, restarts=1))
+    assert again.loop.steps > 0
+    again._end()
+    assert (made.folder / telemetry.PHASES_CSV).read_bytes() == rows
+
+
 def test_actor_that_lost_its_learner_writes_nothing_before_the_next_says_who_it_is(stage):
     made = stage()
     made.publish(0)

@@ -123,6 +123,7 @@ def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(wire, "_OLD_CARD_S", 0.3)
     config = config_lib.RunConfig(
         port=ports.free_port(), logpath=str(tmp_path), quantize=32, launch_id=5
     )
@@ -193,8 +194,8 @@ def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatc
     push(5)
     assert converted(1) == 5
     server.stop()
-    first = broadcaster._connection
-    harness.poll(lambda: broadcaster._connection is not first, what="the loss")
+    first = broadcaster.connection
+    harness.poll(lambda: broadcaster.connection is not first, what="the loss")
     server = serve()
     connection.publish_card(77, 2, 0)
     push(6)

@@ -1,9 +1,14 @@
 """The parameter path's benchmark: what it measures and how it counts; it is run by hand."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from actorQ.benchmarks import parameter_path
 from actorQ.benchmarks import parameter_sides
+from actorQ.native import library
 
 
 @pytest.mark.parametrize("native", [False, True])
@@ -30,3 +35,16 @@ def test_table_shows_medians_in_milliseconds_and_the_message_beside_fp32():
     ]
     (row,) = parameter_path.table({"side": updates})
     assert row == ["side", *len(keys) * ["3.0"], "0.25", "0.2500"]
+
+
+@pytest.mark.slow
+def test_benchmark_quick_measures_the_product(tmp_path):
+    command = [
+        sys.executable, "-m", "actorQ.benchmarks.parameter_path", "--quick", "--repeats", "1",
+        "--out", str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "parameter_path.json").read_text())["placements"]["1 core"]
+    assert len(rows) == len(parameter_path.plan(library.available(), quick=True))
+    assert all(update["total_s"] > 0 for updates in rows.values() for update in updates)

@@ -51,7 +51,7 @@ class Path:
 
     def send(self, version):
         self.publisher.publish(version, wait=True)
-        self.broadcaster._serve_one(self.broadcaster._connection)
+        self.broadcaster._serve_one(self.broadcaster.connection)
 
     def look(self):
         self.client.ask()
@@ -114,7 +114,7 @@ def test_newest_wins_on_both_hops(path):
     made = path(quantize=32)
     for version in (1, 2, 3):
         made.publisher.publish(version, wait=True)
-    made.broadcaster._serve_one(made.broadcaster._connection)
+    made.broadcaster._serve_one(made.broadcaster.connection)
     for version in (4, 5):
         made.send(version)
     made.look()

@@ -120,6 +120,7 @@ def test_sigterm_then_resume_goes_on(crew, tmp_path):
     steps = before.learner_steps + 300
     resumed = crew.launch("--resume", f"--logpath={run}", f"--num_episodes={steps}")
     assert resumed.wait(120) == 0, resumed.output()
+    assert "it is started again" not in resumed.output()
     train, evaluation = check_logs(run)
     assert train["learner_steps"][-1] == steps
     assert train["learner_steps"][rows] >= before.learner_steps

@@ -415,6 +415,17 @@ def test_breakdown_adds_up_the_lives_of_a_restarted_actor(tmp_path):
     assert (item.steps, item.elapsed_s, item.seconds["pull_s"]) == (1500, 15, 1.5)
 
 
+def test_breakdown_leaves_out_the_time_in_which_an_actor_was_dead(tmp_path):
+    folder = breakdown_run(tmp_path, "r", 8, actors=1)
+    values = {phase: [1.0, 2.0, 3.0, 3.0, 3.5] for phase in telemetry.PHASES}
+    write_log(
+        f"{folder}/actor_1/phases.csv", seconds=[10, 11, 12, 24, 25],
+        actor_steps=[100, 200, 300, 300, 350], staleness_steps=[1, 1, 1, 1, 1], **values,
+    )
+    (item,) = breakdown_table.load_all([folder])
+    assert (item.steps, item.elapsed_s, item.seconds["pull_s"]) == (250, 3, 2.5)
+
+
 def test_breakdown_leaves_out_an_actor_without_rows(tmp_path):
     folder = breakdown_run(tmp_path, "r", 8)
     os.makedirs(f"{folder}/actor_3")

@@ -164,7 +164,7 @@ def test_card_of_another_run_is_refused():
         wire.Card(6, 1, 0).of_the_run(waiting, "here:1")
 
 
-def test_card_of_another_launcher_is_refused(connection):
+def test_card_of_another_launcher_is_refused(connection, monkeypatch):
     def client(launch_id):
         config = dataclasses.replace(connection._config, launch_id=launch_id)
         return wire.Connection(config, connection.address)
@@ -172,8 +172,16 @@ def test_card_of_another_launcher_is_refused(connection):
     client(5).publish_card(77, 1, 0)
     assert client(5).card().launch_id == 5
     assert client(0).card().run_id == 77  # By hand: whoever is there.
+    # It may be that of the checkpoint from which a learner is just resumed; but not for long.
+    other = client(6)
+    assert other.card() == wire.NO_CARD
+    monkeypatch.setattr(wire, "_OLD_CARD_S", 0.0)
     with pytest.raises(errors.UserError, match="another run's: another launcher started it"):
-        client(6).card()
+        other.card()
+    late = client(6)
+    assert late.card() == wire.NO_CARD
+    client(6).publish_card(77, 2, 0)
+    assert late.card().starts == 2
 
 
 def test_checkpoint_keeps_transitions_counters_and_models(config, tmp_path):
