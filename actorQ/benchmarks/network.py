@@ -7,13 +7,15 @@ Three hosts (`network_hosts`) with links of limited bandwidth and a delay each w
 learner and broadcaster on one, an actor on each of the others. Actors compute in fp32 in every run,
 so that only the messages differ. Two parts: with the papers' policy of 3x2048, for a fixed time,
 seconds that a pull takes, staleness of the weights in use, steps per second; with one of 3x256,
-which learns its task within so many learner steps, the return after them, on slower links still.
-Needs root.
+which learns its task in a minute or two, how long until it holds a return, on slower links still
+and for several seeds. Needs root.
 """
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -31,6 +33,7 @@ from actorQ import telemetry
 from actorQ.benchmarks import common
 from actorQ.benchmarks import network_hosts
 from actorQ.scripts import staleness as staleness_lib
+from actorQ.scripts import times
 
 _NAME = "network"
 _ACTORS = 2
@@ -43,9 +46,10 @@ _PRECISIONS = {"fp32": 32, "8 bits": 8, "4 bits": 4}
 _FLAGS = (
     "--taskstr=dm_control,cartpole_balance", f"--n_actors={_ACTORS}", "--quantize=32",
     "--inference_mode=native", "--learner_device_placement=CPU", "--vmin=0", "--vmax=100",
-    "--actor_update_period=30", "--final_eval_episodes=0", "--num_episodes=1000000000",
+    "--actor_update_period=30", "--final_eval_episodes=0",
     f"--port={_PORT}", "--checkpoint_period_s=86400",
 )
+_SMOOTHING = 3  # Evaluations, whose mean has to be the return that a run waits for.
 RATES, REWARD = "rates", "reward"
 # The first as the experiments' profile for two cores, the second as their staleness study.
 _PARTS = {
@@ -58,7 +62,8 @@ _PARTS = {
     REWARD: (
         "--model_str=256,256,256", "--batch_size=64", "--replay_table_max_times_sampled=16",
         "--min_replay_size=2000", "--policy_learning_rate=1e-4", "--critic_learning_rate=1e-4",
-        "--target_update_period=100", "--push_period_s=0.05", "--eval_period_steps=250",
+        "--target_update_period=100", "--push_period_s=0.05", "--eval_period_steps=200",
+        f"--stop_smoothing={_SMOOTHING}", "--stop_window=1",
     ),
 }
 _LONGEST_S = 900.0  # Of a run of the second part.
@@ -80,6 +85,7 @@ class Cell(NamedTuple):
       learner_steps_s: of the learner.
       learner_steps: done.
       seconds: from the launch until they were.
+      reached: whether the return was held then, for which such a run waits.
       episode_return: mean of the last three evaluations; NaN where there are none.
     """
 
@@ -95,6 +101,7 @@ class Cell(NamedTuple):
     learner_steps_s: float
     learner_steps: int
     seconds: float
+    reached: bool
     episode_return: float
 
 
@@ -165,10 +172,15 @@ class Run:
                 raise errors.UserError(f"The actors did not start; see {self.folder}.")
             time.sleep(0.2)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the learner has ended, as it should: the others follow."""
+        return self._started[0].poll() == 0
+
     def require_life(self) -> None:
-        """Raises a UserError if a process has ended."""
+        """Raises a UserError if a process has failed."""
         for process in self._started:
-            if process.poll() is not None:
+            if process.poll():
                 raise errors.UserError(
                     f"'{' '.join(process.args[4:8])} ...' ended with code {process.returncode}; "
                     f"see {self.folder}."
@@ -209,7 +221,7 @@ def measure(
       mbit_s: bandwidth.
       message: a key of `_PRECISIONS`.
       options: `seconds` of a run of the first part, from when all actors act; learner `steps` of
-        one of the second; `delay_ms`, each way.
+        one of the second at most, and the `stop_return` that it waits for; `delay_ms`, each way.
 
     Raises:
       errors.UserError: it does not start, a process ended, or the steps take too long.
@@ -219,6 +231,10 @@ def measure(
     flags = [
         *_PARTS[part], f"--quantize_communication={_PRECISIONS[message]}", f"--seed={seed}"
     ]
+    if part == REWARD:
+        flags += [f"--stop_return={options.stop_return}", f"--num_episodes={options.steps}"]
+    else:
+        flags += ["--num_episodes=1000000000"]
     run = Run(hosts, folder, flags, options.delay_ms)
     try:
         run.start()
@@ -229,7 +245,7 @@ def measure(
             time.sleep(0.5)
     finally:
         run.end()
-    cell = read(folder, part, seed, mbit_s, message)
+    cell = read(folder, part, seed, mbit_s, message, options.stop_return)
     shutil.rmtree(folder, ignore_errors=True)
     return cell
 
@@ -237,16 +253,18 @@ def measure(
 def _done(run: Run, part: str, seconds: float, options: argparse.Namespace) -> bool:
     if part == RATES:
         return seconds >= options.seconds
-    steps = run.newest(telemetry.LEARNER, telemetry.TRAIN_CSV).get("learner_steps", 0)
     if seconds > _LONGEST_S:
         raise errors.UserError(
-            f"{steps:g} of {options.steps} learner steps in {_LONGEST_S:g} s; see {run.folder}."
+            f"Neither the return nor {options.steps} learner steps in {_LONGEST_S:g} s; see "
+            f"{run.folder}."
         )
-    return steps >= options.steps
+    return run.ended
 
 
-def read(folder: str, part: str, seed: int, mbit_s: float | None, message: str) -> Cell:
-    """Takes the figures from a run's logs; all but the last three without their first quarter.
+def read(
+    folder: str, part: str, seed: int, mbit_s: float | None, message: str, stop_return: float
+) -> Cell:
+    """Takes the figures from a run's logs; all but the last four without their first quarter.
 
     Raises:
       errors.UserError: a log is not there.
@@ -271,12 +289,15 @@ def read(folder: str, part: str, seed: int, mbit_s: float | None, message: str) 
     returns = [float("nan")]
     with contextlib.suppress(errors.UserError):
         path = os.path.join(folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
-        returns = telemetry.read_csv(path)["episode_return"][-3:]
+        returns = telemetry.read_csv(path)["episode_return"]
+    reached = bool(len(returns) >= _SMOOTHING) and (
+        statistics.mean(returns[-_SMOOTHING:]) >= stop_return
+    )
     return Cell(
         part, seed, mbit_s, message, updates["message_bytes"] / 1e6, statistics.mean(pull_s),
         statistics.mean(per_minute), statistics.mean(staleness), sum(rates),
         (steps[-1] - steps[first]) / spent, int(steps[-1]), train["seconds"][-1],
-        statistics.mean(returns),
+        reached, statistics.mean(returns[-_SMOOTHING:]),
     )
 
 
@@ -302,8 +323,16 @@ def main(argv: Sequence[str]) -> None:
         help="bandwidths of the links in the second part, Mbit/s (default: %(default)s)",
     )
     parser.add_argument(
-        "--steps", type=common.positive, default=6000, metavar="N",
-        help="learner steps of its runs (default: %(default)s)",
+        "--stop_return", type=float, default=900.0, metavar="R",
+        help="return that its runs wait for, mean of three evaluations (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--steps", type=common.positive, default=12000, metavar="N",
+        help="most learner steps of its runs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seeds", type=common.positive, default=3, metavar="N",
+        help="seeds of its runs (default: %(default)s)",
     )
     parser.add_argument(
         "--delay_ms", type=float, default=5.0, metavar="MS",
@@ -313,8 +342,10 @@ def main(argv: Sequence[str]) -> None:
     cells: list[Cell] = []
     try:
         with network_hosts.hosts(1 + _ACTORS) as hosts:
-            for part, rates in ((RATES, options.mbit), (REWARD, options.reward_mbit)):
-                for seed in range(options.repeats):
+            for part, rates, seeds in (
+                (RATES, options.mbit, options.repeats), (REWARD, options.reward_mbit, options.seeds)
+            ):
+                for seed in range(seeds):
                     for mbit_s in rates:
                         for message in _PRECISIONS:
                             common.progress(f"{part}, {mbit_s:g} Mbit/s, {message}, seed {seed}")
@@ -332,38 +363,63 @@ def report(cells: Sequence[Cell], options: argparse.Namespace) -> None:
       options: of the command line.
     """
     heads = ["Mbit/s", "message", "MB", "pull s", "pulls/min", "staleness, steps"]
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.part, -(cell.mbit_s or math.inf), cell.message), []).append(cell)
 
-    def table(part: str) -> list[list[str]]:
+    def table(part: str, own: Callable[[list[Cell]], list[str]]) -> list[list[str]]:
+        order = [*_PRECISIONS]
         mine = sorted(
-            (cell for cell in cells if cell.part == part), key=lambda cell: -(cell.mbit_s or 1e9)
+            (key for key in groups if key[0] == part),
+            key=lambda key: (key[1], order.index(key[2])),
         )
-        return [
-            [f"{cell.mbit_s:g}", cell.message, f"{cell.message_mb:.2f}", f"{cell.pull_s:.2f}",
-             f"{cell.pulls_per_min:.1f}", f"{cell.staleness:.1f}", *_own(cell)]
-            for cell in mine
-        ]
+        return [[*_link(groups[key]), *own(groups[key])] for key in mine]
 
     common.report(
         _NAME,
         f"A learner and {_ACTORS} fp32 actors on hosts of their own, {options.delay_ms:g} ms each "
         f"way: 3x2048, {options.seconds:g} s",
-        [*heads, "actor steps/s", "learner steps/s"], table(RATES),
+        [*heads, "actor steps/s", "learner steps/s"], table(RATES, _rates),
         {"cells": [cell._asdict() for cell in cells]}, options.out,
         notes=["All hosts share two cores: actor steps/s are those of a busy machine."]
         if (os.cpu_count() or 0) <= 2 else (),
         more=[(
-            f"Return after {options.steps} learner steps, 3x256 (mean of the last three "
-            "evaluations, a row for each seed)",
-            [*heads, "seed", "seconds", "return"], table(REWARD),
+            f"Until the mean of {_SMOOTHING} evaluations is {options.stop_return:g}, or "
+            f"{options.steps} learner steps; 3x256, medians of the seeds",
+            [*heads, "learner steps/s", "learner steps until then", "seconds", "of each seed"],
+            table(REWARD, _times),
         )],
     )
 
 
-def _own(cell: Cell) -> list[str]:
-    """Returns the cells that only its part has."""
-    if cell.part == RATES:
-        return [f"{cell.actor_steps_s:.0f}", f"{cell.learner_steps_s:.2f}"]
-    return [f"{cell.seed}", f"{cell.seconds:.0f}", f"{cell.episode_return:.0f}"]
+def _link(cells: Sequence[Cell]) -> list[str]:
+    def middle(name: str) -> float:
+        return statistics.median(getattr(cell, name) for cell in cells)
+
+    return [
+        f"{cells[0].mbit_s:g}", cells[0].message, f"{cells[0].message_mb:.2f}",
+        f"{middle('pull_s'):.2f}", f"{middle('pulls_per_min'):.1f}", f"{middle('staleness'):.1f}",
+    ]
+
+
+def _rates(cells: Sequence[Cell]) -> list[str]:
+    actors, learner = (
+        statistics.median(getattr(cell, name) for cell in cells)
+        for name in ("actor_steps_s", "learner_steps_s")
+    )
+    return [f"{actors:.0f}", f"{learner:.2f}"]
+
+
+def _times(cells: Sequence[Cell]) -> list[str]:
+    # One that did not hold the return took longer than any that did.
+    ordered = sorted(cells, key=lambda cell: (not cell.reached, cell.seconds))
+    middle = ordered[(len(ordered) - 1) // 2]
+    rate = statistics.median(cell.learner_steps_s for cell in cells)
+    return [
+        f"{rate:.0f}", f"{'' if middle.reached else '> '}{middle.learner_steps}",
+        times.at_least_unless(middle.seconds, middle.reached),
+        ", ".join(times.at_least_unless(cell.seconds, cell.reached) for cell in cells),
+    ]
 
 
 if __name__ == "__main__":

@@ -122,14 +122,14 @@ def test_figures_come_from_the_logs_but_for_the_beginning(tmp_path):
     steps = [10 * i for i in range(count)]
     write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=steps)
     write_log(tmp_path, "learner", telemetry.EVALUATION_CSV, episode_return=[1, 200, 300, 400])
-    cell = network.read(str(tmp_path), network.RATES, 0, 20, "8 bits")
+    cell = network.read(str(tmp_path), network.RATES, 0, 20, "8 bits", 300)
     assert cell.message_mb == 2
     assert cell.pull_s == pytest.approx(0.5)
     assert cell.pulls_per_min == pytest.approx(60)
     assert cell.staleness == pytest.approx(9)  # 20 less 16, ... 70 less 56; then it has ended.
     assert cell.actor_steps_s == pytest.approx(200)
     assert cell.learner_steps_s == pytest.approx(10)  # The time until it started does not count.
-    assert (cell.learner_steps, cell.episode_return) == (80, 300)
+    assert (cell.learner_steps, cell.episode_return, cell.reached) == (80, 300, True)
 
 
 def test_figures_without_an_evaluation_are_nan(tmp_path):
@@ -140,25 +140,37 @@ def test_figures_without_an_evaluation_are_nan(tmp_path):
         )
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, message_bytes=[1, 1])
     write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=[1, 7, 9])
-    assert math.isnan(network.read(str(tmp_path), network.REWARD, 0, None, "fp32").episode_return)
+    cell = network.read(str(tmp_path), network.REWARD, 0, None, "fp32", 300)
+    assert math.isnan(cell.episode_return) and not cell.reached
 
 
 @pytest.mark.parametrize("parts", [("rates",), ("reward",), ("rates", "reward")])
 def test_report_has_a_table_for_each_part(tmp_path, capsys, parts):
     cells = [
         network.Cell(
-            part, seed, mbit_s, "8 bits", 8.4, 0.5, 60.0, 3.0, 900.0, 5.0, 600, 120.0, 998.0
+            part, seed, mbit_s, message, 8.4, 0.5, 60.0, 3.0, 900.0, 5.0, 600 + seed,
+            seconds, reached, 998.0,
         )
-        for part in parts for seed in (0, 1) for mbit_s in (20, 100)
+        for part in parts for mbit_s in (20, 100)
+        for seed, (message, seconds, reached) in enumerate([
+            ("8 bits", 80.0, True), ("8 bits", 70.0, False), ("8 bits", 120.0, True),
+            ("fp32", 120.0, True), ("fp32", 110.0, False), ("fp32", 100.0, False),
+        ])
     ]
     options = argparse.Namespace(
-        delay_ms=5.0, seconds=240.0, steps=6000, repeats=2, out=str(tmp_path)
+        delay_ms=5.0, seconds=240.0, steps=6000, stop_return=900.0, out=str(tmp_path)
     )
     network.report(cells, options)
-    text = (tmp_path / "network.md").read_text()
-    ends = {"rates": "|           900 |            5.00 |", "reward": "120 |    998 |"}
-    for part, end in ends.items():
-        assert (end in text) == (part in parts), text
+    lines = (tmp_path / "network.md").read_text().splitlines()
+    rows = [line.replace(" ", "") for line in lines if "8.40" in line]
+    begins = ["|100|fp32|", "|100|8bits|", "|20|fp32|", "|20|8bits|"] * len(parts)
+    assert [row[: len(begin)] for row, begin in zip(rows, begins, strict=True)] == begins
+    if "rates" in parts:
+        assert rows[0].endswith("|900|5.00|")
+    if "reward" in parts:
+        # Two that did not hold the return are longer than one that did, whatever they took.
+        assert rows[-4].endswith("|5|>605|>100.0|120.0,>110.0,>100.0|")
+        assert rows[-3].endswith("|5|602|120.0|80.0,>70.0,120.0|")
     kept = json.loads((tmp_path / "network.json").read_text())["cells"]
     assert len(kept) == len(cells) and kept[0]["episode_return"] == 998.0
     assert "5 ms each way" in capsys.readouterr().out
