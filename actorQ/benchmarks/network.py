@@ -375,20 +375,25 @@ def report(cells: Sequence[Cell], options: argparse.Namespace) -> None:
         )
         return [[*_link(groups[key]), *own(groups[key])] for key in mine]
 
-    common.report(
-        _NAME,
-        f"A learner and {_ACTORS} fp32 actors on hosts of their own, {options.delay_ms:g} ms each "
-        f"way: 3x2048, {options.seconds:g} s",
-        [*heads, "actor steps/s", "learner steps/s"], table(RATES, _rates),
-        {"cells": [cell._asdict() for cell in cells]}, options.out,
-        notes=["All hosts share two cores: actor steps/s are those of a busy machine."]
-        if (os.cpu_count() or 0) <= 2 else (),
-        more=[(
-            f"Until the mean of {_SMOOTHING} evaluations is {options.stop_return:g}, or "
-            f"{options.steps} learner steps; 3x256, medians of the seeds",
+    where = f"A learner and {_ACTORS} fp32 actors, {options.delay_ms:g} ms between hosts each way: "
+    tables = {
+        RATES: (
+            f"{where}3x2048, {options.seconds:g} s",
+            [*heads, "actor steps/s", "learner steps/s"], table(RATES, _rates),
+        ),
+        REWARD: (
+            f"{where}3x256, until the mean of {_SMOOTHING} evaluations is {options.stop_return:g}, "
+            f"or {options.steps} learner steps; medians of the seeds (of two, the longer time)",
             [*heads, "learner steps/s", "learner steps until then", "seconds", "of each seed"],
             table(REWARD, _times),
-        )],
+        ),
+    }
+    first, *others = [parts for parts in tables.values() if parts[-1]]
+    common.report(
+        _NAME, *first, {"cells": [cell._asdict() for cell in cells]}, options.out,
+        notes=["All hosts share two cores: actor steps/s are those of a busy machine."]
+        if (os.cpu_count() or 0) <= 2 else (),
+        more=others,
     )
 
 
@@ -413,7 +418,7 @@ def _rates(cells: Sequence[Cell]) -> list[str]:
 def _times(cells: Sequence[Cell]) -> list[str]:
     # One that did not hold the return took longer than any that did.
     ordered = sorted(cells, key=lambda cell: (not cell.reached, cell.seconds))
-    middle = ordered[(len(ordered) - 1) // 2]
+    middle = ordered[len(ordered) // 2]
     rate = statistics.median(cell.learner_steps_s for cell in cells)
     return [
         f"{rate:.0f}", f"{'' if middle.reached else '> '}{middle.learner_steps}",
