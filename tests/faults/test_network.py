@@ -173,4 +173,4 @@ def test_report_has_a_table_for_each_part(tmp_path, capsys, parts):
         assert rows[-3].endswith("|5|602|120.0|80.0,>70.0,120.0|")
     kept = json.loads((tmp_path / "network.json").read_text())["cells"]
     assert len(kept) == len(cells) and kept[0]["episode_return"] == 998.0
-    assert "5 ms each way" in capsys.readouterr().out
+    assert "5 ms between hosts each way" in capsys.readouterr().out
