@@ -324,7 +324,7 @@ class ActorProcess:
         )
 
     def _end(self) -> int:
-        if self._weights.version >= 0:
+        if self.loop.steps and self._weights.version >= 0:
             self._log_phases()
             try:
                 if self._writer is not None:

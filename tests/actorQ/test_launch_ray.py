@@ -69,7 +69,7 @@ def workers():
 @pytest.mark.slow
 def test_run_on_two_nodes_trains_ends_and_brings_all_logs(crew, cluster, tmp_path):
     # Long enough for the second actor to come to act, however much later Ray starts it.
-    steps = 3000
+    steps = 8000
     launched = launch(
         crew, cluster, tmp_path, "--n_actors=2", "--taskstr=gym,CartPole-v1",
         f"--num_episodes={steps}",
