@@ -8,10 +8,12 @@ server, waits for a learner at the same address, and acts on with the weights th
 there are newer ones. What was sent before stays in replay: whole n-step transitions.
 """
 
+from collections.abc import Callable
 import math
 import os
 import threading
 import time
+from typing import TypeVar
 
 from absl import logging
 import numpy as np
@@ -36,6 +38,8 @@ _HEALTH_PERIOD_S = 2.0  # Longest time without asking the server, however long t
 _POLL_S = 0.05  # For the first weights, and for what a learner says of itself.
 _MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 _LAST_FLUSH_S = 2.0  # Longest wait for the last transitions to arrive.
+
+T = TypeVar("T")
 
 
 class ActorProcess:
@@ -234,37 +238,46 @@ class ActorProcess:
 
     def _read_card(self) -> wire.Card | None:
         """Asks the learner who it is; returns None if the actor was stopped before it said so."""
-        deadline = time.monotonic() + self._config.connect_timeout
-        while not self._stop.is_set():
+
+        def look() -> wire.Card | None:
             card = self._connection.card().of_the_run(self._card, self._connection.address)
             # One that has sent weights has shown its card before; but the weights may be those of
             # a learner that is gone, and this one another run's that is just starting.
-            if card.starts or not (card.run_id or self._config.launch_id):
-                return card
-            if time.monotonic() > deadline:
-                raise errors.NoLearnerError(
-                    f"The learner at {self._connection.address} answers, but was not ready within "
-                    f"{self._config.connect_timeout:g} s."
-                )
-            time.sleep(_POLL_S)
-        return None
+            return card if card.starts or not (card.run_id or self._config.launch_id) else None
+
+        return self._look_until(look, "was not ready within {:g} s.")
 
     def _first_weights(self) -> bool:
         """Waits for the first model; returns False if the run ended before there was one."""
-        deadline = time.monotonic() + self._config.connect_timeout
-        while not self._stop.is_set():
+
+        def look() -> bool | None:
             self._announced_end = self._weights.update()
-            if self._announced_end:
-                return False
-            if self._weights.version >= 0:
-                return True
+            return True if self._announced_end or self._weights.version >= 0 else None
+
+        found = self._look_until(
+            look, "no weights came within {:g} s: is parameter_broadcaster running?"
+        )
+        return bool(found) and not self._announced_end
+
+    def _look_until(self, look: Callable[[], T | None], problem: str) -> T | None:
+        """Looks until there is something, and returns it; None if the actor was stopped before.
+
+        Raises:
+          errors.NoLearnerError: there is nothing within `connect_timeout`; it says the problem.
+        """
+        timeout_s = self._config.connect_timeout
+        deadline = time.monotonic() + timeout_s
+        while not self._stop.is_set():
+            found = look()
+            if found is not None:
+                return found
             if time.monotonic() > deadline:
                 raise errors.NoLearnerError(
-                    f"The learner at {self._connection.address} answers, but no weights came "
-                    f"within {self._config.connect_timeout:g} s: is parameter_broadcaster running?"
+                    f"The learner at {self._connection.address} answers, but "
+                    f"{problem.format(timeout_s)}"
                 )
             time.sleep(_POLL_S)
-        return False
+        return None
 
     def act(self, seconds: float = math.inf) -> None:
         """Acts, after `connect`, until the end of the run is announced or `stop` is called.

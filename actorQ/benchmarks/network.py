@@ -12,97 +12,48 @@ and for several seeds. Needs root.
 """
 
 import argparse
-from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
-import math
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from typing import NamedTuple
-
-import numpy as np
 
 from actorQ import errors
 from actorQ import telemetry
 from actorQ.benchmarks import common
+from actorQ.benchmarks import network_figures as figures
 from actorQ.benchmarks import network_hosts
-from actorQ.scripts import staleness as staleness_lib
-from actorQ.scripts import times
 
-_NAME = "network"
-_ACTORS = 2
 _PORT = 8000
 _PROXY_PORT = 8001
 _START_S = 120.0
 _END_S = 60.0
-_WARM_UP = 0.25  # Of the time: pipelines fill, first pulls wait for each other.
-_PRECISIONS = {"fp32": 32, "8 bits": 8, "4 bits": 4}
 _FLAGS = (
-    "--taskstr=dm_control,cartpole_balance", f"--n_actors={_ACTORS}", "--quantize=32",
+    "--taskstr=dm_control,cartpole_balance", f"--n_actors={figures.ACTORS}", "--quantize=32",
     "--inference_mode=native", "--learner_device_placement=CPU", "--vmin=0", "--vmax=100",
     "--actor_update_period=30", "--final_eval_episodes=0",
     f"--port={_PORT}", "--checkpoint_period_s=86400",
 )
-_SMOOTHING = 3  # Evaluations, whose mean has to be the return that a run waits for.
-RATES, REWARD = "rates", "reward"
 # The first as the experiments' profile for two cores, the second as their staleness study.
 _PARTS = {
-    RATES: (
+    figures.RATES: (
         "--model_str=2048,2048,2048", "--batch_size=128", "--samples_per_insert=0.25",
         "--replay_table_max_times_sampled=0", "--min_replay_size=5000",
         "--policy_learning_rate=1e-5", "--critic_learning_rate=3e-4", "--target_update_period=25",
         "--push_period_s=1", "--push_share=0.15", "--eval_period_s=0", "--eval_period_steps=0",
     ),
-    REWARD: (
+    figures.REWARD: (
         "--model_str=256,256,256", "--batch_size=64", "--replay_table_max_times_sampled=16",
         "--min_replay_size=2000", "--policy_learning_rate=1e-4", "--critic_learning_rate=1e-4",
         "--target_update_period=100", "--push_period_s=0.05", "--eval_period_steps=200",
-        f"--stop_smoothing={_SMOOTHING}", "--stop_window=1",
+        f"--stop_smoothing={figures.SMOOTHING}", "--stop_window=1",
     ),
 }
 _LONGEST_S = 900.0  # Of a run of the second part.
-
-
-class Cell(NamedTuple):
-    """One run's figures.
-
-    Attributes:
-      part: a key of `_PARTS`.
-      seed: of the run.
-      mbit_s: bandwidth of the links, None: no limit.
-      message: a key of `_PRECISIONS`.
-      message_mb: megabytes of a message.
-      pull_s: mean seconds of a pull, with its wait for the link; NaN: there was none.
-      pulls_per_min: of an actor.
-      staleness: learner steps by which the weights in use lag behind, mean over time.
-      actor_steps_s: of both actors.
-      learner_steps_s: of the learner.
-      learner_steps: done.
-      seconds: from the launch until they were.
-      reached: whether the return was held then, for which such a run waits.
-      episode_return: mean of the last three evaluations; NaN where there are none.
-    """
-
-    part: str
-    seed: int
-    mbit_s: float | None
-    message: str
-    message_mb: float
-    pull_s: float
-    pulls_per_min: float
-    staleness: float
-    actor_steps_s: float
-    learner_steps_s: float
-    learner_steps: int
-    seconds: float
-    reached: bool
-    episode_return: float
 
 
 class Run:
@@ -136,7 +87,7 @@ class Run:
             f"--server_address=localhost:{_PORT}",
         )
         target = f"{hosts.address(0)}:{_PORT}"
-        for actor in range(1, _ACTORS + 1):
+        for actor in range(1, figures.ACTORS + 1):
             self._start(
                 actor, f"proxy_{actor}", "actorQ.benchmarks.delay_proxy", str(_PROXY_PORT), target,
                 f"{self._delay_ms:g}",
@@ -165,7 +116,7 @@ class Run:
           errors.UserError: they do not in time, or a process ended.
         """
         deadline = time.monotonic() + _START_S
-        names = [telemetry.actor_name(actor) for actor in range(1, _ACTORS + 1)]
+        names = [telemetry.actor_name(actor) for actor in range(1, figures.ACTORS + 1)]
         while not all(self.newest(name, telemetry.PHASES_CSV) for name in names):
             self.require_life()
             if time.monotonic() > deadline:
@@ -211,7 +162,7 @@ def measure(
     mbit_s: float,
     message: str,
     options: argparse.Namespace,
-) -> Cell:
+) -> figures.Cell:
     """Makes one run.
 
     Args:
@@ -219,7 +170,7 @@ def measure(
       part: a key of `_PARTS`.
       seed: of the run.
       mbit_s: bandwidth.
-      message: a key of `_PRECISIONS`.
+      message: a key of `network_figures.PRECISIONS`.
       options: `seconds` of a run of the first part, from when all actors act; learner `steps` of
         one of the second at most, and the `stop_return` that it waits for; `delay_ms`, each way.
 
@@ -229,9 +180,9 @@ def measure(
     hosts.limit(mbit_s)
     folder = tempfile.mkdtemp(prefix="actorq_network_")
     flags = [
-        *_PARTS[part], f"--quantize_communication={_PRECISIONS[message]}", f"--seed={seed}"
+        *_PARTS[part], f"--quantize_communication={figures.PRECISIONS[message]}", f"--seed={seed}"
     ]
-    if part == REWARD:
+    if part == figures.REWARD:
         flags += [f"--stop_return={options.stop_return}", f"--num_episodes={options.steps}"]
     else:
         flags += ["--num_episodes=1000000000"]
@@ -245,13 +196,13 @@ def measure(
             time.sleep(0.5)
     finally:
         run.end()
-    cell = read(folder, part, seed, mbit_s, message, options.stop_return)
+    cell = figures.read(folder, part, seed, mbit_s, message, options.stop_return)
     shutil.rmtree(folder, ignore_errors=True)
     return cell
 
 
 def _done(run: Run, part: str, seconds: float, options: argparse.Namespace) -> bool:
-    if part == RATES:
+    if part == figures.RATES:
         return seconds >= options.seconds
     if seconds > _LONGEST_S:
         raise errors.UserError(
@@ -261,55 +212,11 @@ def _done(run: Run, part: str, seconds: float, options: argparse.Namespace) -> b
     return run.ended
 
 
-def read(
-    folder: str, part: str, seed: int, mbit_s: float | None, message: str, stop_return: float
-) -> Cell:
-    """Takes the figures from a run's logs; all but the last four without their first quarter.
-
-    Raises:
-      errors.UserError: a log is not there.
-    """
-    pull_s, per_minute, staleness, rates = [], [], [], []
-    train = telemetry.read_csv(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
-    for actor in range(1, _ACTORS + 1):
-        path = os.path.join(folder, telemetry.actor_name(actor), telemetry.PHASES_CSV)
-        columns = {name: np.asarray(values) for name, values in telemetry.read_csv(path).items()}
-        first, spent = _after_warm_up(columns["seconds"])
-        pulls = columns["pulls"][-1] - columns["pulls"][first]
-        transfer_s = columns["transfer_s"][-1] - columns["transfer_s"][first]
-        pull_s.append(transfer_s / pulls if pulls else float("nan"))
-        per_minute.append(60 * pulls / spent)
-        staleness.append(float(np.nanmean(staleness_lib.lag(train, columns)[first:])))
-        rates.append((columns["actor_steps"][-1] - columns["actor_steps"][first]) / spent)
-    steps = train["learner_steps"]
-    first, spent = _after_warm_up(train["seconds"])
-    updates = telemetry.last_row(
-        os.path.join(folder, telemetry.BROADCASTER, telemetry.UPDATES_CSV)
-    )
-    returns = [float("nan")]
-    with contextlib.suppress(errors.UserError):
-        path = os.path.join(folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
-        returns = telemetry.read_csv(path)["episode_return"]
-    reached = bool(len(returns) >= _SMOOTHING) and (
-        statistics.mean(returns[-_SMOOTHING:]) >= stop_return
-    )
-    return Cell(
-        part, seed, mbit_s, message, updates["message_bytes"] / 1e6, statistics.mean(pull_s),
-        statistics.mean(per_minute), statistics.mean(staleness), sum(rates),
-        (steps[-1] - steps[first]) / spent, int(steps[-1]), train["seconds"][-1],
-        reached, statistics.mean(returns[-_SMOOTHING:]),
-    )
-
-
-def _after_warm_up(seconds: Sequence[float]) -> tuple[int, float]:
-    """Returns the first row of a log after the warm-up, and the seconds from there to its end."""
-    first = int(np.searchsorted(seconds, seconds[0] + _WARM_UP * (seconds[-1] - seconds[0])))
-    return first, seconds[-1] - seconds[first]
-
-
 def main(argv: Sequence[str]) -> None:
     """Runs the study and prints its tables."""
-    parser = common.parser(_NAME, "Messages of 32, 8 and 4 bits over slow networks.", repeats=1)
+    parser = common.parser(
+        figures.NAME, "Messages of 32, 8 and 4 bits over slow networks.", repeats=1
+    )
     parser.add_argument(
         "--mbit", type=float, nargs="*", default=[1000, 100, 20], metavar="RATE",
         help="bandwidths of the links in the first part, Mbit/s (default: %(default)s)",
@@ -339,93 +246,22 @@ def main(argv: Sequence[str]) -> None:
         help="of every link, each way (default: %(default)s)",
     )
     options = parser.parse_args(argv)
-    cells: list[Cell] = []
+    cells: list[figures.Cell] = []
     try:
-        with network_hosts.hosts(1 + _ACTORS) as hosts:
+        with network_hosts.hosts(1 + figures.ACTORS) as hosts:
             for part, rates, seeds in (
-                (RATES, options.mbit, options.repeats), (REWARD, options.reward_mbit, options.seeds)
+                (figures.RATES, options.mbit, options.repeats),
+                (figures.REWARD, options.reward_mbit, options.seeds),
             ):
                 for seed in range(seeds):
                     for mbit_s in rates:
-                        for message in _PRECISIONS:
+                        for message in figures.PRECISIONS:
                             common.progress(f"{part}, {mbit_s:g} Mbit/s, {message}, seed {seed}")
                             cells.append(measure(hosts, part, seed, mbit_s, message, options))
     finally:  # What is measured is kept, whatever became of the rest.
         if cells:
-            report(cells, options)
-
-
-def report(cells: Sequence[Cell], options: argparse.Namespace) -> None:
-    """Prints the tables of both parts; with `options.out` writes them.
-
-    Args:
-      cells: in their order.
-      options: of the command line.
-    """
-    heads = ["Mbit/s", "message", "MB", "pull s", "pulls/min", "staleness, steps"]
-    groups: dict[tuple, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.part, -(cell.mbit_s or math.inf), cell.message), []).append(cell)
-
-    def table(part: str, own: Callable[[list[Cell]], list[str]]) -> list[list[str]]:
-        order = [*_PRECISIONS]
-        mine = sorted(
-            (key for key in groups if key[0] == part),
-            key=lambda key: (key[1], order.index(key[2])),
-        )
-        return [[*_link(groups[key]), *own(groups[key])] for key in mine]
-
-    where = f"A learner and {_ACTORS} fp32 actors, {options.delay_ms:g} ms between hosts each way: "
-    tables = {
-        RATES: (
-            f"{where}3x2048, {options.seconds:g} s",
-            [*heads, "actor steps/s", "learner steps/s"], table(RATES, _rates),
-        ),
-        REWARD: (
-            f"{where}3x256, until the mean of {_SMOOTHING} evaluations is {options.stop_return:g}, "
-            f"or {options.steps} learner steps; medians of the seeds (of two, the longer time)",
-            [*heads, "learner steps/s", "learner steps until then", "seconds", "of each seed"],
-            table(REWARD, _times),
-        ),
-    }
-    first, *others = [parts for parts in tables.values() if parts[-1]]
-    common.report(
-        _NAME, *first, {"cells": [cell._asdict() for cell in cells]}, options.out,
-        notes=["All hosts share two cores: actor steps/s are those of a busy machine."]
-        if (os.cpu_count() or 0) <= 2 else (),
-        more=others,
-    )
-
-
-def _link(cells: Sequence[Cell]) -> list[str]:
-    def middle(name: str) -> float:
-        return statistics.median(getattr(cell, name) for cell in cells)
-
-    return [
-        f"{cells[0].mbit_s:g}", cells[0].message, f"{cells[0].message_mb:.2f}",
-        f"{middle('pull_s'):.2f}", f"{middle('pulls_per_min'):.1f}", f"{middle('staleness'):.1f}",
-    ]
-
-
-def _rates(cells: Sequence[Cell]) -> list[str]:
-    actors, learner = (
-        statistics.median(getattr(cell, name) for cell in cells)
-        for name in ("actor_steps_s", "learner_steps_s")
-    )
-    return [f"{actors:.0f}", f"{learner:.2f}"]
-
-
-def _times(cells: Sequence[Cell]) -> list[str]:
-    # One that did not hold the return took longer than any that did.
-    ordered = sorted(cells, key=lambda cell: (not cell.reached, cell.seconds))
-    middle = ordered[len(ordered) // 2]
-    rate = statistics.median(cell.learner_steps_s for cell in cells)
-    return [
-        f"{rate:.0f}", f"{'' if middle.reached else '> '}{middle.learner_steps}",
-        times.at_least_unless(middle.seconds, middle.reached),
-        ", ".join(times.at_least_unless(cell.seconds, cell.reached) for cell in cells),
-    ]
+            figures.report(cells, options)
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    common.run(figures.NAME, main)

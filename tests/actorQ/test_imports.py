@@ -48,7 +48,8 @@ LIGHT = """
     experiments.sb3_agent experiments.gymnasium_task
     experiments.cluster experiments.cluster_simulation experiments.cluster_rates
     experiments.cluster_report experiments.breakdown experiments.throughput
-    benchmarks.live_run benchmarks.network benchmarks.network_hosts benchmarks.delay_proxy
+    benchmarks.live_run benchmarks.network benchmarks.network_figures benchmarks.network_hosts
+    benchmarks.delay_proxy
     benchmarks.message_faults
 """.split()
 # These measure what the original does, pickle included.

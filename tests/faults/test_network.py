@@ -15,7 +15,7 @@ import pytest
 from actorQ import errors
 from actorQ import ports
 from actorQ import telemetry
-from actorQ.benchmarks import network
+from actorQ.benchmarks import network_figures
 from actorQ.benchmarks import network_hosts
 from tests.faults.test_campaign import write_log
 
@@ -122,7 +122,7 @@ def test_figures_come_from_the_logs_but_for_the_beginning(tmp_path):
     steps = [10 * i for i in range(count)]
     write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=steps)
     write_log(tmp_path, "learner", telemetry.EVALUATION_CSV, episode_return=[1, 200, 300, 400])
-    cell = network.read(str(tmp_path), network.RATES, 0, 20, "8 bits", 300)
+    cell = network_figures.read(str(tmp_path), network_figures.RATES, 0, 20, "8 bits", 300)
     assert cell.message_mb == 2
     assert cell.pull_s == pytest.approx(0.5)
     assert cell.pulls_per_min == pytest.approx(60)
@@ -140,14 +140,14 @@ def test_figures_without_an_evaluation_are_nan(tmp_path):
         )
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, message_bytes=[1, 1])
     write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=[1, 7, 9])
-    cell = network.read(str(tmp_path), network.REWARD, 0, None, "fp32", 300)
+    cell = network_figures.read(str(tmp_path), network_figures.REWARD, 0, None, "fp32", 300)
     assert math.isnan(cell.episode_return) and not cell.reached
 
 
 @pytest.mark.parametrize("parts", [("rates",), ("reward",), ("rates", "reward")])
 def test_report_has_a_table_for_each_part(tmp_path, capsys, parts):
     cells = [
-        network.Cell(
+        network_figures.Cell(
             part, seed, mbit_s, message, 8.4, 0.5, 60.0, 3.0, 900.0, 5.0, 600 + seed,
             seconds, reached, 998.0,
         )
@@ -160,7 +160,7 @@ def test_report_has_a_table_for_each_part(tmp_path, capsys, parts):
     options = argparse.Namespace(
         delay_ms=5.0, seconds=240.0, steps=6000, stop_return=900.0, out=str(tmp_path)
     )
-    network.report(cells, options)
+    network_figures.report(cells, options)
     lines = (tmp_path / "network.md").read_text().splitlines()
     rows = [line.replace(" ", "") for line in lines if "8.40" in line]
     begins = ["|100|fp32|", "|100|8bits|", "|20|fp32|", "|20|8bits|"] * len(parts)
