@@ -76,3 +76,18 @@ def test_cpus_that_others_use_are_no_room(run, monkeypatch):
         run._has_room()
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 3.0})
     assert run._has_room()
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "wanted"), [("GPU", 2.0, 1), ("GPU", 0.0, None), ("CPU", 2.0, None)]
+)
+def test_learner_asks_for_a_gpu_where_it_is_to_have_one_and_there_is_one(
+    tmp_path, monkeypatch, device, gpus, wanted
+):
+    config = config_lib.RunConfig(logpath=str(tmp_path), learner_device_placement=device)
+    run = ray_run.RayRun(config, 3, 10.0)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": gpus})
+    run._member = mock.Mock()
+    run._learner_member()
+    options = run._member.call_args.args[3]
+    assert options.get("num_gpus") == wanted and options["num_cpus"] == 3
