@@ -234,8 +234,10 @@ def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeyp
     assert done == [130]
     inserted = made.connection.status().transitions_inserted
     # Nothing of the episode before, so that the first window is whole after n steps: steps of the
-    # turn that was broken off were not counted.
-    assert inserted == made.actor.loop.steps - steps - (n_step - 1)
+    # turn that was broken off were not counted. Windows are open in the episode under way alone,
+    # and the actor may have stopped at the end of one (every 200 steps).
+    still_open = min(n_step - 1, made.actor.loop.lanes[0].length)
+    assert inserted == made.actor.loop.steps - steps - still_open
 
 
 def test_actor_of_another_run_ends_with_one_line(stage, monkeypatch):
