@@ -83,6 +83,15 @@ SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
     ),
     (
         Subject(
+            "learner_precision", "ActorQ: a learner in half precision",
+            "What bfloat16 matrix products in the learner cost in reward, and how many more steps "
+            "it makes with them.",
+            _EXPERIMENT.format("learner_precision"),
+        ),
+        ("learner_precision",),
+    ),
+    (
+        Subject(
             "cluster", "ActorQ: simulated cluster",
             "How many actors would keep a faster learner busy, over slower networks? A simulation "
             "that is fed with measured rates, not a measurement.",

@@ -31,6 +31,9 @@ _CAPTIONS = (
     (r"/throughput[\w-]*", "Steps per second against the number of actors."),
     (r"/(staleness)", "Final reward and staleness against the actors' update period."),
     (r"/(communication)", "Final reward and message size against the bits on the wire."),
+    (r"/(learner_precision)", "Final reward and learner steps per second against the learner's "
+     "precision."),
+    (r"/(learner_parity)", "Losses of the same steps in float32 and bfloat16."),
     (r"/cluster_(\w+)", "Simulated environment steps per second against actors, {} downloads."),
 )
 

@@ -59,12 +59,10 @@ def _torchscript(path):
     import torch
 
     torch.set_num_threads(1)
+    if "fbgemm" not in torch.backends.quantized.supported_engines:  # ARM: not all know zero points.
+        torch.backends.quantized.engine = "qnnpack"
     model = torch.jit.load(path).eval()
-
-    def call(x):
-        with torch.inference_mode():
-            return model(torch.from_numpy(x))[1].numpy()
-
+    call = torch.inference_mode()(lambda x: model(torch.from_numpy(x))[1].numpy())
     return model.observation_shape, getattr(np, model.observation_dtype), call
 
 

@@ -23,20 +23,21 @@ from actorQ import provenance
 from actorQ.scripts import curves
 
 
-def parser(name: str, description: str, repeats: int = 5) -> argparse.ArgumentParser:
-    """Returns a parser with the options of every benchmark: --out and --repeats.
+def parser(name: str, description: str, repeats: int | None = 5) -> argparse.ArgumentParser:
+    """Returns a parser with the options of every benchmark: --out, and most often --repeats.
 
     Args:
       name: of the module within `actorQ.benchmarks`.
       description: one line.
-      repeats: default of --repeats.
+      repeats: default of --repeats; None: it measures no times, and has no such option.
     """
     made = argparse.ArgumentParser(f"python -m actorQ.benchmarks.{name}", description=description)
     made.add_argument("--out", metavar="FOLDER", help="folder for JSON and Markdown")
-    made.add_argument(
-        "--repeats", type=positive, default=repeats, metavar="N",
-        help="times that every side is measured; medians are shown (default: %(default)s)",
-    )
+    if repeats is not None:
+        made.add_argument(
+            "--repeats", type=positive, default=repeats, metavar="N",
+            help="times that every side is measured; medians are shown (default: %(default)s)",
+        )
     return made
 
 

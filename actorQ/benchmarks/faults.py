@@ -286,7 +286,7 @@ def main(argv: Sequence[str]) -> None:
     Raises:
       errors.UserError: the run did not survive.
     """
-    parser = common.parser(_NAME, "Faults against a live run.", repeats=1)
+    parser = common.parser(_NAME, "Faults against a live run.", repeats=None)
     parser.add_argument(
         "--rounds", type=common.positive, default=100, metavar="N",
         help="faults, one after another (default: %(default)s)",

@@ -180,7 +180,7 @@ def main(argv: Sequence[str]) -> None:
     Raises:
       errors.UserError: something got through.
     """
-    parser = common.parser(_NAME, "Fuzzes the decoder of model messages.", repeats=1)
+    parser = common.parser(_NAME, "Fuzzes the decoder of model messages.", repeats=None)
     parser.add_argument(
         "--inputs", type=common.positive, default=100_000, metavar="N",
         help="damaged messages (default: %(default)s)",

@@ -30,6 +30,7 @@ REPORTS: dict[str, Report] = {
     "staleness": sweep.write_staleness,
     "communication": sweep.write_communication,
     "final_reward": sweep.write_final_reward,
+    "learner_precision": sweep.write_learner_precision,
     "breakdown": breakdown.write,
     "throughput": throughput.write,
 }
@@ -37,6 +38,7 @@ REPORTS: dict[str, Report] = {
 _VARIED = {
     "staleness": "actor_update_period",
     "communication": "quantize_communication",
+    "learner_precision": "learner_precision",
     "breakdown": "actor_update_period",
     "throughput": "n_actors",
 }

@@ -1,7 +1,8 @@
 """The report on runs that differ in one setting: final reward, and what the setting costs.
 
-Staleness (`actor_update_period`), communication (`quantize_communication`), and the actors'
-precision alone. Imports no framework but matplotlib.
+Staleness (`actor_update_period`), communication (`quantize_communication`), the precision of the
+learner's products (`learner_precision`), and the actors' precision alone. Imports no framework but
+matplotlib.
 """
 
 from collections.abc import Callable
@@ -49,6 +50,12 @@ COMMUNICATION = Sweep(
     "Message to the\nactors (bytes)",
     False,
 )
+LEARNER_PRECISION = Sweep(
+    "Precision of the learner's matrix products (learner_precision)",
+    lambda measured: measured.learner_steps_per_s,
+    "Learner steps/s",
+    False,
+)
 PRECISION = Sweep(
     "Precision of the actors, bits (quantize)",
     lambda measured: measured.actor_steps_per_s,
@@ -66,6 +73,11 @@ def write_staleness(material: reporting.Material) -> str:
 def write_communication(material: reporting.Material) -> str:
     """Writes the report on communication quantization; returns its tables."""
     return _write(material, COMMUNICATION)
+
+
+def write_learner_precision(material: reporting.Material) -> str:
+    """Writes the report on the precision of the learner's products; returns its tables."""
+    return _write(material, LEARNER_PRECISION)
 
 
 def write_final_reward(material: reporting.Material) -> str:
@@ -111,9 +123,9 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
 def by_value(
     found: Sequence[results_lib.Result],
     setting_of: Callable[[results_lib.Result], Any] = lambda result: result.varied,
-) -> dict[float, list[results_lib.Result]]:
+) -> dict[Any, list[results_lib.Result]]:
     """Returns results by value of the varied setting, or of another, in its order."""
-    groups: dict[float, list[results_lib.Result]] = {}
+    groups: dict[Any, list[results_lib.Result]] = {}
     for result in sorted(found, key=setting_of):
         groups.setdefault(setting_of(result), []).append(result)
     return groups
@@ -140,7 +152,7 @@ def _best(result: results_lib.Result) -> float | None:
     return float(curves.running_mean(returns, window)[window - 1 :].max())
 
 
-def _cells(value: float, bits: int, found: Sequence[results_lib.Result]) -> list[str]:
+def _cells(value: Any, bits: int, found: Sequence[results_lib.Result]) -> list[str]:
     measured = [result.measured for result in found]
     final = _final(found)
     return [
@@ -166,7 +178,7 @@ def _part_of_fp32(measured: results_lib.Measured) -> float | None:
 
 
 def _csv_row(
-    task: str, setting: str, value: float, bits: int, found: Sequence[results_lib.Result]
+    task: str, setting: str, value: Any, bits: int, found: Sequence[results_lib.Result]
 ) -> dict[str, object]:
     def mean(values: Sequence[float | None]) -> object:
         known = [value for value in values if value is not None]
@@ -194,29 +206,36 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
     figure, (rewards, below) = curves.new_figure(2, 5.6)
     several = len(material.tasks()) > 1
     values = sorted({sweep.setting_of(result) for result in material.all_results})
+    # Values without a size stand side by side.
+    places = {
+        value: value if isinstance(value, (int, float)) else index
+        for index, value in enumerate(values, 1)
+    }
     for task in material.tasks():
         for bits in material.precisions():
             groups = by_value(material.group(task, bits), sweep.setting_of)
             colour = curves.PRECISION_COLOURS[bits]
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
-            known = {value: _final(found) for value, found in groups.items() if _final(found)}
+            known = {
+                places[value]: _final(found) for value, found in groups.items() if _final(found)
+            }
             rewards.plot(list(known), [np.mean(v) for v in known.values()],
                          "-" if len(known) > 1 else "_", color=colour, markersize=16,
                          label=f"{label}, mean")
-            points = [(value, reward) for value, finals in known.items() for reward in finals]
+            points = [(place, reward) for place, finals in known.items() for reward in finals]
             rewards.plot([x for x, _ in points], [y for _, y in points], color=colour, **_SEED)
             lower = {}
             for value, found in groups.items():
                 numbers = [sweep.value_of(result.measured) for result in found]
                 numbers = [number for number in numbers if number is not None]
                 if numbers:
-                    lower[value] = float(np.mean(numbers))
+                    lower[places[value]] = float(np.mean(numbers))
             below.plot(list(lower), list(lower.values()), "o-", color=colour, markersize=4,
                        clip_on=False)
     rewards.plot([], [], color="0.5", label="one seed each", **_SEED)
     for ax in (rewards, below):
         ax.set_xscale("log")
-        ax.set_xticks(values, [str(value) for value in values], fontsize=8)
+        ax.set_xticks(list(places.values()), [str(value) for value in values], fontsize=8)
         ax.minorticks_off()
     if sweep.log_value:
         below.set_yscale("symlog", linthresh=1.0)

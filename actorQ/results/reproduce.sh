@@ -20,7 +20,7 @@ run() { # run EXPERIMENT FLAGS...
 }
 
 [[ $# -gt 0 ]] || set -- time_to_reward breakdown breakdown_torch throughput throughput_4096 \
-  staleness final_reward communication
+  staleness final_reward communication learner_precision
 for experiment in "$@"; do
   case "$experiment" in
     time_to_reward) run time_to_reward --tasks=cartpole_balance,CartPole-v0 --precisions=32,8 ;;

@@ -31,8 +31,11 @@ publish
 OMP_NUM_THREADS=1 "${study[@]}" returns --env CartPole-v1 --precision "${PRECISION:-auto}" \
     --folder "$out/agents" "${device[@]}"
 publish
-# The same for ActorQ's learner (--learner_precision bfloat16), steps per second.
+# The same for ActorQ's learner (--learner_precision bfloat16): losses, memory, steps per second.
+# (Returns: actorQ/results/reproduce.sh learner_precision.)
 if [[ "${DEVICE:-cpu}" == cpu ]]; then
+    "$python" -m actorQ.benchmarks.learner_parity --out "$out/results/actorq"
+    publish
     "$python" -m actorQ.benchmarks.learner --out "$out/results/actorq" --repeats 3
     publish
 fi

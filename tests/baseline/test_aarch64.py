@@ -1,7 +1,10 @@
 """What is said, and done, about the processor of small devices."""
 
 import os
+import pathlib
 import platform
+import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -9,25 +12,17 @@ import pytest
 
 from actorQ import errors
 from baseline import aarch64
+from baseline import deploy_formats
+from baseline import deploying
 from baseline import integer
 from baseline import integer_runner
 from tests.baseline import integer_reference as reference
 
 
-@pytest.fixture(name="nothing_installed")
-def fixture_nothing_installed(monkeypatch, tmp_path):
-    monkeypatch.setattr(aarch64, "_BINFMT", tmp_path / "binfmt")
-    monkeypatch.setattr(aarch64.shutil, "which", lambda name: None)
+def test_without_an_arm_nothing_is_claimed_and_the_way_to_one_is_told(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-
-
-def test_a_machine_without_an_emulator_says_that_nothing_was_checked(nothing_installed):
-    assert "not checked. This machine (x86_64) cannot emulate it" in aarch64.situation()
-
-
-def test_a_machine_that_can_emulate_says_how(nothing_installed, monkeypatch, tmp_path):
-    (tmp_path / "binfmt").write_text("enabled")
-    assert "can emulate it" in aarch64.situation()
+    assert "not checked, this machine is x86_64" in aarch64.situation()
+    assert "aarch64_setup.sh" in aarch64.situation()
     assert "--aarch64_python=COMMAND" in aarch64.situation()
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert "this machine is one" in aarch64.situation()
@@ -43,6 +38,29 @@ def test_actions_of_another_python_are_those_of_this_one(tmp_path, head):
     found = aarch64.actions([sys.executable], path, observations)
 
     np.testing.assert_allclose(found, integer_runner.Runner(path)(observations), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="Debian's packages are needed")
+def test_files_act_under_the_emulated_arm_builds_as_here(tmp_path):
+    root = pathlib.Path(__file__).parents[2]
+    subprocess.run([root / "baseline" / "aarch64_setup.sh", tmp_path], check=True, timeout=900)
+    network = reference.dense(head="clip")
+    observations = reference.observations(network, 10)
+    ranges = reference.calibrate(network, observations)
+    for file_format, bits in (
+        ("onnx", 32), ("onnx", 8), ("tflite", 8), ("torchscript", 32), ("torchscript", 8)
+    ):
+        settings = deploying.Settings(file_format, bits)
+        content = deploying.export_network(
+            network, settings, ranges if settings.calibrates else None
+        )
+        path = tmp_path / f"policy{deploy_formats.ENDINGS[file_format]}"
+        path.write_bytes(content)
+        there = aarch64.actions([str(tmp_path / "python")], path, observations)
+        here = aarch64.actions([sys.executable], path, observations)
+        # Integers are the same, but for a rounding that falls to the other side.
+        np.testing.assert_allclose(there, here, atol=1e-5 if bits == 32 else 0.02)
 
 
 def test_what_fails_there_is_told(tmp_path):

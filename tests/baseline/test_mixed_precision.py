@@ -117,13 +117,6 @@ def test_parity_takes_the_same_steps_in_both_precisions(small, tmp_path, capsys)
     assert (tmp_path / "mixed_precision_parity.png").stat().st_size > 10_000
 
 
-def test_deviations_are_relative_to_fp32():
-    full, half = np.array([1.0, 1.0, 2.0, 2.0]), np.array([1.5, 0.5, 2.0, 2.5])
-    # Means of two: 1, 1.5, 2 and 1, 1.25, 2.25.
-    assert parity.deviations(full, half, 2) == (0.5, pytest.approx(0.25 / 1.5))
-    assert parity.deviations(full[:1], half[:1], 20) == (0.5, 0.5)
-
-
 def test_returns_trains_what_is_missing_and_plays_the_same_starts(tmp_path, monkeypatch, capsys):
     chosen = returns.Settings(
         "CartPole-v1", "bf16", (0,), 300, 3, 0, str(tmp_path / "agents"), "cpu"

@@ -11,6 +11,7 @@ from torch import nn
 from actorQ import errors
 from actorQ import quantization
 from baseline import networks
+from baseline import run_policy
 from baseline import torchscript_model
 from baseline import zoo_files
 from tests.baseline import integer_reference as reference
@@ -128,6 +129,22 @@ def test_the_kernels_of_arm_take_the_same_file(arm_kernels, granularity):
     expected = networks.forward(network, observations).numpy()
     assert np.abs(outputs - expected).mean() < 0.02 * np.abs(expected).max()
     assert (actions == expected.argmax(axis=1)).mean() > 0.9
+
+
+def test_the_runner_chooses_the_kernels_of_arm_where_x86s_are_missing(monkeypatch, tmp_path):
+    engines = torch.backends.quantized
+    monkeypatch.setattr(engines, "engine", engines.engine)
+    path = tmp_path / "policy.pt"
+    path.write_bytes(torchscript_model.export(reference.dense(), 8))
+    run_policy.Policy(path)
+    assert engines.engine != "qnnpack"
+    # As torch's builds for ARM: they take oneDNN unless told otherwise, which refuses the file.
+    if "qnnpack" not in engines.supported_engines:
+        pytest.skip("this build of torch has no QNNPACK")
+    monkeypatch.setattr(type(engines), "supported_engines", ["qnnpack", "none", "onednn"])
+    engines.engine = "onednn"
+    run_policy.Policy(path)
+    assert engines.engine == "qnnpack"
 
 
 def test_what_has_no_such_form_is_named():

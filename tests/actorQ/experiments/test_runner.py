@@ -211,6 +211,7 @@ def test_runner_damaged_result_is_one_clear_line(small):
     [
         ("staleness", "actor_update_period: [1, 10, 100]", "100 "),
         ("communication", "quantize_communication: [32, 8, 2]", "2 "),
+        ("learner_precision", "learner_precision: [float32, bfloat16]", "bfloat16 "),
     ],
 )
 def test_runner_varied_setting_has_its_own_runs_and_report(small, report, vary, value):
@@ -224,7 +225,7 @@ def test_runner_varied_setting_has_its_own_runs_and_report(small, report, vary, 
     assert small.result(names[0]).measured.outcome == "trained"
     assert f"\n| {value}" in output
     assert (small.out / "report" / "small.png").stat().st_size > 1000
-    assert len(small.report("small.csv").splitlines()) == 4
+    assert len(small.report("small.csv").splitlines()) == 1 + len(values.split(", "))
     if report == "communication":
         assert re.search(r"\| 2 +\| +fp32 \| +2 \| +100.0 ± 0.0 \|", output), output
         assert " 0.062 |" in output

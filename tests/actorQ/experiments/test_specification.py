@@ -88,7 +88,10 @@ def test_load_wrong_file_is_one_clear_line(tmp_path, text, parts):
 @pytest.mark.parametrize("name", ["nothing", "common", "/no/such.yaml"])
 def test_load_no_such_experiment_names_those_there_are(name):
     known = ", ".join(specification.names())
-    assert "breakdown, breakdown_torch, communication, final_reward, staleness, throughput" in known
+    assert (
+        "breakdown, breakdown_torch, communication, final_reward, learner_precision, staleness, "
+        "throughput"
+    ) in known
     with pytest.raises(errors.UserError, match=known):
         specification.load(name, COMMON)
 

@@ -1,0 +1,254 @@
+"""Does the learner learn the same in bfloat16? Losses of the same steps on one recorded replay.
+
+    python -m actorQ.benchmarks.learner_parity --out DIR
+
+Both algorithms, with the paper's 3x2048 policy: random play is recorded once, and learners in
+float32 and in bfloat16 take the same gradient steps from the same weights on the same batches, in
+processes of their own, whose peak memory is told. How fast they are, `benchmarks.learner` measures.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import resource
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from actorQ import algorithms
+from actorQ import architecture as architecture_lib
+from actorQ import config as config_lib
+from actorQ import environment_loop
+from actorQ import environments
+from actorQ import replay
+from actorQ import telemetry
+from actorQ.benchmarks import common
+from actorQ.benchmarks import learner_sides
+from actorQ.benchmarks import remote
+from actorQ.scripts import curves
+from actorQ.scripts import loss_parity
+
+_NAME = "learner_parity"
+_TASKS = {"d4pg": "dm_control,cartpole_balance", "dqn": "gym,CartPole-v1"}
+_PRECISIONS = ("float32", "bfloat16")
+_CORES = 2
+# What a log calls a loss, and what the tables and the plot call it.
+_TITLES = {
+    ("d4pg", "loss"): "D4PG, critic", ("d4pg", "policy_loss"): "D4PG, policy",
+    ("dqn", "loss"): "DQN",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to compare; see the options of the command.
+
+    Attributes:
+      steps: gradient steps of each learner.
+      transitions: of the recorded replay.
+      width: units of the policy's three hidden layers.
+      batch: transitions of a gradient step.
+      seed: of everything random.
+    """
+
+    steps: int = 200
+    transitions: int = 10_000
+    width: int = 2048
+    batch: int = 256
+    seed: int = 0
+
+    def config(self, algorithm: str, precision: str) -> config_lib.RunConfig:
+        """Returns the configuration of one learner."""
+        return config_lib.RunConfig(
+            taskstr=_TASKS[algorithm], algorithm=algorithm, learner_precision=precision,
+            model_str=",".join([str(self.width)] * 3), batch_size=self.batch, seed=self.seed,
+            # As the experiments' profiles: larger steps saturate so wide a tanh policy.
+            policy_learning_rate=1e-5, learning_rate=2.5e-5, vmin=0.0, vmax=100.0,
+            # A few times in so few steps; no priorities, so that batches are the same.
+            target_update_period=50, priority_exponent=0.0, learner_device_placement="CPU",
+        )
+
+
+class Learned(NamedTuple):
+    """What a learner did.
+
+    Attributes:
+      losses: float64 [steps], by the names of the learner's log.
+      peak_bytes: most memory of its process, TensorFlow and the batches included.
+    """
+
+    losses: Mapping[str, np.ndarray]
+    peak_bytes: int
+
+
+def record_replay(config: config_lib.RunConfig, transitions: int) -> np.ndarray:
+    """Returns transitions of random play, packed, float32 [transitions, vector size]."""
+    environment = environments.make(config.taskstr, config.seed, config.max_episode_steps)
+    spec = environment.spec
+    rng = np.random.default_rng(config.seed)
+
+    def explore(_: np.ndarray) -> Any:
+        if spec.discrete:
+            return int(rng.integers(spec.num_actions))
+        return rng.uniform(-1.0, 1.0, spec.action_size).astype(np.float32)
+
+    loop = environment_loop.EnvironmentLoop(
+        [environment], [explore], lambda observations: np.zeros((len(observations), 1)),
+        [replay.NStepAccumulator(config.n_step, config.discount)], telemetry.Timings(),
+        algorithms.policy_module(config.algorithm).reward_limit(config),
+    )
+    layout, rows = replay.Layout.of(spec), []
+    while len(rows) < transitions:
+        loop.turn(lambda transition: rows.append(layout.pack(transition)))
+    return np.stack(rows[:transitions])
+
+
+class Member:
+    """A learner, in a process of its own; see `remote`."""
+
+    def __init__(self, config: config_lib.RunConfig):
+        """Builds the networks."""
+        spec = environments.make(config.taskstr, config.seed, config.max_episode_steps).spec
+        import tensorflow as tf
+
+        tf.random.set_seed(config.seed)
+        self._config = config
+        self._layout = replay.Layout.of(spec)
+        self._module = algorithms.learner_module(config.algorithm)
+        self._networks = self._module.make_networks(
+            config, architecture_lib.make(spec, config.model_sizes)
+        )
+
+    def _variables(self) -> list[Any]:
+        return [variable for network in self._networks for variable in network.variables]
+
+    def weights(self) -> list[np.ndarray]:
+        """Returns the weights of all networks."""
+        return [variable.numpy() for variable in self._variables()]
+
+    def learn(self, weights: Sequence[np.ndarray], batches: np.ndarray) -> Learned:
+        """Takes one gradient step for each batch.
+
+        Args:
+          weights: of all networks, to begin with.
+          batches: packed transitions, float32 [steps, B, vector size].
+        """
+        import reverb
+        import tensorflow as tf
+
+        from actorQ import learning
+
+        for variable, value in zip(self._variables(), weights, strict=True):
+            variable.assign(value)
+        shape, ones = batches.shape[:2], np.ones(batches.shape[:2])
+        information = reverb.SampleInfo(
+            np.zeros(shape, np.uint64), ones, ones.astype(np.int64), ones, ones.astype(np.int32)
+        )
+        dataset = tf.data.Dataset.from_tensor_slices(reverb.ReplaySample(information, batches))
+        fetches = learning.LastFetches()
+        learner = self._module.make_learner(
+            self._networks, self._config, learning.Batches(dataset, self._layout), None, fetches,
+            learning.Monitors(),
+        )
+        losses: dict[str, list[float]] = {}
+        for _ in batches:
+            learner.step()
+            for name, value in self._module.losses(fetches.read()).items():
+                losses.setdefault(name, []).append(value)
+        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return Learned({name: np.array(values) for name, values in losses.items()}, peak)
+
+
+_members: list[Member] = []
+
+
+def build(config: config_lib.RunConfig, cores: list[int]) -> None:
+    """Makes the process's learner."""
+    learner_sides.set_up(cores, len(cores))
+    _members.append(Member(config))
+
+
+def weights_of() -> list[np.ndarray]:
+    """Returns the weights of the process's learner."""
+    return _members[0].weights()
+
+
+def learn(weights: Sequence[np.ndarray], batches: np.ndarray) -> Learned:
+    """Lets the process's learner learn; see `Member.learn`."""
+    return _members[0].learn(weights, batches)
+
+
+def compare(settings: Settings, algorithm: str, cores: list[int]) -> dict[str, Learned]:
+    """Returns what the learners of an algorithm did, by precision, float32 first."""
+    rows = record_replay(settings.config(algorithm, _PRECISIONS[0]), settings.transitions)
+    rng = np.random.default_rng(settings.seed)
+    batches = rows[rng.integers(len(rows), size=(settings.steps, settings.batch))]
+    learned, weights = {}, None
+    for precision in _PRECISIONS:
+        common.progress(f"{_NAME}: {algorithm}, {precision}")
+        with remote.remotes([cores[-1]]) as (process,):
+            process.call(build, settings.config(algorithm, precision), cores)
+            if weights is None:
+                weights = process.call(weights_of)
+            learned[precision] = process.call(learn, weights, batches)
+    return learned
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Compares and prints."""
+    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=None)
+    for name, help_text in (
+        ("steps", "gradient steps of each learner"),
+        ("transitions", "of the recorded replay"),
+        ("width", "units of the policy's three hidden layers"),
+        ("batch", "transitions of a gradient step"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=common.positive, default=getattr(Settings, name), metavar="N",
+            help=f"{help_text} (default: %(default)s)",
+        )
+    options = parser.parse_args(arguments)
+    cores = common.pin(_CORES)
+    settings = Settings(options.steps, options.transitions, options.width, options.batch)
+    learned = {name: compare(settings, name, cores) for name in _TASKS}
+    full, half = _PRECISIONS
+    losses = {
+        title: {precision: learned[algorithm][precision].losses[name] for precision in _PRECISIONS}
+        for (algorithm, name), title in _TITLES.items()
+    }
+    numbers = {title: loss_parity.row(found[full], found[half]) for title, found in losses.items()}
+    peaks = {
+        algorithm: {precision: found[precision].peak_bytes for precision in _PRECISIONS}
+        for algorithm, found in learned.items()
+    }
+    common.report(
+        _NAME,
+        f"Losses of {settings.steps} learner steps in float32 and bfloat16, 3x{settings.width}, "
+        f"batch {settings.batch}, from the same weights on the same batches of "
+        f"{settings.transitions} recorded transitions",
+        ["learner", *loss_parity.HEADER],
+        [[title, *loss_parity.cells(found)] for title, found in numbers.items()],
+        {"settings": dataclasses.asdict(settings), "losses": numbers, "peak_bytes": peaks},
+        options.out,
+        notes=[
+            f"half: bfloat16 matrix products; {loss_parity.NOTE}",
+            "recorded: random play of " + ", ".join(_TASKS.values()),
+            "memory: of the process, TensorFlow, all batches and the master weights, optimizer "
+            "state and targets in float32 included",
+        ],
+        more=[(
+            "Peak memory, MB", ["learner", *_PRECISIONS],
+            [
+                [name.upper(), *(f"{found[precision] / 1e6:.0f}" for precision in _PRECISIONS)]
+                for name, found in peaks.items()
+            ],
+        )],
+    )
+    if options.out:
+        curves.make_folder(options.out)
+        loss_parity.write(losses, {title: title for title in losses}, options.out, _NAME)
+
+
+if __name__ == "__main__":
+    common.run(_NAME, main)

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Makes a Python for 64-bit ARM that runs on this machine under an emulator, with the runtimes that
+# play exported policies: for --aarch64_python of `python -m baseline.deploy_benchmark`.
+#
+#   baseline/aarch64_setup.sh [FOLDER]         (default: logs/aarch64)
+#
+# Takes 0.9 GB and a minute or two; nothing is installed outside FOLDER, and no root is needed.
+# Packages come from the machine's own Debian mirror (Debian 12, whose Python is 3.11) and from its
+# Python package index. FOLDER/python is the command.
+set -euo pipefail
+
+fail() { # Ends with a line on stderr.
+  echo "$0: $1" >&2
+  exit 1
+}
+
+mkdir -p "${1:-logs/aarch64}"
+folder=$(cd "${1:-logs/aarch64}" && pwd)
+root=$folder/root
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+for tool in apt-get dpkg-deb; do
+  command -v "$tool" >/dev/null || fail "needs $tool, which Debian has."
+done
+[ -x .venv/bin/python ] || fail "needs .venv: run ./setup_ubuntu.sh first."
+
+# 1. An apt of its own, which knows ARM and an empty system, so that it fetches every dependency.
+apt=$folder/apt
+mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$root"
+: >"$apt/status"
+cat >"$apt/apt.conf" <<END
+APT::Architecture "arm64";
+APT::Architectures { "arm64"; };
+APT::Install-Recommends "false";
+APT::Sandbox::User "";
+Dir::State::Lists "$apt/lists";
+Dir::State::status "$apt/status";
+Dir::Cache "$apt/cache";
+END
+export APT_CONFIG=$apt/apt.conf
+apt-get -qq update || fail "the apt sources of this machine have no packages for arm64."
+apt-get -qq -y --download-only install python3.11 libpython3.11-stdlib libstdc++6 >/dev/null ||
+  fail "the apt sources of this machine have no python3.11 for arm64 (Debian 12 has)."
+for package in "$apt"/cache/archives/*.deb; do
+  dpkg-deb --extract "$package" "$root"
+done
+unset APT_CONFIG
+
+# 2. The emulator, a static binary for this machine.
+emulator=$(command -v qemu-aarch64-static || true)
+if [ -z "$emulator" ]; then
+  (cd "$apt" && apt-get -qq -o APT::Sandbox::User="" download qemu-user-static) ||
+    fail "there is no qemu-user-static: see whether \`apt-get update\` helps."
+  dpkg-deb --extract "$apt"/qemu-user-static_*.deb "$folder/qemu"
+  emulator=$folder/qemu/usr/bin/qemu-aarch64-static
+fi
+
+# 3. What a device would install: numpy and the runtimes, as wheels for ARM. torch: the last version
+# whose build for ARM on PyPI is not CUDA's, a tenth of the size.
+install() { # install FOLDER PACKAGES_AND_OPTIONS...
+  local platforms=() each
+  for each in manylinux2014 manylinux_2_17 manylinux_2_27 manylinux_2_28; do
+    platforms+=(--platform "${each}_aarch64")
+  done
+  rm -rf "${folder:?}/$1"
+  .venv/bin/python -m pip --disable-pip-version-check install --quiet --quiet \
+    --target "$folder/$1" "${platforms[@]}" --python-version 3.11 --only-binary=:all: "${@:2}"
+}
+pin() { # The pinned version of a package, as PACKAGE==VERSION.
+  grep -m 1 "^$1==" requirements.txt
+}
+install runtimes "$(pin numpy)" "$(pin onnxruntime)" ai-edge-litert==2.3.0
+install torch --no-deps torch==2.5.1 filelock jinja2 markupsafe networkx==3.4.2 fsspec sympy \
+  mpmath typing-extensions
+rm -rf "$apt"
+
+cat >"$folder/python" <<END
+#!/bin/sh
+PYTHONPATH='$folder/runtimes:$folder/torch' exec '$emulator' -L '$root' '$root/usr/bin/python3.11' "\$@"
+END
+chmod +x "$folder/python"
+machine=$("$folder/python" -c "import numpy, platform; print(platform.machine())")
+[ "$machine" = aarch64 ] || fail "the emulated Python says that it runs on $machine."
+echo "Ready: --aarch64_python=$folder/python"
