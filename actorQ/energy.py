@@ -1,14 +1,17 @@
-"""Optional estimate of a process's energy and CO2 with codecarbon, without internet.
+"""Optional estimate of a run's energy and CO2 with codecarbon, without internet.
 
-Without access to the processor's counters (RAPL) codecarbon models power from CPU load and a
-constant for memory: the figures are then modelled, not measured.
+Each process has a tracker of its own, and power is modelled, not measured: from its CPU load, and a
+constant for the machine's memory, which all of them report, as they do whole GPUs. The processor's
+own counters (RAPL), which know no processes, are not used where they could be.
 """
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import csv
 import datetime
 import logging
+import math
 import os
 from typing import NamedTuple
 
@@ -22,8 +25,10 @@ class Estimate(NamedTuple):
     process: str
     start: float  # Of tracking, seconds since 1970.
     duration_s: float
-    energy_kwh: float
-    co2_kg: float
+    cpu_kwh: float  # Its own.
+    memory_kwh: float  # Of the machine's memory, or a part of it that has a least size.
+    gpu_kwh: float  # Of the machine's GPUs.
+    co2_kg_per_kwh: float
 
     def part_until(self, moment: float) -> float:
         """Returns the part of `duration_s` that lies before a moment, 0 to 1."""
@@ -44,6 +49,7 @@ def track(enabled: bool, folder: str) -> Iterator[None]:
     tracker = OfflineEmissionsTracker(
         country_iso_code=os.environ.get("ACTORQ_COUNTRY", "USA"),
         tracking_mode="process",
+        force_mode_cpu_load=True,
         output_dir=folder,
         output_file=telemetry.EMISSIONS_CSV,
         log_level=logging.ERROR,
@@ -75,10 +81,37 @@ def read(run_folder: str) -> list[Estimate]:
                 for row in csv.DictReader(file):
                     end = datetime.datetime.fromisoformat(row["timestamp"]).timestamp()
                     duration_s = float(row["duration"])
-                    energy_kwh, co2_kg = float(row["energy_consumed"]), float(row["emissions"])
+                    parts = (float(row[f"{part}_energy"]) for part in ("cpu", "ram", "gpu"))
+                    whole, co2_kg = float(row["energy_consumed"]), float(row["emissions"])
                     estimates.append(
-                        Estimate(process, end - duration_s, duration_s, energy_kwh, co2_kg)
+                        Estimate(
+                            process, end - duration_s, duration_s, *parts,
+                            co2_kg / whole if whole > 0 else 0.0,
+                        )
                     )
         except (ValueError, KeyError, TypeError) as error:
             raise errors.UserError(f"{path} is damaged: {error!r}.") from None
     return estimates
+
+
+def total(estimates: Sequence[Estimate], until: float = math.inf) -> tuple[float, float]:
+    """Returns kWh and kg of CO2 of a run's processes, all on one machine.
+
+    Each process's own CPU time counts. Memory and GPUs are the machine's, and count once: as in
+    the process that reports most of them.
+
+    Args:
+      estimates: of all processes.
+      until: seconds since 1970; as if power had been the same all the time.
+    """
+
+    def of_process(name: str) -> list[float]:
+        sums: dict[str, float] = {}
+        for each in estimates:
+            amount = getattr(each, name) * each.part_until(until)
+            sums[each.process] = sums.get(each.process, 0.0) + amount
+        return list(sums.values())
+
+    kwh = sum(of_process("cpu_kwh"))
+    kwh += max(of_process("memory_kwh"), default=0.0) + max(of_process("gpu_kwh"), default=0.0)
+    return kwh, kwh * max((each.co2_kg_per_kwh for each in estimates), default=0.0)

@@ -261,8 +261,9 @@ def _assumptions(
         "Assumed: each actor has a core of its own as fast as the measured one, and slows nobody "
         "down; the learner's speed does not depend on how many actors it serves; its host's link "
         "is the only bottleneck of the network, downloads share it equally, inserts use the other "
-        "direction; weights are ready for actors as soon as they are published. Real figures can "
-        "only be worse.",
+        "direction; weights are ready for actors as soon as they are published.",
+        "Measured rates are those of an actor whose cache a learner on the next core shares: on a "
+        "machine of its own it is faster, most of all with fp32 (see --actor_steps_per_s).",
         f"Actors: the least number that makes {100 * cluster_report.SATURATED:.0f} % of what the "
         "learner wants (learner steps/s x batch / samples per insert). 'never: link': "
         f"{plan.max_actors} actors would do without a network, but not with this one; then age is "

@@ -57,7 +57,8 @@ def left(
         unknown = f"{len(waiting) - len(seconds)} of {len(waiting)} runs take an unknown time"
         return f"{unknown}; the others {duration(sum(seconds))}" if seconds else unknown
     word = "at most" if any(limit for _, limit in expected) else "about"
-    return f"{word} {duration(sum(seconds) / parallel)}"
+    # Fewer runs than places end no sooner than the longest of them.
+    return f"{word} {duration(max(*seconds, sum(seconds) / parallel))}"
 
 
 def duration(seconds: float) -> str:

@@ -148,11 +148,47 @@ def notes(material: Material) -> list[str]:
                 for r in material.all_results
             )
         )
+        lines += _elsewhere(material)
         lines.append(
-            f"Profile {material.profile}; {'; '.join(machines)}; commit {', '.join(commits)}; "
-            "command, settings and curve of every run: its result.json; all figures: runs.csv."
+            f"Profile {material.profile}; {'; '.join(machines)}{_devices(material)}; commit "
+            f"{', '.join(commits)}; command, settings and curve of every run: its result.json; all "
+            "figures: runs.csv."
         )
     return lines
+
+
+def _devices(material: Material) -> str:
+    """Returns '; learner on CPU', or what each side had where they differ."""
+    by_side: dict[str, list[str]] = {}
+    for side in material.sides():
+        found = [d for r in _of_side(material, side) if (d := r.measured.learner_device)]
+        if found:
+            by_side[side.short_name] = list(dict.fromkeys(found))
+    known = list(dict.fromkeys(device for found in by_side.values() for device in found))
+    if len(known) < 2:
+        return f"; learner on {known[0]}" if known else ""
+    return "; learners: " + ", ".join(
+        f"{name} on {' and '.join(found)}" for name, found in by_side.items()
+    )
+
+
+def _of_side(material: Material, side: Side) -> list[results_lib.Result]:
+    return [r for task in material.tasks() for r in material.of_side(task, side)]
+
+
+def _elsewhere(material: Material) -> list[str]:
+    """Returns a line where learners were to run on a GPU and did not."""
+    names = [
+        result.name for result in material.all_results
+        if result.settings.get("learner_device_placement") == "GPU"
+        and result.measured.learner_device not in (None, "GPU")
+    ]
+    if not names:
+        return []
+    return [
+        f"**Warning**: the learner of {len(names)} run{'s' * (len(names) > 1)} was to be on a GPU "
+        f"and was not: {', '.join(names)}."
+    ]
 
 
 def below_fp32(
@@ -188,6 +224,12 @@ def mean_and_deviation(values: Sequence[float | None], digits: int = 1) -> str:
         return NOTHING
     text = curves.number(float(np.mean(known)), digits)
     return f"{text} ± {np.std(known, ddof=1):.{digits}f}" if len(known) > 1 else text
+
+
+def of_all(values: Sequence[float], count: int) -> str:
+    """Returns mean and deviation, and of how many of `count` runs where some have no value."""
+    text = mean_and_deviation(values)
+    return text if len(values) in (0, count) else f"{text} ({len(values)} of {count})"
 
 
 def mean(values: Sequence[float | None], digits: int = 1) -> str:

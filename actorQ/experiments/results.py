@@ -204,6 +204,7 @@ def _row(result: Result) -> dict[str, object]:
         "co2_kg": energy.co2_kg if energy else None,
         "energy_to_target_kwh": energy.kwh_to_target if energy else None,
         "co2_to_target_kg": energy.co2_kg_to_target if energy else None,
+        "learner_device": measured.learner_device,
         "parallel": result.parallel,
         "date": result.date,
         "git_commit": result.git_commit,

@@ -59,8 +59,9 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     )
     flags.DEFINE_string(
         "publish", "",
-        "Folder to which results and report are copied at the end, without logs and checkpoints "
-        "(what one commits); --report --out=FOLDER makes the report from the copy. Empty: none.",
+        "Folder to which results are copied at the end, without logs and checkpoints (what one "
+        "commits), beside those that are there; the report is of both, and --report --out=FOLDER "
+        "makes it again. Empty: none.",
         flag_values=flag_values,
     )
     flags.DEFINE_list(
@@ -149,7 +150,8 @@ def main(argv: list[str]) -> int:
     )
     _print(f"{reports.write(material, values.smoke)}\nReport: {material.folder}")
     if values.publish:
-        count = published.publish(plan, values.publish)
+        planned = specification.expand(experiment, common, values.profile, smoke=values.smoke)
+        count = published.publish(plan, values.publish, experiment, planned)
         _print(f"Published: {count} results in {values.publish}")
     failed = [run.name for run in runs if run.name not in done]
     if failed and not values.report:
@@ -177,6 +179,7 @@ def describe(
         f"{experiment.title}: {len(plan.runs)} runs, {len(done)} done, {parallel} at a time; "
         f"results in {plan.folder}",
         f"Profile {profile.name}: {profile.about}",
+        "An interrupted run is made again from its start.",
         f"A run keeps {needed} cores busy, this machine has {cores}"
         + (": too few, times would not be those of the profile." if needed > cores else "."),
         "",

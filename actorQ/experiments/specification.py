@@ -18,7 +18,7 @@ is one vocabulary, one set of legal values and one place that checks them.
       acme: {tasks: [cartpole_balance], settings: {n_step: 1}}   # or some, with flags of its own.
     vary: {actor_update_period: [1, 10, 100]}      # One more axis: a flag and its values.
     profiles:                          # Flags, for one profile; a preset's first.
-      laptop: {preset: small, settings: {...}, tasks: {...}}
+      laptop: {preset: small, settings: {...}, tasks: {...}, vary: {...}}
 
 `common.yaml` holds what experiments share: profiles (kinds of machine), presets of settings that
 they may take, and settings of tasks.
@@ -116,6 +116,7 @@ class Experiment:
     layer: Layer  # Its `tasks` are those of the experiment.
     vary: tuple[str, Sequence[Any]] | None
     profiles: Mapping[str, Layer]
+    values: Mapping[str, Sequence[Any]]  # Of the varied setting, where a profile has its own.
     peers: Sequence[Peer] = ()
 
     @property
@@ -209,15 +210,23 @@ def load(name: str, common: Common) -> Experiment:
     shorts = [short_task(task) for task in layer.tasks]
     if len(set(shorts)) < len(shorts):
         raise errors.UserError(f"{path}: two tasks have the same name without their suites.")
-    profiles = {}
+    vary = _vary(content.get("vary"), path)
+    profiles, own_values = {}, {}
     where = f"{path}: profiles"
     allowed = list(common.profiles)
     for profile, value in yaml_files.mapping(content.get("profiles"), where, allowed).items():
         inner = f"{where}: {profile}"
-        value = yaml_files.mapping(value, inner, ("preset", "settings", "tasks"))
+        value = yaml_files.mapping(value, inner, ("preset", "settings", "tasks", "vary"))
         own = _layer(value, inner)
         settings = {**_preset(value, inner, common), **own.settings}
         profiles[profile] = dataclasses.replace(own, settings=settings)
+        if varied := _vary(value.get("vary"), inner):
+            if vary is None or varied[0] != vary[0]:
+                raise errors.UserError(
+                    f"{inner}: vary: a profile can have other values of what the experiment "
+                    f"varies ({vary[0] if vary else 'nothing'}), not vary {varied[0]}."
+                )
+            own_values[profile] = varied[1]
         for task in profiles[profile].tasks:
             if task not in layer.tasks:
                 raise errors.UserError(f"{inner}: the experiment has no task {task!r}.")
@@ -229,8 +238,9 @@ def load(name: str, common: Common) -> Experiment:
         _precisions(content["precisions"], f"{path}: precisions"),
         yaml_files.values(content["seeds"], f"{path}: seeds"),
         layer,
-        _vary(content.get("vary"), path),
+        vary,
         profiles,
+        own_values,
         _peers(content, layer, path),
     )
     for profile in common.profiles:  # Every value of it is possible, on every kind of machine.
@@ -278,6 +288,7 @@ def expand(
     beside = _find_peers(experiment, peers)
     seeds = list(dict.fromkeys(seeds)) or list(experiment.seeds)
     setting, values = experiment.vary or ("", [None])
+    values = experiment.values.get(profile, values)
     runs = []
     for turn, seed in enumerate(seeds[:1] if smoke else seeds):
         for task in chosen:

@@ -159,7 +159,7 @@ def _cells(value: Any, bits: int, found: Sequence[results_lib.Result]) -> list[s
         str(value),
         reporting.precision_name(bits),
         str(len(found)),
-        reporting.mean_and_deviation(final),
+        reporting.of_all(final, len(found)),
         curves.number(min(final)) if final else reporting.NOTHING,
         curves.number(max(final)) if final else reporting.NOTHING,
         reporting.mean([_best(result) for result in found]),

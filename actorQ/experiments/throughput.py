@@ -102,7 +102,9 @@ def _model(
         _mean(found, "learner_steps_per_s") for row in groups.values() for found in row.values()
     ]
     learner = max((rate for rate in rates if rate > 0), default=0.0)
-    if not cores or not alone > 0 or not learner or not settings["samples_per_insert"]:
+    # Where nothing else limits the learner, no item is sampled more often than that.
+    ratio = settings["samples_per_insert"] or settings["replay_table_max_times_sampled"]
+    if not cores or not alone > 0 or not learner or not ratio:
         return None
     actors = settings["n_actors"]
     return cluster_simulation.simulate(
@@ -113,7 +115,7 @@ def _model(
             insert_bytes=0.0,
             learner_steps_per_s=learner,
             batch_size=settings["batch_size"],
-            samples_per_insert=settings["samples_per_insert"],
+            samples_per_insert=ratio,
             update_period=settings["actor_update_period"],
             push_period_s=settings["push_period_s"],
             blocking=False,

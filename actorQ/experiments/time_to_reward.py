@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from actorQ.experiments import actor_loop
 from actorQ.experiments import peers
 from actorQ.experiments import reaching
 from actorQ.experiments import reaching_figures
 from actorQ.experiments import reporting
+from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
 from actorQ.scripts import curves
@@ -71,8 +73,8 @@ def _text(speedup: times.Speedup | None) -> str:
 
 def _details(table: Mapping[str, reaching.Rows]) -> str:
     header = [
-        "Task", "Actors", "Time to reward by seed, s", "evaluation in it, s", "Final reward",
-        "Actor steps/s", "vs. fp32", "Learner steps/s", "Data used",
+        "Task", "Actors", "Time to reward by seed, s", "evaluation in it, s", "each",
+        "Final reward", "Actor steps/s", "vs. fp32", "Learner steps/s", "Data used",
     ]
     lines = []
     for task, rows in table.items():
@@ -89,13 +91,19 @@ def _details(table: Mapping[str, reaching.Rows]) -> str:
                 row.name,
                 ", ".join(reach.text() for reach in row.reaches),
                 curves.number(row.median.evaluation_s),
-                reporting.mean_and_deviation(row.final_rewards),
+                reporting.mean([_seconds_of_an_evaluation(item) for item in measured], 2),
+                reporting.of_all(row.final_rewards, len(row.results)),
                 reporting.mean(rates, 0),
                 _ratio(rates, wide) if side != reaching.FP32 else "1",
                 reporting.mean([item.learner_steps_per_s for item in measured], 2),
                 f"{100 * float(np.mean(used)):.0f} %" if used else reporting.NOTHING,
             ])
     return curves.markdown_table(header, lines)
+
+
+def _seconds_of_an_evaluation(measured: results_lib.Measured) -> float | None:
+    spent = measured.rewards.evaluation_s
+    return spent[-1] / len(spent) if spent else None
 
 
 def _ratio(values: Sequence[float | None], base: Sequence[float | None]) -> str:
@@ -113,12 +121,14 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         "'>': not held within that time; such a seed stays in the median, which becomes a bound "
         "where it matters.",
         "Evaluation is the learner's, full-precision at every precision of the actors: one episode "
-        "every so many learner steps, so that it costs the same for the same progress.",
+        "every so many learner steps, equally many for the same progress. Where actors are slower, "
+        "an episode takes longer (they use more of the cache): see \"each\".",
         "Data used: samples that the learner took, of those that the actors' inserts allow. Near "
         "100 % the actors are the bottleneck, below it the learner is.",
         *_peer_notes(table),
     ]
     for task, rows in table.items():
+        lines += actor_loop.note(task, rows)
         published, target = paper.SPEEDUPS.get(task), reaching.target(rows)
         if published and rows and target != published.reward:
             lines.append(f"{task}: held {target:g} here, {published.reward:g} in the paper.")
@@ -226,9 +236,10 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
     header = ["Task", "Actors", "Energy to reward, Wh", "fp32 / this", "CO2 to reward, g",
               "fp32 / this"]
     return curves.markdown_table(header, cells) + "\n" + reporting.bullets([
-        "Energy and CO2: medians over the seeds of codecarbon's estimate for all processes, "
-        "modelled from CPU load and a constant for memory, not measured; until the reward was "
-        f"held, as if power were constant. The paper says {_PAPER_CO2} times less CO2.",
+        "Energy and CO2: medians over the seeds of codecarbon's estimate, modelled from the CPU "
+        "load of all processes and a constant for the machine's memory, not measured; until the "
+        "reward was held, as if power were constant. The paper says "
+        f"{_PAPER_CO2} times less CO2.",
     ])
 
 

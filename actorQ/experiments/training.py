@@ -302,16 +302,8 @@ def _energy(logs: str, target_moment: float | None) -> results.Energy | None:
     estimates = energy.read(logs)
     if not estimates:
         return None
-
-    def total(name: str, moment: float) -> float:
-        return sum(getattr(item, name) * item.part_until(moment) for item in estimates)
-
-    until = None if target_moment is None else (
-        total("energy_kwh", target_moment), total("co2_kg", target_moment)
-    )
-    return results.Energy(
-        total("energy_kwh", math.inf), total("co2_kg", math.inf), *(until or (None, None))
-    )
+    until = (None, None) if target_moment is None else energy.total(estimates, target_moment)
+    return results.Energy(*energy.total(estimates), *until)
 
 
 def _last(values: np.ndarray) -> float:

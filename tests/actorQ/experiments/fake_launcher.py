@@ -77,7 +77,8 @@ def write_logs(run, config, returns):
         now = time.strftime("%Y-%m-%dT%H:%M:%S")
         watts = {32: 1e-3, 8: 5e-4}.get(config.quantize, 1e-3)
         (run / "learner" / telemetry.EMISSIONS_CSV).write_text(
-            f"timestamp,duration,emissions,energy_consumed\n{now},1.0,{watts / 2},{watts}\n"
+            "timestamp,duration,emissions,energy_consumed,cpu_energy,ram_energy,gpu_energy\n"
+            f"{now},1.0,{watts / 2},{watts},{watts / 4},{watts / 2},{watts / 4}\n"
         )
 
 

@@ -1,5 +1,6 @@
 """What `--publish` copies, and that the copy is enough for the report."""
 
+import csv
 import json
 
 from actorQ import provenance
@@ -25,3 +26,32 @@ def test_published_copy_has_results_and_report_and_makes_the_report_again(small,
     assert "is the folder of the runs itself" in small.run(
         "--seeds=0", f"--publish={small.out}/.", code=1
     )
+
+
+def test_published_later_results_join_those_that_are_there(small, tmp_path):
+    copy = tmp_path / "copy"
+    small.run("--seeds=0", "--precisions=32", f"--publish={copy}")
+    small.out = tmp_path / "elsewhere"
+    small.run("--seeds=0,1", "--precisions=8", f"--publish={copy}")
+    with open(copy / "report/runs.csv", newline="") as file:
+        rows = [(row["precision"], row["seed"]) for row in csv.DictReader(file)]
+    assert rows == [("fp32", "0"), ("int8", "0"), ("int8", "1")]
+    assert "No result" not in (copy / "report/small.md").read_text()
+    # What the experiment no longer describes stays, and is in no table.
+    small.write(small.file.read_text().replace("batch_size: 128", "batch_size: 64"))
+    small.run("--seeds=1", "--precisions=8", f"--publish={copy}")
+    with open(copy / "report/runs.csv", newline="") as file:
+        rows = [(row["precision"], row["seed"]) for row in csv.DictReader(file)]
+    assert rows == [("int8", "1")]
+
+
+def test_published_profiles_do_not_mix(small, tmp_path):
+    copy = tmp_path / "copy"
+    small.run("--seeds=0", "--precisions=8", f"--publish={copy}")
+    before = (copy / "report/small.md").read_text()
+    small.out = tmp_path / "elsewhere"
+    output = small.run(
+        "--seeds=0", "--precisions=8", "--profile=workstation", f"--publish={copy}", code=1
+    )
+    assert "holds results of the profile laptop" in output
+    assert (copy / "report/small.md").read_text() == before

@@ -137,6 +137,8 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
     assert expectation.left(plan.runs, {}) == f"at most {expectation.duration(total_s)}"
     half = f"at most {expectation.duration(total_s / 2)}"
     assert expectation.left(plan.runs, {}, parallel=2) == half
+    one = expectation.left(plan.runs[:1], {}, parallel=4)
+    assert one == f"at most {expectation.duration(limit_s[plan.runs[0].task])}"
     times = {32: 500.0, 8: 200.0}
     done = {
         r.name: result(r, times[r.precision]) for r in runs

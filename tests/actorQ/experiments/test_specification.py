@@ -140,8 +140,8 @@ def test_experiments_of_this_folder_are_whole(name, profile):
     experiment = specification.load(name, COMMON)
     reports.check(experiment)
     runs = specification.expand(experiment, COMMON, profile)
-    values = len(experiment.vary[1]) if experiment.vary else 1
-    sides = len(experiment.tasks) * len(experiment.precisions) * values
+    values = experiment.values.get(profile, (experiment.vary or ("", [None]))[1])
+    sides = len(experiment.tasks) * len(experiment.precisions) * len(values)
     sides += sum(len(peer.tasks) for peer in experiment.peers)
     assert len(runs) == sides * len(experiment.seeds)
     assert len({run.name for run in runs}) == len(runs)
@@ -173,13 +173,31 @@ def test_time_to_reward_has_the_papers_tasks_and_rewards():
     assert targets == {task: row.reward for task, row in paper.SPEEDUPS.items()}
 
 
-def test_profile_laptop_data_for_int4_actors_does_not_saturate_the_learner():
-    # The figures of its text: samples/s that the learner takes, and that actors make available.
+def test_profile_laptop_data_for_int8_actors_does_not_saturate_the_learner():
+    # The figures of its text: samples/s that the learner takes, evaluation included, and that
+    # actors make available.
     experiment = specification.load("time_to_reward", COMMON)
-    (run, *_) = specification.expand(experiment, COMMON, "laptop")
-    batch = run.settings["batch_size"]
-    assert 5661 * run.settings["samples_per_insert"] < {128: 16.3, 256: 10}[batch] * batch
-    assert run.settings["n_actors"] == 1 and run.settings["pin_cpus"] == 1
+    for run in specification.expand(experiment, COMMON, "laptop"):
+        if run.task == "dm_control,cartpole_balance":
+            batch, period = run.settings["batch_size"], run.settings["eval_period_steps"]
+            learner = period * batch / (period / {128: 16.3, 256: 10}[batch] + 1.5)
+            assert 3970 * run.settings["samples_per_insert"] < learner
+        if run.kind == "training":
+            assert run.settings["n_actors"] == 1 and run.settings["pin_cpus"] == 1
+
+
+def test_profile_has_values_of_its_own_of_what_varies(tmp_path):
+    text = changed("time_to_reward", "staleness") + "vary: {actor_update_period: [1, 10]}\n"
+    text = text.replace("{stop_return: 100}", "{}")
+    text += "profiles: {paper: {vary: {actor_update_period: [5, 50, 500]}}}\n"
+    experiment = load(tmp_path, text)
+    values = {
+        profile: {run.varied for run in specification.expand(experiment, COMMON, profile)}
+        for profile in ("paper", "laptop")
+    }
+    assert values == {"paper": {5, 50, 500}, "laptop": {1, 10}}
+    with pytest.raises(errors.UserError, match="not vary n_step"):
+        load(tmp_path, text.replace("paper: {vary: {actor_update_period", "paper: {vary: {n_step"))
 
 
 def test_expand_chosen_tasks_and_precisions():

@@ -1,0 +1,73 @@
+"""What the actor loop alone gains by int8, from the benchmark of it: what a whole run can keep.
+
+The figures are those that `actorQ.benchmarks.actor_loop` left in the results of this repository, so
+that they say something of runs on the same processor only. Imports no framework.
+"""
+
+from collections.abc import Mapping
+import json
+import os
+import statistics
+from typing import Any
+
+from actorQ import provenance
+from actorQ.experiments import reaching
+from actorQ.scripts import paper
+
+RESULTS = os.path.join(provenance.ROOT, "actorQ", "results", "benchmarks", "actor_loop.json")
+TARGET = 0.9  # Of the loop's ratio, that a run whose actors are the bottleneck is to keep.
+_SAME_PHYSICS = {"gym,CartPole-v0": "gym,CartPole-v1"}  # Only the length of an episode differs.
+
+
+def note(task: str, rows: reaching.Rows, path: str = RESULTS) -> list[str]:
+    """Returns a line on fp32's time over int8's beside the loop's ratio, or none.
+
+    Args:
+      task: with its suite.
+      rows: of the task.
+      path: of the benchmark's figures.
+    """
+    gained = reaching.speedup(rows, reaching.INT8)
+    if gained is None or gained.bound == "?":
+        return []
+    result = rows[reaching.INT8].results[0]
+    loop = ratio(path, task, result.settings, result.machine)
+    if loop is None:
+        return []
+    published = paper.SPEEDUPS.get(task)
+    higher = published is not None and published.speedup > loop
+    return [
+        f"{task}: the actor loop alone (benchmarks.actor_loop) is {loop:.2f} times as fast with "
+        f"int8 on this processor; the time to reward keeps {f'{gained.bound} '.lstrip()}"
+        f"{gained.value / loop:.2f} of that (target: {TARGET})."
+        + f" The paper's {published.speedup:.2f} is more than this loop allows." * higher
+    ]
+
+
+def ratio(
+    path: str, task: str, settings: Mapping[str, Any], machine: Mapping[str, Any]
+) -> float | None:
+    """Returns steps/s of one int8 actor over those of one fp32 actor, or None where not known.
+
+    Args:
+      path: of the benchmark's figures.
+      task: with its suite.
+      settings: of a run; policy and inference must be those of the benchmark.
+      machine: of a run; its processor must be the benchmark's.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            record = json.load(file)
+    except OSError:
+        return None
+    if record["machine"]["processor"] != machine.get("processor"):
+        return None
+    sizes = settings["model_str"].split(",")
+    rates = {
+        one["bits"]: statistics.median(one["steps_per_s"])
+        for one in record["actors"]
+        if one["task"] == _SAME_PHYSICS.get(task, task)
+        and [str(one["width"])] * 3 == sizes
+        and (one["loop"], one["environments"]) == (settings["inference_mode"], 1)
+    }
+    return rates[8] / rates[32] if {8, 32} <= set(rates) else None

@@ -1,0 +1,86 @@
+"""The line that sets a run's speed-up beside the actor loop's."""
+
+import dataclasses
+import json
+
+import pytest
+
+from actorQ.experiments import actor_loop
+from actorQ.experiments import reaching
+from actorQ.experiments import reporting
+from actorQ.experiments import results
+from actorQ.experiments import specification
+from tests.actorQ.experiments import test_reports
+
+COMMON = specification.load_common()
+TASK = "dm_control,cartpole_balance"
+
+
+@pytest.fixture
+def loop(tmp_path):
+    """The benchmark's file: int8 at 300, 200 and 250 steps/s, fp32 at 50."""
+    actor = {
+        "task": TASK, "width": 2048, "loop": "native", "environments": 1,
+        "bits": 8, "steps_per_s": [300.0, 200.0, 250.0],
+    }
+    others = [
+        {**actor, "bits": 32, "steps_per_s": [50.0]},
+        {**actor, "width": 256, "steps_per_s": [999.0]},
+        {**actor, "loop": "pytorch", "steps_per_s": [999.0]},
+        {**actor, "environments": 8, "steps_per_s": [999.0]},
+    ]
+    path = tmp_path / "actor_loop.json"
+    path.write_text(json.dumps({"machine": {"processor": "a"}, "actors": [actor, *others]}))
+    return str(path)
+
+
+def rows(processor="a", task="cartpole_balance", **values):
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(experiment, COMMON, "laptop", [0], [task], [32, 8], peers=None)
+    done = {}
+    for run in runs:
+        given = values if run.precision == 8 else {"time_to_target_s": 40.0}
+        made = test_reports.result(run, **given)
+        done[run.name] = dataclasses.replace(made, machine={"processor": processor})
+    material = reporting.Material(experiment, "laptop", runs, done, {}, "")
+    return next(iter(reaching.rows_by_task(material).values()))
+
+
+def test_note_says_what_a_run_keeps_of_the_loops_gain(loop):
+    (line,) = actor_loop.note(TASK, rows(time_to_target_s=10.0), loop)
+    assert "5.00 times as fast" in line and "keeps 0.80 of that (target: 0.9)" in line
+    assert "paper" not in line
+    missed = dict(outcome=results.MISSED, time_to_target_s=None, censored_at_s=20.0)
+    assert "keeps < 0.40 of that" in actor_loop.note(TASK, rows(**missed), loop)[0]
+
+
+def test_note_says_where_the_paper_has_more_than_the_loop(loop):
+    acrobot = "gym,Acrobot-v1"
+    with open(loop, encoding="utf-8") as file:
+        text = file.read().replace(TASK, acrobot)
+    with open(loop, "w", encoding="utf-8") as file:
+        file.write(text)
+    (line,) = actor_loop.note(acrobot, rows(task="Acrobot-v1", time_to_target_s=10.0), loop)
+    assert "The paper's 5.41 is more than this loop allows." in line
+
+
+def test_note_is_of_this_task_network_and_processor_only(loop, tmp_path):
+    assert actor_loop.note(TASK, rows("b", time_to_target_s=10.0), loop) == []
+    assert actor_loop.note("gym,Acrobot-v1", rows(time_to_target_s=10.0), loop) == []
+    assert actor_loop.note(TASK, rows(time_to_target_s=10.0), str(tmp_path / "none")) == []
+    same = actor_loop.ratio(loop, TASK, {"model_str": "2048,2048,2048", "inference_mode": "native"},
+                            {"processor": "a"})
+    assert same == 5.0
+    for settings in (
+        {"model_str": "2048,2048", "inference_mode": "native"},
+        {"model_str": "2048,2048,2048", "inference_mode": "pytorch"},
+    ):
+        assert actor_loop.ratio(loop, TASK, settings, {"processor": "a"}) is None
+
+
+def test_published_benchmark_knows_the_episodes_of_both_cartpoles():
+    with open(actor_loop.RESULTS, encoding="utf-8") as file:
+        machine = json.load(file)["machine"]
+    settings = {"model_str": "2048,2048,2048", "inference_mode": "native"}
+    for task in (TASK, "gym,CartPole-v0"):
+        assert actor_loop.ratio(actor_loop.RESULTS, task, settings, machine) > 2
