@@ -140,12 +140,12 @@ def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
     subject = Subject(
         "energy", "Energy and CO2 to a reward",
         "What all processes of a training together are estimated to have used until the reward "
-        "was held. Modelled, not measured: codecarbon derives power from CPU load and takes a "
-        "constant for memory, as it does wherever the processor's own counters cannot be read; CO2 "
-        "is that energy times the mean of a country's grid (ACTORQ_COUNTRY, else the USA's). "
-        "Until the reward: as if power had been the same all the time. Medians over the seeds; '>' "
-        "is a bound, where a seed that missed the reward decides the median, as with times. The "
-        "paper reports 1.9 to 3.76 times less CO2 than full-precision training.",
+        "was held. Modelled, not measured: codecarbon derives power from the CPU load of each "
+        "process and takes a constant for the machine's memory, which counts once; CO2 is that "
+        "energy times the mean of a country's grid (ACTORQ_COUNTRY, else the USA's). Until the "
+        "reward: as if power had been the same all the time. Medians over the seeds; '>' is a "
+        "bound, where a seed that missed the reward decides the median, as with times. The paper "
+        "reports 1.9 to 3.76 times less CO2 than full-precision training.",
         _EXPERIMENT.format("time_to_reward"),
     )
     names = dict.fromkeys(row.experiment for row in rows if row.grams is not None)

@@ -6,6 +6,7 @@ Imports no framework but matplotlib.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import math
 import os
 
 import numpy as np
@@ -177,17 +178,26 @@ def _of_side(material: Material, side: Side) -> list[results_lib.Result]:
 
 
 def _elsewhere(material: Material) -> list[str]:
-    """Returns a line where learners were to run on a GPU and did not."""
-    names = [
+    """Returns lines where runs had not the machine that their settings are for."""
+    no_gpu = [
         result.name for result in material.all_results
         if result.settings.get("learner_device_placement") == "GPU"
         and result.measured.learner_device not in (None, "GPU")
     ]
-    if not names:
-        return []
+    varied = material.experiment.vary[0] if material.experiment.vary else ""
+    crowded = [  # A report on the number of actors has words of its own for it.
+        result.name for result in material.all_results
+        if varied != "n_actors" and result.machine.get("usable_cores", math.inf)
+        < kinds.get(result.kind).cores(result.settings)
+    ]
     return [
-        f"**Warning**: the learner of {len(names)} run{'s' * (len(names) > 1)} was to be on a GPU "
-        f"and was not: {', '.join(names)}."
+        f"**Warning**: {what}: {', '.join(names)}."
+        for what, names in (
+            ("learners that were to be on a GPU and were not", no_gpu),
+            ("runs with fewer cores than processes that want one, so that times are not those of "
+             "the profile", crowded),
+        )
+        if names
     ]
 
 

@@ -1,5 +1,6 @@
 """Medians with censored seeds, reports from results alone, and the smallest helpers."""
 
+import dataclasses
 import json
 import math
 
@@ -123,6 +124,40 @@ def test_smoke_runs_that_made_too_few_steps_are_named():
         for steps in (0, 99, 100)
     }
     assert lines[100] == [] and "made only 99 of 100" in lines[99][0] and lines[0]
+
+
+def test_notes_name_learners_and_machines_that_are_not_the_profiles():
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "paper", [0], ["cartpole_balance"], [32, 8], peers=["acme"]
+    )
+
+    def notes(cores, ours, theirs):
+        done = {
+            planned.name: dataclasses.replace(
+                result(planned, learner_device=ours if planned.kind == "training" else theirs),
+                machine={"processor": "a", "usable_cores": cores},
+            )
+            for planned in runs
+        }
+        material = reporting.Material(experiment, "paper", runs, done, {}, "")
+        return "\n".join(reporting.notes(material))
+
+    as_planned = notes(8, "GPU", "GPU")
+    assert "; learner on GPU; " in as_planned and "Warning" not in as_planned
+    fell_back = notes(4, "CPU", "GPU")
+    assert "learners: fp32 on CPU, int8 on CPU, Acme on GPU; " in fell_back
+    assert "to be on a GPU and were not: cartpole_balance-fp32-s0, cartpole_balance-int8-s0." in (
+        fell_back
+    )
+    assert "runs with fewer cores" in fell_back  # Four actors and a learner on four.
+    assert "Warning" not in notes(8, None, None)
+
+
+def test_final_reward_of_some_runs_says_of_how_many():
+    assert reporting.of_all([1.0, 3.0], 2) == "2.0 ± 1.4"
+    assert reporting.of_all([1.0, 3.0], 3) == "2.0 ± 1.4 (2 of 3)"
+    assert reporting.of_all([], 3) == reporting.NOTHING
 
 
 def test_expectation_from_experience_else_from_limits(tmp_path):
