@@ -19,18 +19,18 @@ folder=$(cd "${1:-logs/aarch64}" && pwd)
 root=$folder/root
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-for tool in apt-get dpkg-deb; do
+for tool in apt-get dpkg dpkg-deb; do
   command -v "$tool" >/dev/null || fail "needs $tool, which Debian has."
 done
 [ -x .venv/bin/python ] || fail "needs .venv: run ./setup_ubuntu.sh first."
 
 # 1. An apt of its own, which knows ARM and an empty system, so that it fetches every dependency.
-apt=$folder/apt
+apt=$folder/apt host=$(dpkg --print-architecture)
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$root"
 : >"$apt/status"
 cat >"$apt/apt.conf" <<END
 APT::Architecture "arm64";
-APT::Architectures { "arm64"; };
+APT::Architectures { "arm64"; "$host"; };
 APT::Install-Recommends "false";
 APT::Sandbox::User "";
 Dir::State::Lists "$apt/lists";
@@ -44,19 +44,19 @@ apt-get -qq -y --download-only install python3.11 libpython3.11-stdlib libstdc++
 for package in "$apt"/cache/archives/*.deb; do
   dpkg-deb --extract "$package" "$root"
 done
-unset APT_CONFIG
 
 # 2. The emulator, a static binary for this machine.
 emulator=$(command -v qemu-aarch64-static || true)
 if [ -z "$emulator" ]; then
-  (cd "$apt" && apt-get -qq -o APT::Sandbox::User="" download qemu-user-static) ||
-    fail "there is no qemu-user-static: see whether \`apt-get update\` helps."
+  (cd "$apt" && apt-get -qq download "qemu-user-static:$host") ||
+    fail "the apt sources of this machine have no qemu-user-static."
   dpkg-deb --extract "$apt"/qemu-user-static_*.deb "$folder/qemu"
   emulator=$folder/qemu/usr/bin/qemu-aarch64-static
 fi
+unset APT_CONFIG
 
-# 3. What a device would install: numpy and the runtimes, as wheels for ARM. torch: the last version
-# whose build for ARM on PyPI is not CUDA's, a tenth of the size.
+# 3. What a device would install: numpy and the runtimes, as wheels for ARM. torch: a version whose
+# build for ARM on PyPI is not CUDA's, a fifth of the size.
 install() { # install FOLDER PACKAGES_AND_OPTIONS...
   local platforms=() each
   for each in manylinux2014 manylinux_2_17 manylinux_2_27 manylinux_2_28; do
@@ -81,4 +81,4 @@ END
 chmod +x "$folder/python"
 machine=$("$folder/python" -c "import numpy, platform; print(platform.machine())")
 [ "$machine" = aarch64 ] || fail "the emulated Python says that it runs on $machine."
-echo "Ready: --aarch64_python=$folder/python"
+printf 'Ready: --aarch64_python=%q\n' "$folder/python"

@@ -61,7 +61,7 @@ def report(
     ])
     record = {
         "settings": dataclasses.asdict(settings),
-        "aarch64": aarch64.situation(),
+        "aarch64": _aarch64(settings),
         "rows": rows,
         "agents": [_plain(agent, measured) for agent, measured in found],
     }
@@ -201,11 +201,14 @@ def _notes(settings: measuring.Settings) -> list[str]:
             f"that with a policy of {measuring.TINY} units (medians of {settings.memory_turns}); "
             f"below {resident_memory.NOISE_BYTES / 1e3:.0f} KB noise, of which there is no ratio."
         )
-    if settings.aarch64_python:
-        notes.append(f"aarch64: played by {' '.join(settings.aarch64_python)}; see the JSON.")
-    else:
-        notes.append(aarch64.situation())
+    notes.append(_aarch64(settings))
     return notes
+
+
+def _aarch64(settings: measuring.Settings) -> str:
+    if not settings.aarch64_python:
+        return aarch64.situation()
+    return f"aarch64: played by {' '.join(settings.aarch64_python)}; see the JSON."
 
 
 def _percent(share: float | None) -> str:

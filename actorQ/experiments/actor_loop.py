@@ -1,7 +1,7 @@
 """What the actor loop alone gains by int8, from the benchmark of it: what a whole run can keep.
 
 The figures are those that `actorQ.benchmarks.actor_loop` left in the results of this repository, so
-that they say something of runs on the same processor only. Imports no framework.
+that they say something of runs on the same processor only. Imports no framework but matplotlib.
 """
 
 from collections.abc import Mapping
@@ -35,12 +35,13 @@ def note(task: str, rows: reaching.Rows, path: str = RESULTS) -> list[str]:
     if loop is None:
         return []
     published = paper.SPEEDUPS.get(task)
-    higher = published is not None and published.speedup > loop
+    higher = ""
+    if published is not None and published.speedup > loop:
+        higher = f" The paper's {published.speedup:.2f} is more than this loop allows."
     return [
         f"{task}: the actor loop alone (benchmarks.actor_loop) is {loop:.2f} times as fast with "
         f"int8 on this processor; the time to reward keeps {f'{gained.bound} '.lstrip()}"
-        f"{gained.value / loop:.2f} of that (target: {TARGET})."
-        + f" The paper's {published.speedup:.2f} is more than this loop allows." * higher
+        f"{gained.value / loop:.2f} of that (target: {TARGET}).{higher}"
     ]
 
 
@@ -68,6 +69,7 @@ def ratio(
         for one in record["actors"]
         if one["task"] == _SAME_PHYSICS.get(task, task)
         and [str(one["width"])] * 3 == sizes
-        and (one["loop"], one["environments"]) == (settings["inference_mode"], 1)
+        and one["loop"] == settings["inference_mode"]
+        and one["environments"] == settings["envs_per_actor"]
     }
     return rates[8] / rates[32] if {8, 32} <= set(rates) else None

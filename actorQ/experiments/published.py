@@ -1,7 +1,7 @@
 """Copies what is worth keeping of an experiment: results and report, without logs and checkpoints.
 
-The copy has the layout of an experiment's folder (see `runner`), so that `--report --out=COPY`
-makes tables and figures from it again. Imports no framework but matplotlib.
+The copy has the layout of an experiment's folder (see `runner`), so that `--report --out=COPY` with
+the flags of its runs makes tables and figures from it again. Imports no framework but matplotlib.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def publish(
     plan: runner.Plan,
     folder: str,
     experiment: specification.Experiment,
-    planned: Sequence[specification.Run],
+    common: specification.Common,
 ) -> int:
     """Copies the results of a plan and makes the report of all that is there; returns how many.
 
@@ -33,24 +33,25 @@ def publish(
       folder: of the copy; results of the same names are replaced. Others that are there stay, and
         are in the report if they are what the experiment describes now.
       experiment: whose runs they are.
-      planned: all of its runs in the plan's profile.
+      common: what experiments share.
 
     Raises:
-      errors.UserError: a file cannot be written, a result is damaged, or of another profile.
+      errors.UserError: a file cannot be written, a result is damaged, of another profile, or of a
+        smoke run among others.
     """
     if os.path.realpath(folder) == os.path.realpath(plan.folder):
         raise errors.UserError(f"--publish={folder} is the folder of the runs itself.")
-    copied = runner.finished(plan)
-    named = {run.name for run in plan.runs}
-    every = [*plan.runs, *(run for run in planned if run.name not in named)]
-    copy = dataclasses.replace(plan, folder=folder, runs=every)
-    for run in every:
-        there = results.read(runner.run_folder(copy, run))
-        if there is not None and there.profile != plan.profile:
+    there = _there(folder)
+    for result in there:
+        if (result.profile, result.smoke) != (plan.profile, plan.smoke):
             raise errors.UserError(
-                f"{folder} holds results of the profile {there.profile} ({run.name}): publish "
-                f"those of {plan.profile} in another folder."
+                f"{folder} holds {'smoke ' if result.smoke else ''}results of the profile "
+                f"{result.profile} ({result.name}): publish those of {plan.profile}"
+                f"{' --smoke' if plan.smoke else ''} in another folder."
             )
+    copied = runner.finished(plan)
+    shown = _together(plan, there, experiment, common)
+    copy = dataclasses.replace(plan, folder=folder, runs=shown)
     for run in plan.runs:
         if run.name in copied:
             target = runner.run_folder(copy, run)
@@ -59,14 +60,39 @@ def publish(
             command = result.command.replace(provenance.ROOT + os.sep, "")
             results.write(dataclasses.replace(result, command=command), target)
     done = runner.finished(copy)
-    # In the experiment's order; those of the plan that have no result are named in the report.
-    shown = [run for run in planned if run.name in done or run.name in named]
-    known = {run.name for run in shown}
-    shown += [run for run in plan.runs if run.name not in known]
+    planned = {run.name for run in plan.runs}
     reports.write(
         reporting.Material(
-            experiment, plan.profile, shown, done, runner.failures(plan), reports.folder(folder)
+            experiment, plan.profile, [run for run in shown if run.name in {*done, *planned}],
+            done, runner.failures(plan), reports.folder(folder),
         ),
         plan.smoke,
     )
     return len(copied)
+
+
+def _there(folder: str) -> list[results.Result]:
+    runs = os.path.join(folder, runner.RUNS_FOLDER)
+    names = sorted(os.listdir(runs)) if os.path.isdir(runs) else []
+    found = (results.read(os.path.join(runs, name)) for name in names)
+    return [result for result in found if result is not None]
+
+
+def _together(
+    plan: runner.Plan,
+    there: Sequence[results.Result],
+    experiment: specification.Experiment,
+    common: specification.Common,
+) -> list[specification.Run]:
+    """Returns runs of the experiment, those of the plan and those with a result among them."""
+
+    def of_both(name: str, kinds: Sequence[str]) -> list[int]:
+        return sorted({getattr(each, name) for each in (*plan.runs, *there) if each.kind in kinds})
+
+    every = {run.kind for run in plan.runs} | {result.kind for result in there}
+    precisions = of_both("precision", [experiment.kind])
+    runs = specification.expand(
+        experiment, common, plan.profile, of_both("seed", list(every)),
+        precisions=precisions or None, smoke=plan.smoke,
+    )
+    return runs

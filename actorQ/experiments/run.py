@@ -60,8 +60,7 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     flags.DEFINE_string(
         "publish", "",
         "Folder to which results are copied at the end, without logs and checkpoints (what one "
-        "commits), beside those that are there; the report is of both, and --report --out=FOLDER "
-        "makes it again. Empty: none.",
+        "commits), beside those that are there; the report is of both. Empty: none.",
         flag_values=flag_values,
     )
     flags.DEFINE_list(
@@ -150,8 +149,7 @@ def main(argv: list[str]) -> int:
     )
     _print(f"{reports.write(material, values.smoke)}\nReport: {material.folder}")
     if values.publish:
-        planned = specification.expand(experiment, common, values.profile, smoke=values.smoke)
-        count = published.publish(plan, values.publish, experiment, planned)
+        count = published.publish(plan, values.publish, experiment, common)
         _print(f"Published: {count} results in {values.publish}")
     failed = [run.name for run in runs if run.name not in done]
     if failed and not values.report:

@@ -26,7 +26,7 @@ def test_read_gives_what_track_wrote(tmp_path):
         sum(i * i for i in range(200_000))
     (estimate,) = energy.read(str(tmp_path))
     assert estimate.process == "learner"
-    assert estimate.cpu_kwh >= 0 and estimate.memory_kwh > 0 and estimate.gpu_kwh == 0
+    assert estimate.cpu_kwh >= 0 and estimate.memory_kwh > 0
     with open(tmp_path / "learner" / telemetry.EMISSIONS_CSV, newline="") as file:
         (row,) = list(csv.DictReader(file))
     whole = (float(row["energy_consumed"]), float(row["emissions"]))

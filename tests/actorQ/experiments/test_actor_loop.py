@@ -64,23 +64,31 @@ def test_note_says_where_the_paper_has_more_than_the_loop(loop):
     assert "The paper's 5.41 is more than this loop allows." in line
 
 
+def test_note_on_a_task_that_the_paper_has_not(loop):
+    stand = "dm_control,cartpole_swingup"
+    with open(loop, encoding="utf-8") as file:
+        text = file.read().replace(TASK, stand)
+    with open(loop, "w", encoding="utf-8") as file:
+        file.write(text)
+    (line,) = actor_loop.note(stand, rows(time_to_target_s=10.0), loop)
+    assert "keeps 0.80 of that" in line and "paper" not in line
+
+
 def test_note_is_of_this_task_network_and_processor_only(loop, tmp_path):
     assert actor_loop.note(TASK, rows("b", time_to_target_s=10.0), loop) == []
     assert actor_loop.note("gym,Acrobot-v1", rows(time_to_target_s=10.0), loop) == []
     assert actor_loop.note(TASK, rows(time_to_target_s=10.0), str(tmp_path / "none")) == []
-    same = actor_loop.ratio(loop, TASK, {"model_str": "2048,2048,2048", "inference_mode": "native"},
-                            {"processor": "a"})
-    assert same == 5.0
-    for settings in (
-        {"model_str": "2048,2048", "inference_mode": "native"},
-        {"model_str": "2048,2048,2048", "inference_mode": "pytorch"},
+    wanted = {"model_str": "2048,2048,2048", "inference_mode": "native", "envs_per_actor": 1}
+    assert actor_loop.ratio(loop, TASK, wanted, {"processor": "a"}) == 5.0
+    for other in (
+        {"model_str": "2048,2048"}, {"inference_mode": "pytorch"}, {"envs_per_actor": 8}
     ):
-        assert actor_loop.ratio(loop, TASK, settings, {"processor": "a"}) is None
+        assert actor_loop.ratio(loop, TASK, {**wanted, **other}, {"processor": "a"}) is None
 
 
 def test_published_benchmark_knows_the_episodes_of_both_cartpoles():
     with open(actor_loop.RESULTS, encoding="utf-8") as file:
         machine = json.load(file)["machine"]
-    settings = {"model_str": "2048,2048,2048", "inference_mode": "native"}
+    settings = {"model_str": "2048,2048,2048", "inference_mode": "native", "envs_per_actor": 1}
     for task in (TASK, "gym,CartPole-v0"):
         assert actor_loop.ratio(actor_loop.RESULTS, task, settings, machine) > 2

@@ -45,6 +45,16 @@ def test_published_later_results_join_those_that_are_there(small, tmp_path):
     assert rows == [("int8", "1")]
 
 
+def test_published_seeds_that_the_experiment_has_not_stay_in_the_report(small, tmp_path):
+    copy = tmp_path / "copy"
+    small.run("--seeds=7", "--precisions=16", f"--publish={copy}")
+    small.out = tmp_path / "elsewhere"
+    small.run("--seeds=0", "--precisions=8", f"--publish={copy}")
+    with open(copy / "report/runs.csv", newline="") as file:
+        rows = {(row["precision"], row["seed"]) for row in csv.DictReader(file)}
+    assert rows == {("fp16", "7"), ("int8", "0")}
+
+
 def test_published_profiles_do_not_mix(small, tmp_path):
     copy = tmp_path / "copy"
     small.run("--seeds=0", "--precisions=8", f"--publish={copy}")
@@ -54,4 +64,7 @@ def test_published_profiles_do_not_mix(small, tmp_path):
         "--seeds=0", "--precisions=8", "--profile=workstation", f"--publish={copy}", code=1
     )
     assert "holds results of the profile laptop" in output
+    small.out = tmp_path / "third"
+    output = small.run("--smoke", "--precisions=8", f"--publish={copy}", code=1)
+    assert "publish those of laptop --smoke in another folder" in output
     assert (copy / "report/small.md").read_text() == before
