@@ -85,14 +85,9 @@ def _together(
     common: specification.Common,
 ) -> list[specification.Run]:
     """Returns runs of the experiment, those of the plan and those with a result among them."""
-
-    def of_both(name: str, kinds: Sequence[str]) -> list[int]:
-        return sorted({getattr(each, name) for each in (*plan.runs, *there) if each.kind in kinds})
-
-    every = {run.kind for run in plan.runs} | {result.kind for result in there}
-    precisions = of_both("precision", [experiment.kind])
-    runs = specification.expand(
-        experiment, common, plan.profile, of_both("seed", list(every)),
-        precisions=precisions or None, smoke=plan.smoke,
+    both = (*plan.runs, *there)
+    ours = {each.precision for each in both if each.kind == experiment.kind}
+    return specification.expand(
+        experiment, common, plan.profile, sorted({each.seed for each in both}),
+        precisions=sorted(ours, reverse=True) or None, smoke=plan.smoke,
     )
-    return runs

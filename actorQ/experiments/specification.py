@@ -116,8 +116,9 @@ class Experiment:
     layer: Layer  # Its `tasks` are those of the experiment.
     vary: tuple[str, Sequence[Any]] | None
     profiles: Mapping[str, Layer]
-    values: Mapping[str, Sequence[Any]]  # Of the varied setting, where a profile has its own.
     peers: Sequence[Peer] = ()
+    # Of the varied setting, where a profile has its own.
+    values: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def tasks(self) -> list[str]:
@@ -240,8 +241,8 @@ def load(name: str, common: Common) -> Experiment:
         layer,
         vary,
         profiles,
-        own_values,
         _peers(content, layer, path),
+        own_values,
     )
     for profile in common.profiles:  # Every value of it is possible, on every kind of machine.
         try:

@@ -154,7 +154,7 @@ def test_command_writes_the_page(tmp_path):
     page = out.read_text()
     check(page)
     # Every section is there and says with which command it comes to be.
-    assert page.count("No results yet: <code>") == 13
+    assert page.count("No results yet: <code>") == 14
     command[3] = f"--baseline_results={tmp_path / 'none'}"
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90)
     assert done.returncode == 1 and done.stderr.count("\n") == 1

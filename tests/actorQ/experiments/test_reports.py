@@ -146,7 +146,7 @@ def test_notes_name_learners_and_machines_that_are_not_the_profiles():
     as_planned = notes(8, "GPU", "GPU")
     assert "; learner on GPU; " in as_planned and "Warning" not in as_planned
     fell_back = notes(4, "CPU", "GPU")
-    assert "learners: fp32 on CPU, int8 on CPU, Acme on GPU; " in fell_back
+    assert "learners: fp32 on CPU, int8 on CPU, Acme D4PG on GPU; " in fell_back
     assert "to be on a GPU and were not: cartpole_balance-fp32-s0, cartpole_balance-int8-s0." in (
         fell_back
     )
