@@ -46,10 +46,16 @@ measure() {
         "$python" -m baseline.deploy "${runs[-1]}" --out "$out/files/$name"
     done
     "$python" -m baseline.deploy_benchmark "${agents[@]}" --formats onnx,tflite,torchscript \
-        --out "$out/results"
+        "${arm[@]}" --out "$out/results"
     mkdir -p baseline/results/deployment
     cp -r "$out/results/." baseline/results/deployment/
 }
+
+# ARM's builds of the runtimes play the files as well, under an emulator, where its packages are.
+arm=()
+if [[ -x $out/aarch64/python ]] || baseline/aarch64_setup.sh "$out/aarch64"; then
+    arm=(--aarch64_python "$out/aarch64/python")
+fi
 
 # The value function's network is no part of the policy: of the same size for all.
 train 64 3000000 "policy_kwargs:dict(net_arch=dict(pi=[64,64,64],vf=[256,256]))"
