@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import pytest
 
@@ -34,6 +35,12 @@ def loop(tmp_path):
     return str(path)
 
 
+def now_of(loop, task):
+    """Makes the file one of another task."""
+    path = pathlib.Path(loop)
+    path.write_text(path.read_text().replace(TASK, task))
+
+
 def rows(processor="a", task="cartpole_balance", **values):
     experiment = specification.load("time_to_reward", COMMON)
     runs = specification.expand(experiment, COMMON, "laptop", [0], [task], [32, 8], peers=None)
@@ -56,20 +63,14 @@ def test_note_says_what_a_run_keeps_of_the_loops_gain(loop):
 
 def test_note_says_where_the_paper_has_more_than_the_loop(loop):
     acrobot = "gym,Acrobot-v1"
-    with open(loop, encoding="utf-8") as file:
-        text = file.read().replace(TASK, acrobot)
-    with open(loop, "w", encoding="utf-8") as file:
-        file.write(text)
+    now_of(loop, acrobot)
     (line,) = actor_loop.note(acrobot, rows(task="Acrobot-v1", time_to_target_s=10.0), loop)
     assert "The paper's 5.41 is more than this loop allows." in line
 
 
 def test_note_on_a_task_that_the_paper_has_not(loop):
     stand = "dm_control,cartpole_swingup"
-    with open(loop, encoding="utf-8") as file:
-        text = file.read().replace(TASK, stand)
-    with open(loop, "w", encoding="utf-8") as file:
-        file.write(text)
+    now_of(loop, stand)
     (line,) = actor_loop.note(stand, rows(time_to_target_s=10.0), loop)
     assert "keeps 0.80 of that" in line and "paper" not in line
 
