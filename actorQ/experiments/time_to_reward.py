@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from actorQ.experiments import actor_loop
+from actorQ.experiments import actor_loop_gain
 from actorQ.experiments import peers
 from actorQ.experiments import reaching
 from actorQ.experiments import reaching_figures
@@ -128,7 +128,7 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         *_peer_notes(table),
     ]
     for task, rows in table.items():
-        lines += actor_loop.note(task, rows)
+        lines += actor_loop_gain.note(task, rows)
         published, target = paper.SPEEDUPS.get(task), reaching.target(rows)
         if published and rows and target != published.reward:
             lines.append(f"{task}: held {target:g} here, {published.reward:g} in the paper.")
