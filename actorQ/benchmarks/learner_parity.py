@@ -26,7 +26,6 @@ from actorQ import telemetry
 from actorQ.benchmarks import common
 from actorQ.benchmarks import learner_sides
 from actorQ.benchmarks import remote
-from actorQ.scripts import curves
 from actorQ.scripts import loss_parity
 
 _NAME = "learner_parity"
@@ -246,7 +245,6 @@ def main(arguments: Sequence[str]) -> None:
         )],
     )
     if options.out:
-        curves.make_folder(options.out)
         loss_parity.write(losses, {title: title for title in losses}, options.out, _NAME)
 
 

@@ -206,7 +206,9 @@ def main(argv: Sequence[str]) -> None:
     Raises:
       errors.UserError: something did.
     """
-    parser = common.parser(_NAME, "Whether memory and open files of a long run stay flat.", None)
+    parser = common.parser(
+        _NAME, "Whether memory and open files of a long run stay flat.", repeats=None
+    )
     parser.add_argument(
         "--minutes", type=float, default=30.0, metavar="M", help="how long (default: %(default)s)"
     )

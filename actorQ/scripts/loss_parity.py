@@ -19,7 +19,7 @@ HEADER = (
     "largest deviation of a step", "largest deviation of a running mean",
 )
 NOTE = f"deviations in the loss of fp32; running means: over {WINDOW} steps"
-_FULL, _HALF = "0.2", ("#D55E00", "#0072B2")
+_STYLES = (("0.2", "-"), ("#D55E00", "--"))  # Colour and line of full and of half precision.
 
 # Losses, float64 [gradient steps], by what lost them and then by precision, full precision first.
 Losses = Mapping[str, Mapping[str, np.ndarray]]
@@ -93,9 +93,8 @@ def draw(losses: Losses, titles: Mapping[str, str], path: str) -> str:
     """Draws every step's loss, and running means, a panel for each entry; returns the path."""
     figure, panels = curves.new_figure(len(losses), 2.4 * len(losses) + 0.6)
     for axes, (name, found) in zip(panels, losses.items(), strict=True):
-        for (precision, values), colour in zip(found.items(), (_FULL, *_HALF), strict=False):
-            steps = np.arange(1, len(values) + 1)
-            style = "-" if colour == _FULL else "--"
+        for index, (precision, values) in enumerate(found.items()):
+            steps, (colour, style) = np.arange(1, len(values) + 1), _STYLES[index]
             axes.plot(steps, values, ".", color=colour, markersize=2, alpha=0.4)
             axes.plot(
                 steps, curves.running_mean(values, WINDOW), style, color=colour, label=precision
