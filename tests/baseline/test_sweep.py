@@ -114,11 +114,15 @@ def family(pid):
     return [process, *process.children(recursive=True)]
 
 
+def is_worker(process):
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # Or a zombie: a short command of the sweep's own has ended.
+        return False
+
+
 def workers_of(pid):
-    return [
-        process for process in family(pid)[1:]
-        if "spawn_main" in " ".join(process.cmdline())
-    ]
+    return [process for process in family(pid)[1:] if is_worker(process)]
 
 
 def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_commands):
