@@ -3,24 +3,51 @@
 Imports no framework.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
+import json
 import os
 import pathlib
 import platform
 import subprocess
 import tempfile
+from typing import NamedTuple
 
 import numpy as np
 
 from actorQ import errors
 from baseline import run_policy
 
+MACHINES = ("aarch64", "arm64")
 _LIMIT_S = 600.0
+_RUNTIMES = ("numpy", "onnxruntime", "tflite-runtime", "ai-edge-litert", "torch")
+_PROBE = f"""
+import importlib.metadata, json, platform
+versions = {{}}
+for name in {_RUNTIMES}:
+    try:
+        versions[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps([platform.machine(), versions]))
+"""
+
+
+class Python(NamedTuple):
+    """A Python on an ARM processor, real or emulated.
+
+    Attributes:
+      command: that starts it.
+      versions: of numpy and the runtimes that it has.
+    """
+
+    command: tuple[str, ...]
+    versions: Mapping[str, str]
 
 
 def situation() -> str:
     """Returns, in a sentence, what the figures say of ARM where nothing was played there."""
-    if platform.machine() in ("aarch64", "arm64"):
+    if platform.machine() in MACHINES:
         return "aarch64: this machine is one; all figures are its own."
     return (
         f"aarch64: not checked, this machine is {platform.machine()}. baseline/aarch64_setup.sh "
@@ -28,13 +55,35 @@ def situation() -> str:
     )
 
 
-def actions(
-    command: Sequence[str], path: str | os.PathLike[str], observations: np.ndarray
-) -> np.ndarray:
-    """Returns what a file's policy does under another Python, float64 [N] or [N, A].
+def probe(command: Sequence[str]) -> Python:
+    """Returns what a command starts.
 
     Args:
-      command: that starts it, for example ["/opt/arm/bin/python3"]; needs numpy and the runtime.
+      command: for example ["/opt/arm/bin/python3"].
+
+    Raises:
+      errors.UserError: it cannot be started, or is no Python on an ARM processor.
+    """
+    printed = _run([*command, "-c", _PROBE], "cannot be asked for its processor")
+    try:
+        machine, versions = json.loads(printed)
+    except ValueError:
+        raise errors.UserError(f"{' '.join(command)} is no Python.") from None
+    if machine not in MACHINES:
+        raise errors.UserError(
+            f"{' '.join(command)} runs on {machine}, not on a 64-bit ARM processor: "
+            "baseline/aarch64_setup.sh makes one that does, emulated."
+        )
+    return Python(tuple(command), versions)
+
+
+def outputs(
+    command: Sequence[str], path: str | os.PathLike[str], observations: np.ndarray
+) -> np.ndarray:
+    """Returns what a file's policy computes under another Python, float64 [N, A].
+
+    Args:
+      command: that starts it; needs numpy and the runtime.
       path: of the file.
       observations: raw ones [N, ...].
 
@@ -44,21 +93,30 @@ def actions(
     with tempfile.TemporaryDirectory() as folder:
         inputs = pathlib.Path(folder, "observations.npy")
         np.save(inputs, observations)
-        try:
-            result = subprocess.run(
-                [*command, os.path.abspath(run_policy.__file__), os.fspath(path), str(inputs)],
-                capture_output=True, text=True, timeout=_LIMIT_S, check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise errors.UserError(f"{' '.join(command)} fails: {errors.summary(error)}") from None
-    if result.returncode:
-        reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
-        raise errors.UserError(f"{' '.join(command)} cannot play {os.fspath(path)}: {reason}")
+        printed = _run(
+            [*command, os.path.abspath(run_policy.__file__), os.fspath(path), str(inputs),
+             "--print=output"],
+            f"cannot play {os.fspath(path)}",
+        )
     try:
-        rows = [np.array(line.strip("[] ").split(), float) for line in result.stdout.splitlines()]
-        found = np.stack(rows)
+        return np.stack(
+            [np.array(line.strip("[] ").split(), float) for line in printed.splitlines()]
+        )
     except ValueError:
         raise errors.UserError(
-            f"{' '.join(command)} printed something else than actions."
+            f"{' '.join(command)} printed something else than numbers."
         ) from None
-    return found[:, 0] if found.shape[1] == 1 and "[" not in result.stdout else found
+
+
+def _run(command: Sequence[str], failure: str) -> str:
+    """Returns what a command prints."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise errors.UserError(f"{command[0]} fails: {errors.summary(error)}") from None
+    if result.returncode:
+        reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        raise errors.UserError(f"{command[0]} {failure}: {reason}")
+    return result.stdout

@@ -74,11 +74,14 @@ install torch --no-deps torch==2.5.1 filelock jinja2 markupsafe networkx==3.4.2 
   mpmath typing-extensions
 rm -rf "$apt"
 
-cat >"$folder/python" <<END
+# It gets its name once it works: what has the name can be used.
+cat >"$folder/python.tmp" <<END
 #!/bin/sh
 PYTHONPATH='$folder/runtimes:$folder/torch' exec '$emulator' -L '$root' '$root/usr/bin/python3.11' "\$@"
 END
-chmod +x "$folder/python"
-machine=$("$folder/python" -c "import numpy, platform; print(platform.machine())")
+chmod +x "$folder/python.tmp"
+machine=$("$folder/python.tmp" -c "import numpy, platform; print(platform.machine())") ||
+  fail "the emulated Python does not start."
 [ "$machine" = aarch64 ] || fail "the emulated Python says that it runs on $machine."
+mv "$folder/python.tmp" "$folder/python"
 printf 'Ready: --aarch64_python=%q\n' "$folder/python"

@@ -62,6 +62,13 @@ class Agent:
         """Returns observations [B, ...] as the network takes them."""
         return observations if self.normalization is None else self.normalization(observations)
 
+    def image_size(self) -> tuple[int, int] | None:
+        """Returns height and width of what convolutions look at; None: they see no images."""
+        environment = self.make_env()
+        shape = np.shape(environment.reset()[0])
+        environment.close()
+        return tuple(shape[1:]) if len(shape) == 3 else None
+
     def act(self, observations: np.ndarray) -> np.ndarray:
         """Returns deterministic actions for raw observations [B, ...]."""
         outputs = networks.forward(self.network, self.normalize(observations), self.tap)

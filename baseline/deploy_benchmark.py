@@ -2,9 +2,10 @@
 
     python -m baseline.deploy_benchmark AGENT [AGENT ...] [--formats onnx,tflite] [--out FOLDER]
 
-Each AGENT as `baseline.deploy` takes it. Of its fp32 and its quantized file: latency of one
-observation (one thread, pinned to one core, the files taking turns), success rate (or return) over
-paired episodes, size, resident memory beyond the runtime's, speed-up; beside them the paper's.
+Each AGENT as `baseline.deploy` takes it, but in full precision. Of its fp32 and its quantized file:
+latency of one observation (one thread, pinned to one core, the files taking turns), success rate
+(or return) over paired episodes, size, resident memory beyond the runtime's, speed-up; beside them
+the paper's.
 """
 
 import shlex
@@ -14,6 +15,7 @@ from absl import flags
 from actorQ import cli
 from actorQ import errors
 from actorQ import lean_imports
+from baseline import aarch64
 from baseline import deploy
 from baseline import deploy_formats
 
@@ -40,8 +42,8 @@ def define_flags() -> None:
     )
     flags.DEFINE_string(
         "aarch64_python", "",
-        "Command of a Python for ARM (emulated) with numpy and the runtimes, that plays the files, "
-        "too; empty: none.",
+        "Command of a Python for 64-bit ARM (emulated; baseline/aarch64_setup.sh makes one) with "
+        "numpy and the runtimes, that plays the files, too; empty: none.",
     )
     flags.DEFINE_string(
         "out", None, "Folder that gets deployment.md, deployment.json and deployment.csv."
@@ -65,6 +67,7 @@ def main(argv: list[str]) -> int:
         deploy_formats.scheme(file_format, values.bits, values.scheme)
     if values.bits == 32:
         raise errors.UserError("--bits=32 is what the quantized files are compared with.")
+    arm = _arm(values.aarch64_python)
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
         from actorQ.benchmarks import common
@@ -80,10 +83,12 @@ def main(argv: list[str]) -> int:
     settings = deploy_measuring.Settings(
         formats, values.bits, values.scheme, values.granularity, values.calibration_episodes,
         values.episodes, values.seed, values.states, values.repeats, values.memory_turns,
-        tuple(shlex.split(values.aarch64_python)),
+        arm,
     )
-    # All of them are there before the first is measured.
+    # All of them are there, and can be measured, before the first is.
     loaded = [deploying.load(path) for path in argv[1:]]
+    for agent in loaded:
+        deploy_measuring.check(agent)
     if values.out:
         curves.make_folder(values.out)
     found = []
@@ -91,6 +96,19 @@ def main(argv: list[str]) -> int:
         found.append((agent, deploy_measuring.measure(agent, settings)))
         deploy_table.report(found, settings, values.out)
     return 0
+
+
+def _arm(command: str) -> aarch64.Python | None:
+    """Returns what --aarch64_python names.
+
+    Raises:
+      errors.UserError: it is no such Python.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise errors.UserError(f"--aarch64_python={command}: {error}.") from None
+    return aarch64.probe(words) if words else None
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import dataclasses
 import pathlib
 import statistics
 import tempfile
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +30,8 @@ from baseline import resident_memory
 from baseline import run_policy
 
 FP32, QUANTIZED = "fp32", "quantized"
+_TINIEST = float(np.finfo(np.float32).tiny)
+PAPER_BITS = 8
 TINY = 8  # Inputs, units and outputs of what plays next to nothing.
 
 
@@ -47,7 +50,7 @@ class Settings:
       states: at most so many are compared.
       repeats: rounds of latencies.
       memory_turns: processes of each file whose memory is measured; 0: none.
-      aarch64_python: command of a Python for ARM that plays the files, too; empty: none.
+      arm: a Python for ARM that plays the files, too; None: none does.
     """
 
     formats: tuple[str, ...] = ("onnx",)
@@ -60,7 +63,7 @@ class Settings:
     states: int = 2000
     repeats: int = 7
     memory_turns: int = 3
-    aarch64_python: tuple[str, ...] = ()
+    arm: aarch64.Python | None = None
 
     def of_file(self, file_format: str, name: str) -> deploying.Settings:
         """Returns how a file is exported.
@@ -79,6 +82,19 @@ class Settings:
         )
 
 
+class OnArm(NamedTuple):
+    """How far a file computes on ARM what it computes here.
+
+    Attributes:
+      alike: agreement of the actions.
+      largest_output: largest deviation of one of the last layer's outputs, as a share of their
+        range over all states.
+    """
+
+    alike: agreement.Agreement
+    largest_output: float
+
+
 @dataclasses.dataclass
 class File:
     """One file's figures.
@@ -88,14 +104,14 @@ class File:
       alike: agreement with the agent in the states that it visits.
       seconds: for one observation, a figure for every round.
       resident_bytes: beyond those of the runtime; None: not measured.
-      aarch64: agreement with the ARM build's actions; None: not checked.
+      arm: what the runtime's build for ARM makes of it; None: not checked.
     """
 
     file_bytes: int
     alike: agreement.Agreement
     seconds: list[float] = dataclasses.field(default_factory=list)
     resident_bytes: int | None = None
-    aarch64: agreement.Agreement | None = None
+    arm: OnArm | None = None
 
     @property
     def median_s(self) -> float:
@@ -139,16 +155,25 @@ class Measured:
         return intervals.mean(differences)
 
 
+def check(agent: agents.Agent) -> None:
+    """Checks that an agent is in full precision: its fp32 file is what others are compared with.
+
+    Raises:
+      errors.UserError: it is quantized.
+    """
+    if agent.quantization is not None:
+        raise errors.UserError(
+            f"{agent.path} is quantized already: name the agent that it was made from."
+        )
+
+
 def measure(agent: agents.Agent, settings: Settings) -> Measured:
     """Measures an agent's fp32 and quantized files of every format.
 
     Raises:
       errors.UserError: the agent is quantized already, or has no such file.
     """
-    if agent.quantization is not None:
-        raise errors.UserError(
-            f"{agent.path} is quantized already: name the agent that it was made from."
-        )
+    check(agent)
     how = {
         (file_format, name): settings.of_file(file_format, name)
         for file_format in settings.formats for name in (FP32, QUANTIZED)
@@ -185,11 +210,15 @@ def measure(agent: agents.Agent, settings: Settings) -> Measured:
                 files[key].resident_bytes = resident_memory.of_policy(
                     path, empty, settings.memory_turns
                 )
-        if settings.aarch64_python:
+        if settings.arm:
             for key, path in paths.items():
-                common.progress(f"{tell}: {' '.join(key)} under {settings.aarch64_python[0]}")
-                there = aarch64.actions(settings.aarch64_python, path, states)
-                files[key].aarch64 = alike(actions[key], there.astype(acted.dtype))
+                common.progress(f"{tell}: {' '.join(key)} under {settings.arm.command[0]}")
+                here = deploying.one_by_one(policies[key], "output")(states)
+                there = aarch64.outputs(settings.arm.command, path, states).astype(np.float32)
+                files[key].arm = OnArm(
+                    alike(*(networks.to_actions(agent.network, each) for each in (here, there))),
+                    float(np.abs(here - there).max() / max(np.ptp(here), _TINIEST)),
+                )
         episodes = {FP32: _play(agent, agent.act, settings, f"{tell}: fp32")}
         for file_format in settings.formats:
             act = deploying.one_by_one(policies[file_format, QUANTIZED])

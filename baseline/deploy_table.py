@@ -14,6 +14,7 @@ from baseline import agents
 from baseline import bars
 from baseline import deploy_measuring as measuring
 from baseline import intervals
+from baseline import navigation
 from baseline import paper
 from baseline import reports
 from baseline import resident_memory
@@ -26,6 +27,10 @@ _HEADER = (
     "int memory KB", "smaller", "as fp32",
 )
 _RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
+_ARM_HEADER = (
+    "policy", "runtime", "states", "fp32: same action", "largest difference", "int: same action",
+    "largest difference",
+)
 _PAPER_HEADER = (
     "policy", "network", "fp32 ms", "int8 ms", "speed-up", "fp32 success", "int8 success",
     "our speed-up", "our fp32 success", "our int success",
@@ -56,11 +61,14 @@ def report(
         f"files taking turns); {settings.episodes} paired episodes; int: {settings.bits} bits\n",
         curves.markdown_table(_HEADER, [_cells(each) for each in rows]),
         *_paper_table(rows),
+        *_arm_table(rows),
         *(f"- {note}" for note in _notes(settings)),
         "",
     ])
     record = {
-        "settings": dataclasses.asdict(settings),
+        "settings": {
+            **dataclasses.asdict(settings), "arm": settings.arm and settings.arm._asdict()
+        },
         "aarch64": _aarch64(settings),
         "rows": rows,
         "agents": [_plain(agent, measured) for agent, measured in found],
@@ -73,16 +81,23 @@ def report(
         )
         bars.draw(
             {
-                f"{each['layers']}, {each['format']}": (
-                    each["speedup"], getattr(paper.deployment(measured.layers), "speedup", None)
-                )
-                for each, measured in zip(
-                    rows, [m for _, m in found for _ in settings.formats], strict=True
-                )
+                _label(each, rows): (each["speedup"], each["paper_speedup"]) for each in rows
             },
             f"fp32 latency / {settings.bits}-bit latency, same runtime",
             os.path.join(out, f"{NAME}.png"),
         )
+
+
+def _label(figures: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the name of a row among others: short, but no two of them alike."""
+    label = f"{figures['layers']}, {figures['format']}"
+    alike = [
+        other for other in rows
+        if (other["layers"], other["format"]) == (figures["layers"], figures["format"])
+    ]
+    if len(alike) > 1:
+        label += f", {figures['algo']} {figures['env']} ({alike.index(figures) + 1})"
+    return label
 
 
 def row(
@@ -98,7 +113,10 @@ def row(
     change = measured.change(file_format) or intervals.Interval(None, None, None)
     sizes = (full.resident_bytes, quantized.resident_bytes)
     telling = None not in sizes and min(sizes) >= resident_memory.NOISE_BYTES
-    printed = paper.deployment(measured.layers)
+    # Of other environments, or with other bits, the paper has no policies.
+    printed = None
+    if agent.env_id == navigation.ENV_ID and settings.bits == measuring.PAPER_BITS:
+        printed = paper.deployment(measured.layers)
     return {
         "algo": agent.algo,
         "env": agent.env_id,
@@ -125,14 +143,23 @@ def row(
         "int_memory_bytes": quantized.resident_bytes,
         "memory_ratio": sizes[0] / sizes[1] if telling else None,
         "alike": quantized.alike.alike,
-        "fp32_aarch64_alike": None if full.aarch64 is None else full.aarch64.alike,
-        "int_aarch64_alike": None if quantized.aarch64 is None else quantized.aarch64.alike,
+        **_arm_figures("fp32", full),
+        **_arm_figures("int", quantized),
         "paper_policy": None if printed is None else printed.name,
         "paper_fp32_ms": None if printed is None else printed.fp32_ms,
         "paper_int8_ms": None if printed is None else printed.int8_ms,
         "paper_speedup": None if printed is None else printed.speedup,
         "paper_fp32_success": None if printed is None else printed.fp32_success / 100,
         "paper_int8_success": None if printed is None else printed.int8_success / 100,
+    }
+
+
+def _arm_figures(side: str, file: measuring.File) -> dict[str, Any]:
+    arm = file.arm
+    return {
+        f"{side}_arm_states": None if arm is None else arm.alike.states,
+        f"{side}_arm_alike": None if arm is None else arm.alike.alike,
+        f"{side}_arm_largest_output": None if arm is None else arm.largest_output,
     }
 
 
@@ -189,6 +216,29 @@ def _paper_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def _arm_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns how far the files compute on ARM what they compute here, where it was checked."""
+    cells = [
+        [
+            figures["layers"], _RUNTIMES[figures["format"]], str(figures["int_arm_states"]),
+            *(
+                text for side in ("fp32", "int") for text in (
+                    _percent(figures[f"{side}_arm_alike"]),
+                    f"{100 * figures[f'{side}_arm_largest_output']:.4f} %",
+                )
+            ),
+        ]
+        for figures in rows if figures["int_arm_states"] is not None
+    ]
+    if not cells:
+        return []
+    return [
+        "The same files under the runtimes' builds for 64-bit ARM: states with the same action as "
+        "here, and the largest difference of an output, as a share of the outputs' range\n",
+        curves.markdown_table(_ARM_HEADER, cells),
+    ]
+
+
 def _notes(settings: measuring.Settings) -> list[str]:
     notes = [
         "fp32 us: a file of the same runtime in fp32; fp32 success: the agent itself; both play "
@@ -206,9 +256,10 @@ def _notes(settings: measuring.Settings) -> list[str]:
 
 
 def _aarch64(settings: measuring.Settings) -> str:
-    if not settings.aarch64_python:
+    if settings.arm is None:
         return aarch64.situation()
-    return f"aarch64: played by {' '.join(settings.aarch64_python)}; see the JSON."
+    versions = ", ".join(f"{name} {version}" for name, version in settings.arm.versions.items())
+    return f"aarch64: the files were played there, too (with {versions})."
 
 
 def _percent(share: float | None) -> str:
@@ -226,7 +277,7 @@ def _plain(agent: agents.Agent, measured: measuring.Measured) -> dict[str, Any]:
             " ".join(key): {
                 **dataclasses.asdict(file),
                 "alike": file.alike._asdict(),
-                "aarch64": None if file.aarch64 is None else file.aarch64._asdict(),
+                "arm": file.arm and {**file.arm._asdict(), "alike": file.arm.alike._asdict()},
             }
             for key, file in measured.files.items()
         },

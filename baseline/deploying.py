@@ -132,7 +132,7 @@ def export(
         ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
     return export_network(
         agent.network, settings, ranges if settings.calibrates else None, agent.normalization,
-        _image_size(agent),
+        agent.image_size(),
     )
 
 
@@ -157,7 +157,8 @@ def export_network(
     """
     if settings.format == "onnx":
         return integer.export(
-            network, settings.bits, ranges, settings.granularity, normalization=normalization
+            network, settings.bits, ranges, settings.granularity, normalization=normalization,
+            image_size=image_size,
         ).SerializeToString()
     if settings.format == "torchscript":
         return torchscript_model.export(
@@ -241,9 +242,18 @@ def playing(content: bytes, file_format: str) -> Iterator[run_policy.Policy]:
         yield run_policy.Policy(path)
 
 
-def one_by_one(policy: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns what acts on a batch as a device does: one observation after the other."""
-    return lambda observations: np.stack([policy(observation) for observation in observations])
+def one_by_one(
+    policy: Callable[..., np.ndarray], name: str = "action"
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns what acts on a batch as a device does: one observation after the other.
+
+    Args:
+      policy: a `run_policy.Policy`.
+      name: "action", or "output" for what the action follows from.
+    """
+    return lambda observations: np.stack(
+        [policy(observation, name) for observation in observations]
+    )
 
 
 def check(agent: agents.Agent, content: bytes, settings: Settings) -> agreement.Agreement:
@@ -263,11 +273,3 @@ def check(agent: agents.Agent, content: bytes, settings: Settings) -> agreement.
     return agreement.compare(
         networks.to_actions(agent.network, outputs), acted, agent.network.low, agent.network.high
     )
-
-
-def _image_size(agent: agents.Agent) -> tuple[int, int] | None:
-    """Returns height and width of what convolutions look at."""
-    environment = agent.make_env()
-    shape = np.shape(environment.reset()[0])
-    environment.close()
-    return tuple(shape[1:]) if len(shape) == 3 else None

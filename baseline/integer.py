@@ -46,6 +46,7 @@ def export(
     integer_biases: bool = False,
     normalization: zoo_files.Normalization | None = None,
     weights: Mapping[str, quantization.QuantizedTensor] | None = None,
+    image_size: tuple[int, int] | None = None,
 ) -> onnx.ModelProto:
     """Returns a policy as a model for an integer engine.
 
@@ -64,6 +65,7 @@ def export(
       integer_biases: whether linear layers with ranges have int32 biases, as convolutions do.
       normalization: of observations, to be done by the model; None: the caller does it.
       weights: integers to use instead of those made here, by layer, as wide as the layer's.
+      image_size: height and width of images, which the file then says; None: it leaves them open.
 
     Raises:
       errors.UserError: the width is not possible, weights or ranges are not finite, a range is
@@ -80,7 +82,7 @@ def export(
         raise errors.UserError(f"Ranges of activations are for 8 or 4 bits, not for {bits}.")
     scheme = quantize.Scheme(str(bits), granularity=granularity, rounding=rounding)
     exporter = _Exporter(
-        network, bits, output_bits, scheme, ranges, integer_biases, weights or {}
+        network, bits, output_bits, scheme, ranges, integer_biases, weights or {}, image_size
     )
     return exporter.run(normalization)
 
@@ -97,6 +99,7 @@ class _Exporter:
         ranges: quantize.Ranges | None,
         integer_biases: bool,
         weights: Mapping[str, quantization.QuantizedTensor],
+        image_size: tuple[int, int] | None,
     ):
         """Takes what `export` is given."""
         self._network = network
@@ -104,6 +107,7 @@ class _Exporter:
         self._ranges = ranges
         self._integer_biases = integer_biases
         self._weights = weights
+        self._image_size = image_size or ("height", "width")
         self._graph = onnx_graph.Graph()
         names = [name for name, _ in network.with_weights()]
         if not names:
@@ -147,7 +151,7 @@ class _Exporter:
         """Returns dtype and shape of the model's input, and what the first layer takes."""
         name, first = policy_runner.OBSERVATION, self._network.with_weights()[0][1]
         if isinstance(first, nn.Conv2d):
-            shape = ["batch", first.in_channels, "height", "width"]
+            shape = ["batch", first.in_channels, *self._image_size]
         else:
             shape = ["batch", first.in_features]
         if self._network.image:

@@ -191,6 +191,7 @@ def export(agent: agents.Agent, normalizes: bool = False) -> onnx.ModelProto:
     return integer.export(
         agent.network, INTEGER_BITS, ends, scheme.granularity, scheme.rounding,
         normalization=agent.normalization if normalizes else None, weights=weights,
+        image_size=agent.image_size(),
     )
 
 
@@ -212,7 +213,7 @@ def export_tflite(agent: agents.Agent, normalizes: bool = False) -> bytes:
     try:
         return tflite_model.export(
             agent.network, ranges, weights, scheme.width,
-            agent.normalization if normalizes else None, _image_size(agent),
+            agent.normalization if normalizes else None, agent.image_size(),
         )
     except errors.UserError as error:
         raise errors.UserError(f"{agent.path}: {error}") from None
@@ -269,12 +270,6 @@ def compare_in(
         agent.network.low,
         agent.network.high,
     )
-
-
-def _image_size(agent: agents.Agent) -> tuple[int, int] | None:
-    """Returns height and width of what convolutions look at."""
-    shape = agent.model.observation_space.shape
-    return tuple(shape[1:]) if len(shape) == 3 else None
 
 
 def _beside(path: pathlib.Path) -> pathlib.Path:

@@ -14,6 +14,9 @@ from baseline import report_origins as origins
 from baseline.report_claims import Claim
 
 PAPER_CO2 = (1.9, 3.76)  # Times less than full-precision training; journal version, abstract.
+# What this project asks of itself: of all policies, and of one file of the largest.
+_MOST_LOST = 5.0  # Points of the success rate.
+_LEAST = {"speedup": ("as fast", 3.0), "file_ratio": ("file", 3.8), "memory_ratio": ("memory", 3.8)}
 _BEST = "the best runtime counts, each against its own fp32"
 _RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
 
@@ -21,10 +24,12 @@ _RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchSc
 def deployment(folder: str) -> list[Claim]:
     """Judges speed-up, success and memory of the paper's policies; the best runtime counts.
 
-    Success: reached where the quantized policy loses no more points than the paper's did.
+    Success: reached where the quantized policy loses at most 5 points, fewer than the paper's lost.
+    Last, what we ask of the largest policy, all of it of one runtime's file.
 
     Args:
-      folder: with deployment.csv of `baseline.deploy_benchmark`.
+      folder: with deployment.csv of `baseline.deploy_benchmark`. Only rows count that it sets
+        beside the paper's: of the navigation task, with 8 bits.
 
     Raises:
       errors.UserError: the file is damaged.
@@ -34,17 +39,16 @@ def deployment(folder: str) -> list[Claim]:
     claims = []
     for theirs in paper.DEPLOYMENT:
         layers = "-".join(map(str, theirs.layers))
-        found = [row for row in rows if row.get("layers") == layers]
+        found = [row for row in rows if row.get("paper_policy") == theirs.name]
         claims.append(_trained(theirs, layers, _figures(found, "fp32_success", path)))
         claims.append(_deployed(theirs, layers, _figures(found, "speedup", path)))
         lost = theirs.fp32_success - theirs.int8_success
         claims.append(_succeeding(layers, lost, _figures(found, "success_change", path)))
-    # As in the paper, of its largest policy.
-    largest = "-".join(map(str, paper.DEPLOYMENT[-1].layers))
-    found = [row for row in rows if row.get("layers") == largest]
+    # As in the paper, of its largest policy, which was the last.
     figures = _figures(found, "memory_ratio", path)
-    claim = f"int8 takes less memory, {largest} policy"
+    claim = f"int8 takes less memory, {layers} policy"
     claims.append(_ratio(claim, paper.DEPLOYMENT_MEMORY_RATIO, figures))
+    claims.append(_all_at_once(layers, found, path))
     return claims
 
 
@@ -116,14 +120,35 @@ def _deployed(theirs: paper.Deployment, layers: str, speedups: Mapping[str, floa
 
 def _succeeding(layers: str, lost: float, changes: Mapping[str, float]) -> Claim:
     claim = f"int8 still flies to its goal, {layers} policy"
-    published = f"{lost:g} points lost"
+    published = f"{lost:g} points lost; our aim: at most {_MOST_LOST:g}"
     if not changes:
         return Claim("deployment", claim, published, "–", claims_lib.NONE)
     ours = ", ".join(f"{name} {100 * change:+.1f}" for name, change in changes.items())
-    kept = sum(-100 * change <= lost for change in changes.values())
+    kept = sum(round(-100 * change, 6) <= _MOST_LOST for change in changes.values())
     return Claim(
         "deployment", claim, published, f"{ours} points", claims_lib.share(kept, len(changes))
     )
+
+
+def _all_at_once(layers: str, rows: Sequence[Mapping[str, str]], path: str) -> Claim:
+    """Judges by our own aims the runtime that meets the most of them."""
+    claim = f"One int8 file has all of it, {layers} policy"
+    aims = ", ".join(f"{what} {least:g}x" for what, least in _LEAST.values())
+    published = f"our aim: {aims}"
+    if not rows:
+        return Claim("deployment", claim, published, "–", claims_lib.NONE)
+    columns = {name: _figures(rows, name, path) for name in _LEAST}
+    best, ours = 0, ""
+    for runtime in _figures(rows, "speedup", path):
+        values = {name: column.get(runtime) for name, column in columns.items()}
+        met = sum(value is not None and value >= _LEAST[name][1] for name, value in values.items())
+        if not ours or met > best:
+            best = met
+            ours = f"{runtime}: " + ", ".join(
+                f"{_LEAST[name][0]} {value:.2f}x" for name, value in values.items()
+                if value is not None
+            )
+    return Claim("deployment", claim, published, ours, claims_lib.share(best, len(_LEAST)))
 
 
 def _ratio(

@@ -21,13 +21,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # One thread is the fastest for a
 
 def _onnx(path):
     import onnxruntime
-
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     taken = session.get_inputs()[0]
     dtype = np.uint8 if taken.type == "tensor(uint8)" else np.float32
-    return taken.shape[1:], dtype, lambda x: session.run(["action"], {"observation": x})[0]
+    return taken.shape[1:], dtype, lambda x, name: session.run([name], {"observation": x})[0]
 
 
 def _tflite(path):
@@ -40,17 +39,16 @@ def _tflite(path):
                 raise
     # The default delegate knows products of floats, but none of these integers.
     quantized = b"int8 by int8" in pathlib.Path(path).read_bytes()
-    kinds = lite.OpResolverType
-    kind = kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES if quantized else kinds.AUTO
+    kind = lite.OpResolverType["BUILTIN_WITHOUT_DEFAULT_DELEGATES" if quantized else "AUTO"]
     model = lite.Interpreter(path, num_threads=1, experimental_op_resolver_type=kind)
     model.allocate_tensors()
     taken = model.get_input_details()[0]
     given = {details["name"]: details["index"] for details in model.get_output_details()}
 
-    def call(x):
+    def call(x, name):
         model.set_tensor(taken["index"], x)
         model.invoke()
-        return model.get_tensor(given["action"])
+        return model.get_tensor(given[name])
 
     return taken["shape"][1:], taken["dtype"], call
 
@@ -63,8 +61,9 @@ def _torchscript(path):
     if "fbgemm" not in engines and "qnnpack" in engines:  # ARM, whose others know no zero points.
         torch.backends.quantized.engine = "qnnpack"
     model = torch.jit.load(path).eval()
-    call = torch.inference_mode()(lambda x: model(torch.from_numpy(x))[1].numpy())
-    return model.observation_shape, getattr(np, model.observation_dtype), call
+    both = torch.inference_mode()(lambda x: model(torch.from_numpy(x)))
+    dtype = getattr(np, model.observation_dtype)
+    return model.observation_shape, dtype, lambda x, name: both(x)[name == "action"].numpy()
 
 
 class Policy:
@@ -75,25 +74,27 @@ class Policy:
         load = {".onnx": _onnx, ".tflite": _tflite, ".pt": _torchscript}[pathlib.Path(path).suffix]
         self.shape, self.dtype, self._call = load(str(path))
 
-    def __call__(self, observation):
-        """Returns the action for one observation."""
+    def __call__(self, observation, name="action"):
+        """Returns the action for one observation, or the "output" that it follows from, [A]."""
         x = np.ascontiguousarray(observation, self.dtype)
-        return self._call(x.reshape(1, -1) if len(self.shape) == 1 else x[None])[0]
+        return self._call(x.reshape(1, -1) if len(self.shape) == 1 else x[None], name)[0]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("policy", help=".onnx, .tflite or .pt")
     parser.add_argument("observations", nargs="?", help=".npy, [N, ...]; else zeros")
+    parser.add_argument("--print", default="action", choices=("action", "output"))
     args = parser.parse_args()
     try:
         policy, seconds = Policy(args.policy), []
         zeros = np.zeros((1, *policy.shape), policy.dtype)
         for observation in np.load(args.observations) if args.observations else zeros:
             seconds.append(-time.perf_counter())
-            action = policy(observation)
+            found = policy(observation, args.print)
             seconds[-1] += time.perf_counter()
-            print(np.array2string(np.asarray(action), separator=" ", max_line_width=10**6))
+            print(np.array2string(np.asarray(found), separator=" ", max_line_width=10**6))
         print(f"median of a call: {1e6 * np.median(seconds):.1f} us", file=sys.stderr)
     except Exception as error:  # Each runtime has its own.
-        sys.exit(f"run_policy: error: {args.policy} (.onnx, .tflite or .pt?): {error!r}")
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        sys.exit(f"run_policy: error: {args.policy} (.onnx, .tflite or .pt?): {why}")

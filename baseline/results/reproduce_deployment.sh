@@ -2,7 +2,7 @@
 # What made the figures in baseline/results/deployment:
 #     baseline/results/reproduce_deployment.sh [OUT]      (OUT: logs/deployment)
 # Trains navigation policies of the paper's three sizes with PPO, and measures
-# them: about two and a half hours of one core (10, 20 and 120 minutes of training, a few minutes for
+# them: about two hours of one core (10, 15 and 80 minutes of training, a few minutes for
 # the rest). An interrupted training goes on where it stopped; what is measured is published as soon
 # as the two small policies are there, and again with the large one. DEVICE=cuda trains on a GPU.
 set -euo pipefail
@@ -10,40 +10,62 @@ out="${1:-logs/deployment}"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=.venv/bin/python
 env=DroneNavigation-v0
+steps=3000000
 
-# finished FOLDER: has a run in it reached its number of steps?
-finished() {
-    "$python" - "$1" "$env" <<'PYTHON'
+# hyperparams NAME: of that policy's training, one a line. The value function's network is no part of
+# the policy: of the same size for all.
+hyperparams() {
+    case "$1" in
+        4096) printf '%s\n' "policy_kwargs:dict(net_arch=dict(pi=[4096,512,1024],vf=[256,256]))" \
+                            learning_rate:lin_2e-4 ;;
+        *)    printf '%s\n' "policy_kwargs:dict(net_arch=dict(pi=[$1,$1,$1],vf=[256,256]))" ;;
+    esac
+}
+
+# run_of STATE NAME: prints the folder of the newest run in OUT/NAME of just these steps and
+# hyper-parameters that is 'finished' or 'unfinished'; fails where there is none.
+run_of() {
+    local lines
+    mapfile -t lines < <(hyperparams "$2")
+    "$python" - "$1" "$out/$2" "$env" "$steps" "${lines[@]}" <<'PYTHON'
 import sys
 from baseline import training_state
-sys.exit(not any(run.finished for run in training_state.runs(sys.argv[1], "ppo", sys.argv[2])))
+state, folder, env, steps, *lines = sys.argv[1:]
+wanted = dict(line.split(":", 1) for line in lines)
+for run in training_state.runs(folder, "ppo", env):
+    same = {name: str(value) for name, value in (run.arguments.get("hyperparams") or {}).items()}
+    same = (run.arguments["n_timesteps"], same) == (int(steps), wanted)
+    if same and run.finished == (state == "finished"):
+        print(run.folder)
+        break
+else:
+    sys.exit(1)
 PYTHON
 }
 
-# train NAME STEPS HYPERPARAMS...: into OUT/NAME, unless it is there and finished.
+# train NAME: into OUT/NAME, unless it is there and finished.
 train() {
-    local name="$1" steps="$2"
-    shift 2
-    if finished "$out/$name"; then
+    local lines resume=()
+    if run_of finished "$1" >/dev/null; then
         return
     fi
-    local resume=()
-    if compgen -G "$out/$name/ppo/${env}_*/$env.zip" >/dev/null; then
+    mapfile -t lines < <(hyperparams "$1")
+    if run_of unfinished "$1" >/dev/null; then
         resume=(--resume)
     fi
     OMP_NUM_THREADS=1 "$python" -m baseline.train --algo ppo --env "$env" -n "$steps" \
-        --device "${DEVICE:-cpu}" --save_freq 200000 --folder "$out/$name" "${resume[@]}" \
-        --hyperparams "$@"
+        --device "${DEVICE:-cpu}" --save_freq 200000 --folder "$out/$1" "${resume[@]}" \
+        --hyperparams "${lines[@]}"
 }
 
 # measure NAMES...: exports and measures them, and publishes what one commits and what
 # `python -m baseline.report` reads.
 measure() {
-    local name runs agents=()
+    local name run agents=()
     for name in "$@"; do
-        runs=("$out/$name/ppo/${env}_"*)
-        agents+=("${runs[-1]}")
-        "$python" -m baseline.deploy "${runs[-1]}" --out "$out/files/$name"
+        run="$(run_of finished "$name")"
+        agents+=("$run")
+        "$python" -m baseline.deploy "$run" --out "$out/files/$name"
     done
     "$python" -m baseline.deploy_benchmark "${agents[@]}" --formats onnx,tflite,torchscript \
         "${arm[@]}" --out "$out/results"
@@ -54,13 +76,11 @@ measure() {
 # ARM's builds of the runtimes play the files as well, under an emulator, where its packages are.
 arm=()
 if [[ -x $out/aarch64/python ]] || baseline/aarch64_setup.sh "$out/aarch64"; then
-    arm=(--aarch64_python "$out/aarch64/python")
+    arm=(--aarch64_python "$(printf %q "$out/aarch64/python")")
 fi
 
-# The value function's network is no part of the policy: of the same size for all.
-train 64 3000000 "policy_kwargs:dict(net_arch=dict(pi=[64,64,64],vf=[256,256]))"
-train 256 3000000 "policy_kwargs:dict(net_arch=dict(pi=[256,256,256],vf=[256,256]))"
-finished "$out/4096" || measure 64 256
-train 4096 3000000 "policy_kwargs:dict(net_arch=dict(pi=[4096,512,1024],vf=[256,256]))" \
-    learning_rate:lin_2e-4
+train 64
+train 256
+run_of finished 4096 >/dev/null || measure 64 256
+train 4096
 measure 64 256 4096

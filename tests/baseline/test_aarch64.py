@@ -14,7 +14,7 @@ from baseline import aarch64
 from baseline import deploy_formats
 from baseline import deploying
 from baseline import integer
-from baseline import integer_runner
+from baseline import networks
 from tests.baseline import integer_reference as reference
 
 
@@ -27,16 +27,33 @@ def test_without_an_arm_nothing_is_claimed_and_the_way_to_one_is_told(monkeypatc
     assert "this machine is one" in aarch64.situation()
 
 
+def test_only_a_python_on_arm_is_one(tmp_path):
+    with pytest.raises(errors.UserError, match=f"runs on {platform.machine()}, not on a 64-bit"):
+        aarch64.probe([sys.executable])
+    with pytest.raises(errors.UserError, match="is no Python"):
+        aarch64.probe(["echo"])
+    with pytest.raises(errors.UserError, match="cannot be asked for its processor: no message"):
+        aarch64.probe(["false"])
+    claims = tmp_path / "python"
+    claims.write_text(f"#!/bin/sh\n'{sys.executable}' \"$@\" | sed 's/x86_64/aarch64/'\n")
+    claims.chmod(0o755)
+    found = aarch64.probe([str(claims)])
+    assert found.command == (str(claims),)
+    assert found.versions["numpy"] == np.__version__ and "onnxruntime" in found.versions
+
+
 @pytest.mark.parametrize("head", ["argmax", "clip"])
-def test_actions_of_another_python_are_those_of_this_one(tmp_path, head):
+def test_outputs_of_another_python_are_those_of_this_one(tmp_path, head):
     network = reference.dense(head=head)
     observations = reference.observations(network, 15)
     path = tmp_path / "policy.onnx"
     path.write_bytes(integer.export(network, 32).SerializeToString())
 
-    found = aarch64.actions([sys.executable], path, observations)
+    found = aarch64.outputs([sys.executable], path, observations)
 
-    np.testing.assert_allclose(found, integer_runner.Runner(path)(observations), atol=1e-5)
+    expected = networks.forward(network, observations).numpy()
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -59,8 +76,9 @@ def test_files_act_under_the_emulated_arm_builds_as_here(tmp_path):
         )
         path = tmp_path / f"policy{deploy_formats.ENDINGS[file_format]}"
         path.write_bytes(content)
-        there = aarch64.actions([str(tmp_path / "python")], path, observations)
-        here = aarch64.actions([sys.executable], path, observations)
+        arm = aarch64.probe([str(tmp_path / "python")])
+        there = aarch64.outputs(arm.command, path, observations)
+        here = aarch64.outputs([sys.executable], path, observations)
         # Integers are the same, but for a rounding that falls to the other side.
         np.testing.assert_allclose(there, here, atol=1e-5 if bits == 32 else 0.02)
 
@@ -68,10 +86,10 @@ def test_files_act_under_the_emulated_arm_builds_as_here(tmp_path):
 def test_what_fails_there_is_told(tmp_path):
     zeros = np.zeros((1, 6), np.float32)
     with pytest.raises(errors.UserError, match="no-such-python fails"):
-        aarch64.actions([str(tmp_path / "no-such-python")], "policy.onnx", zeros)
+        aarch64.outputs([str(tmp_path / "no-such-python")], "policy.onnx", zeros)
     with pytest.raises(errors.UserError, match="cannot play policy.onnx: no onnxruntime"):
-        aarch64.actions(
+        aarch64.outputs(
             [sys.executable, "-c", "raise SystemExit('no onnxruntime')"], "policy.onnx", zeros
         )
-    with pytest.raises(errors.UserError, match="something else than actions"):
-        aarch64.actions([sys.executable, "-c", "print('hello')"], os.devnull, zeros)
+    with pytest.raises(errors.UserError, match="something else than numbers"):
+        aarch64.outputs([sys.executable, "-c", "print('hello')"], os.devnull, zeros)

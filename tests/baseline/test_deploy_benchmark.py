@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from actorQ import errors
+from baseline import aarch64
 from baseline import agents
 from baseline import agreement
 from baseline import deploy_measuring
@@ -76,13 +77,18 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
     found = deploy_measuring.measure(
         agent,
         dataclasses.replace(
-            SMALL, formats=("onnx",), memory_turns=2, aarch64_python=(sys.executable,)
+            SMALL, formats=("onnx",), memory_turns=2,
+            arm=aarch64.Python((sys.executable,), {"numpy": "2"}),
         ),
     )
     assert asked == [(True, 2)] * 2
     for key, file in found.files.items():
         assert file.resident_bytes == 1_000_000
-        assert file.aarch64.alike == 1.0, key  # Of the same file's actions here.
+        assert file.arm.alike.alike == 1.0, key  # Of the same file's actions here.
+        assert file.arm.largest_output < 1e-6, key
+    row = deploy_table.row(agent, found, "onnx", SMALL)
+    assert row["int_arm_states"] == file.arm.alike.states
+    assert "ONNX Runtime" in deploy_table._arm_table([row])[-1]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -143,6 +149,25 @@ def test_rows_have_medians_ratios_and_the_papers_figures(measured):
     assert row["scheme"] == "weights+activations"
 
 
+def test_the_papers_figures_stand_beside_its_task_and_width_alone(measured):
+    agent, _ = measured
+    other = dataclasses.replace(agent, env_id="CartPole-v1")
+    assert deploy_table.row(other, figures(), "onnx", ONE)["paper_policy"] is None
+    narrow = dataclasses.replace(ONE, bits=4)
+    assert deploy_table.row(agent, figures(), "onnx", narrow)["paper_policy"] is None
+
+
+def test_bars_of_agents_with_the_same_layers_have_different_names(measured):
+    agent, _ = measured
+    first, second = (
+        {**deploy_table.row(agent, figures(), "onnx", ONE), "speedup": speedup}
+        for speedup in (1.0, 2.0)
+    )
+    labels = [deploy_table._label(each, [first, second]) for each in (first, second)]
+    assert len(set(labels)) == 2 and all(navigation.ENV_ID in label for label in labels)
+    assert deploy_table._label(first, [first]) == "64-64-64, onnx"
+
+
 def test_rows_of_little_memory_and_without_success_say_so(measured):
     agent, _ = measured
     found = figures(memory=(90_000, 40_000), successes=((None, None), (None, None)))
@@ -201,6 +226,8 @@ def test_benchmark_tells_what_users_get_wrong_in_one_line(run_commands):
         (["agent", "--bits=32"], "is what the quantized files are compared with"),
         (["agent", "--bits=4", "--formats=onnx,torchscript"], "no torchscript file of 4 bits"),
         (["agent", "--formats=tflite", "--scheme=weights"], "--format=onnx or torchscript"),
+        (["agent", "--aarch64_python='python"], "--aarch64_python='python: No closing quotation"),
+        (["agent", f"--aarch64_python={sys.executable}"], "not on a 64-bit ARM processor"),
     ]
     results = run_commands("deploy_benchmark", [arguments for arguments, _ in cases])
     for (_, message), result in zip(cases, results, strict=True):

@@ -22,6 +22,7 @@ from baseline import networks
 from baseline import qat
 from baseline import qat_model
 from baseline import quantize
+from baseline import resident_memory
 from baseline import run_policy
 from tests.baseline import test_actorq_agents as actorq
 from tests.baseline import test_qat
@@ -107,7 +108,7 @@ def test_narrow_widths_and_ranges_of_every_call_have_files(zoo):
         assert found.alike > (0.95 if bits >= 8 else 0.6), (made, str(found))
 
 
-def test_agents_of_images_keep_their_pixels(atari_zoo):
+def test_agents_of_images_keep_their_pixels(atari_zoo, tmp_path):
     path = atari_zoo.folder / "dqn" / "BreakoutNoFrameskip-v4_1"
     agent = deploying.load(path)
     rng = np.random.default_rng(0)
@@ -115,8 +116,12 @@ def test_agents_of_images_keep_their_pixels(atari_zoo):
     ranges = {name: (0.0, 2.0) for name, _ in agent.network.with_weights()}
     for file_format in deploy_formats.FORMATS:
         content = deploying.export(agent, settings(file_format), ranges)
+        if file_format == "onnx":
+            # As a device plays it, which knows the images' size from the file alone.
+            path = deploying.write(content, file_format, str(tmp_path))
+            assert resident_memory.in_fresh_process(path) > 0
         with deploying.playing(content, file_format) as policy:
-            assert policy.dtype == np.uint8
+            assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
             assert deploying.one_by_one(policy)(states).shape == (4,)
     with pytest.raises(errors.UserError, match=r"cnn.0, a Conv2d, has no TFLite form of 32 bits"):
         deploying.export(agent, settings("tflite", 32))
