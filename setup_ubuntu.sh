@@ -175,4 +175,4 @@ else
 fi
 build_kernels
 check_imports
-printf '%s\n' "Ready after $SECONDS s. Next:" "  $next" "  .venv/bin/python -m pytest"
+printf '%s\n' "Ready after $SECONDS s. Next:" "  $next" "  .venv/bin/python -m pytest -n 2 --dist worksteal"

@@ -70,6 +70,6 @@ def test_readme_has_no_unfilled_places(folder):
 
 
 def test_readme_test_command_is_what_ci_runs():
-    command = ".venv/bin/python -m pytest"
+    command = ".venv/bin/python -m pytest -n 2 --dist worksteal"
     assert command in README
     assert command in (REPOSITORY / ".ci" / "run").read_text()

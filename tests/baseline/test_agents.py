@@ -185,7 +185,7 @@ def test_renamed_environment_loads_and_says_so_once(tmp_path, caplog, env_id, to
     environment = small_agents.vector(today, **kwargs)
     made = small_agents.model("a2c", environment)
     small_agents.save(tmp_path, "a2c", env_id, made)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         agent = agents.load("a2c", env_id, tmp_path)
         agent.make_env().close()
         agents.load("a2c", env_id, tmp_path)

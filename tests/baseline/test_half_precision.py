@@ -200,7 +200,7 @@ def test_a_training_in_bf16_leaves_a_plain_agent_and_goes_on_in_bf16(tmp_path, c
     (run,) = training_state.runs(str(tmp_path), "dqn", "CartPole-v1")
     assert run.arguments["precision"] == "bf16" and not run.finished
 
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         train.train(training_settings.TrainSettings(
             "dqn", "CartPole-v1", folder=str(tmp_path), resume=True, progress=False, device="cpu",
         ))

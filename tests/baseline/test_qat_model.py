@@ -293,7 +293,7 @@ def test_dead_units_are_told(caplog):
         parameter.requires_grad = False
     qat_model.prepare(model, qat_model.QatSettings(4, 10))
 
-    with caplog.at_level("WARNING"):
+    with caplog.at_level("WARNING", logger="absl"):
         model.learn(20, callback=KeepsGoing())
 
     assert "the input of mlp_extractor.policy_net.2" in caplog.text

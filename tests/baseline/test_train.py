@@ -250,7 +250,7 @@ def test_resume_without_replay_buffer_fills_it_first(tmp_path, monkeypatch, capl
         stop_requested=stop_after(100),
     )
     models = []
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, logger="absl"):
         train.train(
             settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True),
             lambda model: models.append(model) or [],
@@ -320,7 +320,7 @@ def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
 
 def test_renamed_environment_trains_as_its_successor(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(environments, "_told", set())  # It is said once in a process.
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         path = train.train(
             settings(tmp_path, algo="a2c", env="LunarLander-v2", steps=40, hyperparams=None)
         )
@@ -421,7 +421,7 @@ def test_hyperparams_are_read_as_yaml():
 
 def test_progress_lines_say_how_far_the_run_is(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(train, "PROGRESS_PERIOD_S", 0.0)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         train.train(settings(tmp_path, steps=320))
 
     lines = [line for line in caplog.messages if re.search(r"of 320 steps \(", line)]
