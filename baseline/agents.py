@@ -34,7 +34,7 @@ class Agent:
     """A trained agent, ready to play.
 
     Attributes:
-      algo: a2c, ppo, dqn or ddpg (ActorQ: d4pg or dqn).
+      algo: a2c, ppo, dqn, ddpg, td3 or sac (ActorQ: d4pg or dqn).
       env_id: the environment's name as the agent was saved with.
       path: of its file.
       network: the acting path.
@@ -181,7 +181,7 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
     """Loads an agent without running anything that its files contain.
 
     Args:
-      algo: a2c, ppo, dqn, ddpg; ppo2 means ppo.
+      algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
       env_id: environment, as in the file's name.
       folder: laid out as FOLDER/ALGO/ENV_<n>/ENV.zip.
 

@@ -17,7 +17,8 @@ _COLUMNS = 3
 _LEAST_HEIGHT = 1.0  # Of a panel, percent.
 # Okabe and Ito's colours, for the algorithms that there are.
 _COLOURS = {
-    "a2c": "#0072B2", "ppo": "#D55E00", "dqn": "#009E73", "ddpg": "#CC79A7", "d4pg": "#E69F00"
+    "a2c": "#0072B2", "ppo": "#D55E00", "dqn": "#009E73", "ddpg": "#CC79A7", "d4pg": "#E69F00",
+    "td3": "#56B4E9", "sac": "#7F7F7F",
 }  # fmt: skip
 _OTHER = "0.3"
 

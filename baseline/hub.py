@@ -24,7 +24,7 @@ def fetch(
     What is fetched is no more trusted than other files: see `zoo_files`.
 
     Args:
-      algo: a2c, ppo, dqn, ddpg; ppo2 means ppo.
+      algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
       env_id: environment, as the agent is called there.
       folder: gets ALGO/ENV_1, whole or not at all.
       organization: whose agent.

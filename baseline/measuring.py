@@ -28,7 +28,7 @@ class Request:
     """One row to measure.
 
     Attributes:
-      algo: a2c, ppo, dqn, ddpg; of ActorQ: d4pg, dqn.
+      algo: a2c, ppo, dqn, ddpg, td3, sac; of ActorQ: d4pg, dqn.
       env: environment; ActorQ's have a comma: "dm_control,cheetah_run".
       scheme: how to quantize; bits "fp32" for the row that others are compared with.
       folder: with agents in the zoo's layout; ActorQ: a run folder.

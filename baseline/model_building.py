@@ -24,7 +24,11 @@ from actorQ import errors
 from baseline import fake_quantization
 from baseline import zoo_files
 
-ALGORITHMS = {"a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG}
+# The paper's four, and what else its users train; `baseline.train` trains the four.
+ALGORITHMS = {
+    "a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "td3": sb3.TD3,
+    "sac": sb3.SAC,
+}
 # The module that a policy's class comes from tells the family of the algorithm.
 _FAMILIES = {
     "stable_baselines3.common.policies": ("a2c", "ppo"),
@@ -130,6 +134,8 @@ def _check_family(algo: str, saved: zoo_files.SavedModel, path: pathlib.Path) ->
     # A2C and PPO share their policies; what else is in the file tells them apart.
     if family == ("a2c", "ppo"):
         family = ("ppo",) if "n_epochs" in saved.data else ("a2c",)
+    elif family == ("ddpg", "td3"):  # TD3 has a second critic.
+        family = ("td3",) if any(".qf1." in name for name in saved.state_dict) else ("ddpg",)
     if family is not None and algo not in family:
         raise errors.UserError(
             f"{path} is an agent of {' or '.join(family)}, not of {algo}: name the right algorithm."

@@ -14,6 +14,7 @@ from stable_baselines3.common import policies as sb3_policies
 from stable_baselines3.common import preprocessing
 from stable_baselines3.common import torch_layers
 from stable_baselines3.dqn import policies as dqn_policies
+from stable_baselines3.sac import policies as sac_policies
 from stable_baselines3.td3 import policies as td3_policies
 import torch
 from torch import nn
@@ -71,9 +72,13 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
     elif isinstance(policy, td3_policies.TD3Policy):
         extractor = policy.actor.features_extractor
         parts, squashed = [policy.actor.mu], True
+    elif isinstance(policy, sac_policies.SACPolicy):
+        extractor = policy.actor.features_extractor
+        # The mean, squashed: what it does when it does not explore.
+        parts, squashed = [policy.actor.latent_pi, policy.actor.mu, nn.Tanh()], True
     else:
         raise errors.UserError(
-            f"No acting path is known for {type(policy).__name__}: A2C, PPO, DQN and DDPG are."
+            f"No acting path is known for {type(policy).__name__}: A2C, PPO, DQN, DDPG, TD3 and SAC are."
         )
     names = {module: name for name, module in policy.named_modules()}
     layers = []

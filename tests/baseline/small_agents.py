@@ -18,7 +18,11 @@ import yaml
 
 from baseline import environments
 
-ALGORITHMS = {"a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG}
+ALGORITHMS = {
+    "a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "td3": sb3.TD3,
+    "sac": sb3.SAC,
+}
+CONTINUOUS = ("ddpg", "td3", "sac")  # Act in nothing else.
 ATARI_WRAPPER = "stable_baselines3.common.atari_wrappers.AtariWrapper"
 ATARI_CONFIG = {"env_wrapper": [ATARI_WRAPPER], "frame_stack": 4, "policy": "CnnPolicy"}
 SMALL_CNN = {"features_extractor_kwargs": {"features_dim": 32}}
@@ -55,7 +59,7 @@ def model(algo, environment, policy="MlpPolicy", seed=0, noise=0.3, **kwargs):
     """Returns an untrained model whose actions differ from state to state."""
     if policy == "MlpPolicy":
         kwargs["policy_kwargs"] = {"net_arch": [16, 16], **kwargs.get("policy_kwargs", {})}
-    if algo in ("dqn", "ddpg"):
+    if algo in ("dqn", *CONTINUOUS):
         kwargs["buffer_size"] = 10
     made = ALGORITHMS[algo](policy, environment, seed=seed, device="cpu", **kwargs)
     generator = torch.Generator().manual_seed(seed)

@@ -47,6 +47,25 @@ def test_act_is_what_sb3_predicts(zoo, algo, env_id):
     assert (agent.algo, agent.env_id, agent.path) == (algo, env_id, path)
 
 
+@pytest.mark.parametrize("algo", ["td3", "sac"])
+def test_act_of_algorithms_that_are_not_the_papers(tmp_path, algo):
+    environment = small_agents.vector("Pendulum-v1")
+    made = small_agents.model(algo, environment)
+    small_agents.save(tmp_path, algo, "Pendulum-v1", made)
+    agent = agents.load(algo, "Pendulum-v1", tmp_path)
+    assert len(agent.network.with_weights()) == 3 and agent.network.head == "scale"
+    for raw, _ in small_agents.states(environment, lambda x: made.predict(x)[0], 40):
+        expected = made.predict(raw, deterministic=True)[0]
+        np.testing.assert_allclose(agent.act(raw), expected, atol=1e-6)
+
+
+def test_a_layer_without_a_quantized_form_is_named(tmp_path):
+    made = small_agents.model("sac", small_agents.vector("Pendulum-v1"), use_sde=True)
+    small_agents.save(tmp_path, "sac", "Pendulum-v1", made)
+    with pytest.raises(errors.UserError, match="Layer actor.mu.1 is a Hardtanh, which has no"):
+        agents.load("sac", "Pendulum-v1", tmp_path)
+
+
 @pytest.mark.parametrize("algo", ["a2c", "ppo", "dqn"])
 def test_act_on_images_is_what_sb3_predicts(atari_zoo, algo):
     model = small_agents.ALGORITHMS[algo].load(agents.find(algo, ATARI, atari_zoo.folder))
@@ -211,8 +230,8 @@ def test_env_kwargs_of_config_and_arguments(tmp_path):
 def test_ppo2_means_ppo(zoo):
     assert agents.load("ppo2", "CartPole-v1", zoo.folder).algo == "ppo"
     assert agents.check_algo(" PPO2 ") == "ppo"
-    with pytest.raises(errors.UserError, match=r"'td3' is not known: a2c, ppo, dqn, ddpg are"):
-        agents.check_algo("td3")
+    with pytest.raises(errors.UserError, match=r"'tqc' is not known: a2c, ppo, dqn, ddpg, td3, sac are"):
+        agents.check_algo("tqc")
 
 
 def test_found_lists_whole_agents_only(zoo, tmp_path):
@@ -222,7 +241,7 @@ def test_found_lists_whole_agents_only(zoo, tmp_path):
         (tmp_path / name).parent.mkdir(parents=True)
         shutil.copy(source, tmp_path / name)
     for name in (
-        "ppo/.unfinished-x/A-v0.zip", "ppo/C-v0_1/other.zip", "sac/A-v0_1/A-v0.zip", "ppo/D-v0.zip",
+        "ppo/.unfinished-x/A-v0.zip", "ppo/C-v0_1/other.zip", "tqc/A-v0_1/A-v0.zip", "ppo/D-v0.zip",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, tmp_path / name)

@@ -25,6 +25,7 @@ from baseline import quantize
 from baseline import resident_memory
 from baseline import run_policy
 from tests.baseline import test_actorq_agents as actorq
+from tests.baseline import small_agents
 from tests.baseline import test_qat
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -95,6 +96,16 @@ def test_a_file_holds_what_post_training_quantization_computes(zoo):
     agent.note_quantization(scheme, ranges)
     for name, found in files.items():
         assert (found == agent.act(states)).mean() > 0.98, name
+
+
+@pytest.mark.parametrize("algo", ["td3", "sac"])
+def test_agents_of_algorithms_that_are_not_the_papers_are_exported(tmp_path, algo):
+    made = small_agents.model(algo, small_agents.vector("Pendulum-v1"))
+    path = small_agents.save(tmp_path, algo, "Pendulum-v1", made)
+    agent = deploying.load(str(path))
+    for file_format in deploy_formats.FORMATS:
+        how = settings(file_format)
+        assert deploying.check(agent, deploying.export(agent, how), how).mean < 0.02, file_format
 
 
 def test_narrow_widths_and_ranges_of_every_call_have_files(zoo):
@@ -200,8 +211,8 @@ def test_what_is_no_agent_is_told(zoo, tmp_path):
         deploying.load(str(tmp_path / "x.zip"))
     # Of another library's algorithm the zoo's file says so.
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "args.yml").write_text("algo: sac\n")
-    with pytest.raises(errors.UserError, match="algorithm 'sac' is not known"):
+    (tmp_path / "x" / "args.yml").write_text("algo: tqc\n")
+    with pytest.raises(errors.UserError, match="algorithm 'tqc' is not known"):
         deploying.load(str(tmp_path / "x.zip"))
 
 

@@ -54,11 +54,11 @@ def test_mistakes_are_one_line_each(zoo, broken, tmp_path, run_commands):
     cases = {
         "There is no agent ppo Acrobot-v1": ["ppo", "Acrobot-v1", "8", good],
         "There is no folder /nowhere": ["ppo", "CartPole-v1", "8", "--folder=/nowhere"],
-        "'td3' is not known": ["td3", "CartPole-v1", "8", good],
+        "'tqc' is not known": ["tqc", "CartPole-v1", "8", good],
         "agent of ppo, not of a2c": ["a2c", "CartPole-v1", "8", bad],
         "agent of ppo, not of dqn": ["dqn", "CartPole-v1", "8", bad],
         "agent of ppo, not of ddpg": ["ddpg", "CartPole-v1", "8", bad],
-        "agent of ddpg or td3, not of ppo": ["ppo", "Pendulum-v1", "8", bad],
+        "agent of ddpg, not of ppo": ["ppo", "Pendulum-v1", "8", bad],
         "Empty-v1.zip is damaged": ["ppo", "Empty-v1", "8", bad],
         "Truncated-v1.zip is damaged": ["ppo", "Truncated-v1", "8", bad],
         "Text-v1.zip is damaged": ["ppo", "Text-v1", "8", bad],
