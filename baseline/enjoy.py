@@ -24,7 +24,9 @@ DEFAULT_FPS = 30.0
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
-    flags.DEFINE_string("algo", None, "Algorithm: a2c, ppo, dqn, ddpg, td3, sac; of ActorQ: d4pg, dqn.")
+    flags.DEFINE_string(
+        "algo", None, "Algorithm: a2c, ppo, dqn, ddpg, td3, sac; of ActorQ: d4pg, dqn."
+    )
     flags.DEFINE_string("env", None, "Environment, as in the agent's file name.")
     measuring_flags.define_folder()
     flags.DEFINE_integer("n_timesteps", 1000, "Agent steps to play, >= 1.", 1, short_name="n")

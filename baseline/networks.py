@@ -78,7 +78,8 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
         parts, squashed = [policy.actor.latent_pi, policy.actor.mu, nn.Tanh()], True
     else:
         raise errors.UserError(
-            f"No acting path is known for {type(policy).__name__}: A2C, PPO, DQN, DDPG, TD3 and SAC are."
+            f"No acting path is known for {type(policy).__name__}: A2C, PPO, DQN, DDPG, TD3 and "
+            "SAC are."
         )
     names = {module: name for name, module in policy.named_modules()}
     layers = []

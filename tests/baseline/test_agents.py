@@ -230,7 +230,7 @@ def test_env_kwargs_of_config_and_arguments(tmp_path):
 def test_ppo2_means_ppo(zoo):
     assert agents.load("ppo2", "CartPole-v1", zoo.folder).algo == "ppo"
     assert agents.check_algo(" PPO2 ") == "ppo"
-    with pytest.raises(errors.UserError, match=r"'tqc' is not known: a2c, ppo, dqn, ddpg, td3, sac are"):
+    with pytest.raises(errors.UserError, match="'tqc' is not known: a2c, ppo, dqn, ddpg, td3"):
         agents.check_algo("tqc")
 
 

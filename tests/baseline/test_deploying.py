@@ -24,8 +24,8 @@ from baseline import qat_model
 from baseline import quantize
 from baseline import resident_memory
 from baseline import run_policy
-from tests.baseline import test_actorq_agents as actorq
 from tests.baseline import small_agents
+from tests.baseline import test_actorq_agents as actorq
 from tests.baseline import test_qat
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
