@@ -1,9 +1,9 @@
 """Point-to-point navigation among random obstacles, as in QuaRL's deployment case study.
 
 The paper flies an aerial robot in Air Learning, whose simulator (Unreal Engine) is no Python
-package; of what is installed, PyBullet has no drone, and its racecar and Husky come without a
-navigation task. This is a small one: a robot of constant height in a square arena flies to a goal,
-past pillars that stand elsewhere in every episode.
+package; of the packages, PyFlyt's quadrotor meets no obstacles, and gymnasium-robotics' mazes have
+fixed walls that the agent does not see. This is a small one: a robot of constant height in a
+square arena flies to a goal, past pillars that stand elsewhere in every episode.
 
 - Action: one of 25, speed times yaw rate, `SPEEDS[action // 5]` and `YAW_RATES[action % 5]`. Both
   are approached with a lag, as a drone's are.

@@ -25,6 +25,14 @@ _CAPTIONS = (
     (r"findings/width_error_(\w+)", "Error E against the width of the weights, over {}."),
     (r"findings/weights-(.+)", "{}: how the weights spread, narrowest agent to widest."),
     (r"atari/learning_curve", "Training of the Atari agent: running mean of its score."),
+    (r"mixed_precision/auto/.*timing", "Run time in fp32 over run time with the precision that was "
+     "chosen by itself, by policy and threads; diamonds: the paper's."),
+    (r"mixed_precision_timing", "Run time in fp32 over run time in half precision, by policy and "
+     "threads; diamonds: the paper's."),
+    (r"mixed_precision_parity", "Losses of the same 200 steps in fp32 and half precision, "
+     "by policy."),
+    (r"deployment/deployment", "Latency of the fp32 file over that of the int8 file of the same "
+     "runtime, by policy; diamonds: the paper's."),
     (r"/convergence_?([^/]*)", "Return against time, fp32 and quantized actors: {}"),
     (r"/speedup", "Speed-up of time to reward by task, ours and the paper's."),
     (r"/breakdown(?:_torch)?_?([^/]*)", "Where an actor's time goes, phase by phase: {}"),
@@ -101,6 +109,12 @@ MIXED_PRECISION = Subject(
     "more there is to gain.",
     "baseline/results/reproduce_mixed_precision.sh",
 )
+# Folders within a section's.
+_BELOW = {
+    "mixed_precision/auto": "With the precision chosen by itself, the default",
+    "mixed_precision/actorq": "ActorQ's learner in bfloat16",
+    "mixed_precision/acrobot": "Returns of whole trainings on Acrobot-v1",
+}
 DEPLOYMENT = Subject(
     "deployment", "Deployment to a small device",
     "Policies that fly from point to point are written as 8-bit files that a small computer plays "
@@ -167,7 +181,9 @@ def everything(subject: Subject, folder: str) -> Section:
     body = tables(files(folder, "md")) + plots(files(folder, "png"))
     for below in sorted(glob.glob(os.path.join(glob.escape(folder), "*", ""))):
         if text := tables(files(below, "md")) + plots(files(below, "png")):
-            body += markup.heading(titled(below.rstrip(os.sep)), 3) + text
+            name = os.path.basename(below.rstrip(os.sep))
+            title = _BELOW.get(f"{subject.anchor}/{name}", titled(name))
+            body += markup.heading(title, 3) + text
     return section(subject, [folder], body)
 
 

@@ -272,7 +272,7 @@ def test_any_folder_of_mixed_precision_and_of_experiments_is_shown(tmp_path):
     assert len(outline.sources) == 2 and "others" in outline.ids
     assert "Machine: AMD. Commit: 0123456789ab. Made: 2026-11-21 15:09:44 +0000." in page
     assert "Loss parity</figcaption>" in page and "A new thing" in page
-    assert "<h3>Auto</h3>\n<p>text below</p>" in page
+    assert "<h3>With the precision chosen by itself, the default</h3>\n<p>text below</p>" in page
     (folder / "loss_parity.png").write_bytes(b"GIF")
     with pytest.raises(errors.UserError, match="loss_parity.png is damaged: it is no PNG"):
         report_parts.mixed_precision(str(tmp_path / "baseline"))

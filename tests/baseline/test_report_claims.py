@@ -150,6 +150,9 @@ def test_markdown_is_split_at_headings_and_tables_are_read_back():
         ("r/breakdown/report/breakdown_finger_spin.png", "phase by phase: finger spin"),
         ("r/cluster/cluster_blocking.png", "blocking downloads"),
         ("r/mixed_precision/loss_parity.png", "Loss parity"),
+        ("x/mixed_precision/mixed_precision_timing.png", "Run time in fp32 over run time in half"),
+        ("x/mixed_precision/auto/mixed_precision_timing.png", "that was chosen by itself"),
+        ("x/deployment/deployment.png", "Latency of the fp32 file over that of the int8 file"),
     ],
 )
 def test_captions_come_from_names(path, text):
