@@ -63,7 +63,7 @@ install() { # install FOLDER PACKAGES_AND_OPTIONS...
     platforms+=(--platform "${each}_aarch64")
   done
   rm -rf "${folder:?}/$1"
-  .venv/bin/python -m pip --disable-pip-version-check install --quiet --quiet \
+  .venv/bin/python -m pip --disable-pip-version-check install --quiet --quiet --no-warn-conflicts \
     --target "$folder/$1" "${platforms[@]}" --python-version 3.11 --only-binary=:all: "${@:2}"
 }
 pin() { # The pinned version of a package, as PACKAGE==VERSION.
