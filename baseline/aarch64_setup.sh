@@ -74,10 +74,19 @@ install torch --no-deps torch==2.5.1 filelock jinja2 markupsafe networkx==3.4.2 
   mpmath typing-extensions
 rm -rf "$apt"
 
+# The processor is a Raspberry Pi 3's. Libraries read its description from files, of which they would
+# otherwise see this machine's, and crash: the emulator looks for files in the root first.
+mkdir -p "$root/proc" "$root/sys/devices/system/cpu"
+printf '%s\t: %s\n' processor 0 BogoMIPS 38.40 Features "fp asimd evtstrm crc32 cpuid" \
+  "CPU implementer" 0x41 "CPU architecture" 8 "CPU variant" 0x0 "CPU part" 0xd03 \
+  "CPU revision" 4 >"$root/proc/cpuinfo"
+for name in possible present online; do
+  echo 0 >"$root/sys/devices/system/cpu/$name"
+done
 # It gets its name once it works: what has the name can be used.
 cat >"$folder/python.tmp" <<END
 #!/bin/sh
-PYTHONPATH='$folder/runtimes:$folder/torch' exec '$emulator' -L '$root' '$root/usr/bin/python3.11' "\$@"
+PYTHONPATH='$folder/runtimes:$folder/torch' exec '$emulator' -cpu cortex-a53 -L '$root' '$root/usr/bin/python3.11' "\$@"
 END
 chmod +x "$folder/python.tmp"
 machine=$("$folder/python.tmp" -c "import numpy, platform; print(platform.machine())") ||

@@ -104,7 +104,8 @@ class File:
       alike: agreement with the agent in the states that it visits.
       seconds: for one observation, a figure for every round.
       resident_bytes: beyond those of the runtime; None: not measured.
-      arm: what the runtime's build for ARM makes of it; None: not checked.
+      arm: what the runtime's build for ARM makes of it; None: not checked, or it cannot play it.
+      arm_failure: why it cannot; empty: it can, or was not asked.
     """
 
     file_bytes: int
@@ -112,6 +113,7 @@ class File:
     seconds: list[float] = dataclasses.field(default_factory=list)
     resident_bytes: int | None = None
     arm: OnArm | None = None
+    arm_failure: str = ""
 
     @property
     def median_s(self) -> float:
@@ -214,7 +216,12 @@ def measure(agent: agents.Agent, settings: Settings) -> Measured:
             for key, path in paths.items():
                 common.progress(f"{tell}: {' '.join(key)} under {settings.arm.command[0]}")
                 here = deploying.one_by_one(policies[key], "output")(states)
-                there = aarch64.outputs(settings.arm.command, path, states).astype(np.float32)
+                try:
+                    there = aarch64.outputs(settings.arm.command, path, states).astype(np.float32)
+                except errors.UserError as error:  # The other figures are worth having.
+                    files[key].arm_failure = str(error)
+                    common.progress(f"{tell}: {error}")
+                    continue
                 files[key].arm = OnArm(
                     alike(*(networks.to_actions(agent.network, each) for each in (here, there))),
                     float(np.abs(here - there).max() / max(np.ptp(here), _TINIEST)),

@@ -28,7 +28,7 @@ _HEADER = (
 )
 _RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
 _ARM_HEADER = (
-    "policy", "runtime", "states", "fp32: same action", "largest difference", "int: same action",
+    "policy", "runtime", "fp32: same action", "largest difference", "int: same action",
     "largest difference",
 )
 _PAPER_HEADER = (
@@ -160,6 +160,7 @@ def _arm_figures(side: str, file: measuring.File) -> dict[str, Any]:
         f"{side}_arm_states": None if arm is None else arm.alike.states,
         f"{side}_arm_alike": None if arm is None else arm.alike.alike,
         f"{side}_arm_largest_output": None if arm is None else arm.largest_output,
+        f"{side}_arm_failure": file.arm_failure,
     }
 
 
@@ -216,19 +217,27 @@ def _paper_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def _arm_cells(figures: Mapping[str, Any], side: str) -> list[str]:
+    if figures[f"{side}_arm_alike"] is None:
+        return [f"FAILS: {figures[f'{side}_arm_failure']}", ""]
+    return [
+        f"{_percent(figures[f'{side}_arm_alike'])} of {figures[f'{side}_arm_states']}",
+        f"{100 * figures[f'{side}_arm_largest_output']:.4f} %",
+    ]
+
+
 def _arm_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns how far the files compute on ARM what they compute here, where it was checked."""
     cells = [
         [
-            figures["layers"], _RUNTIMES[figures["format"]], str(figures["int_arm_states"]),
-            *(
-                text for side in ("fp32", "int") for text in (
-                    _percent(figures[f"{side}_arm_alike"]),
-                    f"{100 * figures[f'{side}_arm_largest_output']:.4f} %",
-                )
-            ),
+            figures["layers"], _RUNTIMES[figures["format"]],
+            *(text for side in ("fp32", "int") for text in _arm_cells(figures, side)),
         ]
-        for figures in rows if figures["int_arm_states"] is not None
+        for figures in rows
+        if any(
+            figures[f"{side}_arm_states"] is not None or figures[f"{side}_arm_failure"]
+            for side in ("fp32", "int")
+        )
     ]
     if not cells:
         return []

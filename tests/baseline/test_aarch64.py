@@ -68,7 +68,8 @@ def test_files_act_under_the_emulated_arm_builds_as_here(tmp_path):
     observations = reference.observations(network, 10)
     ranges = reference.calibrate(network, observations)
     for file_format, bits in (
-        ("onnx", 32), ("onnx", 8), ("tflite", 8), ("torchscript", 32), ("torchscript", 8)
+        ("onnx", 32), ("onnx", 8), ("tflite", 32), ("tflite", 8), ("torchscript", 32),
+        ("torchscript", 8),
     ):
         settings = deploying.Settings(file_format, bits)
         content = deploying.export_network(

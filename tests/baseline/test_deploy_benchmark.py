@@ -149,6 +149,18 @@ def test_rows_have_medians_ratios_and_the_papers_figures(measured):
     assert row["scheme"] == "weights+activations"
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_what_arm_cannot_play_is_told_and_costs_no_other_figure(navigator):
+    agent = deploying.load(str(navigator))
+    arm = aarch64.Python((sys.executable, "-c", "raise SystemExit('crash')"), {})
+    settings = dataclasses.replace(SMALL, formats=("onnx",), states=5, arm=arm)
+    found = deploy_measuring.measure(agent, settings)
+    row = deploy_table.row(agent, found, "onnx", settings)
+    assert row["fp32_arm_alike"] is None and "crash" in row["int_arm_failure"]
+    assert row["speedup"] > 0
+    assert "FAILS: " in deploy_table._arm_table([row])[-1]
+
+
 def test_the_papers_figures_stand_beside_its_task_and_width_alone(measured):
     agent, _ = measured
     other = dataclasses.replace(agent, env_id="CartPole-v1")
