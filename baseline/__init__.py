@@ -1,1 +1,1 @@
-"""QuaRL's study of quantized policies (A2C, PPO, DDPG, DQN): not there yet, see the README."""
+"""QuaRL's study of quantized policies: after training, in training, on devices; see README.md."""

@@ -19,7 +19,7 @@ from actorQ import errors
 from baseline import run_policy
 
 MACHINES = ("aarch64", "arm64")
-_LIMIT_S = 600.0
+_PROBE_LIMIT_S, _LIMIT_S = 60.0, 600.0
 _RUNTIMES = ("numpy", "onnxruntime", "tflite-runtime", "ai-edge-litert", "torch")
 _PROBE = f"""
 import importlib.metadata, json, platform
@@ -64,7 +64,7 @@ def probe(command: Sequence[str]) -> Python:
     Raises:
       errors.UserError: it cannot be started, or is no Python on an ARM processor.
     """
-    printed = _run([*command, "-c", _PROBE], "cannot be asked for its processor")
+    printed = _run([*command, "-c", _PROBE], "cannot be asked for its processor", _PROBE_LIMIT_S)
     try:
         machine, versions = json.loads(printed)
     except ValueError:
@@ -77,15 +77,16 @@ def probe(command: Sequence[str]) -> Python:
     return Python(tuple(command), versions)
 
 
-def outputs(
-    command: Sequence[str], path: str | os.PathLike[str], observations: np.ndarray
+def play(
+    command: Sequence[str], path: str | os.PathLike[str], observations: np.ndarray, name: str
 ) -> np.ndarray:
-    """Returns what a file's policy computes under another Python, float64 [N, A].
+    """Returns what a file's policy computes under another Python, float64.
 
     Args:
       command: that starts it; needs numpy and the runtime.
       path: of the file.
       observations: raw ones [N, ...].
+      name: "action", for [N] or [N, A], or "output", what the action follows from, for [N, A].
 
     Raises:
       errors.UserError: it fails there.
@@ -95,26 +96,28 @@ def outputs(
         np.save(inputs, observations)
         printed = _run(
             [*command, os.path.abspath(run_policy.__file__), os.fspath(path), str(inputs),
-             "--print=output"],
-            f"cannot play {os.fspath(path)}",
+             f"--print={name}"],
+            f"cannot play {os.fspath(path)}", _LIMIT_S,
         )
     try:
-        return np.stack(
-            [np.array(line.strip("[] ").split(), float) for line in printed.splitlines()]
-        )
+        rows = [np.array(line.strip("[] ").split(), float) for line in printed.splitlines()]
+        found = np.stack(rows)
     except ValueError:
         raise errors.UserError(
             f"{' '.join(command)} printed something else than numbers."
         ) from None
+    return found if "[" in printed else found[:, 0]
 
 
-def _run(command: Sequence[str], failure: str) -> str:
+def _run(command: Sequence[str], failure: str, limit_s: float) -> str:
     """Returns what a command prints."""
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+            command, capture_output=True, text=True, timeout=limit_s, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        raise errors.UserError(f"{command[0]} {failure}: over {limit_s:.0f} s") from None
+    except OSError as error:
         raise errors.UserError(f"{command[0]} fails: {errors.summary(error)}") from None
     if result.returncode:
         reason = (result.stderr.strip().splitlines() or ["no message"])[-1]

@@ -16,6 +16,7 @@ fail() { # Ends with a line on stderr.
 
 mkdir -p "${1:-logs/aarch64}"
 folder=$(cd "${1:-logs/aarch64}" && pwd)
+rm -f "$folder/python" # There again when all of it is.
 root=$folder/root
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -83,7 +84,7 @@ printf '%s\t: %s\n' processor 0 BogoMIPS 38.40 Features "fp asimd evtstrm crc32 
 for name in possible present online; do
   echo 0 >"$root/sys/devices/system/cpu/$name"
 done
-# It gets its name once it works: what has the name can be used.
+# It gets its name once it works.
 cat >"$folder/python.tmp" <<END
 #!/bin/sh
 PYTHONPATH='$folder/runtimes:$folder/torch' exec '$emulator' -cpu cortex-a53 -L '$root' '$root/usr/bin/python3.11' "\$@"

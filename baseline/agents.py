@@ -25,6 +25,7 @@ from baseline import networks
 from baseline import quantize
 from baseline import results
 from baseline import saving
+from baseline import training_settings
 from baseline import zoo_files
 
 ALGORITHMS = tuple(model_building.ALGORITHMS)
@@ -171,9 +172,14 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     if not pathlib.Path(folder).is_dir():
         raise errors.UserError(f"There is no folder {folder}: --folder names one with agents.")
     there = ", ".join(f"{a} {e}" for a, e in found(folder)) or "none"
+    remedy = "Fetch the zoo's: --hub."
+    if algo in training_settings.ALGOS:
+        remedy = (
+            f"Train one: python -m baseline.train --algo {algo} --env {env_id}; or fetch the "
+            "zoo's: --hub."
+        )
     raise errors.UserError(
-        f"There is no agent {algo} {env_id} in {folder} (there are: {there}). Train one: python -m "
-        f"baseline.train --algo {algo} --env {env_id}; or fetch the zoo's: --hub."
+        f"There is no agent {algo} {env_id} in {folder} (there are: {there}). {remedy}"
     )
 
 

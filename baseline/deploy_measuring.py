@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import math
 import pathlib
 import statistics
 import tempfile
@@ -30,6 +31,7 @@ from baseline import resident_memory
 from baseline import run_policy
 
 FP32, QUANTIZED = "fp32", "quantized"
+_ARM_STATES = 200  # At most.
 _TINIEST = float(np.finfo(np.float32).tiny)
 PAPER_BITS = 8
 TINY = 8  # Inputs, units and outputs of what plays next to nothing.
@@ -215,22 +217,40 @@ def measure(agent: agents.Agent, settings: Settings) -> Measured:
         if settings.arm:
             for key, path in paths.items():
                 common.progress(f"{tell}: {' '.join(key)} under {settings.arm.command[0]}")
-                here = deploying.one_by_one(policies[key], "output")(states)
                 try:
-                    there = aarch64.outputs(settings.arm.command, path, states).astype(np.float32)
+                    files[key].arm = _on_arm(settings.arm, path, policies[key], states, alike)
                 except errors.UserError as error:  # The other figures are worth having.
                     files[key].arm_failure = str(error)
                     common.progress(f"{tell}: {error}")
-                    continue
-                files[key].arm = OnArm(
-                    alike(*(networks.to_actions(agent.network, each) for each in (here, there))),
-                    float(np.abs(here - there).max() / max(np.ptp(here), _TINIEST)),
-                )
         episodes = {FP32: _play(agent, agent.act, settings, f"{tell}: fp32")}
         for file_format in settings.formats:
             act = deploying.one_by_one(policies[file_format, QUANTIZED])
             episodes[file_format] = _play(agent, act, settings, f"{tell}: {file_format}")
     return Measured(hidden_layers(agent.network), files, episodes)
+
+
+def _on_arm(
+    arm: aarch64.Python,
+    path: pathlib.Path,
+    policy: run_policy.Policy,
+    states: np.ndarray,
+    alike: Callable[[np.ndarray, np.ndarray], agreement.Agreement],
+) -> OnArm:
+    """Compares a file's actions and outputs there with those here.
+
+    Raises:
+      errors.UserError: it cannot be played there.
+    """
+    states = states[:: math.ceil(len(states) / _ARM_STATES)]  # An emulator is slow.
+    here, there = {}, {}
+    for name in ("action", "output"):
+        here[name] = deploying.one_by_one(policy, name)(states)
+        there[name] = aarch64.play(arm.command, path, states, name).astype(here[name].dtype)
+    deviation = np.abs(here["output"] - there["output"]).max()
+    return OnArm(
+        alike(here["action"], there["action"]),
+        float(deviation / max(np.ptp(here["output"]), _TINIEST)),
+    )
 
 
 def hidden_layers(network: networks.PolicyNetwork) -> tuple[int, ...]:

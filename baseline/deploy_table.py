@@ -219,7 +219,7 @@ def _paper_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _arm_cells(figures: Mapping[str, Any], side: str) -> list[str]:
     if figures[f"{side}_arm_alike"] is None:
-        return [f"FAILS: {figures[f'{side}_arm_failure']}", ""]
+        return ["FAILS: " + figures[f"{side}_arm_failure"].replace("|", "/"), ""]
     return [
         f"{_percent(figures[f'{side}_arm_alike'])} of {figures[f'{side}_arm_states']}",
         f"{100 * figures[f'{side}_arm_largest_output']:.4f} %",
@@ -268,7 +268,7 @@ def _aarch64(settings: measuring.Settings) -> str:
     if settings.arm is None:
         return aarch64.situation()
     versions = ", ".join(f"{name} {version}" for name, version in settings.arm.versions.items())
-    return f"aarch64: the files were played there, too (with {versions})."
+    return f"aarch64: played by a Python for ARM with {versions}; the table above says how far."
 
 
 def _percent(share: float | None) -> str:

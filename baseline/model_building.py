@@ -134,8 +134,8 @@ def _check_family(algo: str, saved: zoo_files.SavedModel, path: pathlib.Path) ->
     # A2C and PPO share their policies; what else is in the file tells them apart.
     if family == ("a2c", "ppo"):
         family = ("ppo",) if "n_epochs" in saved.data else ("a2c",)
-    elif family == ("ddpg", "td3"):  # TD3 has a second critic.
-        family = ("td3",) if any(".qf1." in name for name in saved.state_dict) else ("ddpg",)
+    elif family == ("ddpg", "td3"):  # SB3's DDPG is TD3 without noise on the target's actions.
+        family = ("ddpg",) if saved.data.get("target_noise_clip") == 0.0 else ("td3",)
     if family is not None and algo not in family:
         raise errors.UserError(
             f"{path} is an agent of {' or '.join(family)}, not of {algo}: name the right algorithm."

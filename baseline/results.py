@@ -57,7 +57,7 @@ class Row:
     """One evaluation of one agent at one precision; the fields are the file's columns.
 
     Attributes:
-      algo: "a2c", "ppo", "dqn", "ddpg" or of ActorQ "d4pg".
+      algo: "a2c", "ppo", "dqn", "ddpg", "td3", "sac" or of ActorQ "d4pg".
       env: environment.
       bits: "fp32", "fp16", "bf16", or the width "2" to "32".
       scheme: what was quantized, one of `SCHEMES`.

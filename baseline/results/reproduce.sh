@@ -4,6 +4,7 @@
 # Two hours on two cores; an interrupted run goes on where it stopped. Train the Atari agent first:
 #     OMP_NUM_THREADS=1 .venv/bin/python -m baseline.train --algo ppo --env BreakoutNoFrameskip-v4 \
 #         -n 4400000 --seed 1 --precision bf16 --save_freq 100000 --folder logs/atari
+# An agent that cannot be measured (SAC with gSDE) is told, and ends it before the tables: leave it out.
 set -euo pipefail
 agents="${1:?names the folder of agents}"
 out="${2:-logs/results}"

@@ -75,7 +75,7 @@ measure() {
 
 # ARM's builds of the runtimes play the files as well, under an emulator, where its packages are.
 arm=()
-if [[ -x $out/aarch64/python ]] || baseline/aarch64_setup.sh "$out/aarch64"; then
+if "$out/aarch64/python" -c "import numpy, onnxruntime" 2>/dev/null || baseline/aarch64_setup.sh "$out/aarch64"; then
     arm=(--aarch64_python "$(printf %q "$out/aarch64/python")")
 fi
 

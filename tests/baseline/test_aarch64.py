@@ -27,15 +27,23 @@ def test_without_an_arm_nothing_is_claimed_and_the_way_to_one_is_told(monkeypatc
     assert "this machine is one" in aarch64.situation()
 
 
-def test_only_a_python_on_arm_is_one(tmp_path):
-    with pytest.raises(errors.UserError, match=f"runs on {platform.machine()}, not on a 64-bit"):
-        aarch64.probe([sys.executable])
+def test_only_a_python_on_arm_is_one(tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("#!/bin/sh\necho '[\"riscv64\", {}]'\n")
+    elsewhere.chmod(0o755)
+    with pytest.raises(errors.UserError, match="runs on riscv64, not on a 64-bit"):
+        aarch64.probe([str(elsewhere)])
+    monkeypatch.setattr(aarch64, "_PROBE_LIMIT_S", 0.2)
+    with pytest.raises(errors.UserError, match="sh cannot be asked for its processor: over 0 s"):
+        aarch64.probe(["sh", "-c", "sleep 20"])
+    monkeypatch.undo()
     with pytest.raises(errors.UserError, match="is no Python"):
         aarch64.probe(["echo"])
     with pytest.raises(errors.UserError, match="cannot be asked for its processor: no message"):
         aarch64.probe(["false"])
     claims = tmp_path / "python"
-    claims.write_text(f"#!/bin/sh\n'{sys.executable}' \"$@\" | sed 's/x86_64/aarch64/'\n")
+    machine = platform.machine()
+    claims.write_text(f"#!/bin/sh\n'{sys.executable}' \"$@\" | sed 's/{machine}/aarch64/'\n")
     claims.chmod(0o755)
     found = aarch64.probe([str(claims)])
     assert found.command == (str(claims),)
@@ -49,11 +57,12 @@ def test_outputs_of_another_python_are_those_of_this_one(tmp_path, head):
     path = tmp_path / "policy.onnx"
     path.write_bytes(integer.export(network, 32).SerializeToString())
 
-    found = aarch64.outputs([sys.executable], path, observations)
-
-    expected = networks.forward(network, observations).numpy()
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    outputs = networks.forward(network, observations).numpy()
+    expected = {"output": outputs, "action": networks.to_actions(network, outputs)}
+    for name in expected:
+        found = aarch64.play([sys.executable], path, observations, name)
+        assert found.shape == expected[name].shape
+        np.testing.assert_allclose(found, expected[name], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -78,19 +87,21 @@ def test_files_act_under_the_emulated_arm_builds_as_here(tmp_path):
         path = tmp_path / f"policy{deploy_formats.ENDINGS[file_format]}"
         path.write_bytes(content)
         arm = aarch64.probe([str(tmp_path / "python")])
-        there = aarch64.outputs(arm.command, path, observations)
-        here = aarch64.outputs([sys.executable], path, observations)
-        # Integers are the same, but for a rounding that falls to the other side.
-        np.testing.assert_allclose(there, here, atol=1e-5 if bits == 32 else 0.02)
+        for name in ("action", "output"):
+            there = aarch64.play(arm.command, path, observations, name)
+            here = aarch64.play([sys.executable], path, observations, name)
+            # Integers are the same, but for a rounding that falls to the other side.
+            np.testing.assert_allclose(there, here, atol=1e-5 if bits == 32 else 0.02)
 
 
 def test_what_fails_there_is_told(tmp_path):
     zeros = np.zeros((1, 6), np.float32)
     with pytest.raises(errors.UserError, match="no-such-python fails"):
-        aarch64.outputs([str(tmp_path / "no-such-python")], "policy.onnx", zeros)
+        aarch64.play([str(tmp_path / "no-such-python")], "policy.onnx", zeros, "action")
     with pytest.raises(errors.UserError, match="cannot play policy.onnx: no onnxruntime"):
-        aarch64.outputs(
-            [sys.executable, "-c", "raise SystemExit('no onnxruntime')"], "policy.onnx", zeros
+        aarch64.play(
+            [sys.executable, "-c", "raise SystemExit('no onnxruntime')"], "policy.onnx", zeros,
+            "action",
         )
     with pytest.raises(errors.UserError, match="something else than numbers"):
-        aarch64.outputs([sys.executable, "-c", "print('hello')"], os.devnull, zeros)
+        aarch64.play([sys.executable, "-c", "print('hello')"], os.devnull, zeros, "output")

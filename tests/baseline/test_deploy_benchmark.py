@@ -87,7 +87,7 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
         assert file.arm.alike.alike == 1.0, key  # Of the same file's actions here.
         assert file.arm.largest_output < 1e-6, key
     row = deploy_table.row(agent, found, "onnx", SMALL)
-    assert row["int_arm_states"] == file.arm.alike.states
+    assert row["int_arm_states"] == file.arm.alike.states == min(40, file.alike.states)
     assert "ONNX Runtime" in deploy_table._arm_table([row])[-1]
 
 
@@ -239,7 +239,7 @@ def test_benchmark_tells_what_users_get_wrong_in_one_line(run_commands):
         (["agent", "--bits=4", "--formats=onnx,torchscript"], "no torchscript file of 4 bits"),
         (["agent", "--formats=tflite", "--scheme=weights"], "--format=onnx or torchscript"),
         (["agent", "--aarch64_python='python"], "--aarch64_python='python: No closing quotation"),
-        (["agent", f"--aarch64_python={sys.executable}"], "not on a 64-bit ARM processor"),
+        (["agent", "--aarch64_python=echo"], "echo is no Python"),
     ]
     results = run_commands("deploy_benchmark", [arguments for arguments, _ in cases])
     for (_, message), result in zip(cases, results, strict=True):
