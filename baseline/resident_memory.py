@@ -2,13 +2,16 @@
 
     python -m baseline.resident_memory policy.onnx
 
-prints the resident bytes of a process that has loaded the file with `run_policy` and played it.
+prints the resident bytes of a process that has loaded the file with `run_policy` and played it: its
+data, and what it has mapped of the file; pages of programs and libraries are the runtime's. Other
+processes share those, and how many of them a policy touches says nothing of its weights.
 `of_policy` runs that, and subtracts what the runtime takes with next to nothing to play. Imports
 numpy alone.
 """
 
 from collections.abc import Sequence
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -18,6 +21,8 @@ import numpy as np
 from actorQ import errors
 from baseline import run_policy
 
+# A line that begins a mapping: addresses, permissions, offset, device, inode, then the file.
+_MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ \S+ \d+ *(.*)$")
 NOISE_BYTES = 500_000
 _CALLS = 20
 _LIMIT_S = 120.0
@@ -67,10 +72,21 @@ def in_fresh_process(
     return int(lines[-1])
 
 
-def resident_bytes() -> int:
-    """Returns how much of this process is in memory now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def resident_bytes(path: str | os.PathLike[str] | None = None) -> int:
+    """Returns how much of this process's data is in memory now.
+
+    Args:
+      path: of a file whose mapped pages count, too.
+    """
+    own = None if path is None else os.path.realpath(path)
+    kilobytes, counted = 0, "Anonymous:"
+    with open("/proc/self/smaps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if found := _MAPPING.match(line):
+                counted = "Rss:" if own is not None and found[1] == own else "Anonymous:"
+            elif line.startswith(counted):
+                kilobytes += int(line.split()[1])
+    return 1024 * kilobytes
 
 
 def main() -> None:
@@ -79,7 +95,7 @@ def main() -> None:
     observation = np.zeros(tuple(policy.shape), policy.dtype)
     for _ in range(_CALLS):
         policy(observation)
-    print(resident_bytes())
+    print(resident_bytes(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ Takes observations as the environment gives them, float32 [D] or uint8 [C, H, W]
 """
 
 import argparse
-import importlib
+import ctypes
+import importlib.util
 import os
 import pathlib
 import sys
@@ -23,6 +24,7 @@ def _onnx(path):
     import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # Which keeps what weights were read into.
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     taken = session.get_inputs()[0]
     dtype = np.uint8 if taken.type == "tensor(uint8)" else np.float32
@@ -30,13 +32,8 @@ def _onnx(path):
 
 
 def _tflite(path):
-    for package in ("tflite_runtime", "ai_edge_litert", "tensorflow.lite.python"):
-        try:
-            lite = importlib.import_module(f"{package}.interpreter")
-            break
-        except ImportError:
-            if package.startswith("tensorflow"):
-                raise
+    own = (name for name in ("tflite_runtime", "ai_edge_litert") if importlib.util.find_spec(name))
+    lite = importlib.import_module(f"{next(own, 'tensorflow.lite.python')}.interpreter")
     # The default delegate knows products of floats, but none of these integers.
     quantized = b"int8 by int8" in pathlib.Path(path).read_bytes()
     kind = lite.OpResolverType["BUILTIN_WITHOUT_DEFAULT_DELEGATES" if quantized else "AUTO"]
@@ -73,6 +70,8 @@ class Policy:
         """Loads a file by its ending."""
         load = {".onnx": _onnx, ".tflite": _tflite, ".pt": _torchscript}[pathlib.Path(path).suffix]
         self.shape, self.dtype, self._call = load(str(path))
+        if os.name == "posix":  # What loading needed goes back to the system, where libc can.
+            getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
 
     def __call__(self, observation, name="action"):
         """Returns the action for one observation, or the "output" that it follows from, [A]."""

@@ -11,6 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=.venv/bin/python
 env=DroneNavigation-v0
 steps=3000000
+export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"  # Without TensorFlow's remarks on processors.
 
 # hyperparams NAME: of that policy's training, one a line. The value function's network is no part of
 # the policy: of the same size for all.

@@ -32,12 +32,33 @@ def test_resident_bytes_grow_with_what_is_kept():
     assert 31e6 < float(done.stdout) < 40e6
 
 
-def test_a_policy_takes_at_least_its_weights(tiny, tmp_path):
-    network = reference.dense(nn.ReLU, (6, 1000, 2000, 4))
+def test_pages_of_the_policys_own_file_count_and_those_of_others_do_not(tmp_path):
+    (tmp_path / "a file").write_bytes(b"x" * 8_000_000)
+    code = (
+        "import mmap, sys\n"
+        "from baseline import resident_memory\n"
+        "path = sys.argv[1]\n"
+        "before = [resident_memory.resident_bytes(each) for each in (path, None)]\n"
+        "with open(path, 'rb') as file:\n"
+        "    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
+        "sum(mapped[::4096])\n"
+        "after = [resident_memory.resident_bytes(each) for each in (path, None)]\n"
+        "print(*(there - here for here, there in zip(before, after)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a file")], capture_output=True, text=True,
+        check=True,
+    )
+    own, others = map(int, done.stdout.split())
+    assert 7_900_000 < own < 8_500_000 and others < 500_000
+
+
+def test_a_policy_takes_its_weights_once(tmp_path, tiny):
+    network = reference.dense(nn.ReLU, (6, 1000, 2000, 1000, 4))
     content = integer.export(network, 32).SerializeToString()
     (tmp_path / "large.onnx").write_bytes(content)
     found = resident_memory.of_policy(tmp_path / "large.onnx", tiny, turns=1)
-    assert 0.9 * len(content) < found < 4 * len(content)
+    assert 0.9 * len(content) < found < 1.2 * len(content)
 
 
 def test_a_file_that_cannot_be_played_is_told(tmp_path, monkeypatch):
