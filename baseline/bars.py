@@ -24,13 +24,13 @@ def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) 
     """
     figure, (axis,) = curves.new_figure(1, 1.4 + 0.36 * len(rows))
     places = range(len(rows))
-    bars = axis.barh(places, [ours for ours, _ in rows.values()], color="#0072B2", label="ours")
-    axis.bar_label(bars, fmt="%.2f", padding=3, fontsize=9)
+    axis.barh(places, [ours for ours, _ in rows.values()], color="#0072B2", label="ours")
     marks = [(theirs, place) for place, (_, theirs) in enumerate(rows.values()) if theirs]
     if marks:
         axis.plot(*zip(*marks, strict=True), "D", color="#D55E00", label="paper")
     axis.axvline(1, color="0.5", linewidth=1, linestyle="--")
-    axis.set_yticks(places, list(rows), fontsize=9)
+    # Beside the names: at the bars' ends they would meet the marks.
+    axis.set_yticks(places, [f"{name}   {ours:.2f}" for name, (ours, _) in rows.items()], fontsize=9)
     axis.invert_yaxis()
     axis.margins(x=0.12)
     axis.set_xlim(left=0)
