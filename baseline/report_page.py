@@ -35,7 +35,8 @@ _TERMS = (
      "by luck alone."),
 )
 _RULES = {
-    report_claims.REACHED: "our figure is as good as the paper's or better",
+    report_claims.REACHED: "our figure is as good as the paper's (or as our own aim, where one "
+    "is named) or better",
     report_claims.PARTLY: "there is a gain, but a smaller one, not in all cases, or of fewer "
     "repetitions than the paper's",
     report_claims.MISSED: "there is no gain, or a loss above the paper's",
