@@ -30,7 +30,8 @@ def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) 
         axis.plot(*zip(*marks, strict=True), "D", color="#D55E00", label="paper")
     axis.axvline(1, color="0.5", linewidth=1, linestyle="--")
     # Beside the names: at the bars' ends they would meet the marks.
-    axis.set_yticks(places, [f"{name}   {ours:.2f}" for name, (ours, _) in rows.items()], fontsize=9)
+    names = [f"{name}   {ours:.2f}" for name, (ours, _) in rows.items()]
+    axis.set_yticks(places, names, fontsize=9)
     axis.invert_yaxis()
     axis.margins(x=0.12)
     axis.set_xlim(left=0)

@@ -256,8 +256,8 @@ def _notes(settings: measuring.Settings) -> list[str]:
     ]
     if settings.memory_turns:
         notes.append(
-            "memory: resident data of a fresh process that has loaded and played the file, and what "
-            "it maps of the file (no pages of programs), less that with a policy of "
+            "memory: resident data of a fresh process that has loaded and played the file, and "
+            "what it maps of the file (no pages of programs), less that with a policy of "
             f"{measuring.TINY} units (medians of {settings.memory_turns}); "
             f"below {resident_memory.NOISE_BYTES / 1e3:.0f} KB noise, of which there is no ratio."
         )

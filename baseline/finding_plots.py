@@ -106,21 +106,13 @@ def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | 
     name = group.name if numbers is None else group.name.upper()
     correlation = "" if group.correlation is None else f"ρ = {group.correlation:+.2f}, "
     ax.set_title(f"{name}: {correlation}n = {len(group.points)}", fontsize=9)
-    _widen(ax)
+    curves.keep_flat(ax, _LEAST_HEIGHT)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     ax.tick_params(labelsize=7)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="0.92", linewidth=0.8)
     ax.set_axisbelow(True)
-
-
-def _widen(ax: Any) -> None:
-    """Gives the axis a least height: rounding must not look like a loss."""
-    low, high = ax.get_ylim()
-    lacking = _LEAST_HEIGHT - (high - low)
-    if lacking > 0:
-        ax.set_ylim(low - lacking / 2, high + lacking / 2)
 
 
 def _wrapped(text: str) -> str:

@@ -60,7 +60,7 @@ def draw_panel(ax: Any, panel: Panel, small: bool = False) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
-    _keep_flat(ax, panel.fp32.mean)
+    curves.keep_flat(ax, max(_LEAST_HEIGHT * abs(panel.fp32.mean), 1e-6))
     ax.set_title(panel.title, fontsize=9 if small else 11)
 
 
@@ -193,12 +193,3 @@ def _set_ticks(ax: Any, places: Mapping[str, float], small: bool) -> None:
         if crowded and not bits.isdecimal():
             label.set_rotation(90)
     ax.tick_params(axis="y", labelsize=7 if small else 9)
-
-
-def _keep_flat(ax: Any, fp32_mean: float) -> None:
-    """Gives the axis a least height: else luck, or rounding, would fill a panel as a loss does."""
-    low, high = ax.get_ylim()
-    least = max(_LEAST_HEIGHT * abs(fp32_mean), 1e-6)
-    if high - low < least:
-        middle = (low + high) / 2
-        ax.set_ylim(middle - least / 2, middle + least / 2)

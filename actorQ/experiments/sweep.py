@@ -17,6 +17,7 @@ from actorQ.experiments import results as results_lib
 from actorQ.scripts import curves
 
 _SEED = {"marker": "o", "linestyle": "", "alpha": 0.5, "markersize": 4}  # A point of a plot.
+_LEAST_HEIGHT = 0.1  # Of the rewards' panel, as a share of the largest.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +242,7 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
         below.set_yscale("symlog", linthresh=1.0)
     below.set_ylim(bottom=0)
     rewards.set_ylabel("Final reward")
+    curves.keep_flat(rewards, _LEAST_HEIGHT * max(map(abs, rewards.get_ylim())))
     below.set_ylabel(sweep.label)
     below.set_xlabel(sweep.axis)
     rewards.set_title(", ".join(material.tasks()), fontsize=11)

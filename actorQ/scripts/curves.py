@@ -320,6 +320,19 @@ def new_grid(
     return figure, axes
 
 
+def keep_flat(axis: Any, least: float) -> None:
+    """Gives a y axis a least height: else luck, or rounding, would fill a panel as a loss does.
+
+    Args:
+      axis: drawn already.
+      least: between its ends.
+    """
+    low, high = axis.get_ylim()
+    lacking = least - (high - low)
+    if lacking > 0:
+        axis.set_ylim(low - lacking / 2, high + lacking / 2)
+
+
 def save_figure(figure: mpl_figure.Figure, path: str) -> str:
     """Writes a figure and returns its path.
 
