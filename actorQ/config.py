@@ -72,8 +72,8 @@ class RunConfig:
     )
     max_seconds: float = _field(
         0.0,
-        "Seconds since the launch after which training ends as it does after its last step; 0: no "
-        "limit.",
+        "Seconds since the launch after which training ends as it does after its last step (one "
+        "that waits for data then gets 30 s more); 0: no limit.",
         low=0.0,
     )
     max_episode_steps: int = _field(
@@ -225,6 +225,13 @@ class RunConfig:
     )
     connect_timeout: float = _field(
         120.0, "Seconds to wait for a learner (or for first weights) before giving up.", low=0.0
+    )
+    transfer_timeout: float = _field(
+        600.0,
+        "Seconds that an actor's pull, or a push to the server, may take while the learner answers "
+        "other questions. 33.6 MB (3x2048, fp32) take 14 s at 20 Mbit/s, times the actors that "
+        "share the link.",
+        low=1.0,
     )
     broadcaster_table_name: str = _field(
         "broadcaster_table", "Reverb table from learner to broadcaster."

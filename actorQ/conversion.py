@@ -47,6 +47,32 @@ def from_sonnet(variables: Mapping[str, messages.Tensor]) -> dict[str, np.ndarra
     return converted
 
 
+def for_actors(
+    update: messages.ModelUpdate,
+    quantize: int,
+    quantize_communication: int = 32,
+    weight_compress: bool = False,
+) -> messages.ModelUpdate:
+    """Returns what the learner pushed in the actors' form, see `to_actor_form`.
+
+    Raises:
+      errors.MessageError: it is no push of a learner, or its weights are unusable.
+    """
+    if update.scheme != LEARNER_SCHEME:
+        raise errors.MessageError(
+            f"The broadcaster table holds weights of scheme {update.scheme!r}, expected "
+            f"{LEARNER_SCHEME!r}: are the table names mixed up?"
+        )
+    try:
+        return learner_to_actor_form(
+            update.tensors, update.version, quantize, quantize_communication, weight_compress
+        )
+    except ValueError as error:
+        raise errors.MessageError(
+            f"The learner's weights of version {update.version} are unusable: {error}"
+        ) from None
+
+
 def learner_to_actor_form(
     variables: Mapping[str, messages.Tensor],
     version: int,

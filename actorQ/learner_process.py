@@ -48,6 +48,7 @@ from actorQ import wire
 
 _FIRST_PUSH_AGAIN_S = 5.0  # While nobody acts, the first weights are pushed again so often.
 _LAST_STEP_S = 5.0  # How long the step under way gets to end after Ctrl-C.
+_LATE_STEP_S = 30.0  # How long it gets once --max_seconds are over.
 _SHUTDOWN_GRACE_S = 5.0  # How long actors and broadcaster get to see the announced end.
 
 
@@ -171,6 +172,9 @@ class LearnerProcess:
         self._interrupted = False
         self._pushed = threading.Event()  # The first weights, and a checkpoint; or all is over.
         self._finished = threading.Event()
+        self._step_lock = threading.Lock()  # For the two below.
+        self._step_started: float | None = None  # Of the step under way, time.monotonic's clock.
+        self._overtaken = False  # The main thread ends training during a step.
         self._failure: BaseException | None = None
         self._saving = threading.Lock()
         self._announced = self._saved_last = False
@@ -208,9 +212,28 @@ class LearnerProcess:
                     self._save(last=True)
                 return
             self._log()
+            if self._overtake():
+                logging.info(
+                    "%g s have passed, and a learner step does not end (does it wait for data?): "
+                    "training ends.", self._config.max_seconds,
+                )
+                self._wind_up()
+                return
         self._log()
 
-    # --- On the learning thread ---
+    def _overtake(self) -> bool:
+        """Ends learning if its time is over and the step under way does not come to its end."""
+        limit = self._config.max_seconds
+        if not limit or self._stop.is_set():
+            return False
+        late = time.time() - self._logger.start_time > limit + _LATE_STEP_S
+        with self._step_lock:
+            started = self._step_started
+            stuck = started is not None and time.monotonic() - started > _LATE_STEP_S
+            self._overtaken = late and stuck
+            return self._overtaken
+
+    # --- On the learning thread (`_wind_up` on the main one, if a step never comes back) ---
 
     def _learn_guarded(self) -> None:
         try:
@@ -232,7 +255,12 @@ class LearnerProcess:
         next_evaluation = time.monotonic() + config.eval_period_s
         next_checkpoint = time.monotonic() + config.checkpoint_period_s
         while self._steps < config.num_episodes and not self._stop.is_set():
+            self._step_started = time.monotonic()
             self._learner.step()
+            with self._step_lock:
+                self._step_started = None
+                if self._overtaken:
+                    return
             self._steps += 1
             self._publisher.publish(self._version())
             now = time.monotonic()
@@ -249,6 +277,10 @@ class LearnerProcess:
                 self._check_numbers()
                 self._save()
                 next_checkpoint = time.monotonic() + config.checkpoint_period_s
+        self._wind_up()
+
+    def _wind_up(self) -> None:
+        """Evaluates and saves the last policy."""
         self._check_numbers()
         try:
             self._evaluate_finally()
@@ -413,7 +445,7 @@ class LearnerProcess:
         if failed or self._interrupted:
             state = wire.FAILED if failed else wire.INTERRUPTED
         try:
-            self._connection.publish(self._config.shutdown_table_name, np.int32(state))
+            self._connection.announce_shutdown(state)
             deadline = time.monotonic() + _SHUTDOWN_GRACE_S
             while time.monotonic() < deadline:
                 # Actors and broadcaster.

@@ -176,28 +176,14 @@ class Broadcaster:
         config = self._config
         arrived = time.perf_counter()
         update = messages.decode(header, blob)
-        if update.scheme != conversion.LEARNER_SCHEME:
-            raise errors.MessageError(
-                f"The broadcaster table holds weights of scheme {update.scheme!r}, expected "
-                f"{conversion.LEARNER_SCHEME!r}: are the table names mixed up?"
-            )
         if update.version <= self._version:
             # The first weights, pushed again for a broadcaster that might have died; or those of
             # the checkpoint of a learner that was resumed.
             return
         decoded = time.perf_counter()
-        try:
-            converted = conversion.learner_to_actor_form(
-                update.tensors,
-                update.version,
-                config.quantize,
-                config.quantize_communication,
-                bool(config.weight_compress),
-            )
-        except ValueError as error:
-            raise errors.MessageError(
-                f"The learner's weights of version {update.version} are unusable: {error}"
-            ) from None
+        converted = conversion.for_actors(
+            update, config.quantize, config.quantize_communication, bool(config.weight_compress)
+        )
         done = time.perf_counter()
         message = messages.encode(converted, bool(config.compress))
         encoded = time.perf_counter()

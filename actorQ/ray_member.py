@@ -73,11 +73,19 @@ class Member:
         """Address of its machine, "" before it is known."""
         return self.place.partition(":")[0]
 
-    def close(self) -> None:
-        """Ends the process, and the Ray actor; its files stay where not all of them are here."""
+    def close(self) -> bool:
+        """Ends the process, and the Ray actor.
+
+        Returns:
+          Whether nothing that it wrote is lost: its files stay where not all of them are here,
+          if its worker can be reached.
+        """
         import ray
 
+        safe = self.complete
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self.handle.close.remote(keep=not self.complete), timeout=_CLOSE_S)
+            safe = True
         with contextlib.suppress(Exception):
             ray.kill(self.handle, no_restart=True)
+        return safe

@@ -28,6 +28,7 @@ _POLL_S = 1.0
 _ANSWER_S = 20.0  # How long a worker gets to answer before it counts as slow.
 _GLANCE_S = 0.05  # To wait for a peer's answer; it may come in a later round.
 _UNSEEN_S = 60.0  # How long the learner's machine may not answer.
+_LAST_ROWS_S = 5.0  # How long a peer that ended may take to hand over what it wrote.
 _LEARNER_FIRST_S = 3.0  # How long the learner gets to end with its peers.
 _LEARNER_END_S = 150.0  # With its last checkpoint.
 _PEERS_END_S = 20.0
@@ -94,28 +95,51 @@ class RayRun:
         return True
 
     def _has_room(self) -> bool:
-        """Waits for enough CPUs; returns False if the run was interrupted meanwhile."""
-        import ray
+        """Waits for enough CPUs, and a GPU where the learner takes one.
 
-        needed = self._learner_cpus + self._config.n_actors
+        Returns:
+          Whether there are; False if the run was interrupted meanwhile.
+
+        Raises:
+          errors.UserError: there are not within --placement_timeout.
+        """
         deadline = time.monotonic() + self._placement_timeout_s
-        while (free := ray.available_resources().get("CPU", 0)) < needed:
+        while problem := self._lack():
             if time.monotonic() > deadline:
-                raise errors.UserError(
-                    f"The cluster has {free:g} free CPUs and the run wants {needed}: "
-                    f"{self._learner_cpus} for the learner (--learner_cpus) and one for each of "
-                    f"--n_actors={self._config.n_actors}. Add machines, or take fewer actors."
-                )
+                raise errors.UserError(problem)
             if self._stop.wait(_POLL_S):
                 return False
         return True
 
-    def _learner_member(self) -> ray_member.Member:
+    def _lack(self) -> str:
+        """Returns what the cluster has too little of, and what to do; or ""."""
         import ray
 
-        options: dict[str, Any] = {"num_cpus": self._learner_cpus, "max_restarts": 0}
+        free = ray.available_resources()
+        cpus, needed = free.get("CPU", 0), self._learner_cpus + self._config.n_actors
+        if cpus < needed:
+            return (
+                f"The cluster has {cpus:g} free CPUs and the run wants {needed}: "
+                f"{self._learner_cpus} for the learner (--learner_cpus) and one for each of "
+                f"--n_actors={self._config.n_actors}. Add machines, or take fewer actors."
+            )
+        if self._learner_takes_gpu() and free.get("GPU", 0) < 1:
+            return (
+                "All GPUs of the cluster are taken, and the learner wants one: wait for what uses "
+                "them, or choose --learner_device_placement=CPU."
+            )
+        return ""
+
+    def _learner_takes_gpu(self) -> bool:
+        """Returns whether it is to have one and the cluster has any, free or not."""
+        import ray
+
         wants_gpu = self._config.learner_device_placement == "GPU"
-        if wants_gpu and ray.cluster_resources().get("GPU", 0) >= 1:
+        return wants_gpu and ray.cluster_resources().get("GPU", 0) >= 1
+
+    def _learner_member(self) -> ray_member.Member:
+        options: dict[str, Any] = {"num_cpus": self._learner_cpus, "max_restarts": 0}
+        if self._learner_takes_gpu():
             options["num_gpus"] = 1
         config = self._config
         if not config.learner_threads:  # By default it would leave cores for actors, not here.
@@ -272,19 +296,24 @@ class RayRun:
             self._poll_learner(_POLL_S)
             if self.learner.code is not None:
                 return
+        code, reason = peer.code, peer.reason
+        # Its answer that said so brought rows of its logs; only one without any is the last.
+        self._wait_for([peer], _LAST_ROWS_S)
+        if peer.code is None:  # Its machine went away meanwhile: Ray has started it elsewhere.
+            return
         folder = os.path.join(self._config.logpath, peer.name)
         failures = self._failures[peer.name].note(
-            peer.code, telemetry.log_bytes(folder), time.monotonic() - peer.started
+            code, telemetry.log_bytes(folder), time.monotonic() - peer.started
         )
         if failures >= launcher.MAX_FAILURES:
             raise errors.UserError(
-                f"{peer.name} ended {failures} times in a row in the same way: {peer.reason}"
+                f"{peer.name} ended {failures} times in a row in the same way: {reason}"
             )
-        self._restart(peer, peer.reason)
+        self._restart(peer, reason)
 
     def _restart(self, peer: ray_member.Member, reason: str) -> None:
         self._status.say(f"{peer.name} ended: {reason}; {processes.STARTED_AGAIN}")
-        peer.close()
+        self._close(peer)
         self.peers[peer.name] = self._peer_member(peer.name, again=True)
 
     def _end_all(self) -> None:
@@ -301,9 +330,14 @@ class RayRun:
             self._wait_for(peers, _PEERS_END_S)
             peers.append(self.learner)
         for member in peers:
-            member.close()
-            if not member.complete and member.place:
-                self._status.say(f"Not all that {member.name} wrote is here: see {member.place}.")
+            self._close(member)
+
+    def _close(self, member: ray_member.Member) -> None:
+        safe = member.close()
+        if not safe:
+            self._status.say(f"What {member.name} wrote last may be lost with its worker.")
+        elif not member.complete and member.place:
+            self._status.say(f"Not all that {member.name} wrote is here: see {member.place}.")
 
     def _tell_to_end(self, member: ray_member.Member) -> None:
         with contextlib.suppress(Exception):  # Its machine may be gone.

@@ -37,7 +37,7 @@ INTERRUPTED = 2
 
 _STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
 _STATUS_TRY_S = 2
-_TRANSFER_TIMEOUT_S = 60.0
+_SMALL_TIMEOUT_S = 60.0  # For what is no weights; a checkpoint may hold the server up.
 _OLD_CARD_S = 10.0  # How long a learner that is resumed may show the card of its checkpoint.
 
 T = TypeVar("T")
@@ -305,7 +305,7 @@ class Connection:
         launch_id = self._config.launch_id
         card = Card(run_id, max(starts, before + 1), version_offset, launch_id)
         for _ in range(before, card.starts):
-            self.publish(config_checks.RUN_TABLE, np.array(card, np.int64))
+            self.publish(config_checks.RUN_TABLE, np.array(card, np.int64), _SMALL_TIMEOUT_S)
 
     def _server_info(self, timeout_s: int) -> dict[str, schema_pb2.TableInfo]:
         deadline = time.monotonic() + timeout_s
@@ -326,8 +326,12 @@ class Connection:
                 try_s = max(_STATUS_TRY_S, math.ceil(deadline - time.monotonic()))
                 again = False
 
-    def fetch(self, table: str, timeout_s: float = _TRANSFER_TIMEOUT_S) -> list[np.ndarray]:
+    def fetch(self, table: str, timeout_s: float | None = None) -> list[np.ndarray]:
         """Samples the one item of a mailbox that is known to have one.
+
+        Args:
+          table: the mailbox.
+          timeout_s: None: --transfer_timeout.
 
         Raises:
           errors.LearnerGoneError: it does not come in time: the server went away.
@@ -342,7 +346,7 @@ class Connection:
         data = next(self._downloads.sample(table, emit_timesteps=False)).data
         return [np.asarray(column)[0] for column in data]
 
-    def sample(self, table: str, items: int, timeout_s: float = _TRANSFER_TIMEOUT_S) -> list[Any]:
+    def sample(self, table: str, items: int) -> list[Any]:
         """Samples items of a table.
 
         Returns:
@@ -356,15 +360,31 @@ class Connection:
             samples = self.client.sample(table, items, emit_timesteps=False)
             return [[np.asarray(column) for column in sample.data] for sample in samples]
 
-        return self._bounded(call, timeout_s)
+        return self._bounded(call)
 
-    def publish(self, table: str, item: Any, timeout_s: float = _TRANSFER_TIMEOUT_S) -> None:
+    def publish(self, table: str, item: Any, timeout_s: float | None = None) -> None:
         """Puts an item into a mailbox, replacing the one that may be there.
+
+        Args:
+          table: the mailbox.
+          item: of its signature.
+          timeout_s: None: --transfer_timeout.
 
         Raises:
           errors.LearnerGoneError: the server does not take it in time.
         """
         self._bounded(lambda: self.client.insert(item, {table: 1.0}), timeout_s)
+
+    def announce_shutdown(self, state: int) -> None:
+        """Tells broadcaster and actors that the run has ended.
+
+        Args:
+          state: COMPLETED, FAILED or INTERRUPTED.
+
+        Raises:
+          errors.LearnerGoneError: the server does not take it in time.
+        """
+        self.publish(self._config.shutdown_table_name, np.int32(state), _SMALL_TIMEOUT_S)
 
     def acknowledge_shutdown(self) -> None:
         """Tells the learner that its announcement was seen.
@@ -378,8 +398,15 @@ class Connection:
                 "The learner announced that the run has failed; its own log says why."
             )
 
-    def _bounded(self, call: Callable[[], T], timeout_s: float) -> T:
+    def _bounded(self, call: Callable[[], T], timeout_s: float | None = None) -> T:
         """Runs a call that Reverb would let hang for ever when the server dies."""
+        hint = ""
+        if timeout_s is None:
+            timeout_s = self._config.transfer_timeout
+            hint = (
+                ": is the link too slow? (See --transfer_timeout, and --quantize_communication for "
+                "smaller messages.)"
+            )
         future: concurrent.futures.Future = concurrent.futures.Future()
 
         def work() -> None:
@@ -397,8 +424,8 @@ class Connection:
                 self.status()  # Raises when the server is gone.
                 if time.monotonic() >= deadline:
                     raise errors.LearnerGoneError(
-                        f"The learner at {self.address} answers, but a transfer of weights did "
-                        f"not end within {timeout_s:g} s."
+                        f"The learner at {self.address} answers, but a transfer did not end within "
+                        f"{timeout_s:g} s{hint or '.'}"
                     ) from None
             except errors.UserError:
                 raise

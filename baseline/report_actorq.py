@@ -69,9 +69,9 @@ SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
         Subject(
             "final_reward", "ActorQ: final reward",
             "What quantized actors cost in reward where all train equally long.",
-            _EXPERIMENT.format("final_reward"),
+            _EXPERIMENT.format("final_reward final_reward_2048"),
         ),
-        ("final_reward",),
+        ("final_reward", "final_reward_2048"),
     ),
     (
         Subject(

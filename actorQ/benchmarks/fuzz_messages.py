@@ -1,17 +1,20 @@
-"""Fuzzes what an actor does with a model message: 100,000 damaged ones, none may get through.
+"""Fuzzes what becomes of a model message: 100,000 damaged ones, none may get through.
 
     python -m actorQ.benchmarks.fuzz_messages --out DIR
     python -m actorQ.benchmarks.fuzz_messages --inputs 2000
 
-Every input is a whole message, of every precision and form, with a fault of `message_faults`. It
-goes the actor's way: decoded, checked, expanded, packed, loaded, and one observation computed. It
-must be refused with a `MessageError`, or, where the fault left a message that means something (a
-weight that changed under a fitting checksum), be computed with. Anything else, and a growth of
-memory by more than 64 MB, is a failure: it is written to --out, and the exit code is 1.
+Every input is a whole message, of every precision and form, with a fault of `message_faults`. One
+to an actor goes the actor's way: decoded, checked, expanded, packed, loaded, and one observation
+computed. One from the learner to the broadcaster goes the broadcaster's way first: decoded,
+converted, encoded. It must be refused with a `MessageError`, or, where the fault left a message
+that means something (a weight that changed under a fitting checksum), be computed with. Anything
+else, and a growth of memory by more than 64 MB, is a failure: it is written to --out, and the exit
+code is 1.
 """
 
 import collections
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 import resource
@@ -21,10 +24,12 @@ from typing import NamedTuple
 import numpy as np
 
 from actorQ import architecture as architecture_lib
+from actorQ import config as config_lib
 from actorQ import conversion
 from actorQ import errors
 from actorQ import inference
 from actorQ import messages
+from actorQ import quantization
 from actorQ.benchmarks import common
 from actorQ.benchmarks import message_faults
 from actorQ.native import library
@@ -43,6 +48,7 @@ class Form(NamedTuple):
     communication: int
     weight_compress: bool
     compress: bool
+    push: str = ""  # Precision of the learner's message, which is damaged; "": the actor's is.
 
 
 class Receiver:
@@ -56,16 +62,22 @@ class Receiver:
           native: compute with the native kernels; else with torch.
         """
         self.architecture = architecture_lib.PolicyArchitecture((5,), (40, 33), 3, "tanh")
+        self._form = form
         rng = np.random.default_rng(0)
         weights = {
             name: rng.normal(size=shape).astype(np.float32)
             for name, shape in self.architecture.parameter_shapes.items()
         }
-        update = conversion.to_actor_form(
-            weights, 7, form.quantize, form.communication, form.weight_compress
+        if form.push:
+            update = _push(weights, form.push)
+        else:
+            update = conversion.to_actor_form(
+                weights, 7, form.quantize, form.communication, form.weight_compress
+            )
+        self.message = message_faults.Message(
+            *messages.encode(update, form.compress and not form.push)
         )
-        self.message = message_faults.Message(*messages.encode(update, form.compress))
-        self._scheme = update.scheme
+        self._scheme = conversion.SCHEMES[form.quantize]
         self._backend = inference.make_backend(
             self.architecture, form.quantize, "native" if native else "pytorch"
         )
@@ -73,12 +85,18 @@ class Receiver:
         self.first_output = self.take(self.message)
 
     def take(self, message: message_faults.Message) -> np.ndarray:
-        """Does with a message what an actor does; returns the policy's output.
+        """Does with a message what broadcaster and actor do; returns the policy's output.
 
         Raises:
-          errors.MessageError: it is refused.
+          errors.MessageError: one of them refuses it.
         """
+        form = self._form
         update = messages.decode(*message)
+        if form.push:
+            converted = conversion.for_actors(
+                update, form.quantize, form.communication, form.weight_compress
+            )
+            update = messages.decode(*messages.encode(converted, form.compress))
         messages.check(update, self.architecture.parameter_shapes, self._scheme)
         # Looked at again, in another way: what was let through may be wrong, but not unusable.
         shapes = {name: messages.shape_of(tensor) for name, tensor in update.tensors.items()}
@@ -88,6 +106,18 @@ class Receiver:
             raise RuntimeError("weights that are not finite were taken")
         self._backend.load(self._backend.prepare(conversion.expand(update)))
         return self._backend(self._observation)
+
+
+def _push(weights: Mapping[str, np.ndarray], precision: str) -> messages.ModelUpdate:
+    """Returns weights as the learner sends them: names and layouts of TensorFlow."""
+    tensors: dict[str, messages.Tensor] = {}
+    for name, array in weights.items():
+        layer, _, kind = name.rpartition(".")
+        own = np.ascontiguousarray(array.T)
+        if precision == messages.BFLOAT16:
+            own = messages.Bfloat16(quantization.to_bfloat16(own))
+        tensors[f"{layer}/{kind[0]}"] = own
+    return messages.ModelUpdate(7, conversion.LEARNER_SCHEME, tensors)
 
 
 class Tally:
@@ -136,13 +166,15 @@ def _beginning(reason: str) -> str:
 
 
 def forms(native: bool) -> Iterator[Form]:
-    """Yields every precision, width on the wire, and compression."""
+    """Yields every precision, width on the wire, and compression; and of the learner's messages."""
     for quantize in (32, 16, 8, 4) if native else (32, 16, 8):
         for communication in (32, 16, 8, 6, 4, 3, 2):
             if communication == 32 or communication < quantize:
                 for weight_compress in (False, True):
                     for compress in (False, True):
                         yield Form(quantize, communication, weight_compress, compress)
+                for push in config_lib.PUSH_PRECISIONS:
+                    yield Form(quantize, communication, False, False, push)
 
 
 def fuzz(inputs: int, seed: int, native: bool) -> Tally:

@@ -10,6 +10,7 @@ import os
 import statistics
 from typing import Any
 
+from actorQ import errors
 from actorQ import provenance
 from actorQ.experiments import reaching
 from actorQ.scripts import paper
@@ -59,8 +60,10 @@ def ratio(
     try:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
-    except OSError:
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError) as error:
+        raise errors.UserError(f"{path} cannot be read: {errors.summary(error)}.") from None
     if record["machine"]["processor"] != machine.get("processor"):
         return None
     sizes = settings["model_str"].split(",")

@@ -13,7 +13,8 @@ def expected_s(
 ) -> tuple[float | None, bool]:
     """Returns how long a run may take, and whether that is a limit and not experience.
 
-    Experience are results of the same kind, task and precision, else of the same kind and task.
+    Experience are results of the same kind, task and precision: another precision takes longer, or
+    less long, and is what experiments are about.
 
     Args:
       run: to be made.
@@ -22,9 +23,8 @@ def expected_s(
     Returns:
       Seconds, None if nothing is known; and whether they are an upper limit.
     """
-    same_task = [r for r in done.values() if (r.task, r.kind) == (run.task, run.kind)]
-    same = [result for result in same_task if result.precision == run.precision]
-    known = [result.wall_s for result in same or same_task]
+    wanted = (run.task, run.kind, run.precision)
+    known = [r.wall_s for r in done.values() if (r.task, r.kind, r.precision) == wanted]
     if known:
         return sum(known) / len(known), False
     return kinds.get(run.kind).limit_s(run.settings), True

@@ -30,9 +30,10 @@ SB3 = "sb3"
 _NOT_READ = frozenset((
     "quantize_communication", "weight_compress", "compress", "inference_mode", "envs_per_actor",
     "actor_update_period", "actor_device_placement", "learner_precision", "priority_exponent",
-    "importance_sampling_exponent", "connect_timeout", "broadcaster_table_name",
-    "replay_table_name", "model_table_name", "shutdown_table_name", "push_period_s",
-    "push_share", "push_precision", "checkpoint_period_s", "data_timeout", "pin_cpus",
+    "importance_sampling_exponent", "connect_timeout", "transfer_timeout",
+    "broadcaster_table_name", "replay_table_name", "model_table_name", "shutdown_table_name",
+    "push_period_s", "push_share", "push_precision", "checkpoint_period_s", "data_timeout",
+    "pin_cpus",
 ))
 _MOST_STEPS = 10_000  # Finest step of a ratio that is no fraction of small numbers.
 

@@ -4,6 +4,7 @@ The copy has the layout of an experiment's folder (see `runner`), so that `--rep
 the flags of its runs makes tables and figures from it again. Imports no framework but matplotlib.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import os
@@ -31,7 +32,8 @@ def publish(
     Args:
       plan: whose runs have ended.
       folder: of the copy; results of the same names are replaced. Others that are there stay, and
-        are in the report if they are what the experiment describes now.
+        are in the report if they are what the experiment describes now, and named in it where only
+        their settings are not.
       experiment: whose runs they are.
       common: what experiments share.
 
@@ -60,11 +62,12 @@ def publish(
             command = result.command.replace(provenance.ROOT + os.sep, "")
             results.write(dataclasses.replace(result, command=command), target)
     done = runner.finished(copy)
-    planned = {run.name for run in plan.runs}
+    reasons = {**_of_other_settings(shown, there, done), **runner.failures(plan)}
+    named = {*done, *reasons, *(run.name for run in plan.runs)}
     reports.write(
         reporting.Material(
-            experiment, plan.profile, [run for run in shown if run.name in {*done, *planned}],
-            done, runner.failures(plan), reports.folder(folder),
+            experiment, plan.profile, [run for run in shown if run.name in named], done, reasons,
+            reports.folder(folder),
         ),
         plan.smoke,
     )
@@ -76,6 +79,20 @@ def _there(folder: str) -> list[results.Result]:
     names = sorted(os.listdir(runs)) if os.path.isdir(runs) else []
     found = (results.read(os.path.join(runs, name)) for name in names)
     return [result for result in found if result is not None]
+
+
+def _of_other_settings(
+    shown: Sequence[specification.Run],
+    there: Sequence[results.Result],
+    done: Mapping[str, results.Result],
+) -> dict[str, str]:
+    """Returns why runs are not in the tables though a result of their name is there, by name."""
+    by_name = {result.name: result for result in there}
+    return {
+        run.name: "the result that is there is of other settings "
+        f"({'; '.join(runner.changes(run, by_name[run.name]))})"
+        for run in shown if run.name in by_name and run.name not in done
+    }
 
 
 def _together(

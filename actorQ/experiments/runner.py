@@ -138,7 +138,7 @@ class Runner:
             plan.folder,
             f"Another runner works in {plan.folder}: wait for its end, or choose another --out.",
         ):
-            cli.on_stop_signals(self._stop.set, self._kill)
+            undo_signals = cli.on_stop_signals(self._stop.set, self._kill)
             self._done = finished(plan)
             waiting = [run for run in plan.runs if run.name not in self._done]
             self._say(
@@ -154,6 +154,7 @@ class Runner:
                     self._show()
             finally:
                 self._end_all()
+                undo_signals()
         if self._stop.is_set():
             self._say(
                 f"Interrupted: {len(self._done)} of {len(plan.runs)} runs are done; the same "

@@ -12,21 +12,25 @@ python=.venv/bin/python
 
 failed=0
 
-run() { # run EXPERIMENT FLAGS...
+attempt() { # attempt MODULE ARGUMENTS...
   local code=0
-  "$python" -m actorQ.experiments.run "$1" --publish="actorQ/results/$1" "${@:2}" || code=$?
+  "$python" -m "$@" || code=$?
   if [[ $code -ge 128 ]]; then exit "$code"; fi  # Interrupted.
   if [[ $code -ne 0 ]]; then failed=1; fi         # The others are made all the same.
 }
 
+run() { # run EXPERIMENT FLAGS...
+  attempt actorQ.experiments.run "$1" --publish="actorQ/results/$1" "${@:2}"
+}
+
 [[ $# -gt 0 ]] || set -- time_to_reward breakdown breakdown_torch throughput throughput_4096 \
-  staleness final_reward communication learner_precision
+  staleness final_reward final_reward_2048 communication learner_precision
 for experiment in "$@"; do
   case "$experiment" in
     time_to_reward) run time_to_reward --tasks=cartpole_balance,CartPole-v0 --precisions=32,8 ;;
     throughput)
       run throughput
-      "$python" -m actorQ.experiments.cluster --rates=actorQ/results/throughput \
+      attempt actorQ.experiments.cluster --rates=actorQ/results/throughput \
         --out=actorQ/results/cluster
       ;;
     *) run "$experiment" ;;

@@ -70,6 +70,7 @@ EVERYTHING_ELSE = {
     "port": 0,
     "server_address": "192.168.1.7:8181",
     "connect_timeout": 5.0,
+    "transfer_timeout": 5.0,
     "broadcaster_table_name": "a",
     "replay_table_name": "b",
     "model_table_name": "c",

@@ -1,6 +1,7 @@
 """What the learner's process does by itself; whole runs: test_launcher, test_training."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -101,6 +102,38 @@ def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkey
         assert second._state().log_bytes[telemetry.EVALUATION_CSV] == len(rows)
     finally:
         second._server.stop()
+
+
+def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process, "_LATE_STEP_S", 0.2)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path), max_seconds=0.5,
+        max_episode_steps=20, final_eval_episodes=3, log_period_s=0.1, data_timeout=600.0,
+    )
+    process = learner_process.LearnerProcess(config)
+    try:
+        data = threading.Event()
+        process._learner.step = data.wait  # No actor: replay never fills.
+        learning = threading.Thread(target=process._learn_guarded, daemon=True)
+        learning.start()
+        process._pushed.wait()
+        store = snapshots.Store(str(tmp_path))
+        first = store.newest_name()
+        supervising = threading.Thread(target=process._supervise, daemon=True)
+        supervising.start()
+        supervising.join(60)
+        assert not supervising.is_alive() and process._failure is None
+        newest = store.newest_name()
+        assert newest != first
+        data.set()  # What comes too late is no step any more.
+        learning.join(60)
+        assert process._steps == 0 and store.newest_name() == newest
+        rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
+        assert len(rows) == 1 + 3
+        assert (tmp_path / telemetry.CHECKPOINT_FOLDER / "policy.safetensors").exists()
+    finally:
+        process._server.stop()
 
 
 def test_last_checkpoint_is_written_once(process, monkeypatch):

@@ -1,5 +1,6 @@
 """How a run on Ray treats members that do not answer, without a cluster."""
 
+import dataclasses
 import time
 from unittest import mock
 
@@ -8,6 +9,7 @@ import pytest
 from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import launcher
+from actorQ import processes
 from actorQ import ray_run
 from actorQ import telemetry
 
@@ -76,6 +78,49 @@ def test_cpus_that_others_use_are_no_room(run, monkeypatch):
         run._has_room()
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 3.0})
     assert run._has_room()
+
+
+def test_gpu_that_another_run_uses_is_no_room(run, monkeypatch):
+    run._placement_timeout_s = 0.0
+    run._config = dataclasses.replace(run._config, learner_device_placement="GPU")
+    free = {"CPU": 8.0}  # Ray leaves out what there is none of.
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 64.0, "GPU": 1.0})
+    monkeypatch.setattr(ray, "available_resources", lambda: free)
+    with pytest.raises(errors.UserError, match="GPUs .* taken.*--learner_device_placement=CPU"):
+        run._has_room()
+    run._config = dataclasses.replace(run._config, learner_device_placement="CPU")
+    assert run._has_room()
+    run._config = dataclasses.replace(run._config, learner_device_placement="GPU")
+    free["GPU"] = 1.0
+    assert run._has_room()
+
+
+def test_what_an_actor_wrote_last_is_fetched_before_it_is_started_again(run, monkeypatch):
+    class Ended(Member):
+        """Answers with its exit code and the last rows at once, and then that this was all."""
+
+        reason, complete, closed, answers = "killed", False, False, 0
+
+        def poll(self, timeout_s):
+            self.answers += 1
+            self.complete = self.answers > 1
+            return True
+
+        def close(self):
+            self.closed = True
+            return self.complete
+
+    monkeypatch.setattr(ray_run, "_LEARNER_FIRST_S", 0.1)
+    peer = Ended("actor_1", place="here:/x")
+    peer.code = 1
+    run.learner = mock.Mock(code=None)
+    run._poll_learner = lambda timeout_s: run._stop.wait(0.01)
+    run._failures["actor_1"] = processes.Failures()
+    run._peer_member = mock.Mock()
+    run._poll_peer(peer)
+    assert peer.closed and run.peers["actor_1"] is run._peer_member.return_value
+    (line,) = said(run)
+    assert line.startswith("actor_1 ended: killed")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from actorQ import ports
 from actorQ import replay
 from actorQ import snapshots
 from actorQ import wire
+from tests.actorQ import harness
 
 LAYOUT = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
 
@@ -330,17 +331,85 @@ def _slow_link(port, bytes_per_s):
         yield listener.getsockname()[1]
 
 
+def _with_weights(config, port, megabytes=6):
+    """Puts weights into the model table; returns a connection through another port."""
+    size = megabytes * 250_000
+    weights = {"w": np.random.default_rng(0).standard_normal(size).astype(np.float32)}
+    direct = wire.Connection(config)
+    assert direct.wait_until_up()
+    direct.publish(
+        config.model_table_name, messages.encode(messages.ModelUpdate(1, "float32", weights))
+    )
+    slow = wire.Connection(config, f"localhost:{port}")
+    assert slow.wait_until_up()
+    return slow
+
+
+def test_transfer_on_a_slow_link_may_take_as_long_as_the_flag_says():
+    config = config_lib.RunConfig(port=ports.free_port(), transfer_timeout=1.0)
+    with _server_elsewhere(config.port), _slow_link(config.port, 1.5e6) as port:
+        slow = _with_weights(config, port)
+        with pytest.raises(errors.LearnerGoneError, match="within 1 s.*--transfer_timeout"):
+            slow.fetch(config.model_table_name)
+        patient = dataclasses.replace(config, transfer_timeout=60.0)
+        # The transfer that was given up may still fill the link.
+        assert _version(
+            wire.Connection(patient, f"localhost:{port}").fetch(config.model_table_name)
+        ) == 1
+
+
+def test_server_killed_while_clients_sample_insert_and_wait_ends_all_three():
+    config = config_lib.RunConfig(port=ports.free_port())
+    with _server_elsewhere(config.port) as server, _slow_link(config.port, 1e6) as port:
+        slow = _with_weights(config, port, megabytes=24)  # More than buffers hold.
+        inserting, waiting = wire.Connection(config), wire.Connection(config)
+        writer = replay.TransitionWriter(
+            inserting.client, config.replay_table_name, LAYOUT, check=inserting.status
+        )
+        zeros = np.zeros(3, np.float32)
+        transition = replay.Transition(zeros, np.zeros(2, np.float32), 0.0, 1.0, zeros)
+        written, ended = [], {}
+
+        def insert():
+            while True:
+                writer.write(transition)
+                written.append(time.monotonic())
+                time.sleep(0.001)
+
+        def end_of(name, call):
+            try:
+                call()
+            except Exception as error:
+                ended[name] = error
+
+        calls = {
+            "samples": lambda: slow.fetch(config.model_table_name),
+            "inserts": insert,
+            "waits": lambda: waiting.fetch(config.broadcaster_table_name),  # Which is empty.
+        }
+        threads = [
+            threading.Thread(target=end_of, args=each, daemon=True) for each in calls.items()
+        ]
+        for thread in threads:
+            thread.start()
+        harness.poll(lambda: len(written) > 500, what="inserts")
+        assert not ended
+        server.kill()
+        deadline = time.monotonic() + 30
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        assert set(ended) == set(calls)
+        assert isinstance(ended["samples"], errors.LearnerGoneError)
+        assert isinstance(ended["waits"], errors.LearnerGoneError)
+        with pytest.raises(errors.LearnerGoneError):
+            inserting.status()
+        writer.abandon()
+
+
 def test_status_does_not_queue_behind_weights_on_a_slow_link():
     config = config_lib.RunConfig(port=ports.free_port())
-    weights = {"w": np.random.default_rng(0).standard_normal(1_500_000).astype(np.float32)}
     with _server_elsewhere(config.port), _slow_link(config.port, 1.5e6) as port:
-        direct = wire.Connection(config)
-        assert direct.wait_until_up()
-        direct.publish(config.model_table_name, messages.encode(
-            messages.ModelUpdate(1, "float32", weights)
-        ))
-        slow = wire.Connection(config, f"localhost:{port}")
-        assert slow.wait_until_up()
+        slow = _with_weights(config, port)
         fetched = []
         transfer = threading.Thread(
             target=lambda: fetched.append(slow.fetch(config.model_table_name))

@@ -20,7 +20,10 @@ def receiver():
 
 
 def test_fuzzer_nothing_gets_through():
-    tally = fuzz_messages.fuzz(3 * len(message_faults.FAULTS) * 20, 1, library.available())
+    forms = list(fuzz_messages.forms(library.available()))
+    assert {form.push for form in forms} == {"", "float32", "bfloat16"}
+    # Every fault in every form.
+    tally = fuzz_messages.fuzz(len(message_faults.FAULTS) * len(forms), 1, library.available())
     assert not tally.failures
     assert sum(tally.refused.values()) > 20 * sum(tally.taken.values()) / 10
     assert set(tally.refused) == set(message_faults.FAULTS)

@@ -41,10 +41,14 @@ def test_published_later_results_join_those_that_are_there(small, tmp_path):
     small.run("--seeds=0,1", "--precisions=8", f"--publish={copy}")
     assert rows(copy) == [("fp32", "0"), ("int8", "0"), ("int8", "1")]
     assert "No result" not in (copy / "report/small.md").read_text()
-    # What the experiment no longer describes stays, and is in no table.
+    # What the experiment no longer describes stays, is in no table, and is named.
     small.write(small.file.read_text().replace("batch_size: 128", "batch_size: 64"))
     small.run("--seeds=1", "--precisions=8", f"--publish={copy}")
     assert rows(copy) == [("int8", "1")]
+    report = (copy / "report/small.md").read_text()
+    gone = "the result that is there is of other settings (batch_size 128 -> 64)"
+    for name in ("cartpole_balance-fp32-s0", "cartpole_balance-int8-s0"):
+        assert f"**No result**: {name}: {gone}" in report
 
 
 def test_published_seeds_that_the_experiment_has_not_stay_in_the_report(small, tmp_path):

@@ -183,6 +183,9 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
     assert expectation.expected_s(runs[4], done) == (200.0, False)
     rest_s = 700 + 4 * limit_s["gym,CartPole-v0"]
     assert expectation.left(plan.runs, done) == f"at most {expectation.duration(rest_s)}"
+    # Of another precision's time nothing follows.
+    fast = {name: one for name, one in done.items() if one.precision == 8}
+    assert expectation.expected_s(runs[0], fast) == (limit_s[runs[0].task], True)
     # A peer takes a time of its own.
     (peer,) = specification.expand(
         experiment, COMMON, "laptop", [1], ["cartpole_balance"], None, False, ["sb3"]

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from actorQ.experiments import results
+from actorQ.experiments import runner
 from tests.actorQ import harness
 from tests.actorQ.experiments import conftest
 
@@ -104,6 +105,13 @@ def test_runner_interrupted_ends_its_run_keeps_results_and_goes_on(small, signum
     small.orders()
     small.run()
     assert small.made() == [NAMES[1], NAMES[3], NAMES[2]]
+
+
+def test_runner_gives_signals_back(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    # Nothing to do. What follows, report and copies, is to end at the first Ctrl-C.
+    assert runner.Runner(runner.Plan("e", "laptop", False, str(tmp_path), [])).go() == 0
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_runner_killed_leaves_no_run_behind(small):
