@@ -89,7 +89,8 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     names = [specification.short_task(task).replace("_", "\n") for task in tasks]
     ax.set_xticks(np.arange(len(tasks)), names, fontsize=8)
     ax.tick_params(axis="x", length=0)
-    ax.set_xlim(-0.6, max(len(tasks), 4) - 0.4)  # One task's bars do not fill the panel.
+    margin = 0.6 + max(0, 4 - len(tasks)) / 2  # One task's bars do not fill the panel.
+    ax.set_xlim(-margin, len(tasks) - 1 + margin)
     ax.set_ylabel("Time to reward: fp32 / quantized")
     ax.margins(y=0.12)
     figure.legend(loc="outside lower center", ncols=len(quantized) + 1, frameon=False)
