@@ -104,14 +104,14 @@ class RayRun:
           errors.UserError: there are not within --placement_timeout.
         """
         deadline = time.monotonic() + self._placement_timeout_s
-        while problem := self._lack():
+        while problem := self._shortage():
             if time.monotonic() > deadline:
                 raise errors.UserError(problem)
             if self._stop.wait(_POLL_S):
                 return False
         return True
 
-    def _lack(self) -> str:
+    def _shortage(self) -> str:
         """Returns what the cluster has too little of, and what to do; or ""."""
         import ray
 
