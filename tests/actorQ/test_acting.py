@@ -39,6 +39,15 @@ class Stage:
             config_lib.RunConfig(**{**defaults, **settings, "server_address": address})
         )
 
+    def serve_again(self):
+        """A new server at the address of the one that was stopped."""
+        self.server = wire.start_server(
+            dataclasses.replace(self.config, port=self.server.port),
+            wire.make_tables(self.config, self.layout, prioritized=False),
+        )
+        # As every process does: the first insert over a connection to the old one may fail.
+        self.connection = wire.Connection(self.config, self.connection.address)
+
     def publish(self, version):
         shapes = architecture_lib.PolicyArchitecture(
             self.layout.observation_shape, (4,), 2 if self.layout.discrete else 1,
@@ -214,14 +223,10 @@ def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeyp
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
     thread.start()
     harness.poll(lambda: made.connection.status().transitions_inserted > 100)
-    port = made.server.port
     made.server.stop()
     harness.poll(lambda: made.actor._writer is None, what="the actor giving the server up")
     steps = made.actor.loop.steps
-    made.server = wire.start_server(
-        dataclasses.replace(made.config, port=port),
-        wire.make_tables(made.config, made.layout, prioritized=False),
-    )
+    made.serve_again()
     made.connection.publish_card(77, 2, 40)
     # It acts on without any message, and from the start of an episode.
     harness.poll(lambda: made.connection.status().transitions_inserted > 50)
@@ -330,12 +335,8 @@ def test_actor_that_lost_its_learner_writes_nothing_before_the_next_says_who_it_
     made.publish(0)
     made.connection.publish_card(77, 1, 0)
     assert made.actor.connect()
-    port = made.server.port
     made.server.stop()
-    made.server = wire.start_server(
-        dataclasses.replace(made.config, port=port),
-        wire.make_tables(made.config, made.layout, prioritized=False),
-    )
+    made.serve_again()
     made.actor._disconnect(errors.LearnerGoneError("gone."))
     failures = []
 

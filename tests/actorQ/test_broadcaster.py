@@ -197,6 +197,8 @@ def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatc
     first = broadcaster.connection
     harness.poll(lambda: broadcaster.connection is not first, what="the loss")
     server = serve()
+    # As every process does: the first insert over a connection to the old server may fail.
+    connection = wire.Connection(config)
     connection.publish_card(77, 2, 0)
     push(6)
     assert converted(1) == 6
