@@ -42,6 +42,7 @@ from actorQ import replay
 from actorQ import resuming
 from actorQ import run_logger
 from actorQ import seeding
+from actorQ import serving
 from actorQ import snapshots
 from actorQ import telemetry
 from actorQ import wire
@@ -112,8 +113,8 @@ class LearnerProcess:
 
         layout = replay.Layout.of(spec)
         self._port_claim = ports.claim(config.port) if config.port else None
-        tables = wire.make_tables(config, layout, self._algorithm.PRIORITIZED)
-        self._server = wire.start_server(
+        tables = serving.make_tables(config, layout, self._algorithm.PRIORITIZED)
+        self._server = serving.start_server(
             config, tables, learner_checkpoints.checkpointer(self._store, self._resumed)
         )
         address = f"localhost:{self._server.port}"

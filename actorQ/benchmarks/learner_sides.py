@@ -87,10 +87,11 @@ def set_up(cores: list[int], threads: int) -> None:
 
 def serve() -> int:
     """Starts a server with random transitions in replay; returns its port."""
+    from actorQ import serving
     from actorQ import wire
 
     config = Side(8, 8).config
-    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
     _state["server"] = server
     connection = wire.Connection(config, f"localhost:{server.port}")
     _state["connection"] = connection

@@ -83,9 +83,9 @@ _servers: dict[int, Any] = {}
 
 def start_server(config: config_lib.RunConfig, layout: Any) -> int:
     """Starts a server with the tables of a run; returns its port."""
-    from actorQ import wire
+    from actorQ import serving
 
-    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     _servers[server.port] = server
     return server.port
 

@@ -14,6 +14,7 @@ from actorQ import conversion
 from actorQ import errors
 from actorQ import messages
 from actorQ import replay
+from actorQ import serving
 from actorQ import telemetry
 from actorQ import wire
 from tests.actorQ import harness
@@ -31,8 +32,8 @@ class Stage:
         discrete = "CartPole" in self.config.taskstr
         self.folder = tmp_path / "actor_1"
         self.layout = replay.Layout((4 if discrete else 3,), False, 1, discrete)
-        tables = wire.make_tables(self.config, self.layout, prioritized=False)
-        self.server = wire.start_server(self.config, tables)
+        tables = serving.make_tables(self.config, self.layout, prioritized=False)
+        self.server = serving.start_server(self.config, tables)
         address = f"localhost:{self.server.port}"
         self.connection = wire.Connection(self.config, address)
         self.actor = acting.ActorProcess(
@@ -41,9 +42,9 @@ class Stage:
 
     def serve_again(self):
         """A new server at the address of the one that was stopped."""
-        self.server = wire.start_server(
+        self.server = serving.start_server(
             dataclasses.replace(self.config, port=self.server.port),
-            wire.make_tables(self.config, self.layout, prioritized=False),
+            serving.make_tables(self.config, self.layout, prioritized=False),
         )
         # As every process does: the first insert over a connection to the old one may fail.
         self.connection = wire.Connection(self.config, self.connection.address)

@@ -14,6 +14,7 @@ from actorQ import messages
 from actorQ import parameter_broadcaster
 from actorQ import ports
 from actorQ import replay
+from actorQ import serving
 from actorQ import telemetry
 from actorQ import wire
 from tests.actorQ import harness
@@ -25,7 +26,7 @@ SIZE = 256
 def server():
     config = config_lib.RunConfig(port=0)
     layout = replay.Layout((3,), False, 2, False)
-    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     yield f"localhost:{server.port}"
     server.stop()
 
@@ -128,7 +129,7 @@ def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
         port=ports.free_port(), logpath=str(tmp_path), quantize=32, launch_id=5
     )
     layout = replay.Layout((3,), False, 2, False)
-    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     others = wire.Connection(dataclasses.replace(config, launch_id=6))
     update = messages.ModelUpdate(
         3, conversion.LEARNER_SCHEME, {"linear_0/w": np.ones((2, 2), np.float32)}
@@ -172,7 +173,7 @@ def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatc
     layout = replay.Layout((3,), False, 2, False)
 
     def serve():
-        return wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+        return serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
 
     def push(version):
         update = messages.ModelUpdate(

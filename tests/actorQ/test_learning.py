@@ -18,6 +18,7 @@ from actorQ import environments
 from actorQ import learning
 from actorQ import networks as networks_lib
 from actorQ import replay
+from actorQ import serving
 from actorQ import wire
 from actorQ.d4pg import learner as d4pg_learner
 from actorQ.dqn import learner as dqn_learner
@@ -40,8 +41,8 @@ class Rig:
         }
         self.config = config_lib.RunConfig(**{**defaults, **settings})
         layout = replay.Layout.of(spec)
-        self.tables = wire.make_tables(self.config, layout, self.module.PRIORITIZED)
-        self.server = wire.start_server(self.config, self.tables)
+        self.tables = serving.make_tables(self.config, layout, self.module.PRIORITIZED)
+        self.server = serving.start_server(self.config, self.tables)
         address = f"localhost:{self.server.port}"
         self.connection = wire.Connection(self.config, address)
         writer = replay.TransitionWriter(

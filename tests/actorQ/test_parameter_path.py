@@ -12,6 +12,7 @@ from actorQ import networks
 from actorQ import parameter_broadcaster
 from actorQ import publishing
 from actorQ import replay
+from actorQ import serving
 from actorQ import telemetry
 from actorQ import weights as weights_lib
 from actorQ import wire
@@ -30,7 +31,7 @@ class Path:
         }
         config = config_lib.RunConfig(**settings)
         layout = replay.Layout((17,), False, 6, False)
-        self.server = wire.start_server(config, wire.make_tables(config, layout, False))
+        self.server = serving.start_server(config, serving.make_tables(config, layout, False))
         settings["server_address"] = f"localhost:{self.server.port}"
         self.config = config = config_lib.RunConfig(**settings)
         self.policy = networks.Policy(ARCHITECTURE)

@@ -20,6 +20,7 @@ from actorQ import learner_checkpoints
 from actorQ import messages
 from actorQ import ports
 from actorQ import replay
+from actorQ import serving
 from actorQ import snapshots
 from actorQ import wire
 from tests.actorQ import harness
@@ -38,7 +39,7 @@ def config():
 
 @pytest.fixture
 def connection(config):
-    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=True))
+    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=True))
     yield wire.Connection(config, f"localhost:{server.port}")
     server.stop()
 
@@ -65,7 +66,7 @@ def test_tables_have_the_names_and_limits_of_the_flags(connection):
 def test_tables_uniform_where_the_algorithm_is_not_prioritized(config):
     for prioritized, exponent in ((False, 0.6), (True, 0.0)):
         changed = config_lib.RunConfig(priority_exponent=exponent)
-        table = wire.make_tables(changed, LAYOUT, prioritized)[0]
+        table = serving.make_tables(changed, LAYOUT, prioritized)[0]
         assert table.info.sampler_options.HasField("uniform")
 
 
@@ -74,7 +75,7 @@ def test_samples_per_insert_holds_samples_back_but_never_inserts(config, ratio):
     config = dataclasses.replace(
         config, samples_per_insert=ratio, replay_table_max_times_sampled=0
     )
-    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
     client = reverb.Client(f"localhost:{server.port}")
     try:
         for _ in range(45):
@@ -188,8 +189,8 @@ def test_card_of_another_launcher_is_refused(connection, monkeypatch):
 def test_checkpoint_keeps_transitions_counters_and_models(config, tmp_path):
     store = snapshots.Store(str(tmp_path))
     store.prepare(fresh=True)
-    tables = wire.make_tables(config, LAYOUT, prioritized=True)
-    server = wire.start_server(config, tables, learner_checkpoints.checkpointer(store, None))
+    tables = serving.make_tables(config, LAYOUT, prioritized=True)
+    server = serving.start_server(config, tables, learner_checkpoints.checkpointer(store, None))
     connection = wire.Connection(config, f"localhost:{server.port}")
     writer = replay.TransitionWriter(connection.client, "r", LAYOUT)
     for number in range(320):
@@ -212,8 +213,8 @@ def test_checkpoint_keeps_transitions_counters_and_models(config, tmp_path):
     snapshot = store.newest()
     store.prepare(fresh=False)
     # Settings of the tables are those of the checkpoint.
-    tables = wire.make_tables(config, LAYOUT, prioritized=True)
-    server = wire.start_server(config, tables, learner_checkpoints.checkpointer(store, snapshot))
+    tables = serving.make_tables(config, LAYOUT, prioritized=True)
+    server = serving.start_server(config, tables, learner_checkpoints.checkpointer(store, snapshot))
     connection = wire.Connection(config, f"localhost:{server.port}")
     assert connection.status() == before
     assert _version(connection.fetch("m")) == 4
@@ -252,7 +253,7 @@ def test_connection_nobody_there_gives_up_in_time(config):
 
 
 def test_connection_server_that_dies_ends_status_and_transfers(config):
-    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
     connection = wire.Connection(config, f"localhost:{server.port}")
     connection.status()
     server.stop()
@@ -283,10 +284,10 @@ def test_status_asks_again_after_a_pause_of_this_process(connection):
 
 _SERVER = """
 import sys, time
-from actorQ import config as config_lib, replay, wire
+from actorQ import config as config_lib, replay, serving
 config = config_lib.RunConfig(port=int(sys.argv[1]))
 layout = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
-server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
 print("up", flush=True)
 time.sleep(1000)
 """
@@ -449,7 +450,7 @@ def test_start_server_port_in_use_says_so():
         port = holder.getsockname()[1]
         taken = config_lib.RunConfig(port=port)
         with pytest.raises(errors.UserError, match=f"Port {port} is in use"):
-            wire.start_server(taken, wire.make_tables(taken, LAYOUT, prioritized=False))
+            serving.start_server(taken, serving.make_tables(taken, LAYOUT, prioritized=False))
 
 
 def test_start_server_fixed_port_is_used():
@@ -457,11 +458,11 @@ def test_start_server_fixed_port_is_used():
         probe.bind(("", 0))
         port = probe.getsockname()[1]
     config = config_lib.RunConfig(port=port)
-    server = wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
     assert server.port == port
     # gRPC would let a second server share the port.
     with pytest.raises(errors.UserError, match="in use"):
-        wire.start_server(config, wire.make_tables(config, LAYOUT, prioritized=False))
+        serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
     server.stop()
 
 
@@ -469,7 +470,7 @@ def test_pixel_transitions_travel_as_bytes(config):
     spec = environments.make("atari,Pong", 0, 50).spec
     layout = replay.Layout.of(spec)
     assert layout.pixels and layout.vector_size == 3
-    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     client = reverb.Client(f"localhost:{server.port}")
     writer = replay.TransitionWriter(client, "r", layout)
     frames = np.random.default_rng(0).integers(0, 255, (2, 84, 84, 4), dtype=np.uint8)

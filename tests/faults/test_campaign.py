@@ -9,6 +9,7 @@ from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import ports
 from actorQ import replay
+from actorQ import serving
 from actorQ import telemetry
 from actorQ import wire
 from actorQ.benchmarks import fault_checks
@@ -126,7 +127,7 @@ def test_replay_items_that_are_not_whole_are_found():
         taskstr="gym,CartPole-v1", port=port, min_replay_size=1, replay_table_max_times_sampled=0
     )
     layout = replay.Layout((4,), False, 1, True)
-    server = wire.start_server(config, wire.make_tables(config, layout, prioritized=False))
+    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     connection = wire.Connection(config)
     check = fault_checks.ReplayCheck(config)
     observation = np.zeros(4, np.float32)
