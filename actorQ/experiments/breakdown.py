@@ -23,6 +23,7 @@ _NAMES = {
     phase.removesuffix("_s"): name for phase, name in breakdown_table.PHASE_NAMES.items()
 }
 _PAPER = [phase.removesuffix("_s") for phase in breakdown_table.PAPER_PHASES]
+_LATE = 1.5  # Update periods between two loads from which on a report warns.
 # Told apart by the colour-blind, too (Okabe and Ito's palette): the paper's phases first.
 _COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9")
 
@@ -63,6 +64,7 @@ def write(material: reporting.Material) -> str:
     setting = material.experiment.vary[0] if material.experiment.vary else ""
     text = ""
     rows: list[dict[str, object]] = []
+    lines: list[str] = []
     for task in material.tasks():
         cells = _cells(material, task)
         if not cells:
@@ -71,11 +73,12 @@ def write(material: reporting.Material) -> str:
             column = [cell for cell in cells if cell.value == value]
             text += f"{task}, {setting} {value}\n\n{_phases_table(column)}\n"
         text += f"{task}, the whole step\n\n{_steps_table(setting, cells)}\n"
+        lines += _late_loads(task, setting, cells)
         rows += _csv_rows(task, setting, cells)
         name = f"{material.experiment.name}_{specification.short_task(task)}.png"
         _draw(task, setting, cells, material.path(name))
     unknown = [r.name for r in material.all_results if r.measured.phases_us is None]
-    lines = [f"**No phases**: {name}: too short, or made by an older version" for name in unknown]
+    lines += [f"**No phases**: {name}: too short, or made by an older version" for name in unknown]
     text += reporting.bullets([*lines, *_notes(), *reporting.notes(material)])
     if rows:
         curves.write_csv(material.path(f"{material.experiment.name}.csv"), rows)
@@ -113,6 +116,23 @@ def _phases_table(column: Sequence[Cell]) -> str:
         ["all phases", *(text for cell in column for text in _amount(cell.all_us, cell))]
     )
     return curves.markdown_table(header, lines)
+
+
+def _late_loads(task: str, setting: str, cells: Sequence[Cell]) -> list[str]:
+    """Returns a warning for each period that is shorter than weights are apart."""
+    warnings = []
+    for value in dict.fromkeys(cell.value for cell in cells if setting == "actor_update_period"):
+        late = [
+            f"{reporting.precision_name(cell.precision)} {cell.median('steps_per_load'):.0f}"
+            for cell in cells
+            if cell.value == value and cell.median("steps_per_load") > _LATE * value
+        ]
+        if late:
+            warnings.append(
+                f"**Warning**: {task} at {setting} {value} loads less often than that, since newer "
+                f"weights do not come so fast (steps between two loads: {', '.join(late)})."
+            )
+    return warnings
 
 
 def _amount(us: float, cell: Cell) -> tuple[str, str]:

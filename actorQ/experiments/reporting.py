@@ -21,7 +21,7 @@ from actorQ.experiments import training
 from actorQ.scripts import curves
 
 NOTHING = "–"
-
+_NAMED = 4  # Runs that were not made yet; of more there is a count.
 
 # What PRECISION_COLOURS leaves of a palette that the colour-blind can tell apart.
 _PEER_COLOURS = {peers.ACME: "#E69F00", peers.SB3: "#000000"}
@@ -116,10 +116,15 @@ class Material:
 def notes(material: Material) -> list[str]:
     """Returns what a reader must know besides the figures: what is missing, what differs, where."""
     lines = []
-    missing = [run for run in material.runs if run.name not in material.results]
-    for run in missing:
-        reason = material.failures.get(run.name, "not made yet")
-        lines.append(f"**No result**: {run.name}: {reason}")
+    missing = [run.name for run in material.runs if run.name not in material.results]
+    unmade = [name for name in missing if name not in material.failures]
+    lines += [
+        f"**No result**: {name}: {material.failures[name]}"
+        for name in missing if name in material.failures
+    ]
+    if unmade:
+        more = f" and {len(unmade) - _NAMED} more" if len(unmade) > _NAMED else ""
+        lines.append(f"**No result**: {', '.join(unmade[:_NAMED])}{more}: not made yet")
     lines += [
         f"**{r.name}: training diverged**; it has no last policy, and no final reward."
         for r in material.all_results if r.measured.outcome == results_lib.DIVERGED

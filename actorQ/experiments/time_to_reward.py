@@ -121,8 +121,8 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         "'>': not held within that time; such a seed stays in the median, which becomes a bound "
         "where it matters.",
         "Evaluation is the learner's, full-precision at every precision of the actors: one episode "
-        "every so many learner steps, equally many for the same progress. Where actors are slower, "
-        "an episode takes longer (they use more of the cache): see \"each\".",
+        "every so many learner steps, equally many for the same progress. An episode takes longer "
+        "beside some actors than beside others: see \"each\".",
         "Data used: samples that the learner took, of those that the actors' inserts allow. Near "
         "100 % the actors are the bottleneck, below it the learner is.",
         *_peer_notes(table),

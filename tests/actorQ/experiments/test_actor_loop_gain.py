@@ -41,12 +41,12 @@ def now_of(loop, task):
     path.write_text(path.read_text().replace(TASK, task))
 
 
-def rows(processor="a", task="cartpole_balance", **values):
+def rows(processor="a", task="cartpole_balance", fp32=(), **values):
     experiment = specification.load("time_to_reward", COMMON)
     runs = specification.expand(experiment, COMMON, "laptop", [0], [task], [32, 8], peers=None)
     done = {}
     for run in runs:
-        given = values if run.precision == 8 else {"time_to_target_s": 40.0}
+        given = values if run.precision == 8 else {"time_to_target_s": 40.0, **dict(fp32)}
         made = test_reports.result(run, **given)
         done[run.name] = dataclasses.replace(made, machine={"processor": processor})
     material = reporting.Material(experiment, "laptop", runs, done, {}, "")
@@ -59,6 +59,19 @@ def test_note_says_what_a_run_keeps_of_the_loops_gain(loop):
     assert "paper" not in line
     missed = dict(outcome=results.MISSED, time_to_target_s=None, censored_at_s=20.0)
     assert "keeps < 0.40 of that" in actor_loop_gain.note(TASK, rows(**missed), loop)[0]
+
+
+def test_note_says_whether_the_learner_hides_what_actors_gain(loop):
+    fp32 = dict(learner_steps_per_s=2.0, data_used=1.0)
+    int8 = dict(time_to_target_s=4.0, learner_steps_per_s=6.0)
+    (line,) = actor_loop_gain.note(TASK, rows(fp32=fp32, data_used=0.8, **int8), loop)
+    assert "keeps 2.00 of that (target: 0.9), learner steps/s, 3.00 times fp32's, keep 0.60" in line
+    assert line.endswith("the learner, which takes 80 % of the data, is the bottleneck itself.")
+    (line,) = actor_loop_gain.note(TASK, rows(fp32=fp32, data_used=0.97, **int8), loop)
+    assert line.endswith("keep 0.60.")
+    # An older version noted no rates.
+    (line,) = actor_loop_gain.note(TASK, rows(time_to_target_s=4.0), loop)
+    assert line.endswith("(target: 0.9).")
 
 
 def test_note_says_where_the_paper_has_more_than_the_loop(loop):

@@ -63,6 +63,9 @@ def test_breakdown_medians_shares_and_speedups(tmp_path):
     step = cells(text, ["300", "int8"])
     assert step[2:8] == ["3", "90.0", "90, 135, 45", "4.00", "65.0", "4.00"]
     assert step[10] == "3000"
+    late = "fp32 300, fp16 300, int8 300, int4 300"
+    assert "at actor_update_period 30 loads less often than that, since newer weights" in text
+    assert f"(steps between two loads: {late})" in text
     found = rows(tmp_path / "breakdown.csv")
     assert len(found) == 2 * 4 * 6
     (row,) = (r for r in found if (r["value"], r["precision"], r["phase"]) == (
@@ -82,7 +85,16 @@ def test_breakdown_without_fp32_and_with_runs_that_know_no_phases(tmp_path):
     text = make("breakdown_torch", tmp_path, measure)
     assert cells(text, ["30", "int8"])[2:6] == ["1", "180.0", "180", "n/a"]
     assert "**No phases**: cartpole_balance-int8-actor_update_period30-s1" in text
-    assert "**No result**: cartpole_balance-fp32-actor_update_period30-s0: not made yet" in text
+    (line,) = (line for line in text.splitlines() if "**No result**" in line)
+    assert "cartpole_balance-fp32-actor_update_period30-s0, " in line
+    assert line.endswith(" and 6 more: not made yet")
+
+
+def test_breakdown_with_loads_as_often_as_asked_for_warns_of_nothing(tmp_path):
+    def measure(planned):
+        return {**actor_time(planned), "steps_per_load": planned.varied * 1.4}
+
+    assert "loads less often" not in make("breakdown", tmp_path, measure)
 
 
 def test_breakdown_of_no_phases_at_all_says_so(tmp_path):
