@@ -24,10 +24,13 @@ run() { # run EXPERIMENT FLAGS...
 }
 
 [[ $# -gt 0 ]] || set -- time_to_reward breakdown breakdown_torch throughput throughput_4096 \
-  staleness final_reward final_reward_2048 communication learner_precision
+  staleness final_reward final_reward_2048 communication learner_precision learner_bound
 for experiment in "$@"; do
   case "$experiment" in
-    time_to_reward) run time_to_reward --tasks=cartpole_balance,CartPole-v0 --precisions=32,8 ;;
+    time_to_reward)
+      run time_to_reward --tasks=cartpole_balance,CartPole-v0,Acrobot-v1 \
+        --precisions=32,8
+      ;;
     throughput)
       run throughput
       attempt actorQ.experiments.cluster --rates=actorQ/results/throughput \
