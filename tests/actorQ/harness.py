@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 
 from actorQ import checkpoints
+from actorQ import config as config_lib
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
@@ -139,3 +140,10 @@ def error_lines(output, program):
     return [line for line in output.splitlines() if line.startswith(f"{program}: error:")]
 
 
+def small_tables() -> config_lib.RunConfig:
+    """Returns the flags of a server with small tables of short names, on any free port."""
+    return config_lib.RunConfig(
+        min_replay_size=5, replay_table_max_replay_size=300, replay_table_max_times_sampled=7,
+        replay_table_name="r", broadcaster_table_name="b", model_table_name="m",
+        shutdown_table_name="s", port=0, connect_timeout=1.0,
+    )
