@@ -1,6 +1,7 @@
 """Benchmark 2: environment steps per second of a whole actor, and where its time goes.
 
     python -m actorQ.benchmarks.actor_loop --out DIR
+    python -m actorQ.benchmarks.actor_loop --task gym,Acrobot-v1 --out DIR
     python -m actorQ.benchmarks.actor_loop --explain
 
 An actor steps the environment, computes the policy, writes transitions to a Reverb server in
@@ -59,12 +60,13 @@ class Side:
         return f"{self.loop} {_BITS[self.bits]}{many}"
 
 
-def plan(native: bool, quick: bool) -> list[list[Side]]:
+def plan(native: bool, quick: bool, tasks: Sequence[str] = ()) -> list[list[Side]]:
     """Returns what to measure, in groups whose sides are interleaved.
 
     Args:
       native: whether the native kernels were built.
       quick: a few sides only.
+      tasks: instead of the benchmark's own, one environment to an actor.
     """
     ours = "native" if native else "pytorch"
     our_bits = (32, 16, 8, 4) if native else (32, 16, 8)
@@ -72,7 +74,7 @@ def plan(native: bool, quick: bool) -> list[list[Side]]:
         return [[Side(_CHEETAH, 2048, _ORIGINAL, 8), Side(_CHEETAH, 2048, ours, 32),
                  Side(_CHEETAH, 2048, ours, 8), Side(_CHEETAH, 2048, ours, 8, _MANY)]]
     groups = []
-    for task in _TASKS:
+    for task in tasks or _TASKS:
         for width in _WIDTHS:
             sides = [Side(task, width, _ORIGINAL, 8)]
             if task == _CHEETAH:
@@ -82,6 +84,8 @@ def plan(native: bool, quick: bool) -> list[list[Side]]:
                 chosen = our_bits if width == _WIDTHS[0] else (32, 8)
                 sides += [Side(task, width, ours, bits) for bits in chosen]
             groups.append(sides)
+    if tasks:
+        return groups
     groups.append([
         Side(_MANY_TASK, width, ours, bits, environments)
         for width in _WIDTHS for bits in (32, 8) for environments in (1, _MANY)
@@ -218,7 +222,12 @@ def table(
 def main(argv: Sequence[str]) -> None:
     """Runs the benchmark."""
     parser = common.parser(_NAME, "Whole actors: environment steps per second.", repeats=3)
-    parser.add_argument("--quick", action="store_true", help="a few sides, under a minute")
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument("--quick", action="store_true", help="a few sides, under a minute")
+    extent.add_argument(
+        "--task", action="append", default=[], metavar="SUITE,NAME",
+        help="instead of the benchmark's own tasks; may be given several times",
+    )
     parser.add_argument(
         "--explain", action="store_true",
         help="instead: why a step of the environment is slower inside an actor",
@@ -232,7 +241,7 @@ def main(argv: Sequence[str]) -> None:
     from actorQ.native import library
 
     cores = common.pin(2)
-    groups = plan(library.available(), arguments.quick)
+    groups = plan(library.available(), arguments.quick, arguments.task)
     repeats = 1 if arguments.quick else arguments.repeats
     found: dict[Side, list[actor_sides.Measurement]] = {}
     with remote.remotes([cores[1], cores[0]]) as processes, \

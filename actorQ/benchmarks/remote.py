@@ -13,6 +13,7 @@ import traceback
 from typing import Any
 
 from actorQ import config as config_lib
+from actorQ import errors
 
 
 class Remote:
@@ -29,7 +30,8 @@ class Remote:
         """Calls a function of a module in the process and returns its result.
 
         Raises:
-          RuntimeError: it failed there; the text holds its traceback.
+          errors.UserError: it was raised there.
+          RuntimeError: it failed there otherwise; the text holds its traceback.
         """
         self._pipe.send((function, arguments))
         try:
@@ -40,7 +42,7 @@ class Remote:
                 f"A benchmark process ended with code {self._process.exitcode}."
             ) from None
         if not done:
-            raise RuntimeError(f"In a benchmark process:\n{result}")
+            raise result
         return result
 
     def close(self) -> None:
@@ -72,8 +74,11 @@ def _serve(pipe: connection_lib.Connection, core: int) -> None:
             os._exit(0)
         try:
             pipe.send((True, function(*arguments)))
+        except errors.UserError as error:
+            pipe.send((False, errors.UserError(str(error))))  # Its own type may not be picklable.
         except Exception:
-            pipe.send((False, traceback.format_exc()))
+            failure = RuntimeError(f"In a benchmark process:\n{traceback.format_exc()}")
+            pipe.send((False, failure))
 
 
 # --- Called in the server's process ---

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from actorQ import config as config_lib
+from actorQ import environments
 from actorQ import errors
 from actorQ import telemetry
 from actorQ.benchmarks import actor_explain
@@ -39,6 +40,17 @@ def test_plan_covers_all_tasks_precisions_and_both_widths():
         wide = {s.bits for s in sides if (s.task, s.width, s.loop) == (task, 2048, "native")}
         assert wide == {32, 16, 8, 4}
     assert {side.environments for side in sides} == {1, 8}
+
+
+def test_plan_of_given_tasks_has_every_precision_of_these_only():
+    tasks = ["gym,Acrobot-v1", "gym,MountainCar-v0"]
+    sides = [s for group in actor_loop.plan(True, False, tasks) for s in group]
+    assert [side.task for side in sides] == sorted(side.task for side in sides)
+    assert {side.task for side in sides} == set(tasks)
+    wide = [s for s in sides if s.task == tasks[0] and s.width == 2048]
+    assert [(s.loop, s.bits) for s in wide] == [
+        ("original", 8), ("native", 32), ("native", 16), ("native", 8), ("native", 4)
+    ]
 
 
 def test_plan_without_native_kernels_measures_none():
@@ -127,6 +139,10 @@ def _fail():
     raise KeyError("the reason")
 
 
+def _refuse():
+    raise environments.TaskError("no such task; it has others")
+
+
 def test_remote_runs_in_a_process_on_its_core_and_tells_failures():
     core = max(os.sched_getaffinity(0))
     with remote.remotes([core]) as (process,):
@@ -135,6 +151,9 @@ def test_remote_runs_in_a_process_on_its_core_and_tells_failures():
         assert cores == {core}
         with pytest.raises(RuntimeError, match="the reason"):
             process.call(_fail)
+        with pytest.raises(errors.UserError) as refused:
+            process.call(_refuse)
+        assert str(refused.value) == "no such task; it has others"
         assert process.call(_where) == (pid, cores)
         with pytest.raises(RuntimeError, match="ended with code 3"):
             process.call(os._exit, 3)

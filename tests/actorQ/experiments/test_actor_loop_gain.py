@@ -54,44 +54,44 @@ def rows(processor="a", task="cartpole_balance", fp32=(), **values):
 
 
 def test_note_says_what_a_run_keeps_of_the_loops_gain(loop):
-    (line,) = actor_loop_gain.note(TASK, rows(time_to_target_s=10.0), loop)
+    (line,) = actor_loop_gain.note(TASK, rows(time_to_target_s=10.0), [loop])
     assert "5.00 times as fast" in line and "keeps 0.80 of that (target: 0.9)" in line
     assert "paper" not in line
     missed = dict(outcome=results.MISSED, time_to_target_s=None, censored_at_s=20.0)
-    assert "keeps < 0.40 of that" in actor_loop_gain.note(TASK, rows(**missed), loop)[0]
+    assert "keeps < 0.40 of that" in actor_loop_gain.note(TASK, rows(**missed), [loop])[0]
 
 
 def test_note_says_whether_the_learner_hides_what_actors_gain(loop):
     fp32 = dict(learner_steps_per_s=2.0, data_used=1.0)
     int8 = dict(time_to_target_s=4.0, learner_steps_per_s=6.0)
-    (line,) = actor_loop_gain.note(TASK, rows(fp32=fp32, data_used=0.8, **int8), loop)
+    (line,) = actor_loop_gain.note(TASK, rows(fp32=fp32, data_used=0.8, **int8), [loop])
     assert "keeps 2.00 of that (target: 0.9), learner steps/s, 3.00 times fp32's, keep 0.60" in line
     assert line.endswith("the learner, which takes 80 % of the data, is the bottleneck itself.")
-    (line,) = actor_loop_gain.note(TASK, rows(fp32=fp32, data_used=0.97, **int8), loop)
+    (line,) = actor_loop_gain.note(TASK, rows(fp32=fp32, data_used=0.97, **int8), [loop])
     assert line.endswith("keep 0.60.")
     # An older version noted no rates.
-    (line,) = actor_loop_gain.note(TASK, rows(time_to_target_s=4.0), loop)
+    (line,) = actor_loop_gain.note(TASK, rows(time_to_target_s=4.0), [loop])
     assert line.endswith("(target: 0.9).")
 
 
 def test_note_says_where_the_paper_has_more_than_the_loop(loop):
     acrobot = "gym,Acrobot-v1"
     now_of(loop, acrobot)
-    (line,) = actor_loop_gain.note(acrobot, rows(task="Acrobot-v1", time_to_target_s=10.0), loop)
+    (line,) = actor_loop_gain.note(acrobot, rows(task="Acrobot-v1", time_to_target_s=10.0), [loop])
     assert "The paper's 5.41 is more than this loop allows." in line
 
 
 def test_note_on_a_task_that_the_paper_has_not(loop):
     stand = "dm_control,cartpole_swingup"
     now_of(loop, stand)
-    (line,) = actor_loop_gain.note(stand, rows(time_to_target_s=10.0), loop)
+    (line,) = actor_loop_gain.note(stand, rows(time_to_target_s=10.0), [loop])
     assert "keeps 0.80 of that" in line and "paper" not in line
 
 
 def test_note_is_of_this_task_network_and_processor_only(loop, tmp_path):
-    assert actor_loop_gain.note(TASK, rows("b", time_to_target_s=10.0), loop) == []
-    assert actor_loop_gain.note("gym,Acrobot-v1", rows(time_to_target_s=10.0), loop) == []
-    assert actor_loop_gain.note(TASK, rows(time_to_target_s=10.0), str(tmp_path / "none")) == []
+    assert actor_loop_gain.note(TASK, rows("b", time_to_target_s=10.0), [loop]) == []
+    assert actor_loop_gain.note("gym,Acrobot-v1", rows(time_to_target_s=10.0), [loop]) == []
+    assert actor_loop_gain.note(TASK, rows(time_to_target_s=10.0), [str(tmp_path / "none")]) == []
     wanted = {"model_str": "2048,2048,2048", "inference_mode": "native", "envs_per_actor": 1}
     assert actor_loop_gain.ratio(loop, TASK, wanted, {"processor": "a"}) == 5.0
     for other in (
@@ -100,9 +100,20 @@ def test_note_is_of_this_task_network_and_processor_only(loop, tmp_path):
         assert actor_loop_gain.ratio(loop, TASK, {**wanted, **other}, {"processor": "a"}) is None
 
 
+def test_note_takes_the_first_benchmark_that_has_the_task(loop, tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(pathlib.Path(loop).read_text())
+    now_of(other, "gym,Acrobot-v1")
+    acrobot = rows(task="Acrobot-v1", time_to_target_s=10.0)
+    assert actor_loop_gain.note("gym,Acrobot-v1", acrobot, [loop]) == []
+    (line,) = actor_loop_gain.note("gym,Acrobot-v1", acrobot, [loop, str(other)])
+    assert "5.00 times as fast" in line
+
+
 def test_published_benchmark_knows_the_episodes_of_both_cartpoles():
-    with open(actor_loop_gain.RESULTS, encoding="utf-8") as file:
+    path = actor_loop_gain.RESULTS[0]
+    with open(path, encoding="utf-8") as file:
         machine = json.load(file)["machine"]
     settings = {"model_str": "2048,2048,2048", "inference_mode": "native", "envs_per_actor": 1}
     for task in (TASK, "gym,CartPole-v0"):
-        assert actor_loop_gain.ratio(actor_loop_gain.RESULTS, task, settings, machine) > 2
+        assert actor_loop_gain.ratio(path, task, settings, machine) > 2
