@@ -1,4 +1,4 @@
-"""Fixtures for tests of real processes."""
+"""Fixtures for tests of real processes, and of a real server in this one."""
 
 import pytest
 
@@ -11,3 +11,21 @@ def crew(tmp_path):
     crew = harness.Crew(tmp_path)
     yield crew
     crew.end()
+
+
+@pytest.fixture
+def config():
+    """The flags of `connection`."""
+    return harness.small_tables()
+
+
+@pytest.fixture
+def connection(config):
+    """A connection to a server in this process, with small tables."""
+    from actorQ import serving  # Late, as in the harness: they import Reverb.
+    from actorQ import wire
+
+    tables = serving.make_tables(config, harness.small_layout(), prioritized=True)
+    server = serving.start_server(config, tables)
+    yield wire.Connection(config, f"localhost:{server.port}")
+    server.stop()

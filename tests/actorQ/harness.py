@@ -147,3 +147,10 @@ def small_tables() -> config_lib.RunConfig:
         replay_table_name="r", broadcaster_table_name="b", model_table_name="m",
         shutdown_table_name="s", port=0, connect_timeout=1.0,
     )
+
+
+def small_layout():
+    """Returns the layout of transitions for `small_tables`: 3 observations, 2 actions."""
+    from actorQ import replay  # Late: most tests of processes need no Reverb in their own.
+
+    return replay.Layout((3,), pixels=False, action_size=2, discrete=False)

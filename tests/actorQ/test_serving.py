@@ -12,22 +12,9 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import replay
 from actorQ import serving
-from actorQ import wire
 from tests.actorQ import harness
 
-LAYOUT = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
-
-
-@pytest.fixture
-def config():
-    return harness.small_tables()
-
-
-@pytest.fixture
-def connection(config):
-    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=True))
-    yield wire.Connection(config, f"localhost:{server.port}")
-    server.stop()
+LAYOUT = harness.small_layout()
 
 
 def test_tables_have_the_names_and_limits_of_the_flags(connection):

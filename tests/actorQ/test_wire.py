@@ -23,19 +23,7 @@ from actorQ import snapshots
 from actorQ import wire
 from tests.actorQ import harness
 
-LAYOUT = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
-
-
-@pytest.fixture
-def config():
-    return harness.small_tables()
-
-
-@pytest.fixture
-def connection(config):
-    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=True))
-    yield wire.Connection(config, f"localhost:{server.port}")
-    server.stop()
+LAYOUT = harness.small_layout()
 
 
 def _message(version):
