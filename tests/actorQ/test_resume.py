@@ -94,7 +94,8 @@ def test_learner_killed_is_resumed_and_peers_reconnect(crew, tmp_path):
     assert launched.output().count("it is started again") == 1
     assert "Resumed after" in (run / "stdout" / "learner.log").read_text()
     for name in ("broadcaster", "actor_1", "actor_2"):
-        assert (run / "stdout" / f"{name}.log").read_text().count("aiting up to") == 1
+        # Twice where a peer reaches the new server before the learner counts its start there.
+        assert (run / "stdout" / f"{name}.log").read_text().count("aiting up to") in (1, 2)
     record = json.loads((run / "config.json").read_text())
     assert len(record["resumed"]) == 1 and not record["config"]["resume"]
     check_logs(run, 2)
