@@ -233,6 +233,8 @@ def main(argv: Sequence[str]) -> None:
         help="instead: why a step of the environment is slower inside an actor",
     )
     arguments = parser.parse_args(argv)
+    if arguments.explain and arguments.task:
+        parser.error("--explain has a task of its own: leave --task out")
     if arguments.explain:
         from actorQ.benchmarks import actor_explain
 

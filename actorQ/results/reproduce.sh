@@ -30,6 +30,7 @@ for experiment in "$@"; do
     time_to_reward)
       run time_to_reward --tasks=cartpole_balance,CartPole-v0,Acrobot-v1 \
         --precisions=32,8
+      run time_to_reward --tasks=Acrobot-v1 --precisions=4 --peers=none
       ;;
     throughput)
       run throughput
