@@ -66,7 +66,8 @@ class ActorProcess:
         lanes = range(config.envs_per_actor)
         made = [
             environments.make(
-                config.taskstr, self._seed("environment", lane), config.max_episode_steps
+                config.taskstr, self._seed("environment", lane), config.max_episode_steps,
+                config.scale_observations,
             )
             for lane in lanes
         ]

@@ -14,6 +14,7 @@ import safetensors
 import safetensors.numpy
 
 from actorQ import architecture as architecture_lib
+from actorQ import environments
 from actorQ import errors
 from actorQ import files
 from actorQ import telemetry
@@ -28,12 +29,21 @@ class PolicyCheckpoint(NamedTuple):
     Attributes:
       architecture: its layers.
       weights: torch names to float32 arrays.
-      facts: REQUIRED_FACTS (the bounds are None for discrete actions) and others.
+      facts: REQUIRED_FACTS (the bounds are None for discrete actions) and others, such as
+        observation_scale: factors and summands of --scale_observations, or None.
     """
 
     architecture: architecture_lib.PolicyArchitecture
     weights: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
+
+    @property
+    def observation_scale(self) -> environments.ObservationScale | None:
+        """What the task's own observations pass before they are the policy's; None: nothing."""
+        arrays = self.facts.get("observation_scale")
+        if arrays is None:
+            return None
+        return environments.ObservationScale(*(np.asarray(array, np.float32) for array in arrays))
 
 
 def save_policy(folder: str, checkpoint: PolicyCheckpoint) -> str:
@@ -102,9 +112,14 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
             for name in REQUIRED_FACTS:
                 facts[name]
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            checkpoint = PolicyCheckpoint(architecture, weights, facts)
+            scale = checkpoint.observation_scale
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise errors.UserError(f"The policy file {found} is damaged: {error!r}.") from None
     shapes = {name: array.shape for name, array in weights.items()}
-    if shapes != dict(architecture.parameter_shapes):
+    scale_shapes = {array.shape for array in scale or ()}
+    if shapes != dict(architecture.parameter_shapes) or (
+        scale_shapes - {architecture.observation_shape}
+    ):
         raise errors.UserError(f"The policy file {found} does not fit its own architecture.")
-    return PolicyCheckpoint(architecture, weights, facts)
+    return checkpoint

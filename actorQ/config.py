@@ -79,6 +79,11 @@ class RunConfig:
     max_episode_steps: int = _field(
         1000, "Longest episode in environment steps; a cut-off episode is not terminal.", low=1
     )
+    scale_observations: bool = _field(
+        False,
+        "Scale observations to [-1, 1] by the task's own bounds, in the dimensions that have any "
+        "(gym, mujoco and pybullet, vectors only).",
+    )
     seed: int = _field(
         0, "Seed from which every process derives its own, >= 0.", low=0, high=2**31 - 1
     )
@@ -140,6 +145,12 @@ class RunConfig:
         "DQN: largest probability of a random action; actor i of N uses epsilon_max * i/N.",
         low=0.0,
         high=1.0,
+    )
+    epsilon_zeta: float = _field(
+        0.0,
+        "DQN: exponent z > 1 of exploration that lasts: a random action is repeated for n steps, "
+        "with a probability in proportion to n^-z, at most to the episode's end; 0: for one step.",
+        low=0.0,
     )
     actor_device_placement: str = _field(
         "CPU",

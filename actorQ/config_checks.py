@@ -91,6 +91,11 @@ def check_together(config: Any) -> None:
             f"--vmin={config.vmin} must be below --vmax={config.vmax}: together they span the "
             "discounted returns of the task."
         )
+    if 0 < config.epsilon_zeta <= 1:
+        raise errors.UserError(
+            f"--epsilon_zeta={config.epsilon_zeta} is no exponent of a zeta distribution: it must "
+            "be above 1, or 0 for random actions of one step."
+        )
     if config.actor_id > config.n_actors:
         raise errors.UserError(
             f"--actor_id={config.actor_id} is out of range: ids go from 1 to "

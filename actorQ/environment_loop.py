@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import time
 from typing import Any
 from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
 
@@ -29,13 +30,23 @@ class Episode(NamedTuple):
     length: int
 
 
+class Exploration(Protocol):
+    """Turns a policy's output into an action; one for each environment."""
+
+    def begin(self) -> None:
+        """Tells that an episode begins."""
+
+    def __call__(self, output: np.ndarray) -> Any:
+        """Returns the action for the policy's output, float32 [num_outputs]."""
+
+
 class Lane:
     """One environment with what belongs to it alone."""
 
     def __init__(
         self,
         environment: environments_lib.Environment,
-        explore: Callable[[np.ndarray], Any],
+        explore: Exploration,
         accumulator: replay.NStepAccumulator,
     ):
         self.environment = environment
@@ -48,6 +59,7 @@ class Lane:
         """Starts an episode and returns its first observation."""
         observation = self.environment.reset().observation
         self.accumulator.first(observation)
+        self.explore.begin()
         self.episode_return, self.length = 0.0, 0
         return observation
 
@@ -63,7 +75,7 @@ class EnvironmentLoop:
     def __init__(
         self,
         environments: Sequence[environments_lib.Environment],
-        explorations: Sequence[Callable[[np.ndarray], Any]],
+        explorations: Sequence[Exploration],
         infer: Callable[[np.ndarray], np.ndarray],
         accumulators: Sequence[replay.NStepAccumulator],
         timings: telemetry.Timings,
@@ -73,7 +85,7 @@ class EnvironmentLoop:
 
         Args:
           environments: N of one task.
-          explorations: N, from output of the policy, float32 [num_outputs], to action.
+          explorations: N.
           infer: from observations [N, ...] to outputs, float32 [N, num_outputs].
           accumulators: N.
           timings: where the seconds of environment, inference and insert are added.

@@ -45,6 +45,7 @@ class LoadedPolicy:
         inference.load_weights(self._backend, checkpoint.weights, quantize)
         discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
         self._greedy = algorithms.policy_module("dqn" if discrete else "d4pg").greedy
+        self._observation_scale = checkpoint.observation_scale
         self._to_native = None
         if not discrete:
             low, high = (
@@ -56,15 +57,17 @@ class LoadedPolicy:
         """Returns the action as `actorQ.environments` takes it: in [-1, 1], or an integer.
 
         Args:
-          observation: float32 [D], or uint8 [H, W, C] for pixels.
+          observation: the task's own, float32 [D], or uint8 [H, W, C] for pixels.
         """
+        if self._observation_scale is not None:
+            observation = self._observation_scale(observation)
         return self._greedy(self._backend(observation[None])[0])
 
     def __call__(self, observation: np.ndarray) -> Any:
         """Returns the action in the environment's own units, float32 [A], or an integer.
 
         Args:
-          observation: [D] numbers, or uint8 [H, W, C] for pixels.
+          observation: the task's own, [D] numbers, or uint8 [H, W, C] for pixels.
 
         Raises:
           ValueError: the observation has another shape than the policy was trained on.

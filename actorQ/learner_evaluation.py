@@ -137,6 +137,9 @@ class Evaluator:
             "taskstr": self._config.taskstr,
             "max_episode_steps": self._config.max_episode_steps,
             "learner_steps": learner_steps,
+            "observation_scale": None if spec.observation_scale is None else [
+                array.tolist() for array in spec.observation_scale
+            ],
             "action_low": None if spec.discrete else spec.action_low.tolist(),
             "action_high": None if spec.discrete else spec.action_high.tolist(),
         }

@@ -11,7 +11,7 @@ from actorQ import errors
 CHANGEABLE = frozenset("""
     num_episodes stop_return stop_window stop_smoothing max_seconds
     inference_mode n_actors actor_id envs_per_actor actor_update_period sigma epsilon_max
-    actor_device_placement learner_device_placement learner_threads
+    epsilon_zeta actor_device_placement learner_device_placement learner_threads
     port server_address connect_timeout transfer_timeout push_period_s push_share push_precision
     eval_period_s eval_period_steps final_eval_episodes checkpoint_period_s log_period_s logpath
     track_energy restarts data_timeout run_start_time launch_id resume

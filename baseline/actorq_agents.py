@@ -70,7 +70,9 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
         return TaskEnv(task, steps)
 
     network = _network(checkpoint)
-    agent = agents.Agent(algo, env_id, path, network, make_env, _saver(checkpoint))
+    agent = agents.Agent(
+        algo, env_id, path, network, make_env, _saver(checkpoint), _normalization(checkpoint)
+    )
     agent.check_weights()
     agent.restore_quantization(path.parent / quantize.FILENAME)
     return agent
@@ -80,6 +82,20 @@ def algorithm(checkpoint: checkpoints.PolicyCheckpoint) -> str:
     """Returns "dqn" or "d4pg"."""
     discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
     return "dqn" if discrete else "d4pg"
+
+
+def _normalization(
+    checkpoint: checkpoints.PolicyCheckpoint,
+) -> zoo_files.Normalization | None:
+    """Returns what stands for `--scale_observations`, which clips nothing and has seen nothing."""
+    scale = checkpoint.observation_scale
+    if scale is None:
+        return None
+    factors, summands = (array.astype(np.float64) for array in scale)
+    return zoo_files.Normalization(
+        mean=-summands / factors, variance=factors**-2, count=0.0,
+        clip=float(np.finfo(np.float32).max), epsilon=0.0,
+    )
 
 
 class TaskEnv(gym.Env):

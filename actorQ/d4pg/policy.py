@@ -15,6 +15,9 @@ class GaussianExploration:
         self.scale = scale
         self._rng = rng
 
+    def begin(self) -> None:
+        """Tells that an episode begins, which is nothing to noise without memory."""
+
     def __call__(self, output: np.ndarray) -> np.ndarray:
         """Returns the action, float32 [A], for the policy's output, float32 [A]."""
         if self.scale == 0.0:

@@ -11,6 +11,7 @@ from actorQ.environments import core
 __all__ = [
     "SUITES",
     "Environment",
+    "ObservationScale",
     "EnvironmentSpec",
     "TaskError",
     "continuous_action_map",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 Environment = core.Environment
+ObservationScale = core.ObservationScale
 EnvironmentSpec = core.EnvironmentSpec
 TaskError = core.TaskError
 continuous_action_map = core.continuous_action_map
@@ -59,7 +61,9 @@ def parse_taskstr(taskstr: str) -> tuple[str, str]:
     return suite, task
 
 
-def make(taskstr: str, seed: int, max_episode_steps: int = 1000) -> Environment:
+def make(
+    taskstr: str, seed: int, max_episode_steps: int = 1000, scale_observations: bool = False
+) -> Environment:
     """Builds an environment.
 
     Args:
@@ -68,20 +72,30 @@ def make(taskstr: str, seed: int, max_episode_steps: int = 1000) -> Environment:
             through every episode.
         max_episode_steps: Agent steps after which an episode is cut (LAST with discount 1),
             where the task's own limit is not shorter.
+        scale_observations: See `Environment.scale_observations`.
 
     Returns:
         The environment, not yet reset.
 
     Raises:
         TaskError: The task does not exist, its packages are missing, or its spaces are of a
-            kind that no agent here supports.
+            kind that no agent here supports, or without bounds to scale observations by.
     """
     suite, task = parse_taskstr(taskstr)
     if seed < 0:
         raise TaskError(f"the seed of an environment is {seed}; it must be 0 or more")
     if max_episode_steps < 1:
         raise TaskError(f"max_episode_steps is {max_episode_steps}; it must be 1 or more")
-    return importlib.import_module(_MODULES[suite]).make(suite, task, seed, max_episode_steps)
+    environment = importlib.import_module(_MODULES[suite]).make(
+        suite, task, seed, max_episode_steps
+    )
+    if scale_observations:
+        try:
+            environment.scale_observations()
+        except TaskError:
+            environment.close()
+            raise
+    return environment
 
 
 def list_tasks(suite: str) -> list[str]:

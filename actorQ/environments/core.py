@@ -15,6 +15,7 @@ import difflib
 import os
 import sys
 from typing import Any
+from typing import NamedTuple
 import weakref
 
 import dm_env
@@ -32,6 +33,22 @@ class TaskError(errors.UserError, ValueError):
     """Something a user can put right about a task; its text is one clear line."""
 
 
+class ObservationScale(NamedTuple):
+    """The map from a task's own observations to scaled ones: observation scale + offset.
+
+    Attributes:
+        scale: [D] float32, 1 where the task has no bounds.
+        offset: [D] float32, there 0.
+    """
+
+    scale: np.ndarray
+    offset: np.ndarray
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Returns the scaled observation, a new array, [D] float32."""
+        return observation * self.scale + self.offset
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class EnvironmentSpec:
     """What a network must know of a task.
@@ -43,6 +60,7 @@ class EnvironmentSpec:
         action_low: [A] float32 native lower bounds, -1e10 or less where there is none; None for
             a discrete task.
         action_high: [A] float32 native upper bounds, likewise; None for a discrete task.
+        observation_scale: What observations have passed, None for none.
     """
 
     observation_shape: tuple[int, ...]
@@ -50,6 +68,7 @@ class EnvironmentSpec:
     num_actions: int | None = None
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
+    observation_scale: ObservationScale | None = None
 
     @property
     def discrete(self) -> bool:
@@ -120,6 +139,20 @@ class Environment(dm_env.Environment):
             return dm_env.TimeStep(dm_env.StepType.LAST, reward, discount, observation)
         return dm_env.TimeStep(dm_env.StepType.MID, reward, discount, observation)
 
+    def scale_observations(self) -> None:
+        """Scales observations to [-1, 1] from the next one on, where the task bounds them.
+
+        A network learns little from numbers as small as MountainCar's velocity (at most 0.07),
+        and of those that share a scale with larger ones quantization leaves nothing.
+
+        Raises:
+            TaskError: The task has no bounds for any dimension, or its observations are pixels.
+        """
+        raise TaskError(
+            "--scale_observations needs a task that bounds its observations, vectors of the suites "
+            "gym, mujoco or pybullet: leave it out"
+        )
+
     @abc.abstractmethod
     def _begin(self) -> np.ndarray:
         """Starts an episode and returns its first observation."""
@@ -161,6 +194,25 @@ def _close(reference: weakref.ref[Environment]) -> None:
         environment.close()
 
 
+def centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns what maps between [-1, 1] and a task's own range: native = canonical half + middle.
+
+    Args:
+        low: [D] native lower bounds.
+        high: [D] native upper bounds, above the lower ones.
+
+    Returns:
+        [D] bool, which dimensions are between two finite bounds; [D] float64 half the width of
+        the range, 1 where there is none; [D] float64 its middle, there 0.
+    """
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    bounded = (low > -_NO_BOUND) & (high < _NO_BOUND)
+    half, middle = np.ones_like(low), np.zeros_like(low)
+    half[bounded] = (high[bounded] - low[bounded]) / 2
+    middle[bounded] = (high[bounded] + low[bounded]) / 2
+    return bounded, half, middle
+
+
 def continuous_action_map(
     low: np.ndarray, high: np.ndarray, shape: tuple[int, ...], dtype: np.dtype
 ) -> Callable[[Any], np.ndarray]:
@@ -179,10 +231,7 @@ def continuous_action_map(
         A function from [A] float32 in [-1, 1] to a new array of the native shape and type.
     """
     low64, high64 = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    bounded = (low64 > -_NO_BOUND) & (high64 < _NO_BOUND)
-    half, middle = np.ones_like(low64), np.zeros_like(low64)
-    half[bounded] = (high64[bounded] - low64[bounded]) / 2
-    middle[bounded] = (high64[bounded] + low64[bounded]) / 2
+    bounded, half, middle = centre(low64, high64)
     scale, offset = half.astype(np.float32), middle.astype(np.float32)
     # The map rises, so that clipping its result is clipping its argument; and the result can
     # then not leave the native bounds by a rounding error.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import contextlib
+import dataclasses
 import importlib
 import sys
 from typing import Any
@@ -42,6 +43,26 @@ class GymnasiumEnvironment(core.Environment):
             step_limit=step_limit,
             render_fps=(raw.metadata or {}).get("render_fps") or _DEFAULT_RENDER_FPS,
         )
+
+    def scale_observations(self) -> None:
+        """Scales observations to [-1, 1] from the next one on, where the space bounds them.
+
+        Raises:
+            TaskError: The space is no box of vectors, or has no bounds in any dimension.
+        """
+        spaces = importlib.import_module("gymnasium.spaces")
+        space, flatten = self._raw.observation_space, self._flatten
+        if not isinstance(space, spaces.Box) or len(self.spec.observation_shape) != 1:
+            return super().scale_observations()
+        bounded, half, middle = core.centre(space.low.reshape(-1), space.high.reshape(-1))
+        if not np.any(bounded):
+            return super().scale_observations()
+        scale = core.ObservationScale(
+            (1 / half).astype(np.float32), (-middle / half).astype(np.float32)
+        )
+        self._flatten = lambda value: scale(flatten(value))
+        self.spec = dataclasses.replace(self.spec, observation_scale=scale)
+        return None
 
     def _begin(self) -> np.ndarray:
         if self._seed is not None:

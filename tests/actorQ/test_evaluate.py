@@ -205,6 +205,29 @@ def test_load_policy_action_is_what_the_environment_itself_would_do(save):
     np.testing.assert_array_equal(policy(observation), native)
 
 
+def test_load_policy_trained_with_scaled_observations_takes_the_tasks_own(save):
+    scaling = environments.make("gym,Pendulum-v1", 4, scale_observations=True)
+    scale = scaling.spec.observation_scale
+    facts = {**PENDULUM_FACTS, "observation_scale": [array.tolist() for array in scale]}
+    policy = evaluate.load_policy(save(harness.random_checkpoint(PENDULUM, facts)))
+    plain = evaluate.LoadedPolicy(policy.checkpoint._replace(facts=PENDULUM_FACTS), 32, "pytorch")
+    with scaling, environments.make("gym,Pendulum-v1", 4) as environment:
+        own, scaled = (each.reset().observation for each in (environment, scaling))
+        for _ in range(5):
+            action = policy.scaled(own)
+            np.testing.assert_array_equal(action, plain.scaled(scaled))
+            assert action != plain.scaled(own)
+            np.testing.assert_array_equal(policy(own), 2 * action)
+            own, scaled = (each.step(action).observation for each in (environment, scaling))
+
+
+def test_load_policy_scale_of_another_shape_is_damage(save):
+    facts = {**PENDULUM_FACTS, "observation_scale": [[1.0, 1.0], [0.0, 0.0]]}
+    run = save(harness.random_checkpoint(PENDULUM, facts))
+    with pytest.raises(errors.UserError, match="does not fit its own architecture"):
+        evaluate.load_policy(run)
+
+
 @pytest.mark.parametrize("ending", ["gif", "mp4"])
 def test_evaluate_command_plays_and_films(save, tmp_path, ending):
     folder = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))

@@ -92,6 +92,47 @@ def test_epsilon_greedy_actions_have_the_asked_for_frequencies(epsilon):
     assert frequencies == pytest.approx(expected, abs=0.02)
 
 
+def _lengths(actions, greedy):
+    """Lengths of the runs of one action, of those that are not the greedy one."""
+    ends = np.flatnonzero(np.diff(actions)) + 1
+    return np.array([len(run) for run in np.split(actions, ends) if run[0] != greedy])
+
+
+def test_epsilon_greedy_repeats_random_actions_as_the_zeta_distribution_says():
+    explore = dqn.EpsilonGreedy(0.02, np.random.default_rng(1), 2.5)
+    # Of so many actions a random one is hardly ever the greedy one, or the one before.
+    values = np.zeros(1000, np.float32)
+    explore.begin()
+    lengths = _lengths([explore(values) for _ in range(200_000)], greedy=0)
+    assert len(lengths) > 3000
+    numbers = np.arange(1, 5)
+    expected = numbers**-2.5 / 1.341487257  # Riemann's zeta(2.5).
+    shares = np.array([np.mean(lengths == number) for number in numbers])
+    assert shares == pytest.approx(expected, abs=0.03)
+    assert lengths.max() > 20
+
+
+def test_epsilon_greedy_repeats_nothing_into_the_next_episode():
+    explore = dqn.EpsilonGreedy(1.0, np.random.default_rng(0), 1.01)  # For ever, nearly.
+    values = np.zeros(10**6, np.float32)
+    first = [explore(values) for _ in range(50)]
+    explore.begin()
+    second = [explore(values) for _ in range(50)]
+    assert first[-10:] == first[-1:] * 10
+    assert second[-1] not in first
+
+
+def test_make_exploration_takes_the_exponent():
+    rng = np.random.default_rng(0)
+    once, lasting = (
+        dqn.make_exploration(config_lib.RunConfig(epsilon_max=1.0, epsilon_zeta=zeta), 1, rng)
+        for zeta in (0.0, 1.5)
+    )
+    values = np.zeros(10**6, np.float32)
+    assert len({once(values) for _ in range(100)}) == 100
+    assert len({lasting(values) for _ in range(100)}) < 90
+
+
 def test_greedy_is_the_policy_or_the_best_action():
     output = np.array([0.3, -0.2, 0.25], np.float32)
     np.testing.assert_array_equal(d4pg.greedy(output), output)

@@ -88,6 +88,27 @@ def test_act_is_what_actorq_does(runs, algo, task, run):
     assert_acts_alike(agent, evaluate.load_policy(str(runs / run)))
 
 
+# Pendulum's observations are within 1, 1 and 8.
+SCALED = {"observation_scale": [[1.0, 1.0, 0.125], [0.0, 0.5, 0.0]]}
+
+
+def test_policies_trained_with_scaled_observations_take_the_tasks_own(tmp_path):
+    saved = checkpoint(PENDULUM, (3,), 1, "tanh", **SCALED)
+    checkpoints.save_policy(str(tmp_path), saved)
+    agent = actorq_agents.load("d4pg", PENDULUM, tmp_path)
+    assert_acts_alike(agent, evaluate.load_policy(str(tmp_path)))
+    plain = actorq_agents.load("d4pg", PENDULUM, _saved(tmp_path / "plain"))
+    observation, _ = agent.make_env().reset(seed=3)
+    np.testing.assert_array_equal(observation, plain.make_env().reset(seed=3)[0])
+    scaled = observation * [1, 1, 0.125] + [0, 0.5, 0]
+    np.testing.assert_allclose(agent.act(observation[None]), plain.act(scaled[None]), rtol=1e-6)
+
+
+def _saved(folder):
+    checkpoints.save_policy(str(folder), checkpoint(PENDULUM, (3,), 1, "tanh"))
+    return folder
+
+
 def test_images_that_are_not_square(tmp_path):
     made = checkpoint("atari,Pong", (60, 84, 3), 5, "q_values", hidden=(8,))
     checkpoints.save_policy(str(tmp_path), made)

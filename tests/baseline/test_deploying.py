@@ -81,6 +81,20 @@ def test_8_bit_files_act_much_as_agents_do_normalization_included(
     assert found.alike > 0.9 if found.mean is None else found.mean < 0.05, str(found)
 
 
+@pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
+@pytest.mark.parametrize("bits", [32, 8])
+def test_files_of_actorqs_policies_scale_observations_as_training_did(tmp_path, file_format, bits):
+    saved = actorq.checkpoint(actorq.PENDULUM, (3,), 1, "tanh", **actorq.SCALED)
+    checkpoints.save_policy(str(tmp_path), saved)
+    agent = deploying.load(tmp_path)
+    states = states_of(agent)
+    found = act(deploying.export(agent, settings(file_format, bits)), file_format, states)
+    expected = agent.act(states)
+    np.testing.assert_allclose(found, expected, atol=1e-5 if bits == 32 else 0.05)
+    agent.normalization = None
+    assert np.abs(agent.act(states) - expected).max() > 0.1
+
+
 def test_a_file_holds_what_post_training_quantization_computes(zoo):
     agent = deploying.load(folder_of(zoo, "ppo", "CartPole-v1"))
     states = states_of(agent)
