@@ -12,9 +12,20 @@ from actorQ import architecture as architecture_lib
 from actorQ import layers
 
 # Acme's D4PG initialisation: uniform, variance 0.333 over the fan-out; the head starts near zero,
-# so that first actions are near the middle of their range.
+# so that first actions are near the middle of their range. Many units behind few observations are
+# all but linear at first then, which Q-values are not: they begin with Sonnet's own weights.
 _UNIFORM = {"scale": 0.333, "mode": "fan_out", "distribution": "uniform"}
 _NEAR_ZERO = {"scale": 1e-4}
+
+
+def _initialiser(
+    architecture: architecture_lib.PolicyArchitecture, layer: str
+) -> snt.initializers.Initializer | None:
+    """Returns what draws a layer's first weights; None: Sonnet's own, of variance 1 / fan-in."""
+    if architecture.head == architecture_lib.Q_VALUES_HEAD:
+        return None
+    kind = _NEAR_ZERO if layer == architecture_lib.HEAD else _UNIFORM
+    return snt.initializers.VarianceScaling(**kind)
 
 
 class Policy(snt.Module):
@@ -49,11 +60,7 @@ class Policy(snt.Module):
             for layer, _, filters, kernel, stride in architecture.convolutions
         ]
         self._linears = [
-            snt.Linear(
-                outputs, name=layer, w_init=snt.initializers.VarianceScaling(
-                    **(_NEAR_ZERO if layer == architecture_lib.HEAD else _UNIFORM)
-                ),
-            )
+            snt.Linear(outputs, name=layer, w_init=_initialiser(architecture, layer))
             for layer, _, outputs in architecture.linears
         ]
         dtype = np.uint8 if architecture.pixels else np.float32

@@ -197,6 +197,19 @@ def test_networks_equal_tensorflow_seed_gives_equal_weights():
     assert np.any(drawn[0]["linear_1/w"] != drawn[2]["linear_1/w"])
 
 
+def test_networks_first_q_values_are_no_linear_function():
+    # With weights as small as those of D4PG's policy, tanh is the identity and MountainCar wants
+    # several times as many learner steps.
+    tf.random.set_seed(0)
+    network = networks.Policy(architecture_lib.PolicyArchitecture((2,), (256,) * 3, 3, "q_values"))
+    observations = np.random.default_rng(0).uniform(-1, 1, (500, 2)).astype(np.float32)
+    values = network(observations).numpy()
+    inputs = np.column_stack([observations, np.ones(500)])
+    linear = inputs @ np.linalg.lstsq(inputs, values, rcond=None)[0]
+    assert 0.1 < values.std() < 2
+    assert (values - linear).std() > 0.05 * values.std()
+
+
 def test_networks_first_actions_are_near_the_middle():
     architecture = ARCHITECTURES["vector_tanh"]
     actions = networks.Policy(architecture)(random_observations(architecture)).numpy()
