@@ -67,7 +67,7 @@ class ActorProcess:
         made = [
             environments.make(
                 config.taskstr, self._seed("environment", lane), config.max_episode_steps,
-                config.scale_observations,
+                bool(config.scale_observations),
             )
             for lane in lanes
         ]

@@ -79,10 +79,11 @@ class RunConfig:
     max_episode_steps: int = _field(
         1000, "Longest episode in environment steps; a cut-off episode is not terminal.", low=1
     )
-    scale_observations: bool = _field(
-        False,
-        "Scale observations to [-1, 1] by the task's own bounds, in the dimensions that have any "
-        "(gym, mujoco and pybullet, vectors only).",
+    scale_observations: int = _field(
+        0,
+        "1: scale observations to [-1, 1] by the task's own bounds, in the dimensions that have "
+        "any (gym, mujoco and pybullet, vectors only); 0: take them as they come.",
+        choices=(0, 1),
     )
     seed: int = _field(
         0, "Seed from which every process derives its own, >= 0.", low=0, high=2**31 - 1

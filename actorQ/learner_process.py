@@ -77,7 +77,7 @@ class LearnerProcess:
             config.taskstr,
             seeding.derive(config.seed, "evaluation environment"),
             config.max_episode_steps,
-            config.scale_observations,
+            bool(config.scale_observations),
         )
         spec = environment.spec
         algorithm = algorithms.resolve(config, spec)

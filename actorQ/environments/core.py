@@ -149,8 +149,8 @@ class Environment(dm_env.Environment):
             TaskError: The task has no bounds for any dimension, or its observations are pixels.
         """
         raise TaskError(
-            "--scale_observations needs a task that bounds its observations, vectors of the suites "
-            "gym, mujoco or pybullet: leave it out"
+            "--scale_observations=1 needs a task that bounds its observations, which are vectors, "
+            "of the suites gym, mujoco or pybullet: leave it out"
         )
 
     @abc.abstractmethod

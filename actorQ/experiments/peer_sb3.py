@@ -15,7 +15,8 @@ What our flags are to the agents:
 - --policy_learning_rate, --critic_learning_rate: TD3 takes one step size; it is given two here.
   --learning_rate_decay_steps: counted in gradient steps, as in ours.
 - --n_step: SB3's own n-step replay. --min_replay_size: learning_starts, until when it takes random
-  actions. --sigma: Gaussian action noise. --epsilon_max: constant from there on.
+  actions. --sigma: Gaussian action noise. --epsilon_max: constant from there on, SB3's own unless
+  --epsilon_zeta asks for random actions that last, which are our actors'.
 - --max_abs_reward: rewards are clipped before DQN sees them, as in ours.
 Left at SB3's defaults, which are its authors' choice: policy_delay 2, target policy noise, twin
 critics, initial weights, DQN's gradient norm of 10. What ours has and SB3 has not: prioritized
@@ -40,6 +41,7 @@ from actorQ import algorithms
 from actorQ import config as config_lib
 from actorQ import seeding
 from actorQ import step_sizes
+from actorQ.dqn import policy as dqn_policy
 from actorQ.experiments import gymnasium_task
 from actorQ.experiments import peer_session
 from actorQ.experiments import peers
@@ -49,14 +51,19 @@ _FOREVER = 2**62  # Environment steps: the session ends training.
 
 
 class _EnvironmentSteps(callbacks.BaseCallback):
-    """Reports every environment step."""
+    """Reports every environment step, and every episode's end to exploration that lasts."""
 
-    def __init__(self, session: peer_session.Session):
+    def __init__(
+        self, session: peer_session.Session, explore: dqn_policy.EpsilonGreedy | None = None
+    ):
         super().__init__()
         self._session = session
+        self._explore = explore
 
     def _on_step(self) -> bool:
         self._session.acted()
+        if self._explore is not None and self.locals["dones"][0]:
+            self._explore.begin()
         return True
 
 
@@ -111,9 +118,30 @@ class ReportingTD3(_Reporting, TD3):
 
 
 class ReportingDQN(_Reporting, DQN):
-    """DQN."""
+    """DQN.
+
+    Attributes:
+      explore: our actors' exploration, in place of SB3's; None: SB3's.
+    """
 
     loss_names = {"loss": "train/loss"}
+    explore: dqn_policy.EpsilonGreedy | None = None
+
+    def predict(
+        self,
+        observation: np.ndarray,
+        state: Any = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, Any]:
+        """Returns actions for observations, one or several; see DQN."""
+        if deterministic or self.explore is None:
+            return super().predict(observation, state, episode_start, deterministic)
+        batch, vectorized = self.policy.obs_to_tensor(observation)
+        with torch.no_grad():
+            values = self.q_net(batch).cpu().numpy()
+        actions = np.array([self.explore(row) for row in values])
+        return (actions if vectorized else actions[0]), state
 
 
 def train(config: config_lib.RunConfig) -> int:
@@ -139,7 +167,10 @@ def train(config: config_lib.RunConfig) -> int:
             f"SB3 {'DQN' if spec.discrete else 'TD3'}",
             "dqn" if spec.discrete else "td3",
             "GPU" if uses_gpu else "CPU",
-            train=lambda: model.learn(_FOREVER, _EnvironmentSteps(session), log_interval=None),
+            train=lambda: model.learn(
+                _FOREVER, _EnvironmentSteps(session, getattr(model, "explore", None)),
+                log_interval=None,
+            ),
             act=act,
             is_finite=lambda: all(
                 bool(torch.isfinite(parameter).all()) for parameter in model.policy.parameters()
@@ -182,6 +213,9 @@ def make_model(
             **settings,
         )
         model.first_step_sizes = (config.learning_rate,)
+        if config.epsilon_zeta:
+            rng = np.random.default_rng(seeding.derive(config.seed, "actor exploration"))
+            model.explore = dqn_policy.EpsilonGreedy(config.epsilon_max, rng, config.epsilon_zeta)
     else:
         size = task.action_space.shape[0]
         model = ReportingTD3(

@@ -86,7 +86,7 @@ class Session:
         self.environment, self._evaluation_environment = (
             environments.make(
                 config.taskstr, seeding.derive(config.seed, role), config.max_episode_steps,
-                config.scale_observations,
+                bool(config.scale_observations),
             )
             for role in ("actor environment", "evaluation environment")
         )

@@ -164,6 +164,6 @@ PEERS = {
     SB3: Peer(
         "SB3", "actorQ.experiments.sb3_agent", {"d4pg": "TD3", "dqn": "DQN"},
         "Stable-Baselines3's TD3 and DQN, the nearest to D4PG and double DQN that it has: no "
-        "distribution of returns, and replay without priorities.", unknown=("epsilon_zeta",),
+        "distribution of returns, and replay without priorities.",
     ),
 }

@@ -34,7 +34,7 @@ EVERYTHING_ELSE = {
     "stop_smoothing": 10,
     "max_seconds": 1800.0,
     "max_episode_steps": 200,
-    "scale_observations": True,
+    "scale_observations": 1,
     "seed": 2**31 - 1,
     "quantize": 16,
     "quantize_communication": 2,

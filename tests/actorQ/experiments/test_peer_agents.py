@@ -4,6 +4,7 @@ import signal
 import sys
 import types
 
+import numpy as np
 import pytest
 
 from actorQ import config as config_lib
@@ -81,6 +82,25 @@ def test_dqn_is_what_the_flags_say():
     assert [steps for steps, _ in session.losses] == [51] * 4 + [52] * 4
     assert model.exploration_rate == pytest.approx(0.1)
     assert model.policy.optimizer.param_groups[0]["lr"] == 2e-4
+
+
+def test_dqn_explores_as_our_actors_do_if_random_actions_last(monkeypatch):
+    session = Steps(stop=30)
+    peer_sb3, model = sb3_model(DISCRETE, session, epsilon_max=0.5, epsilon_zeta=1.8)
+    observations = np.zeros((1, 4), np.float32)
+    best = int(model.predict(observations[0], deterministic=True)[0])
+    actions = [int(model.predict(observations)[0][0]) for _ in range(300)]
+    others = "".join(str(int(action != best)) for action in actions)
+    assert "1" * 6 in others and "101" in others
+    assert model.predict(observations[0])[0].shape == ()
+    begun = []
+    monkeypatch.setattr(model.explore, "begin", lambda: begun.append(session.actor_steps))
+    with pytest.raises(StopIteration):
+        model.learn(1000, peer_sb3._EnvironmentSteps(session, model.explore), log_interval=None)
+    ends = np.flatnonzero(model.replay_buffer.dones[: model.replay_buffer.pos, 0])
+    assert len(begun) >= 2 and begun == [end + 1 for end in ends]
+    plain = sb3_model(DISCRETE, Steps(stop=1))[1]
+    assert plain.explore is None
 
 
 @pytest.mark.parametrize("taskstr", [CONTINUOUS, DISCRETE])
