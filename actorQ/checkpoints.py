@@ -114,6 +114,10 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             checkpoint = PolicyCheckpoint(architecture, weights, facts)
             scale = checkpoint.observation_scale
+            if scale is not None and not (
+                np.all(np.isfinite(scale)) and np.all(scale.scale > 0)
+            ):
+                raise ValueError("observation_scale")
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise errors.UserError(f"The policy file {found} is damaged: {error!r}.") from None
     shapes = {name: array.shape for name, array in weights.items()}

@@ -143,13 +143,14 @@ class RunConfig:
     )
     epsilon_max: float = _field(
         0.05,
-        "DQN: largest probability of a random action; actor i of N uses epsilon_max * i/N.",
+        "DQN: largest probability of a random action (of beginning one, with --epsilon_zeta); "
+        "actor i of N uses epsilon_max * i/N.",
         low=0.0,
         high=1.0,
     )
     epsilon_zeta: float = _field(
         0.0,
-        "DQN: exponent z > 1 of exploration that lasts: a random action is repeated for n steps, "
+        "DQN: exponent z >= 1.01 of exploration that lasts: a random action is taken for n steps, "
         "with a probability in proportion to n^-z, at most to the episode's end; 0: for one step.",
         low=0.0,
     )

@@ -91,10 +91,10 @@ def check_together(config: Any) -> None:
             f"--vmin={config.vmin} must be below --vmax={config.vmax}: together they span the "
             "discounted returns of the task."
         )
-    if 0 < config.epsilon_zeta <= 1:
+    if 0 < config.epsilon_zeta < 1.01:
         raise errors.UserError(
-            f"--epsilon_zeta={config.epsilon_zeta} is no exponent of a zeta distribution: it must "
-            "be above 1, or 0 for random actions of one step."
+            f"--epsilon_zeta={config.epsilon_zeta} is too small an exponent for a zeta "
+            "distribution: it must be at least 1.01, or 0 for random actions of one step."
         )
     if config.actor_id > config.n_actors:
         raise errors.UserError(

@@ -23,16 +23,17 @@ def check(config: config_lib.RunConfig, settings: Mapping[str, Any]) -> None:
 
     Args:
       config: the settings now.
-      settings: the run's so far, as far as that version had them.
+      settings: the run's so far; one that its version did not have was at its default.
 
     Raises:
       errors.UserError: it cannot; the message names the settings.
     """
     now = dataclasses.asdict(config)
+    before = {**dataclasses.asdict(config_lib.RunConfig()), **settings}
     wrong = [
-        f"--{name} was {settings[name]}, not {value}"
+        f"--{name} was {before[name]}, not {value}"
         for name, value in now.items()
-        if name not in CHANGEABLE and name in settings and settings[name] != value
+        if name not in CHANGEABLE and before[name] != value
     ]
     if wrong:
         raise errors.UserError(f"A resumed run cannot change its settings: {'; '.join(wrong)}.")

@@ -105,7 +105,9 @@ class ReplayCheck:
         Args:
           config: of the run, with its address.
         """
-        environment = environments.make(config.taskstr, 0, config.max_episode_steps)
+        environment = environments.make(
+            config.taskstr, 0, config.max_episode_steps, bool(config.scale_observations)
+        )
         self._each_is_one = "CartPole" in config.taskstr  # Every reward.
         self._spec = environment.spec
         self._layout = replay.Layout.of(self._spec)

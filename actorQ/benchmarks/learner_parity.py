@@ -81,17 +81,26 @@ class Learned(NamedTuple):
     peak_bytes: int
 
 
+class _RandomActions:
+    """Explores without a policy."""
+
+    def __init__(self, spec: environments.EnvironmentSpec, rng: np.random.Generator):
+        self._spec, self._rng = spec, rng
+
+    def begin(self) -> None:
+        """Does nothing; see `environment_loop.Exploration`."""
+
+    def __call__(self, output: np.ndarray) -> Any:
+        if self._spec.discrete:
+            return int(self._rng.integers(self._spec.num_actions))
+        return self._rng.uniform(-1.0, 1.0, self._spec.action_size).astype(np.float32)
+
+
 def record_replay(config: config_lib.RunConfig, transitions: int) -> np.ndarray:
     """Returns transitions of random play, packed, float32 [transitions, vector size]."""
     environment = environments.make(config.taskstr, config.seed, config.max_episode_steps)
     spec = environment.spec
-    rng = np.random.default_rng(config.seed)
-
-    def explore(_: np.ndarray) -> Any:
-        if spec.discrete:
-            return int(rng.integers(spec.num_actions))
-        return rng.uniform(-1.0, 1.0, spec.action_size).astype(np.float32)
-
+    explore = _RandomActions(spec, np.random.default_rng(config.seed))
     loop = environment_loop.EnvironmentLoop(
         [environment], [explore], lambda observations: np.zeros((len(observations), 1)),
         [replay.NStepAccumulator(config.n_step, config.discount)], telemetry.Timings(),

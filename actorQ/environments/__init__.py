@@ -11,8 +11,8 @@ from actorQ.environments import core
 __all__ = [
     "SUITES",
     "Environment",
-    "ObservationScale",
     "EnvironmentSpec",
+    "ObservationScale",
     "TaskError",
     "continuous_action_map",
     "list_tasks",
@@ -21,8 +21,8 @@ __all__ = [
 ]
 
 Environment = core.Environment
-ObservationScale = core.ObservationScale
 EnvironmentSpec = core.EnvironmentSpec
+ObservationScale = core.ObservationScale
 TaskError = core.TaskError
 continuous_action_map = core.continuous_action_map
 

@@ -143,14 +143,14 @@ class Environment(dm_env.Environment):
         """Scales observations to [-1, 1] from the next one on, where the task bounds them.
 
         A network learns little from numbers as small as MountainCar's velocity (at most 0.07),
-        and of those that share a scale with larger ones quantization leaves nothing.
+        and where they share one scale with larger ones, quantization leaves a few levels of them.
 
         Raises:
             TaskError: The task has no bounds for any dimension, or its observations are pixels.
         """
         raise TaskError(
-            "--scale_observations=1 needs a task that bounds its observations, which are vectors, "
-            "of the suites gym, mujoco or pybullet: leave it out"
+            "--scale_observations=1 needs a task whose observations are one vector with bounds in "
+            "some dimension (see its observation_space): this one has none, leave the flag out"
         )
 
     @abc.abstractmethod
@@ -199,7 +199,7 @@ def centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
     Args:
         low: [D] native lower bounds.
-        high: [D] native upper bounds, above the lower ones.
+        high: [D] native upper bounds.
 
     Returns:
         [D] bool, which dimensions are between two finite bounds; [D] float64 half the width of
@@ -211,6 +211,24 @@ def centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     half[bounded] = (high[bounded] - low[bounded]) / 2
     middle[bounded] = (high[bounded] + low[bounded]) / 2
     return bounded, half, middle
+
+
+def observation_scale(low: np.ndarray, high: np.ndarray) -> ObservationScale | None:
+    """Returns what scales a task's observations to [-1, 1] within its bounds.
+
+    Args:
+        low: D native lower bounds, of any shape.
+        high: D native upper bounds.
+
+    Returns:
+        The map, which only centres a dimension whose bounds are equal; None where no dimension is
+        between two finite bounds.
+    """
+    bounded, half, middle = centre(np.reshape(low, -1), np.reshape(high, -1))
+    if not np.any(bounded):
+        return None
+    half = np.where(half > 0, half, 1.0)
+    return ObservationScale((1 / half).astype(np.float32), (-middle / half).astype(np.float32))
 
 
 def continuous_action_map(

@@ -51,18 +51,12 @@ class GymnasiumEnvironment(core.Environment):
             TaskError: The space is no box of vectors, or has no bounds in any dimension.
         """
         spaces = importlib.import_module("gymnasium.spaces")
-        space, flatten = self._raw.observation_space, self._flatten
-        if not isinstance(space, spaces.Box) or len(self.spec.observation_shape) != 1:
-            return super().scale_observations()
-        bounded, half, middle = core.centre(space.low.reshape(-1), space.high.reshape(-1))
-        if not np.any(bounded):
-            return super().scale_observations()
-        scale = core.ObservationScale(
-            (1 / half).astype(np.float32), (-middle / half).astype(np.float32)
-        )
-        self._flatten = lambda value: scale(flatten(value))
+        space = self._raw.observation_space
+        vectors = isinstance(space, spaces.Box) and len(self.spec.observation_shape) == 1
+        scale = core.observation_scale(space.low, space.high) if vectors else None
+        if scale is None:
+            super().scale_observations()
         self.spec = dataclasses.replace(self.spec, observation_scale=scale)
-        return None
 
     def _begin(self) -> np.ndarray:
         if self._seed is not None:
@@ -79,12 +73,17 @@ class GymnasiumEnvironment(core.Environment):
                 f"task {self._name} returned an observation of shape {observation.shape}, but its "
                 f"observation_space promises {self.spec.observation_shape}"
             )
-        return observation
+        scale = self.spec.observation_scale
+        return observation if scale is None else scale(observation)
 
     def _advance(self, action: Any) -> tuple[np.ndarray, float, float, bool]:
         observation, reward, terminated, truncated, _ = self._raw_step(action)
+        observation = self._flatten(observation)
+        scale = self.spec.observation_scale
+        if scale is not None:
+            observation = scale(observation)
         discount = 0.0 if terminated else 1.0
-        return self._flatten(observation), float(reward), discount, terminated or truncated
+        return observation, float(reward), discount, terminated or truncated
 
     def render(self) -> np.ndarray:
         """Returns a picture of the present state: [H, W, 3] uint8.

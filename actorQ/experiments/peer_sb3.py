@@ -75,8 +75,10 @@ class _Reporting:
       first_step_sizes: of the optimizers; TD3's first is the policy's.
       decay_steps: see `step_sizes`.
       loss_names: the log's names to SB3's.
+      explore: our actors' exploration, in place of SB3's; None: SB3's.
     """
 
+    explore: dqn_policy.EpsilonGreedy | None = None
     session: peer_session.Session
     first_step_sizes: tuple[float, ...]
     decay_steps: int
@@ -118,14 +120,9 @@ class ReportingTD3(_Reporting, TD3):
 
 
 class ReportingDQN(_Reporting, DQN):
-    """DQN.
-
-    Attributes:
-      explore: our actors' exploration, in place of SB3's; None: SB3's.
-    """
+    """DQN."""
 
     loss_names = {"loss": "train/loss"}
-    explore: dqn_policy.EpsilonGreedy | None = None
 
     def predict(
         self,
@@ -168,8 +165,7 @@ def train(config: config_lib.RunConfig) -> int:
             "dqn" if spec.discrete else "td3",
             "GPU" if uses_gpu else "CPU",
             train=lambda: model.learn(
-                _FOREVER, _EnvironmentSteps(session, getattr(model, "explore", None)),
-                log_interval=None,
+                _FOREVER, _EnvironmentSteps(session, model.explore), log_interval=None
             ),
             act=act,
             is_finite=lambda: all(

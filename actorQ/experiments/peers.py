@@ -164,6 +164,7 @@ PEERS = {
     SB3: Peer(
         "SB3", "actorQ.experiments.sb3_agent", {"d4pg": "TD3", "dqn": "DQN"},
         "Stable-Baselines3's TD3 and DQN, the nearest to D4PG and double DQN that it has: no "
-        "distribution of returns, and replay without priorities.",
+        "distribution of returns, and replay without priorities. With --epsilon_zeta DQN explores "
+        "as our actors do.",
     ),
 }

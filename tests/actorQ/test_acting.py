@@ -106,6 +106,14 @@ def test_actor_n_step_and_discount_flags_shape_the_transitions(stage):
     assert set(np.unique(one_step.discount)) == {1.0}
 
 
+@pytest.mark.parametrize(("scale", "largest"), [(0, 8.0), (1, 1.0)])
+def test_actor_scales_observations_if_asked(stage, scale, largest):
+    # A pendulum that hangs free turns at more than 1 rad/s, and at 8 at most.
+    batch = stage(scale_observations=scale, sigma=0.0).act(300)
+    turning = np.abs(batch.observation[:, 2])
+    assert largest / 8 < turning.max() <= largest
+
+
 def test_actor_terminal_states_have_discount_zero(stage):
     batch = stage(taskstr="gym,CartPole-v1", n_step=1, max_episode_steps=500, epsilon_max=1.0).act(
         200

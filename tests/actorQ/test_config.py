@@ -172,7 +172,7 @@ def test_everything_else_covers_every_field_away_from_its_default():
         ({"envs_per_actor": 65}, ["--envs_per_actor=65", "from 1 to 64"]),
         ({"actor_update_period": 0}, ["--actor_update_period=0", "at least 1"]),
         ({"n_step": 0}, ["--n_step=0", "at least 1"]),
-        ({"epsilon_zeta": 1.0}, ["--epsilon_zeta=1.0", "above 1, or 0"]),
+        ({"epsilon_zeta": 1.0}, ["--epsilon_zeta=1.0", "at least 1.01, or 0"]),
         ({"epsilon_zeta": -1.0}, ["--epsilon_zeta=-1.0", "at least 0"]),
         ({"discount": 1.01}, ["--discount=1.01", "from 0.0 to 1.0"]),
         ({"discount": -0.01}, ["--discount=-0.01", "from 0.0 to 1.0"]),

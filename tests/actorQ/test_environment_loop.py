@@ -109,6 +109,17 @@ def test_loop_resets_an_environment_once_an_episode():
     assert sum(lane.environment.resets for lane in loop.lanes) == ended + 3
 
 
+def test_loop_tells_explorations_of_every_episode(monkeypatch):
+    loop = make_loop((1, 2))
+    begun = []
+    for index, lane in enumerate(loop.lanes):
+        monkeypatch.setattr(lane.explore, "begin", lambda index=index: begun.append(index))
+    for _ in range(100):
+        loop.turn(lambda transition: None)
+    for index, lane in enumerate(loop.lanes):
+        assert begun.count(index) == lane.environment.resets > 5
+
+
 def test_loop_adds_to_the_three_phases_of_a_step():
     loop = make_loop((1, 2))
     loop.turn(lambda transition: None)

@@ -318,12 +318,17 @@ def test_observations_without_bounds_are_not_scaled():
     np.testing.assert_array_equal(scale.offset, np.zeros(4))
 
 
-@pytest.mark.parametrize(
-    "taskstr", ["dm_control,cartpole_balance", "atari,Pong", "mujoco,HalfCheetah-v4"]
-)
-def test_observations_of_a_task_without_bounds_cannot_be_scaled(taskstr):
-    with pytest.raises(environments.TaskError, match="--scale_observations=1.*leave it out"):
-        environments.make(taskstr, 0, scale_observations=True)
+def test_observations_between_equal_bounds_are_centred():
+    low, high = np.float32([[3, -1], [0, -np.inf]]), np.float32([[3, 3], [4, 1]])
+    scale = core.observation_scale(low, high)
+    np.testing.assert_array_equal(scale.scale, [1, 0.5, 0.5, 1])
+    np.testing.assert_array_equal(scale(np.float32([3, 3, 0, 7])), [0, 1, -1, 7])
+
+
+@pytest.mark.parametrize("task", ["dm_control,cartpole_balance", "atari,Pong", "mujoco,Swimmer-v5"])
+def test_observations_of_a_task_without_bounds_cannot_be_scaled(task):
+    with pytest.raises(environments.TaskError, match="--scale_observations=1.*leave the flag out"):
+        environments.make(task, 0, scale_observations=True)
 
 
 def test_actions_dm_control_lqr_without_bounds_is_not_scaled():
@@ -466,8 +471,10 @@ def test_make_multi_discrete_actions_are_refused(user_module):
         environments.make(f"gym,{user_module}:Many-v0", 0)
 
 
-def test_make_task_that_breaks_its_own_observation_space_is_told(user_module):
-    with environments.make(f"gym,{user_module}:Liar-v0", 0) as environment:
+@pytest.mark.parametrize("scale", [False, True])
+def test_make_task_that_breaks_its_own_observation_space_is_told(user_module, scale):
+    task = f"gym,{user_module}:Liar-v0"
+    with environments.make(task, 0, scale_observations=scale) as environment:
         with pytest.raises(environments.TaskError, match=r"\(5,\).*\(7,\)"):
             environment.reset()
 

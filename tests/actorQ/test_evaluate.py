@@ -221,10 +221,16 @@ def test_load_policy_trained_with_scaled_observations_takes_the_tasks_own(save):
             own, scaled = (each.step(action).observation for each in (environment, scaling))
 
 
-def test_load_policy_scale_of_another_shape_is_damage(save):
-    facts = {**PENDULUM_FACTS, "observation_scale": [[1.0, 1.0], [0.0, 0.0]]}
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [([[1.0, 1.0], [0.0, 0.0]], "does not fit its own architecture"),
+     ([[1.0, 0.0, 1.0], [0.0] * 3], "is damaged"), ([[1.0] * 3, [0.0, 0.0, np.nan]], "is damaged"),
+     ([[1.0] * 3], "is damaged"), ("none", "is damaged")],
+)
+def test_load_policy_scale_that_is_none_is_damage(save, scale, message):
+    facts = {**PENDULUM_FACTS, "observation_scale": scale}
     run = save(harness.random_checkpoint(PENDULUM, facts))
-    with pytest.raises(errors.UserError, match="does not fit its own architecture"):
+    with pytest.raises(errors.UserError, match=message):
         evaluate.load_policy(run)
 
 

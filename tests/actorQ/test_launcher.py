@@ -239,6 +239,7 @@ def test_launcher_runs_at_once_do_not_disturb_each_other(crew, tmp_path, count):
         (["--quantize=12"], "32, 16, 8"),
         (["--quantize_communication=1"], "from 2 to 32"),
         (["--no_such_flag=1"], "no_such_flag"),
+        (["--scale_observations=1", "--taskstr=dm_control,cartpole_balance"], "this one has none"),
         (["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"], "at most 11 arguments"),
         (["--logpath=here"], "--logdir"),
         (["--resume", "--logpath=/no/run"], "/no/run is not a run folder"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow
 
+from actorQ import checkpoints
 from actorQ import config as config_lib
 from actorQ import messages
 from actorQ import ports
@@ -267,7 +268,7 @@ def test_first_weights_survive_a_broadcaster_that_dies_with_them(crew, tmp_path)
 
 SUITES = [
     ("dm_control,ball_in_cup_catch", []),
-    ("gym,LunarLander-v3", []),
+    ("gym,LunarLander-v3", ["--scale_observations=1", "--epsilon_zeta=2"]),
     pytest.param("mujoco,HalfCheetah-v5", [], marks=pytest.mark.slow),
     pytest.param("pybullet,HopperBulletEnv-v0", [], marks=pytest.mark.slow),
     pytest.param(
@@ -289,6 +290,8 @@ def test_suite_runs_through_the_whole_pipeline(crew, tmp_path, task, flags):
     assert train["learner_steps"][-1] >= 3
     assert np.isfinite(train["loss"][-1]) and np.isfinite(train["gradient_norm"][-1])
     assert train["gradient_norm"][-1] > 0
+    scale = checkpoints.load_policy(str(run)).observation_scale
+    assert (scale is not None) == ("--scale_observations=1" in flags)
     updates = telemetry.read_csv(str(run / "broadcaster" / telemetry.UPDATES_CSV))
     # Versions only grow: the same weights are never converted twice.
     assert np.all(np.diff(updates["model_version"]) > 0)

@@ -162,8 +162,10 @@ def test_check_lets_limits_change_and_names_what_must_not():
     resuming.check(changed, settings)
     with pytest.raises(errors.UserError, match="--taskstr was .*--discount was 0.99, not 0.5"):
         resuming.check(config_lib.RunConfig(taskstr="gym,B", discount=0.5), settings)
-    del settings["discount"]  # A run of a version without it.
-    resuming.check(config_lib.RunConfig(discount=0.5), settings)
+    del settings["discount"]  # A run of a version without it: it was as by default.
+    resuming.check(changed, settings)
+    with pytest.raises(errors.UserError, match="--discount was 0.99, not 0.5"):
+        resuming.check(config_lib.RunConfig(discount=0.5), settings)
 
 
 def test_save_config_of_a_resumed_run_compares_like_a_whole_one(tmp_path):
