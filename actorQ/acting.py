@@ -65,11 +65,7 @@ class ActorProcess:
         )
         lanes = range(config.envs_per_actor)
         made = [
-            environments.make(
-                config.taskstr, self._seed("environment", lane), config.max_episode_steps,
-                bool(config.scale_observations),
-            )
-            for lane in lanes
+            environments.make_for(config, self._seed("environment", lane)) for lane in lanes
         ]
         spec = made[0].spec
         policy_module = algorithms.policy_module(algorithms.resolve(config, spec))

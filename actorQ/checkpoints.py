@@ -39,11 +39,18 @@ class PolicyCheckpoint(NamedTuple):
 
     @property
     def observation_scale(self) -> environments.ObservationScale | None:
-        """What the task's own observations pass before they are the policy's; None: nothing."""
+        """What the task's own observations pass before they are the policy's; None: nothing.
+
+        Raises:
+          TypeError, ValueError: the fact is no scale.
+        """
         arrays = self.facts.get("observation_scale")
         if arrays is None:
             return None
-        return environments.ObservationScale(*(np.asarray(array, np.float32) for array in arrays))
+        scale = environments.ObservationScale(*(np.asarray(array, np.float32) for array in arrays))
+        if not (np.all(np.isfinite(scale)) and np.all(scale.scale > 0)):
+            raise ValueError(f"an observation_scale of {arrays}")
+        return scale
 
 
 def save_policy(folder: str, checkpoint: PolicyCheckpoint) -> str:
@@ -114,10 +121,6 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             checkpoint = PolicyCheckpoint(architecture, weights, facts)
             scale = checkpoint.observation_scale
-            if scale is not None and not (
-                np.all(np.isfinite(scale)) and np.all(scale.scale > 0)
-            ):
-                raise ValueError("observation_scale")
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise errors.UserError(f"The policy file {found} is damaged: {error!r}.") from None
     shapes = {name: array.shape for name, array in weights.items()}

@@ -73,11 +73,8 @@ class LearnerProcess:
             None if self._resumed is None else self._resumed.state.learner_steps + 1,
             again=bool(config.restarts),
         )
-        environment = environments.make(
-            config.taskstr,
-            seeding.derive(config.seed, "evaluation environment"),
-            config.max_episode_steps,
-            bool(config.scale_observations),
+        environment = environments.make_for(
+            config, seeding.derive(config.seed, "evaluation environment")
         )
         spec = environment.spec
         algorithm = algorithms.resolve(config, spec)

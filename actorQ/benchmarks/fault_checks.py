@@ -105,9 +105,7 @@ class ReplayCheck:
         Args:
           config: of the run, with its address.
         """
-        environment = environments.make(
-            config.taskstr, 0, config.max_episode_steps, bool(config.scale_observations)
-        )
+        environment = environments.make_for(config, 0)
         self._each_is_one = "CartPole" in config.taskstr  # Every reward.
         self._spec = environment.spec
         self._layout = replay.Layout.of(self._spec)

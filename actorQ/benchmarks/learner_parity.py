@@ -98,7 +98,7 @@ class _RandomActions:
 
 def record_replay(config: config_lib.RunConfig, transitions: int) -> np.ndarray:
     """Returns transitions of random play, packed, float32 [transitions, vector size]."""
-    environment = environments.make(config.taskstr, config.seed, config.max_episode_steps)
+    environment = environments.make_for(config, config.seed)
     spec = environment.spec
     explore = _RandomActions(spec, np.random.default_rng(config.seed))
     loop = environment_loop.EnvironmentLoop(
@@ -117,7 +117,7 @@ class Member:
 
     def __init__(self, config: config_lib.RunConfig):
         """Builds the networks."""
-        spec = environments.make(config.taskstr, config.seed, config.max_episode_steps).spec
+        spec = environments.make_for(config, config.seed).spec
         import tensorflow as tf
 
         tf.random.set_seed(config.seed)

@@ -6,6 +6,7 @@ are imported when one of its tasks is made, never before.
 
 import importlib
 
+from actorQ import config as config_lib
 from actorQ.environments import core
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "continuous_action_map",
     "list_tasks",
     "make",
+    "make_for",
     "parse_taskstr",
 ]
 
@@ -96,6 +98,11 @@ def make(
             environment.close()
             raise
     return environment
+
+
+def make_for(config: config_lib.RunConfig, seed: int) -> Environment:
+    """Builds the environment that the processes of a run act and evaluate in; see `make`."""
+    return make(config.taskstr, seed, config.max_episode_steps, bool(config.scale_observations))
 
 
 def list_tasks(suite: str) -> list[str]:

@@ -148,10 +148,7 @@ class Environment(dm_env.Environment):
         Raises:
             TaskError: The task has no bounds for any dimension, or its observations are pixels.
         """
-        raise TaskError(
-            "--scale_observations=1 needs a task whose observations are one vector with bounds in "
-            "some dimension (see its observation_space): this one has none, leave the flag out"
-        )
+        raise no_observation_bounds()
 
     @abc.abstractmethod
     def _begin(self) -> np.ndarray:
@@ -192,6 +189,14 @@ def _close(reference: weakref.ref[Environment]) -> None:
     environment = reference()
     if environment is not None:
         environment.close()
+
+
+def no_observation_bounds() -> TaskError:
+    """Describes a task whose observations cannot be scaled; the error is to be raised."""
+    return TaskError(
+        "--scale_observations=1 needs a task whose observations are one vector with bounds in some "
+        "dimension (see its observation_space): this one has none, leave the flag out"
+    )
 
 
 def centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -55,7 +55,7 @@ class GymnasiumEnvironment(core.Environment):
         vectors = isinstance(space, spaces.Box) and len(self.spec.observation_shape) == 1
         scale = core.observation_scale(space.low, space.high) if vectors else None
         if scale is None:
-            super().scale_observations()
+            raise core.no_observation_bounds()
         self.spec = dataclasses.replace(self.spec, observation_scale=scale)
 
     def _begin(self) -> np.ndarray:

@@ -84,10 +84,7 @@ class Session:
             config.logpath, telemetry.LEARNER, config.run_start_time
         )
         self.environment, self._evaluation_environment = (
-            environments.make(
-                config.taskstr, seeding.derive(config.seed, role), config.max_episode_steps,
-                bool(config.scale_observations),
-            )
+            environments.make_for(config, seeding.derive(config.seed, role))
             for role in ("actor environment", "evaluation environment")
         )
         if len(self.environment.spec.observation_shape) != 1:
