@@ -6,6 +6,7 @@ Used by every `*_main`; imports no framework, so that `--help` and flag errors a
 from collections.abc import Callable
 import logging as std_logging
 import os
+import queue
 import signal
 import sys
 import threading
@@ -106,32 +107,38 @@ def quiet_tensorflow() -> None:
 def on_stop_signals(
     callback: Callable[[], None], before_exit: Callable[[], None] = lambda: None
 ) -> Callable[[], None]:
-    """Calls `callback` on the first SIGINT, SIGTERM or SIGHUP.
+    """Calls `callback` on a thread of its own at the first SIGINT, SIGTERM or SIGHUP.
 
     A second one ends the process at once, after `before_exit`.
 
     Returns:
       What makes signals do again what they did before.
     """
-    seen = threading.Event()
+    first = queue.SimpleQueue()  # Its `put` is made for signal handlers.
+    seen = False
 
     def handle(signum: int, frame: object) -> None:
         del frame
-        if seen.is_set():
+        nonlocal seen
+        if seen:
             before_exit()
             os._exit(128 + signum)
-        seen.set()
-        callback()
+        seen = True
+        first.put(callback)
 
     before = {}
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # What is ignored stays ignored: nohup does that with SIGHUP.
         if signal.getsignal(signum) != signal.SIG_IGN:
             before[signum] = signal.signal(signum, handle)
+    # A handler interrupts the main thread anywhere, also where it holds the lock of an event that
+    # `callback` sets: there it would wait for itself.
+    threading.Thread(target=lambda: first.get()(), daemon=True, name="stop signals").start()
 
     def undo() -> None:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+        first.put(lambda: None)
 
     return undo
 

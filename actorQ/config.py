@@ -172,6 +172,13 @@ class RunConfig:
     policy_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the policy.", low=0.0)
     critic_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the critic.", low=0.0)
     learning_rate: float = _field(1e-4, "DQN: Adam step size of the Q-network.", low=0.0)
+    invert_gradients: int = _field(
+        0,
+        "D4PG: 1: gradients fade where they push an action to a bound that it is at, and only "
+        "there (Hausknecht and Stone 2016, equation 11); 0: they fade at every bound, as tanh has "
+        "it.",
+        choices=(0, 1),
+    )
     learning_rate_decay_steps: int = _field(
         0,
         "Learner steps over which all Adam step sizes fall linearly to a hundredth, where they "

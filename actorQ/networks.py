@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import functools
+from typing import Any
 
 import numpy as np
 import sonnet as snt
@@ -28,6 +29,19 @@ def _initialiser(
     return snt.initializers.VarianceScaling(**kind)
 
 
+@tf.custom_gradient
+def _inverting_tanh(inputs: tf.Tensor) -> Any:
+    """Computes tanh, whose gradients are inverted (Hausknecht and Stone 2016, eq. 11).
+
+    tanh's own derivative, 1 - action^2, is next to nothing at both bounds: actions that once were
+    pushed there are stuck, whatever the critic says later. Here a gradient is multiplied by what
+    is left, as a share of the range, on the side that descending it moves the action to: nothing
+    at the bound itself, all at the other one.
+    """
+    action = tf.tanh(inputs)
+    return action, lambda gradient: gradient * (1.0 + tf.sign(gradient) * action) / 2.0
+
+
 class Policy(snt.Module):
     """The function of `architecture.PolicyArchitecture`, without noise.
 
@@ -40,6 +54,7 @@ class Policy(snt.Module):
         architecture: architecture_lib.PolicyArchitecture,
         name: str = "policy",
         precision: str = layers.FLOAT32,
+        invert_gradients: bool = False,
     ):
         """Builds the layers and creates their variables.
 
@@ -52,6 +67,7 @@ class Policy(snt.Module):
           precision: of the products in hidden layers and convolutions, `layers.FLOAT32` or
             `layers.BFLOAT16`. The head, too small to gain, and all variables are float32 in any
             case.
+          invert_gradients: of actions, on their way back through the tanh: `_inverting_tanh`.
         """
         super().__init__(name=name)
         self.architecture = architecture
@@ -63,6 +79,7 @@ class Policy(snt.Module):
             snt.Linear(outputs, name=layer, w_init=_initialiser(architecture, layer))
             for layer, _, outputs in architecture.linears
         ]
+        self._bound = _inverting_tanh if invert_gradients else tf.tanh
         dtype = np.uint8 if architecture.pixels else np.float32
         self._apply(tf.zeros((1, *architecture.observation_shape), dtype), layers.FLOAT32)
         self._precision = precision
@@ -82,7 +99,7 @@ class Policy(snt.Module):
             hidden = tf.tanh(layers.linear(layer, hidden, precision))
         output = self._linears[-1](hidden)
         if self.architecture.head == architecture_lib.TANH_HEAD:
-            output = tf.tanh(output)
+            output = self._bound(output)
         return output
 
     def compile_for(self, batch: int) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -58,7 +58,10 @@ def make_networks(
 
     layers.warn_if_slow(config.learner_precision)
     policy = functools.partial(
-        networks_lib.Policy, architecture, precision=config.learner_precision
+        networks_lib.Policy,
+        architecture,
+        precision=config.learner_precision,
+        invert_gradients=bool(config.invert_gradients),
     )
     return Networks(policy(), critic(), policy(name="target_policy"), critic())
 

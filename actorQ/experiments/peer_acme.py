@@ -69,7 +69,10 @@ def train(config: config_lib.RunConfig) -> int:
         )
     algorithm = algorithms.resolve(config, spec)
     device = _set_up_tensorflow(config)
-    policy = networks_lib.Policy(architecture_lib.make(spec, config.model_sizes))
+    policy = networks_lib.Policy(
+        architecture_lib.make(spec, config.model_sizes),
+        invert_gradients=bool(config.invert_gradients),
+    )
     # Acme's losses want rewards and discounts in float32.
     environment = wrappers.SinglePrecisionWrapper(session.environment)
     agent = make_agent(config, environment, policy, session)

@@ -20,7 +20,7 @@ What our flags are to the agents:
 - --max_abs_reward: rewards are clipped before DQN sees them, as in ours.
 Left at SB3's defaults, which are its authors' choice: policy_delay 2, target policy noise, twin
 critics, initial weights, DQN's gradient norm of 10. What ours has and SB3 has not: prioritized
-replay, double Q-learning, a distribution of returns, clipping in D4PG.
+replay, double Q-learning, a distribution of returns, clipping and --invert_gradients in D4PG.
 
 torch computes on all cores (--learner_threads), in acting and learning alike. Imports no
 TensorFlow.

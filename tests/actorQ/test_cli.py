@@ -98,3 +98,22 @@ def test_run():
         assert code == 2 and err.startswith("tool: error: ") and err.count("\n") == 1, err
     code, out, _ = run("--help")
     assert code == 0 and "--quant_delay" in out
+
+
+_SIGNALLED_WHILE_LOCKED = """
+import os, signal, threading
+from actorQ import cli
+stop = threading.Event()
+cli.on_stop_signals(stop.set)
+with stop._cond:  # As inside `stop.wait` and `stop.set`.
+    os.kill(os.getpid(), signal.SIGTERM)
+print(stop.wait(20))
+"""
+
+
+def test_a_signal_may_come_while_the_main_thread_holds_a_lock_that_it_needs():
+    done = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED_WHILE_LOCKED],
+        capture_output=True, text=True, timeout=40, check=True,
+    )
+    assert done.stdout == "True\n"

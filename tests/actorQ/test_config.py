@@ -56,6 +56,7 @@ EVERYTHING_ELSE = {
     "policy_learning_rate": 3e-5,
     "critic_learning_rate": 1 / 3,
     "learning_rate": 0.0,
+    "invert_gradients": 1,
     "learning_rate_decay_steps": 1500,
     "vmin": -1e-3,
     "vmax": 1e6,

@@ -216,6 +216,25 @@ def test_networks_first_actions_are_near_the_middle():
     assert np.abs(actions).max() < 0.05
 
 
+@pytest.mark.parametrize(("inverting", "expected"), [
+    # Outputs before the tanh: far at the upper bound, in the middle, far at the lower bound.
+    (False, {"up": [0, 1, 0], "down": [0, 1, 0]}),
+    (True, {"up": [0, 0.5, 1], "down": [1, 0.5, 0]}),
+], ids=["tanh", "inverting"])
+def test_networks_gradients_leave_a_bound_only_where_they_are_inverted(inverting, expected):
+    policy = networks.Policy(ARCHITECTURES["vector_tanh"], invert_gradients=inverting)
+    bias = policy.named_variables()["head/b"]
+    bias.assign([20.0, 0.0, -20.0])
+    observations = np.zeros((1, 11), np.float32)  # Nothing comes through the weights: no bias yet.
+    for wish, sign in (("up", -1.0), ("down", 1.0)):  # The optimizer descends.
+        with tf.GradientTape() as tape:
+            actions = policy(observations)
+            loss = sign * tf.reduce_sum(actions)
+        np.testing.assert_allclose(actions.numpy(), [[1, 0, -1]], atol=1e-6)
+        gradient = tape.gradient(loss, bias).numpy()
+        np.testing.assert_allclose(gradient, sign * np.array(expected[wish]), atol=1e-6)
+
+
 # --- Quantized policies ---
 
 
