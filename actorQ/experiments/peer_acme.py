@@ -14,7 +14,7 @@ gradient steps for an environment step. --sigma is the noise of the one actor, a
 from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Mapping
-import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from acme import specs
@@ -31,6 +31,7 @@ from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import networks as networks_lib
 from actorQ import seeding
+from actorQ import step_sizes
 from actorQ.experiments import peer_session
 from actorQ.experiments import peers
 
@@ -60,7 +61,6 @@ def train(config: config_lib.RunConfig) -> int:
     Raises:
       errors.UserError: the task cannot be used, or training has diverged.
     """
-    peers.PEERS[peers.ACME].require_known(dataclasses.asdict(config))
     session = peer_session.Session(config)
     spec = session.environment.spec
     if spec.discrete:
@@ -112,6 +112,7 @@ def make_agent(
         acme_networks.LayerNormMLP(config.critic_sizes, activate_final=True),
         acme_networks.DiscreteValuedHead(config.vmin, config.vmax, config.num_atoms),
     ])
+    decay_steps = config.learning_rate_decay_steps
     return d4pg.D4PG(
         environment_spec=specs.make_environment_spec(environment),
         policy_network=policy,
@@ -119,8 +120,8 @@ def make_agent(
         discount=config.discount,
         batch_size=config.batch_size,
         target_update_period=config.target_update_period,
-        policy_optimizer=snt.optimizers.Adam(config.policy_learning_rate),
-        critic_optimizer=snt.optimizers.Adam(config.critic_learning_rate),
+        policy_optimizer=_FallingAdam(config.policy_learning_rate, decay_steps),
+        critic_optimizer=_FallingAdam(config.critic_learning_rate, decay_steps),
         min_replay_size=config.min_replay_size,
         max_replay_size=config.replay_table_max_replay_size,
         samples_per_insert=samples_per_insert(config),
@@ -129,6 +130,24 @@ def make_agent(
         logger=_LearnerSteps(session),
         checkpoint=False,
     )
+
+
+class _FallingAdam(snt.optimizers.Adam):
+    """Sonnet's Adam with a step size that falls as ours does."""
+
+    def __init__(self, learning_rate: float, decay_steps: int):
+        super().__init__(learning_rate, name="adam")
+        self._first_learning_rate = learning_rate
+        self._decay_steps = decay_steps
+
+    def apply(
+        self, updates: Sequence[tf.Tensor | None], parameters: Sequence[tf.Variable]
+    ) -> None:
+        """Updates the parameters."""
+        self.learning_rate = self._first_learning_rate * step_sizes.share(
+            tf.cast(self.step, tf.float32), self._decay_steps, tf.maximum
+        )
+        super().apply(updates, parameters)
 
 
 def samples_per_insert(config: config_lib.RunConfig) -> float:

@@ -10,7 +10,6 @@ Imports no framework.
 """
 
 from collections.abc import Mapping
-from collections.abc import Sequence
 import fractions
 import math
 import os
@@ -43,7 +42,6 @@ class Peer(training.Training):
 
     def __init__(
         self, library: str, program: str, agents: Mapping[str, str], about: str,
-        unknown: Sequence[str] = (),
     ):
         """Describes the program.
 
@@ -52,13 +50,11 @@ class Peer(training.Training):
           program: module with a main function.
           agents: our algorithm to the name of what stands against it there.
           about: what a reader of results must know of these agents; sentences.
-          unknown: settings that it has no such thing as: they must have their defaults.
         """
         self._library = library
         self._program = program
         self._agents = agents
         self.about = about
-        self._unknown = unknown
 
     def defaults(self) -> dict[str, Any]:
         """Returns the defaults of the settings that peers read."""
@@ -81,23 +77,9 @@ class Peer(training.Training):
             raise errors.UserError(
                 f"{self._library} has no agent here for {algorithm}, and so none for {task}."
             )
-        self.require_known(settings)
         settings = {name: settings[name] for name in settings if name not in _NOT_READ}
         steps_per_update(config_lib.RunConfig(**settings))
         return settings
-
-    def require_known(self, settings: Mapping[str, Any]) -> None:
-        """Checks that no setting is used that the library has no such thing as.
-
-        Raises:
-          errors.UserError: one is.
-        """
-        defaults = self.defaults()
-        for name in self._unknown:
-            if settings[name] != defaults[name]:
-                raise errors.UserError(
-                    f"{self._library} knows no --{name}: leave it at {defaults[name]}."
-                )
 
     def command(self, settings: Mapping[str, Any], folder: str) -> list[str]:
         """Returns the program's command line."""
@@ -159,7 +141,7 @@ PEERS = {
     ACME: Peer(
         "Acme", "actorQ.experiments.acme_agent", {"d4pg": "D4PG"},
         "acme.agents.tf.d4pg.D4PG of dm-acme 0.2.2, not distributed; our policy, Acme's critic, "
-        "optimizer, replay and acting.", unknown=("learning_rate_decay_steps",),
+        "optimizer, replay and acting.",
     ),
     SB3: Peer(
         "SB3", "actorQ.experiments.sb3_agent", {"d4pg": "TD3", "dqn": "DQN"},

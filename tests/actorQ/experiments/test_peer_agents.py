@@ -9,7 +9,6 @@ import pytest
 
 from actorQ import config as config_lib
 from actorQ import environments
-from actorQ import errors
 from actorQ.experiments import gymnasium_task
 from actorQ.experiments import kinds
 from actorQ.experiments import results
@@ -118,14 +117,21 @@ def test_sb3_step_sizes_decay_with_gradient_steps(taskstr):
     assert rates == pytest.approx([rate * 0.5 for rate in first])  # The fifth, after four.
 
 
-def test_acme_refuses_a_decay_of_step_sizes():
+@pytest.mark.parametrize("decay_steps", [0, 4])
+def test_acme_step_sizes_decay_as_ours(decay_steps):
+    import tensorflow as tf
+
+    from actorQ import optimizers
     from actorQ.experiments import peer_acme
 
-    config = config_lib.RunConfig(
-        taskstr=CONTINUOUS, max_episode_steps=50, learning_rate_decay_steps=8
-    )
-    with pytest.raises(errors.UserError, match="Acme.* knows no --learning_rate_decay_steps"):
-        peer_acme.train(config)
+    ours, acmes = tf.Variable([1.0, -2.0]), tf.Variable([1.0, -2.0])
+    optimizer = optimizers.Adam(0.1, decay_steps=decay_steps)
+    theirs = peer_acme._FallingAdam(0.1, decay_steps)
+    step = tf.function(lambda gradient: theirs.apply([gradient], [acmes]))
+    for gradient in ([1.0, -1.0], [0.5, 2.0], [-1.0, 0.3], [0.2, 0.2], [3.0, -1.0], [1.0, 1.0]):
+        optimizer.apply([tf.constant(gradient)], [ours])
+        step(tf.constant(gradient))
+        np.testing.assert_allclose(acmes.numpy(), ours.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize(

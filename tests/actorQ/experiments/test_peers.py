@@ -150,14 +150,6 @@ def test_expand_chosen_peers(tmp_path, precisions, chosen, expected):
     assert [run.name.split("-")[1] for run in runs] == expected
 
 
-def test_settings_a_peer_does_not_know_are_refused_before_anything_starts(tmp_path):
-    text = conftest.SMALL + PEERS
-    load(tmp_path, text.replace("n_step: 1", "learning_rate_decay_steps: 8"))  # SB3 knows it.
-    text = text.replace("acme: {}", "acme: {settings: {learning_rate_decay_steps: 8}}")
-    with pytest.raises(errors.UserError, match="Acme knows no --learning_rate_decay_steps: leave"):
-        load(tmp_path, text)
-
-
 def test_expand_peers_that_are_not_there(tmp_path):
     with pytest.raises(errors.UserError, match="small has no peer 'rllib': it has acme, sb3"):
         specification.expand(load(tmp_path), COMMON, "laptop", peers=["rllib"])
