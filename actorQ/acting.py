@@ -201,7 +201,7 @@ class ActorProcess:
         self._connection = wire.Connection(self._config)
 
     def stop(self) -> None:
-        """Makes `connect` and `act` return soon; to be called from a signal or another thread."""
+        """Makes `connect` and `act` return soon; to be called from another thread."""
         self._stop.set()
 
     def connect(self) -> bool:

@@ -109,10 +109,10 @@ def on_stop_signals(
 ) -> Callable[[], None]:
     """Calls `callback` on a thread of its own at the first SIGINT, SIGTERM or SIGHUP.
 
-    A second one ends the process at once, after `before_exit`.
+    The main thread goes on meanwhile. A second one ends the process at once, after `before_exit`.
 
     Returns:
-      What makes signals do again what they did before.
+      What makes signals do again what they did before; not to be called from `callback`.
     """
     first = queue.SimpleQueue()  # Its `put` is made for signal handlers.
     seen = False
@@ -133,12 +133,14 @@ def on_stop_signals(
             before[signum] = signal.signal(signum, handle)
     # A handler interrupts the main thread anywhere, also where it holds the lock of an event that
     # `callback` sets: there it would wait for itself.
-    threading.Thread(target=lambda: first.get()(), daemon=True, name="stop signals").start()
+    thread = threading.Thread(target=lambda: first.get()(), daemon=True, name="stop signals")
+    thread.start()
 
     def undo() -> None:
         for signum, handler in before.items():
             signal.signal(signum, handler)
         first.put(lambda: None)
+        thread.join()  # What came just before has been told.
 
     return undo
 

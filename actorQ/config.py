@@ -174,9 +174,9 @@ class RunConfig:
     learning_rate: float = _field(1e-4, "DQN: Adam step size of the Q-network.", low=0.0)
     invert_gradients: int = _field(
         0,
-        "D4PG: 1: gradients fade where they push an action to a bound that it is at, and only "
-        "there (Hausknecht and Stone 2016, equation 11); 0: they fade at every bound, as tanh has "
-        "it.",
+        "D4PG: 1: the policy's gradients are scaled by how far an action is from the bound that "
+        "they push it to, as a share of the range (Hausknecht and Stone 2016, equation 11); 0: by "
+        "tanh's derivative, next to nothing at both bounds.",
         choices=(0, 1),
     )
     learning_rate_decay_steps: int = _field(

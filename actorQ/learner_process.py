@@ -203,6 +203,10 @@ class LearnerProcess:
                 self._stop.set()
         return self._end()
 
+    def _interrupt(self) -> None:  # On a thread of its own.
+        self._interrupted = True
+        self._stop.set()
+
     def _supervise(self) -> None:
         while not self._finished.wait(self._config.log_period_s):
             if self._stop.is_set():
@@ -344,10 +348,6 @@ class LearnerProcess:
         )
 
     # --- On the main thread (`_check_numbers` on both) ---
-
-    def _interrupt(self) -> None:
-        self._interrupted = True
-        self._stop.set()
 
     def _read_losses(self) -> dict[str, float]:
         fetches = self._fetches.read()

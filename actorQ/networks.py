@@ -36,7 +36,8 @@ def _inverting_tanh(inputs: tf.Tensor) -> Any:
     tanh's own derivative, 1 - action^2, is next to nothing at both bounds: actions that once were
     pushed there are stuck, whatever the critic says later. Here a gradient is multiplied by what
     is left, as a share of the range, on the side that descending it moves the action to: nothing
-    at the bound itself, all at the other one.
+    at the bound itself, all at the other one. The paper's actions have no tanh, and where they
+    leave the range its factor is negative; these cannot leave it.
     """
     action = tf.tanh(inputs)
     return action, lambda gradient: gradient * (1.0 + tf.sign(gradient) * action) / 2.0

@@ -305,11 +305,13 @@ def _train(job: Job) -> str:
     undo = cli.on_stop_signals(lambda: requested.append(True))
     started = time.perf_counter()
     with _told(job.name), parallel.bugs_told(job.name):
-        path, goes_on = find_run(job)
-        if path is None:
-            settings = dataclasses.replace(job.settings, resume=goes_on)
-            path = qat.train(settings, job.qat, lambda: bool(requested))
-        undo()  # What follows may be interrupted anywhere.
+        try:
+            path, goes_on = find_run(job)
+            if path is None:
+                settings = dataclasses.replace(job.settings, resume=goes_on)
+                path = qat.train(settings, job.qat, lambda: bool(requested))
+        finally:
+            undo()  # What follows may be interrupted anywhere.
         if path is None:
             raise errors.UserError("stopped before its end: the same command goes on.")
         row = qat.evaluate(path, job.settings.algo, job.seeds, job.episodes)

@@ -38,6 +38,7 @@ _TASKS = (
 _MANY_TASK = "dm_control,finger_spin"
 _MANY = 8
 _WIDTHS = (2048, 256)
+_ORIGINALS_WIDTH = 4096  # Its code's default; the papers' is 2048.
 _BITS = config_checks.PRECISION_NAMES
 _ORIGINAL, _PULLS = "original", "original with pulls"
 _WARM_UP_S, _SECONDS = 0.2, 1.0
@@ -66,7 +67,8 @@ def plan(native: bool, quick: bool, tasks: Sequence[str] = ()) -> list[list[Side
     Args:
       native: whether the native kernels were built.
       quick: a few sides only.
-      tasks: instead of the benchmark's own, one environment to an actor.
+      tasks: instead of the benchmark's own, one environment to an actor, in all backends and also
+        with the original's policy of 3x4096.
     """
     ours = "native" if native else "pytorch"
     our_bits = (32, 16, 8, 4) if native else (32, 16, 8)
@@ -75,13 +77,15 @@ def plan(native: bool, quick: bool, tasks: Sequence[str] = ()) -> list[list[Side
                  Side(_CHEETAH, 2048, ours, 8), Side(_CHEETAH, 2048, ours, 8, _MANY)]]
     groups = []
     for task in tasks or _TASKS:
-        for width in _WIDTHS:
+        for width in (_ORIGINALS_WIDTH, *_WIDTHS) if tasks else _WIDTHS:
             sides = [Side(task, width, _ORIGINAL, 8)]
             if task == _CHEETAH:
                 sides += [Side(task, width, _PULLS, 8), Side(task, width, _ORIGINAL, 32)]
+            in_torch = bool(tasks) or task == _CHEETAH
+            if in_torch:
                 sides += [Side(task, width, "pytorch", bits) for bits in (32, 16, 8)]
-            if native or task != _CHEETAH:
-                chosen = our_bits if width == _WIDTHS[0] else (32, 8)
+            if native or not in_torch:
+                chosen = our_bits if width >= _WIDTHS[0] else (32, 8)
                 sides += [Side(task, width, ours, bits) for bits in chosen]
             groups.append(sides)
     if tasks:

@@ -57,16 +57,11 @@ def note(task: str, rows: reaching.Rows, paths: Sequence[str] = RESULTS) -> list
 
 
 def _of_learner_steps(rows: reaching.Rows, loop: float) -> str:
-    wide, narrow = (
-        [result.measured for result in rows[side].results]
-        for side in (reaching.FP32, reaching.INT8)
-    )
-    if any(one.learner_steps_per_s is None or one.data_used is None for one in wide + narrow):
+    gain = reaching.learner_gain(rows, reaching.INT8)
+    shares = [result.measured.data_used for result in rows[reaching.INT8].results]
+    if gain is None or None in shares:
         return ""
-    before, after = (
-        statistics.mean(one.learner_steps_per_s for one in side) for side in (wide, narrow)
-    )
-    gain, used = after / before, statistics.mean(one.data_used for one in narrow)
+    used = statistics.mean(shares)
     text = f", learner steps/s, {gain:.2f} times fp32's, keep {gain / loop:.2f}"
     if used >= ALL_USED:
         return text

@@ -8,7 +8,9 @@ example has elu where ours has tanh), the environment, and everything that `peer
 Flags: --samples_per_insert (or --replay_table_max_times_sampled) is the agent's own
 samples_per_insert, which it rounds to whole environment steps for a gradient step, or whole
 gradient steps for an environment step. --sigma is the noise of the one actor, as with
---n_actors=1. TensorFlow computes on all cores (--learner_threads), in acting and learning alike.
+--n_actors=1. --learning_rate_decay_steps and --invert_gradients do what they do in our learner,
+which Acme's has not. TensorFlow computes on all cores (--learner_threads), in acting and learning
+alike.
 """
 
 from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
@@ -136,7 +138,7 @@ class _FallingAdam(snt.optimizers.Adam):
     """Sonnet's Adam with a step size that falls as ours does."""
 
     def __init__(self, learning_rate: float, decay_steps: int):
-        super().__init__(learning_rate, name="adam")
+        super().__init__(tf.Variable(learning_rate, trainable=False), name="adam")
         self._first_learning_rate = learning_rate
         self._decay_steps = decay_steps
 
@@ -144,8 +146,9 @@ class _FallingAdam(snt.optimizers.Adam):
         self, updates: Sequence[tf.Tensor | None], parameters: Sequence[tf.Variable]
     ) -> None:
         """Updates the parameters."""
-        self.learning_rate = self._first_learning_rate * step_sizes.share(
-            tf.cast(self.step, tf.float32), self._decay_steps, tf.maximum
+        self.learning_rate.assign(
+            self._first_learning_rate
+            * step_sizes.share(tf.cast(self.step, tf.float32), self._decay_steps, tf.maximum)
         )
         super().apply(updates, parameters)
 

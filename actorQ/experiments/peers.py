@@ -40,9 +40,7 @@ _MOST_STEPS = 10_000  # Finest step of a ratio that is no fraction of small numb
 class Peer(training.Training):
     """Runs of one program that takes the training flags and writes the logs of our learner."""
 
-    def __init__(
-        self, library: str, program: str, agents: Mapping[str, str], about: str,
-    ):
+    def __init__(self, library: str, program: str, agents: Mapping[str, str], about: str):
         """Describes the program.
 
         Args:
@@ -140,13 +138,14 @@ def target_interval(config: config_lib.RunConfig) -> int:
 PEERS = {
     ACME: Peer(
         "Acme", "actorQ.experiments.acme_agent", {"d4pg": "D4PG"},
-        "acme.agents.tf.d4pg.D4PG of dm-acme 0.2.2, not distributed; our policy, Acme's critic, "
-        "optimizer, replay and acting.",
+        "acme.agents.tf.d4pg.D4PG of dm-acme 0.2.2, not distributed; our policy (and how its "
+        "gradients pass the tanh), Acme's critic, optimizer, replay and acting; step sizes fall as "
+        "ours.",
     ),
     SB3: Peer(
         "SB3", "actorQ.experiments.sb3_agent", {"d4pg": "TD3", "dqn": "DQN"},
         "Stable-Baselines3's TD3 and DQN, the nearest to D4PG and double DQN that it has: no "
-        "distribution of returns, and replay without priorities. With --epsilon_zeta DQN explores "
-        "as our actors do.",
+        "distribution of returns, no inverted gradients, and replay without priorities. With "
+        "--epsilon_zeta DQN explores as our actors do.",
     ),
 }

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import math
+import statistics
 
 import numpy as np
 
@@ -45,11 +46,24 @@ class Row:
         """How many seeds reached the reward."""
         return sum(reach.reached for reach in self.reaches)
 
-    def text(self) -> str:
-        """Returns the median, and how many seeds reached the reward unless all did."""
-        all_of_them = self.reached == len(self.reaches)
-        count = "" if all_of_them else f" ({self.reached} of {len(self.reaches)})"
-        return self.median.text() + count
+    @property
+    def by_seed(self) -> dict[int, times.Reach]:
+        """When which seed reached the reward."""
+        seeds = [result.seed for result in self.results]
+        return dict(zip(seeds, self.reaches, strict=True))
+
+    def text(self, most: int = 0) -> str:
+        """Returns the median, with the number of seeds where it says something.
+
+        Args:
+          most: seeds of the row that has most of them.
+        """
+        seeds = len(self.reaches)
+        if self.reached < seeds:
+            return f"{self.median.text()} ({self.reached} of {seeds})"
+        if seeds < most:
+            return f"{self.median.text()} ({seeds} seed{'s' if seeds > 1 else ''})"
+        return self.median.text()
 
     @property
     def final_rewards(self) -> list[float]:
@@ -87,10 +101,42 @@ def median_reach(reaches: Sequence[times.Reach]) -> times.Reach:
 def speedup(
     rows: Rows, side: reporting.Side, base: reporting.Side = FP32
 ) -> times.Speedup | None:
-    """Returns how much sooner than `base` a side was there; None where one has no runs."""
+    """Returns how much sooner than `base` a side was there, by the medians of the seeds of both.
+
+    None where no seed was run of both.
+    """
     if side == base or side not in rows or base not in rows:
         return None
-    return times.speedup_between(rows[base].median, rows[side].median)
+    return ratio_of_medians(rows[base].by_seed, rows[side].by_seed)
+
+
+def ratio_of_medians(
+    slow: Mapping[int, times.Reach], fast: Mapping[int, times.Reach]
+) -> times.Speedup | None:
+    """Compares the medians of the seeds that both have; None: there are none."""
+    shared = [seed for seed in slow if seed in fast]
+    if not shared:
+        return None
+    return times.speedup_between(
+        *(median_reach([of_seeds[seed] for seed in shared]) for of_seeds in (slow, fast))
+    )
+
+
+def learner_gain(rows: Rows, side: reporting.Side) -> float | None:
+    """Returns how many times fp32's learner steps a second a side makes; None: not known.
+
+    Where actors are the bottleneck these are their doing, and none of them is chance.
+    """
+    if side not in rows or FP32 not in rows:
+        return None
+    rates = [
+        [result.measured.learner_steps_per_s for result in rows[one].results]
+        for one in (FP32, side)
+    ]
+    if None in rates[0] or None in rates[1] or not sum(rates[0]):
+        return None
+    before, after = (statistics.mean(of_seeds) for of_seeds in rates)
+    return after / before
 
 
 def target(rows: Rows) -> float:

@@ -76,6 +76,11 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
         for bar, speedup in zip(bars, speedups, strict=True):
             if speedup is not None and speedup.bound:
                 bar.set_hatch("//")  # A bound, or nothing to compare.
+        gains = [reaching.learner_gain(rows_of[task], side) for task in tasks]
+        for bar, gain in zip(bars, gains, strict=True):
+            if gain is not None:
+                start = bar.get_x()
+                ax.hlines(gain, start, start + bar.get_width(), color="black", linewidth=1.5)
         texts = [s.text() if s is not None else "" for s in speedups]
         ax.bar_label(bars, texts, fontsize=7, padding=2)
     published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
@@ -86,6 +91,7 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     ax.bar_label(bars, [f"{value:.2f}" if value else "" for value in published], fontsize=7,
                  padding=2)
     ax.axhline(1.0, color="0.35", linewidth=1, linestyle="--")
+    ax.plot([], [], color="black", linewidth=1.5, label="learner steps/s: quantized / fp32")
     names = [specification.short_task(task).replace("_", "\n") for task in tasks]
     ax.set_xticks(np.arange(len(tasks)), names, fontsize=8)
     ax.tick_params(axis="x", length=0)
@@ -93,7 +99,7 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     ax.set_xlim(-margin, len(tasks) - 1 + margin)
     ax.set_ylabel("Time to reward: fp32 / quantized")
     ax.margins(y=0.12)
-    figure.legend(loc="outside lower center", ncols=len(quantized) + 1, frameon=False)
+    figure.legend(loc="outside lower center", ncols=len(quantized) + 2, frameon=False)
     curves.save_figure(figure, path)
 
 

@@ -138,8 +138,8 @@ class Runner:
             plan.folder,
             f"Another runner works in {plan.folder}: wait for its end, or choose another --out.",
         ):
-            undo_signals = cli.on_stop_signals(self._stop.set, self._kill)
             self._done = finished(plan)
+            undo_signals = cli.on_stop_signals(self._stop.set, self._kill)
             waiting = [run for run in plan.runs if run.name not in self._done]
             self._say(
                 f"{plan.experiment}, profile {plan.profile}: {len(plan.runs)} runs, "

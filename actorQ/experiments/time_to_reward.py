@@ -56,7 +56,8 @@ def _summary(table: Mapping[str, reaching.Rows], sides: Sequence[reporting.Side]
         if not rows:
             continue
         line = [task, f"{reaching.target(rows):.2f}"]
-        line += [rows[side].text() if side in rows else reporting.NOTHING for side in sides]
+        most = max(len(row.reaches) for row in rows.values())
+        line += [rows[side].text(most) if side in rows else reporting.NOTHING for side in sides]
         line += [_text(reaching.speedup(rows, side)) for side in quantized]
         line += [_text(reaching.speedup(rows, reaching.INT8, side)) for side in others]
         published = paper.SPEEDUPS.get(task)
@@ -118,6 +119,7 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         "Times are medians over the seeds, from the launch, evaluation included. The reward counts "
         "as held from the first evaluation on at which the running mean had reached it in as many "
         "evaluations in a row as the stop rule says (settings stop_smoothing and stop_window).",
+        "A speed-up is that of the seeds that both sides have.",
         "'>': not held within that time; such a seed stays in the median, which becomes a bound "
         "where it matters.",
         "Evaluation is the learner's, full-precision at every precision of the actors: one episode "
@@ -200,39 +202,25 @@ def _csv_rows(table: Mapping[str, reaching.Rows]) -> list[dict[str, object]]:
 
 def _energy(table: Mapping[str, reaching.Rows]) -> str:
     """Returns the table of energy and CO2 to reward, or "" where no run has logged them."""
-    lines = []
-    for rows in table.values():
-        for row in rows.values():
-            known = [
-                (result.measured.energy, reach)
-                for result, reach in zip(row.results, row.reaches, strict=True)
-                if result.measured.energy is not None
-                and result.measured.energy.kwh_to_target is not None
-            ]
-            if not known:
-                continue
-            # `Reach` with watt hours and grams in place of seconds: the same censoring.
-            watt_hours, grams = (
-                reaching.median_reach([
-                    times.Reach(1e3 * getattr(energy, name), 0.0, reach.reached)
-                    for energy, reach in known
-                ])
-                for name in ("kwh_to_target", "co2_kg_to_target")
-            )
-            lines.append((row, watt_hours, grams))
-    if not lines:
-        return ""
-    wide = {row.task: (wh, g) for row, wh, g in lines if row.side == reaching.FP32}
     cells = []
-    for row, watt_hours, grams in lines:
-        ratios = [
-            "1" if row.side == reaching.FP32 else times.speedup_between(base, mine).text()
-            for base, mine in zip(wide.get(row.task, ()), (watt_hours, grams), strict=False)
-        ] or [reporting.NOTHING] * 2
-        cells.append([
-            specification.short_task(row.task), row.name, _amount(watt_hours), ratios[0],
-            _amount(grams), ratios[1],
-        ])
+    for task, rows in table.items():
+        amounts = {
+            side: [_amounts(row, name) for name in ("kwh_to_target", "co2_kg_to_target")]
+            for side, row in rows.items()
+        }
+        base = amounts.get(reaching.FP32, [{}, {}])
+        for side, row in rows.items():
+            if not amounts[side][0]:
+                continue
+            cells.append([specification.short_task(task), row.name])
+            for of_fp32, own in zip(base, amounts[side], strict=True):
+                ratio = reaching.ratio_of_medians(of_fp32, own)
+                cells[-1] += [
+                    _amount(reaching.median_reach(list(own.values()))),
+                    "1" if side == reaching.FP32 else _text(ratio),
+                ]
+    if not cells:
+        return ""
     header = ["Task", "Actors", "Energy to reward, Wh", "fp32 / this", "CO2 to reward, g",
               "fp32 / this"]
     return curves.markdown_table(header, cells) + "\n" + reporting.bullets([
@@ -241,6 +229,16 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
         "reward was held, as if power were constant. The paper says "
         f"{_PAPER_CO2} times less CO2.",
     ])
+
+
+def _amounts(row: reaching.Row, name: str) -> dict[int, times.Reach]:
+    """Returns the watt hours or grams to reward of every seed with any, censored as its time is."""
+    amounts = {}
+    for result, reach in zip(row.results, row.reaches, strict=True):
+        energy = result.measured.energy
+        if energy is not None and energy.kwh_to_target is not None:
+            amounts[result.seed] = times.Reach(1e3 * getattr(energy, name), 0.0, reach.reached)
+    return amounts
 
 
 def _amount(reach: times.Reach) -> str:

@@ -47,10 +47,15 @@ def test_plan_of_given_tasks_has_every_precision_of_these_only():
     sides = [s for group in actor_loop.plan(True, False, tasks) for s in group]
     assert [side.task for side in sides] == sorted(side.task for side in sides)
     assert {side.task for side in sides} == set(tasks)
-    wide = [s for s in sides if s.task == tasks[0] and s.width == 2048]
-    assert [(s.loop, s.bits) for s in wide] == [
-        ("original", 8), ("native", 32), ("native", 16), ("native", 8), ("native", 4)
+    expected = [
+        ("original", 8), ("pytorch", 32), ("pytorch", 16), ("pytorch", 8),
+        ("native", 32), ("native", 16), ("native", 8), ("native", 4),
     ]
+    for width in (4096, 2048):  # The original code's and the papers' policy.
+        wide = [s for s in sides if s.task == tasks[0] and s.width == width]
+        assert [(s.loop, s.bits) for s in wide] == expected
+    sides = [s for group in actor_loop.plan(False, False, tasks) for s in group]
+    assert len(sides) == len(set(sides)) and not any(s.loop == "native" for s in sides)
 
 
 def test_plan_without_native_kernels_measures_none():

@@ -1,5 +1,7 @@
 """Flags, exit codes and one-line errors of every command."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -98,6 +100,42 @@ def test_run():
         assert code == 2 and err.startswith("tool: error: ") and err.count("\n") == 1, err
     code, out, _ = run("--help")
     assert code == 0 and "--quant_delay" in out
+
+
+_SIGNALLED_TWICE = """
+import os, signal, threading
+from actorQ import cli
+stop = threading.Event()
+cli.on_stop_signals(stop.set, lambda: print("killed", flush=True))
+os.kill(os.getpid(), signal.SIGINT)
+print(stop.wait(20), flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+print("not reached")
+"""
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    done = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED_TWICE], capture_output=True, text=True, timeout=40,
+        check=False,
+    )
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stdout == "True\nkilled\n"
+
+
+def test_signals_undone_do_what_they_did_before():
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: seen.append("before"))
+    try:
+        undo = cli.on_stop_signals(lambda: seen.append("callback"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        undo()
+        assert seen == ["callback"]
+        cli.on_stop_signals(lambda: seen.append("nothing came"))()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert seen == ["callback", "before"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 _SIGNALLED_WHILE_LOCKED = """

@@ -291,6 +291,21 @@ def test_d4pg_step_is_acmes_own_with_sonnets_optimizer():
             np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5, err_msg=a.name)
 
 
+@pytest.mark.parametrize("inverting", [0, 1])
+def test_d4pg_actions_leave_a_bound_only_with_inverted_gradients(inverting):
+    inward = []
+    for bound in (20.0, -20.0):  # There tanh's derivative is 0 in float32.
+        rig = Rig("d4pg", invert_gradients=inverting, policy_learning_rate=1e-2)
+        bias = rig.networks.policy.named_variables()["head/b"]
+        bias.assign([bound])
+        rig.learner.step()
+        inward.append(20.0 - abs(bias.numpy()[0]))
+        rig.server.stop()
+    # The critic, which does not know them, wants actions away from one bound at least.
+    np.testing.assert_allclose(max(inward), 1e-2 * inverting, atol=1e-4)
+    assert min(inward) >= 0.0
+
+
 def stock_copy(critic, config):
     """Acme's own critic with the weights of ours."""
     stock = snt.Sequential([

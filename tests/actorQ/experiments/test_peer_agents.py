@@ -189,7 +189,10 @@ def test_sb3_td3_really_trains(crew, tmp_path):
 
 @pytest.mark.slow
 def test_acme_d4pg_really_trains(crew, tmp_path):
-    process, run = start(crew, tmp_path, "acme", CONTINUOUS, vmin=0.0, vmax=100.0, track_energy=1)
+    process, run = start(
+        crew, tmp_path, "acme", CONTINUOUS, vmin=0.0, vmax=100.0, track_energy=1,
+        learning_rate_decay_steps=20, invert_gradients=1,
+    )
     check_whole(process, run, 50 + 39 * 4)
     assert run.measure().energy.kwh > 0
 

@@ -15,6 +15,7 @@ from actorQ.experiments import kinds
 from actorQ.experiments import peer_session
 from actorQ.experiments import results
 from actorQ.scripts import curves
+from tests.actorQ import harness
 
 # CartPole falls after 8 to 10 steps where it is always pushed to the left.
 SETTINGS = {
@@ -109,7 +110,13 @@ def test_run_evaluates_by_time_where_told(tmp_path):
 def test_run_interrupted_ends_cleanly(tmp_path, signum):
     before = signal.getsignal(signum)
     run = Run(tmp_path, num_episodes=10**6)
-    run.before_step = lambda step: step == 7 and os.kill(os.getpid(), signum)
+
+    def before_step(step):
+        if step == 7:
+            os.kill(os.getpid(), signum)
+            harness.poll(lambda: run.session._interrupted, 10, what="the signal")
+
+    run.before_step = before_step
     assert run.go() == cli.EXIT_INTERRUPTED
     assert run.session.learner_steps == 7
     assert run.log(telemetry.TRAIN_CSV)["learner_steps"][-1] == 7

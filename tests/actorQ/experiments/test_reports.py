@@ -207,6 +207,28 @@ def test_speedup_bounds():
     assert math.isclose(times.speedup_between(slow, fast).value, 4)
 
 
+def test_speedups_compare_the_seeds_that_both_sides_have():
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0, 1, 2], ["cartpole_balance"], [32, 8], peers=["acme"]
+    )
+    seconds = {"fp32": [40.0, 60.0, 50.0], "int8": [20.0, 5.0, 10.0], "acme": [80.0]}
+    done = {}
+    for one in runs:
+        _, side, seed = one.name.split("-")
+        if int(seed[1:]) < len(seconds[side]):
+            done[one.name] = result(one, time_to_target_s=seconds[side][int(seed[1:])])
+    material = reporting.Material(experiment, "laptop", runs, done, {}, "")
+    (rows,) = reaching.rows_by_task(material).values()
+    acme = next(side for side in rows if side.is_peer)
+    assert reaching.speedup(rows, reaching.INT8).text() == "5.00"  # 50 over 10.
+    assert reaching.speedup(rows, reaching.INT8, acme).text() == "4.00"  # Seed 0: 80 over 20.
+    assert [row.text(3) for row in rows.values()] == ["50.0", "10.0", "80.0 (1 seed)"]
+    other_seeds = dataclasses.replace(rows[acme], results=rows[reaching.FP32].results[1:2])
+    assert reaching.speedup({**rows, acme: other_seeds}, acme).text() == "0.75"
+    assert reaching.ratio_of_medians(rows[acme].by_seed, other_seeds.by_seed) is None
+
+
 def test_final_reward_below_fp32s_mean_less_its_deviation_is_said():
     fp32 = [990.0, 1000.0, 995.0]  # 995 - 5.
     others = {"fp16": [990.1, 990.1], "int8": [989.0, 990.0], "int4": []}
