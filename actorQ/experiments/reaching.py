@@ -56,7 +56,7 @@ class Row:
         """Returns the median, with the number of seeds where it says something.
 
         Args:
-          most: seeds of the row that has most of them.
+          most: seeds of the row of the table that has most of them.
         """
         seeds = len(self.reaches)
         if self.reached < seeds:

@@ -51,12 +51,12 @@ def _summary(table: Mapping[str, reaching.Rows], sides: Sequence[reporting.Side]
     header += [f"{side.short_name} speed-up" for side in quantized]
     header += [f"int8 over {side.short_name}" for side in others]
     header += ["paper: reward", "fp32 s", "int8 s", "int8 speed-up"]
+    most = max((len(row.reaches) for rows in table.values() for row in rows.values()), default=0)
     lines = []
     for task, rows in table.items():
         if not rows:
             continue
         line = [task, f"{reaching.target(rows):.2f}"]
-        most = max(len(row.reaches) for row in rows.values())
         line += [rows[side].text(most) if side in rows else reporting.NOTHING for side in sides]
         line += [_text(reaching.speedup(rows, side)) for side in quantized]
         line += [_text(reaching.speedup(rows, reaching.INT8, side)) for side in others]
