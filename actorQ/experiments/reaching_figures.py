@@ -77,12 +77,16 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
             if speedup is not None and speedup.bound:
                 bar.set_hatch("//")  # A bound, or nothing to compare.
         gains = [reaching.learner_gain(rows_of[task], side) for task in tasks]
-        for bar, gain in zip(bars, gains, strict=True):
+        for bar, gain, speedup in zip(bars, gains, speedups, strict=True):
+            left, top = bar.get_x(), bar.get_height()
             if gain is not None:
-                start = bar.get_x()
-                ax.hlines(gain, start, start + bar.get_width(), color="black", linewidth=1.5)
-        texts = [s.text() if s is not None else "" for s in speedups]
-        ax.bar_label(bars, texts, fontsize=7, padding=2)
+                ax.hlines(gain, left, left + bar.get_width(), color="black", linewidth=1.5)
+                top = max(top, gain)
+            if speedup is not None:
+                ax.annotate(
+                    speedup.text(), (left + bar.get_width() / 2, top), (0, 2),
+                    textcoords="offset points", ha="center", va="bottom", fontsize=7,
+                )
     published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
     bars = ax.bar(
         np.arange(len(tasks)) + len(quantized) / 2 * width, published, 0.92 * width,

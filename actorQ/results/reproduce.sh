@@ -28,8 +28,8 @@ run() { # run EXPERIMENT FLAGS...
 for experiment in "$@"; do
   case "$experiment" in
     time_to_reward)
-      run time_to_reward --tasks=cartpole_balance,CartPole-v0,MountainCar-v0,Acrobot-v1 \
-        --precisions=32,8
+      run time_to_reward --precisions=32,8 \
+        --tasks=cartpole_balance,walker_stand,CartPole-v0,MountainCar-v0,Acrobot-v1
       run time_to_reward --tasks=Acrobot-v1 --precisions=4 --peers=none
       ;;
     throughput)
