@@ -6,6 +6,8 @@ Imports no framework but matplotlib.
 from collections.abc import Mapping
 import math
 
+from matplotlib import axes
+from matplotlib import patches
 import numpy as np
 
 from actorQ.experiments import reaching
@@ -78,15 +80,7 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
                 bar.set_hatch("//")  # A bound, or nothing to compare.
         gains = [reaching.learner_gain(rows_of[task], side) for task in tasks]
         for bar, gain, speedup in zip(bars, gains, speedups, strict=True):
-            left, top = bar.get_x(), bar.get_height()
-            if gain is not None:
-                ax.hlines(gain, left, left + bar.get_width(), color="black", linewidth=1.5)
-                top = max(top, gain)
-            if speedup is not None:
-                ax.annotate(
-                    speedup.text(), (left + bar.get_width() / 2, top), (0, 2),
-                    textcoords="offset points", ha="center", va="bottom", fontsize=7,
-                )
+            _mark(ax, bar, gain, "" if speedup is None else speedup.text())
     published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
     bars = ax.bar(
         np.arange(len(tasks)) + len(quantized) / 2 * width, published, 0.92 * width,
@@ -105,6 +99,18 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     ax.margins(y=0.12)
     figure.legend(loc="outside lower center", ncols=len(quantized) + 2, frameon=False)
     curves.save_figure(figure, path)
+
+
+def _mark(ax: axes.Axes, bar: patches.Rectangle, gain: float | None, text: str) -> None:
+    """Draws a line across a bar, or above it, and a text above both."""
+    left, top = bar.get_x(), bar.get_height()
+    if gain is not None:
+        ax.hlines(gain, left, left + bar.get_width(), color="black", linewidth=1.5)
+        top = max(top, gain)
+    ax.annotate(
+        text, (left + bar.get_width() / 2, top), (0, 2), textcoords="offset points",
+        ha="center", va="bottom", fontsize=7,
+    )
 
 
 def _curve(result: results_lib.Result) -> curves.Curve:
