@@ -230,8 +230,8 @@ def main(argv: Sequence[str]) -> None:
     extent.add_argument("--quick", action="store_true", help="a few sides, under a minute")
     extent.add_argument(
         "--task", action="append", default=[], metavar="SUITE,NAME",
-        help="instead of the benchmark's own tasks, and also in torch and with 3x4096; may be given "
-        "several times",
+        help="instead of the benchmark's own tasks, also in torch and with 3x4096; may be given "
+             "several times",
     )
     parser.add_argument(
         "--explain", action="store_true",
