@@ -12,9 +12,18 @@ from actorQ.scripts import flags_table
 from baseline import flags_table as baseline_flags_table
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-README = (REPOSITORY / "README.md").read_text()
-BASELINE_README = (REPOSITORY / "baseline" / "README.md").read_text()
-EITHER = pytest.mark.parametrize("folder", [".", "baseline"])
+FOLDERS = (".", "baseline", "actorQ/results", "baseline/results")
+TEXTS = {folder: (REPOSITORY / folder / "README.md").read_text() for folder in FOLDERS}
+README = TEXTS["."]
+BASELINE_README = TEXTS["baseline"]
+EACH = pytest.mark.parametrize("folder", FOLDERS)
+
+
+def _anchors(text: str) -> set[str]:
+    """Names that GitHub gives the headings, outside of code."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_readme_flag_table_is_the_codes():
@@ -48,25 +57,28 @@ def test_baseline_readme_flag_table_is_the_codes():
 
 
 def test_readme_modules_exist():
-    modules = set(re.findall(r"python -m ((?:actorQ|baseline)[\w.]*)", README + BASELINE_README))
+    texts = "\n".join(TEXTS.values())
+    modules = set(re.findall(r"python -m\s+((?:actorQ|baseline)[\w.]*)", texts))
     assert {"actorQ.learner_main", "actorQ.evaluate", "actorQ.scripts.speedup_table"} <= modules
     assert {f"baseline.{tool}" for tool in ("train", "ptq", "enjoy", "collate")} <= modules
     for module in modules:
         assert importlib.util.find_spec(module), module
 
 
-@EITHER
-def test_readme_links_to_files_that_exist(folder):
-    targets = re.findall(
-        r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)", (REPOSITORY / folder / "README.md").read_text()
-    )
-    for target in targets:
-        assert (REPOSITORY / folder / target).exists(), target
+@EACH
+def test_readme_links_lead_somewhere(folder):
+    links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", TEXTS[folder])
+    assert links
+    for target, anchor in links:
+        path = REPOSITORY / folder / (target or "README.md")
+        assert path.exists(), target
+        if anchor:
+            assert anchor in _anchors(path.read_text()), f"{target}#{anchor}"
 
 
-@EITHER
+@EACH
 def test_readme_has_no_unfilled_places(folder):
-    assert "@@" not in (REPOSITORY / folder / "README.md").read_text()
+    assert "@@" not in TEXTS[folder]
 
 
 def test_readme_test_command_is_what_ci_runs():
