@@ -118,10 +118,7 @@ class ActorProcess:
 
     def _go_on_counting(self) -> None:
         """Takes all counters from where the logs end."""
-        phases, episodes = (
-            telemetry.last_row(os.path.join(self._logger.folder, name))
-            for name in (telemetry.PHASES_CSV, telemetry.EPISODES_CSV)
-        )
+        phases, episodes = self._last_rows()
         self.loop.steps = int(max(row.get("actor_steps", 0) for row in (phases, episodes)))
         self._logged_episodes = int(episodes.get("episodes", 0))
         self._weights.pulls = int(phases.get("pulls", 0))
@@ -129,12 +126,20 @@ class ActorProcess:
         for phase in telemetry.TIMED:
             self.timings.add(phase, phases.get(phase, 0.0))
 
+    def _last_rows(self) -> list[dict[str, float]]:
+        return [
+            telemetry.last_row(os.path.join(self._logger.folder, name))
+            for name in (telemetry.PHASES_CSV, telemetry.EPISODES_CSV)
+        ]
+
     def _seed(self, purpose: str, lane: int) -> int:
         """Returns a seed of this actor; after a restart another one, so that no data repeats."""
         config = self._config
         role = f"actor {purpose}"
         if config.restarts:
             role += f" restart {config.restarts}"
+        elif config.resume:  # By hand: the launcher counts.
+            role += f" after {self._last_rows()[0].get('actor_steps', 0):.0f}"
         if lane:
             role += f" lane {lane}"
         return seeding.derive(config.seed, role, config.actor_id)

@@ -3,6 +3,7 @@
 import importlib
 from types import ModuleType
 
+from actorQ import architecture
 from actorQ import config as config_lib
 from actorQ import environments
 from actorQ import errors
@@ -26,6 +27,14 @@ def resolve(config: config_lib.RunConfig, spec: environments.EnvironmentSpec) ->
             f"{config.taskstr} has images and continuous actions; D4PG takes vectors here, and "
             "images go with discrete actions (DQN)."
         )
+    smallest = architecture.smallest_image()
+    if natural == "dqn" and len(spec.observation_shape) == 3:
+        height, width, _ = spec.observation_shape
+        if min(height, width) < smallest:
+            raise errors.UserError(
+                f"{config.taskstr} has images of shape {spec.observation_shape}: DQN takes "
+                f"[height, width, channels] of at least {smallest} pixels each way."
+            )
     return natural
 
 

@@ -19,6 +19,14 @@ HEAD = "head"  # Name of the last layer.
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 
 
+def smallest_image() -> int:
+    """Returns how many pixels each way the convolutional torso needs at least."""
+    size = 1
+    for _, kernel, stride in reversed(CONVOLUTIONS):
+        size = (size - 1) * stride + kernel
+    return size
+
+
 @dataclasses.dataclass(frozen=True)
 class PolicyArchitecture:
     """Layers of a policy or Q-network.

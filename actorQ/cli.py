@@ -4,12 +4,14 @@ Used by every `*_main`; imports no framework, so that `--help` and flag errors a
 """
 
 from collections.abc import Callable
+import contextlib
 import logging as std_logging
 import os
 import queue
 import signal
 import sys
 import threading
+from typing import NoReturn
 
 from absl import app
 from absl import flags
@@ -45,10 +47,10 @@ def run(
             os._exit(0)
         except SystemExit:
             # absl prints help and exits with 1; who asks for help has not failed.
-            raise SystemExit(0) from None
+            _exit(0)
         except flags.Error as error:
             errors.report(name, str(error))
-            raise SystemExit(EXIT_USAGE) from None
+            _exit(EXIT_USAGE)
 
     def guarded(argv: list[str]) -> None:
         _set_up_logging()
@@ -69,11 +71,17 @@ def run(
             summary = f"{type(error).__name__}: {errors.summary(error)}"
             errors.report(name, summary, kind="internal error")
             code = EXIT_ERROR
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _exit(code)
 
     app.run(guarded, flags_parser=parse)
+
+
+def _exit(code: int) -> NoReturn:
+    """Ends the process: its code tells what it did even if a disk is full or nobody reads."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # None where it is closed.
+            stream.flush()
+    os._exit(code)
 
 
 def underscored(argv: list[str]) -> list[str]:

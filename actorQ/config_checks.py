@@ -111,6 +111,12 @@ def check_together(config: Any) -> None:
             f"--batch_size={config.batch_size} exceeds "
             f"--replay_table_max_replay_size={config.replay_table_max_replay_size}."
         )
+    evaluates = config.eval_period_steps or config.eval_period_s
+    if config.stop_return is not None and not evaluates:
+        raise errors.UserError(
+            f"--stop_return={config.stop_return:g} needs evaluations: set --eval_period_steps or "
+            "--eval_period_s."
+        )
     check_precision(config.quantize, config.inference_mode)
     if config.actor_device_placement == "GPU" and (
         config.quantize <= 8 or config.inference_mode == "native"

@@ -4,6 +4,7 @@ Every process: a `UserError` becomes one clear line on stderr and a non-zero exi
 stack trace alone. Imports no framework.
 """
 
+import contextlib
 import sys
 
 # Part of the learner's line when its numbers are no longer finite: such a training has an outcome,
@@ -19,7 +20,8 @@ def summary(error: BaseException) -> str:
 
 def report(name: str, message: str, kind: str = "error") -> None:
     """Prints `name: error: message` as one line on stderr, whatever line breaks it has."""
-    print(f"{name}: {kind}: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # A full disk, or nobody there: the exit code tells, too.
+        print(f"{name}: {kind}: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 class UserError(Exception):

@@ -46,6 +46,7 @@ class LoadedPolicy:
         discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
         self._greedy = algorithms.policy_module("dqn" if discrete else "d4pg").greedy
         self._observation_scale = checkpoint.observation_scale
+        self._start = checkpoint.facts.get("action_start", 0)
         self._to_native = None
         if not discrete:
             low, high = (
@@ -78,7 +79,7 @@ class LoadedPolicy:
         if observation.shape != shape:
             raise ValueError(f"The policy takes observations {shape}, got {observation.shape}.")
         action = self.scaled(observation)
-        return action if self._to_native is None else self._to_native(action)
+        return action + self._start if self._to_native is None else self._to_native(action)
 
 
 def load_policy(

@@ -47,6 +47,7 @@ POSITIONALS = (
 
 MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
 _POLL_S = 0.2
+FOLLOWS_S = 60.0  # How long the learner may take to end after a peer that saw its announced end.
 _PEERS_END_S = 10.0  # How long broadcaster and actors get after the learner's end.
 _TOLD_END_S = 10.0  # And after they were told.
 _LEARNER_END_S = 30.0  # How long the learner gets to save and announce after Ctrl-C ...
@@ -125,6 +126,7 @@ class Launcher:
                 )
             )
         self._log_bytes: dict[str, dict[str, int]] = {}
+        self._left: dict[str, float] = {}  # When peers were seen to have ended as announced.
         self._stop = threading.Event()
         self._store = snapshots.Store(config.logpath)
         self._status = status_line.StatusLine(config)
@@ -222,7 +224,8 @@ class Launcher:
         if not os.path.exists(os.path.join(self._config.logpath, telemetry.ADDRESS_FILENAME)):
             return True
         if peer.poll() == 0:
-            return True  # It has seen the announced end; the learner follows.
+            self._restart_if_left_behind(peer)
+            return True
         if self._learner.wait(1.0) is not None or self._stop.is_set():
             return True
         reason = f"{peer.name} {processes.describe_exit(peer.poll())}"
@@ -230,6 +233,20 @@ class Launcher:
             return False
         peer.restart(f"--restarts={self._config.restarts + peer.restarts + 1}")
         return True
+
+    def _restart_if_left_behind(self, peer: processes.Child) -> None:
+        """Starts a peer again that saw an announced end which did not come.
+
+        The learner follows within seconds, unless a signal ended it on its way: then it was started
+        again and may want more data.
+        """
+        left = self._left.setdefault(peer.name, time.monotonic())
+        if time.monotonic() - left > FOLLOWS_S:
+            del self._left[peer.name]
+            self._status.say(
+                f"{peer.name} has left, the learner has not; {processes.STARTED_AGAIN}"
+            )
+            peer.restart(f"--restarts={self._config.restarts + peer.restarts + 1}")
 
     def _logs(self, peer: processes.Child) -> dict[str, int]:
         """Returns the lengths of a peer's logs, as seen last where their folder is away."""

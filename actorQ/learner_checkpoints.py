@@ -115,7 +115,7 @@ class Checkpoints:
     def _complete(self, state: snapshots.State) -> None:
         try:
             self._store.commit(state, self._client.checkpoint())
-        except (OSError, RuntimeError) as error:  # RuntimeError is Reverb's.
+        except Exception as error:  # Of any type: Reverb's for a full disk is an IndexError.
             _log_failure(error)
             with contextlib.suppress(OSError):  # The room that it took is wanted elsewhere.
                 self._store.discard()

@@ -61,12 +61,14 @@ class Evaluator:
         native = config.inference_mode == "native"
         self._kernels = inference.make_backend(architecture, 32, "native") if native else None
         self.returns: list[float] = []
+        self.stop_rule_from = 0
         self.best_return = -math.inf
         self.seconds = 0.0
 
     def restore(self, state: snapshots.State) -> None:
         """Takes over the history of a run that is resumed."""
         self.returns, self.seconds = list(state.returns), state.evaluation_s
+        self.stop_rule_from = state.stop_rule_from
         if state.best_return is not None:
             self.best_return = state.best_return
 
@@ -100,14 +102,15 @@ class Evaluator:
         return self._greedy(self._act_tensor(observation[None])[0].numpy())
 
     def reached_stop_return(self) -> bool:
-        """Returns whether the stop rule is met."""
+        """Returns whether the stop rule is met by what was not evaluated for an end of training."""
         config = self._config
-        return config.stop_return is not None and (
-            evaluation.held_since(
-                self.returns, config.stop_return, config.stop_window, config.stop_smoothing
-            )
-            is not None
+        if config.stop_return is None:
+            return False
+        held = evaluation.held_since(
+            self.returns[self.stop_rule_from :], config.stop_return, config.stop_window,
+            config.stop_smoothing,
         )
+        return held is not None
 
     def save_if_best(self, learner_steps: int) -> None:
         """Saves the policy under `best` if the newest return is the highest."""
@@ -142,6 +145,7 @@ class Evaluator:
             ],
             "action_low": None if spec.discrete else spec.action_low.tolist(),
             "action_high": None if spec.discrete else spec.action_high.tolist(),
+            "action_start": spec.action_start,
         }
         folder = os.path.join(self._config.logpath, telemetry.CHECKPOINT_FOLDER, subfolder)
         checkpoints.save_policy(

@@ -49,6 +49,7 @@ from actorQ import wire
 
 _FIRST_PUSH_AGAIN_S = 5.0  # While nobody acts, the first weights are pushed again so often.
 _LAST_STEP_S = 5.0  # How long the step under way gets to end after Ctrl-C.
+_LOOK_S = 1.0  # How often, at least, the main thread looks whether training has to end.
 _LATE_STEP_S = 30.0  # How long it gets once --max_seconds are over.
 _SHUTDOWN_GRACE_S = 5.0  # How long actors and broadcaster get to see the announced end.
 
@@ -208,13 +209,18 @@ class LearnerProcess:
         self._stop.set()
 
     def _supervise(self) -> None:
-        while not self._finished.wait(self._config.log_period_s):
+        next_log = time.monotonic() + self._config.log_period_s
+        while not self._finished.wait(max(0.0, min(_LOOK_S, next_log - time.monotonic()))):
             if self._stop.is_set():
                 # A step may be waiting for data that no actor sends any more.
                 if not self._finished.wait(_LAST_STEP_S) and self._failure is None:
                     self._save(last=True)
                 return
-            self._log()
+            status = self._connection.status()
+            self._watch_data(time.monotonic(), status)
+            if time.monotonic() >= next_log:
+                self._log(status)
+                next_log = time.monotonic() + self._config.log_period_s
             if self._overtake():
                 logging.info(
                     "%g s have passed, and a learner step does not end (does it wait for data?): "
@@ -222,14 +228,14 @@ class LearnerProcess:
                 )
                 self._wind_up()
                 return
-        self._log()
+        self._log(self._connection.status())
 
     def _overtake(self) -> bool:
         """Ends learning if its time is over and the step under way does not come to its end."""
         limit = self._config.max_seconds
         if not limit or self._stop.is_set():
             return False
-        late = time.time() - self._logger.start_time > limit + _LATE_STEP_S
+        late = self._logger.seconds() > limit + _LATE_STEP_S
         with self._step_lock:
             started = self._step_started
             stuck = started is not None and time.monotonic() - started > _LATE_STEP_S
@@ -273,7 +279,7 @@ class LearnerProcess:
                     logging.info("Held the return %g: training ends.", config.stop_return)
                     break
                 next_evaluation = time.monotonic() + config.eval_period_s
-            if config.max_seconds and time.time() - self._logger.start_time > config.max_seconds:
+            if config.max_seconds and self._logger.seconds() > config.max_seconds:
                 logging.info("%g s have passed: training ends.", config.max_seconds)
                 break
             if now >= next_checkpoint and not self._checkpoints.writing:
@@ -300,6 +306,8 @@ class LearnerProcess:
                 "Final return of the full-precision policy: %.1f +- %.1f over %d episodes.",
                 np.mean(final), np.std(final), len(final),
             )
+        # A run that goes on later does so until it holds the return again: these are of one policy.
+        self._evaluator.stop_rule_from = len(self._evaluator.returns)
 
     def _evaluate(self) -> float | None:
         evaluator = self._evaluator
@@ -345,6 +353,7 @@ class LearnerProcess:
             checkpoint_s=self._checkpoints.seconds,
             pushes=self._pushes_before + self._publisher.pushes,
             log_bytes=self._logger.lengths(),
+            stop_rule_from=evaluator.stop_rule_from,
         )
 
     # --- On the main thread (`_check_numbers` on both) ---
@@ -370,16 +379,14 @@ class LearnerProcess:
                 )
         return values
 
-    def _log(self) -> None:
+    def _log(self, status: wire.ServerStatus) -> None:
         try:
             values = self._check_numbers()
         except errors.UserError as error:
             self._failure = error
             self._stop.set()
             return
-        status = self._connection.status()
         now = time.monotonic()
-        self._watch_data(now, status)
         then, steps_then, inserted_then = self._last_row
         self._last_row = (now, self._steps, status.transitions_inserted)
         seconds = max(now - then, 1e-9)
@@ -413,9 +420,11 @@ class LearnerProcess:
             self._stop.set()
         waited = now - self._publisher.last_push > _FIRST_PUSH_AGAIN_S
         nobody_acts = status.transitions_inserted == self._inserted_before
-        if waited and nobody_acts and not status.pushes_waiting:
-            # A broadcaster may have died with the first weights, which nothing would follow:
-            # the learner makes no step before there are actors with weights.
+        # A learner that goes on from a checkpoint may learn before anybody acts, and pushes then.
+        idle = now - self._last_change[0] > _FIRST_PUSH_AGAIN_S
+        if waited and idle and nobody_acts and not status.pushes_waiting:
+            # A broadcaster may have died with the newest weights, which nothing would follow:
+            # the learner makes no step more before there are actors with weights.
             self._publisher.publish(self._version())
 
     def _end(self) -> int:

@@ -49,6 +49,7 @@ class RayRun:
         self._failures: dict[str, processes.Failures] = {}
         self._died: dict[str, int] = {}
         self._waiting: set[str] = set()
+        self._left: dict[str, float] = {}  # When peers were seen to have ended as announced.
         self._learner_unseen_since: float | None = None
         self.learner: ray_member.Member | None = None
         self.peers: dict[str, ray_member.Member] = {}
@@ -268,6 +269,13 @@ class RayRun:
             self._status.say(f"{peer.name} is back, on {peer.node}.")
         if peer.code:
             self._revive(peer)
+        elif peer.code == 0:
+            left = self._left.setdefault(peer.name, time.monotonic())
+            if time.monotonic() - left > launcher.FOLLOWS_S:  # As the launcher does.
+                del self._left[peer.name]
+                self._restart(peer, "it has left, the learner has not")
+        else:
+            self._left.pop(peer.name, None)
 
     def _mention_wait(self, peer: ray_member.Member) -> None:
         """Says, once, that a process is not placed.

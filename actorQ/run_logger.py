@@ -55,7 +55,13 @@ class RunLogger:
         Raises:
           errors.UserError: the folder cannot be written.
         """
-        self.start_time = start_time or time.time()
+        now = time.time()
+        self.start_time = start_time or now
+        # Once it runs, the clock of the run does not follow changes of the machine's clock.
+        self._seconds_before, self._began = now - self.start_time, time.monotonic()
+        if again:  # The machine's clock may have been set back since.
+            last = telemetry.last_seconds(run_folder)
+            self._seconds_before = max(self._seconds_before, last)
         self.folder = os.path.join(run_folder, process)
         _require_folder(self.folder, _PATIENCE_S if again else 0.0)
         self._lock = threading.Lock()  # The learner logs from two threads.
@@ -72,6 +78,10 @@ class RunLogger:
         except Exception as error:  # OSError or TensorFlow's: a disk that is full already.
             self._complain(error)
 
+    def seconds(self) -> float:
+        """Returns the seconds since `start_time`, the field of that name."""
+        return self._seconds_before + time.monotonic() - self._began
+
     def write(self, filename: str, step: int, **values: float) -> None:
         """Appends one row to `filename`, and its scalars to TensorBoard at `step`.
 
@@ -80,12 +90,11 @@ class RunLogger:
           step: the TensorBoard step (learner steps or actor steps, as the file counts).
           **values: the row without its time fields; fields left out stay empty.
         """
-        now = time.time()
-        row = {"seconds": f"{now - self.start_time:.3f}", "unix_time": f"{now:.3f}"}
+        row = {"seconds": f"{self.seconds():.3f}", "unix_time": f"{time.time():.3f}"}
         row |= {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()}
         with self._lock:
             self._write_row(filename, row)
-            self._write_points(filename, step, values, now)
+            self._write_points(filename, step, values)
 
     def _write_row(self, filename: str, row: Mapping[str, Any]) -> None:
         if time.monotonic() < self._next_row:
@@ -101,9 +110,8 @@ class RunLogger:
             self._complain(error)
             self._close_files()  # What is half written is removed when the file is opened again.
 
-    def _write_points(
-        self, filename: str, step: int, values: Mapping[str, float], now: float
-    ) -> None:
+    def _write_points(self, filename: str, step: int, values: Mapping[str, float]) -> None:
+        now = time.monotonic()
         if now >= self._next_point.get(filename, 0.0):
             self._next_point[filename] = now + _TENSORBOARD_PERIOD_S
             self._add_points(filename[:-4], step, values)

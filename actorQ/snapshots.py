@@ -49,6 +49,7 @@ class State:
       checkpoint_s: cumulative seconds that checkpoints took from the learner's thread.
       pushes: of weights so far.
       log_bytes: name of a log to its length when the snapshot was begun.
+      stop_rule_from: of `returns`, where those begin that the stop rule looks at.
     """
 
     run_id: int
@@ -61,6 +62,7 @@ class State:
     checkpoint_s: float
     pushes: int
     log_bytes: dict[str, int]
+    stop_rule_from: int = 0  # As in snapshots that do not have it yet.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ Used by every process and by the scripts. Imports no framework.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import csv
 import glob
 import os
@@ -216,8 +217,11 @@ def last_seconds(run_folder: str) -> float:
 
 def log_bytes(folder: str) -> dict[str, int]:
     """Returns the lengths of the logs of one process, name to bytes."""
-    paths = {name: os.path.join(folder, name) for name in FIELDS}
-    return {name: os.path.getsize(path) for name, path in paths.items() if os.path.exists(path)}
+    lengths = {}
+    for name in FIELDS:
+        with contextlib.suppress(OSError):  # It is not there, or its disk is away.
+            lengths[name] = os.path.getsize(os.path.join(folder, name))
+    return lengths
 
 
 def last_version(folder: str) -> int:

@@ -84,7 +84,7 @@ class WeightClient:
         self._backend = backend
         self._timings = timings
         self._seen = 0
-        self._received = lowest_version - 1
+        self._received = self._below = lowest_version - 1
         self.version_offset = 0
         self._staleness_seen: list[int] = []
         self._thread: threading.Thread | None = None
@@ -113,6 +113,7 @@ class WeightClient:
         while self._busy and not self.ready and not stop():
             time.sleep(_POLL_S)
         self._result, self.ready, self._busy = None, False, False
+        self._received = max(self.version, self._below)  # What was not collected is fetched again.
         self._connection = connection
         self._seen = 0
 

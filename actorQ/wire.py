@@ -299,10 +299,16 @@ class Connection:
     def acknowledge_shutdown(self) -> None:
         """Tells the learner that its announcement was seen.
 
+        The learner waits for that only so long: one that is gone has ended as announced (or was
+        killed on its way, which is the launcher's to mend).
+
         Raises:
           errors.UserError: the announcement says that the run has failed.
         """
-        state = int(self.fetch(self._config.shutdown_table_name, _STATUS_TIMEOUT_S)[0])
+        try:
+            state = int(self.fetch(self._config.shutdown_table_name, _STATUS_TIMEOUT_S)[0])
+        except errors.LearnerGoneError:
+            return
         if state == FAILED:
             raise errors.UserError(
                 "The learner announced that the run has failed; its own log says why."

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import dataclasses
 import difflib
+import math
 import os
 import sys
 from typing import Any
@@ -57,6 +58,7 @@ class EnvironmentSpec:
         observation_shape: [D] for vectors, [H, W, C] for pixels.
         observation_dtype: float32, or uint8 for pixels.
         num_actions: Number of discrete actions; None for a continuous task.
+        action_start: The task's own first discrete action.
         action_low: [A] float32 native lower bounds, -1e10 or less where there is none; None for
             a discrete task.
         action_high: [A] float32 native upper bounds, likewise; None for a discrete task.
@@ -69,6 +71,7 @@ class EnvironmentSpec:
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
     observation_scale: ObservationScale | None = None
+    action_start: int = 0
 
     @property
     def discrete(self) -> bool:
@@ -129,11 +132,19 @@ class Environment(dm_env.Environment):
 
         Returns:
             The time step that follows.
+
+        Raises:
+            TaskError: The task gave a reward that is no number. Clipped, it would be the best.
         """
         if self._needs_reset:
             return self.reset()
         observation, reward, discount, over = self._advance(self._to_native(action))
         self._episode_steps += 1
+        if not math.isfinite(reward):
+            raise TaskError(
+                f"the task gave a reward of {reward} in step {self._episode_steps} of an episode: "
+                "its simulation has failed; mend the task, or wrap it so that such an episode ends"
+            )
         if over or self._episode_steps >= self._step_limit:
             self._needs_reset = True
             return dm_env.TimeStep(dm_env.StepType.LAST, reward, discount, observation)
@@ -257,12 +268,12 @@ def continuous_action_map(
     bounded, half, middle = centre(low64, high64)
     scale, offset = half.astype(np.float32), middle.astype(np.float32)
     # The map rises, so that clipping its result is clipping its argument; and the result can
-    # then not leave the native bounds by a rounding error.
-    lowest = np.where(bounded, low64, np.maximum(low64, -1.0)).astype(np.float32)
-    highest = np.where(bounded, high64, np.minimum(high64, 1.0)).astype(np.float32)
+    # then not leave the native bounds by a rounding error, nor by that of the bounds themselves.
+    lowest = np.where(bounded, low64, np.maximum(low64, -1.0)).astype(dtype)
+    highest = np.where(bounded, high64, np.minimum(high64, 1.0)).astype(dtype)
     size = (low64.size,)
     is_identity = bool(np.all(scale == 1.0) and np.all(offset == 0.0))
-    is_plain = shape == size and dtype == np.float32
+    is_flat, is_single = shape == size, dtype == np.float32
 
     def to_native(action: Any) -> np.ndarray:
         action = np.asarray(action, np.float32)
@@ -273,8 +284,10 @@ def continuous_action_map(
             )
         if not is_identity:
             action = action * scale + offset
+        if not is_single:
+            action = action.astype(dtype)
         action = np.minimum(np.maximum(action, lowest), highest)
-        return action if is_plain else action.reshape(shape).astype(dtype)
+        return action if is_flat else action.reshape(shape)
 
     return to_native
 

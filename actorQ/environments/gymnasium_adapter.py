@@ -165,11 +165,12 @@ def _action_map(space: Any, name: str) -> tuple[Callable[[Any], Any], dict[str, 
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         to_native = int if start == 0 else lambda action: int(action) + start
-        return to_native, {"num_actions": int(space.n)}
+        return to_native, {"num_actions": int(space.n), "action_start": start}
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        low, high = (np.array(bound, np.float32).reshape(-1) for bound in (space.low, space.high))
+        low, high = (np.reshape(bound, -1) for bound in (space.low, space.high))
         to_native = core.continuous_action_map(low, high, space.shape, space.dtype)
-        return to_native, {"action_low": low, "action_high": high}
+        bounds = {"action_low": low, "action_high": high}
+        return to_native, {name: bound.astype(np.float32) for name, bound in bounds.items()}
     raise core.TaskError(
         f"task {name} has the action space {space}; only Discrete and "
         "floating-point Box action spaces are supported"

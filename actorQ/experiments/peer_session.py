@@ -185,7 +185,7 @@ class Session:
         limit_s = self._config.max_seconds
         if self._interrupted:
             raise Finished
-        if limit_s and time.time() - self._logger.start_time > limit_s:
+        if limit_s and self._logger.seconds() > limit_s:
             logging.info("%g s have passed: training ends.", limit_s)
             raise Finished
 

@@ -212,10 +212,10 @@ def task_names(parts: Sequence[str], tasks: Sequence[str]) -> list[str]:
 
 
 def _print(text: str) -> None:
-    """Prints; `| head` may have seen enough."""
+    """Prints; `| head` may have seen enough, and a disk may be full: the report is in files."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

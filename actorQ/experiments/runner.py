@@ -31,6 +31,7 @@ from actorQ.experiments import expectation
 from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments import specification
+from actorQ.experiments import training
 from actorQ.scripts import curves
 
 RUNS_FOLDER = "runs"
@@ -40,6 +41,7 @@ _POLL_S = 0.2
 _STATUS_PERIOD_S = 1.0
 _STATUS_PERIOD_FILE_S = 60.0  # Where the output is not a terminal.
 _END_S = 90.0  # How long a run gets to end what it started.
+_LEFT_BEHIND_S = 180.0  # How long a learner whose launcher was killed may take to save and end.
 _LATE_S = 600.0  # How long after its limit a run is given up: it starts late, evaluates, saves.
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +104,7 @@ class _Active:
     child: processes.Child
     slot: int
     launched: float  # Seconds since 1970.
+    began: float  # The same on time.monotonic's clock.
     commit: str  # Of the code then.
     cpu_s: float  # Of children that had ended by then.
 
@@ -147,7 +150,7 @@ class Runner:
             )
             try:
                 while (waiting or self._active) and not self._stop.is_set():
-                    while waiting and len(self._active) < self._parallel:
+                    while waiting and self._may_start():
                         self._start(waiting.pop(0))
                     self._stop.wait(_POLL_S)
                     self._look()
@@ -163,6 +166,9 @@ class Runner:
             return cli.EXIT_INTERRUPTED
         return cli.EXIT_ERROR if self._failed else 0
 
+    def _may_start(self) -> bool:
+        return len(self._active) < self._parallel and not self._stop.is_set()
+
     def _start(self, run: specification.Run) -> None:
         folder = run_folder(self._plan, run)
         old = results.read(folder)
@@ -173,6 +179,14 @@ class Runner:
                 f"({'; '.join(changes(run, old))}); it is made again, the old one is in {aside}"
             )
         elif os.path.isdir(folder):  # Of a run that was interrupted or failed.
+            try:
+                self._wait_for_learner(run, folder)
+            except errors.UserError as error:
+                self._failed.add(run.name)
+                self._say(f"{run.name}: not started: {error}")
+                return
+            if self._stop.is_set():
+                return
             with files.writing(folder):
                 shutil.rmtree(folder)
         curves.make_folder(folder)
@@ -183,10 +197,10 @@ class Runner:
             _share(slot, self._parallel),
         )
         commit, cpu_s = provenance.git_commit(), _children_cpu_s()
-        launched = time.time()
+        launched, began = time.time(), time.monotonic()
         with files.writing(child.log_path):
             child.start()
-        self._active.append(_Active(run, folder, child, slot, launched, commit, cpu_s))
+        self._active.append(_Active(run, folder, child, slot, launched, began, commit, cpu_s))
         number = self._plan.runs.index(run) + 1
         self._say(f"[{number}/{len(self._plan.runs)}] {run.name}: started")
 
@@ -194,33 +208,33 @@ class Runner:
         for active in list(self._active):
             code = active.child.poll()
             limit_s = kinds.get(active.run.kind).limit_s(active.run.settings)
-            late = limit_s is not None and time.time() > active.launched + limit_s + _LATE_S
+            wall_s = time.monotonic() - active.began
+            late = limit_s is not None and wall_s > limit_s + _LATE_S
             if code is None and late:
                 _end([active.child])
-                self._finish(active, f"it did not end {_LATE_S:.0f} s after its time limit")
+                self._finish(active, wall_s, f"it did not end {_LATE_S:.0f} s after its time limit")
             elif code is not None:
-                self._finish(active, "" if code == 0 else _why(active.child, code))
+                self._finish(active, wall_s, "" if code == 0 else _why(active.child, code))
 
-    def _finish(self, active: _Active, failure: str) -> None:
+    def _finish(self, active: _Active, wall_s: float, failure: str) -> None:
         self._active.remove(active)
-        wall_s = time.time() - active.launched
         run = active.run
         measured = None
         failure = failure or _disturbance(active.child.log_path)
+        completed = not failure
+        if failure:
+            try:
+                self._wait_for_learner(run, active.folder)
+            except errors.UserError as error:
+                self._say(f"{run.name}: {error}")
         try:
             measured = kinds.get(run.kind).measure(
                 run.settings, active.folder, active.launched, failure
             )
-        except errors.UserError as error:
+        except (errors.UserError, OSError) as error:
             failure = failure or str(error)
         if measured is None:
-            self._failed.add(run.name)
-            path = os.path.join(active.folder, FAILURE_FILENAME)
-            curves.write_text(path, " ".join(failure.split()) + "\n")
-            self._say(
-                f"{run.name}: failed after {expectation.duration(wall_s)}: {failure}; the log is "
-                f"{active.child.log_path}"
-            )
+            self._fail(active, wall_s, failure, keep=completed)
             return
         plan = self._plan
         alone = self._parallel == 1
@@ -244,10 +258,51 @@ class Runner:
             cpu_s=round(_children_cpu_s() - active.cpu_s, 3) if alone else None,
             measured=measured,
         )
-        results.write(result, active.folder)
         kinds.get(run.kind).tidy(active.folder)
+        try:
+            results.write(result, active.folder)
+        except errors.UserError as error:
+            self._fail(active, wall_s, str(error), keep=completed)
+            return
         self._done[run.name] = result
         self._say(f"{run.name}: {describe(result)}; left: {self._left()}")
+
+    def _fail(self, active: _Active, wall_s: float, failure: str, keep: bool) -> None:
+        """Says why a run has no result; one that came to its end is kept beside the next try."""
+        run, kept = active.run, active.folder
+        self._failed.add(run.name)
+        with contextlib.suppress(errors.UserError):  # It is said in any case.
+            if keep:
+                kept = _set_aside(active.folder)
+                curves.make_folder(active.folder)
+            line = " ".join(failure.split())
+            curves.write_text(os.path.join(active.folder, FAILURE_FILENAME), f"{line}\n")
+        log = os.path.join(kept, OUTPUT_FILENAME)
+        took = expectation.duration(wall_s)
+        self._say(f"{run.name}: failed after {took}: {failure}; the log is {log}")
+
+    def _wait_for_learner(self, run: specification.Run, folder: str) -> None:
+        """Waits for a learner that its launcher left behind, or until the runner is to end.
+
+        It saves and announces its end, with the folder's files and the machine's cores.
+
+        Raises:
+          errors.UserError: it does not end.
+        """
+        path = os.path.join(folder, training.LOGS_FOLDER)
+        deadline = time.monotonic() + _LEFT_BEHIND_S
+        said = False
+        while os.path.isdir(path) and not self._stop.is_set():
+            try:
+                with files.run_folder(path):
+                    return
+            except errors.UserError:
+                if time.monotonic() > deadline:
+                    raise
+            if not said:
+                self._say(f"{run.name}: waits for its learner, which its launcher left behind")
+                said = True
+            self._stop.wait(_POLL_S)
 
     def _show(self) -> None:
         if time.monotonic() < self._next_status or not self._active:
@@ -265,21 +320,23 @@ class Runner:
         count = f"{len(self._done)}/{len(self._plan.runs)} done"
         line = f"{count}, left: {self._left()} | {' | '.join(parts)}"
         if self._live:
-            width = os.get_terminal_size().columns
-            sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
-            sys.stdout.flush()
+            with contextlib.suppress(OSError):  # As in `_say`.
+                width = os.get_terminal_size().columns
+                sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
+                sys.stdout.flush()
         else:
             self._say(line)
 
     def _left(self) -> str:
         # What has failed is left alone until the next time.
         runs = [run for run in self._plan.runs if run.name not in self._failed]
-        spent_s = {active.run.name: time.time() - active.launched for active in self._active}
+        spent_s = {active.run.name: time.monotonic() - active.began for active in self._active}
         return expectation.left(runs, self._done, self._parallel, spent_s)
 
     def _say(self, text: str) -> None:
         start = "\r\x1b[K" if self._live else ""
-        print(f"{start}{text}", flush=True)
+        with contextlib.suppress(OSError):  # A full disk, or nobody there: no end of hours of runs.
+            print(f"{start}{text}", flush=True)
 
     def _end_all(self) -> None:
         _end([active.child for active in self._active])
@@ -329,7 +386,7 @@ def _disturbance(log_path: str) -> str:
 
 
 def _set_aside(folder: str) -> str:
-    """Renames the folder of a run of another specification; returns its new name."""
+    """Renames the folder of a run that is to be made again; returns its new name."""
     for number in range(1, 1000):
         aside = f"{folder}.old{number}"
         if not os.path.exists(aside):

@@ -89,11 +89,6 @@ class Training:
             if ratio := settings["samples_per_insert"]:
                 settings["samples_per_insert"] = max(ratio, _SMOKE_MIN_RATIO)
         config = _config(settings)
-        evaluates = config.eval_period_steps or config.eval_period_s
-        if config.stop_return is not None and not evaluates:
-            raise errors.UserError(
-                "stop_return needs evaluations: set eval_period_steps or eval_period_s."
-            )
         # As the configuration holds them: 1 and 1.0 are one setting.
         return {name: getattr(config, name, settings[name]) for name in settings}
 

@@ -59,7 +59,7 @@ def build() -> str:
     variants = dict(_VARIANTS) if x86 else {"portable": ()}
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
-        if x86 and not _knows(compiler, "-mavxvnni", folder):
+        if x86 and not _knows_avxvnni(compiler, folder):
             del variants[_OPTIONAL]
         objects = []
         for variant, flags in variants.items():
@@ -89,11 +89,12 @@ def _find_compiler() -> str:
     )
 
 
-def _knows(compiler: str, flag: str, folder: str) -> bool:
-    source = os.path.join(folder, "empty.c")
-    with open(source, "w", encoding="utf-8"):
-        pass
-    command = [compiler, flag, "-c", source, "-o", os.path.join(folder, "empty.o")]
+def _knows_avxvnni(compiler: str, folder: str) -> bool:
+    # Some clangs compile for it, and cannot ask a processor for it.
+    source = os.path.join(folder, "probe.c")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write('int main(void) { return __builtin_cpu_supports("avxvnni"); }\n')
+    command = [compiler, "-mavxvnni", "-c", source, "-o", os.path.join(folder, "probe.o")]
     return subprocess.run(command, capture_output=True).returncode == 0
 
 

@@ -187,7 +187,8 @@ class Network:
           observations: float32 [B, D], or pixels uint8 [B, H, W, C], B up to `max_batch`.
 
         Returns:
-          float32 [B, num_outputs], a new array; NaN for an observation that is not finite.
+          float32 [B, num_outputs], a new array; at 8 and 4 bits NaN for an
+          observation that is not finite.
         """
         batch = len(observations)
         self._input[:batch] = observations

@@ -396,8 +396,8 @@ static void convolve(Network *n, const Layer *l, const Matrix *m, const uint8_t 
 }
 
 /* Computes the policy for `batch` observations: float [batch][inputs] or, for pixels, bytes
- * [batch][height][width][channels]. Writes float [batch][outputs]; NaN for an observation that is
- * not finite. */
+ * [batch][height][width][channels]. Writes float [batch][outputs]; at 8 and 4 bits NaN for an
+ * observation that is not finite. */
 void actorq_run(Network *n, const Weights *w, const void *observations, int32_t batch,
                 float *outputs) {
   const float *x = n->pixels ? NULL : observations;

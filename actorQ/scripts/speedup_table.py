@@ -358,8 +358,9 @@ def _notes(comparison: Comparison) -> list[str]:
                 )
     notes.append(
         f"Reward: {origin}. Mean curve: running mean of {comparison.window} evaluations of each "
-        "seed, averaged over the seeds; its time is the first at which it reaches the reward. "
-        "Evaluation is part of the time: while the learner evaluates, actors go on."
+        "seed (at its start of those there are), averaged over the seeds; its time is the "
+        "first at which it reaches the reward. Evaluation is part of the time: while the learner "
+        "evaluates, actors go on."
     )
     notes.append(
         f"Algorithm {comparison.algorithm}; steps/s: between first and last row of the learner's "

@@ -380,6 +380,16 @@ def test_actor_restarted_does_not_repeat_itself(stage):
     assert np.any(starts[0] != starts[1])
 
 
+def test_actor_resumed_by_hand_does_not_repeat_itself(stage):
+    first = stage(seed=1)
+    first.act(60)
+    first.actor._log_phases()
+    again = stage(seed=1, resume=True, logpath=first.config.logpath)
+    assert again.actor.loop.steps >= 60
+    starts = [s.actor._seed("environment", 0) for s in (first, again)]
+    assert starts[0] != starts[1]
+
+
 def test_actor_seed_fixes_environment_and_noise(stage):
     first, same, other = (stage(seed=s) for s in (1, 1, 2))
     starts = [s.actor.loop.lanes[0].environment.reset().observation for s in (first, same, other)]

@@ -102,6 +102,24 @@ def test_run():
     assert code == 0 and "--quant_delay" in out
 
 
+@pytest.mark.parametrize(
+    ("argument", "code"),
+    [
+        ("", 0), ("three", 3), ("wrong", 1), ("bug", 1), ("stop", 130), ("--help", 0),
+        ("--quant-dely=1", 2),
+    ],
+)
+def test_run_exit_code_stands_where_nothing_can_be_printed(argument, code):
+    # What `main` prints itself is to fail at the end only.
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, argument], stdout=full, stderr=full, check=False,
+            cwd=harness.REPOSITORY, timeout=60, env=buffered,
+        )
+    assert done.returncode == code
+
+
 _SIGNALLED_TWICE = """
 import os, signal, threading
 from actorQ import cli

@@ -203,6 +203,13 @@ def test_run_config_layer_sizes_that_do_not_parse_are_named(flag, text):
         config_lib.RunConfig(**{flag: text})
 
 
+def test_run_config_stop_rule_needs_evaluations():
+    with pytest.raises(errors.UserError, match="--stop_return=1 needs evaluations"):
+        config_lib.RunConfig(stop_return=1.0, eval_period_s=0.0)
+    config_lib.RunConfig(stop_return=1.0, eval_period_s=0.0, eval_period_steps=10)
+    config_lib.RunConfig(eval_period_s=0.0)
+
+
 def test_hidden_sizes_with_spaces_parse():
     assert config_checks.hidden_sizes("model_str", " 64, 32 ,1") == (64, 32, 1)
 

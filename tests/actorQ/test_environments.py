@@ -72,6 +72,12 @@ USER_MODULE = """
         shared = np.zeros((2, 2), np.float32)
 
 
+    class Broken(Reused):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return observation, np.nan if self.count == 2 else 1.0, *rest
+
+
     class Liar(Counter):
         observation_space = gymnasium.spaces.Box(-9, 9, (7,))
 
@@ -85,6 +91,7 @@ USER_MODULE = """
     gymnasium.register("Reused-v0", entry_point=Reused)
     gymnasium.register("Square-v0", entry_point=Square)
     gymnasium.register("Liar-v0", entry_point=Liar)
+    gymnasium.register("Broken-v0", entry_point=Broken)
 """
 
 
@@ -294,15 +301,35 @@ def test_actions_dm_control_lqr_without_bounds_is_not_scaled():
         np.testing.assert_array_equal(environment._to_native([3.0]), np.float32([1.0]))
 
 
-def test_actions_never_leave_native_bounds_by_rounding():
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_actions_never_leave_native_bounds_by_rounding(dtype):
     generator = np.random.default_rng(0)
-    low = generator.uniform(-3, 1, 2000).astype(np.float32)
-    high = low + generator.uniform(0.1, 5, 2000).astype(np.float32)
-    to_native = core.continuous_action_map(low, high, (2000,), np.dtype(np.float32))
+    low = generator.uniform(-3, 1, 2000).astype(dtype)
+    high = low + generator.uniform(0.1, 5, 2000).astype(dtype)
+    to_native = core.continuous_action_map(low, high, (2000,), np.dtype(dtype))
     for end, bound in ((-1.0, low), (1.0, high)):
         native = to_native(np.full(2000, end, np.float32))
+        assert native.dtype == dtype
         assert np.all((native >= low) & (native <= high))
         np.testing.assert_allclose(native, bound, rtol=0, atol=1e-6)
+
+
+def test_actions_stay_in_the_space_of_a_task_with_double_bounds():
+    import gymnasium
+
+    from actorQ.environments import gymnasium_adapter
+
+    space = gymnasium.spaces.Box(-0.1, 0.1, (1,), np.float64)
+    to_native, _ = gymnasium_adapter._action_map(space, "a task")
+    assert all(space.contains(to_native(np.float32([end]))) for end in (-1.0, 1.0))
+
+
+def test_reward_that_is_no_number_is_told(user_module):
+    with environments.make(f"gym,{user_module}:Broken-v0", 0) as environment:
+        environment.reset()
+        assert environment.step(0).reward == 1.0
+        with pytest.raises(environments.TaskError, match="a reward of nan in step 2"):
+            environment.step(0)
 
 
 def test_actions_wrong_shape_is_refused():
@@ -315,7 +342,7 @@ def test_actions_wrong_shape_is_refused():
 @pytest.mark.parametrize("task", ["Reused-v0", "Square-v0"])
 def test_observations_of_a_task_that_reuses_its_array_are_copies(user_module, task):
     with environments.make(f"gym,{user_module}:{task}", 0) as environment:
-        assert environment.spec.num_actions == 2
+        assert (environment.spec.num_actions, environment.spec.action_start) == (2, 5)
         first = environment.reset().observation
         second = environment.step(1).observation
     np.testing.assert_array_equal(first, np.zeros(4))

@@ -205,6 +205,14 @@ def test_load_policy_action_is_what_the_environment_itself_would_do(save):
     np.testing.assert_array_equal(policy(observation), native)
 
 
+def test_load_policy_counts_discrete_actions_as_the_task_does(save):
+    facts = {**CARTPOLE_FACTS, "action_start": 5}
+    policy = evaluate.load_policy(save(harness.random_checkpoint(CARTPOLE, facts)))
+    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    actions = {policy(observation) for observation in observations}
+    assert actions == {5 + policy.scaled(observation) for observation in observations}
+
+
 def test_load_policy_trained_with_scaled_observations_takes_the_tasks_own(save):
     scaling = environments.make("gym,Pendulum-v1", 4, scale_observations=True)
     scale = scaling.spec.observation_scale

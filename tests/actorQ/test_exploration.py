@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from actorQ import algorithms
+from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import environments
 from actorQ import errors
@@ -156,6 +157,21 @@ def test_resolve_algorithm_that_fits_is_taken(algorithm, spec, expected):
 def test_resolve_algorithm_that_does_not_fit_is_a_user_error(algorithm, spec, message):
     with pytest.raises(errors.UserError, match=f"--algorithm={algorithm}.*{message}"):
         algorithms.resolve(config_lib.RunConfig(algorithm=algorithm), spec)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fits"),
+    [((36, 44, 3), True), ((84, 84, 4), True), ((4, 84, 84), False), ((35, 84, 3), False)],
+)
+def test_resolve_images_that_the_convolutions_cannot_take_are_a_user_error(shape, fits):
+    spec = environments.EnvironmentSpec(shape, np.dtype(np.uint8), num_actions=3)
+    if fits:
+        assert algorithms.resolve(config_lib.RunConfig(), spec) == "dqn"
+        sizes = architecture_lib.make(spec, (16,)).linears
+        assert all(inputs > 0 for _, inputs, _ in sizes)
+        return
+    with pytest.raises(errors.UserError, match="at least 36 pixels each way"):
+        algorithms.resolve(config_lib.RunConfig(), spec)
 
 
 def test_policy_module_is_the_algorithms_own():

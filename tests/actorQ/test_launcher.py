@@ -274,6 +274,18 @@ def test_peer_that_was_killed_whenever_its_log_folder_was_away_has_gone_on(tmp_p
     assert [failures.note(-9, run._logs(peer), 1.0) for _ in range(2)] == [2, 3]
 
 
+def test_peer_that_saw_an_end_which_did_not_come_is_started_again(tmp_path, monkeypatch):
+    run = launcher.Launcher(config_lib.RunConfig(logpath=str(tmp_path)), False)
+    (tmp_path / telemetry.ADDRESS_FILENAME).write_text("localhost:1")
+    peer = mock.Mock(restarts=0, poll=lambda: 0)
+    peer.name = "actor_1"
+    assert run._revive(peer)
+    peer.restart.assert_not_called()  # The learner is ending, as announced.
+    monkeypatch.setattr(launcher, "FOLLOWS_S", -1.0)
+    assert run._revive(peer)
+    peer.restart.assert_called_once_with("--restarts=1")
+
+
 def test_launcher_port_in_use_is_refused_before_anything_starts(crew, tmp_path):
     with socket.create_server(("", 0)) as holder:
         port = holder.getsockname()[1]

@@ -2,6 +2,8 @@
 
 import dataclasses
 import threading
+import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -80,7 +82,8 @@ def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkey
     monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
     config = config_lib.RunConfig(
         taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
-        max_episode_steps=20, final_eval_episodes=3, num_episodes=1,
+        max_episode_steps=20, final_eval_episodes=3, num_episodes=1, stop_return=1.0,
+        stop_smoothing=1,
     )
     first = learner_process.LearnerProcess(config)
     first._steps = 1  # All are done.
@@ -97,6 +100,11 @@ def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkey
     try:
         assert path.read_bytes() == rows
         assert len(second._evaluator.returns) == 3 and second._evaluator.best_return == best
+        # It goes further: that the last policy holds the return is no reason to end at once.
+        assert not second._evaluator.reached_stop_return()
+        second._evaluator.returns += [1.0] * config.stop_window
+        assert second._evaluator.reached_stop_return()
+        del second._evaluator.returns[3:]
         # The logs' lengths are known, even if their folder goes away before anything is written.
         path.parent.rename(tmp_path / "away")
         assert second._state().log_bytes[telemetry.EVALUATION_CSV] == len(rows)
@@ -109,7 +117,7 @@ def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
     monkeypatch.setattr(learner_process, "_LATE_STEP_S", 0.2)
     config = config_lib.RunConfig(
         taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path), max_seconds=0.5,
-        max_episode_steps=20, final_eval_episodes=3, log_period_s=0.1, data_timeout=600.0,
+        max_episode_steps=20, final_eval_episodes=3, log_period_s=600.0, data_timeout=600.0,
     )
     process = learner_process.LearnerProcess(config)
     try:
@@ -146,6 +154,38 @@ def test_last_checkpoint_is_written_once(process, monkeypatch):
     process._save(last=True)
     process._save(last=True)  # What the main thread does if the last step took long.
     assert saved == [{"wait": False}, {"wait": True}]
+
+
+def test_checkpoint_that_reverb_cannot_write_leaves_the_one_before(process, tmp_path, monkeypatch):
+    process._save()
+    process._checkpoints._writing.join()
+    store = snapshots.Store(str(tmp_path))
+    before = store.newest_name()
+
+    def refuse():
+        (tmp_path / "left").mkdir()
+        raise IndexError("No space left on device")  # As Reverb has it.
+
+    monkeypatch.setattr(process._checkpoints, "_client", mock.Mock(checkpoint=refuse))
+    process._save(last=True)
+    assert (tmp_path / "left").exists()
+    assert store.newest_name() == before and not store.being_written()
+
+
+def test_weights_that_nobody_acts_on_are_pushed_again_while_it_does_not_learn(
+    process, monkeypatch
+):
+    publish = mock.Mock()
+    monkeypatch.setattr(process._publisher, "publish", publish)
+    now, status = time.monotonic() + 60.0, process._connection.status()
+    process._watch_data(now, status)
+    assert publish.call_count == 1
+    # A learner that goes on from a checkpoint has data for some steps, which push theirs.
+    process._steps += 1
+    process._watch_data(now + 6.0, status)
+    assert publish.call_count == 1
+    process._watch_data(now + 12.0, status)
+    assert publish.call_count == 2
 
 
 def test_resumed_learner_shows_no_weights_of_the_checkpoint(tmp_path, monkeypatch):

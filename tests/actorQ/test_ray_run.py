@@ -123,6 +123,17 @@ def test_what_an_actor_wrote_last_is_fetched_before_it_is_started_again(run, mon
     assert line.startswith("actor_1 ended: killed")
 
 
+def test_peer_that_saw_an_end_which_did_not_come_is_started_again(run, monkeypatch):
+    peer = Member("actor_1", place="here:/x", answer=True)
+    peer.code = 0
+    run._restart = mock.Mock()
+    run._poll_peer(peer)
+    run._restart.assert_not_called()  # The learner is ending, as announced.
+    monkeypatch.setattr(launcher, "FOLLOWS_S", -1.0)
+    run._poll_peer(peer)
+    run._restart.assert_called_once()
+
+
 @pytest.mark.parametrize(
     ("device", "gpus", "wanted"), [("GPU", 2.0, 1), ("GPU", 0.0, None), ("CPU", 2.0, None)]
 )

@@ -155,6 +155,16 @@ def test_weight_client_look_transfers_beside_the_steps_only_what_is_newer(parts)
     assert backend.loaded_by is threading.current_thread()
 
 
+def test_weight_client_takes_again_over_another_connection_what_was_not_loaded(parts):
+    connection, backend, client = parts
+    connection.put(3)
+    client.ask()
+    harness.poll(lambda: client.ready, 10, 0.001)
+    client.use(connection, stop=lambda: False)  # The learner did not answer for a while.
+    client.update()
+    assert (client.version, backend.loaded) == (3, [3.0])
+
+
 def test_weight_client_at_most_one_look_in_flight_and_nothing_loaded_unasked(parts):
     connection, backend, client = parts
     connection.put(3)

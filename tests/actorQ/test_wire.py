@@ -77,6 +77,16 @@ def test_shutdown_is_seen_and_acknowledged(connection):
     assert connection.status().shutdown_seen == 1
 
 
+def test_shutdown_whose_learner_has_gone_is_the_end_that_was_announced(config, monkeypatch):
+    monkeypatch.setattr(wire, "_STATUS_TIMEOUT_S", 1)
+    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
+    connection = wire.Connection(config, f"localhost:{server.port}")
+    connection.publish("s", np.int32(wire.COMPLETED))
+    assert connection.status().shutdown
+    server.stop()  # The learner waits for answers only so long.
+    connection.acknowledge_shutdown()
+
+
 def test_card_counts_starts_and_a_start_after_it_is_noticed(connection):
     client = wire.Connection(connection._config, connection.address)
     assert client.card() == wire.NO_CARD

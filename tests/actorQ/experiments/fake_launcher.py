@@ -4,6 +4,8 @@ What it does is told by the environment variable FAKE, JSON with any of:
   returns: evaluations, the same at every precision (default: 0, 50, 100, 100, 100)
   sleep: names of runs (folders) that wait for their end instead
   restart: names of runs one of whose processes is started again
+  leave: names of runs that are killed, and leave their learner behind for some seconds
+  full: names of runs whose result cannot be written; unreadable: ... whose log cannot be read
   fail: names of runs that end with an error line; diverge: ... with that of a diverged training
 Each evaluation takes 1 s of 100 s (quantized) or 200 s (fp32). Appends its name to the file `made`.
 """
@@ -25,6 +27,20 @@ from actorQ import errors
 from actorQ import launcher
 from actorQ import processes
 from actorQ import telemetry
+
+# A learner that ends in its own time after its launcher, and only then leaves the folder.
+LEFT_BEHIND = """
+import os, sys, time
+from actorQ import files
+run, made, name = sys.argv[1:]
+launcher = os.getppid()
+with files.run_folder(run):
+    open(os.path.join(run, "pids"), "w").write(str(os.getpid()))
+    while os.getppid() == launcher:
+        time.sleep(0.1)
+    time.sleep(8)
+    open(made, "a").write(f"left-{name}\\n")
+"""
 
 
 def write_log(path, **columns):
@@ -91,11 +107,18 @@ def main():
     run = parent / flags.FLAGS.run_name
     orders = json.loads(os.environ.get("FAKE", "{}"))
     os.makedirs(run)  # As the real one: never twice.
-    with open(parent.parents[1] / "made", "a", encoding="utf-8") as file:
+    made = parent.parents[1] / "made"
+    with open(made, "a", encoding="utf-8") as file:
         file.write(f"{parent.name}\n")
+    if parent.name in orders.get("leave", ()):
+        subprocess.Popen([sys.executable, "-c", LEFT_BEHIND, str(run), str(made), parent.name])
+        while not (run / "pids").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if parent.name in orders.get("full", ()):
+        (parent / "result.json").mkdir()
     if parent.name in orders.get("sleep", ()):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        (run / "pids").write_text(f"{os.getpid()} {child.pid}")
 
         def end(*_):
             child.kill()
@@ -103,12 +126,17 @@ def main():
             raise SystemExit(130)
 
         signal.signal(signal.SIGTERM, end)
+        (run / "pids").write_text(f"{os.getpid()} {child.pid}")  # A test may kill it from now on.
         time.sleep(600)
     if parent.name in orders.get("fail", ()):
         raise SystemExit("launcher: error: no room left")
     if parent.name in orders.get("restart", ()):
         print(f"the learner was ended by SIGKILL (last words); {processes.STARTED_AGAIN}")
     write_logs(run, config, orders.get("returns", [0, 50, 100, 100, 100]))
+    if parent.name in orders.get("unreadable", ()):
+        log = run / "learner" / telemetry.TRAIN_CSV
+        log.rename(log.with_suffix(".away"))
+        log.mkdir()
     if parent.name in orders.get("diverge", ()):
         raise SystemExit(f"launcher: error: the learner: loss is nan: {errors.DIVERGED} and ends.")
 

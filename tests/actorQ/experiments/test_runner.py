@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -11,6 +13,7 @@ from actorQ.experiments import results
 from actorQ.experiments import runner
 from tests.actorQ import harness
 from tests.actorQ.experiments import conftest
+from tests.actorQ.experiments import driver
 
 NAMES = [f"cartpole_balance-{bits}-s{seed}" for seed in (0, 1) for bits in ("fp32", "int8")]
 
@@ -144,6 +147,62 @@ def test_runner_failed_run_does_not_stop_the_others_and_is_made_again(small):
     small.run()
     assert small.made() == [NAMES[0]]
     assert "No result" not in small.report("small.md")
+
+
+def test_runner_waits_for_a_learner_that_its_launcher_left_behind(small):
+    small.orders(leave=[NAMES[0]])
+    output = small.run("--seeds=0", code=1)
+    # It would have shared the cores with the next run.
+    assert small.made() == [NAMES[0], f"left-{NAMES[0]}", NAMES[1]]
+    assert f"{NAMES[0]}: failed" in output and "ended by SIGKILL" in output
+    assert f"{NAMES[0]}: waits for its learner" in output
+
+
+def test_runner_begins_a_run_again_when_the_learner_of_its_first_life_has_ended(small):
+    small.orders(leave=[NAMES[0]])
+    process = small.start("--seeds=0", "--precisions=fp32")
+    pids = small.out / "runs" / NAMES[0] / "run" / "pids"
+    harness.poll(pids.exists, what="the learner")
+    process.signal(signal.SIGKILL)
+    process.wait(60)
+    small.orders()
+    small.run("--seeds=0", "--precisions=fp32")
+    assert small.made() == [NAMES[0], f"left-{NAMES[0]}", NAMES[0]]
+
+
+def test_runner_ends_at_once_while_it_waits_for_a_learner(small):
+    small.orders(leave=[NAMES[0]])
+    process = small.start("--seeds=0")
+    harness.poll(lambda: "waits for its learner" in process.output(), what="the wait")
+    process.signal(signal.SIGINT)
+    assert process.wait(30) == 130, process.output()
+    assert small.made() == [NAMES[0]]
+
+
+@pytest.mark.parametrize(("order", "message"), [("full", "Cannot write"), ("unreadable", "")])
+def test_runner_run_that_ended_well_without_a_result_is_kept(small, order, message):
+    small.orders(**{order: [NAMES[0]]})
+    output = small.run("--seeds=0", code=1)
+    aside = small.out / "runs" / f"{NAMES[0]}.old1"
+    assert f"{NAMES[0]}: failed" in output and f"the log is {aside / 'output.txt'}" in output
+    assert (aside / "run" / "learner" / "evaluation.csv").exists()
+    assert f"**No result**: {NAMES[0]}: {message}" in small.report("small.md")
+    assert small.result(NAMES[1]) is not None
+    small.orders()
+    small.made()
+    small.run("--seeds=0")
+    assert small.made() == [NAMES[0]]
+
+
+def test_runner_goes_on_where_nothing_can_be_printed(small):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", driver.__name__, str(small.file), f"--out={small.out}"],
+            stdout=full, stderr=full, check=False, timeout=300, cwd=harness.REPOSITORY,
+        )
+    assert done.returncode == 0
+    assert len(small.made()) == 4
+    assert small.report("small.md").startswith("# Small")
 
 
 def test_runner_diverged_training_is_a_result_that_missed(small):

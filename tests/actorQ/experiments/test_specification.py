@@ -54,7 +54,7 @@ def changed(old, new):
         (changed("batch_size: 128", "seed: 2"), ["seed cannot be a setting"]),
         (changed("batch_size: 128", "logpath: x"), ["logpath cannot be a setting"]),
         (changed("batch_size: 128", "eval_period_s: 0, eval_period_steps: 0").replace(
-            "eval_period_steps: 50,", ""), ["stop_return needs evaluations"]),
+            "eval_period_steps: 50,", ""), ["stop_return=100 needs evaluations"]),
         (changed("time_to_reward", "staleness"), ["shows runs that differ in actor_update_period"]),
         (changed("time_to_reward", "poetry"), ["no report 'poetry'", "time_to_reward"]),
         (conftest.SMALL + "kind: magic", ["no kind 'magic'", "training"]),
