@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the results in this folder again: the experiments of actorQ/experiments on two cores.
 #
-#   actorQ/results/reproduce.sh [EXPERIMENT ...]      (default: all of them; hours)
+#   actorQ/results/reproduce.sh [EXPERIMENT ...]      (default: all of them; a day or two)
 #
 # Can be interrupted: the same command goes on. Logs are in logs/experiments; results and reports are
 # copied to actorQ/results/EXPERIMENT. Nothing else should run on the machine meanwhile.
