@@ -13,6 +13,7 @@ import pathlib
 import re
 from typing import Any
 
+from absl import logging
 import gymnasium as gym
 import numpy as np
 from stable_baselines3.common import base_class
@@ -156,10 +157,10 @@ def _numbered(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
 
 
 def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
-    """Returns the zip of the newest agent (highest number) of a pair.
+    """Returns the zip of the newest agent (highest number) of a pair, rather a finished one.
 
     Raises:
-      errors.UserError: there is none; says which there are.
+      errors.UserError: there is none; says which there are. Or a file is damaged.
     """
     algo = check_algo(algo)
     environments.check_name(env_id)
@@ -168,7 +169,11 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
         entry for entry in _numbered(pathlib.Path(folder, algo)) if entry[1].stem == name
     ]
     if candidates:
-        return max(candidates)[1]
+        newest_first = [path for _, path in sorted(candidates, reverse=True)]
+        whole = next((path for path in newest_first if not _stopped_early(path)), None)
+        if whole is None:
+            _warn_of_stopped(newest_first[0])
+        return whole or newest_first[0]
     if not pathlib.Path(folder).is_dir():
         raise errors.UserError(f"There is no folder {folder}: --folder names one with agents.")
     there = ", ".join(f"{a} {e}" for a, e in found(folder)) or "none"
@@ -180,6 +185,24 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
         )
     raise errors.UserError(
         f"There is no agent {algo} {env_id} in {folder} (there are: {there}). {remedy}"
+    )
+
+
+def _stopped_early(path: pathlib.Path) -> bool:
+    """Returns whether `baseline.train` has not come to the end of an agent's training."""
+    arguments = zoo_files.read_yaml(path.parent / path.stem / "args.yml")
+    wanted = arguments.get("n_timesteps")
+    if arguments.get("program") != training_settings.PROGRAM or not isinstance(wanted, int):
+        return False
+    steps = zoo_files.read_zip(path).data.get("num_timesteps")
+    return isinstance(steps, int) and steps < wanted
+
+
+@functools.cache  # Once in a process is enough.
+def _warn_of_stopped(path: pathlib.Path) -> None:
+    logging.warning(
+        "%s is of a training that has not come to its end: python -m %s --resume goes on.",
+        path, training_settings.PROGRAM,
     )
 
 

@@ -39,6 +39,8 @@ from baseline import zoo_files
 RUNNER = "run_policy.py"
 FILE_STEM = "policy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
+# Settings for agents that are not quantized yet.
+_OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,6 +202,13 @@ def _trained(agent: agents.Agent, settings: Settings) -> bytes:
         raise errors.UserError(
             f"{agent.path} is quantized to {width} bits already: --bits={width}, or name the agent "
             "that it was made from."
+        )
+    ours = Settings()
+    other = [name for name in _OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
+    if other and settings.bits <= integer.INPUT_BITS:  # Wider files quantize nothing else.
+        raise errors.UserError(
+            f"{agent.path} is quantized already, with ranges of its own: leave "
+            f"{' and '.join(f'--{name}' for name in other)} out."
         )
     if settings.format == "tflite":
         return qat_export.export_tflite(agent, normalizes=True)

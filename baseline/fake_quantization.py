@@ -206,7 +206,7 @@ class FakeQuantizer(_Quantizer):
     any more.
 
     Attributes:
-      seen: whether anything was watched in this process.
+      seen: whether anything was watched, here or by the process whose checkpoint was loaded.
     """
 
     _estimate = staticmethod(_Clipped.apply)
@@ -243,6 +243,11 @@ class FakeQuantizer(_Quantizer):
         self.low.fill_(low)
         self.high.fill_(high)
         self._refresh()
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        before = self._ends  # Pixels have theirs from the start.
+        super()._load_from_state_dict(*args, **kwargs)
+        self.seen = self.seen or self._ends != before
 
     def _refresh(self) -> None:
         self._ends = (self.low.item(), self.high.item())

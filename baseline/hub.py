@@ -1,5 +1,6 @@
 """Fetches agents of rl-baselines3-zoo from its hub, huggingface.co/sb3."""
 
+import itertools
 import pathlib
 import shutil
 
@@ -26,7 +27,7 @@ def fetch(
     Args:
       algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
       env_id: environment, as the agent is called there.
-      folder: gets ALGO/ENV_1, whole or not at all.
+      folder: gets ALGO/ENV_<n>, whole or not at all; the number is the first that is free.
       organization: whose agent.
 
     Raises:
@@ -44,7 +45,10 @@ def fetch(
     wanted.update((filename, filename) for filename in saving.SETTINGS_FILENAMES)
     if f"{algo}-{name}.zip" not in there:
         raise errors.UserError(f"huggingface.co/{repository} holds no agent.")
-    with saving.whole_folder(pathlib.Path(folder, algo, f"{name}_1")) as draft:
+    # A training that has just begun has a folder, but no agent in it yet.
+    targets = (pathlib.Path(folder, algo, f"{name}_{number}") for number in itertools.count(1))
+    target = next(target for target in targets if not target.exists())
+    with saving.whole_folder(target) as draft:
         (draft / name).mkdir()
         for filename, target in wanted.items():
             if filename in there:

@@ -1,10 +1,12 @@
 """Quantizes an agent, evaluates it, and adds the row: what `ptq` does once and `sweep` often."""
 
+from collections.abc import Iterable
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import re
 import time
 import types
 
@@ -16,11 +18,15 @@ from actorQ import provenance
 from baseline import agents
 from baseline import calibration
 from baseline import evaluation
+from baseline import qat_rows
 from baseline import quantize
 from baseline import results
+from baseline import saving
 from baseline import weight_statistics
+from baseline import zoo_files
 
 AGENTS_FILENAME = "agents.json"  # Which agent the rows are of.
+_CALIBRATED = re.compile(r"\bcalibrated-(\d+)")  # In a row's note.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +67,13 @@ class Request:
             self.scheme.rounding, ",".join(map(str, self.seeds)),
             self.episodes * len(self.seeds),
         )
+
+    @property
+    def row_note(self) -> str:
+        """For the row: `note`, and how ranges were found unless that is the default."""
+        other = self.scheme.activations and self.calibration_episodes != calibration.EPISODES
+        calibrated = qat_rows.calibrated(self.calibration_episodes) if other else ""
+        return "; ".join(part for part in (self.note, calibrated) if part)
 
     @property
     def full_precision(self) -> "Request":
@@ -168,7 +181,7 @@ def _measure(
         weight_width=statistics.width,
         bytes=num_bytes,
         seconds=seconds,
-        note=request.note,
+        note=request.row_note,
         commit=provenance.git_commit(),
     )
     results.append(request.csv_path, row)
@@ -197,20 +210,65 @@ def check_same_agent(request: Request, agent_file: pathlib.Path) -> None:
     path = pathlib.Path(request.out, AGENTS_FILENAME)
     name = f"{request.algo} {request.env}"
     try:
-        checksum = hashlib.sha256(agent_file.read_bytes()).hexdigest()[:16]
+        checksum, of_zip = _checksums(agent_file, request.env)
         path.parent.mkdir(parents=True, exist_ok=True)
         with files.locked(path.parent):  # Sweeps measure several agents at once.
             known = _read_agents(path)
-            if name not in known:
+            # Versions before noted the zip's alone.
+            same = known.get(name) in (checksum, of_zip)
+            if not same and (name not in known or not _has_rows(request)):
+                same = True
                 text = json.dumps({**known, name: checksum}, indent=1, sort_keys=True)
                 files.write(path, text + "\n")
     except OSError as error:
         raise errors.UserError(f"Cannot write {path}: {error.strerror or error}.") from None
-    if known.get(name, checksum) != checksum:
+    if not same:
         raise errors.UserError(
             f"{request.out} holds rows of another agent {name} than {agent_file}: give another "
             "--out, or remove the folder."
         )
+
+
+def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
+    """Returns the checksum of an agent with what it is played with, and of its file alone."""
+    digest = hashlib.sha256(agent_file.read_bytes())
+    of_file = digest.hexdigest()[:16]
+    settings = agent_file.parent / zoo_files.file_name(env)
+    for name in (*saving.SETTINGS_FILENAMES, zoo_files.NORMALIZATION, quantize.FILENAME):
+        if (settings / name).exists():
+            digest.update(name.encode())
+            digest.update((settings / name).read_bytes())
+    return digest.hexdigest()[:16], of_file
+
+
+def _has_rows(request: Request) -> bool:
+    keys = measured_rows(request.csv_path)
+    return any((key.algo, key.env) == (request.algo, request.env) for key in keys)
+
+
+def check_same_calibration(requests: Iterable[Request], rows: Iterable[results.Row]) -> None:
+    """Refuses to mix rows of one agent with ranges from other numbers of episodes.
+
+    Args:
+      requests: what is to be measured.
+      rows: that their file holds; without a note of it, the default found their ranges.
+
+    Raises:
+      errors.UserError: they do not go together.
+    """
+    there = {}
+    for row in rows:
+        if row.scheme == quantize.WEIGHTS_AND_ACTIVATIONS:
+            noted = _CALIBRATED.search(row.note)
+            there[row.algo, row.env] = int(noted[1]) if noted else calibration.EPISODES
+    for request in requests:
+        asked = request.calibration_episodes
+        found = there.get((request.algo, request.env), asked)
+        if request.scheme.activations and found != asked:
+            raise errors.UserError(
+                f"{request.csv_path} holds rows of {request.algo} {request.env} with ranges from "
+                f"{found} --calibration_episodes, not {asked}: give another --out."
+            )
 
 
 def _read_agents(path: pathlib.Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from absl import logging
 import numpy as np
 
+from actorQ import cli
 from actorQ import errors
 from actorQ.scripts import curves
 from baseline import precision as precision_lib
@@ -95,10 +96,14 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
       settings: see `Settings`.
       precision: to train in.
       train_seed: of the training.
+
+    Raises:
+      KeyboardInterrupt: it was stopped, and is saved: the same command goes on.
     """
     from baseline import train
     from baseline import training_state
     from baseline import zoo
+    from baseline import zoo_files
 
     folder = os.path.join(settings.folder, precision, f"seed_{train_seed}")
     env_id = zoo.training_name(settings.env)
@@ -108,12 +113,21 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
         if found.arguments["n_timesteps"] != wanted:
             continue
         if found.finished:
-            return found.folder / f"{env_id}.zip"
+            return zoo_files.agent_zip(found.folder, env_id)
         resume = True
-    return train.train(training_settings.TrainSettings(
+    to_train = training_settings.TrainSettings(
         _ALGO, settings.env, wanted, train_seed, folder, resume, device=settings.device,
         progress=False, precision=precision,
-    ))
+    )
+    requested: list[bool] = []
+    undo = cli.on_stop_signals(lambda: requested.append(True))
+    try:
+        path = train.train(to_train, stop_requested=lambda: bool(requested))
+    finally:
+        undo()
+    if requested:
+        raise KeyboardInterrupt
+    return path
 
 
 def play(settings: Settings, precision: str, train_seed: int, path: pathlib.Path) -> Row:
@@ -122,7 +136,7 @@ def play(settings: Settings, precision: str, train_seed: int, path: pathlib.Path
     from baseline import evaluation
     from baseline import zoo_files
 
-    agent = agents.load_file(_ALGO, path.stem, path)
+    agent = agents.load_file(_ALGO, zoo_files.environment_name(path.stem), path)
     played = evaluation.evaluate(agent.make_env, agent.act, settings.episodes, settings.seed)
     steps = zoo_files.read_zip(path).data["num_timesteps"]
     returns = tuple(episode.episode_return for episode in played)

@@ -24,6 +24,7 @@ import numpy as np
 from actorQ.scripts import curves
 from baseline import bars
 from baseline import paper
+from baseline import parallel
 from baseline import precision as precision_lib
 from baseline import reports
 
@@ -115,7 +116,8 @@ def run(settings: Settings, out: str | None) -> list[Row]:
     rows = []
     for policy in settings.policies:  # What is measured is kept, whatever becomes of the next one.
         for threads in settings.threads:
-            rows += measure(settings, policy, threads)
+            with parallel.stopped_by_signals():
+                rows += measure(settings, policy, threads)
         report(rows, settings, out)
     return rows
 
@@ -159,9 +161,15 @@ def measure(settings: Settings, policy: str, threads: int) -> list[Row]:
 @contextlib.contextmanager
 def _process() -> Iterator[futures.Executor]:
     """Gives a process that keeps what its functions leave in `_models`."""
-    context = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(1, context) as process:
+    process = futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    try:
+        with parallel.starting_workers():
+            process.submit(os.getpid)  # Something to start for.
         yield process
+        process.shutdown()
+    except BaseException:
+        parallel.end(process)
+        raise
 
 
 # --- Called in a side's process ---

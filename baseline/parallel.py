@@ -58,6 +58,8 @@ def stopped_by_signals() -> Iterator[None]:
 
     def interrupt(signum: int, frame: Any) -> None:
         del signum, frame
+        # A terminal that closes may say so twice: by the kernel, and by its shell.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     before = {}
@@ -96,9 +98,10 @@ def workers(
         yield pool
         pool.shutdown()
     except BaseException as error:
-        _end(pool, patience_s)
+        end(pool, patience_s)
         if isinstance(error, KeyboardInterrupt):
-            print("Interrupted: the same command goes on from here.", file=sys.stderr)
+            with contextlib.suppress(OSError):  # The terminal may be gone.
+                print("Interrupted: the same command goes on from here.", file=sys.stderr)
         if isinstance(error, futures.process.BrokenProcessPool):
             raise errors.UserError(
                 "A worker process died (out of memory?): the same command goes on from here; "
@@ -140,10 +143,17 @@ def run(
             if isinstance(outcome, Exception):
                 failed.append((request, str(outcome)))
                 outcome = f"{name(request)}: failed"
-            progress.write(f"[{number}/{len(requests)}] {outcome}")
+            with contextlib.suppress(OSError):  # As in `say`.
+                progress.write(f"[{number}/{len(requests)}] {outcome}")
+                sys.stdout.flush()
             progress.update()
-            sys.stdout.flush()
     return failed
+
+
+def say(text: str) -> None:
+    """Prints a line. Where nobody reads it, or a disk is full, work goes on: its rows count."""
+    with contextlib.suppress(OSError):
+        print(text, flush=True)
 
 
 @contextlib.contextmanager
@@ -163,7 +173,23 @@ def bugs_told(name: str) -> Iterator[None]:
         raise errors.UserError(summary) from None
 
 
-def _end(pool: futures.ProcessPoolExecutor, patience_s: float) -> None:
+@contextlib.contextmanager
+def starting_workers() -> Iterator[None]:
+    """Has processes that start meanwhile leave Ctrl-C and a terminal that closes to this one.
+
+    Both reach the whole group, and this process decides what happens then.
+    """
+    before = {  # What is ignored is inherited.
+        signum: signal.signal(signum, signal.SIG_IGN) for signum in (signal.SIGINT, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def end(pool: futures.ProcessPoolExecutor, patience_s: float = PATIENCE_S) -> None:
     """Ends the workers, whatever they are at: rows are written at once, agents whole."""
     processes, manager = list((pool._processes or {}).values()), pool._executor_manager_thread
     pool.shutdown(wait=False, cancel_futures=True)
@@ -181,13 +207,8 @@ def _outcomes(
     pool: futures.Executor, function: Callable[[Any], str], requests: Sequence[Any]
 ) -> Iterable[tuple[Any, str | Exception]]:
     """Gives each request with its result, or with what it raised, as they come."""
-    # The workers start here, and inherit what is ignored: Ctrl-C reaches the whole group, and this
-    # process decides what happens then.
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with starting_workers():
         waiting = {pool.submit(function, request): request for request in requests}
-    finally:
-        signal.signal(signal.SIGINT, handler)
     for done in futures.as_completed(waiting):
         error = done.exception()
         if isinstance(error, futures.process.BrokenProcessPool):

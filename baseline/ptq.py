@@ -33,6 +33,9 @@ def main(argv: list[str]) -> int:
         hub.fetch(request.algo, env, request.folder)
     agent = measuring.load_agent(request.algo, env, request.folder)
     measuring.check_same_agent(request, agent.path)
+    measuring.check_same_calibration(
+        [request], measuring.measured_rows(request.csv_path).values()
+    )
     measuring.log_start(request)
     row = measuring.measure(request, agent)
     reference = measuring.measured_rows(request.csv_path).get(request.full_precision.key)

@@ -33,7 +33,6 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         self._whole: qat_model.FakeQuantization | None = None
         self._total = 0
         self._next_start: int | None = None
-        self._resumed = False
         self._next_curve = 0
 
     def _on_training_start(self) -> None:
@@ -47,10 +46,10 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         self._whole.set_delay(delay)
         if self._whole.started:
             return
-        # Of a resumed run, ranges are there; and SB3's random steps may have been put off.
-        self._resumed = self.num_timesteps > 0
+        # Of a resumed run, ranges may be there; and SB3's random steps may have been put off.
         random_steps = getattr(self.model, "learning_starts", 0)
-        if settings.ranges == qat_model.FROZEN and delay <= random_steps and not self._resumed:
+        unseen = settings.ranges == qat_model.FROZEN and not self._whole.seen_anything
+        if unseen and delay <= random_steps:
             raise errors.UserError(
                 f"With --quant-delay={delay} no range is seen before it is frozen, since the first "
                 f"{random_steps} steps are random: give more, or --ranges=moving."
@@ -79,8 +78,7 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         self._next_start = None
         self._next_curve = self.num_timesteps
         settings = self._whole.settings
-        seen = self._whole.seen_anything or self._resumed
-        if settings.ranges == qat_model.FROZEN and not seen:
+        if settings.ranges == qat_model.FROZEN and not self._whole.seen_anything:
             raise errors.UserError(
                 f"The policy has not acted in {self.num_timesteps} steps, so that its activations "
                 "have no ranges: give a longer --quant-delay, or --ranges=moving."

@@ -16,6 +16,7 @@ import dataclasses
 import logging as std_logging
 import os
 import pathlib
+import signal
 import time
 from typing import TYPE_CHECKING
 from typing import Any
@@ -43,6 +44,7 @@ PTQ_FOLDER = "ptq"  # In a control's run folder.
 SAVING_PATIENCE_S = 120.0  # With interrupted trainings: a replay buffer may be a gigabyte.
 _OF_THE_START = ("train_seed", "train_steps", "hyperparams")  # What args.yml says of a run.
 _PROGRESS_MODULE = "training_callbacks"
+_stop_signals: list[int] = []  # That a worker has got while it trained.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,9 +176,9 @@ def main(argv: list[str]) -> int:
     qat_rows.measured_rows(csv_path)  # It may be of another version.
     with parallel.stopped_by_signals():
         failed = _sweep(jobs)
-    print(f"Rows: {csv_path}")
+    parallel.say(f"Rows: {csv_path}")
     for algo, env in dict.fromkeys((job.settings.algo, job.settings.env) for job in jobs):
-        print(f"Plot: python -m baseline.collate --qat {algo} {env} --results {csv_path}")
+        parallel.say(f"Plot: python -m baseline.collate --qat {algo} {env} --results {csv_path}")
     for job, reason in failed:
         errors.report("qat_sweep", f"{job.name}: {reason}")
     return cli.EXIT_ERROR if failed else 0
@@ -246,7 +248,7 @@ def _missing(jobs: Sequence[Job]) -> list[Job]:
     rows = qat_rows.measured_rows(jobs[0].csv_path)
     todo = [job for job in jobs if job.key() not in rows]
     if len(todo) < len(jobs):
-        print(f"{len(jobs) - len(todo)} of {len(jobs)} runs are there already.")
+        parallel.say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are there already.")
     return todo
 
 
@@ -280,11 +282,12 @@ def find_run(job: Job) -> tuple[pathlib.Path | None, bool]:
       errors.UserError: a file is damaged.
     """
     from baseline import training_state
+    from baseline import zoo_files
 
     settings = job.settings
     goes_on = False
     for run in training_state.runs(settings.folder, settings.algo, settings.env):
-        path = run.folder / f"{settings.env}.zip"
+        path = zoo_files.agent_zip(run.folder, settings.env)
         columns = qat.training_columns(path)
         if run.finished and all(columns[name] == job.columns[name] for name in job.columns):
             return path, False
@@ -301,17 +304,14 @@ def _train(job: Job) -> str:
     """Trains and evaluates, in a worker; returns a line."""
     from baseline import measuring
 
-    requested: list[bool] = []
-    undo = cli.on_stop_signals(lambda: requested.append(True))
     started = time.perf_counter()
     with _told(job.name), parallel.bugs_told(job.name):
-        try:
+        with _stop_signals_noted():  # What follows may be interrupted anywhere.
             path, goes_on = find_run(job)
-            if path is None:
+            # A worker that was asked to end may still be given what was queued for it.
+            if path is None and not _stop_signals:
                 settings = dataclasses.replace(job.settings, resume=goes_on)
-                path = qat.train(settings, job.qat, lambda: bool(requested))
-        finally:
-            undo()  # What follows may be interrupted anywhere.
+                path = qat.train(settings, job.qat, lambda: bool(_stop_signals))
         if path is None:
             raise errors.UserError("stopped before its end: the same command goes on.")
         row = qat.evaluate(path, job.settings.algo, job.seeds, job.episodes)
@@ -320,20 +320,36 @@ def _train(job: Job) -> str:
         return f"seed {job.settings.seed}, {minutes:.1f} min: {measuring.summary(row)}"
 
 
+@contextlib.contextmanager
+def _stop_signals_noted() -> Iterator[None]:
+    """Lets SIGTERM do no more than be noted, in a worker: what is under way is to be saved.
+
+    A second one comes soon where all processes got the first, or another worker died; who lost
+    patience kills. The other signals are ignored: see `parallel`.
+    """
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: _stop_signals.append(signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _quantize(job: PtqJob) -> str:
     """Quantizes a control to every width and evaluates that, in a worker; returns lines."""
     from baseline import agents
     from baseline import measuring
+    from baseline import zoo_files
 
     control = job.control
     settings = control.settings
     lines = []
     with _told(job.name), parallel.bugs_told(job.name):
-        path = pathlib.Path(settings.folder, settings.algo, job.run, f"{settings.env}.zip")
+        folder = pathlib.Path(settings.folder, settings.algo, job.run)
+        path = zoo_files.agent_zip(folder, settings.env)
         for other in job.others:
             request = measuring.Request(
                 settings.algo, settings.env, other.scheme, settings.folder,
-                str(path.parent / PTQ_FOLDER / job.folder_name(other)),
+                str(folder / PTQ_FOLDER / job.folder_name(other)),
                 control.seeds, control.episodes, job.calibration_episodes,
                 input_bits=other.observation_bits, output=other.output,
             )

@@ -146,7 +146,7 @@ def quantize_weights(network: networks.PolicyNetwork, scheme: Scheme) -> int:
 
 
 class ActivationQuantizer:
-    """Quantizes and dequantizes the inputs of layers, and the last output: a `networks.Tap`."""
+    """Quantizes and dequantizes what has a range, or rounds all to halves: a `networks.Tap`."""
 
     def __init__(self, scheme: Scheme, ranges: Ranges):
         """Prepares the maps.

@@ -75,8 +75,9 @@ def ptq(folder: str) -> list[Claim]:
         if error is None:
             claims.append(Claim("ptq", claim, published, "–", NONE))
             continue
-        header = rows[0]
-        agents = sum(bool(_INTERVAL.match(row[header.index("E_int8")])) for row in rows[1:-1])
+        # Those that the mean is of: an agent whose E has no interval is left out.
+        found = [_INTERVAL.match(row[rows[0].index("E_int8")]) for row in rows[1:-1]]
+        agents = sum(match is not None and match[2] is not None for match in found)
         said = mean_errors.verdict(error, mean.error_int8)
         word, _, reason = said.partition(": ")
         verdict = {"reached": REACHED, "not reached": MISSED}.get(word, OPEN)

@@ -289,13 +289,25 @@ def read_files(
     """Returns the rows of several files as if they were one; see `read`.
 
     Raises:
-      errors.UserError: as `read`, or there is no name of a file.
+      errors.UserError: as `read`, or there is no name of a file, or two hold rows of different
+        agents of one name.
     """
     if not paths:
         raise errors.UserError("--results names no file.")
     rows: dict[Any, RowT] = {}
+    agents: dict[tuple[str, str], tuple[str, tuple[float, float]]] = {}
     for path in paths:
-        rows.update((row.key, row) for row in read(path, kind, maker))
+        for row in read(path, kind, maker):
+            rows[row.key] = row
+            if kind is not Row or row.bits != FP32:  # Others are of a training each.
+                continue
+            weights = row.weight_min, row.weight_max
+            first, expected = agents.setdefault((row.algo, row.env), (path, weights))
+            if first != path and weights != expected:
+                raise errors.UserError(
+                    f"{first} and {path} hold rows of two agents of the name {row.algo} "
+                    f"{row.env}: name one of both files."
+                )
     return list(rows.values())
 
 

@@ -65,6 +65,7 @@ def _sweep(
         raise errors.UserError(f"Cannot write {values.out}: {error.strerror}.") from None
     requests = measuring_flags.requests(pairs, widths)
     csv_path = requests[0].csv_path
+    measuring.check_same_calibration(requests, measuring.measured_rows(csv_path).values())
     # Each agent's full-precision rows first: every other row is compared with them. That also
     # finds out early which agents cannot be measured at all.
     baselines = list(dict.fromkeys(request.full_precision for request in requests))
@@ -75,15 +76,17 @@ def _sweep(
             possible = [request for request in stage if (request.algo, request.env) not in failed]
             todo = [request for request in possible if request.key not in existing]
             if len(todo) < len(possible):
-                print(f"{len(possible) - len(todo)} of {len(possible)} rows are there already.")
+                parallel.say(
+                    f"{len(possible) - len(todo)} of {len(possible)} rows are there already."
+                )
             failed.update(
                 ((request.algo, request.env), reason)
                 for request, reason in parallel.run(workers, _measure, todo, _name, "row")
             )
-    print(f"Rows: {csv_path}")
+    parallel.say(f"Rows: {csv_path}")
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):
         if (algo, env) not in failed:
-            print(f"Plot: python -m baseline.collate {algo} {env} --results {csv_path}")
+            parallel.say(f"Plot: python -m baseline.collate {algo} {env} --results {csv_path}")
     return failed
 
 

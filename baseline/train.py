@@ -114,6 +114,7 @@ def _train_and_save(
     """Trains what `_set_up` made; see `train`."""
     from baseline import training_callbacks
     from baseline import training_state
+    from baseline import zoo_files
 
     callbacks_of_caller = list(prepare(model)) if prepare is not None else []
     run_folder = experiment.save_path
@@ -123,7 +124,8 @@ def _train_and_save(
     curves = os.path.join(run_folder, "tensorboard")
     if settings.tensorboard:
         number = run_folder.rpartition("_")[2]
-        curves = os.path.join(settings.tensorboard, env_id, f"{settings.algo}_{number}")
+        name = zoo_files.file_name(env_id)
+        curves = os.path.join(settings.tensorboard, name, f"{settings.algo}_{number}")
     model.set_logger(training_callbacks.tensorboard_logger(curves, model.num_timesteps))
     bar = settings.progress and sys.stdout.isatty()
     logging.info(
@@ -131,20 +133,23 @@ def _train_and_save(
         "Goes on with" if settings.resume else "Trains",
         settings.algo, env_id, model.num_timesteps, total, run_folder, curves,
     )
-    model.learn(
-        total - model.num_timesteps,
-        callback=[
-            *experiment.callbacks,
-            *callbacks_of_caller,
-            training_callbacks.Checkpoints(
-                lambda: training_state.save(model, run_folder, env_id), settings.save_freq, total
-            ),
-            training_callbacks.progress(total, bar, PROGRESS_PERIOD_S),
-            training_callbacks.StopOnRequest(stop_requested),
-        ],
-        reset_num_timesteps=False,
-    )
-    before_last_save(pathlib.Path(run_folder, f"{env_id}.zip"))
+    every_callback = [
+        *experiment.callbacks,
+        *callbacks_of_caller,
+        training_callbacks.Checkpoints(
+            lambda: training_state.save(model, run_folder, env_id), settings.save_freq, total
+        ),
+        training_callbacks.progress(total, bar, PROGRESS_PERIOD_S),
+        training_callbacks.StopOnRequest(stop_requested),
+    ]
+    try:
+        model.learn(total - model.num_timesteps, every_callback, reset_num_timesteps=False)
+    except OSError as error:  # Scores and curves are written as they come, and a disk may fill up.
+        raise errors.WriteError(
+            f"The training in {run_folder} ended at step {model.num_timesteps}: "
+            f"{error.strerror or error}. --resume goes on from its last checkpoint, if it has one."
+        ) from error
+    before_last_save(zoo_files.agent_zip(run_folder, env_id))
     path = training_state.save(model, run_folder, env_id)
     if model.env is not None:
         model.env.close()
@@ -218,7 +223,8 @@ def _set_up(
     except Exception as error:
         if run_folder is None:
             shutil.rmtree(experiment.save_path, ignore_errors=True)
-        if hyperparams and isinstance(error, TypeError | ValueError | AssertionError | NameError):
+        # Of Python, which some values are evaluated as, and of rl_zoo3, SB3 and torch.
+        if hyperparams and not isinstance(error, errors.UserError | OSError):
             raise errors.UserError(
                 f"Cannot train {settings.algo} on {env_id} with these --hyperparams: "
                 f"{errors.summary(error)}"
@@ -239,7 +245,7 @@ def _use_precision(model: "base_class.BaseAlgorithm", precision: str) -> None:
 def _steps_done(run_folder: str, env_id: str) -> int:
     from baseline import zoo_files
 
-    return zoo_files.read_zip(pathlib.Path(run_folder, f"{env_id}.zip")).data["num_timesteps"]
+    return zoo_files.read_zip(zoo_files.agent_zip(run_folder, env_id)).data["num_timesteps"]
 
 
 def main(argv: list[str]) -> int:

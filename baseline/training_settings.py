@@ -37,7 +37,7 @@ class TrainSettings:
       folder: of all agents, in the zoo's layout.
       resume: go on with the newest unfinished run of `algo` and `env` in `folder`.
       save_freq: steps between checkpoints; 0: only at the end.
-      eval_freq: steps between evaluations of 5 episodes; 0: none.
+      eval_freq: steps between evaluations of 5 episodes; 0: none; when a run goes on, as before.
       num_envs: environments at once; by default as tuned.
       device: for the networks, one of DEVICES.
       hyperparams: values that replace tuned ones.
@@ -195,6 +195,7 @@ def to_arguments(
         "num_envs": settings.num_envs,
         "hyperparams": dict(settings.hyperparams or {}),
         "precision": settings.precision or precision_lib.FP32,
+        "eval_freq": settings.eval_freq,
         "tensorboard_log": settings.tensorboard,
         "env_kwargs": None,
     }
@@ -230,6 +231,8 @@ def as_started(
                 f"The run {run_folder} was started with {field}={started[field]}, not {asked}: "
                 f"leave that out to go on, or leave --resume out to start another run."
             )
+    if not settings.eval_freq:
+        started["eval_freq"] = arguments.get("eval_freq", 0)  # Older runs did not note it.
     if settings.tensorboard is None:
         started["tensorboard"] = arguments.get("tensorboard_log")
     return dataclasses.replace(settings, **started)

@@ -51,7 +51,7 @@ def save(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> str:
     """
     normalizer = model.get_vec_normalize_env()
     if normalizer is not None:
-        path = os.path.join(run_folder, env_id, "vecnormalize.pkl")
+        path = os.path.join(run_folder, zoo_files.file_name(env_id), zoo_files.NORMALIZATION)
         with files.draft(path) as unfinished:
             normalizer.save(unfinished)
     replay = getattr(model, "replay_buffer", None)
@@ -59,7 +59,7 @@ def save(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> str:
         _save_replay(replay, os.path.join(run_folder, REPLAY_FILENAME))
     # Last, since its counters say how far the run is. What it would hold of the environments is
     # of no use later: they start anew.
-    path = os.path.join(run_folder, f"{env_id}.zip")
+    path = os.fspath(zoo_files.agent_zip(run_folder, env_id))
     with files.draft(path, ".tmp.zip") as unfinished:
         model.save(unfinished, exclude=_ENVIRONMENT_STATE)
     return path
@@ -91,15 +91,17 @@ def runs(folder: str, algo: str, env_id: str) -> Iterator[Run]:
       errors.UserError: a file is damaged.
     """
     numbered = []
-    for path in pathlib.Path(folder, algo).glob(f"{env_id}_*"):
-        number = re.fullmatch(re.escape(env_id) + r"_(\d+)", path.name)
-        if number and (path / f"{env_id}.zip").is_file():
+    name = zoo_files.file_name(env_id)
+    for path in pathlib.Path(folder, algo).glob(f"{name}_*"):
+        number = re.fullmatch(re.escape(name) + r"_(\d+)", path.name)
+        if number and zoo_files.agent_zip(path, env_id).is_file():
             numbered.append((int(number.group(1)), path))
     for _, path in sorted(numbered, reverse=True):
-        arguments = zoo_files.read_yaml(path / env_id / "args.yml")
+        arguments = zoo_files.read_yaml(path / name / "args.yml")
         if "n_timesteps" not in arguments:
             continue  # Not of ours.
-        steps = zoo_files.read_zip(path / f"{env_id}.zip").data.get("num_timesteps", 0)
+        saved = zoo_files.read_zip(zoo_files.agent_zip(path, env_id))
+        steps = saved.data.get("num_timesteps", 0)
         yield Run(path, arguments, steps >= arguments["n_timesteps"])
 
 
@@ -158,7 +160,7 @@ def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> No
     Raises:
       errors.UserError: a file is damaged, or does not fit the model.
     """
-    path = pathlib.Path(run_folder, f"{env_id}.zip")
+    path = zoo_files.agent_zip(run_folder, env_id)
     facts = zoo_files.read_zip(path).data
     try:
         with zipfile.ZipFile(path) as archive:
@@ -176,7 +178,8 @@ def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> No
     for name in COUNTERS:
         if name in facts and hasattr(model, name):
             setattr(model, name, facts[name])
-    _restore_statistics(model, pathlib.Path(run_folder, env_id, "vecnormalize.pkl"))
+    name = zoo_files.file_name(env_id)
+    _restore_statistics(model, pathlib.Path(run_folder, name, zoo_files.NORMALIZATION))
     replay = getattr(model, "replay_buffer", None)
     if replay is not None and not _restore_replay(
         replay, os.path.join(run_folder, REPLAY_FILENAME)

@@ -133,8 +133,19 @@ class Experiment(exp_manager.ExperimentManager):
         self.monitor_kwargs = {**self.monitor_kwargs, "override_existing": not self._resumes}
         return super().create_envs(n_envs, eval_env, no_log)
 
+    def _maybe_normalize(self, env: vec_env.VecEnv, eval_env: bool) -> vec_env.VecEnv:
+        """Normalizes as the zoo does, which also unpickles an ENV/vecnormalize.pkl that lies here.
+
+        That is where it would be of an agent to train further, and anybody's otherwise.
+        """
+        if not self.normalize:
+            return env
+        for_evaluation = {"norm_reward": False, "training": False} if eval_env else {}
+        return vec_env.VecNormalize(env, **{**self.normalize_kwargs, **for_evaluation})
+
     def create_callbacks(self) -> None:
         """Makes the evaluations, which go on from those of the interrupted run."""
+        self.eval_env_kwargs = self.env_kwargs  # Which the hyper-parameters may have set.
         super().create_callbacks()
         for callback in self.callbacks:
             if isinstance(callback, sb3_callbacks.EvalCallback):

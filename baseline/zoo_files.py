@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import importlib
 import io
 import json
+import os
 import pathlib
 import pickle
 import re
@@ -244,6 +245,11 @@ def read_normalization(path: pathlib.Path) -> Normalization | None:
 def file_name(env_id: str) -> str:
     """Returns how the zoo calls files and folders of an environment: a slash becomes a dash."""
     return env_id.replace("/", "-")
+
+
+def agent_zip(run_folder: str | os.PathLike[str], env_id: str) -> pathlib.Path:
+    """Returns the zip of the agent in a run's folder, ENV_<n>."""
+    return pathlib.Path(run_folder, f"{file_name(env_id)}.zip")
 
 
 def environment_name(name: str) -> str:

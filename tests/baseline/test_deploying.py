@@ -177,12 +177,19 @@ def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
     )
     agent = agents.load("a2c", test_qat.CARTPOLE, tmp_path)
     for file_format in ("onnx", "tflite"):
-        content = deploying.export(agent, settings(file_format))
-        assert deploying.check(agent, content, settings(file_format)).holds
+        how = deploying.Settings(file_format)
+        assert deploying.check(agent, deploying.export(agent, how), how).holds
     with pytest.raises(errors.UserError, match="quantized to 8 bits already: --bits=8"):
         deploying.export(agent, settings("tflite", 4))
     with pytest.raises(errors.UserError, match="no place for: --format=onnx or --format=tflite"):
         deploying.export(agent, settings("torchscript"))
+    for changes, flags in (
+        ({"scheme": "weights"}, "--scheme"), ({"granularity": "channel"}, "--granularity"),
+        ({"granularity": "channel", "calibration_episodes": 9},
+         "--granularity and --calibration_episodes"),
+    ):
+        with pytest.raises(errors.UserError, match=f"quantized already, .* leave {flags} out"):
+            deploying.export(agent, deploying.Settings(**changes))
 
 
 def test_an_agent_that_was_quantized_after_training_is_refused(zoo, tmp_path):
@@ -192,7 +199,7 @@ def test_an_agent_that_was_quantized_after_training_is_refused(zoo, tmp_path):
     agent.note_quantization(scheme, None)
     saved = deploying.load(agent.save(agent, tmp_path))
     with pytest.raises(errors.UserError, match="not trained with quantization"):
-        deploying.export(saved, settings())
+        deploying.export(saved, deploying.Settings())
 
 
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)

@@ -301,3 +301,23 @@ def test_weights_of_targets_are_never_kept():
         before = fake(x)
         layer.weight.data.mul_(0.5)  # As SB3 does, unseen by torch.
         assert not torch.equal(fake(x), before)
+
+
+def test_a_range_that_was_watched_before_is_seen_and_one_that_was_given_is_not():
+    def watcher(given=(0.0, 0.0)):
+        quantizer = fake_quantization.FakeQuantizer("x", 8)
+        quantizer.set_range(*given)
+        return quantizer
+
+    pixels = (0.0, 256.0 / 255.0)
+    watched = watcher()
+    watched.watch(torch.tensor([-1.0, 2.0]))
+    for source, given, seen in (
+        (watched, (0.0, 0.0), True), (watcher(), (0.0, 0.0), False),
+        (watcher(pixels), pixels, False),
+    ):
+        resumed = watcher(given)
+        assert not resumed.seen
+        for _ in range(2):  # Of a network and its target.
+            resumed.load_state_dict(source.state_dict())
+            assert resumed.seen is seen

@@ -72,6 +72,17 @@ def test_fetch_gives_an_agent_that_loads(zoo, there, tmp_path, algo, env_id):
     assert there.fetched == []
 
 
+def test_a_run_without_an_agent_yet_is_left_alone(zoo, there, tmp_path):
+    publish(there, zoo, tmp_path, "ppo", "CartPole-v1")
+    folder = tmp_path / "zoo/ppo"
+    monitor = folder / "CartPole-v1_1/0.monitor.csv"
+    monitor.parent.mkdir(parents=True)
+    monitor.write_text("#{}\n")
+    hub.fetch("ppo", "CartPole-v1", tmp_path / "zoo")
+    assert monitor.read_text() == "#{}\n"
+    assert agents.find("ppo", "CartPole-v1", tmp_path / "zoo").parent == folder / "CartPole-v1_2"
+
+
 def test_fetch_of_a_name_with_a_slash(there, tmp_path):
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"))
     folder = tmp_path / "hub"

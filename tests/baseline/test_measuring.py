@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -143,6 +144,35 @@ def test_another_agent_of_the_name_is_refused(zoo, tmp_path):
     assert list(json.loads((out / "agents.json").read_text())) == ["ppo CartPole-v1"]
 
 
+def test_an_agent_without_rows_may_be_replaced(zoo, tmp_path):
+    made = small_agents.model("ppo", small_agents.vector("CartPole-v1"), seed=5)
+    path = small_agents.save(tmp_path / "other", "ppo", "CartPole-v1", made)
+    asked = request(zoo, tmp_path / "out", "ppo", "CartPole-v1", "fp32")
+    measuring.check_same_agent(asked, path)  # As a sweep that is interrupted before its first row.
+    measuring.measure(asked)
+    with pytest.raises(errors.UserError, match="holds rows of another agent ppo CartPole-v1"):
+        measuring.check_same_agent(asked, path)
+
+
+def test_other_statistics_of_observations_make_another_agent(zoo, tmp_path):
+    source = agents.find("a2c", "Pendulum-v1", zoo.folder).parent
+    folder = shutil.copytree(source, tmp_path / "zoo/a2c" / source.name)
+    path = folder / "Pendulum-v1.zip"
+    asked = dataclasses.replace(
+        request(zoo, tmp_path, bits="fp32"), folder=str(tmp_path / "zoo")
+    )
+    measuring.measure(asked)
+    measuring.check_same_agent(asked, path)
+    with open(folder / "Pendulum-v1/vecnormalize.pkl", "ab") as file:
+        file.write(b"others")
+    with pytest.raises(errors.UserError, match="holds rows of another agent a2c Pendulum-v1"):
+        measuring.check_same_agent(asked, path)
+    # Versions before noted the zip alone.
+    of_zip = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    (tmp_path / "agents.json").write_text(json.dumps({"a2c Pendulum-v1": of_zip}))
+    measuring.check_same_agent(asked, path)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "3", '"text"'])
 def test_damaged_notes_of_agents_are_an_error(zoo, tmp_path, text):
     (tmp_path / "agents.json").write_text(text)
@@ -162,6 +192,23 @@ def test_notes_of_agents_are_kept_and_ordered(zoo, tmp_path):
     assert list(noted) == ["a2c Pendulum-v1", "ppo CartPole-v1"]
     assert all(len(checksum) == 16 for checksum in noted.values())
     assert os.listdir(tmp_path) == ["agents.json"]
+
+
+def test_rows_of_another_calibration_are_refused(zoo, tmp_path):
+    asked = request(zoo, tmp_path, "ppo", "CartPole-v1", scheme=ACTIVATIONS, note="why")
+    assert measuring.measure(asked).note == "why; calibrated-1"
+    rows = results.read(asked.csv_path)
+    assert [row.note for row in rows] == ["why", "why; calibrated-1"]
+    unnoted = [dataclasses.replace(row, note="") for row in rows]  # As published rows are.
+    by_default = dataclasses.replace(asked, calibration_episodes=5)
+    measuring.check_same_calibration([asked], rows)
+    measuring.check_same_calibration([by_default], unnoted)
+    weights = dataclasses.replace(by_default, scheme=quantize.Scheme("4"))
+    measuring.check_same_calibration([weights, dataclasses.replace(by_default, env="A")], rows)
+    for other, there, message in ((by_default, rows, "from 1 .*not 5"),
+                                  (asked, unnoted, "from 5 .*not 1")):
+        with pytest.raises(errors.UserError, match=message):
+            measuring.check_same_calibration([other], there)
 
 
 def test_folders_of_quantized_agents():

@@ -3,6 +3,8 @@
 from concurrent import futures
 import csv
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -13,7 +15,10 @@ from baseline import mixed_precision_parity as parity
 from baseline import mixed_precision_returns as returns
 from baseline import mixed_precision_timing as timing
 from baseline import paper
+from baseline import training_callbacks
+from baseline import training_state
 from baseline import wide_policies
+from tests.baseline import commands
 
 PONG = "PongNoFrameskip-v4"
 
@@ -129,6 +134,36 @@ def test_returns_trains_what_is_missing_and_plays_the_same_starts(tmp_path, monk
     assert rows_of(tmp_path / "mixed_precision_returns.csv")[1]["precision"] == "bf16"
     monkeypatch.setattr("baseline.train.train", lambda settings: pytest.fail("is there"))
     assert returns.run(chosen, None) == [full, half]
+
+
+def test_an_interrupted_training_is_saved_and_goes_on(tmp_path, monkeypatch):
+    step = training_callbacks.StopOnRequest._on_step
+
+    def interrupted(self):
+        if self.num_timesteps == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+            commands.wait_for(self._requested)
+        return step(self)
+
+    monkeypatch.setattr(training_callbacks.StopOnRequest, "_on_step", interrupted)
+    chosen = returns.Settings("CartPole-v1", "bf16", (0,), 300, 3, 0, str(tmp_path), "cpu")
+    with pytest.raises(KeyboardInterrupt):
+        returns.trained(chosen, "fp32", 0)
+    (run,) = training_state.runs(str(tmp_path / "fp32/seed_0"), "dqn", "CartPole-v1")
+    assert not run.finished
+
+    assert returns.trained(chosen, "fp32", 0) == run.folder / "CartPole-v1.zip"
+
+
+def test_sides_leave_interruptions_to_their_parent():
+    with timing._process() as process:
+        pid = process.submit(os.getpid).result(60)
+        assert process.submit(os.kill, pid, signal.SIGINT).exception(60) is None
+        assert process.submit(os.getpid).result(60) == pid
+    with pytest.raises(KeyboardInterrupt), timing._process() as process:
+        (side,) = process._processes.values()
+        raise KeyboardInterrupt
+    assert side.exitcode is not None
 
 
 def test_an_environment_that_is_no_atari_game_is_refused():

@@ -130,6 +130,14 @@ def measured(zoo, tmp_path_factory, run_commands):
     return out, answers
 
 
+def test_another_calibration_is_refused(measured, zoo, run_commands):
+    out, _ = measured
+    base = [f"--folder={zoo.folder}", f"--out={out}", "--scheme=weights+activations"]
+    for tool, arguments in (("ptq", ["8"]), ("sweep", ["--bits=8"])):
+        (answer,) = run_commands(tool, [["a2c", "Pendulum-v1", *arguments, *base]])
+        assert "from 1 --calibration_episodes, not 5: give another --out" in answer.error(tool)
+
+
 def test_rows_and_agents_are_left(measured, zoo):
     out, answers = measured
     assert [answer.code for answer in answers] == [0] * 5, answers
@@ -142,7 +150,7 @@ def test_rows_and_agents_are_left(measured, zoo):
         ("ppo", "CartPole-v1", "fp16", "weights+activations"),
     ]
     assert all((row.seeds, row.episodes) == ("0,1", 4) for row in rows)
-    assert [row.note for row in rows] == ["", "", "a note", "", "", ""]
+    assert [row.note for row in rows] == ["", "", "a note", "", "calibrated-1", ""]
     assert (rows[4].rounding, rows[4].granularity) == ("floor", "channel")
     # fp32 was measured once, but for the last command, which asked for it.
     text = (out / "ptq.csv").read_text()

@@ -242,6 +242,19 @@ def test_a_run_stopped_before_its_delay_goes_on_watching(tmp_path):
     assert facts["training"]["quant_delay"] == 300
 
 
+def test_random_steps_that_are_put_off_beyond_the_delay_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(training_state, "MAX_REPLAY_BYTES", 0)
+    started = qat_model.QatSettings(4, 60)
+    random_steps = {**OFF_POLICY, "learning_starts": 50}
+    first = settings(tmp_path, "dqn", hyperparams=random_steps)
+    assert qat.train(first, started, stop_after(40)) is None
+
+    with pytest.raises(errors.UserError, match="no range is seen .* the first 91 steps are random"):
+        qat.train(
+            settings(tmp_path, "dqn", steps=None, hyperparams=None, resume=True), started
+        )
+
+
 def test_what_makes_no_sense_is_said_before_anything_is_made(tmp_path):
     for changes, qat_settings, message in (
         ({}, qat_model.QatSettings(8, 400), "none of the 400 steps"),

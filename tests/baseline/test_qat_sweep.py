@@ -118,6 +118,29 @@ def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
         assert [path.name for path in folder.parent.iterdir()] == [f"{CARTPOLE}_1"]
 
 
+@pytest.mark.parametrize("way", ["terminal", "worker"])
+def test_whatever_ends_a_sweep_trainings_are_saved(tmp_path, run_commands, way):
+    pid = run_commands.start("qat_sweep", [
+        "a2c", CARTPOLE, "-n", "10000000", "--bits=32,4,8", "--train_seeds=0", "--episodes=1",
+        "--seeds=0", "--save_freq=0", f"--folder={tmp_path}", "--jobs=2", "--device=cpu",
+    ])
+    folders = [tmp_path / f"{bits}/a2c/{CARTPOLE}_1" for bits in (32, 4)]
+    for folder in folders:
+        monitor = folder / "0.monitor.csv"
+        commands.wait_for(lambda at=monitor: at.exists() and at.read_text().count("\n") > 10)
+    family = psutil.Process(pid).children(recursive=True)
+    if way == "worker":
+        next(each for each in family if "spawn_main" in " ".join(each.cmdline())).kill()
+    else:  # It closes: everybody gets the signal, and then the workers get one from the sweep.
+        os.killpg(pid, signal.SIGHUP)
+    answer = run_commands.wait(pid)
+    commands.wait_for(lambda: all(commands.ended(process) for process in family), 10)
+    saved = [folder for folder in folders if (folder / f"{CARTPOLE}.zip").exists()]
+    assert len(saved) == (1 if way == "worker" else 2), answer
+    assert ("A worker process died" if way == "worker" else "goes on from here") in answer.err
+    assert not (tmp_path / "8").exists()  # What was queued is not begun.
+
+
 def job(folder, steps, bits=4, seed=0, **changes):
     settings = training_settings.TrainSettings(
         "a2c", CARTPOLE, steps, seed, str(folder / str(bits)), device="cpu", progress=False,

@@ -46,7 +46,10 @@ def test_time_to_reward_of_few_seeds_or_another_reward_is_reached_in_part():
 
 def test_ptq_is_judged_by_the_interval_of_the_mean(tmp_path):
     header = ["Environment", "fp32", "E_int8"]
-    rows = [["Somewhere", "1", "2.00 % [1.00, 3.00]"], ["Theirs", "-", "-"]]
+    rows = [
+        ["Somewhere", "1", "2.00 % [1.00, 3.00]"], ["Nothing learned", "1", "50.00 %"],
+        ["Theirs", "-", "-"],
+    ]
     text = ""
     for algo, mean in {"a2c": "2.00 % [1.00, 3.00]", "dqn": "9.00 % [8.70, 9.50]"}.items():
         table = curves.markdown_table(header, [*rows, ["Mean", "", mean]])

@@ -189,6 +189,17 @@ def test_read_files_are_as_one(tmp_path):
     assert [(row.bits, row.mean) for row in rows] == [("8", 2.0), ("4", make_row().mean)]
 
 
+def test_files_of_two_agents_of_one_name_are_refused(tmp_path):
+    first, second, third = (str(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv"))
+    row = make_row(bits="fp32")
+    results.append(first, row)
+    results.append(second, dataclasses.replace(row, seeds="1"))
+    results.append(third, dataclasses.replace(row, weight_max=row.weight_max + 1))
+    assert len(results.read_files([first, second])) == 2
+    with pytest.raises(errors.UserError, match="a.csv and .*c.csv hold rows of two agents"):
+        results.read_files([first, second, third])
+
+
 def test_find_compares_columns():
     rows = [make_row(bits="8"), make_row(bits="4"), make_row(bits="8", algo="a2c")]
     assert results.find(rows, bits="8", algo="ppo") == rows[:1]

@@ -1,10 +1,12 @@
 """Sweeps measure what is missing, whatever happened before and happens meanwhile."""
 
+from concurrent import futures
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import types
 
@@ -17,6 +19,7 @@ from baseline import agents
 from baseline import hub
 from baseline import measuring
 from baseline import measuring_flags
+from baseline import parallel
 from baseline import quantize
 from baseline import results
 from baseline import sweep
@@ -181,6 +184,20 @@ def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_com
     assert {("a2c", "Pendulum-v1", "fp32"), ("a2c", "Pendulum-v1", "32")} <= both
 
 
+def test_a_full_disk_under_the_output_stops_no_sweep(monkeypatch):
+    pool = futures.ThreadPoolExecutor(1)
+    done = []
+    with open("/dev/full", "w") as full, pool:
+        monkeypatch.setattr(sys, "stdout", full)
+        failed = parallel.run(pool, lambda text: done.append(text) or text, "x" * 3, str, "row")
+        parallel.say("y" * 10_000)
+        parallel.say("z" * 10_000)
+        monkeypatch.undo()
+        with pytest.raises(OSError):
+            full.close()
+    assert (failed, done) == ([], ["x"] * 3)
+
+
 def test_mistakes_are_one_line_each(zoo, mixed, tmp_path, run_commands):
     (tmp_path / "a file").write_text("")
     folder, out = f"--folder={zoo.folder}", f"--out={tmp_path / 'out'}"
@@ -205,7 +222,11 @@ def test_mistakes_are_one_line_each(zoo, mixed, tmp_path, run_commands):
 
 
 def test_rows_of_another_agent_are_not_taken_for_this_ones(zoo, tmp_path, run_commands):
-    request = types.SimpleNamespace(algo="ppo", env="CartPole-v1", out=str(tmp_path))
+    request = measuring.Request(
+        "ppo", "CartPole-v1", quantize.Scheme("fp32"), str(zoo.folder), str(tmp_path), (0,), 1
+    )
+    measuring.measure(request)
+    (tmp_path / measuring.AGENTS_FILENAME).unlink()
     measuring.check_same_agent(request, agents.find("dqn", "CartPole-v1", zoo.folder))
     (answer,) = run_commands(
         "sweep", [["ppo", "CartPole-v1", f"--folder={zoo.folder}", f"--out={tmp_path}"]]

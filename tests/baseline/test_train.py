@@ -1,5 +1,6 @@
 """Training: layout, going on after an interruption, and what users get wrong."""
 
+import errno
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ import zipfile
 import numpy as np
 import pytest
 from stable_baselines3.common import callbacks
+from stable_baselines3.common import monitor
 from tensorboard.backend.event_processing import event_accumulator
 import torch
 
@@ -26,6 +28,7 @@ from baseline import training_settings
 from baseline import training_state
 from baseline import zoo
 from baseline import zoo_files
+from tests.baseline import small_agents
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CARTPOLE = "CartPole-v1"
@@ -275,6 +278,22 @@ def test_resume_takes_the_newest_unfinished_run(tmp_path):
         train.train(settings(tmp_path, resume=True))
 
 
+def test_a_finished_agent_is_found_rather_than_a_newer_one_that_was_stopped(tmp_path, caplog):
+    stopped = train.train(settings(tmp_path), stop_requested=stop_after(20))
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert agents.find("ppo", CARTPOLE, tmp_path) == stopped
+    (line,) = caplog.messages
+    assert line.startswith(f"{stopped} is of a training that has not come to its end")
+    caplog.clear()
+    finished = train.train(settings(tmp_path, steps=64))
+    train.train(settings(tmp_path), stop_requested=stop_after(20))
+
+    assert agents.find("ppo", CARTPOLE, tmp_path) == finished == tmp_path / (
+        f"ppo/{CARTPOLE}_2/{CARTPOLE}.zip"
+    )
+    assert "come to its end" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "changes", [{"steps": 1000}, {"seed": 7}, {"hyperparams": {"n_steps": 32}}, {"num_envs": 2}]
 )
@@ -293,6 +312,44 @@ def test_resume_of_damaged_agent_is_refused(tmp_path):
         train.train(settings(tmp_path, resume=True))
 
 
+def test_a_name_with_a_slash_is_a_dash_in_files(tmp_path):
+    pong = {"algo": "dqn", "env": "ALE/Pong-v5"}
+    small = {"buffer_size": 100, "learning_starts": 1000}
+    train.train(
+        settings(tmp_path, steps=40, hyperparams=small, **pong), stop_requested=stop_after(20)
+    )
+    path = train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True, **pong))
+
+    assert path == tmp_path / "dqn/ALE-Pong-v5_1/ALE-Pong-v5.zip"
+    assert readable(path)["num_timesteps"] >= 40
+    assert agents.load("dqn", "ALE/Pong-v5", tmp_path).path == path
+
+
+def test_pickles_that_lie_in_the_current_folder_are_not_loaded(tmp_path, monkeypatch):
+    (tmp_path / CARTPOLE).mkdir()
+    payload = small_agents.Payload(tmp_path / "executed")
+    (tmp_path / CARTPOLE / "vecnormalize.pkl").write_bytes(payload.pickled())
+    monkeypatch.chdir(tmp_path)
+    train.train(settings(tmp_path / "zoo", steps=64, hyperparams={**SMALL_PPO, "normalize": True}))
+
+    assert not (tmp_path / "executed").exists()
+    assert agents.load("ppo", CARTPOLE, tmp_path / "zoo").normalization is not None
+
+
+def test_a_full_disk_in_training_is_one_line(tmp_path, monkeypatch):
+    def full(self, *arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(monitor.ResultsWriter, "write_row", full)
+    with pytest.raises(errors.WriteError) as raised:
+        train.train(settings(tmp_path))
+
+    folder = tmp_path / f"ppo/{CARTPOLE}_1"
+    assert f"The training in {folder} ended at step" in str(raised.value)
+    assert "No space left on device. --resume goes on" in str(raised.value)
+    assert "\n" not in str(raised.value) and folder.is_dir()
+
+
 def test_equal_seeds_train_equal_agents(tmp_path):
     first, second, other = (
         parameters(train.train(settings(tmp_path, steps=128, seed=seed))) for seed in (3, 3, 4)
@@ -303,12 +360,11 @@ def test_equal_seeds_train_equal_agents(tmp_path):
 
 
 def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
-    with_evaluations = {"steps": 1280, "eval_freq": 320}
-    train.train(settings(tmp_path, **with_evaluations), stop_requested=stop_after(170))
+    train.train(settings(tmp_path, steps=1280, eval_freq=320), stop_requested=stop_after(170))
     folder = tmp_path / f"ppo/{CARTPOLE}_1"
     with np.load(folder / "evaluations.npz") as file:
         before = file["timesteps"].tolist()
-    train.train(settings(tmp_path, resume=True, **with_evaluations))
+    train.train(settings(tmp_path, steps=1280, resume=True))
 
     with np.load(folder / "evaluations.npz") as file:
         after = file["timesteps"].tolist()
@@ -316,6 +372,21 @@ def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
     assert after[:2] == before
     assert len(after) > 2
     assert (folder / "best_model.zip").is_file()
+
+
+def test_evaluations_are_in_the_environment_of_the_training(tmp_path, monkeypatch):
+    made, create = [], zoo.Experiment.create_envs
+
+    def spied(self, *arguments, **kwargs):
+        made.append(create(self, *arguments, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(zoo.Experiment, "create_envs", spied)
+    heavy = {"env_kwargs": {"g": 20.0}, "n_envs": 1}
+    pendulum = {"algo": "a2c", "env": "Pendulum-v1", "hyperparams": heavy}
+    train.train(settings(tmp_path, steps=8, eval_freq=1000, **pendulum))
+
+    assert [environment.get_attr("g") for environment in made] == [[20.0], [20.0]]
 
 
 def test_renamed_environment_trains_as_its_successor(tmp_path, monkeypatch, caplog):
@@ -389,6 +460,10 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
         ({"algo": "ddpg"}, "Box space"),
         ({"env": "CarRacing-v3", "algo": "a2c", "hyperparams": None}, "no tuned"),
         ({"hyperparams": {"nonsense": 1}}, "nonsense"),
+        ({"hyperparams": {"policy_kwargs": "dict(net_arch=[64]"}}, "hyperparams: .*never closed"),
+        ({"hyperparams": {"policy_kwargs": "dict(activation_fn=nn.Foo)"}}, "hyperparams: .*Foo"),
+        ({"env": "Pendulum-v1", "algo": "ddpg", "hyperparams": {"noise_type": "gauss"}},
+         "hyperparams: Unknown noise type"),
         ({"precision": "bf16"}, "images"),
         ({"precision": "half"}, "auto, fp32, bf16, fp16"),
         ({"resume": True}, "no unfinished run"),
