@@ -114,6 +114,7 @@ def _start(started, module, arguments, environment):
         try:
             os.setsid()
             signal.alarm(LIMIT_S)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # The tests may run under nohup.
             os.environ.update(environment)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(out.fileno(), 1)
