@@ -38,7 +38,7 @@ with files.run_folder(run):
     open(os.path.join(run, "pids"), "w").write(str(os.getpid()))
     while os.getppid() == launcher:
         time.sleep(0.1)
-    time.sleep(8)
+    time.sleep(5)
     open(made, "a").write(f"left-{name}\\n")
 """
 
@@ -123,7 +123,7 @@ def main():
         def end(*_):
             child.kill()
             child.wait()
-            raise SystemExit(130)
+            os._exit(130)
 
         signal.signal(signal.SIGTERM, end)
         (run / "pids").write_text(f"{os.getpid()} {child.pid}")  # A test may kill it from now on.

@@ -168,7 +168,7 @@ def test_tool_prints_and_writes_what_it_found(tmp_path):
         (["--actor_steps_per_s=8"], "'8' is not BITS:NUMBER"),
         (["--actor_steps_per_s=8:0"], "--actor_steps_per_s: '0' is not a number above 0"),
         (["--message_bytes=8:1,int8:2"], "--message_bytes names 8 bits twice"),
-        (["--actor_steps_per_s=4:1", "--message_bytes=4:1", "--precisions=16"],
+        (["--actor_steps_per_s=4:1", "--message_bytes=4:1", "--precisions=16", "--rates=RATES"],
          "nothing is known of 16 bits"),
         (["--bandwidths=fast"], "'fast' is not a bandwidth: write none, or bit/s as 20M"),
         (["--bandwidths=1.2.3G"], "'1.2.3G' is not a bandwidth"),
@@ -185,6 +185,8 @@ def test_bad_input_is_one_clear_line(arguments, message, monkeypatch, tmp_path):
     values = cluster.flags.FlagValues()
     cluster.define_flags(values)
     monkeypatch.setattr(cluster.flags, "FLAGS", values)
+    if "--rates=RATES" in arguments:
+        arguments = [*arguments[:-1], f"--rates={publish(tmp_path / 'rates')}"]
     left = values(["cluster", f"--out={tmp_path}", *arguments])
     if len(left) > 1:  # What `cli.run` itself refuses.
         assert message in command(*arguments).stderr

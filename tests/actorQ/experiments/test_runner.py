@@ -158,25 +158,16 @@ def test_runner_waits_for_a_learner_that_its_launcher_left_behind(small):
     assert f"{NAMES[0]}: waits for its learner" in output
 
 
-def test_runner_begins_a_run_again_when_the_learner_of_its_first_life_has_ended(small):
+def test_runner_interrupted_while_it_waits_for_a_learner_waits_for_it_the_next_time(small):
     small.orders(leave=[NAMES[0]])
     process = small.start("--seeds=0", "--precisions=fp32")
-    pids = small.out / "runs" / NAMES[0] / "run" / "pids"
-    harness.poll(pids.exists, what="the learner")
-    process.signal(signal.SIGKILL)
-    process.wait(60)
-    small.orders()
-    small.run("--seeds=0", "--precisions=fp32")
-    assert small.made() == [NAMES[0], f"left-{NAMES[0]}", NAMES[0]]
-
-
-def test_runner_ends_at_once_while_it_waits_for_a_learner(small):
-    small.orders(leave=[NAMES[0]])
-    process = small.start("--seeds=0")
     harness.poll(lambda: "waits for its learner" in process.output(), what="the wait")
     process.signal(signal.SIGINT)
     assert process.wait(30) == 130, process.output()
     assert small.made() == [NAMES[0]]
+    small.orders()
+    small.run("--seeds=0", "--precisions=fp32")
+    assert small.made() == [f"left-{NAMES[0]}", NAMES[0]]
 
 
 @pytest.mark.parametrize(("order", "message"), [("full", "Cannot write"), ("unreadable", "")])
