@@ -41,7 +41,6 @@ _POLL_S = 0.2
 _STATUS_PERIOD_S = 1.0
 _STATUS_PERIOD_FILE_S = 60.0  # Where the output is not a terminal.
 _END_S = 90.0  # How long a run gets to end what it started.
-_LEFT_BEHIND_S = 180.0  # How long a learner whose launcher was killed may take to save and end.
 _LATE_S = 600.0  # How long after its limit a run is given up: it starts late, evaluates, saves.
 
 @dataclasses.dataclass(frozen=True)
@@ -282,27 +281,10 @@ class Runner:
         self._say(f"{run.name}: failed after {took}: {failure}; the log is {log}")
 
     def _wait_for_learner(self, run: specification.Run, folder: str) -> None:
-        """Waits for a learner that its launcher left behind, or until the runner is to end.
-
-        It saves and announces its end, with the folder's files and the machine's cores.
-
-        Raises:
-          errors.UserError: it does not end.
-        """
-        path = os.path.join(folder, training.LOGS_FOLDER)
-        deadline = time.monotonic() + _LEFT_BEHIND_S
-        said = False
-        while os.path.isdir(path) and not self._stop.is_set():
-            try:
-                with files.run_folder(path):
-                    return
-            except errors.UserError:
-                if time.monotonic() > deadline:
-                    raise
-            if not said:
-                self._say(f"{run.name}: waits for its learner, which its launcher left behind")
-                said = True
-            self._stop.wait(_POLL_S)
+        training.wait_for_learner(
+            folder, self._stop,
+            lambda: self._say(f"{run.name}: waits for its learner, which its launcher left behind"),
+        )
 
     def _show(self) -> None:
         if time.monotonic() < self._next_status or not self._active:

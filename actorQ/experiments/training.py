@@ -13,6 +13,7 @@ the end of training and count for no time.
 Imports no framework.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -20,6 +21,8 @@ import math
 import os
 import shutil
 import sys
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,7 @@ from actorQ import config_flags
 from actorQ import energy
 from actorQ import errors
 from actorQ import evaluation
+from actorQ import files
 from actorQ import status_line
 from actorQ import telemetry
 from actorQ.experiments import results
@@ -38,6 +42,8 @@ from actorQ.scripts import staleness
 
 LOGS_FOLDER = "run"  # The launcher's folder, in the folder of the run.
 SMOKE_STEPS = 100
+_LEFT_BEHIND_S = 180.0  # How long a learner whose launcher was killed may take to save and end.
+_POLL_S = 0.2
 _SMOKE = {  # What a run to see that it starts does less of.
     "num_episodes": SMOKE_STEPS,
     "eval_period_steps": SMOKE_STEPS // 2,
@@ -182,6 +188,35 @@ class Training:
             folder, LOGS_FOLDER, telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER
         )
         shutil.rmtree(state, ignore_errors=True)
+
+
+def wait_for_learner(folder: str, stop: threading.Event, waits: Callable[[], None]) -> None:
+    """Waits for a learner that its launcher left behind: it saves and announces its end.
+
+    Until then it has the folder's files, and the machine's cores.
+
+    Args:
+      folder: of the run.
+      stop: ends the wait.
+      waits: called once if there is one.
+
+    Raises:
+      errors.UserError: it does not end.
+    """
+    path = os.path.join(folder, LOGS_FOLDER)
+    deadline = time.monotonic() + _LEFT_BEHIND_S
+    said = False
+    while os.path.isdir(path) and not stop.is_set():
+        try:
+            with files.run_folder(path):
+                return
+        except errors.UserError:
+            if time.monotonic() > deadline:
+                raise
+        if not said:
+            waits()
+            said = True
+        stop.wait(_POLL_S)
 
 
 def as_run(result: results.Result) -> curves.Run:
