@@ -407,6 +407,8 @@ def load_record(folder: str) -> dict[str, Any]:
         raise errors.UserError(
             f"{folder} is not a run folder: it has no {CONFIG_FILENAME}."
         ) from None
+    except OSError as error:
+        raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, or not text.
         raise errors.UserError(f"{path} is damaged: {error!r}.") from None
 

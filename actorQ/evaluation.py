@@ -1,6 +1,7 @@
 """Plays episodes without exploration. Imports no framework."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import time
 from typing import Any
@@ -66,10 +67,32 @@ def held_since(
     Returns:
       Index of the first evaluation of the first such row.
     """
+    for end, streak in _streaks(returns, target, smoothing):
+        if streak == window:
+            return end - window
+    return None
+
+
+def last_streak(returns: Sequence[float], target: float, smoothing: int) -> int:
+    """Returns how many evaluations in a row, up to the last, have a running mean at the target.
+
+    A run that ends within such a row may have been about to hold its target since the row began.
+
+    Args:
+      returns: of the evaluation episodes, in their order.
+      target: what the running mean must reach.
+      smoothing: evaluations in the running mean, which starts when there are so many.
+    """
+    streaks = [streak for _, streak in _streaks(returns, target, smoothing)]
+    return streaks[-1] if streaks else 0
+
+
+def _streaks(
+    returns: Sequence[float], target: float, smoothing: int
+) -> Iterator[tuple[int, int]]:
+    """Yields the number of evaluations, and how many of them in a row were at the target."""
     streak = 0
     for end in range(smoothing, len(returns) + 1):
         mean = sum(returns[end - smoothing : end]) / smoothing
         streak = streak + 1 if mean >= target else 0
-        if streak == window:
-            return end - window
-    return None
+        yield end, streak

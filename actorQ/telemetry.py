@@ -145,6 +145,8 @@ def read_csv(path: str) -> dict[str, list[float]]:
             rows = list(csv.reader(file.read().rpartition("\n")[0].splitlines()))
     except FileNotFoundError:
         raise errors.UserError(f"No log at {path}: has the run started, and is it whole?") from None
+    except OSError as error:
+        raise errors.UserError(f"Cannot read the log {path}: {error.strerror}.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise errors.UserError(f"The log {path} is damaged: {error}.") from None
     if not rows:

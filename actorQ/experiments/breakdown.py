@@ -92,12 +92,16 @@ def _cells(material: reporting.Material, task: str) -> list[Cell]:
         for value, found in sweep.by_value(material.group(task, bits)).items():
             known = [result for result in found if result.measured.phases_us is not None]
             if known:
-                medians = {
-                    phase: float(np.median([r.measured.phases_us[phase] for r in known]))
-                    for phase in _NAMES
-                }
-                cells.append(Cell(bits, value, known, medians))
+                cells.append(_cell(bits, value, known))
     return sorted(cells, key=lambda cell: (cell.value, -cell.precision))
+
+
+def _cell(precision: int, value: float, found: Sequence[results_lib.Result]) -> Cell:
+    phases_us = {
+        phase: float(np.median([result.measured.phases_us[phase] for result in found]))
+        for phase in _NAMES
+    }
+    return Cell(precision, value, found, phases_us)
 
 
 def _phases_table(column: Sequence[Cell]) -> str:
@@ -141,11 +145,15 @@ def _amount(us: float, cell: Cell) -> tuple[str, str]:
 
 
 def _speedup(cells: Sequence[Cell], cell: Cell, name: str) -> float:
-    """Returns fp32's microseconds over a cell's, NaN where there is nothing to compare."""
+    """Returns fp32's microseconds over a cell's, of the seeds that both have, or NaN."""
     for wide in cells:
-        if (wide.precision, wide.value) == (32, cell.value):
-            own = getattr(cell, name)
-            return getattr(wide, name) / own if own else float("nan")
+        both = reporting.of_shared_seeds(wide.results, cell.results)
+        if (wide.precision, wide.value) == (32, cell.value) and all(both):
+            before, own = (
+                getattr(_cell(one.precision, one.value, found), name)
+                for one, found in zip((wide, cell), both, strict=True)
+            )
+            return before / own if own else float("nan")
     return float("nan")
 
 
@@ -180,7 +188,7 @@ def _notes() -> list[str]:
     return [
         "Microseconds per environment step of one actor (mean over the actors of a run) while the "
         "learner learned; medians over the seeds. Share: of all phases together. Speed-ups: fp32's "
-        "microseconds at the same update period over these.",
+        "microseconds at the same update period over these, of the seeds that both sides have.",
         "Step: from one step to the next by the clock. Pull and deserialize run on a thread beside "
         "the steps (in the original, between them), so that they delay a step only as far as the "
         "two share a core, and the sum of all phases can exceed it.",

@@ -247,7 +247,10 @@ def _assumptions(
         for bits in rates.precisions
     )
     speed = rates.learner_steps_per_s
-    fastest = "" if speed is None else f" The learner of those runs made {speed:.1f} steps/s."
+    fastest = "" if speed is None else (
+        f" The fastest learner of those runs made {speed:.1f} steps/s with batches of "
+        f"{rates.batch_size}; it may have waited for data."
+    )
     push = f"{values.push_period_s:g} s" if values.push_period_s else "learner step"
     return reporting.bullets([
         "**This is a simulation**, not a measurement.",

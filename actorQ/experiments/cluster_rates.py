@@ -1,7 +1,7 @@
 """Measured figures that the simulation of a cluster is fed with.
 
 From the results of the experiment `throughput` (or any other with runs of one actor), else from
-the committed benchmarks. Imports no framework.
+the committed benchmarks. Imports no framework but matplotlib.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,15 @@ from actorQ import config_checks
 from actorQ import errors
 from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
+from actorQ.experiments import training
+from actorQ.scripts import curves
 
 _RESULTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "results")
 # Where the results of `throughput` lie once they are committed (--publish of `run`).
 COMMITTED = os.path.join(_RESULTS, "throughput")
 BENCHMARKS = os.path.join(_RESULTS, "benchmarks")
+_CORES = 2  # Of a run: one for the learner, one for its actor.
+_MAY_DIFFER = ("git_commit",)
 _WHOLE_RUNS, _PARAMETER_PATH = "end_to_end_3x2048.json", "parameter_path.json"
 
 
@@ -34,12 +38,14 @@ class Rates:
       message_bytes: by precision: of the weights on their way to an actor.
       learner_steps_per_s: of the fastest learner in these runs, or None. It may have waited for
         data.
+      batch_size: of that learner.
     """
 
     source: str
     steps_per_s: Mapping[int, float]
     message_bytes: Mapping[int, float]
     learner_steps_per_s: float | None = None
+    batch_size: int | None = None
 
     @property
     def precisions(self) -> list[int]:
@@ -54,8 +60,7 @@ def load(folder: str) -> Rates:
       folder: of an experiment, or of a published copy; empty: those that come with this code.
 
     Raises:
-      errors.UserError: there are none, or they are of several experiments, tasks, models or sorts
-        of inference.
+      errors.UserError: see `from_results` and `from_benchmarks`.
     """
     if folder:
         return from_results(folder)
@@ -66,31 +71,37 @@ def from_results(folder: str) -> Rates:
     """Returns means over the seeds of the runs of one actor.
 
     Raises:
-      errors.UserError: there are none, or they are of several experiments, tasks, models or sorts
-        of inference.
+      errors.UserError: there are none, they are of several experiments, machines or settings, or
+        their actors had no core of their own.
     """
     found = _single_actors(folder)
-    kinds_of_runs = sorted({
-        (r.experiment, r.task, f"policy {r.settings['model_str']}",
-         f"{r.settings['inference_mode']} inference")
-        for r in found
-    })
-    if len(kinds_of_runs) > 1:
+    differing = curves.differing_settings(list(map(training.as_run, found)), _MAY_DIFFER)
+    experiments = dict.fromkeys(result.experiment for result in found)
+    if len(experiments) > 1:
+        differing.insert(0, f"experiment ({', '.join(experiments)})")
+    if differing:
         raise errors.UserError(
-            f"--rates={folder} has runs of several kinds: "
-            f"{'; '.join(', '.join(parts) for parts in kinds_of_runs)}. Give a folder with one."
+            f"--rates={folder} has runs of several kinds: they differ in {'; '.join(differing)}. "
+            "Give a folder with one."
+        )
+    first = found[0]
+    if (first.machine.get("usable_cores") or _CORES) < _CORES:
+        raise errors.UserError(
+            f"--rates={folder} has runs of one core, which the actor shared with the learner: give "
+            "a folder of runs on two cores or more."
         )
     seeds = len({result.seed for result in found})
     source = (
-        f"{len(found)} runs with one actor in {_short(folder)} "
-        f"({', '.join(kinds_of_runs[0][1:])}, {seeds} seeds, "
-        f"{found[0].machine.get('processor')})"
+        f"{len(found)} runs with one actor in {_short(folder)} ({first.task}, policy "
+        f"{first.settings['model_str']}, {first.settings['inference_mode']} inference, {seeds} "
+        f"seeds, {first.machine.get('processor')})"
     )
     return Rates(
         source,
         _means(found, "actor_steps_per_s"),
         _means(found, "message_bytes"),
         max((r.measured.learner_steps_per_s or 0.0 for r in found), default=0.0) or None,
+        first.settings["batch_size"],
     )
 
 
@@ -119,6 +130,7 @@ def from_benchmarks(folder: str) -> Rates:
                 for bits, name in config_checks.PRECISION_NAMES.items()
             },
             max(rate["learner_steps_per_s"] for rates in single.values() for rate in rates),
+            runs["runs"][0]["batch_size"],
         )
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise errors.UserError(f"The benchmarks in {folder} are damaged: {error!r}.") from None

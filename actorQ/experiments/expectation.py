@@ -7,6 +7,8 @@ from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments import specification
 
+_AROUND_S = 30.0  # Start-up, last evaluation and end are not in a run's own limit.
+
 
 def expected_s(
     run: specification.Run, done: Mapping[str, results.Result]
@@ -27,7 +29,8 @@ def expected_s(
     known = [r.wall_s for r in done.values() if (r.task, r.kind, r.precision) == wanted]
     if known:
         return sum(known) / len(known), False
-    return kinds.get(run.kind).limit_s(run.settings), True
+    limit_s = kinds.get(run.kind).limit_s(run.settings)
+    return None if limit_s is None else limit_s + _AROUND_S, True
 
 
 def left(
@@ -53,12 +56,13 @@ def left(
         max(0.0, value - spent_s.get(run.name, 0.0))
         for run, (value, _) in zip(waiting, expected, strict=True) if value is not None
     ]
+    # Fewer runs than places end no sooner than the longest of them.
+    known_s = max([*seconds, sum(seconds) / parallel])
     if len(seconds) < len(waiting):
         unknown = f"{len(waiting) - len(seconds)} of {len(waiting)} runs take an unknown time"
-        return f"{unknown}; the others {duration(sum(seconds))}" if seconds else unknown
+        return f"{unknown}; the others {duration(known_s)}" if seconds else unknown
     word = "at most" if any(limit for _, limit in expected) else "about"
-    # Fewer runs than places end no sooner than the longest of them.
-    return f"{word} {duration(max(*seconds, sum(seconds) / parallel))}"
+    return f"{word} {duration(known_s)}"
 
 
 def duration(seconds: float) -> str:

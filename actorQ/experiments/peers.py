@@ -34,7 +34,10 @@ _NOT_READ = frozenset((
     "push_period_s", "push_share", "push_precision", "checkpoint_period_s", "data_timeout",
     "pin_cpus",
 ))
-_MOST_STEPS = 10_000  # Finest step of a ratio that is no fraction of small numbers.
+# How far a ratio may be from what was asked for: fractions of large numbers would have an agent act
+# for long with the same weights, and then learn as long from the same data.
+_RATIO_ERROR = 1e-3
+_MOST_UPDATES = 10_000  # At once.
 
 
 class Peer(training.Training):
@@ -97,9 +100,9 @@ class Peer(training.Training):
 def steps_per_update(config: config_lib.RunConfig) -> tuple[int, int]:
     """Returns environment steps, and the gradient steps that are due after them.
 
-    Their ratio is that of batch size to samples per insert. Where --samples_per_insert sets none,
-    --replay_table_max_times_sampled does: at most so many samples for each insert are what our
-    learner takes, too.
+    Their ratio is that of batch size to samples per insert, to a thousandth, in the smallest
+    numbers. Where --samples_per_insert sets none, --replay_table_max_times_sampled does: at most so
+    many samples for each insert are what our learner takes, too.
 
     Raises:
       errors.UserError: neither limits the samples.
@@ -111,8 +114,11 @@ def steps_per_update(config: config_lib.RunConfig) -> tuple[int, int]:
             "--replay_table_max_times_sampled."
         )
     ratio = fractions.Fraction(config.batch_size) / fractions.Fraction(str(samples))
-    ratio = max(ratio.limit_denominator(_MOST_STEPS), fractions.Fraction(1, _MOST_STEPS))
-    return ratio.numerator, ratio.denominator
+    for updates in range(1, _MOST_UPDATES):
+        steps = round(ratio * updates)
+        if abs(steps - ratio * updates) <= _RATIO_ERROR * ratio * updates:
+            return steps, updates
+    return 1, _MOST_UPDATES
 
 
 def target_average(config: config_lib.RunConfig, period: int) -> float:

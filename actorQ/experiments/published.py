@@ -38,13 +38,18 @@ def publish(
       common: what experiments share.
 
     Raises:
-      errors.UserError: a file cannot be written, a result is damaged, of another profile, or of a
-        smoke run among others.
+      errors.UserError: a file cannot be written, a result is damaged, of another experiment or
+        profile, or of a smoke run among others.
     """
     if os.path.realpath(folder) == os.path.realpath(plan.folder):
         raise errors.UserError(f"--publish={folder} is the folder of the runs itself.")
     there = _there(folder)
     for result in there:
+        if result.experiment != plan.experiment:  # Its runs may have the very names of ours.
+            raise errors.UserError(
+                f"{folder} holds results of {result.experiment} ({result.name}): publish those of "
+                f"{plan.experiment} in another folder."
+            )
         if (result.profile, result.smoke) != (plan.profile, plan.smoke):
             raise errors.UserError(
                 f"{folder} holds {'smoke ' if result.smoke else ''}results of the profile "

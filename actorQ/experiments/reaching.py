@@ -125,13 +125,14 @@ def ratio_of_medians(
 def learner_gain(rows: Rows, side: reporting.Side) -> float | None:
     """Returns how many times fp32's learner steps a second a side makes; None: not known.
 
-    Where actors are the bottleneck these are their doing, and none of them is chance.
+    Where actors are the bottleneck these are their doing, and none of them is chance. Of the seeds
+    that both have, as `speedup`.
     """
     if side not in rows or FP32 not in rows:
         return None
     rates = [
-        [result.measured.learner_steps_per_s for result in rows[one].results]
-        for one in (FP32, side)
+        [result.measured.learner_steps_per_s for result in found]
+        for found in reporting.of_shared_seeds(rows[FP32].results, rows[side].results)
     ]
     if None in rates[0] or None in rates[1] or not sum(rates[0]):
         return None
@@ -160,8 +161,14 @@ def _row(
             reaches.append(
                 times.Reach(
                     measured.censored_at_s,
-                    measured.rewards.evaluation_s[-1] if measured.rewards.evaluation_s else 0.0,
+                    _evaluation_until(measured.rewards, measured.censored_at_s),
                     False,
                 )
             )
     return Row(task, side, found, reaches, median_reach(reaches)) if reaches else None
+
+
+def _evaluation_until(rewards: results_lib.Rewards, seconds: float) -> float:
+    """Returns the seconds of evaluation up to a moment."""
+    spent = zip(rewards.seconds, rewards.evaluation_s, strict=True)
+    return max((taken for moment, taken in spent if moment <= seconds), default=0.0)

@@ -130,6 +130,7 @@ def notes(material: Material) -> list[str]:
         for r in material.all_results if r.measured.outcome == results_lib.DIVERGED
     ]
     for task in material.tasks():
+        lines += _of_several_machines(material, task)
         mine = [r for r in material.all_results if r.task == task and r.kind == kinds.TRAINING]
         allowed = [material.experiment.vary[0]] if material.experiment.vary else []
         if not mine:  # Of peers alone.
@@ -149,10 +150,7 @@ def notes(material: Material) -> list[str]:
     if material.all_results:
         commits = list(dict.fromkeys(provenance.short(r.git_commit) for r in material.all_results))
         machines = list(
-            dict.fromkeys(
-                f"{r.machine.get('processor')}, {r.machine.get('usable_cores')} cores"
-                for r in material.all_results
-            )
+            dict.fromkeys(_machine(result) for result in material.all_results)
         )
         lines += _elsewhere(material)
         lines.append(
@@ -161,6 +159,36 @@ def notes(material: Material) -> list[str]:
             "figures: runs.csv."
         )
     return lines
+
+
+def of_shared_seeds(
+    one: Sequence[results_lib.Result], other: Sequence[results_lib.Result]
+) -> tuple[list[results_lib.Result], list[results_lib.Result]]:
+    """Returns the results of both sides whose seeds both have: what a ratio is of."""
+    seeds = {result.seed for result in one} & {result.seed for result in other}
+    return (
+        [result for result in one if result.seed in seeds],
+        [result for result in other if result.seed in seeds],
+    )
+
+
+def _machine(result: results_lib.Result) -> str:
+    return f"{result.machine.get('processor')}, {result.machine.get('usable_cores')} cores"
+
+
+def _of_several_machines(material: Material, task: str) -> list[str]:
+    """Returns a warning where peers ran on other machines than we; what we differ in is told."""
+    by_machine: dict[str, list[str]] = {}
+    for side in material.sides():
+        for result in material.of_side(task, side):
+            names = by_machine.setdefault(_machine(result), [])
+            if side.short_name not in names:
+                names.append(side.short_name)
+    with_peer = any(side.is_peer and material.of_side(task, side) for side in material.sides())
+    if len(by_machine) < 2 or not with_peer:
+        return []
+    where = "; ".join(f"{' and '.join(names)}: {name}" for name, names in by_machine.items())
+    return [f"**Warning**: runs of {task} had several machines ({where})."]
 
 
 def _devices(material: Material) -> str:

@@ -212,7 +212,8 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
         value: value if isinstance(value, (int, float)) else index
         for index, value in enumerate(values, 1)
     }
-    for task in material.tasks():
+    for index, task in enumerate(material.tasks()):
+        style = curves.TASK_STYLES[index % len(curves.TASK_STYLES)]
         for bits in material.precisions():
             groups = by_value(material.group(task, bits), sweep.setting_of)
             colour = curves.PRECISION_COLOURS[bits]
@@ -221,7 +222,7 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
                 places[value]: _final(found) for value, found in groups.items() if _final(found)
             }
             rewards.plot(list(known), [np.mean(v) for v in known.values()],
-                         "-" if len(known) > 1 else "_", color=colour, markersize=16,
+                         style if len(known) > 1 else "_", color=colour, markersize=16,
                          label=f"{label}, mean")
             points = [(place, reward) for place, finals in known.items() for reward in finals]
             rewards.plot([x for x, _ in points], [y for _, y in points], color=colour, **_SEED)
@@ -231,7 +232,7 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
                 numbers = [number for number in numbers if number is not None]
                 if numbers:
                     lower[places[value]] = float(np.mean(numbers))
-            below.plot(list(lower), list(lower.values()), "o-", color=colour, markersize=4,
+            below.plot(list(lower), list(lower.values()), "o" + style, color=colour, markersize=4,
                        clip_on=False)
     rewards.plot([], [], color="0.5", label="one seed each", **_SEED)
     for ax in (rewards, below):

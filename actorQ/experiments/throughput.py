@@ -47,8 +47,8 @@ def _gain(groups: _Groups, bits: int, value: float, base: tuple[int, float] | No
     """Returns actor steps/s over those of another cell, NaN where there is none."""
     if base is None or base[1] not in groups.get(base[0], {}):
         return float("nan")
-    rate = _mean(groups[bits][value], "actor_steps_per_s")
-    return rate / _mean(groups[base[0]][base[1]], "actor_steps_per_s")
+    own, other = reporting.of_shared_seeds(groups[bits][value], groups[base[0]][base[1]])
+    return _mean(own, "actor_steps_per_s") / _mean(other, "actor_steps_per_s")
 
 
 def _table(setting: str, groups: _Groups) -> str:
@@ -142,8 +142,9 @@ def _notes(material: reporting.Material) -> list[str]:
         )
     lines.append(
         "Steps while the learner learned, all actors together; mean ± standard deviation over the "
-        "seeds. Data used: samples that the learner took, of those that the actors' inserts allow: "
-        "near 100 % the actors are the bottleneck, below it the learner is."
+        "seeds, ratios of the seeds that both sides have. Data used: samples that the learner "
+        "took, of those that the actors' inserts allow: near 100 % the actors are the bottleneck, "
+        "below it the learner is."
     )
     lines.append(
         "Model: what the simulation of `actorQ.experiments.cluster` gives without a network, from "
@@ -188,13 +189,14 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
     several = len(material.tasks()) > 1
     values = sorted({result.varied for result in material.all_results})
     for index, task in enumerate(material.tasks()):
+        style = "o" + curves.TASK_STYLES[index % len(curves.TASK_STYLES)]
         for bits in material.precisions():
             groups = sweep.by_value(material.group(task, bits))
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
             for ax, name in zip(axes, names, strict=True):
                 means = [_mean(found, name) for found in groups.values()]
                 ax.plot(
-                    list(groups), means, "o" + ("-", "--", ":", "-.")[index % 4], markersize=4,
+                    list(groups), means, style, markersize=4,
                     color=curves.PRECISION_COLOURS[bits], label=label if ax is axes[0] else "_",
                 )
                 for value, found in groups.items():

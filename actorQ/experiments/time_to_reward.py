@@ -79,10 +79,7 @@ def _details(table: Mapping[str, reaching.Rows]) -> str:
     ]
     lines = []
     for task, rows in table.items():
-        wide = [
-            result.measured.actor_steps_per_s
-            for result in (rows[reaching.FP32].results if reaching.FP32 in rows else ())
-        ]
+        wide = rows[reaching.FP32].results if reaching.FP32 in rows else ()
         for side, row in rows.items():
             measured = [result.measured for result in row.results]
             rates = [item.actor_steps_per_s for item in measured]
@@ -95,7 +92,7 @@ def _details(table: Mapping[str, reaching.Rows]) -> str:
                 reporting.mean([_seconds_of_an_evaluation(item) for item in measured], 2),
                 reporting.of_all(row.final_rewards, len(row.results)),
                 reporting.mean(rates, 0),
-                _ratio(rates, wide) if side != reaching.FP32 else "1",
+                _ratio(row.results, wide) if side != reaching.FP32 else "1",
                 reporting.mean([item.learner_steps_per_s for item in measured], 2),
                 f"{100 * float(np.mean(used)):.0f} %" if used else reporting.NOTHING,
             ])
@@ -107,8 +104,13 @@ def _seconds_of_an_evaluation(measured: results_lib.Measured) -> float | None:
     return spent[-1] / len(spent) if spent else None
 
 
-def _ratio(values: Sequence[float | None], base: Sequence[float | None]) -> str:
-    known, wide = ([v for v in side if v is not None] for side in (values, base))
+def _ratio(
+    found: Sequence[results_lib.Result], base: Sequence[results_lib.Result]
+) -> str:
+    known, wide = (
+        [rate for r in side if (rate := r.measured.actor_steps_per_s) is not None]
+        for side in reporting.of_shared_seeds(found, base)
+    )
     if not known or not wide or not np.mean(wide):
         return reporting.NOTHING
     return f"{np.mean(known) / np.mean(wide):.2f}"
@@ -119,7 +121,7 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         "Times are medians over the seeds, from the launch, evaluation included. The reward counts "
         "as held from the first evaluation on at which the running mean had reached it in as many "
         "evaluations in a row as the stop rule says (settings stop_smoothing and stop_window).",
-        "A speed-up is that of the seeds that both sides have.",
+        "Speed-ups and other ratios are those of the seeds that both sides have.",
         "'>': not held within that time; such a seed stays in the median, which becomes a bound "
         "where it matters.",
         "Evaluation is the learner's, full-precision at every precision of the actors: one episode "

@@ -151,9 +151,11 @@ class Training:
             outcome = results.REACHED if since is not None else results.MISSED
         reached = None if since is None else rewards.seconds[since]
         train = curves.read_log(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
-        last_s = rewards.seconds[-1] if rewards.seconds else _last(train["seconds"]) + delay_s
         missed = config.stop_return is not None and since is None
-        end = last_s if missed else reached
+        least_s = _least_s(rewards, config) if missed and rewards.seconds else (
+            _last(train["seconds"]) + delay_s
+        )
+        end = least_s if missed else reached
         rates = _rates(train, config)
         path = _parameter_path(run)
         actor = _actor_time(run, train)
@@ -162,7 +164,7 @@ class Training:
             target=config.stop_return,
             time_to_target_s=reached,
             evaluation_to_target_s=None if since is None else rewards.evaluation_s[since],
-            censored_at_s=round(last_s, _DIGITS) if missed else None,
+            censored_at_s=round(least_s, _DIGITS) if missed else None,
             final_returns=list(evaluations.returns[count:]),
             rewards=rewards,
             evaluation_s=evaluations.evaluation_s[-1] if evaluations.evaluation_s else 0.0,
@@ -188,6 +190,16 @@ class Training:
             folder, LOGS_FOLDER, telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER
         )
         shutil.rmtree(state, ignore_errors=True)
+
+
+def _least_s(rewards: results.Rewards, config: config_lib.RunConfig) -> float:
+    """Returns for how long at least the target return was not held; there are evaluations.
+
+    As a run that holds it does so from the beginning of a row of evaluations on, one that was ended
+    within a row missed it up to that row.
+    """
+    row = evaluation.last_streak(rewards.returns, config.stop_return, config.stop_smoothing)
+    return rewards.seconds[-max(1, row)]
 
 
 def wait_for_learner(folder: str, stop: threading.Event, waits: Callable[[], None]) -> None:
@@ -223,6 +235,7 @@ def as_run(result: results.Result) -> curves.Run:
     """Returns what the analysis scripts know of a run, for a result of this kind."""
     surroundings = {
         "processor": result.machine.get("processor"),
+        "usable_cores": result.machine.get("usable_cores"),
         "learner_device": result.measured.learner_device,
         "git_commit": result.git_commit,
     }

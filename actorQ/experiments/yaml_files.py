@@ -67,7 +67,7 @@ def read(path: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise errors.UserError(f"{path}{line}: {error.problem}.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: as a date, 2024-02-30.
         raise errors.UserError(f"{path}: {errors.summary(error)}.") from None
 
 

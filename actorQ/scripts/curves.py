@@ -26,6 +26,7 @@ DEFAULT_WINDOW = 10
 PRECISION_NAMES = config_checks.PRECISION_NAMES
 # Told apart by the colour-blind, too (Okabe and Ito's palette).
 PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
+TASK_STYLES = ("-", "--", ":", "-.")  # Of lines, where a figure has several tasks.
 NOT_AVAILABLE = "n/a"
 # Settings in which the runs of one comparison may differ without harm.
 PRIVATE_SETTINGS = frozenset(
@@ -41,7 +42,7 @@ class Run:
     folder: str
     config: config_lib.RunConfig
     algorithm: str  # Resolved, where the learner recorded it; else the flag, maybe "auto".
-    surroundings: Mapping[str, Any]  # Processor, learner device and commit, for comparisons.
+    surroundings: Mapping[str, Any]  # Processor, cores, learner device, commit: to compare.
 
     @property
     def task(self) -> str:
@@ -84,6 +85,7 @@ def load_run(folder: str) -> Run:
     config = config_lib.RunConfig.load(folder)
     surroundings = {
         "processor": record.get("machine", {}).get("processor"),
+        "usable_cores": record.get("machine", {}).get("usable_cores"),
         "learner_device": record.get("learner_device"),
         "git_commit": record.get("git_commit"),
     }
@@ -384,6 +386,12 @@ def run_script(name: str, main: Callable[[Sequence[str]], None]) -> None:
         sys.stdout.flush()
     except errors.UserError as error:
         errors.report(name, str(error))
+        raise SystemExit(1) from None
+    except OSError as error:
+        # What is still in stdout's buffer would fail again at the very end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # `| head` has seen enough.
+            errors.report(name, f"Cannot read or write: {error}.")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         errors.report(name, "Interrupted.")

@@ -91,7 +91,7 @@ def compare(
 
     Args:
       fp32_folders: run folders with --quantize=32, one for each seed.
-      quantized_folders: run folders with --quantize 16 or 8, in any order.
+      quantized_folders: run folders with --quantize 16, 8 or 4, in any order.
       target: return to reach; None: the highest that every precision's mean curve reaches.
       window: evaluations in the running mean.
 
@@ -274,7 +274,7 @@ def main(arguments: Sequence[str]) -> None:
         f"python -m actorQ.scripts.{_NAME}", description=__doc__.split("\n")[0]
     )
     # "extend" takes `--fp32 A B` and `--fp32=A --fp32=B` alike.
-    for option, bits in (("--fp32", "32"), ("--quantized", "16 or 8")):
+    for option, bits in (("--fp32", "32"), ("--quantized", "16, 8 or 4")):
         parser.add_argument(
             option, nargs="+", action="extend", required=True, metavar="RUN",
             help=f"run folders with --quantize {bits}, one for each seed",

@@ -20,3 +20,11 @@ from actorQ import evaluation
 )
 def test_held_since_is_the_start_of_the_first_long_enough_row(returns, window, smoothing, since):
     assert evaluation.held_since(returns, 10, window, smoothing) == since
+
+
+@pytest.mark.parametrize(
+    ("returns", "smoothing", "streak"),
+    [([], 1, 0), ([10, 9], 1, 0), ([10, 9, 10, 11], 1, 2), ([9, 9, 12, 8], 2, 2), ([20], 2, 0)],
+)
+def test_last_streak_is_of_running_means_up_to_the_last_evaluation(returns, smoothing, streak):
+    assert evaluation.last_streak(returns, 10, smoothing) == streak

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -331,6 +332,24 @@ def test_run_script_turns_errors_into_one_line(monkeypatch, capsys, tmp_path):
     assert raised.value.code == 1
     line = capsys.readouterr().err
     assert line.startswith("plot_run: error: ") and line.count("\n") == 1
+
+
+def test_run_script_without_anywhere_to_print_to_is_one_line(tmp_path, golden):
+    run = [sys.executable, "-m", "actorQ.scripts.speedup_table", "--fp32", golden[0], "--window=1",
+           "--quantized", golden[1]]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_unreadable_files_of_a_run_are_one_line(tmp_path, golden):
+    for name in ("learner/evaluation.csv", "config.json"):
+        path = os.path.join(golden[1], name)
+        os.remove(path)
+        os.mkdir(path)
+        with pytest.raises(errors.UserError, match=f"Cannot read .*{name}: Is a directory"):
+            speedup_table.compare([golden[0]], [golden[1]])
 
 
 def test_unwritable_output_is_a_user_error(tmp_path, golden):

@@ -1,8 +1,11 @@
 """The tool that simulates clusters: its rates, answers, files and messages."""
 
 import dataclasses
+import json
 import math
+import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -34,6 +37,13 @@ def publish(folder, changes=lambda planned: {}):
         done = test_reports.result(planned, **test_rate_reports.rates(planned))
         results.write(done, str(target))
     return folder
+
+
+def change(folder, **values):
+    """Changes parts of a result's file."""
+    path = folder / results.RESULT_FILENAME
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, **values}))
 
 
 def plan(max_actors=64, bandwidths=(math.inf,), speeds=(10.0,), **changes):
@@ -104,18 +114,37 @@ def test_counts_end_with_the_most():
 
 def test_rates_of_results_are_means_of_runs_with_one_actor(tmp_path):
     rates = cluster_rates.load(str(publish(tmp_path)))
-    assert rates.steps_per_s == {32: 1000, 8: 4000, 4: 5000}
-    assert rates.message_bytes == {32: 8e6, 8: 2e6, 4: 1e6}
-    assert rates.precisions == [32, 8, 4] and rates.learner_steps_per_s == 16
-    assert "9 runs with one actor" in rates.source and "3 seeds" in rates.source
+    assert rates.steps_per_s == {32: 1000, 16: 2000, 8: 4000, 4: 5000}
+    assert rates.message_bytes == {32: 8e6, 16: 4e6, 8: 2e6, 4: 1e6}
+    assert rates.precisions == [32, 16, 8, 4]
+    assert (rates.learner_steps_per_s, rates.batch_size) == (16, 128)
+    assert "12 runs with one actor" in rates.source and "3 seeds" in rates.source
 
 
 def test_rates_that_cannot_be_had_are_one_clear_line(tmp_path):
     with pytest.raises(errors.UserError, match="has no result of a training with one actor"):
         cluster_rates.load(str(tmp_path))
     mixed = publish(tmp_path, lambda p: {"model_str": "64"} if p.precision == 8 else {})
-    with pytest.raises(errors.UserError, match="runs of several kinds: .*policy 2048.*64"):
+    with pytest.raises(errors.UserError, match=r"several kinds: .* model_str \(2048.*64\)"):
         cluster_rates.load(str(mixed))
+    shutil.copytree(mixed / "runs", tmp_path / "more" / "runs")
+    for name in os.listdir(mixed / "runs"):
+        change(tmp_path / "more" / "runs" / name, experiment="another")
+    with pytest.raises(errors.UserError, match=r"differ in experiment \(another, e\); model_str"):
+        cluster_rates.load(str(tmp_path))
+
+
+def test_rates_of_other_machines_or_of_shared_cores_are_refused(tmp_path):
+    folder = publish(tmp_path)
+    runs = sorted((folder / "runs").glob("*n_actors1-*"))
+    for index, run in enumerate(runs):
+        change(run, machine={"processor": "a", "usable_cores": 8 if index == 3 else 2})
+    with pytest.raises(errors.UserError, match=r"differ in usable_cores \(2, 8\)"):
+        cluster_rates.load(str(folder))
+    for run in runs:
+        change(run, machine={"processor": "a", "usable_cores": 1})
+    with pytest.raises(errors.UserError, match="runs of one core, which the actor shared"):
+        cluster_rates.load(str(folder))
     (tmp_path / "b").mkdir()
     with pytest.raises(errors.UserError, match="Cannot read .*end_to_end"):
         cluster_rates.from_benchmarks(str(tmp_path / "b"))
@@ -186,7 +215,10 @@ def test_bad_input_is_one_clear_line(arguments, message, monkeypatch, tmp_path):
     cluster.define_flags(values)
     monkeypatch.setattr(cluster.flags, "FLAGS", values)
     if "--rates=RATES" in arguments:
-        arguments = [*arguments[:-1], f"--rates={publish(tmp_path / 'rates')}"]
+        rates = publish(tmp_path / "rates")
+        for run in (rates / "runs").glob("*fp16*"):
+            shutil.rmtree(run)
+        arguments = [*arguments[:-1], f"--rates={rates}"]
     left = values(["cluster", f"--out={tmp_path}", *arguments])
     if len(left) > 1:  # What `cli.run` itself refuses.
         assert message in command(*arguments).stderr

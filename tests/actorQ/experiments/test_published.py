@@ -4,6 +4,7 @@ import csv
 import json
 
 from actorQ import provenance
+from tests.actorQ.experiments import conftest
 
 
 def rows(copy):
@@ -72,3 +73,14 @@ def test_published_profiles_do_not_mix(small, tmp_path):
     output = small.run("--smoke", "--precisions=8", f"--publish={copy}", code=1)
     assert "publish those of laptop --smoke in another folder" in output
     assert (copy / "report/small.md").read_text() == before
+
+
+def test_published_experiments_do_not_mix(small, tmp_path):
+    copy = tmp_path / "copy"
+    small.run("--seeds=0", "--precisions=8", f"--publish={copy}")
+    before = (copy / "runs/cartpole_balance-int8-s0/result.json").read_text()
+    small.out, small.file = tmp_path / "elsewhere", tmp_path / "other.yaml"
+    small.write(conftest.SMALL)
+    output = small.run("--seeds=0", "--precisions=8", f"--publish={copy}", code=1)
+    assert "holds results of small (cartpole_balance-int8-s0): publish those of other in" in output
+    assert (copy / "runs/cartpole_balance-int8-s0/result.json").read_text() == before

@@ -76,6 +76,27 @@ def test_breakdown_medians_shares_and_speedups(tmp_path):
     assert "inference_us" in (tmp_path / reports.RUNS_CSV).read_text()
 
 
+def test_ratios_are_of_the_seeds_that_both_sides_have(tmp_path):
+    def without(seeds, measure):
+        return lambda one: (
+            None if (one.precision, one.seed) in seeds else measure(one)
+        )
+
+    text = make("breakdown", tmp_path, without([(8, 0), (8, 2)], actor_time))
+    step = cells(text, ["30", "int8"])
+    # fp32's median is of three seeds, and its part in the ratio of int8's: 4 * 1.5 to 1.5.
+    assert cells(text, ["30", "fp32"])[3] == "720.0" and step[3] == "270.0"
+    assert step[5] == step[7] == step[9] == "4.00"
+
+    def busy(one):
+        values = rates(one)
+        slow = one.precision == 32 and one.seed == 2
+        return {**values, "actor_steps_per_s": 1.0} if slow else values
+
+    text = make("throughput", tmp_path, without([(8, 2)], busy))
+    assert cells(text, ["1", "int8"])[4] == "4.02"  # 3,995 to 995.
+
+
 def test_breakdown_without_fp32_and_with_runs_that_know_no_phases(tmp_path):
     def measure(planned):
         if planned.precision == 32 or planned.seed == 2:
@@ -104,7 +125,7 @@ def test_breakdown_of_no_phases_at_all_says_so(tmp_path):
 
 def rates(planned):
     bits, count = planned.precision, planned.varied
-    each = {32: 1000.0, 8: 4000.0, 4: 5000.0}[bits]
+    each = {32: 1000.0, 16: 2000.0, 8: 4000.0, 4: 5000.0}[bits]
     return dict(
         actor_steps_per_s=each * (1 + 0.1 * (count - 1)) + 10 * (planned.seed - 1),
         learner_steps_per_s=bits / 2.0, data_used=0.5, step_us=1e6 / each,
@@ -119,7 +140,7 @@ def test_throughput_means_gains_and_cores(tmp_path):
     assert row[2:9] == ["3", "5200 ± 10", "4.00", "1.30", "4000", "4.00 ± 0.00", "50 %"]
     assert "The machine has 2 cores" in text and "beyond 1 actor, actors share cores" in text
     found = rows(tmp_path / "throughput.csv")
-    assert len(found) == 9 and {row["usable_cores"] for row in found} == {"2"}
+    assert len(found) == 12 and {row["usable_cores"] for row in found} == {"2"}
     assert float(found[0]["actor_steps_per_s"]) == 1000
     assert found[0]["actor_steps_per_s_by_seed"] == "990.0;1000.0;1010.0"
     assert (tmp_path / "throughput.png").stat().st_size > 10_000

@@ -14,6 +14,7 @@ from actorQ.experiments import results
 from actorQ.experiments import run
 from actorQ.experiments import runner
 from actorQ.experiments import specification
+from actorQ.experiments import time_to_reward
 from actorQ.scripts import times
 
 COMMON = specification.load_common()
@@ -167,7 +168,7 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
         peers=None,
     )
     plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
-    limit_s = {run.task: run.settings["max_seconds"] for run in runs}
+    limit_s = {run.task: run.settings["max_seconds"] + 30 for run in runs}  # With start and end.
     total_s = 4 * sum(limit_s.values())
     assert expectation.left(plan.runs, {}) == f"at most {expectation.duration(total_s)}"
     half = f"at most {expectation.duration(total_s / 2)}"
@@ -227,6 +228,46 @@ def test_speedups_compare_the_seeds_that_both_sides_have():
     other_seeds = dataclasses.replace(rows[acme], results=rows[reaching.FP32].results[1:2])
     assert reaching.speedup({**rows, acme: other_seeds}, acme).text() == "0.75"
     assert reaching.ratio_of_medians(rows[acme].by_seed, other_seeds.by_seed) is None
+
+
+def test_ratios_of_rates_are_of_the_seeds_that_both_sides_have(tmp_path):
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0, 1], ["cartpole_balance"], [32, 8], peers=None
+    )
+    rates = {"fp32": [10.0, 1.0], "int8": [40.0]}  # fp32's seed 1 had a busy machine.
+    done = {}
+    for one in runs:
+        _, side, seed = one.name.split("-")
+        if int(seed[1:]) < len(rates[side]):
+            rate = rates[side][int(seed[1:])]
+            done[one.name] = result(one, actor_steps_per_s=rate, learner_steps_per_s=rate / 10)
+    material = reporting.Material(experiment, "laptop", runs, done, {}, str(tmp_path))
+    (rows,) = reaching.rows_by_task(material).values()
+    assert reaching.learner_gain(rows, reaching.INT8) == pytest.approx(4)
+    text = time_to_reward.write(material)
+    (row,) = (line for line in text.splitlines() if line.startswith("| cartpole_balance |   int8"))
+    assert [cell.strip() for cell in row.split("|")][7:9] == ["40", "4.00"]
+
+
+def test_notes_name_machines_where_peers_had_others():
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0], ["cartpole_balance"], [32, 8], peers=["acme"]
+    )
+
+    def notes(theirs):
+        done = {
+            one.name: dataclasses.replace(result(one), machine={
+                "processor": "a", "usable_cores": theirs if one.kind == "acme" else 2
+            })
+            for one in runs
+        }
+        material = reporting.Material(experiment, "laptop", runs, done, {}, "")
+        return "\n".join(reporting.notes(material))
+
+    assert "Warning" not in notes(2)
+    assert "several machines (fp32 and int8: a, 2 cores; Acme D4PG: a, 8 cores)" in notes(8)
 
 
 def test_final_reward_below_fp32s_mean_less_its_deviation_is_said():

@@ -229,6 +229,16 @@ def test_runner_seed_that_misses_is_censored_not_dropped(small):
     assert ",missed,100,,,5" in small.report("runs.csv")
 
 
+def test_runner_run_that_ends_while_at_the_reward_missed_it_up_to_then(small):
+    small.write(conftest.SMALL.replace("stop_window: 2", "stop_window: 3"))
+    small.orders(returns=[0, 50, 100, 100])
+    small.run("--seeds=0", "--precisions=int8")
+    measured = small.result(NAMES[1]).measured
+    assert measured.outcome == "missed"
+    # With one more evaluation it would have held it from the first of these on.
+    assert measured.censored_at_s == measured.rewards.seconds[2]
+
+
 def test_runner_several_at_once(small):
     small.run("--parallel=2")
     assert sorted(small.made()) == sorted(NAMES)

@@ -100,6 +100,9 @@ def test_load_bytes_that_are_no_text(tmp_path):
     (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(errors.UserError, match="x.yaml"):
         yaml_files.read(str(tmp_path / "x.yaml"))
+    (tmp_path / "x.yaml").write_text("title: 2024-02-30")
+    with pytest.raises(errors.UserError, match="x.yaml: day is out of range"):
+        yaml_files.read(str(tmp_path / "x.yaml"))
 
 
 def test_read_numbers_as_everyone_writes_them(tmp_path):
