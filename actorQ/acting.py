@@ -36,7 +36,6 @@ from actorQ import wire
 
 _HEALTH_PERIOD_S = 2.0  # Longest time without asking the server, however long the period.
 _POLL_S = 0.05  # For the first weights, and for what a learner says of itself.
-_MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 _LAST_FLUSH_S = 2.0  # Longest wait for the last transitions to arrive.
 
 T = TypeVar("T")
@@ -97,8 +96,7 @@ class ActorProcess:
             policy_module.reward_limit(config),
         )
         self._writer: replay.TransitionWriter | None = None
-        self._card = wire.NO_CARD
-        self._losses = 0
+        self._losses = wire.Losses()
         self._layout = replay.Layout.of(spec)
         self._stop = threading.Event()
         self._announced_end = False
@@ -188,9 +186,7 @@ class ActorProcess:
                 raise RuntimeError(f"Acting failed: {error}") from error
         if not isinstance(lost, errors.LearnerGoneError) or isinstance(lost, errors.NoLearnerError):
             raise lost
-        self._losses += 1
-        if self._losses > _MAX_LOSSES:
-            raise lost
+        self._losses.note(lost)
         return lost
 
     def _disconnect(self, reason: errors.LearnerGoneError) -> None:
@@ -226,23 +222,27 @@ class ActorProcess:
         card = self._read_card()
         if card is None:
             return False
-        if card.starts != self._card.starts:
-            self._losses = 0
-        self._card = card
         self._weights.version_offset = card.version_offset
         self._writer = replay.TransitionWriter(
             self._connection.client,
             self._config.replay_table_name,
             self._layout,
-            check=self._connection.status,
+            timeout_s=self._config.transfer_timeout,
+            check=self._check_server,
         )
         return True
+
+    def _check_server(self) -> None:
+        """Raises LearnerGoneError if the server does not answer, or none is waited for."""
+        if self._stop.is_set():
+            raise errors.LearnerGoneError("The learner was slow to confirm transitions.")
+        self._connection.status()
 
     def _read_card(self) -> wire.Card | None:
         """Asks the learner who it is; returns None if the actor was stopped before it said so."""
 
         def look() -> wire.Card | None:
-            card = self._connection.card().of_the_run(self._card, self._connection.address)
+            card = self._losses.card(self._connection)
             # One that has sent weights has shown its card before; but the weights may be those of
             # a learner that is gone, and this one another run's that is just starting.
             return card if card.starts or not (card.run_id or self._config.launch_id) else None
@@ -326,7 +326,7 @@ class ActorProcess:
         )
 
     def _log_phases(self) -> None:
-        self._losses = 0
+        self._losses.clear()
         self._logger.write(
             telemetry.PHASES_CSV,
             self.loop.steps,

@@ -4,6 +4,7 @@ Written by the learner, read by `evaluate` and by `baseline`; imports no framewo
 """
 
 from collections.abc import Mapping
+import errno
 import json
 import os
 from typing import Any
@@ -81,8 +82,10 @@ def find_policy(path: str, best: bool = False) -> str:
       best: of a run folder, take the weights with the best evaluation instead of the last.
 
     Raises:
-      errors.UserError: there is none.
+      errors.UserError: there is none, or `best` of a file is asked for.
     """
+    if best and os.path.isfile(path):
+        raise errors.UserError(f"--best is for run folders, and {path} is a file: leave it out.")
     parts = [telemetry.BEST_FOLDER] if best else []
     candidates = [
         path,
@@ -106,9 +109,11 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
       best: of a run folder, take the weights with the best evaluation instead of the last.
 
     Raises:
-      errors.UserError: there is none, or it is damaged.
+      errors.UserError: there is none, or it cannot be read or is damaged.
     """
     found = find_policy(path, best)
+    if not os.access(found, os.R_OK):  # Of which safetensors would say that there is no file.
+        raise errors.UserError(f"Cannot read {found}: {os.strerror(errno.EACCES)}.")
     try:
         with safetensors.safe_open(found, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -121,6 +126,8 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             checkpoint = PolicyCheckpoint(architecture, weights, facts)
             scale = checkpoint.observation_scale
+    except OSError as error:
+        raise errors.UserError(f"Cannot read {found}: {error.strerror or error}.") from None
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
         raise errors.UserError(f"The policy file {found} is damaged: {error!r}.") from None
     shapes = {name: array.shape for name, array in weights.items()}

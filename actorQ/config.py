@@ -248,9 +248,9 @@ class RunConfig:
     )
     transfer_timeout: float = _field(
         600.0,
-        "Seconds that an actor's pull, or a push to the server, may take while the learner answers "
-        "other questions. 33.6 MB (3x2048, fp32) take 14 s at 20 Mbit/s, times the actors that "
-        "share the link.",
+        "Seconds that an actor's pull or insert, or a push to the server, may take while the "
+        "learner answers other questions. 33.6 MB (3x2048, fp32) take 14 s at 20 Mbit/s, times the "
+        "actors that share the link.",
         low=1.0,
     )
     broadcaster_table_name: str = _field(

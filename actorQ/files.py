@@ -46,6 +46,8 @@ def draft(path: Path, ending: str = ".tmp") -> Iterator[str]:
     try:
         with writing(path):
             yield path + ending
+            # A crash of the machine soon after would otherwise leave the name with no content.
+            sync_file(path + ending)
             os.replace(path + ending, path)
     finally:
         with contextlib.suppress(OSError):  # Mostly it is not there any more.

@@ -45,7 +45,6 @@ POSITIONALS = (
     "weight_compress",
 )
 
-MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
 _POLL_S = 0.2
 FOLLOWS_S = 60.0  # How long the learner may take to end after a peer that saw its announced end.
 _PEERS_END_S = 10.0  # How long broadcaster and actors get after the learner's end.
@@ -198,8 +197,8 @@ class Launcher:
         return True
 
     def _may_restart(self, process: processes.Child, reason: str, progress: object) -> bool:
-        if process.note_failure(progress) >= MAX_FAILURES:
-            self._give_up(process, f"{reason}, {MAX_FAILURES} times in a row")
+        if process.note_failure(progress) >= processes.MAX_FAILURES:
+            self._give_up(process, f"{reason}, {processes.MAX_FAILURES} times in a row")
             return False
         self._status.say(f"{reason} ({process.last_line()}); {processes.STARTED_AGAIN}")
         return True

@@ -99,7 +99,7 @@ class Checkpoints:
                 if self.writing:
                     logging.warning("The last checkpoint takes too long to write; it is left.")
         except (OSError, RuntimeError, tf.errors.OpError) as error:
-            _log_failure(error)
+            self._give_up(error)
         finally:
             self.seconds += time.perf_counter() - started
 
@@ -116,9 +116,15 @@ class Checkpoints:
         try:
             self._store.commit(state, self._client.checkpoint())
         except Exception as error:  # Of any type: Reverb's for a full disk is an IndexError.
-            _log_failure(error)
-            with contextlib.suppress(OSError):  # The room that it took is wanted elsewhere.
-                self._store.discard()
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Says why there is no new snapshot, and deletes what there is of it."""
+        logging.warning(
+            "No checkpoint could be written (%s): the one before stays.", errors.summary(error)
+        )
+        with contextlib.suppress(OSError):  # The room that it took is wanted elsewhere.
+            self._store.discard()
 
 
 def checkpointer(
@@ -132,10 +138,4 @@ def checkpointer(
     restored = None if snapshot is None else snapshot.replay_folder
     return checkpointers_lib.DefaultCheckpointer(
         store.reverb_folder, fallback_checkpoint_path=restored
-    )
-
-
-def _log_failure(error: BaseException) -> None:
-    logging.warning(
-        "No checkpoint could be written (%s): the one before stays.", errors.summary(error)
     )

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _HEALTH_PERIOD_S = 0.5
 _CARD_PERIOD_S = 0.05  # Between two looks whether the learner says who it is.
-_MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 
 
 class Broadcaster:
@@ -55,8 +54,7 @@ class Broadcaster:
         self._wire = wire
         self._config = config
         self.connection = wire.Connection(config)
-        self._card = wire.NO_CARD
-        self._losses = 0
+        self._losses = wire.Losses()
         self._logger = run_logger.RunLogger(
             config.logpath,
             telemetry.BROADCASTER,
@@ -101,17 +99,11 @@ class Broadcaster:
 
     def _read_card(self) -> bool:
         """Returns whether the learner says who it is; nothing is taken from it before."""
-        card = self.connection.card().of_the_run(self._card, self.connection.address)
-        if card.starts != self._card.starts:
-            self._losses = 0
-        self._card = card
-        return bool(card.starts)
+        return bool(self._losses.card(self.connection).starts)
 
     def _disconnect(self, reason: errors.LearnerGoneError) -> None:
         """Gives up the connection; its thread, which may hang in Reverb, ends when it can."""
-        self._losses += 1
-        if self._losses > _MAX_LOSSES:
-            raise reason
+        self._losses.note(reason)
         logging.warning(
             "%s Waiting up to %g s for the learner.", reason, self._config.connect_timeout
         )
@@ -201,7 +193,7 @@ class Broadcaster:
             fp32_bytes=messages.fp32_bytes(converted),
             refused=self._refused,
         )
-        self._losses = 0
+        self._losses.clear()
 
 
 def main(argv: list[str]) -> int:

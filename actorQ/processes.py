@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LOG_TAIL_LINES = 15
 _STEADY_S = 600.0

@@ -254,7 +254,7 @@ class RayRun:
             return
         except ray.exceptions.RayError as error:  # It died, or could not say how it does.
             died = self._died[peer.name] = self._died.get(peer.name, 0) + 1
-            if died >= launcher.MAX_FAILURES:
+            if died >= processes.MAX_FAILURES:
                 raise errors.UserError(
                     f"{peer.name} could not be started {died} times: {errors.summary(error)}"
                 ) from None
@@ -313,7 +313,7 @@ class RayRun:
         failures = self._failures[peer.name].note(
             code, telemetry.log_bytes(folder), time.monotonic() - peer.started
         )
-        if failures >= launcher.MAX_FAILURES:
+        if failures >= processes.MAX_FAILURES:
             raise errors.UserError(
                 f"{peer.name} ended {failures} times in a row in the same way: {reason}"
             )

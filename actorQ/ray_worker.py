@@ -25,7 +25,6 @@ from actorQ import snapshots
 from actorQ import telemetry
 
 LEARNER_MODULE = "actorQ.learner_main"
-_MAX_FAILURES = 3
 _PREFIX = "actorq_worker_"
 _KEPT_FILENAME = "kept"  # In a folder that outlives its worker on purpose.
 _YOUNG_S = 60.0  # A folder's age below which its worker may not have locked it yet.
@@ -127,7 +126,7 @@ class Worker:
         """Starts a learner again that was ended by a signal, from its checkpoint."""
         store = snapshots.Store(self._folder)
         snapshot = store.newest_name()
-        if not snapshot or self._process.note_failure(snapshot) >= _MAX_FAILURES:
+        if not snapshot or self._process.note_failure(snapshot) >= processes.MAX_FAILURES:
             return False
         try:
             # The learner does so itself, but only seconds later.

@@ -18,7 +18,7 @@ this module the activations:
 * int8 as torch's dynamic quantization has it (`Activations.AFFINE_7_BITS`): inputs are affine, one
   scale and zero point for the whole batch, to 7 of 8 bits; pixels' convolutions in fp32.
 
-Rounding is to the nearest, ties to even, and float arithmetic in float32. Imports numpy only.
+Rounding is to the nearest, ties to even, and float arithmetic in float32. Imports no framework.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ column instead of five makes an insert about half as expensive, and a batch for 
 2.5 times cheaper (measured with reverb 0.14, walker-sized observations: 49 to 25 us an insert,
 2.1 to 0.8 ms a batch of 256). The learner slices it apart again, a whole batch at a time.
 
-Used by actors (writing) and the learner (layout); imports numpy only, Reverb comes in as an
+Used by actors (writing) and the learner (layout); imports no framework, Reverb comes in as an
 argument.
 """
 
@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actorQ import environments
+from actorQ import errors
 
 # Transitions that are handed to Reverb together, and rows that it compresses together. Measured
 # with reverb 0.14 beside 80 to 200 us of other work a step: one at a time, an insert costs 50 to
@@ -116,6 +117,31 @@ class Layout:
         vector[size:end] = action
         vector[end] = reward
         vector[end + 1] = discount
+
+    def require_finite(self, vectors: np.ndarray) -> None:
+        """Checks packed transitions, [rows, vector_size], all at once.
+
+        Raises:
+          environments.TaskError: a number is NaN or infinite, as float32.
+        """
+        finite = np.isfinite(vectors)
+        if finite.all():
+            return
+        bad = ~finite[np.argmin(finite.all(axis=1))]  # Of the first such transition.
+        size, end = self.observation_size, self.observation_size + self.action_size
+        parts = {  # Causes before what comes of them.
+            "an observation": bad[:size],
+            "an action": bad[size:end],
+            "a return over n steps": bad[end : end + 1],
+            "a discount": bad[end + 1 : end + 2],
+            "a next observation": bad[end + 2 :],
+        }
+        name = next(name for name, part in parts.items() if part.any())
+        raise environments.TaskError(
+            f"a transition has {name} that is not finite as float32: the task's simulation has "
+            "failed, or its rewards are too large; mend the task, or wrap it so that such an "
+            "episode ends"
+        )
 
     def pack(self, transition: Transition) -> Any:
         """Returns what is inserted into Reverb: the vector, or (pixels, vector)."""
@@ -220,9 +246,9 @@ class TransitionWriter:
     unpacks; images do not, since a sample would unpack all the images of its chunk.
 
     A block that is not full is sent with the first transition that comes `max_delay_s` after the
-    block before: an actor slower than that sends each transition at once. A block is confirmed
-    while the next one gathers, and before that is sent: the server is never further behind.
-    Within a block, items have no order.
+    block before: an actor slower than that sends each transition at once. A full block is
+    confirmed while the next one gathers, and before that is sent; all others, with what was sent
+    before, at once: the server is never further behind. Within a block, items have no order.
     """
 
     def __init__(
@@ -243,7 +269,7 @@ class TransitionWriter:
           layout: of the transitions.
           block_size: transitions; by default 32, or 8 with images.
           max_delay_s: see the class.
-          timeout_s: longest wait for confirmation, seconds.
+          timeout_s: longest wait for confirmation, seconds; for actors --transfer_timeout.
           check: called now and then during a long wait; raises when the server is gone.
         """
         if block_size is None:
@@ -269,7 +295,9 @@ class TransitionWriter:
         """Inserts one transition with priority 1, now or together with later ones.
 
         Raises:
-          Exception: the server went away or does not confirm in time (Reverb's errors).
+          environments.TaskError: of what gathered, something is not finite; none of it was sent.
+          errors.LearnerGoneError: the server does not confirm in time.
+          Exception: the server went away (Reverb's errors).
         """
         row, frames = self._gathered, self._frames
         self._layout.pack_into(
@@ -277,7 +305,7 @@ class TransitionWriter:
         )
         self._gathered = row + 1
         if self._gathered == self._block_size:
-            self._wait(self._timeout_s)  # For the block before; it had a block's time.
+            self._wait()  # For the block before; it had a block's time.
             self._send()
         elif time.monotonic() - self._sent_at >= self._max_delay_s:
             self.flush()
@@ -292,7 +320,7 @@ class TransitionWriter:
           Exception: as `write`.
         """
         self._send()
-        self._wait(self._timeout_s if timeout_s is None else timeout_s)
+        self._wait(timeout_s)
 
     def close(self) -> None:
         """Sends what is left and closes the stream."""
@@ -312,6 +340,7 @@ class TransitionWriter:
         """Hands the block to Reverb's background threads; Reverb copies the rows."""
         if not self._gathered:
             return
+        self._layout.require_finite(self._vectors[: self._gathered])
         last = self._gathered - 1
         rows = self._vectors
         if self._frames is not None:
@@ -338,8 +367,11 @@ class TransitionWriter:
                 item = history[offset]
             self._writer.create_item(self._table, priority=1.0, trajectory=item)
 
-    def _wait(self, timeout_s: float) -> None:
-        """Waits until all that was sent is confirmed."""
+    def _wait(self, timeout_s: float | None = None) -> None:
+        """Waits until all that was sent is confirmed, at most `timeout_s` or the writer's own."""
+        hint = ""
+        if timeout_s is None:
+            timeout_s, hint = self._timeout_s, ": is the link too slow? (See --transfer_timeout.)"
         deadline = time.monotonic() + timeout_s
         while True:
             now = time.monotonic()
@@ -350,7 +382,11 @@ class TransitionWriter:
             except Exception:
                 # An error before its time is a broken stream rather than Reverb's timeout (whose
                 # type would have to be imported).
-                if not until <= time.monotonic() < deadline:
+                if time.monotonic() < until:
                     raise
             if self._check is not None:
                 self._check()
+            if until == deadline:
+                raise errors.LearnerGoneError(
+                    f"The learner did not confirm transitions within {timeout_s:g} s{hint or '.'}"
+                )

@@ -87,7 +87,7 @@ class Store:
     """The snapshots of one run."""
 
     def __init__(self, run_folder: str):
-        """Looks at nothing yet; `clear` and `begin` make the folder."""
+        """Looks at nothing yet; `prepare` makes the folder."""
         self.folder = os.path.join(run_folder, telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER)
         self.reverb_folder = os.path.join(self.folder, _REVERB)
         self._unfinished = os.path.join(self.folder, _UNFINISHED)

@@ -34,6 +34,7 @@ _STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
 _STATUS_TRY_S = 2
 _SMALL_TIMEOUT_S = 60.0  # For what is no weights; a checkpoint may hold the server up.
 _OLD_CARD_S = 10.0  # How long a learner that is resumed may show the card of its checkpoint.
+_MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 
 T = TypeVar("T")
 
@@ -351,6 +352,45 @@ class Connection:
                 ) from None
 
 
+class Losses:
+    """Counts how often in a row a client has lost its learner.
+
+    What ends a row: the learner was started again, or something was done.
+    """
+
+    def __init__(self) -> None:
+        """Begins with none, and without a learner."""
+        self._card = NO_CARD
+        self._in_a_row = 0
+
+    def card(self, connection: Connection) -> Card:
+        """Asks who the learner is; see `Connection.card`.
+
+        Raises:
+          errors.LearnerGoneError: no answer in time.
+          errors.UserError: it is another run's than the one before.
+        """
+        card = connection.card().of_the_run(self._card, connection.address)
+        if card.starts != self._card.starts:
+            self._in_a_row = 0
+        self._card = card
+        return card
+
+    def note(self, reason: errors.LearnerGoneError) -> None:
+        """Counts one more.
+
+        Raises:
+          errors.LearnerGoneError: the reason, where it was one too many.
+        """
+        self._in_a_row += 1
+        if self._in_a_row > _MAX_LOSSES:
+            raise reason
+
+    def clear(self) -> None:
+        """Tells that something was done."""
+        self._in_a_row = 0
+
+
 def _own_target(address: str) -> str:
     """Spells an address as no other connection of this process does.
 
@@ -366,5 +406,5 @@ def _listens(address: str) -> bool:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=2):
             return True
-    except OSError:
+    except (OSError, UnicodeError):  # The second for names that no host can have.
         return False

@@ -263,14 +263,25 @@ def continuous_action_map(
 
     Returns:
         A function from [A] float32 in [-1, 1] to a new array of the native shape and type.
+
+    Raises:
+        TaskError: A dimension with a bound on one side only has no room within [-1, 1].
     """
     low64, high64 = np.asarray(low, np.float64), np.asarray(high, np.float64)
     bounded, half, middle = centre(low64, high64)
     scale, offset = half.astype(np.float32), middle.astype(np.float32)
     # The map rises, so that clipping its result is clipping its argument; and the result can
     # then not leave the native bounds by a rounding error, nor by that of the bounds themselves.
-    lowest = np.where(bounded, low64, np.maximum(low64, -1.0)).astype(dtype)
-    highest = np.where(bounded, high64, np.minimum(high64, 1.0)).astype(dtype)
+    lowest = np.where(bounded, low64, np.maximum(low64, -1.0))
+    highest = np.where(bounded, high64, np.minimum(high64, 1.0))
+    beyond = np.flatnonzero(~bounded & (lowest >= highest))
+    if beyond.size:
+        low_text, high_text = (f"{bound[beyond[0]]:g}" for bound in (low64, high64))
+        raise TaskError(
+            f"dimension {beyond[0]} of the task's actions goes from {low_text} to {high_text}: "
+            "with a bound on one side only, actions are within [-1, 1]; wrap the task to have two"
+        )
+    lowest, highest = lowest.astype(dtype), highest.astype(dtype)
     size = (low64.size,)
     is_identity = bool(np.all(scale == 1.0) and np.all(offset == 0.0))
     is_flat, is_single = shape == size, dtype == np.float32

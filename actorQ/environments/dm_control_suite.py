@@ -4,9 +4,11 @@ Where this module is the first to import dm_control, `physics.render` does not w
 `mujoco_gl`); `Environment.render` does.
 """
 
+import importlib
 import types
 from typing import Any
 
+from absl import logging
 import dm_env
 import numpy as np
 
@@ -34,6 +36,8 @@ class DmControlEnvironment(core.Environment):
         size = sum(int(np.prod(part.shape)) for part in parts)
         self._all_vectors = all(len(part.shape) == 1 for part in parts)
         self._raw = raw
+        self._physics_error = importlib.import_module("dm_control.rl.control").PhysicsError
+        self._newest: np.ndarray | None = None  # Observation of this episode.
         self._camera: mujoco_gl.Camera | None = None
         super().__init__(
             spec=core.EnvironmentSpec(
@@ -45,13 +49,26 @@ class DmControlEnvironment(core.Environment):
         )
 
     def _begin(self) -> np.ndarray:
-        return self._flatten(self._raw.reset().observation)
+        self._newest = self._flatten(self._raw.reset().observation)
+        return self._newest
 
     def _advance(self, action: np.ndarray) -> tuple[np.ndarray, float, float, bool]:
         # dm_control's own discount is 1 at its time limit and 0 at a true end.
-        step_type, reward, discount, observation = self._raw.step(action)
+        try:
+            step_type, reward, discount, observation = self._raw.step(action)
+        except self._physics_error as error:
+            logging.log_first_n(
+                logging.WARNING,
+                "The simulation has diverged (%s): the episode ends there (said once).",
+                1,
+                error,
+            )
+            # A true end with nothing to gain, as dm_control's composer has it: with a discount of
+            # 1, the action that did it would be worth as much as the state that it was done in.
+            return self._newest.copy(), 0.0, 0.0, True
         over = step_type is dm_env.StepType.LAST
-        return self._flatten(observation), float(reward), float(discount), over
+        self._newest = self._flatten(observation)
+        return self._newest, float(reward), float(discount), over
 
     def _flatten(self, observation: dict[str, Any]) -> np.ndarray:
         """Joins the entries of an observation: [D] float32."""

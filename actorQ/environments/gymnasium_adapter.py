@@ -63,10 +63,10 @@ class GymnasiumEnvironment(core.Environment):
             # PyBullet greets on standard output when a task's first reset connects to it.
             quiet = core.muted_output if _is_pybullet(self._raw) else contextlib.nullcontext
             with quiet():
-                observation, _ = self._raw.reset(seed=self._seed)
+                observation = self._reset(seed=self._seed)
             self._seed = None
         else:
-            observation, _ = self._raw.reset()
+            observation = self._reset()
         observation = self._flatten(observation)
         if observation.shape != self.spec.observation_shape:
             raise core.TaskError(
@@ -76,8 +76,33 @@ class GymnasiumEnvironment(core.Environment):
         scale = self.spec.observation_scale
         return observation if scale is None else scale(observation)
 
+    def _reset(self, **seed: int) -> Any:
+        """Resets the task itself; returns its observation."""
+        try:
+            result = self._raw.reset(**seed)
+        except TypeError as error:
+            if "unexpected keyword argument 'seed'" not in str(error):
+                raise
+            raise self._old_api("its reset() takes no seed") from error
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._old_api("its reset() does not return (observation, info)")
+        return result[0]
+
+    def _old_api(self, problem: str) -> core.TaskError:
+        """Describes a task that was written for gym; the error is to be raised."""
+        return core.TaskError(
+            f"task {self._name} does not have Gymnasium's API, but perhaps that of gym before "
+            f"0.26: {problem} (see gymnasium.farama.org, Migration Guide)"
+        )
+
     def _advance(self, action: Any) -> tuple[np.ndarray, float, float, bool]:
-        observation, reward, terminated, truncated, _ = self._raw_step(action)
+        result = self._raw_step(action)
+        try:
+            observation, reward, terminated, truncated, _ = result
+        except (TypeError, ValueError) as error:
+            raise self._old_api(
+                "its step() does not return (observation, reward, terminated, truncated, info)"
+            ) from error
         observation = self._flatten(observation)
         scale = self.spec.observation_scale
         if scale is not None:

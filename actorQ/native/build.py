@@ -9,6 +9,7 @@ their contents, so that changed sources are never used with an old library. Impo
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,23 +66,35 @@ def build() -> str:
         for variant, flags in variants.items():
             objects.append(os.path.join(folder, f"{variant}.o"))
             _run(
-                compiler, *_FLAGS, *flags, f"-DKERNELS=actorq_{variant}",
+                *compiler, *_FLAGS, *flags, f"-DKERNELS=actorq_{variant}",
                 "-c", os.path.join(_FOLDER, "kernels.c"), "-o", objects[-1],
             )
         defines = ["-DACTORQ_AVXVNNI"] if _OPTIONAL in variants else []
         library = os.path.join(folder, "library.so")
         _run(
-            compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"),
+            *compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"),
             os.path.join(_FOLDER, "convert.c"), *objects, "-lm", "-o", library,
         )
         os.replace(library, path)  # At once, so that no process loads half a library.
     return path
 
 
-def _find_compiler() -> str:
-    for name in (os.environ.get("CC"), "gcc", "clang", "cc"):
-        if name and shutil.which(name):
-            return name
+def _find_compiler() -> list[str]:
+    """Returns the words of $CC, or the first compiler that there is."""
+    chosen = os.environ.get("CC", "")
+    try:
+        words = shlex.split(chosen)
+    except ValueError as error:
+        raise errors.UserError(f"CC={chosen} is no command: {error}.") from None
+    if words:
+        if not shutil.which(words[0]):
+            raise errors.UserError(
+                f"CC={chosen}: there is no program {words[0]}; name a C compiler, or unset CC."
+            )
+        return words
+    for name in ("gcc", "clang", "cc"):
+        if shutil.which(name):
+            return [name]
     raise errors.UserError(
         "No C compiler found for the native kernels: sudo apt-get install gcc libc6-dev (or set "
         "CC), then run ./setup_ubuntu.sh again. Everything but --inference_mode=native works "
@@ -89,12 +102,12 @@ def _find_compiler() -> str:
     )
 
 
-def _knows_avxvnni(compiler: str, folder: str) -> bool:
+def _knows_avxvnni(compiler: list[str], folder: str) -> bool:
     # Some clangs compile for it, and cannot ask a processor for it.
     source = os.path.join(folder, "probe.c")
     with open(source, "w", encoding="utf-8") as file:
         file.write('int main(void) { return __builtin_cpu_supports("avxvnni"); }\n')
-    command = [compiler, "-mavxvnni", "-c", source, "-o", os.path.join(folder, "probe.o")]
+    command = [*compiler, "-mavxvnni", "-c", source, "-o", os.path.join(folder, "probe.o")]
     return subprocess.run(command, capture_output=True).returncode == 0
 
 

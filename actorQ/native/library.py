@@ -1,6 +1,6 @@
 """The C library through ctypes: a policy network and its packed weights.
 
-Imports numpy only, so that an actor with this backend needs no framework.
+Imports no framework, so that an actor with this backend needs none.
 """
 
 from collections.abc import Mapping

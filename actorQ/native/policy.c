@@ -81,11 +81,7 @@ static void *allocate(size_t bytes) {
   return memory;
 }
 
-/* --- instruction sets --- */
-
-static const char *const kNames[] = {"portable", "avx2", "avxvnni", "avx512"};
-
-const char *actorq_isa_name(int32_t isa) { return isa >= 0 && isa < 4 ? kNames[isa] : NULL; }
+/* --- instruction sets, numbered as in library.py --- */
 
 int32_t actorq_isa_usable(int32_t isa) {
   if (isa == 0) return 1;

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 
 from absl import logging
 import numpy as np
@@ -11,6 +12,7 @@ from actorQ import acting
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import conversion
+from actorQ import environments
 from actorQ import errors
 from actorQ import messages
 from actorQ import replay
@@ -273,6 +275,18 @@ def test_actor_of_another_run_ends_with_one_line(stage, monkeypatch):
             pass
 
 
+def test_actor_whose_task_gives_what_is_no_number_ends_with_one_line(stage):
+    made = stage(n_step=1, transfer_timeout=7.0)
+    made.publish(0)
+    environment = made.actor.loop.lanes[0].environment
+    step = environment._raw_step
+    environment._raw_step = lambda action: (np.full(3, np.nan), *step(action)[1:])
+    with pytest.raises(environments.TaskError, match="a next observation that is not finite"):
+        made.actor._connect_and_act()
+    assert made.connection.status().transitions_inserted == 0
+    assert made.actor._writer._timeout_s == 7.0  # Inserts wait as long as weights may take.
+
+
 def test_actor_stopped_while_it_waits_for_the_learner_ends(stage, monkeypatch):
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
     monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
@@ -284,6 +298,31 @@ def test_actor_stopped_while_it_waits_for_the_learner_ends(stage, monkeypatch):
     harness.poll(lambda: made.actor.loop.steps > 20)
     made.server.stop()
     harness.poll(lambda: made.actor._writer is None, what="the actor giving the server up")
+    made.actor.stop()
+    thread.join(10)
+    assert done == [130]
+
+
+def test_actor_stopped_while_inserts_are_not_confirmed_ends(stage, monkeypatch):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.05)
+    made = stage()
+    made.publish(0)
+    monkeypatch.setattr(replay.TransitionWriter, "_send", lambda self: None)
+
+    waits = threading.Event()
+
+    def confirm_nothing(writer, timeout_s=None):
+        waits.set()
+        while True:  # As `_wait` with a server that answers, and a long --transfer_timeout.
+            time.sleep(0.05)
+            writer._check()
+
+    monkeypatch.setattr(replay.TransitionWriter, "_wait", confirm_nothing)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(made.actor.run()))
+    thread.start()
+    assert waits.wait(30)
     made.actor.stop()
     thread.join(10)
     assert done == [130]

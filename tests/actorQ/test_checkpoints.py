@@ -1,5 +1,6 @@
 """Tests `actorQ.checkpoints`."""
 
+import errno
 import json
 
 import numpy as np
@@ -66,6 +67,27 @@ def test_load_policy_without_a_best_one_is_a_user_error(tmp_path):
     checkpoints.save_policy(str(tmp_path / "checkpoint"), make_checkpoint(1))
     with pytest.raises(errors.UserError, match="No policy at .*best/policy.safetensors"):
         checkpoints.load_policy(str(tmp_path), best=True)
+
+
+def test_load_policy_best_of_a_file_is_a_user_error(tmp_path):
+    path = checkpoints.save_policy(str(tmp_path), make_checkpoint())
+    with pytest.raises(errors.UserError, match="--best is for run folders"):
+        checkpoints.load_policy(path, best=True)
+
+
+def test_load_policy_that_cannot_be_read_says_why(tmp_path, monkeypatch):
+    path = checkpoints.save_policy(str(tmp_path), make_checkpoint())
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.os, "access", lambda *_: False)
+        with pytest.raises(errors.UserError, match=f"Cannot read {path}: Permission denied"):
+            checkpoints.load_policy(path)
+
+    def fail(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checkpoints.safetensors, "safe_open", fail)
+    with pytest.raises(errors.UserError, match=f"Cannot read {path}: Input/output error"):
+        checkpoints.load_policy(path)
 
 
 @pytest.mark.parametrize("name", ["", "none", "none/policy.safetensors"])

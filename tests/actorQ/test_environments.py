@@ -13,6 +13,7 @@ import pytest
 
 from actorQ import environments
 from actorQ.environments import core
+from actorQ.environments import dm_control_suite
 from actorQ.environments import gymnasium_suites
 from actorQ.environments import mujoco_gl
 
@@ -78,6 +79,21 @@ USER_MODULE = """
             return observation, np.nan if self.count == 2 else 1.0, *rest
 
 
+    class Unseeded(Counter):
+        def reset(self):
+            return super().reset()
+
+
+    class OldReset(Counter):
+        def reset(self, seed=None, options=None):
+            return super().reset(seed=seed)[0]
+
+
+    class OldStep(Counter):
+        def step(self, action):
+            return super().step(action)[:4]
+
+
     class Liar(Counter):
         observation_space = gymnasium.spaces.Box(-9, 9, (7,))
 
@@ -92,6 +108,9 @@ USER_MODULE = """
     gymnasium.register("Square-v0", entry_point=Square)
     gymnasium.register("Liar-v0", entry_point=Liar)
     gymnasium.register("Broken-v0", entry_point=Broken)
+    gymnasium.register("Unseeded-v0", entry_point=Unseeded)
+    gymnasium.register("OldReset-v0", entry_point=OldReset)
+    gymnasium.register("OldStep-v0", entry_point=OldStep)
 """
 
 
@@ -257,6 +276,32 @@ def test_discount_dm_control_termination_passes_its_zero_on():
     assert timestep.discount == 0.0
 
 
+def test_discount_dm_control_simulation_that_diverges_is_a_termination(monkeypatch):
+    from dm_control.rl import control
+
+    def diverge(*_):
+        raise control.PhysicsError("Warning(s) raised: mjWARN_BADQACC")
+
+    lines = []
+    monkeypatch.setattr(
+        dm_control_suite.logging, "log_first_n",
+        lambda level, text, most, *values: lines.append((most, text % values)),
+    )
+    action = np.zeros(1, np.float32)
+    with environments.make("dm_control,cartpole_balance", 0) as environment:
+        environment.reset()
+        before = environment.step(action)
+        with monkeypatch.context() as patch:
+            patch.setattr(environment._raw.physics, "step", diverge)
+            last = environment.step(action)
+        assert last.last() and (last.reward, last.discount) == (0.0, 0.0)
+        np.testing.assert_array_equal(last.observation, before.observation)
+        assert last.observation is not before.observation
+        assert environment.step(action).first() and environment.step(action).mid()
+    ((most, line),) = lines
+    assert most == 1 and "mjWARN_BADQACC" in line
+
+
 def test_discount_cartpole_v0_stops_at_200_steps():
     with environments.make("CartPole-v0", 1) as environment:
         timestep = environment.reset()
@@ -312,6 +357,21 @@ def test_actions_never_leave_native_bounds_by_rounding(dtype):
         assert native.dtype == dtype
         assert np.all((native >= low) & (native <= high))
         np.testing.assert_allclose(native, bound, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("low", "high"), [(5.0, np.inf), (1.0, np.inf), (-np.inf, -5.0)])
+def test_actions_with_one_bound_that_leaves_no_room_are_refused(low, high):
+    with pytest.raises(environments.TaskError, match=f"dimension 1 .* from {low:g} to {high:g}"):
+        core.continuous_action_map([0, low], [9, high], (2,), np.dtype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends"),
+    [(0.5, np.inf, [0.5, 1]), (-5.0, np.inf, [-1, 1]), (-np.inf, 0.0, [-1, 0]), (2.0, 2.0, [2, 2])],
+)
+def test_actions_with_one_bound_or_two_equal_ones_stay_within(low, high, ends):
+    to_native = core.continuous_action_map([low], [high], (1,), np.dtype(np.float32))
+    assert [float(to_native([end])[0]) for end in (-1, 1)] == ends
 
 
 def test_actions_stay_in_the_space_of_a_task_with_double_bounds():
@@ -461,6 +521,18 @@ def test_make_task_that_breaks_its_own_observation_space_is_told(user_module, sc
     with environments.make(task, 0, scale_observations=scale) as environment:
         with pytest.raises(environments.TaskError, match=r"\(5,\).*\(7,\)"):
             environment.reset()
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [("Unseeded", "takes no seed"), ("OldReset", "reset.. does not return"),
+     ("OldStep", "step.. does not return")],
+)
+def test_task_with_the_api_before_gymnasiums_is_told(user_module, task, problem):
+    with environments.make(f"gym,{user_module}:{task}-v0", 0) as environment:
+        with pytest.raises(environments.TaskError, match=f"Gymnasium's API.*{problem}"):
+            environment.reset()
+            environment.step(np.zeros(3, np.float32))
 
 
 def test_make_broken_users_module_gives_its_reason(tmp_path, monkeypatch):

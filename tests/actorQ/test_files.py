@@ -30,6 +30,20 @@ def test_a_file_is_replaced_at_once_and_keeps_nothing_unfinished(tmp_path):
     assert path.read_bytes() == b"new"
 
 
+def test_a_file_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    files.write(path, "old")
+    synced = []
+
+    def fsync(opened):
+        synced.append((os.readlink(f"/proc/self/fd/{opened}"), path.read_text()))
+
+    monkeypatch.setattr(files.os, "fsync", fsync)
+    files.write(path, "new")
+    assert synced == [(f"{path}.tmp", "old")]
+    assert path.read_text() == "new"
+
+
 def test_what_cannot_be_written_is_said_in_one_line(tmp_path):
     with pytest.raises(errors.UserError, match=r"Cannot write .*none/file: No such file"):
         files.write(tmp_path / "none" / "file", "")

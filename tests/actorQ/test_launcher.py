@@ -199,8 +199,8 @@ def test_launcher_peer_that_keeps_dying_ends_the_run(crew, tmp_path):
 
     harness.poll(kill_actor, 90, what="the launcher giving up")
     assert launched.wait() == 1
-    assert len(killed) == launcher.MAX_FAILURES
-    assert f"{launcher.MAX_FAILURES} times in a row" in launched.output()
+    assert len(killed) == processes.MAX_FAILURES
+    assert f"{processes.MAX_FAILURES} times in a row" in launched.output()
     assert not harness.alive(launched.family.values())
 
 

@@ -218,7 +218,9 @@ def fresh_library():
 
 
 @pytest.mark.parametrize(
-    ("compiler", "said"), [("", "No C compiler found"), ("false", "do not compile with false")]
+    ("compiler", "said"),
+    [("", "No C compiler found"), ("false", "do not compile with false"),
+     ("no_such_cc -O2", "no program no_such_cc"), ("gcc '", "is no command")],
 )
 def test_build_without_a_working_compiler_says_so(monkeypatch, tmp_path, compiler, said):
     monkeypatch.setattr(build, "library_path", lambda: str(tmp_path / "new.so"))
@@ -228,6 +230,11 @@ def test_build_without_a_working_compiler_says_so(monkeypatch, tmp_path, compile
     with pytest.raises(errors.UserError, match=said):
         build.build()
     assert not os.path.exists(tmp_path / "new.so")
+
+
+def test_build_takes_a_compiler_with_arguments(monkeypatch):
+    monkeypatch.setenv("CC", "sh -e")
+    assert build._find_compiler() == ["sh", "-e"]
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,9 @@ def test_worker_that_cannot_say_how_it_does_is_started_again_a_few_times(run):
     failure = ray.exceptions.RayTaskError("report", "Traceback", OSError("stale disk"))
     peer = Member("actor_1", place="here:/x", answer=failure)
     run._restart = mock.Mock()
-    for _ in range(launcher.MAX_FAILURES - 1):
+    for _ in range(processes.MAX_FAILURES - 1):
         run._poll_peer(peer)
-    assert run._restart.call_count == launcher.MAX_FAILURES - 1
+    assert run._restart.call_count == processes.MAX_FAILURES - 1
     with pytest.raises(errors.UserError, match="actor_1 could not be started 3 times"):
         run._poll_peer(peer)
 

@@ -16,6 +16,7 @@ import reverb
 import tensorflow as tf
 
 from actorQ import environments
+from actorQ import errors
 from actorQ import replay
 
 TABLE = adders.DEFAULT_PRIORITY_TABLE
@@ -238,6 +239,23 @@ def test_layout_large_discrete_action_is_exact():
     assert int(layout.unpack(packed[None]).action[0]) == 2**24 - 1
 
 
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [("observation", "an observation"), ("action", "an action"), ("reward", "a return"),
+     ("discount", "a discount"), ("next_observation", "a next observation")],
+)
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_layout_names_the_first_part_that_is_not_finite(part, name, number):
+    layout, rng = replay.Layout.of(VECTOR), np.random.default_rng(1)
+    transitions = [random_transition(VECTOR, rng) for _ in range(4)]
+    layout.require_finite(np.stack([layout.pack(transition) for transition in transitions]))
+    for at, what in ((1, part), (3, "observation")):
+        value = number * getattr(transitions[at], what)
+        transitions[at] = transitions[at]._replace(**{what: value})
+    with pytest.raises(environments.TaskError, match=f"a transition has {name}"):
+        layout.require_finite(np.stack([layout.pack(transition) for transition in transitions]))
+
+
 # --- The writer ---
 
 
@@ -295,6 +313,12 @@ def small_writer(serve, **settings):
     return writer, write, lambda: client.server_info()["my_table"].current_size
 
 
+def wait_in_vain(unconfirmed, timeout_ms):
+    """As Reverb's `flush` where the server confirms nothing."""
+    time.sleep(timeout_ms / 1000)
+    raise RuntimeError("Timeout exceeded")
+
+
 def test_transition_writer_is_never_far_behind(serve):
     writer, write, count = small_writer(serve, block_size=5, max_delay_s=1000.0)
     for written in range(1, 31):
@@ -346,13 +370,36 @@ def test_transition_writer_checks_on_the_server_during_a_long_wait(serve, monkey
     writer, write, _ = small_writer(serve, block_size=1, max_delay_s=1000.0, check=check)
     write()
 
-    def wait_in_vain(unconfirmed, timeout_ms):
-        time.sleep(timeout_ms / 1000)
-        raise RuntimeError("Timeout exceeded")
-
     monkeypatch.setattr(writer._writer, "flush", wait_in_vain)
     with pytest.raises(Gone):
         write()
+
+
+def test_transition_writer_gives_up_in_time_a_server_that_answers(serve, monkeypatch):
+    checks = []
+    monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.01)
+    writer, write, _ = small_writer(
+        serve, block_size=1, max_delay_s=1000.0, timeout_s=0.05, check=lambda: checks.append(1)
+    )
+    write()
+    monkeypatch.setattr(writer._writer, "flush", wait_in_vain)
+    with pytest.raises(errors.LearnerGoneError, match=r"within 0\.05 s: .*--transfer_timeout"):
+        write()
+    assert checks
+    with pytest.raises(errors.LearnerGoneError, match=r"within 0\.02 s\.$"):
+        writer.flush(0.02)
+
+
+@pytest.mark.parametrize("name", ["vector", "pixels"])
+def test_transition_writer_sends_no_block_with_what_is_not_finite(serve, name):
+    layout, rng = replay.Layout.of(SPECS[name]), np.random.default_rng(0)
+    client = serve(fifo_table(signature_of(layout), "my_table"))
+    writer = replay.TransitionWriter(client, "my_table", layout, block_size=3, max_delay_s=1000.0)
+    for _ in range(3):  # The first one goes at once.
+        writer.write(random_transition(SPECS[name], rng))
+    with np.errstate(over="ignore"), pytest.raises(environments.TaskError, match="a return"):
+        writer.write(random_transition(SPECS[name], rng)._replace(reward=1e39))
+    assert client.server_info()["my_table"].current_size == 1
 
 
 def test_transition_writer_wrong_shape_fails_at_once(serve):

@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import os
+import pathlib
 import socket
 import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -136,6 +139,44 @@ def test_card_of_another_launcher_is_refused(connection, monkeypatch):
     assert late.card().starts == 2
 
 
+def test_losses_count_while_the_learner_is_the_same_and_nothing_was_done():
+    learner, losses = mock.Mock(address="here:1"), wire.Losses()
+    gone = errors.LearnerGoneError("gone.")
+
+    def lose(starts):
+        learner.card.return_value = wire.Card(5, starts, 0)
+        assert losses.card(learner).starts == starts
+        losses.note(gone)
+
+    for _ in range(3):
+        lose(starts=1)
+    with pytest.raises(errors.LearnerGoneError, match="gone"):
+        lose(starts=1)
+    for _ in range(3):
+        lose(starts=2)
+    losses.clear()
+    for _ in range(3):
+        lose(starts=2)
+    learner.card.return_value = wire.Card(6, 1, 0)
+    with pytest.raises(errors.UserError, match="another run's"):
+        losses.card(learner)
+
+
+def test_checkpoint_on_a_full_disk_leaves_nothing_of_itself(tmp_path):
+    class Full:
+        def write(self, prefix):
+            pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(b"a part")
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    store = snapshots.Store(str(tmp_path))
+    store.prepare(fresh=True)
+    checkpoints = learner_checkpoints.Checkpoints(store, None, {})
+    checkpoints._tensors = Full()
+    checkpoints.save(lambda: None, wait=True)
+    assert os.listdir(store.folder) == ["reverb"]
+    assert not checkpoints.writing
+
+
 def test_checkpoint_keeps_transitions_counters_and_models(config, tmp_path):
     store = snapshots.Store(str(tmp_path))
     store.prepare(fresh=True)
@@ -200,6 +241,12 @@ def test_connection_nobody_there_gives_up_in_time(config):
     with pytest.raises(errors.LearnerGoneError, match="No learner at"):
         wire.Connection(config, address).wait_until_up()
     assert time.monotonic() - started < 10
+
+
+def test_connection_to_what_no_host_can_be_called_is_one_clear_line(config):
+    impatient = dataclasses.replace(config, connect_timeout=0.0)
+    with pytest.raises(errors.NoLearnerError, match=r"No learner at \.cluster:8181"):
+        wire.Connection(impatient, ".cluster:8181").wait_until_up()
 
 
 def test_connection_server_that_dies_ends_status_and_transfers(config):
