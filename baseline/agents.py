@@ -11,6 +11,7 @@ import functools
 import json
 import pathlib
 import re
+import reprlib
 from typing import Any
 
 from absl import logging
@@ -254,7 +255,9 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
 def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[str, Any]:
     kwargs = config.get("env_kwargs") or {}
     if not isinstance(kwargs, Mapping):
-        raise errors.UserError(f"env_kwargs in {settings} are {kwargs!r}: names with values?")
+        raise errors.UserError(
+            f"env_kwargs in {settings} are {reprlib.repr(kwargs):.200}: names with values?"
+        )
     return kwargs
 
 

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import re
+import reprlib
 from typing import Any
 import warnings
 
@@ -115,7 +116,9 @@ def make(
 
     check_name(env_id)
     if type(frame_stack) is not int or not 1 <= frame_stack <= _MOST_FRAMES:
-        raise errors.UserError(f"config.yml has frame_stack {frame_stack!r}: not 1 or a few more.")
+        raise errors.UserError(
+            f"config.yml has frame_stack {reprlib.repr(frame_stack):.200}: not 1 or a few more."
+        )
     # What is wrong with the wrappers is found out before anything is opened.
     around = [(path, _wrapper_class(path), kwargs) for path, kwargs in _wrapper_list(wrappers)]
     plain = _make_plain(env_id, env_kwargs, render_mode)
@@ -147,7 +150,9 @@ def _make_plain(
         _told.add(env_id)
         logging.info("%s does not exist any more: using its successor %s.", env_id, new_id)
     if not isinstance(env_kwargs, Mapping | None):
-        raise errors.UserError(f"env_kwargs are {env_kwargs!r} instead of names with values.")
+        raise errors.UserError(
+            f"env_kwargs are {reprlib.repr(env_kwargs):.200} instead of names with values."
+        )
     kwargs = {**successor_kwargs(env_id), **(env_kwargs or {})}
     kwargs.pop("render_mode", None)  # How it is shown is not for a configuration to say.
     if render_mode is not None:
@@ -197,7 +202,9 @@ def _wrapper_list(wrappers: Any) -> list[tuple[str, dict[str, Any]]]:
         if isinstance(entry, Mapping) and len(entry) == 1:
             ((path, kwargs),) = entry.items()
         if not isinstance(path, str) or not isinstance(kwargs, Mapping | None):
-            raise errors.UserError(f"Cannot read env_wrapper {entry!r} in config.yml.")
+            raise errors.UserError(
+                f"Cannot read env_wrapper {reprlib.repr(entry):.200} in config.yml."
+            )
         found.append((path, {str(name): value for name, value in (kwargs or {}).items()}))
     return found
 

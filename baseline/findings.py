@@ -41,12 +41,14 @@ def points(
 ) -> tuple[list[width_relation.Point], list[str]]:
     """Returns an agent's width and error for each sweep, and who is left out and why.
 
+    Of agents of one algorithm in environments that are the same today, the last counts.
+
     Args:
       sweeps: the agents.
       scheme: of the quantized rows.
       bits: their precision.
     """
-    found, left_out = [], []
+    found, left_out = {}, []
     for sweep in sweeps:
         row = sweep.quantized.get(scheme, {}).get(bits)
         name = f"{sweep.algo} {sweep.shown_env}"
@@ -55,13 +57,14 @@ def points(
         elif None in (row.error, row.error_low, row.error_high):
             left_out.append(f"{name} (E has no interval: {row.note or 'fp32 mean of zero'})")
         else:
-            found.append(
-                width_relation.Point(
-                    sweep.algo, sweep.shown_env, sweep.fp32.weight_width,
-                    row.error, row.error_low, row.error_high,
-                )
+            replaced = found.pop((sweep.algo, sweep.shown_env), None)
+            if replaced is not None:
+                left_out.append(f"{sweep.algo} {replaced[0]} ({sweep.env} is the same today)")
+            found[sweep.algo, sweep.shown_env] = sweep.env, width_relation.Point(
+                sweep.algo, sweep.shown_env, sweep.fp32.weight_width,
+                row.error, row.error_low, row.error_high,
             )  # fmt: skip
-    return found, left_out
+    return [point for _, point in found.values()], left_out
 
 
 def markdown(
@@ -124,10 +127,13 @@ def draw_weights(
     Raises:
       errors.UserError: none of the agents is there, or one is damaged.
     """
-    old_names = {(sweep.algo, sweep.shown_env): sweep.env for sweep in sweeps}
+    # Of several names of one environment, that of the agent whose width it is.
+    old_names = {
+        (sweep.algo, sweep.shown_env, sweep.fp32.weight_width): sweep.env for sweep in sweeps
+    }
     models = {}
     for point in agents:
-        weights = _weights(point, old_names[point.algo, point.env], folder)
+        weights = _weights(point, old_names[point[:3]], folder)
         if weights is not None:
             models[point] = weights
     if not models:

@@ -15,6 +15,7 @@ import onnx
 from torch import nn
 
 from actorQ import errors
+from actorQ import packing
 from actorQ import quantization
 from baseline import onnx_graph
 
@@ -133,7 +134,7 @@ def linear4(
     zero_points = np.broadcast_to(weights.zero_point, [outputs]).astype(np.uint8)
     values = np.repeat(zero_points[:, None], blocks * block, axis=1)
     values[:, :inputs] = weights.values
-    packed = onnx_graph.pack_nibbles(values).reshape(outputs, blocks, block // 2)
+    packed = packing.pack(values.ravel(), 4).reshape(outputs, blocks, block // 2)
     rows = weights.scale.size  # 1, or one for each output.
     # Spread when the runtime loads the file: as files they would outweigh small layers.
     scale = graph.add(

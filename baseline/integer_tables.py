@@ -11,6 +11,7 @@ from actorQ import errors
 from actorQ.scripts import curves
 from baseline import integer_comparison
 from baseline import reports
+from baseline import zoo_files
 
 _HEADER = (
     "form", "file (bytes)", "weights (bytes)", "us", "speed", "as simulated", "as fp32", "return",
@@ -68,7 +69,8 @@ def report(
         "settings": dataclasses.asdict(settings),
         "forms": {form: _plain(figures) for form, figures in measured.items()},
     }
-    reports.write("baseline.integer_benchmark", f"{SUMMARY}_{algo}_{env}", text, record, out)
+    name = f"{SUMMARY}_{algo}_{zoo_files.file_name(env)}"
+    reports.write("baseline.integer_benchmark", name, text, record, out)
 
 
 def summarize(agents: Mapping[tuple[str, str], Forms], out: str | None) -> None:
@@ -115,12 +117,13 @@ def summarize(agents: Mapping[tuple[str, str], Forms], out: str | None) -> None:
 
 
 def save_models(folder: str, name: str, measured: Forms) -> None:
-    """Writes every form's file as FOLDER/NAME_FORM.onnx.
+    """Writes every form's file as FOLDER/NAME_FORM.onnx, without slashes in NAME.
 
     Raises:
       errors.UserError: the folder cannot be written.
     """
     curves.make_folder(folder)
+    name = zoo_files.file_name(name)
     for form, figures in measured.items():
         if figures.content is None:
             continue

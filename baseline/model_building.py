@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import inspect
+import math
 import pathlib
 import re
 import sys
@@ -19,6 +20,8 @@ import gymnasium as gym
 import stable_baselines3 as sb3
 from stable_baselines3.common import base_class
 from stable_baselines3.common import vec_env
+import torch
+from torch import overrides
 
 from actorQ import errors
 from baseline import fake_quantization
@@ -43,6 +46,10 @@ _FAMILIES = {
 _COMPILER = "torch._dynamo"
 # Arguments of algorithms that a file does not decide on.
 _OURS = ("buffer_size", "learning_rate", "optimize_memory_usage", "seed", "verbose")
+# Numbers, and tensors, that a policy may have beyond twice what its file holds: one that differs a
+# little is built, so that the difference can be told.
+_SPARE_NUMBERS = 1 << 22
+_SPARE_TENSORS = 100
 
 
 def build(
@@ -66,7 +73,8 @@ def build(
     environment = vec_env.DummyVecEnv([make_env])
     try:
         _check_spaces(saved, environment, path)
-        with warnings.catch_warnings(), no_compiler():
+        limit = _AsLargeAs(saved.state_dict, path)
+        with warnings.catch_warnings(), no_compiler(), limit:
             warnings.simplefilter("ignore")  # About rollout sizes: it is not going to train.
             model = ALGORITHMS[algo](
                 _policy_name(saved), environment, device="cpu",
@@ -105,6 +113,37 @@ def no_compiler() -> Iterator[None]:
         yield
     finally:
         del sys.modules[_COMPILER]
+
+
+class _AsLargeAs(overrides.TorchFunctionMode):
+    """Lets no policy be made that is far larger than its file.
+
+    A few bytes may ask for layers of any width, and of any number. Whatever asks for them
+    (`net_arch`, `features_extractor_kwargs`, `n_critics`), modules make their parameters by
+    `torch.empty`.
+    """
+
+    def __init__(self, state_dict: Mapping[str, torch.Tensor], path: pathlib.Path) -> None:
+        super().__init__()
+        self._path = path
+        # Not shapes, of which strides of zero make any from nothing.
+        storages = [tensor.untyped_storage() for tensor in state_dict.values() if tensor.is_cpu]
+        held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()) // 4
+        self._numbers = 2 * held + _SPARE_NUMBERS
+        self._tensors = 2 * len(state_dict) + _SPARE_TENSORS
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.empty and args:
+            shape = args[0] if isinstance(args[0], tuple | list) else args
+            self._numbers -= math.prod(shape)
+            self._tensors -= 1
+            if self._numbers < 0 or self._tensors < 0:
+                raise errors.UserError(
+                    f"{self._path} asks for a far larger policy than it holds: not built."
+                )
+        return func(*args, **(kwargs or {}))
 
 
 def _policy_name(saved: zoo_files.SavedModel) -> str:

@@ -57,9 +57,16 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
     """Returns the acting path of an SB3 model: no value function, no target networks.
 
     Raises:
-      errors.UserError: it holds a layer that has no quantized form here, by name.
+      errors.UserError: it holds a layer that has no quantized form here, by name, or takes
+        observations that are no arrays.
     """
-    policy = model.policy
+    policy, observed = model.policy, model.observation_space
+    if not isinstance(observed, gym.spaces.Box | gym.spaces.MultiBinary):
+        raise errors.UserError(
+            f"Observations of a {type(observed).__name__} space, which Stable-Baselines3 encodes "
+            "before its layers see them, have no quantized form here: arrays (Box, MultiBinary) "
+            "have."
+        )
     if isinstance(policy, sb3_policies.ActorCriticPolicy):
         extractor = policy.pi_features_extractor
         parts = [policy.mlp_extractor.policy_net, policy.action_net]
@@ -94,7 +101,7 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
                 )
             layers.append((name, module))
     space = model.action_space
-    image = policy.normalize_images and preprocessing.is_image_space(model.observation_space)
+    image = policy.normalize_images and preprocessing.is_image_space(observed)
     if isinstance(space, gym.spaces.Discrete):
         return PolicyNetwork(tuple(layers), "argmax", image=image)
     if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:

@@ -114,22 +114,5 @@ def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
-def pack_nibbles(values: np.ndarray) -> np.ndarray:
-    """Packs 4-bit integers in pairs, the earlier one in the low half.
-
-    Args:
-      values: uint8 [..., 2 N], each below 16.
-
-    Returns:
-      uint8 [..., N].
-    """
-    return values[..., 0::2] | (values[..., 1::2] << 4)
-
-
-def unpack_nibbles(packed: np.ndarray) -> np.ndarray:
-    """Returns what `pack_nibbles` was given."""
-    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
-
-
 def _describe(name: str, dtype: np.dtype, shape: list[int | str]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)

@@ -5,7 +5,6 @@ their meaning is in its documentation.
 """
 
 from collections.abc import Callable
-from collections.abc import Mapping
 import io
 import pickletools
 from typing import Any
@@ -16,6 +15,9 @@ from baseline import pickle_values
 
 MAX_OPERATIONS = 20_000_000
 NAME_LENGTH = 1000
+# Bytes that what a byte or two of the file make takes of the allowance.
+CONTAINER_BYTES = 64
+LARGE_BYTES = 256  # A set, or what stands for an object.
 
 Placeholder = pickle_values.Placeholder
 Reference = pickle_values.Reference
@@ -25,14 +27,14 @@ LITERALS = frozenset(
     "UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 "
     "BYTEARRAY8".split()
 )
-CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-    "EMPTY_SET": set,
+CONSTANTS: dict[str, tuple[Callable[[], Any], int]] = {  # What makes it, and what it takes.
+    "NONE": (lambda: None, 0),
+    "NEWTRUE": (lambda: True, 0),
+    "NEWFALSE": (lambda: False, 0),
+    "EMPTY_TUPLE": (tuple, 0),
+    "EMPTY_LIST": (list, CONTAINER_BYTES),
+    "EMPTY_DICT": (dict, CONTAINER_BYTES),
+    "EMPTY_SET": (set, LARGE_BYTES),
 }
 # What protocols below 2 call to make an object without its constructor: (class, base, state).
 _RECONSTRUCTORS = (("copyreg", "_reconstructor"), ("copy_reg", "_reconstructor"))
@@ -42,18 +44,12 @@ class Machine:
     """Runs the instructions of one pickle.
 
     Attributes:
-      references: names in order, as keys.
       calls: names of what was not called, in order, as keys.
     """
 
-    def __init__(
-        self, file_bytes: int, extra: Mapping[tuple[str, str], Callable[..., Any]]
-    ) -> None:
-        self.references: dict[str, None] = {}
+    def __init__(self, file_bytes: int) -> None:
         self.calls: dict[str, None] = {}
         self._allowance = pickle_values.Allowance(file_bytes)
-        self._extra = extra
-        self._made_by_extra: list[Any] = []
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # The stacks below each mark.
         self._memo: dict[int, Any] = {}
@@ -68,7 +64,9 @@ class Machine:
             if name in LITERALS:
                 self._stack.append(argument)
             elif name in CONSTANTS:
-                self._stack.append(CONSTANTS[name]())
+                make, num_bytes = CONSTANTS[name]
+                self._allowance.take(num_bytes)
+                self._stack.append(make())
             elif name == "STOP":
                 return self._stack.pop()
             else:
@@ -78,8 +76,7 @@ class Machine:
     def _named(self, module: Any, name: Any) -> Reference:
         if type(module) is not str or type(name) is not str or len(module + name) > NAME_LENGTH:
             raise pickle_values.DamagedError("a name in it is none")
-        self._allowance.take(len(module) + len(name))
-        self.references[f"{module}.{name}"] = None
+        self._allowance.take(LARGE_BYTES + len(module) + len(name))
         return Reference(module, name)
 
     def _call(self, function: Any, args: Any, kwargs: dict | None = None) -> Any:
@@ -89,20 +86,21 @@ class Machine:
         if not isinstance(function, pickle_values.Inert):
             raise pickle_values.DamagedError("it calls what is no function")
         if type(function) is not Reference:
-            return Placeholder(function, args, kwargs)
+            return self._placeholder(function, args, kwargs)
         key = (function.module, function.name)
-        if key in self._extra and not kwargs:
-            made = self._extra[key](*args)
-            self._made_by_extra.append(made)
-            return made
         if key in _RECONSTRUCTORS and len(args) == 3 and type(args[0]) is Reference:
             function, *args = args
-            return Placeholder(function, tuple(args))
+            return self._placeholder(function, tuple(args))
         if key in pickle_values.CALLS and not kwargs:
+            self._allowance.take(CONTAINER_BYTES)
             made = pickle_values.CALLS[key](args, self._allowance)
             if made is not NotImplemented:
                 return made
         self.calls[f"{function.module}.{function.name}"] = None
+        return self._placeholder(function, args, kwargs)
+
+    def _placeholder(self, function: Any, args: tuple, kwargs: dict | None = None) -> Placeholder:
+        self._allowance.take(LARGE_BYTES)
         return Placeholder(function, args, kwargs)
 
     def _pop_mark(self) -> list[Any]:
@@ -118,6 +116,7 @@ class Machine:
         """Frames help a reader to fetch ahead; all is here already."""
 
     def _do_mark(self, argument: None) -> None:
+        self._allowance.take(CONTAINER_BYTES)
         self._below.append(self._stack)
         self._stack = []
 
@@ -153,6 +152,7 @@ class Machine:
     def _do_tuple1(self, argument: None, size: int = 1) -> None:
         if len(self._stack) < size:
             raise pickle_values.DamagedError("a tuple in it lacks items")
+        self._allowance.take(CONTAINER_BYTES)
         self._stack[-size:] = [tuple(self._stack[-size:])]
 
     def _do_tuple2(self, argument: None) -> None:
@@ -167,11 +167,13 @@ class Machine:
 
     def _do_dict(self, argument: None) -> None:
         items = self._pop_mark()
+        self._allowance.take(CONTAINER_BYTES)
         self._stack.append({})
         pickle_values.set_items(self._stack[-1], items)
 
     def _do_frozenset(self, argument: None) -> None:
         items = self._pop_mark()
+        self._allowance.take(LARGE_BYTES)
         self._stack.append(frozenset(pickle_values.check_key(item) for item in items))
 
     def _add(self, items: list[Any]) -> None:
@@ -257,8 +259,6 @@ class Machine:
         target = self._stack[-1]
         if isinstance(target, pickle_values.Inert):
             target.states.append(state)
-        elif any(target is made for made in self._made_by_extra):
-            target.__setstate__(state)
         elif type(target) is np.ndarray:
             pickle_values.set_array_state(target, state, self._allowance)
         elif isinstance(target, np.dtype):

@@ -35,6 +35,8 @@ ONNX_FILENAME = "policy.onnx"
 TFLITE_FILENAME = "policy.tflite"
 INTEGER_BITS = 8  # Of ONNX Runtime's integers.
 TFLITE_BITS = tflite_layers.MAX_BITS  # At most; narrower ones take a byte each.
+# What anything else in the place of numbers in a quantization.json raises.
+_DAMAGE = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
 
 
 def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
@@ -87,7 +89,7 @@ def training_facts(path: pathlib.Path) -> dict[str, Any]:
             "input_bits": next(iter(bits.values())),
             "output_bits": bits.get(networks.OUTPUT),
         }
-    except (KeyError, TypeError, ValueError, StopIteration):
+    except (*_DAMAGE, StopIteration):
         raise errors.UserError(
             f"What {path} says of its quantization is damaged: train it again."
         ) from None
@@ -100,17 +102,19 @@ def integer_weights(agent: agents.Agent) -> dict[str, quantization.QuantizedTens
       errors.UserError: the agent was not trained with quantization, or its files do not fit.
     """
     facts = _facts(agent.path)
-    bits = int(facts["bits"])
     tensors = {}
     for name, module in agent.network.with_weights():
+        reals = module.weight.detach().numpy()
         try:
+            bits = int(facts["bits"])
             low, high = (np.asarray(end, np.float32) for end in facts["weight_ranges"][name])
             affine = quantization.affine_map(low, high, bits)
-        except (KeyError, TypeError, ValueError) as error:
+            if affine.delta.shape not in ((), reals.shape[:1]) or facts["ranges"] is None:
+                raise ValueError(f"ranges of another shape for {name}, or none")
+        except _DAMAGE as error:
             raise errors.UserError(
                 f"What {agent.path} says of its quantization is damaged: {error}."
             ) from None
-        reals = module.weight.detach().numpy()
         tensor = quantization.QuantizedTensor(
             quantization.affine_values(reals, affine, bits),
             np.atleast_1d(affine.delta),
@@ -284,6 +288,6 @@ def _facts(path: pathlib.Path) -> Mapping[str, Any]:
             return facts
     except FileNotFoundError:
         pass
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise errors.UserError(f"Cannot read {facts_path}: {errors.summary(error)}") from None
     raise errors.UserError(f"{path} was not trained with quantization: see baseline.qat.")

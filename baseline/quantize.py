@@ -220,7 +220,9 @@ def from_json(facts: Mapping[str, Any]) -> tuple[Scheme, Ranges | None]:
                 str(name): (float(low), float(high), *map(_width, own))
                 for name, (low, high, *own) in ranges.items()
             }
-    except (KeyError, TypeError, ValueError, AttributeError, errors.UserError) as error:
+    except (
+        KeyError, TypeError, ValueError, OverflowError, AttributeError, errors.UserError
+    ) as error:
         raise errors.UserError(
             f"What an agent says of its quantization is damaged: {error}."
         ) from None

@@ -31,6 +31,7 @@ HALVES = ("fp16", "bf16")
 SCHEMES = ("weights", "weights+activations")
 GRANULARITIES = ("paper", "channel")
 ALGO_ALIASES = {"ppo2": "ppo"}  # The names of stable-baselines 2.
+_RETURN_DIGITS = 7
 _MAKER = "python -m baseline.ptq ALGO ENV BITS or baseline/benchmark.sh ALGO ENV makes them"
 _CHOICES = {
     "scheme": SCHEMES,
@@ -156,7 +157,7 @@ def measured(
     fp32_returns: Sequence[float] | None = None,
     **columns: Any,
 ) -> Row:
-    """Returns a row whose statistics are computed from the returns.
+    """Returns a row whose statistics are computed from the returns, rounded as in the file.
 
     Args:
       key: what was measured.
@@ -167,10 +168,11 @@ def measured(
     Raises:
       ValueError: the returns are not finite, or not paired with fp32's.
     """
-    values = np.asarray(returns, np.float64)
+    # One side may come from a file: equal returns must not differ by its rounding.
+    values = np.array([_rounded(value) for value in returns])
     error = intervals.Interval(None, None, None)
     if fp32_returns is not None:
-        error = intervals.paired(fp32_returns, returns)
+        error = intervals.paired([_rounded(value) for value in fp32_returns], values)
     note = columns.pop("note", "")
     if error.reason:
         note = "; ".join(part for part in (note, f"no interval of E: {error.reason}") if part)
@@ -350,6 +352,14 @@ def _line(cells: Sequence[str]) -> str:
     return buffer.getvalue()
 
 
+def _digits(value: float) -> str:
+    return f"{value:.{_RETURN_DIGITS}g}"
+
+
+def _rounded(value: float) -> float:
+    return float(_digits(value))
+
+
 def _format(row: Row) -> str:
     cells = []
     for name in columns(type(row)):
@@ -357,7 +367,7 @@ def _format(row: Row) -> str:
         if value is None:
             cells.append("")
         elif name == "returns":
-            cells.append(" ".join(f"{number:.7g}" for number in value))
+            cells.append(" ".join(map(_digits, value)))
         elif name == "seconds":
             cells.append(f"{value:.3f}")
         elif isinstance(value, float):

@@ -9,8 +9,6 @@ nothing. So no module is imported, and no attribute of anything is looked up or 
 Serves `vecnormalize.pkl` of rl-baselines3-zoo and agents of stable-baselines 2.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
 import os
 from typing import Any
 from typing import BinaryIO
@@ -32,57 +30,36 @@ class Contents(NamedTuple):
 
     Attributes:
       value: the object, with placeholders.
-      references: "module.name" of every class and function that it names, in order.
-      calls: those that Python's unpickler would have called, and this one did not.
+      calls: "module.name" of what Python's unpickler would have called, and this one did not.
     """
 
     value: Any
-    references: list[str]
     calls: list[str]
 
 
-def load(
-    source: str | os.PathLike | bytes | BinaryIO,
-    extra: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
-) -> Any:
+def load(source: str | os.PathLike | bytes | BinaryIO) -> Any:
     """Returns the object in a pickle, see `read`."""
-    return read(source, extra).value
+    return read(source).value
 
 
-def read(
-    source: str | os.PathLike | bytes | BinaryIO,
-    extra: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
-) -> Contents:
+def read(source: str | os.PathLike | bytes | BinaryIO) -> Contents:
     """Reads a pickle without running it.
 
     Args:
       source: a path, the bytes, or a file open for reading bytes.
-      extra: (module, name) in the pickle to what is called in its place, with the pickle's
-        arguments: it must bear any. A later state is set through its result's `__setstate__`.
 
     Raises:
       errors.UserError: there is no such file, or it is damaged.
     """
     name, content = _bytes_of(source)
-    machine = pickle_machine.Machine(len(content), {} if extra is None else extra)
+    machine = pickle_machine.Machine(len(content))
     try:
         value = machine.run(content)
     except (pickle_values.DamagedError, ValueError, LookupError, TypeError, ArithmeticError) as why:
         raise errors.UserError(f"{name} is no pickle, or a damaged one: {_reason(why)}.") from None
     except (MemoryError, RecursionError):
         raise errors.UserError(f"{name} asks for more memory than there is.") from None
-    return Contents(value, list(machine.references), list(machine.calls))
-
-
-def references(source: str | os.PathLike | bytes | BinaryIO) -> list[str]:
-    """Returns "module.name" of all that a pickle names, of a damaged one as far as it goes."""
-    content = _bytes_of(source)[1]
-    machine = pickle_machine.Machine(len(content), {})
-    try:
-        machine.run(content)
-    except Exception:  # noqa: S110  What was found up to here is the answer.
-        pass
-    return list(machine.references)
+    return Contents(value, list(machine.calls))
 
 
 def listed(names: list[str]) -> str:

@@ -65,17 +65,22 @@ def whole_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _replace(draft: pathlib.Path, target: pathlib.Path) -> None:
+    replaced = []
     for attempt in range(_ATTEMPTS):
-        old = draft.with_name(f"{draft.name}-old")
+        old = draft.with_name(f"{draft.name}-old-{attempt}")
         with contextlib.suppress(FileNotFoundError):
             os.rename(target, old)
-        shutil.rmtree(old, ignore_errors=True)
+            replaced.append(old)
         try:
             os.rename(draft, target)
-            return
+            break
         except OSError:  # Another process was quicker; its agent is replaced as well.
+            with contextlib.suppress(OSError):  # If none was, what was there goes back.
+                os.rename(old, target)
             if attempt == _ATTEMPTS - 1:
                 raise
+    for old in replaced:  # Only now: a process may be killed before it is through.
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def save(agent: "agents.Agent", folder: pathlib.Path) -> pathlib.Path:

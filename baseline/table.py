@@ -152,7 +152,7 @@ def _paper_table(algo: str, sweeps: Sequence[selection.Sweep], scheme: str) -> s
             line += [reward(row.mean), row.interval.text()] if row else [_NONE, _NONE]
         theirs = paper.result(algo, sweep.env)
         if theirs:
-            published.pop(theirs.env)
+            published.pop(theirs.env, None)  # Two names of one game may be there.
         cells.append(line + _paper_cells(theirs, bool(paper.RESULTS.get(algo))))
     for theirs in published.values():
         cells.append([theirs.env, *[_NONE] * 5, *_paper_cells(theirs, True)])

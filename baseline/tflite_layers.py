@@ -21,6 +21,7 @@ from actorQ import quantization
 from baseline import tflite_graph
 
 MAX_BITS = 8
+PIXEL_LEVELS = 255  # Above black: the policy sees 0 to 1.
 _FLOAT, _INT8, _INT32 = (np.dtype(name) for name in ("float32", "int8", "int32"))
 _LOWEST, _HIGHEST = -128, 127  # Of int8.
 _SHIFT = 128  # From unsigned 8-bit integers to int8.
@@ -59,7 +60,7 @@ def to_integers(
 
     Args:
       graph: to add to.
-      tensor: float32, or uint8 with a map of its own.
+      tensor: float32, or uint8 pixels with a map of their own.
       affine: of unsigned integers.
       bits: of these, 2 to 8.
     """
@@ -68,7 +69,8 @@ def to_integers(
     stored_zero = zero_point - _SHIFT if bits == MAX_BITS else 0
     stored = quantization.AffineMap(np.float32(affine.delta), np.int64(stored_zero))
     if tensor.dtype != _FLOAT and (bits != MAX_BITS or tensor.affine != affine):
-        tensor = to_float(graph, tensor)
+        result = _looked_up(graph, tensor, affine, bits, stored_zero - zero_point)
+        return Integers(result, np.float32(affine.delta), stored_zero)
     result = graph.add("QUANTIZE", tensor, dtype=_INT8, affine=stored)
     lowest, highest = stored_zero - zero_point, stored_zero - zero_point + 2**bits - 1
     if highest < _HIGHEST:
@@ -76,6 +78,30 @@ def to_integers(
     if lowest > _LOWEST:
         result = graph.add("MAXIMUM", result, _level(graph, lowest), affine=stored)
     return Integers(result, np.float32(affine.delta), stored_zero)
+
+
+def _looked_up(
+    graph: tflite_graph.Graph,
+    pixels: tflite_graph.Tensor,
+    affine: quantization.AffineMap,
+    bits: int,
+    shift: int,
+) -> tflite_graph.Tensor:
+    """Returns pixels as int8 of a map: QUANTIZE would round ties, which they meet, away from zero.
+
+    Args:
+      graph: to add to.
+      pixels: uint8.
+      affine: of unsigned integers.
+      bits: of these.
+      shift: what is added to them.
+    """
+    reals = np.arange(PIXEL_LEVELS + 1, dtype=np.float32) / np.float32(PIXEL_LEVELS)
+    levels = quantization.affine_values(reals, affine, bits).astype(np.int32) + shift
+    name = f"pixels in {bits} bits, step {float(affine.delta):.9g}, zero {int(affine.zero_point)}"
+    table = graph.constant(name, levels.astype(np.int8))
+    indices = graph.add("CAST", pixels, dtype=_INT32, inDataType=pixels.dtype, outDataType=_INT32)
+    return graph.add("GATHER", table, indices, shape=pixels.shape, axis=0)
 
 
 def to_float(graph: tflite_graph.Graph, tensor: tflite_graph.Tensor) -> tflite_graph.Tensor:

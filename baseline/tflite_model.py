@@ -22,9 +22,8 @@ from baseline import tflite_layers
 from baseline import zoo_files
 
 _FLOAT, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
-_PIXEL_LEVELS = 255
 # Pixels are integers already: each stands for a 255th of itself.
-_PIXELS = quantization.AffineMap(np.float32(1.0 / _PIXEL_LEVELS), np.int64(0))
+_PIXELS = quantization.AffineMap(np.float32(1.0 / tflite_layers.PIXEL_LEVELS), np.int64(0))
 _LAYERS = {nn.Linear: tflite_layers.linear, nn.Conv2d: tflite_layers.convolution}
 
 

@@ -204,10 +204,10 @@ def _restore_statistics(model: base_class.BaseAlgorithm, path: pathlib.Path) -> 
             if not hasattr(saved, name):  # Only one of both may be normalized.
                 continue
             statistics, there = getattr(normalizer, name), getattr(saved, name)
-            statistics.mean = np.array(there.mean, np.float64)
-            statistics.var = np.array(there.var, np.float64)
+            statistics.mean = zoo_files.real_numbers(there.mean)
+            statistics.var = zoo_files.real_numbers(there.var)
             statistics.count = float(there.count)
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise errors.UserError(f"Cannot go on with {path}: {errors.summary(error)}.") from None
 
 

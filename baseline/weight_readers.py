@@ -4,8 +4,8 @@ Every reader takes a path and returns names and float arrays, or raises `errors.
 line. TensorFlow and torch are imported when a file needs them.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 import glob
 import io
@@ -24,8 +24,10 @@ from actorQ import architecture
 from actorQ import cli
 from actorQ import errors
 from baseline import safe_pickle
+from baseline import unpacking
 
 MAX_NUMBERS = 1 << 28  # In one model: 1 GiB of float32.
+_LEAST = 256  # Numbers that a tensor counts as at least: its name and header take room, too.
 SAVED_MODEL_PB = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
 POLICY_PTH = "policy.pth"
@@ -40,11 +42,11 @@ def read_zip(path: pathlib.Path) -> tuple[str, Tensors]:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if POLICY_PTH in names:
-                content = _member(path, archive, POLICY_PTH)
+                content = unpacking.member(archive, POLICY_PTH, 4 * MAX_NUMBERS, path)
                 return "Stable-Baselines3 agent", _torch_tensors(path, io.BytesIO(content))
             if "parameters" in names and "parameter_list" in names:
-                content = _member(path, archive, "parameters")
-                return "stable-baselines 2 agent", _npz_tensors(content)
+                content = unpacking.member(archive, "parameters", 4 * MAX_NUMBERS, path)
+                return "stable-baselines 2 agent", _npz_tensors(path, io.BytesIO(content))
     except errors.UserError:
         raise
     except OSError as error:
@@ -82,10 +84,10 @@ def read_safetensors(path: pathlib.Path) -> tuple[str, Tensors]:
     except Exception as error:
         raise _damaged(path, error) from None
     if not {"architecture", "facts"} <= set(metadata):
-        return "safetensors file", _from_torch(path, tensors)
+        return "safetensors file", _from_torch(path, tensors.items())
     # The file has its names in alphabetical order.
     ordered = sorted(tensors, key=lambda name: name.startswith(architecture.HEAD + "."))
-    return "ActorQ policy", _from_torch(path, {name: tensors[name] for name in ordered})
+    return "ActorQ policy", _from_torch(path, ((name, tensors[name]) for name in ordered))
 
 
 def read_checkpoint(prefix: pathlib.Path) -> Tensors:
@@ -105,12 +107,13 @@ def read_checkpoint(prefix: pathlib.Path) -> Tensors:
             "are there, copy it too."
         )
     tensors = {}
+    room = _Room(prefix)
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         kinds = reader.get_variable_to_dtype_map()
         for name, shape in sorted(reader.get_variable_to_shape_map().items()):
             if kinds[name].is_floating:
-                _check_size(prefix, name, shape, tensors)
+                room.take(name, shape)
                 tensors[name] = np.asarray(reader.get_tensor(name), np.float32)
     except errors.UserError:
         raise
@@ -140,6 +143,7 @@ def read_graph(path: pathlib.Path) -> Tensors:
         else:
             graphs = [tf.compat.v1.GraphDef.FromString(content)]
         tensors = {}
+        room = _Room(path)
         for graph in graphs:
             nodes = list(graph.node)
             for function in graph.library.function:
@@ -148,7 +152,7 @@ def read_graph(path: pathlib.Path) -> Tensors:
                 constant = node.attr["value"].tensor
                 if node.op == "Const" and tf.dtypes.as_dtype(constant.dtype).is_floating:
                     shape = [axis.size for axis in constant.tensor_shape.dim]
-                    _check_size(path, node.name, shape, tensors)
+                    room.take(node.name, shape)
                     tensors[node.name] = np.asarray(tf.make_ndarray(constant), np.float32)
     except errors.UserError:
         raise
@@ -170,11 +174,7 @@ def read_pickle(path: pathlib.Path) -> tuple[Tensors, str]:
     # stable-baselines 2: (settings, parameters), the latter a dictionary or a list.
     if isinstance(parts, list | tuple) and len(parts) == 2 and isinstance(parts[1], list | dict):
         parts = parts[1]
-    tensors = {
-        name: np.asarray(array, np.float32)
-        for name, array in _nested(parts, np.ndarray)
-        if array.dtype.kind == "f"
-    }
+    tensors = _floats(path, _nested(parts, np.ndarray))
     called = safe_pickle.listed(contents.calls)
     if not tensors:
         reason = f": loading it would call {called}, which is not done" if called else ""
@@ -183,27 +183,41 @@ def read_pickle(path: pathlib.Path) -> tuple[Tensors, str]:
 
 
 def _nested(value: Any, wanted: type) -> Iterator[tuple[str, Any]]:
-    """Yields what is of a type in dictionaries, lists and tuples, named by the way to it."""
-    todo = [("", value)]
+    """Yields what is of a type in dictionaries, lists and tuples, named by the way to it.
+
+    What is shared comes under each of its names: any of them may be the one that says its part.
+    """
+    todo = [iter([("", value)])]
     seen = set()
     while todo:
-        name, part = todo.pop()
+        found = next(todo[-1], None)
+        if found is None:
+            todo.pop()
+            continue
+        name, part = found
         if isinstance(part, wanted):
             yield name, part
         elif isinstance(part, dict | list | tuple) and id(part) not in seen:
             seen.add(id(part))  # Parts may be shared, and lists may hold themselves.
-            keyed = part.items() if isinstance(part, dict) else enumerate(part)
-            inner = [(f"{name}/{key!s:.100}".lstrip("/")[-1000:], item) for key, item in keyed]
-            todo.extend(reversed(inner))
+            todo.append(_parts(name, part))
+
+
+def _parts(name: str, container: dict | list | tuple) -> Iterator[tuple[str, Any]]:
+    # One by one: millions of names for what is no tensor would take gigabytes.
+    for key, item in container.items() if isinstance(container, dict) else enumerate(container):
+        yield f"{name}/{key!s:.100}".lstrip("/")[-1000:], item
 
 
 def _torch_tensors(path: pathlib.Path, file: BinaryIO) -> Tensors:
     import torch
 
     try:
+        unpacking.check_nested(file, "its tensors", 4 * MAX_NUMBERS, path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # On formats that torch will give up one day.
             loaded = torch.load(file, map_location="cpu", weights_only=True)
+    except errors.UserError:
+        raise
     except MemoryError:
         raise errors.UserError(f"{path} asks for more memory than there is.") from None
     except Exception as error:  # torch, pickle and zipfile each have their own.
@@ -214,53 +228,61 @@ def _torch_tensors(path: pathlib.Path, file: BinaryIO) -> Tensors:
                 "when loaded: save model.state_dict() instead."
             ) from None
         raise _damaged(path, error) from None
-    return _from_torch(path, dict(_nested(loaded, torch.Tensor)))
+    return _from_torch(path, _nested(loaded, torch.Tensor))
 
 
-def _from_torch(path: pathlib.Path, tensors: Mapping[str, Any]) -> Tensors:
+def _from_torch(path: pathlib.Path, tensors: Iterable[tuple[str, Any]]) -> Tensors:
     """Returns the floats (and dequantized integers) as float32 arrays."""
     import torch
 
     arrays: Tensors = {}
-    for name, tensor in tensors.items():
+    room = _Room(path)
+    for name, tensor in tensors:
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             raise errors.UserError(f"{path} holds a tensor of a form not read here: {name}.")
-        if tensor.is_quantized:
-            tensor = tensor.dequantize()
-        if not tensor.is_floating_point():
+        if not (tensor.is_floating_point() or tensor.is_quantized):
             continue
         # Strides of zero let a few bytes claim any shape.
-        _check_size(path, name, tensor.shape, arrays)
+        room.take(name, tensor.shape)
+        if tensor.is_quantized:
+            tensor = tensor.dequantize()
         arrays[name] = tensor.detach().float().contiguous().numpy()
     return arrays
 
 
-def _npz_tensors(content: bytes) -> Tensors:
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    return {
-        name: np.asarray(array, np.float32)
-        for name, array in arrays.items()
-        if array.dtype.kind == "f"
-    }
+def _npz_tensors(path: pathlib.Path, file: BinaryIO) -> Tensors:
+    unpacking.check_nested(file, "parameters", 4 * MAX_NUMBERS, path)
+    with np.load(file, allow_pickle=False) as arrays:
+        return _floats(path, ((name, arrays[name]) for name in arrays.files))
 
 
-def _member(path: pathlib.Path, archive: zipfile.ZipFile, name: str) -> bytes:
-    size = archive.getinfo(name).file_size
-    if size > 4 * MAX_NUMBERS:
-        raise errors.UserError(f"{path} claims {size:,} bytes for {name}: not read.")
-    return archive.read(name)
+def _floats(path: pathlib.Path, arrays: Iterable[tuple[str, np.ndarray]]) -> Tensors:
+    """Returns those of floats as float32."""
+    tensors: Tensors = {}
+    room = _Room(path)
+    for name, array in arrays:
+        if array.dtype.kind == "f":
+            room.take(name, array.shape)
+            tensors[name] = np.asarray(array, np.float32)
+    return tensors
 
 
-def _check_size(path: pathlib.Path, name: str, shape: Sequence[int], tensors: Tensors) -> None:
-    """Raises UserError if a tensor, whose shape may be a lie, would take too much memory."""
-    numbers = sum(array.size for array in tensors.values()) + math.prod(shape)
-    if any(axis < 0 for axis in shape) or numbers > MAX_NUMBERS:
-        claim = " x ".join(str(axis) for axis in shape)
-        raise errors.UserError(
-            f"{path} claims the shape {claim} for {name}, which makes it larger than the "
-            f"{MAX_NUMBERS:,} numbers that are read of a model."
-        )
+class _Room:
+    """How many numbers of a model may still be read; shapes may be lies."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._left = MAX_NUMBERS
+
+    def take(self, name: str, shape: Sequence[int]) -> None:
+        """Raises UserError if a tensor would take too much memory, with those before it."""
+        self._left -= max(math.prod(shape), _LEAST)
+        if any(axis < 0 for axis in shape) or self._left < 0:
+            claim = " x ".join(str(axis) for axis in shape)
+            raise errors.UserError(
+                f"{self._path} claims the shape {claim} for {name}, which makes it larger than "
+                f"the {MAX_NUMBERS:,} numbers that are read of a model."
+            )
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> errors.UserError:

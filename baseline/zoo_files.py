@@ -27,8 +27,14 @@ import yaml
 
 from actorQ import errors
 from baseline import safe_pickle
+from baseline import unpacking
 
-MAX_BYTES = 1 << 30  # Unpacked, of one file in a zip.
+MAX_BYTES = 1 << 30  # Of policy.pth, unpacked.
+# Of the JSON, which becomes up to 20 times as large in memory. The zoo's have 30 kB; the images
+# of many environments that SB3 keeps in it, some megabytes.
+MAX_DATA_BYTES = 1 << 24
+MAX_VERSION_BYTES = 1 << 10
+MAX_ENTRIES = 100_000  # Of a YAML file, where what is referred to counts again each time.
 NORMALIZATION = "vecnormalize.pkl"
 YAML_TUPLE = "tag:yaml.org,2002:python/tuple"
 _SERIALIZED = ":serialized:"
@@ -92,13 +98,16 @@ def read_zip(path: pathlib.Path) -> SavedModel:
     try:
         with zipfile.ZipFile(path) as archive, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Torch's, about pickles that it then refuses.
-            data = json.loads(_unpacked(archive, "data"))
-            state_dict = torch.load(
-                io.BytesIO(_unpacked(archive, "policy.pth")), map_location="cpu", weights_only=True
-            )
+            data = json.loads(unpacking.member(archive, "data", MAX_DATA_BYTES, path))
+            policy = io.BytesIO(unpacking.member(archive, "policy.pth", MAX_BYTES, path))
+            unpacking.check_nested(policy, "policy.pth", MAX_BYTES, path)
+            state_dict = torch.load(policy, map_location="cpu", weights_only=True)
             version = "unknown"
             if _VERSION in archive.namelist():
-                version = _unpacked(archive, _VERSION).decode(errors="replace")
+                content = unpacking.member(archive, _VERSION, MAX_VERSION_BYTES, path)
+                version = content.decode(errors="replace")
+    except errors.UserError:
+        raise
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
     except KeyError as error:
@@ -124,13 +133,11 @@ def read_zip(path: pathlib.Path) -> SavedModel:
     kwargs = data.get("policy_kwargs") or {}
     if not isinstance(kwargs, dict):
         raise errors.UserError(f"{path} has policy_kwargs that are no names with values.")
-    return SavedModel(data, _policy_kwargs(kwargs, path), state_dict, version.strip())
-
-
-def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
-    if archive.getinfo(name).file_size > MAX_BYTES:
-        raise ValueError(f"{name} has more than {MAX_BYTES >> 20} MiB")
-    return archive.read(name)
+    try:
+        resolved = _policy_kwargs(kwargs, path)
+    except RecursionError:
+        raise errors.UserError(f"{path} has policy_kwargs that are nested too deeply.") from None
+    return SavedModel(data, resolved, state_dict, version.strip())
 
 
 def _policy_kwargs(kwargs: Mapping[str, Any], path: pathlib.Path) -> dict[str, Any]:
@@ -175,6 +182,21 @@ def _resolve(value: Any, path: pathlib.Path) -> Any:
 
 class _ConfigLoader(yaml.SafeLoader):
     """The safe loader, with the two Python types that the zoo writes, as plain data."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Returns what will be built; refuses what references make huge of a few lines."""
+        whole = super().get_single_node()
+        todo, count = [whole], 0
+        while todo:
+            node = todo.pop()
+            parts = node.value if isinstance(node, yaml.CollectionNode) else []
+            if isinstance(node, yaml.MappingNode):
+                parts = [part for pair in parts for part in pair]
+            count += len(parts)
+            if count > MAX_ENTRIES:
+                raise ValueError(f"it has more than {MAX_ENTRIES:,} entries")
+            todo += parts
+        return whole
 
 
 _ConfigLoader.add_constructor(
@@ -221,13 +243,13 @@ def read_normalization(path: pathlib.Path) -> Normalization | None:
             return None
         statistics = saved.obs_rms
         found = Normalization(
-            np.asarray(statistics.mean, np.float64),
-            np.asarray(statistics.var, np.float64),
+            real_numbers(statistics.mean),
+            real_numbers(statistics.var),
             float(statistics.count),
             float(saved.clip_obs),
             float(saved.epsilon),
         )
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         raise errors.UserError(
             f"{path} holds no statistics of observations (SB3's VecNormalize of one array)."
         ) from None
@@ -240,6 +262,20 @@ def read_normalization(path: pathlib.Path) -> Normalization | None:
     ):
         raise errors.UserError(f"{path} holds statistics that make no sense.")
     return found
+
+
+def real_numbers(value: Any) -> np.ndarray:
+    """Returns a stranger's array, or number, as float64.
+
+    Raises:
+      TypeError: it is something else, such as short lists that hold each other without end.
+    """
+    if not isinstance(value, np.ndarray | np.number | int | float):
+        raise TypeError(f"a {type(value).__name__} instead of numbers")
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{array.dtype} instead of numbers")
+    return array.astype(np.float64)
 
 
 def file_name(env_id: str) -> str:

@@ -339,6 +339,7 @@ def test_quantization_is_noted_and_restored(zoo, tmp_path):
         lambda facts: json.dumps({**facts, "ranges": {"output": [1]}}),
         lambda facts: json.dumps({**facts, "ranges": {"output": [0, float("nan")]}}),
         lambda facts: json.dumps({**facts, "ranges": {"nothing": [0, 1]}}),
+        lambda facts: json.dumps({**facts, "ranges": {"output": [0, 10**400]}}),
         lambda facts: "[" * 100_000,
     ],
 )

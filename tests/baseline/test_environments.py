@@ -221,6 +221,15 @@ def test_env_kwargs_of_no_sense_are_an_error(env_kwargs, match):
     refused(match, "CartPole-v1", None, 1, env_kwargs)
 
 
+def test_messages_do_not_write_out_what_refers_to_itself_often():
+    huge = [1]
+    for _ in range(60):
+        huge = [huge] * 10
+    refused("frame_stack", "CartPole-v1", None, huge)
+    refused("env_kwargs are", "CartPole-v1", None, 1, huge)
+    refused("Cannot read env_wrapper", "CartPole-v1", [huge])
+
+
 def test_configurations_cannot_open_windows():
     env = environments.make("CartPole-v1", env_kwargs={"render_mode": "human"})
     assert env.render_mode is None

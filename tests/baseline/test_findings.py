@@ -111,6 +111,27 @@ def test_agents_without_a_row_or_interval_are_left_out_with_the_reason(rows):
     assert left_out[0].startswith("ppo CartPole-v1 (E has no interval")
 
 
+def test_of_two_names_of_one_environment_the_last_counts(rows, agents, tmp_path):
+    fp32 = np.random.default_rng(1).normal(100, 1, size=20)
+    width = weight_statistics.statistics(_weights(5.0).numpy()).width
+    env = "LunarLander-v3"
+    results.append(str(rows), _measured("a2c", env, "fp32", fp32, None, width))
+    results.append(str(rows), _measured("a2c", env, "8", 0.9 * fp32, fp32, 99.0))
+    sweeps, points, left_out = _points(rows)
+    assert left_out == ["a2c LunarLander-v2 (LunarLander-v3 is the same today)"]
+    (point,) = (point for point in points if (point.algo, point.env) == ("a2c", env))
+    assert (len(points), point.width) == (6, pytest.approx(width))
+    # Where the last has no row, the other is drawn, from its own folder.
+    only_v2 = [s for s in sweeps if s.env != env] + [
+        selection.Sweep(s.fp32, {}) for s in sweeps if s.env == env
+    ]
+    found, left_out = findings.points(only_v2, "weights", "8")
+    assert left_out == ["a2c LunarLander-v3 (no row of 8 bits)"]
+    relations = [width_relation.relation(found, width_relation.ALGORITHMS)]
+    paths = findings.draw_weights(found, relations, only_v2, str(agents), str(tmp_path))
+    assert "weights-LunarLander-v3.png" in [os.path.basename(path) for path in paths]
+
+
 def test_report_has_verdicts_correlations_and_agents(rows):
     _, points, _ = _points(rows)
     relations = [

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from actorQ import errors
+from actorQ import packing
 from actorQ import quantization
 from baseline import agreement
 from baseline import integer
@@ -128,7 +129,7 @@ def test_export_4_bits_holds_exactly_the_integers_of_the_formula(inputs, granula
             module.weight.detach().numpy(), 4, "nearest", granularity == "channel"
         )
         packed = constants[f"{name}.weight"]
-        values = onnx_graph.unpack_nibbles(packed.reshape(len(packed), -1))
+        values = packing.unpack(packed.ravel(), 4, 2 * packed.size).reshape(len(packed), -1)
         np.testing.assert_array_equal(values[:, : module.in_features], expected.values)
         # What is padded stands for zero.
         padding = values[:, module.in_features :] - np.reshape(expected.zero_point, (-1, 1))

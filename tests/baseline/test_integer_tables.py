@@ -47,6 +47,16 @@ def test_save_models_writes_what_has_a_file(tmp_path):
     assert path.name == "a_b_ORT_int8.onnx" and path.read_bytes() == b"1234567"
 
 
+def test_names_with_a_slash_make_no_folders(tmp_path):
+    settings = integer_comparison.Settings(episodes=2)
+    integer_tables.report("ppo", "ALE/Pong-v5", settings, MEASURED, str(tmp_path))
+    integer_tables.save_models(str(tmp_path), "ppo_ALE/Pong-v5", MEASURED)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "integer_ppo_ALE-Pong-v5.json", "integer_ppo_ALE-Pong-v5.md",
+        "ppo_ALE-Pong-v5_ORT_int8.onnx",
+    ]
+
+
 def test_folders_that_cannot_be_written_are_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.UserError, match="Cannot make the folder"):

@@ -1,10 +1,12 @@
 """Models are built for the algorithm and environment that they are of, or refused."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
+import torch
 
 from actorQ import errors
 from baseline import agents
@@ -125,6 +127,36 @@ def test_settings_of_no_sense_load_or_are_one_line(tmp_path, made, entries):
         assert len(str(error).splitlines()) == 1
     else:
         assert agent.act(np.zeros((1, 4), np.float32)).shape == (1,)
+
+
+def with_kwargs(path, kwargs, **members):
+    data = json.loads(small_agents.members(path, "data"))
+    small_agents.rewritten(path, data=json.dumps({**data, "policy_kwargs": kwargs}), **members)
+
+
+@pytest.mark.parametrize(
+    ("algo", "kwargs"),
+    [
+        ("ppo", {"net_arch": [60_000, 60_000]}), ("ppo", {"net_arch": [1] * 100_000}),
+        ("ppo", {"net_arch": {"pi": [16], "vf": [10**7]}}),
+        ("sac", {"net_arch": [16, 16], "n_critics": 10**9}),
+    ],
+)
+def test_policies_far_larger_than_their_file_are_not_built(tmp_path, made, algo, kwargs):
+    env_id = "Pendulum-v1" if algo in small_agents.CONTINUOUS else "CartPole-v1"
+    path = small_agents.save(tmp_path, algo, env_id, made[algo])
+    # A shape that takes no room makes no file larger.
+    tensors = {**made[algo].policy.state_dict(), "more": torch.ones(1).expand(60_000, 60_000)}
+    with_kwargs(path, kwargs, policy_pth=small_agents.torch_bytes(tensors))
+    refused(tmp_path, algo, env_id, "asks for a far larger policy than it holds: not built")
+
+
+def test_extractors_far_larger_than_their_file_are_not_built(tmp_path, atari_zoo):
+    env_id = "BreakoutNoFrameskip-v4"
+    shutil.copytree(atari_zoo.folder / "a2c", tmp_path / "a2c")
+    path = agents.find("a2c", env_id, tmp_path)
+    with_kwargs(path, {"features_extractor_kwargs": {"features_dim": 10**6}})
+    refused(tmp_path, "a2c", env_id, "asks for a far larger policy")
 
 
 def test_tensors_too_few_and_too_many_are_an_error(tmp_path, made):

@@ -98,6 +98,29 @@ def test_unknown_actions_are_an_error(space):
         networks.policy_network(made)
 
 
+@pytest.mark.parametrize(
+    ("space", "name"),
+    [
+        (gym.spaces.Discrete(5), "Discrete"), (gym.spaces.MultiDiscrete([2, 3]), "MultiDiscrete"),
+        (gym.spaces.MultiBinary(4), None),
+    ],
+)
+def test_observations_that_sb3_encodes_are_an_error(space, name):
+    class Symbols(gym.Env):
+        observation_space = space
+        action_space = gym.spaces.Discrete(2)
+
+    made = small_agents.model("a2c", vec_env.DummyVecEnv([Symbols]))
+    if name is None:
+        observed = np.array([[0, 1, 1, 0], [1, 1, 0, 0]], np.int8)
+        outputs = networks.forward(networks.policy_network(made), observed).numpy()
+        expected, _ = made.predict(observed, deterministic=True)
+        np.testing.assert_array_equal(outputs.argmax(axis=1), expected)
+        return
+    with pytest.raises(errors.UserError, match=f"Observations of a {name} space, which"):
+        networks.policy_network(made)
+
+
 def test_forward_taps_every_layers_input(zoo):
     network = agents.load("ppo", "CartPole-v1", zoo.folder).network
     batch = np.random.default_rng(0).normal(size=(7, 4))

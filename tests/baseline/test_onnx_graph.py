@@ -5,13 +5,6 @@ import pytest
 from baseline import onnx_graph
 
 
-def test_pack_nibbles_and_back():
-    values = np.random.default_rng(0).integers(0, 16, (3, 8)).astype(np.uint8)
-    packed = onnx_graph.pack_nibbles(values)
-    assert packed.shape == (3, 4) and packed[0, 0] == values[0, 0] + 16 * values[0, 1]
-    np.testing.assert_array_equal(onnx_graph.unpack_nibbles(packed), values)
-
-
 def test_constant_twice_is_one():
     graph = onnx_graph.Graph()
     assert graph.constant("a", np.float32(1)) == graph.constant("a", np.float32(1)) == "a"

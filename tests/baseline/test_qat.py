@@ -1,6 +1,7 @@
 """Quantization-aware training as users run it: files, rows, resuming, integers."""
 
 import json
+import types
 import zipfile
 
 import numpy as np
@@ -9,6 +10,7 @@ import stable_baselines3 as sb3
 import torch
 
 from actorQ import errors
+from actorQ import quantization
 from baseline import agents
 from baseline import packed_policy
 from baseline import qat
@@ -21,6 +23,7 @@ from baseline import results
 from baseline import train
 from baseline import training_settings
 from baseline import training_state
+from tests.baseline import integer_reference as reference
 
 CARTPOLE = "CartPole-v1"
 OFF_POLICY = {"learning_starts": 40, "train_freq": 16, "gradient_steps": 4, "buffer_size": 1000}
@@ -347,6 +350,62 @@ def test_agents_of_other_origin_have_no_trained_integers(tmp_path, agent8):
         agent8.network.with_weights()[0][1].weight[0, 0] += 0.001
     with pytest.raises(errors.UserError, match="are not those"):
         qat_export.integer_weights(agent8)
+
+
+def trained_network(tmp_path, **changes):
+    """A network with quantization.json beside it, of which entries may be changed."""
+    network = reference.dense(sizes=(6, 5, 4))
+    ranges, weight_ranges = {}, {}
+    for name, module in network.with_weights():
+        tensor = quantization.quantize_affine(module.weight.detach().numpy(), 8)
+        with torch.no_grad():
+            weight_ranges[name] = [float(module.weight.min()), float(module.weight.max())]
+            module.weight.copy_(torch.from_numpy(quantization.dequantize(tensor)))
+        ranges[name] = [-1.0, 1.0]
+    facts = {
+        "bits": "8", "ranges": ranges, "training": {"quant_delay": 1, "ranges": "frozen"},
+        "weight_ranges": weight_ranges, **changes,
+    }
+    path = tmp_path / "A-v0.zip"
+    (tmp_path / "A-v0").mkdir()
+    (tmp_path / "A-v0" / quantize.FILENAME).write_text(json.dumps(facts))
+    return types.SimpleNamespace(path=path, network=network)
+
+
+def test_integers_of_a_trained_network(tmp_path):
+    agent = trained_network(tmp_path)
+    assert list(qat_export.integer_weights(agent)) == ["layer_0", "layer_1"]
+    assert qat_export.training_facts(agent.path)["input_bits"] == 8
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bits": "fp16"}, {"bits": None}, {"bits": [8]}, {"bits": 1e999}, {"ranges": None},
+        {"weight_ranges": []}, {"weight_ranges": {"layer_0": None}},
+        {"weight_ranges": {"layer_0": [10**400, 1]}}, {"weight_ranges": {"layer_0": [[0, 1], [2]]}},
+        {"weight_ranges": {"layer_0": [[0] * 4, [1] * 4]}},
+        {"weight_ranges": {"layer_0": [[[0] * 5], [[1] * 5]]}},
+    ],
+)
+def test_integers_of_a_damaged_quantization_are_an_error(tmp_path, changes):
+    agent = trained_network(tmp_path, **changes)
+    with pytest.raises(errors.UserError, match="says of its quantization is damaged") as caught:
+        qat_export.integer_weights(agent)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bits": "fp16"}, {"bits": 1e999}, {"ranges": None}, {"ranges": []}, {"ranges": {}},
+        {"ranges": {"layer_0": [0]}}, {"ranges": {"layer_0": [0, 1, "x"]}}, {"training": 3},
+    ],
+)
+def test_training_facts_that_are_damaged_are_an_error(tmp_path, changes):
+    path = trained_network(tmp_path, **changes).path
+    with pytest.raises(errors.UserError, match="says of its quantization is damaged: train it"):
+        qat_export.training_facts(path)
 
 
 @pytest.mark.slow

@@ -60,6 +60,17 @@ def test_measured_computes_sample_std_and_error():
     assert row.error_low <= row.error <= row.error_high
 
 
+def test_measured_returns_that_were_in_a_file_are_equal_to_the_same_returns(tmp_path):
+    path = str(tmp_path / "ptq.csv")
+    returns = np.random.default_rng(0).normal(100, 7, size=20)
+    results.append(path, make_row(returns=returns, bits="fp32"))
+    (stored,) = results.read(path)
+    for fp32 in (stored.returns, returns):
+        row = make_row(returns=returns, fp32=fp32)
+        assert (row.error, row.error_low, row.error_high) == (0.0, 0.0, 0.0)
+        assert row.returns == stored.returns
+
+
 def test_measured_negative_fp32_mean_loss_is_positive():
     assert make_row(returns=(-150.0, -150.0), fp32=(-100.0, -100.0)).error == pytest.approx(0.5)
 

@@ -184,7 +184,6 @@ def test_placeholder_records_call_state_and_items():
     assert thing.weight == 7
     assert thing.__class__ is safe_pickle.Placeholder  # Not what the file says.
     assert thing.items == [5, 6, ("key", 9)]
-    assert found.references == ["some.where.Thing"]
     assert found.calls == ["some.where.Thing"]
     assert not callable(thing)
     with pytest.raises(AttributeError, match="bias"):
@@ -207,21 +206,6 @@ def test_ordinary_objects_of_every_protocol(protocol):
     assert found[1].args == ("text", 3)
 
 
-def test_extra_stands_in_for_a_named_class():
-    class Statistics:
-        def __init__(self, *args):
-            self.args = args
-
-        def __setstate__(self, state):
-            self.state = state
-
-    content = b"csome\nThing\n(K\x01t\x81}" + _u("a") + b"K\x02sb."
-    found = safe_pickle.load(content, extra={("some", "Thing"): Statistics})
-    assert type(found) is Statistics
-    assert (found.args, found.state) == ((1,), {"a": 2})
-    assert type(safe_pickle.load(content)) is safe_pickle.Placeholder
-
-
 # Attacks.
 
 
@@ -232,7 +216,6 @@ def test_system_is_not_called(mark, protocol):
     found = safe_pickle.read(content)
     assert found.value["a"].args == (f"touch {mark}",)
     assert found.calls == ["posix.system"]
-    assert safe_pickle.references(content) == ["posix.system"]
 
 
 @pytest.mark.parametrize("function", [eval, exec])
@@ -436,6 +419,26 @@ def test_copies_of_copies_are_bounded():
         safe_pickle.load(numbers + copies)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"(" + b"]" * 50_000 + b"l.",
+        b"(" + b"}" * 50_000 + b"l.",
+        b"(" + b"\x8f" * 10_000 + b"l.",
+        b"(" * 50_000 + b".",
+        b"K\x01" + b"\x85" * 50_000 + b".",
+        b"(" + b"(d" * 50_000 + b"l.",
+        b"(" + b"(K\x01\x91" * 10_000 + b"l.",
+        b"(" + b"ca\nB\n" * 10_000 + b"l.",
+        b"ca\nB\nq\x000(" + b"h\x00)R" * 10_000 + b"l.",
+        b"ccollections\nOrderedDict\nq\x000(" + b"h\x00)R" * 50_000 + b"l.",
+    ],
+)
+def test_objects_from_next_to_no_bytes_are_bounded(content):
+    with pytest.raises(errors.UserError, match="far more memory than it has content"):
+        safe_pickle.load(b"\x80\x04" + content)
+
+
 def test_nested_tuples_as_keys_do_not_hang():
     # t = (t, t) forty times over: Python's hash visits 2^40 parts.
     nested = b"K\x01q\x000" + b"h\x00h\x00\x86q\x000" * 40
@@ -446,9 +449,9 @@ def test_nested_tuples_as_keys_do_not_hang():
 
 
 def test_deep_nesting_neither_recurses_nor_crashes():
-    found = safe_pickle.load(b"]" * 200_000 + b"a" * 199_999 + b".")
+    found = safe_pickle.load(b"]" * 10_000 + b"a" * 9_999 + b".")
     assert len(found) == 1
-    calls = safe_pickle.load(b"ca\nB\n" + b")R" * 200_000 + b".")
+    calls = safe_pickle.load(b"ca\nB\n" + b")R" * 4_000 + b".")
     assert repr(calls) == "<a result(...), not called>"
 
 
@@ -516,11 +519,6 @@ def test_missing_file_and_text_file_are_refused(tmp_path):
     )
     with pytest.raises(errors.UserError, match="text.pkl is no pickle"):
         safe_pickle.load(tmp_path / "text.pkl")
-
-
-def test_references_of_a_damaged_file_are_listed():
-    content = pickle.dumps([Bomb(os.system, "true"), np.ones(3)])
-    assert safe_pickle.references(content[:-5])[0] == "posix.system"
 
 
 def test_listed_is_short_and_printable():

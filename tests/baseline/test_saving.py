@@ -158,6 +158,42 @@ def test_killed_save_leaves_nothing_that_is_taken_for_an_agent(zoo, tmp_path):
     assert os.listdir(tmp_path / "ppo") == ["CartPole-v1_1"]
 
 
+def test_killed_while_the_old_agent_is_removed_leaves_the_new_one(tmp_path, monkeypatch):
+    target = tmp_path / "agent"
+    with saving.whole_folder(target) as draft:
+        (draft / "a").write_text("old")
+    rmtree = shutil.rmtree
+
+    def killed(path, **kwargs):
+        if "-old" in path.name:
+            raise KeyboardInterrupt
+        rmtree(path, **kwargs)
+
+    monkeypatch.setattr(saving.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt), saving.whole_folder(target) as draft:
+        (draft / "a").write_text("new")
+    assert (target / "a").read_text() == "new"
+
+
+def test_folder_that_cannot_be_put_in_place_leaves_what_was_there(tmp_path, monkeypatch):
+    target = tmp_path / "agent"
+    with saving.whole_folder(target) as draft:
+        (draft / "a").write_text("old")
+    rename = os.rename
+
+    def failing(source, destination):
+        if destination == target and "-old" not in source.name:
+            raise OSError(5, "Input/output error")
+        rename(source, destination)
+
+    monkeypatch.setattr(saving.os, "rename", failing)
+    with pytest.raises(errors.UserError, match="Input/output error"):
+        with saving.whole_folder(target) as draft:
+            (draft / "a").write_text("new")
+    assert (target / "a").read_text() == "old"
+    assert os.listdir(tmp_path) == ["agent"]
+
+
 def test_two_processes_may_save_the_same_agent(tmp_path):
     target = tmp_path / "agent"
     failures = []

@@ -61,6 +61,19 @@ def test_markdown_row_stands_beside_the_papers():
     assert text.count("| CartPole") == 2  # Here, and in the table of widths.
 
 
+def test_markdown_two_names_of_one_game_stand_beside_the_same_row():
+    text = table.markdown(
+        sweeps_of(
+            lossy_rows("dqn", "PongNoFrameskip-v4", {"8": 0.02}, 20.0, 1.0),
+            lossy_rows("dqn", "ALE/Pong-v5", {"8": 0.04}, 20.0, 1.0),
+        ),
+        "weights",
+    )
+    for name in ("PongNoFrameskip-v4", "ALE/Pong-v5"):
+        assert cells(text, name)[6:] == ["21", "21", "0.00 %", "21", "0.00 %"]
+    assert "| Pong " not in text
+
+
 def test_markdown_own_environments_have_no_paper_cells():
     text = table.markdown(
         sweeps_of(lossy_rows("ddpg", "HalfCheetah-v3", {"fp16": 0.0, "8": 0.1}, 2000.0)), "weights"
@@ -178,8 +191,8 @@ def test_csv_rows_are_of_one_form_and_in_percent():
         ("ppo", "CartPole-v1"), ("ppo", "mean"), ("d4pg", "gym,Pendulum-v1"), ("d4pg", "mean"),
     ]
     assert len({tuple(row) for row in rows}) == 1
-    assert rows[0]["error_int8"] == pytest.approx(2.0)
-    assert rows[0]["error_int8_low"] == pytest.approx(2.0)
+    assert rows[0]["error_int8"] == pytest.approx(2.0, rel=1e-5)  # Of 7 digits.
+    assert rows[0]["error_int8_low"] == pytest.approx(2.0, rel=1e-5)
     assert (rows[0]["paper_env"], rows[0]["paper_int8"]) == ("CartPole", 500)
     assert (rows[1]["paper_error_int8"], rows[1]["agents"]) == (0.54, 1)
     assert (rows[2]["fp16"], rows[2]["error_fp16"], rows[2]["paper_fp32"]) == ("", "", "")

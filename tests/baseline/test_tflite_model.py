@@ -9,6 +9,9 @@ from actorQ import quantization
 from baseline import agreement
 from baseline import networks
 from baseline import policy_runner
+from baseline import qat_model
+from baseline import tflite_graph
+from baseline import tflite_layers
 from baseline import tflite_model
 from baseline import tflite_runner
 from baseline import zoo_files
@@ -142,6 +145,24 @@ def test_export_inputs_beyond_their_range_are_clamped(ends):
     made = tflite_runner.Runner(export(network, ranges, weights))
     inputs = 5 * inputs
     np.testing.assert_array_equal(made.output(inputs), computed(network, inputs, ranges, weights))
+
+
+@pytest.mark.parametrize("ends", [qat_model.PIXELS, (0.0, 1.0), (-0.3, 0.9)], ids=str)
+@pytest.mark.parametrize("bits", [2, 4, 7, 8])
+def test_pixels_become_the_integers_of_the_formula(bits, ends):
+    # In few bits, they lie half-way between two levels.
+    affine = quantization.affine_map(*ends, bits)
+    graph = tflite_graph.Graph()
+    pixels = graph.input("pixels", (-1, 2, 8, 16), np.uint8, tflite_model._PIXELS)
+    integers = tflite_layers.to_integers(graph, pixels, affine, bits)
+    made = opened(graph.model([pixels], [integers.tensor], "", {}))
+    every = np.arange(256, dtype=np.uint8).reshape(1, 2, 8, 16)
+    made.set_tensor(made.get_input_details()[0]["index"], every)
+    made.invoke()
+    stored = made.get_tensor(made.get_output_details()[0]["index"]).astype(int)
+    expected = quantization.affine_values(every / 255, affine, bits).astype(int)
+    np.testing.assert_array_equal(stored - integers.zero_point, expected - int(affine.zero_point))
+    assert stored.shape == every.shape
 
 
 def test_export_inputs_may_have_bits_of_their_own():

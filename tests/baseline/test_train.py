@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 import zipfile
 
 import numpy as np
@@ -124,6 +125,25 @@ def test_resume_goes_on_with_statistics_of_observations(tmp_path, monkeypatch):
     np.testing.assert_array_equal(seen[0][1], before.variance)
     assert seen[0][2] == before.count > 100
     assert zoo_files.read_normalization(path).count > before.count
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("mean", [0.0, 0.0, 0.0]), ("var", [[1.0]]), ("count", 10**400)],
+    ids=["mean", "var", "count"],
+)
+def test_statistics_that_are_no_numbers_are_an_error(tmp_path, name, value):
+    environment = small_agents.normalized(small_agents.vector("Pendulum-v1"), 20)
+    model = types.SimpleNamespace(get_vec_normalize_env=lambda: environment)
+    path = tmp_path / "vecnormalize.pkl"
+    environment.save(str(path))
+    before = environment.obs_rms.mean.copy(), environment.ret_rms.var
+    training_state._restore_statistics(model, path)
+    np.testing.assert_array_equal(environment.obs_rms.mean, before[0])
+    assert environment.ret_rms.var == before[1]
+    setattr(environment.ret_rms, name, value)
+    environment.save(str(path))
+    with pytest.raises(errors.UserError, match=r"Cannot go on with .*vecnormalize\.pkl: "):
+        training_state._restore_statistics(model, path)
 
 
 def test_resume_goes_on_with_counters_schedules_and_weights(tmp_path):

@@ -440,3 +440,47 @@ def test_truncated_zip_and_state_dict(tmp_path):
 def test_zip_member_that_claims_too_much_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(weight_readers, "MAX_NUMBERS", 100)
     assert "claims" in _read_error(_sb3_zip(tmp_path / "a.zip"))
+
+
+def _with_deflated(content, name, size):
+    """Adds to a zip what takes next to no room in it."""
+    buffer = io.BytesIO(content)
+    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
+        array = io.BytesIO()
+        np.save(array, np.zeros(size, np.float32))
+        archive.writestr(name, array.getvalue())
+    return buffer.getvalue()
+
+
+def test_zips_in_zips_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(weight_readers, "MAX_NUMBERS", 10_000)
+    path = _sb3_zip(tmp_path / "a.zip")
+    with zipfile.ZipFile(path) as archive:
+        policy = archive.read("policy.pth")
+    (tmp_path / "b.pt").write_bytes(_with_deflated(policy, "archive/data/99", 20_000))
+    assert "bytes for its tensors: not read" in _read_error(tmp_path / "b.pt")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(tmp_path / "b.pt", "policy.pth")
+    assert "bytes for its tensors: not read" in _read_error(path)
+    with zipfile.ZipFile(tmp_path / "sb2.zip", "w") as archive:
+        archive.writestr("parameter_list", "[]")
+        archive.writestr("parameters", _with_deflated(b"", "w.npy", 20_000))
+    assert "bytes for parameters: not read" in _read_error(tmp_path / "sb2.zip")
+
+
+def test_arrays_count_before_they_are_copied_and_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(weight_readers, "MAX_NUMBERS", 10_000)
+    _sb2_pickle(tmp_path / "large.pkl", {"w": np.zeros((101, 100))})
+    assert "claims the shape 101 x 100 for w" in _read_error(tmp_path / "large.pkl")
+    # 40 tiny ones are more than 10,000 numbers: names and headers take room, too.
+    _sb2_pickle(tmp_path / "often.pkl", [np.zeros(1)] * 40)
+    assert "larger than the 10,000 numbers" in _read_error(tmp_path / "often.pkl")
+    _sb2_pickle(tmp_path / "shared.pkl", {name: KERNEL for name in ("model/vf/w", "model/pi/w")})
+    assert list(weight_files.read(tmp_path / "shared.pkl").tensors) == ["model/pi/w"]
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_quantized_tensor_that_claims_petabytes_is_refused():
+    one = torch.quantize_per_tensor(torch.ones(1), 0.5, 0, torch.qint8)
+    with pytest.raises(errors.UserError, match="10000000 x 100000000 for weight"):
+        weight_readers._from_torch(pathlib.Path("a.pt"), [("weight", one.expand(10**7, 10**8))])

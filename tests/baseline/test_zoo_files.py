@@ -1,10 +1,12 @@
 """Files of strangers are read without running anything that is in them."""
 
 import base64
+import io
 import json
 import pathlib
 import pickle
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -162,6 +164,25 @@ def test_damaged_yaml_is_an_error(tmp_path, text):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "form",
+    ["[{0}, {0}]", "!!python/tuple [{0}, {0}]", "{{? {0} : {0}}}", "{{<<: [{0}, {0}]}}"],
+)
+def test_yaml_whose_references_make_something_huge_is_an_error(tmp_path, form):
+    lines = ["a0: &a0 {x: 1}"] + [f"a{n}: &a{n} {form.format(f'*a{n - 1} ')}" for n in range(1, 50)]
+    path = tmp_path / "config.yml"
+    path.write_text("\n".join(lines))
+    with pytest.raises(errors.UserError, match=r"config\.yml: it has more than 100,000 entries"):
+        zoo_files.read_yaml(path)
+
+
+def test_yaml_that_holds_itself_is_an_error(tmp_path):
+    path = tmp_path / "config.yml"
+    path.write_text("a: &a [*a, 1]")
+    with pytest.raises(errors.UserError, match="more than 100,000 entries"):
+        zoo_files.read_yaml(path)
+
+
 def test_yaml_of_the_zoo(tmp_path):
     path = tmp_path / "config.yml"
     assert zoo_files.read_yaml(path) == {}
@@ -233,9 +254,31 @@ def test_zips_of_something_else_are_an_error(agent_path, members, match):
 
 
 def test_zip_that_unpacks_to_too_much_is_an_error(agent_path, monkeypatch):
+    whole = {name: small_agents.members(agent_path, name) for name in ("data", "policy.pth")}
+    small_agents.rewritten(agent_path, data=b" " * (zoo_files.MAX_DATA_BYTES + 1))
+    refused(agent_path, "claims 16,777,217 bytes for data: not read")
+    small_agents.rewritten(
+        agent_path, data=whole["data"], _stable_baselines3_version=b"2" * 2000
+    )
+    refused(agent_path, "claims 2,000 bytes for _stable_baselines3_version")
+    # Policy.pth is a zip, too.
+    inner = io.BytesIO(whole["policy.pth"])
+    with zipfile.ZipFile(inner, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data/99", bytes(2 << 20))
     monkeypatch.setattr(zoo_files, "MAX_BYTES", 1 << 20)
-    small_agents.rewritten(agent_path, data=b" " * (2 << 20))
-    refused(agent_path, "data has more than 1 MiB")
+    assert len(inner.getvalue()) < 1 << 20
+    small_agents.rewritten(
+        agent_path, policy_pth=inner.getvalue(), _stable_baselines3_version=b"2"
+    )
+    refused(agent_path, r"claims 2,\d+,\d+ bytes for policy.pth")
+
+
+def test_policy_kwargs_that_are_nested_deeply_are_an_error(agent_path):
+    nested = {}
+    for _ in range(600):
+        nested = {"x": nested}
+    with_data(agent_path, policy_kwargs=nested)
+    refused(agent_path, "nested too deeply")
 
 
 def test_directory_instead_of_a_zip_is_an_error(tmp_path):
@@ -265,12 +308,21 @@ def test_read_normalization_is_what_sb3_saved(tmp_path):
     assert zoo_files.read_normalization(path) is None
 
 
+def doubled(times):
+    """A list of 2^times numbers that takes no room."""
+    part = [1.0]
+    for _ in range(times):
+        part = [part, part]
+    return part
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"mean": np.ones(2)}, {"var": -np.ones(3)}, {"mean": np.full(3, np.nan)},
         {"var": np.full(3, np.inf)}, {"epsilon": float("nan")}, {"clip_obs": "wide"},
-        {"obs_rms": {"a": 1}},
+        {"obs_rms": {"a": 1}}, {"mean": [0.0, 0.0, 0.0]}, {"var": doubled(40)},
+        {"mean": np.array(["a", "b", "c"], object)}, {"count": 10**400}, {"clip_obs": 10**400},
     ],
 )
 def test_statistics_of_no_sense_are_an_error(tmp_path, changes):
