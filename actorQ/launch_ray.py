@@ -61,8 +61,7 @@ def connect(address: str, cpus: int = 1) -> None:
         import ray
     except ImportError:
         raise errors.UserError(
-            "Ray is not installed: .venv/bin/pip install -r requirements-ray.txt "
-            "-c constraints.txt, on every machine."
+            "Ray is not installed: run ./setup_ubuntu.sh on every machine."
         ) from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:

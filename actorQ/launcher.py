@@ -138,19 +138,20 @@ class Launcher:
             f"actor{'s' if self._config.n_actors > 1 else ''} at {self._config.quantize} bits; "
             f"logs in {self._config.logpath}"
         )
+        code = cli.EXIT_ERROR
         try:
             for process in (self._learner, *self._peers):
                 process.start()
             code = self._watch()
         finally:
             self._end_all()
+            if code != 0 and self._store.newest_name():
+                self._status.say(
+                    f"To go on:   {shlex.quote(sys.executable)} -m actorQ.launcher --resume "
+                    f"--logpath={shlex.quote(self._config.logpath)}"
+                )
         if code == 0:
             report(self._config, self._status)
-        elif self._store.newest_name():
-            self._status.say(
-                f"To go on:   {shlex.quote(sys.executable)} -m actorQ.launcher --resume "
-                f"--logpath={shlex.quote(self._config.logpath)}"
-            )
         return code
 
     def _watch(self) -> int:
@@ -317,9 +318,11 @@ def report(config: config_lib.RunConfig, status: status_line.StatusLine) -> None
     status.say(f"Checkpoint: {checkpoint}")
     for path in plots:
         status.say(f"Plot:       {path}")
+    default = config.inference_mode == config_lib.RunConfig().inference_mode
+    mode = "" if default else f" --inference_mode {config.inference_mode}"
     status.say(
         f"Next:       {python} -m actorQ.evaluate {quoted} --episodes 10 --quantize "
-        f"{config.quantize}"
+        f"{config.quantize}{mode}"
     )
 
 

@@ -66,6 +66,8 @@ class LearnerProcess:
         self._config = config
         self._store = snapshots.Store(config.logpath)
         self._resumed = self._store.newest() if config.resume else None
+        if self._resumed is None and not resuming.recorded(config):
+            self._require_new_folder()
         start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
         if self._resumed is not None:
             resuming.check(config, self._resumed.state.settings)
@@ -82,8 +84,6 @@ class LearnerProcess:
         self._algorithm = algorithms.learner_module(algorithm)
         architecture = architecture_lib.make(spec, config.model_sizes)
         learner_device.set_up_tensorflow(config)
-        if self._store.exists() and self._resumed is None:
-            logging.warning("A new run begins in place of the one in %s.", config.logpath)
         self._store.prepare(fresh=self._resumed is None)
         self._version_record = self._store.version_record()
         self._version_record.note_start()
@@ -176,6 +176,7 @@ class LearnerProcess:
         self._step_started: float | None = None  # Of the step under way, time.monotonic's clock.
         self._overtaken = False  # The main thread ends training during a step.
         self._failure: BaseException | None = None
+        self._starved = False  # Then what has been learned is sound, and kept.
         self._saving = threading.Lock()
         self._announced = self._saved_last = False
         self._inserted_before = self._connection.status().transitions_inserted
@@ -190,6 +191,16 @@ class LearnerProcess:
 
     def _version(self) -> int:
         return self._steps + self._versions_skipped
+
+    def _require_new_folder(self) -> None:
+        """Refuses a folder with a run, whose checkpoint would be deleted, and whose logs go on."""
+        folder = self._config.logpath
+        trained = os.path.exists(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
+        if trained or self._store.exists():
+            raise errors.UserError(
+                f"There is a run in {folder}: add --resume to go on with it, or choose another "
+                "--logpath."
+            )
 
     def run(self) -> int:
         """Trains to the end; returns the process's exit code."""
@@ -213,7 +224,8 @@ class LearnerProcess:
         while not self._finished.wait(max(0.0, min(_LOOK_S, next_log - time.monotonic()))):
             if self._stop.is_set():
                 # A step may be waiting for data that no actor sends any more.
-                if not self._finished.wait(_LAST_STEP_S) and self._failure is None:
+                lasting = self._failure is None or self._starved
+                if not self._finished.wait(_LAST_STEP_S) and lasting:
                     self._save(last=True)
                 return
             status = self._connection.status()
@@ -413,6 +425,7 @@ class LearnerProcess:
         if (steps, inserted) != (self._steps, status.transitions_inserted):
             self._last_change = (now, self._steps, status.transitions_inserted)
         elif now - changed > self._config.data_timeout and not self._finished.is_set():
+            self._starved = True
             self._failure = errors.UserError(
                 f"No transition came for {self._config.data_timeout:g} s and learning waits for "
                 "data: are actors running? (See --data_timeout.)"

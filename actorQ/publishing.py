@@ -24,9 +24,10 @@ FLOAT32, BFLOAT16 = config_lib.PUSH_PRECISIONS
 # CPU seconds of this process for a push (its server takes the weights, hands them to the
 # broadcaster, and takes and hands on what comes back) for each second of the background thread.
 _CPU_S_PER_S = 1.5
-# A push that met others on its core, or the first one on cold caches, says more about them than
-# about pushes: the cheapest of so many counts. With the dearest, one bad push would keep the actors
-# on old weights for minutes.
+# A push that met others on its core says more about them than about pushes: the cheapest of so many
+# counts. With the dearest, one bad push would keep the actors on old weights for minutes. The very
+# first one, made while broadcaster and actors start, does not count at all: nothing would be
+# cheaper yet.
 _RECENT = 4
 
 
@@ -41,7 +42,7 @@ class VariablePublisher:
     On a machine without an idle core that background work is time that the learner lacks, so
     pushes of large networks are spaced: where the cheapest of the latest ones took `t` CPU seconds
     on a machine of `c` cores, the next starts no sooner than `t / (c * share)` seconds after the
-    one before.
+    one before. The second follows the first as if pushes cost nothing.
 
     Attributes:
       pushes: pushes that reached Reverb.
@@ -163,8 +164,9 @@ class VariablePublisher:
 
     def _spacing_s(self, seconds: float) -> float:
         """Returns the least seconds from the start of a push that took `seconds` to the next."""
-        self._recent.append(seconds)
-        if not self._period_s or not self._core_share:
+        if self.pushes > 1:
+            self._recent.append(seconds)
+        if not self._period_s or not self._core_share or not self._recent:
             return self._period_s
         return max(self._period_s, _CPU_S_PER_S * min(self._recent) / self._core_share)
 

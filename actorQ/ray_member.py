@@ -73,6 +73,13 @@ class Member:
         """Address of its machine, "" before it is known."""
         return self.place.partition(":")[0]
 
+    def drop(self) -> None:
+        """Gives up a process that was not placed on any machine: it has no files and no answers."""
+        import ray
+
+        with contextlib.suppress(Exception):
+            ray.kill(self.handle, no_restart=True)
+
     def close(self) -> bool:
         """Ends the process, and the Ray actor.
 

@@ -32,6 +32,7 @@ _LAST_ROWS_S = 5.0  # How long a peer that ended may take to hand over what it w
 _LEARNER_FIRST_S = 3.0  # How long the learner gets to end with its peers.
 _LEARNER_END_S = 150.0  # With its last checkpoint.
 _PEERS_END_S = 20.0
+_PLACED_S = 20.0  # From then on a process that never answered is taken for one without a place.
 
 
 class RayRun:
@@ -327,8 +328,8 @@ class RayRun:
     def _end_all(self) -> None:
         """Ends all processes, politely first, and fetches the last of their logs."""
         self._status.end()
-        peers = list(self.peers.values())
-        if self.learner is not None:
+        peers = [peer for peer in self.peers.values() if not self._drop(peer)]
+        if self.learner is not None and not self._drop(self.learner):
             if self.learner.code is None:
                 self._tell_to_end(self.learner)
             self._wait_for([self.learner], _LEARNER_END_S)
@@ -339,6 +340,13 @@ class RayRun:
             peers.append(self.learner)
         for member in peers:
             self._close(member)
+
+    def _drop(self, member: ray_member.Member) -> bool:
+        """Gives a process up that waits for room still; returns whether it did."""
+        if member.place or time.monotonic() - member.started < _PLACED_S:
+            return False
+        member.drop()
+        return True
 
     def _close(self, member: ray_member.Member) -> None:
         safe = member.close()

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
+import errno
 import itertools
 import math
+import os
 import pathlib
 import queue
 import threading
 
 import numpy as np
+
+from actorQ import files
 
 # A GIF's delays are whole hundredths of a second, and viewers slow down those under two.
 _GIF_SHORTEST_DELAY_S = 0.02
@@ -60,11 +64,16 @@ def film(path: str, fps: float) -> Iterator[Callable[[np.ndarray], None] | None]
 
     Raises:
         ValueError: See `write_video`.
+        errors.WriteError: The file cannot be written.
     """
     if not path:
         yield None
         return
     _suffix(pathlib.Path(path))  # Before anything is played for it.
+    with files.writing(path):
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(pathlib.Path(path).parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     # The writer takes an iterable; frames come by callback. The queue is short, so that a film
     # of any length fits into memory.
     frames: queue.Queue = queue.Queue(maxsize=8)
@@ -94,7 +103,8 @@ def film(path: str, fps: float) -> Iterator[Callable[[np.ndarray], None] | None]
         frames.put(None)
         writer.join()
     if failure:
-        raise failure[0]
+        with files.writing(path):
+            raise failure[0]
 
 
 def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

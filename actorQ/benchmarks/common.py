@@ -8,8 +8,6 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -109,23 +107,6 @@ def seconds_per_call(call: Callable[[], Any], at_least_s: float = 0.05) -> float
         call()
         laps.append(clock() - before)
     return statistics.median(laps)
-
-
-@dataclasses.dataclass
-class CpuTime:
-    """CPU seconds of this process, all threads, and of children that have ended."""
-
-    seconds: float = 0.0
-
-
-@contextlib.contextmanager
-def cpu_time() -> Any:
-    """Measures a block: its `CpuTime` is filled in when the block ends."""
-    spent = CpuTime()
-    before = os.times()
-    yield spent
-    after = os.times()
-    spent.seconds = sum(after[:4]) - sum(before[:4])
 
 
 def progress(text: str) -> None:

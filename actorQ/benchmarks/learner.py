@@ -51,13 +51,13 @@ class Plan:
       shapes: width and batch of the rows.
       placements: in the order of the rows.
       window_s: seconds of one measurement.
-      push_window_s: of one beside publishing, where pushes come about once a second.
+      push_window_s: of one beside publishing, where pushes may come every two seconds.
     """
 
     shapes: Sequence[tuple[int, int]] = ((2048, 256), (2048, 64), (256, 256), (256, 64))
     placements: Sequence[Placement] = (ONE_CORE, ONE_THREAD, ALL_THREADS)
     window_s: float = 0.8
-    push_window_s: float = 3.0
+    push_window_s: float = 15.0
 
     def sides(self, placement: Placement, width: int, batch: int) -> list[Side]:
         """Returns the sides of a row."""

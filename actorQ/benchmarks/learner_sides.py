@@ -25,6 +25,7 @@ SONNET, FUSED = "Sonnet", "fused"
 
 TRANSITIONS = 5_000
 _WARM_UP_STEPS = 4
+_WARM_UP_PUSHES = 3  # Dear ones on cold caches would space those that are measured.
 
 _state: dict[str, Any] = {}
 
@@ -137,8 +138,8 @@ def measure(side: Side, seconds: float) -> tuple[float, float]:
 
 
 def pushes(side: Side) -> int:
-    """Returns how often a PUBLISHING side's weights reached the server."""
-    return _state["learners"][side].publisher.pushes
+    """Returns how often a PUBLISHING side's weights reached the server while it was measured."""
+    return _state["learners"][side].measured_pushes
 
 
 def products_per_s(precision: str, size: int, seconds: float) -> float:
@@ -155,6 +156,7 @@ class _Learner:
 
     Attributes:
       publisher: of a PUBLISHING side, else None.
+      measured_pushes: that fell into what was measured.
     """
 
     def __init__(self, side: Side):
@@ -179,8 +181,13 @@ class _Learner:
                 config.push_share,
             )
         self._steps = 0
+        self.measured_pushes = 0
         for _ in range(_WARM_UP_STEPS):
             self._step()
+        if self.publisher is not None:
+            for _ in range(_WARM_UP_PUSHES):
+                self._steps += 1
+                self.publisher.publish(self._steps, wait=True)
 
     def _step(self) -> None:
         self._learner.step()
@@ -191,10 +198,13 @@ class _Learner:
     def measure(self, seconds: float) -> tuple[float, float]:
         """See the function."""
         self._step()  # Brings this learner's weights back into caches.
+        pushes_before = 0 if self.publisher is None else self.publisher.pushes
         before, cpu_before, started = self._steps, time.process_time(), time.perf_counter()
         while (now := time.perf_counter()) - started < seconds:
             self._step()
         steps = self._steps - before
+        if self.publisher is not None:
+            self.measured_pushes += self.publisher.pushes - pushes_before
         return (now - started) / steps, (time.process_time() - cpu_before) / steps
 
 

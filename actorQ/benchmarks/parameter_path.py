@@ -249,7 +249,7 @@ def main(arguments: Sequence[str]) -> None:
             for turn in range(repeats):
                 common.progress(f"a busy learner, round {turn + 1}")
                 for side in losing:
-                    lost = bench.lost(side, 2.0 if options.quick else 4.0)
+                    lost = bench.lost(side, 4.0 if options.quick else 15.0)
                     losses.setdefault(side.name, []).append(lost)
     _report(placements, losses, options.out)
 

@@ -14,11 +14,13 @@ from actorQ import allocator
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import config_checks
+from actorQ import provenance
 
 PRODUCT, ORIGINAL = "ActorQ here", "original (stand-in)"
 UPDATE_PERIOD = 30  # Steps between two looks, the default of --actor_update_period.
 _STEPS_BEHIND = 40  # Steps after the first action on new weights.
 _DEADLINE_S = 60.0
+_WARM_UP_PUSHES = 3  # Dear ones on cold caches would space those that are measured.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,9 +172,12 @@ def busy_steps_per_s(
         if key not in _publishers:
             _publishers[key] = publishing.VariablePublisher(
                 learner_policy(config).named_variables(), wire.Connection(config),
-                config.broadcaster_table_name, period_s, config.push_precision, config.push_share,
+                config.broadcaster_table_name, period_s, config.push_precision,
+                # Of the machine, of which this process has some cores only.
+                config.push_share * os.cpu_count() / provenance.usable_cores(),
             )
-            _publishers[key].publish(0, wait=True)
+            for version in range(_WARM_UP_PUSHES):
+                _publishers[key].publish(version, wait=True)
         publisher = _publishers[key]
         pushes = publisher.pushes
     done, started = 0, time.perf_counter()
@@ -183,7 +188,11 @@ def busy_steps_per_s(
             # Versions of the side's own pushes are far below these.
             publisher.publish(1_000_000 + time.monotonic_ns() // 1000)
     rate = done / (time.perf_counter() - started)
-    return rate, publisher.pushes - pushes if publisher is not None else 0
+    if publisher is None:
+        return rate, 0
+    if publisher.pushes == pushes:
+        raise RuntimeError(f"No push fell into {seconds:g} s.")
+    return rate, publisher.pushes - pushes
 
 
 # --- The broadcaster's process ---

@@ -203,7 +203,8 @@ def main(argv: Sequence[str]) -> None:
         notes=(
             "bytes each, resident: growth of the server's process; Reverb compresses, and these "
             "random numbers do not compress.",
-            "MB resident: of the whole process; the original's stand-in holds a small server too.",
+            "MB resident: of the whole process; the original's stand-in holds a small server, too, "
+            "whose start, with that of its weights, is in its seconds: too many by that.",
         ),
         more=more,
     )

@@ -228,7 +228,8 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
     return curves.markdown_table(header, cells) + "\n" + reporting.bullets([
         "Energy and CO2: medians over the seeds of codecarbon's estimate, modelled from the CPU "
         "load of all processes and a constant for the machine's memory, not measured; until the "
-        "reward was held, as if power were constant. The paper says "
+        "reward was held, as if power were constant, and without the seconds in which processes "
+        "start. The paper says "
         f"{_PAPER_CO2} times less CO2.",
     ])
 

@@ -19,7 +19,7 @@ from tests.actorQ import harness
 
 def test_without_ray_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(errors.UserError, match="pip install -r requirements-ray.txt"):
+    with pytest.raises(errors.UserError, match="not installed: run ./setup_ubuntu.sh"):
         launch_ray.connect("auto")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from actorQ import config as config_lib
+from actorQ import errors
 from actorQ import learner_process
 from actorQ import snapshots
 from actorQ import telemetry
@@ -110,6 +111,41 @@ def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkey
         assert second._state().log_bytes[telemetry.EVALUATION_CSV] == len(rows)
     finally:
         second._server.stop()
+
+
+@pytest.mark.parametrize("trace", ["checkpoint", "log"])
+def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, monkeypatch, trace):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path), launch_id=5,
+    )
+    if trace == "checkpoint":
+        first = learner_process.LearnerProcess(config)
+        first._save(last=True)
+        first._server.stop()
+    else:
+        (tmp_path / telemetry.LEARNER).mkdir()
+        (tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV).write_text("seconds\n")
+    before = sorted(tmp_path.rglob("*"))
+    for launch_id in (0, 6):  # By hand, or by another launcher.
+        with pytest.raises(errors.UserError, match="There is a run in .*add --resume"):
+            learner_process.LearnerProcess(dataclasses.replace(config, launch_id=launch_id))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process, "_LAST_STEP_S", 0.1)
+    monkeypatch.setattr(learner_process, "_LOOK_S", 0.05)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+        log_period_s=600.0, data_timeout=1.0, final_eval_episodes=0,
+    )
+    process = learner_process.LearnerProcess(config)
+    process._learner.step = threading.Event().wait  # No actor: replay never fills.
+    with pytest.raises(errors.UserError, match="No transition came for 1 s"):
+        process.run()
+    assert snapshots.Store(str(tmp_path)).exists()
 
 
 def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):

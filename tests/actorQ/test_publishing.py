@@ -180,11 +180,12 @@ def test_publisher_spaces_pushes_that_cost_much(timed):
     connection, clock, _ = timed
     _, publisher = _publisher(connection, period_s=0.5, share=0.02)
     publisher.publish(0, wait=True)
+    publisher.publish(1, wait=True)
     # 2 % of two cores' time: 0.1 s, and half as much for the server, every 3.75 s.
-    clock[0] = 103.7
-    assert not publisher.publish(1)
-    clock[0] = 103.8
-    assert publisher.publish(2)
+    clock[0] = publisher.last_push + 3.7
+    assert not publisher.publish(2)
+    clock[0] = publisher.last_push + 3.8
+    assert publisher.publish(3)
     # A period of zero asks for every step, and a share of zero for every period.
     _, eager = _publisher(connection, period_s=0.0, share=0.02)
     eager.publish(0, wait=True)
@@ -195,11 +196,28 @@ def test_publisher_spaces_pushes_that_cost_much(timed):
     assert unlimited.publish(1)
 
 
+def test_publisher_first_push_beside_starting_processes_spaces_nothing(timed):
+    connection, clock, cost = timed
+    _, publisher = _publisher(connection, period_s=0.5, share=0.02)
+    cost[0] = 0.8  # Would be 30 s.
+    publisher.publish(0, wait=True)
+    cost[0] = 0.1
+    clock[0] = publisher.last_push + 0.4
+    assert not publisher.publish(1)
+    clock[0] = publisher.last_push + 0.9
+    publisher.publish(1, wait=True)
+    clock[0] = publisher.last_push + 3.7
+    assert not publisher.publish(2)
+    clock[0] = publisher.last_push + 3.8
+    assert publisher.publish(3)
+
+
 def test_publisher_takes_a_push_for_as_dear_as_the_cheapest_of_late(timed):
     # One push that met others on its core must not keep actors on old weights for a minute.
     connection, clock, cost = timed
     _, publisher = _publisher(connection, period_s=0.5, share=0.02)
-    publisher.publish(0, wait=True)
+    for step in (0, 0.5):
+        publisher.publish(step, wait=True)
     cost[0] = 2.0
     start = clock[0] = 110.0
     publisher.publish(1, wait=True)

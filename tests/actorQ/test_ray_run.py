@@ -95,6 +95,20 @@ def test_gpu_that_another_run_uses_is_no_room(run, monkeypatch):
     assert run._has_room()
 
 
+def test_end_does_not_wait_for_what_was_never_placed(run):
+    waiting = Member("actor_2")
+    placed = mock.Mock(place="here:/x", complete=True, code=0)
+    run.peers = {"actor_1": placed, "actor_2": waiting}
+    waiting.drop = mock.Mock()
+    run.learner = mock.Mock(place="", started=0.0, code=None)
+    run._end_all()
+    for member in (waiting, run.learner):
+        member.drop.assert_called_once()
+    run.learner.close.assert_not_called()  # Which would wait for an answer.
+    placed.close.assert_called_once()
+    assert said(run) == []
+
+
 def test_what_an_actor_wrote_last_is_fetched_before_it_is_started_again(run, monkeypatch):
     class Ended(Member):
         """Answers with its exit code and the last rows at once, and then that this was all."""

@@ -1,10 +1,14 @@
 """Tests `actorQ.video` by reading back what it writes."""
 
+import errno
+import os
+
 import imageio.v2 as imageio
 import numpy as np
 from PIL import Image
 import pytest
 
+from actorQ import errors
 from actorQ import video
 
 
@@ -105,6 +109,23 @@ def test_film_that_gets_no_frame_ends_with_the_reason(tmp_path):
     with pytest.raises(ValueError, match="no frames"):
         with video.film(str(tmp_path / "film.mp4"), 30.0):
             pass
+
+
+def test_film_that_cannot_be_written_says_so_before_anything_is_drawn(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.WriteError, match="Cannot write .*x.gif"):
+        with video.film(str(tmp_path / "file" / "x.gif"), 10.0):
+            pytest.fail("It was begun.")
+
+
+def test_film_that_the_disk_does_not_take_says_so(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(video, "_write_gif", fail)
+    with pytest.raises(errors.WriteError, match="x.gif: No space left on device"):
+        with video.film(str(tmp_path / "x.gif"), 10.0) as add:
+            add(np.zeros((4, 4, 3), np.uint8))
 
 
 def test_film_passes_on_the_error_of_who_draws(tmp_path):
