@@ -171,9 +171,9 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     ]
     if candidates:
         newest_first = [path for _, path in sorted(candidates, reverse=True)]
-        whole = next((path for path in newest_first if not _stopped_early(path)), None)
+        whole = next((path for path in newest_first if not stopped_early(path)), None)
         if whole is None:
-            _warn_of_stopped(newest_first[0])
+            warn_of_stopped(newest_first[0])
         return whole or newest_first[0]
     if not pathlib.Path(folder).is_dir():
         raise errors.UserError(f"There is no folder {folder}: --folder names one with agents.")
@@ -189,22 +189,31 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     )
 
 
-def _stopped_early(path: pathlib.Path) -> bool:
-    """Returns whether `baseline.train` has not come to the end of an agent's training."""
-    arguments = zoo_files.read_yaml(path.parent / path.stem / "args.yml")
+def stopped_early(path: pathlib.Path) -> bool:
+    """Returns whether `baseline.train` or `baseline.qat` has not ended an agent's training.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    arguments = _arguments(path)
     wanted = arguments.get("n_timesteps")
-    if arguments.get("program") != training_settings.PROGRAM or not isinstance(wanted, int):
+    if "program" not in arguments or not isinstance(wanted, int):  # rl_zoo3 notes no program.
         return False
     steps = zoo_files.read_zip(path).data.get("num_timesteps")
     return isinstance(steps, int) and steps < wanted
 
 
 @functools.cache  # Once in a process is enough.
-def _warn_of_stopped(path: pathlib.Path) -> None:
+def warn_of_stopped(path: pathlib.Path) -> None:
+    """Says that an agent is one of those of `stopped_early`, and how its training goes on."""
     logging.warning(
         "%s is of a training that has not come to its end: python -m %s --resume goes on.",
-        path, training_settings.PROGRAM,
+        path, _arguments(path)["program"],
     )
+
+
+def _arguments(path: pathlib.Path) -> dict[str, Any]:
+    return zoo_files.read_yaml(path.parent / path.stem / "args.yml")
 
 
 def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:

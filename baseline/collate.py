@@ -147,7 +147,7 @@ def collate(
             if sweep.algo == pair[0] and pair[1] in (sweep.env, sweep.shown_env)
         ]
         if not chosen:
-            raise errors.UserError(_nothing(rows, pair, drawable))
+            raise errors.UserError(_nothing(rows, pair, drawable, granularity, rounding))
     sheets = []
     for sweep in chosen:
         title = f"{sweep.algo} {sweep.shown_env}, {describe(sweep)}"
@@ -225,13 +225,24 @@ def _cells(scheme: str, row: Row) -> list[str]:
 
 
 def _nothing(
-    rows: Sequence[Row], pair: tuple[str, str], there: Sequence[selection.Sweep]
+    rows: Sequence[Row],
+    pair: tuple[str, str],
+    there: Sequence[selection.Sweep],
+    granularity: str,
+    rounding: str,
 ) -> str:
     algo, env = pair
-    measured = results.find(rows, algo=algo, env=env)
+    measured = {row.bits for row in results.find(rows, algo=algo, env=env)}
     if measured:
-        what = "only fp32" if {row.bits for row in measured} == {results.FP32} else "no fp32 row"
-        reason = f"Of {algo} {env} there is {what} for rows of this kind"
+        what = (
+            f"no row of {granularity} granularity and {rounding} rounding with fp32's seeds and "
+            "episodes"
+        )
+        if results.FP32 not in measured:
+            what = "no fp32 row"
+        elif measured == {results.FP32}:
+            what = "only fp32"
+        reason = f"Of {algo} {env} there is {what}"
     else:
         names = ", ".join(sweep.env for sweep in there if sweep.algo == algo) or "nothing"
         reason = f"Nothing is measured of {algo} {env} (of {algo} there is: {names})"

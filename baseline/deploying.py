@@ -100,6 +100,8 @@ def load(path: str) -> agents.Agent:
 
 
 def _load_zip(path: pathlib.Path) -> agents.Agent:
+    if agents.stopped_early(path):
+        agents.warn_of_stopped(path)
     env_id = zoo_files.environment_name(path.stem)
     noted = zoo_files.read_yaml(path.parent / path.stem / "args.yml").get("algo")
     if noted is not None:  # Another algorithm than these has a message of its own.
@@ -192,6 +194,11 @@ def _integers(
 
 def _trained(agent: agents.Agent, settings: Settings) -> bytes:
     """Returns the file of an agent that has its integers and ranges from its training."""
+    if not qat_export.is_trained(agent.path):
+        raise errors.UserError(
+            f"{agent.path} was quantized after training: name the agent that it was made from, "
+            "which deploy quantizes itself."
+        )
     width = agent.quantization[0].width
     if settings.format not in ("onnx", "tflite"):
         raise errors.UserError(

@@ -55,9 +55,14 @@ def define_flags() -> None:
     flags.DEFINE_string("train_seeds", "0,1,2", "Of returns: of the trainings, each >= 0.")
     flags.DEFINE_integer("steps", None, "Of returns: environment steps (else as tuned), >= 1.", 1)
     flags.DEFINE_integer("episodes", 100, "Of returns: that an agent is played for, >= 1.", 1)
-    flags.DEFINE_integer("seed", 0, "Of timing and parity, and of returns' episodes, >= 0.", 0)
+    flags.DEFINE_integer(
+        "seed", 0,
+        f"Of timing and parity, and of returns' episodes, 0 to {training_settings.MAX_SEED}.", 0,
+        training_settings.MAX_SEED,
+    )
     flags.DEFINE_string(
-        "folder", "logs/mixed_precision", "Of returns: gets PRECISION/seed_<n>/dqn/ENV_<n>."
+        "folder", "logs/mixed_precision",
+        "Of returns: gets PRECISION/seed_<n>/dqn/ENV_<n>, on a GPU in its folder cuda.",
     )
     flags.DEFINE_string("out", None, "Folder for tables (.md, .csv), figures (.json) and plots.")
 

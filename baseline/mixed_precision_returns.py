@@ -37,7 +37,7 @@ class Settings:
       steps: environment steps of each; None: as tuned.
       episodes: that each agent is played for.
       seed: of the episodes.
-      folder: gets PRECISION/seed_<n>/dqn/ENV_<n>.
+      folder: gets PRECISION/seed_<n>/dqn/ENV_<n>, below DEVICE where that is not the CPU.
       device: "cpu" or "cuda".
     """
 
@@ -105,7 +105,9 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
     from baseline import zoo
     from baseline import zoo_files
 
-    folder = os.path.join(settings.folder, precision, f"seed_{train_seed}")
+    # Runs are known by their place: one of another device must not be taken for one of this.
+    device = "" if settings.device == "cpu" else settings.device
+    folder = os.path.join(settings.folder, device, precision, f"seed_{train_seed}")
     env_id = zoo.training_name(settings.env)
     wanted = settings.steps or zoo.tuned_steps(_ALGO, env_id, {})
     resume = False

@@ -62,6 +62,15 @@ def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
     files.write(_beside(path) / quantize.FILENAME, json.dumps(facts, indent=1))
 
 
+def is_trained(path: pathlib.Path) -> bool:
+    """Returns whether an agent has integers of its training, as `write` notes them.
+
+    Raises:
+      errors.UserError: the file is damaged.
+    """
+    return bool(_noted(path))
+
+
 def training_facts(path: pathlib.Path) -> dict[str, Any]:
     """Returns what tells an agent's training from others; nothing for a control.
 
@@ -281,13 +290,18 @@ def _beside(path: pathlib.Path) -> pathlib.Path:
 
 
 def _facts(path: pathlib.Path) -> Mapping[str, Any]:
+    if facts := _noted(path):
+        return facts
+    raise errors.UserError(f"{path} was not trained with quantization: see baseline.qat.")
+
+
+def _noted(path: pathlib.Path) -> Mapping[str, Any]:
+    """Returns what `write` wrote beside an agent's zip; nothing where it did not."""
     facts_path = _beside(path) / quantize.FILENAME
     try:
         facts = json.loads(facts_path.read_text())
-        if "weight_ranges" in facts:
-            return facts
+        return facts if "weight_ranges" in facts else {}
     except FileNotFoundError:
-        pass
+        return {}
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise errors.UserError(f"Cannot read {facts_path}: {errors.summary(error)}") from None
-    raise errors.UserError(f"{path} was not trained with quantization: see baseline.qat.")

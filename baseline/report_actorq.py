@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import os
 import statistics
 
+from actorQ.experiments import runner
 from baseline import report_claims as claims_lib
 from baseline import report_experiments as experiments
 from baseline import report_markup as markup
@@ -143,8 +144,8 @@ def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
         "was held. Modelled, not measured: codecarbon derives power from the CPU load of each "
         "process and takes a constant for the machine's memory, which counts once; CO2 is that "
         "energy times the mean of a country's grid (ACTORQ_COUNTRY, else the USA's). Until the "
-        "reward: as if power had been the same all the time. Medians over the seeds; '>' is a "
-        "bound, where a seed that missed the reward decides the median, as with times. The paper "
+        "reward: as if power had been the same all the time. Medians of the seeds that both sides "
+        "have; '>' is a bound, where a seed that missed the reward decides the median. The paper "
         "reports 1.9 to 3.76 times less CO2 than full-precision training.",
         _EXPERIMENT.format("time_to_reward"),
     )
@@ -179,7 +180,7 @@ def _section(subject: Subject, results: str, names: Sequence[str]) -> Section:
 
 
 def _folder(folder: str, folded: bool = False) -> str:
-    """Returns tables and plots of a folder of results, or of the report in it.
+    """Returns tables and plots of a folder of results, or of the report in it, and of those below.
 
     Args:
       folder: of results.
@@ -187,19 +188,32 @@ def _folder(folder: str, folded: bool = False) -> str:
     """
     where = os.path.join(folder, _REPORT)
     where = where if os.path.isdir(where) else folder
-    paths = parts.files(where, "md")
+    name = _words(folder)
+    text = _content(where, folded)
+    if not parts.files(where, "md"):
+        text += "".join(_csv(path) for path in parts.files(where, "csv"))
+    if text and not folded and where == folder:
+        text = markup.heading(name, 3) + text
+    for below in _folders(folder):
+        if os.path.basename(below) not in (_REPORT, runner.RUNS_FOLDER):
+            if found := _content(below, folded):
+                text += markup.heading(f"{name}: {_words(below)}", 3) + found
+    return text
+
+
+def _content(folder: str, folded: bool) -> str:
+    paths = parts.files(folder, "md")
     if folded:
         text = "".join(
             markup.fold(parts.titled(path), parts.tables([path])) for path in paths
         )
     else:
         text = parts.tables(paths)
-    text += parts.plots(parts.files(where, "png"))
-    if not paths:
-        text += "".join(_csv(path) for path in parts.files(where, "csv"))
-    if text and not folded and where == folder:
-        text = markup.heading(os.path.basename(folder).replace("_", " "), 3) + text
-    return text
+    return text + parts.plots(parts.files(folder, "png"))
+
+
+def _words(folder: str) -> str:
+    return os.path.basename(folder).replace("_", " ")
 
 
 def _csv(path: str) -> str:

@@ -3,9 +3,10 @@
 Medians and censored seeds: `actorQ.experiments.reaching`. Imports no framework but matplotlib.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import glob
 import os
 from typing import NamedTuple
@@ -31,7 +32,7 @@ class Compared(NamedTuple):
       task: 'suite,name'.
       target: return to reach.
       seconds: to the reward, fp32 and int8; a bound where seeds missed it.
-      seeds: how many, the fewer of both sides.
+      seeds: how many, of those that both sides have: all else is of these.
       reached: 'fp32 3 of 3, int8 2 of 3'.
       watt_hours: energy to the reward, fp32 and int8, or None where it is not known.
       grams: CO2 likewise.
@@ -115,15 +116,28 @@ def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compar
         sides = [rows.get(side) for side in (reaching.FP32, reaching.INT8)]
         if None in sides:
             continue
-        fp32, int8 = sides
+        # As the experiment's own tables: a seed that only one side has would be luck of that side.
+        shared = sides[0].by_seed.keys() & sides[1].by_seed.keys()
+        if not shared:
+            continue
+        fp32, int8 = (_of_seeds(row, shared) for row in sides)
         counts = [
             f"{side.name} {side.reached} of {len(side.reaches)}" for side in (fp32, int8)
         ]
         yield Compared(
-            name, task, reaching.target(rows), (fp32.median, int8.median),
-            min(len(fp32.reaches), len(int8.reaches)), ", ".join(counts),
-            _both(rows, "kwh_to_target"), _both(rows, "co2_kg_to_target"),
+            name, task, reaching.target(rows), (fp32.median, int8.median), len(shared),
+            ", ".join(counts), _both(fp32, int8, "kwh_to_target"),
+            _both(fp32, int8, "co2_kg_to_target"),
         )
+
+
+def _of_seeds(row: reaching.Row, seeds: Collection[int]) -> reaching.Row:
+    """Returns what a row says of some of its seeds."""
+    reaches = [reach for seed, reach in row.by_seed.items() if seed in seeds]
+    results = [result for result in row.results if result.seed in seeds]
+    return dataclasses.replace(
+        row, results=results, reaches=reaches, median=reaching.median_reach(reaches)
+    )
 
 
 def _material(name: str, found: Sequence[results_lib.Result]) -> reporting.Material:
@@ -141,20 +155,26 @@ def _material(name: str, found: Sequence[results_lib.Result]) -> reporting.Mater
 
 
 def _both(
-    rows: Mapping[reporting.Side, reaching.Row], quantity: str
+    fp32: reaching.Row, int8: reaching.Row, quantity: str
 ) -> tuple[times.Reach, times.Reach] | None:
-    """Returns the medians of fp32 and int8 in Wh or g, censored as times are."""
-    medians = []
-    for side in (reaching.FP32, reaching.INT8):
-        known = [
-            times.Reach(_WATT_HOURS * amount, 0.0, result.measured.time_to_target_s is not None)
-            for result in rows[side].results
+    """Returns the medians in Wh or g of the seeds that note it on both sides, censored as times."""
+    known = [
+        {
+            result.seed: times.Reach(
+                _WATT_HOURS * amount, 0.0, result.measured.time_to_target_s is not None
+            )
+            for result in row.results
             if (amount := getattr(result.measured.energy, quantity, None)) is not None
-        ]
-        if not known:
-            return None
-        medians.append(reaching.median_reach(known))
-    return medians[0], medians[1]
+        }
+        for row in (fp32, int8)
+    ]
+    shared = known[0].keys() & known[1].keys()
+    if not shared:
+        return None
+    before, after = (
+        reaching.median_reach([amounts[seed] for seed in shared]) for amounts in known
+    )
+    return before, after
 
 
 def _amount(reach: times.Reach) -> str:

@@ -4,6 +4,7 @@ Imports no framework.
 """
 
 from collections.abc import Mapping
+import contextlib
 import json
 import os
 import sys
@@ -16,7 +17,7 @@ from actorQ.scripts import curves
 def write(
     program: str, name: str, text: str, record: Mapping[str, Any] | None, out: str | None
 ) -> None:
-    """Prints the text; with `out` writes it to NAME.md, and a record to NAME.json.
+    """With `out` writes the text to NAME.md, and a record to NAME.json; then prints the text.
 
     Args:
       program: module that measured; with the command line's words it makes the command.
@@ -28,10 +29,19 @@ def write(
     Raises:
       errors.UserError: the folder cannot be written.
     """
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    if not out:
-        return
+    try:
+        if out:
+            _write_files(program, name, text, record, out)
+    finally:  # Where files cannot be written, the text is all that is left of what was measured.
+        # And where they are, nothing is lost: `| head` may have seen enough, a disk be full.
+        with contextlib.suppress(OSError if out else BrokenPipeError):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def _write_files(
+    program: str, name: str, text: str, record: Mapping[str, Any] | None, out: str
+) -> None:
     facts = provenance.facts(" ".join([f"python -m {program}", *sys.argv[1:]]))
     footer = (
         f"\n`{facts['command']}` on {facts['machine']['processor']}, commit "

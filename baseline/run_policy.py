@@ -52,7 +52,6 @@ def _tflite(path):
 
 def _torchscript(path):
     import torch
-
     torch.set_num_threads(1)
     engines = torch.backends.quantized.supported_engines
     if "fbgemm" not in engines and "qnnpack" in engines:  # ARM, whose others know no zero points.
@@ -75,6 +74,8 @@ class Policy:
 
     def __call__(self, observation, name="action"):
         """Returns the action for one observation, or the "output" that it follows from, [A]."""
+        if self.dtype == np.uint8 and np.asarray(observation).dtype != np.uint8:
+            raise TypeError("images are uint8")
         x = np.ascontiguousarray(observation, self.dtype)
         return self._call(x.reshape(1, -1) if len(self.shape) == 1 else x[None], name)[0]
 

@@ -84,9 +84,15 @@ def _sweep(
                 for request, reason in parallel.run(workers, _measure, todo, _name, "row")
             )
     parallel.say(f"Rows: {csv_path}")
+    quantizer = "".join(  # Of which rows are drawn.
+        f" --{name} {values[name].value}" for name in ("granularity", "rounding")
+        if values[name].value != values[name].default
+    )
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):
         if (algo, env) not in failed:
-            parallel.say(f"Plot: python -m baseline.collate {algo} {env} --results {csv_path}")
+            parallel.say(
+                f"Plot: python -m baseline.collate {algo} {env} --results {csv_path}{quantizer}"
+            )
     return failed
 
 

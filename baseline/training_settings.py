@@ -18,6 +18,7 @@ from baseline import precision as precision_lib
 ALGOS = {"a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box"}
 DEVICES = ("auto", "cpu", "cuda")
 PROGRAM = "baseline.train"
+MAX_SEED = 2**32 - 1  # numpy.random.seed takes none beyond it.
 # What a run keeps to when it goes on: fields of `TrainSettings`, and their names in args.yml.
 _ARGUMENTS = {
     "steps": "n_timesteps", "seed": "seed", "num_envs": "num_envs",
@@ -33,9 +34,10 @@ class TrainSettings:
       algo: one of ALGOS.
       env: Gymnasium name; a renamed environment trains as its successor.
       steps: environment steps in all; by default as many as the tuned hyper-parameters say.
-      seed: of everything random; by default 0.
+      seed: of everything random, up to MAX_SEED; by default 0.
       folder: of all agents, in the zoo's layout.
-      resume: go on with the newest unfinished run of `algo` and `env` in `folder`.
+      resume: go on with the unfinished run of `algo` and `env` in `folder` whose settings are most
+        like these, of several the newest.
       save_freq: steps between checkpoints; 0: only at the end.
       eval_freq: steps between evaluations of 5 episodes; 0: none; when a run goes on, as before.
       num_envs: environments at once; by default as tuned.
@@ -76,6 +78,8 @@ class TrainSettings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise errors.UserError(f"{name} must be at least {least}, not {value}.")
+        if self.seed is not None and self.seed > MAX_SEED:
+            raise errors.UserError(f"seed must be at most {MAX_SEED}, not {self.seed}.")
 
 
 def from_flags(words: Sequence[str]) -> TrainSettings:
@@ -106,11 +110,16 @@ def define_flags() -> None:
         "env", None, "Environment, by Gymnasium's name, for example CartPole-v1.", required=True
     )
     define_training_flags()
-    flags.DEFINE_integer("seed", default.seed, "Of everything random, >= 0 (else 0).")
-    flags.DEFINE_boolean("resume", default.resume, "Go on with the newest unfinished run.")
+    flags.DEFINE_integer("seed", default.seed, f"Of everything random, 0 to {MAX_SEED} (else 0).")
+    flags.DEFINE_boolean(
+        "resume", default.resume,
+        "Go on with the unfinished run whose settings are most like those asked for, of several "
+        "the newest (--hyperparams and --num_envs, left out, ask for the tuned ones).",
+    )
     flags.DEFINE_integer(
         "eval_freq", default.eval_freq,
-        "Steps between evaluations, whose best agent is kept as best_model.zip (0: none).",
+        "Steps between evaluations, whose best agent is kept as ENV_<n>/best_model.zip, with its "
+        "vecnormalize.pkl beside it (0: none).",
     )
     flags.DEFINE_string(
         "tensorboard", default.tensorboard,

@@ -122,6 +122,8 @@ def unfinished(
 ) -> tuple[str, dict[str, Any]]:
     """Finds the run that did not reach its number of steps: of several the likest, or newest.
 
+    A warning tells of a newer one that is less like what is asked for only by what was left out.
+
     Args:
       folder: of all agents.
       algo: algorithm.
@@ -141,6 +143,14 @@ def unfinished(
         run = max(
             own, key=lambda run: sum(run.arguments.get(name) == asked[name] for name in asked)
         )
+        newest = own[0]
+        differing = [name for name in asked if newest.arguments.get(name) != asked[name]]
+        # Who asked for what the newest has otherwise knows; not who left something out.
+        if run is not newest and all(asked[name] in ({}, None) for name in differing):
+            logging.warning(
+                "Goes on with %s, not with the newer %s: to go on with that one, repeat its %s.",
+                run.folder, newest.folder, " and ".join(f"--{name}" for name in differing),
+            )
         return str(run.folder), run.arguments
     for run in waiting:
         if "program" in run.arguments:

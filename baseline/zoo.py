@@ -152,6 +152,9 @@ class Experiment(exp_manager.ExperimentManager):
                 callback.verbose = 0
                 callback.callback = EvaluationNote()
                 callback.callback.parent = callback
+                # Beside best_model.zip. The zoo would write over ENV/vecnormalize.pkl, which has
+                # to be as old as the last checkpoint for a run to go on from that.
+                callback.callback_on_new_best.save_path = self.save_path
                 if self._resumes:
                     restore_evaluations(callback)
 

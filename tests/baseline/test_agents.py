@@ -269,6 +269,24 @@ def test_find_takes_the_highest_number(tmp_path):
     assert agents.find("ppo", "CartPole-v1", tmp_path).parent.name == "CartPole-v1_10"
 
 
+@pytest.mark.parametrize("program", ["baseline.train", "baseline.qat"])
+def test_find_takes_a_finished_agent_whichever_program_trained_it(tmp_path, caplog, program):
+    made = small_agents.model("ppo", small_agents.vector("CartPole-v1"))
+    arguments = {"program": program, "n_timesteps": 100}
+    made.num_timesteps = 99
+    stopped = small_agents.save(tmp_path, "ppo", "CartPole-v1", made, args=arguments, number=2)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert agents.find("ppo", "CartPole-v1", tmp_path) == stopped
+    (line,) = caplog.messages
+    assert line.endswith(f"python -m {program} --resume goes on.")
+    made.num_timesteps = 100
+    whole = small_agents.save(tmp_path, "ppo", "CartPole-v1", made, args=arguments)
+    assert agents.find("ppo", "CartPole-v1", tmp_path) == whole
+    # rl_zoo3 does not note who trained.
+    (stopped.parent / "CartPole-v1/args.yml").write_text("n_timesteps: 100\n")
+    assert agents.find("ppo", "CartPole-v1", tmp_path) == stopped
+
+
 def test_find_tells_what_there_is(zoo, tmp_path):
     with pytest.raises(errors.UserError) as caught:
         agents.find("ppo", "Acrobot-v1", zoo.folder)

@@ -140,10 +140,16 @@ def test_collate_of_what_was_not_measured_names_the_command(tmp_path):
     rows = sweep_rows.make_sweep("ppo", "CartPole-v1")
     rows += sweep_rows.make_sweep("ppo", "OnlyFp32-v0", widths=())
     rows += sweep_rows.make_sweep("ppo", "NoFp32-v0")[1:]
+    rows += sweep_rows.make_sweep("ppo", "Floor-v0", widths=("8",), rounding="floor")
+    rows += sweep_rows.make_sweep("ppo", "Others-v0", widths=("8",), episodes=12)[1:]
+    rows += sweep_rows.make_sweep("ppo", "Others-v0", widths=())
     for env, reason in (
         ("Ant-v3", "Nothing is measured of ppo Ant-v3 .*CartPole-v1"),
         ("OnlyFp32-v0", "only fp32"),
         ("NoFp32-v0", "no fp32 row"),
+        ("Floor-v0", "no row of paper granularity and nearest rounding with fp32's seeds"),
+        ("Others-v0", "no row of paper granularity and nearest rounding with fp32's seeds and "
+         "episodes"),
     ):
         with pytest.raises(errors.UserError, match=f"{reason}.*benchmark.sh ppo {env}"):
             collate.collate(rows, ("ppo", env), str(tmp_path))

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import logging
 import pathlib
 import shutil
 import subprocess
@@ -148,6 +149,8 @@ def test_agents_of_images_keep_their_pixels(atari_zoo, tmp_path):
         with deploying.playing(content, file_format) as policy:
             assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
             assert deploying.one_by_one(policy)(states).shape == (4,)
+            with pytest.raises(TypeError, match="images are uint8"):
+                policy(states[0] / np.float32(255))  # Which would all be black.
     with pytest.raises(errors.UserError, match=r"cnn.0, a Conv2d, has no TFLite form of 32 bits"):
         deploying.export(agent, settings("tflite", 32))
 
@@ -198,8 +201,23 @@ def test_an_agent_that_was_quantized_after_training_is_refused(zoo, tmp_path):
     quantize.quantize_weights(agent.network, scheme)
     agent.note_quantization(scheme, None)
     saved = deploying.load(agent.save(agent, tmp_path))
-    with pytest.raises(errors.UserError, match="not trained with quantization"):
-        deploying.export(saved, deploying.Settings())
+    # Whatever is asked for: no other flag would help.
+    for how in (deploying.Settings(), settings("torchscript"), settings("tflite", 4)):
+        with pytest.raises(errors.UserError, match="was quantized after training: name the agent"):
+            deploying.export(saved, how)
+
+
+def test_an_agent_whose_training_was_stopped_is_loaded_with_a_warning(tmp_path, caplog):
+    made = small_agents.model("ppo", small_agents.vector("CartPole-v1"))
+    made.num_timesteps = 99
+    path = small_agents.save(
+        tmp_path, "ppo", "CartPole-v1", made,
+        args={"program": "baseline.train", "n_timesteps": 100},
+    )
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        deploying.load(str(path))
+    (line,) = caplog.messages
+    assert line.startswith(f"{path} is of a training that has not come to its end")
 
 
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
@@ -239,7 +257,9 @@ def test_what_is_no_agent_is_told(zoo, tmp_path):
 
 def test_the_runner_is_small_and_imports_nothing_of_ours():
     source = pathlib.Path(run_policy.__file__).read_text()
-    assert len(source.splitlines()) <= 100
+    lines = len(source.splitlines())
+    readme = pathlib.Path(deploying.__file__).with_name("README.md").read_text()
+    assert lines <= 100 and f"`{deploying.RUNNER}` ({lines} lines)" in readme
     names = {
         (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
         for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)

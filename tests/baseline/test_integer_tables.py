@@ -1,4 +1,6 @@
 import json
+import os
+import sys
 
 import pytest
 
@@ -39,6 +41,41 @@ def test_report_without_out_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     integer_tables.report("a", "b", integer_comparison.Settings(), MEASURED, None)
     assert "ORT int8" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+def test_a_report_that_cannot_be_printed_is_written(tmp_path, monkeypatch):
+    settings = integer_comparison.Settings(episodes=2)
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        integer_tables.report("a", "b", settings, MEASURED, str(tmp_path))
+        with pytest.raises(OSError, match="No space left"):  # Then it would be lost.
+            integer_tables.report("a", "b", settings, MEASURED, None)
+        monkeypatch.undo()
+        with pytest.raises(OSError):
+            full.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "integer_a_b.json", "integer_a_b.md",
+    ]
+
+
+def test_a_report_that_nobody_reads_on_is_no_error(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)  # `| head` has seen enough.
+    with open(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        integer_tables.report("a", "b", integer_comparison.Settings(), MEASURED, None)
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            pipe.close()
+
+
+def test_a_report_that_cannot_be_written_is_printed(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.UserError, match="Cannot make the folder"):
+        integer_tables.report(
+            "a", "b", integer_comparison.Settings(), MEASURED, str(tmp_path / "file" / "x")
+        )
+    assert "ORT int8" in capsys.readouterr().out
 
 
 def test_save_models_writes_what_has_a_file(tmp_path):

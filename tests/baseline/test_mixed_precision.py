@@ -136,6 +136,17 @@ def test_returns_trains_what_is_missing_and_plays_the_same_starts(tmp_path, monk
     assert returns.run(chosen, None) == [full, half]
 
 
+@pytest.mark.parametrize(("device", "place"), [("cpu", "fp32"), ("cuda", "cuda/fp32")])
+def test_a_training_of_another_device_is_not_taken(tmp_path, monkeypatch, device, place):
+    asked = []
+    monkeypatch.setattr(
+        "baseline.train.train", lambda to_train, stop_requested: asked.append(to_train.folder)
+    )
+    chosen = returns.Settings("CartPole-v1", "bf16", (0,), 300, 3, 0, str(tmp_path), device)
+    returns.trained(chosen, "fp32", 0)
+    assert asked == [f"{tmp_path}/{place}/seed_0"]
+
+
 def test_an_interrupted_training_is_saved_and_goes_on(tmp_path, monkeypatch):
     step = training_callbacks.StopOnRequest._on_step
 

@@ -223,6 +223,42 @@ def test_energy_is_the_median_with_censored_seeds_as_bounds(tmp_path):
     assert "Modelled, not measured" in page and "Fast CPU, 2 cores" in page
 
 
+def test_only_seeds_that_both_sides_have_are_compared(tmp_path):
+    """As in the experiment's own tables: a third seed of fp32, and of int8, are left out."""
+    publish(
+        tmp_path,
+        *(
+            energy_result(f"fp32-s{seed}", energy=energy(wh, wh), time_to_target_s=seconds)
+            for seed, wh, seconds in ((0, 30, 60.0), (1, 40, 80.0), (2, 90, 90.0))
+        ),
+        energy_result("int8-s0", bits=8, energy=energy(10, 10), time_to_target_s=20.0),
+        energy_result("int8-s1", bits=8, time_to_target_s=40.0),  # Without energy.
+        energy_result("int8-s3", bits=8, energy=energy(1, 1), time_to_target_s=1.0),
+        # No seed is shared.
+        energy_result("fp32-s4", task="gym,Acrobot-v1", time_to_target_s=1.0),
+        energy_result("int8-s5", task="gym,Acrobot-v1", bits=8, time_to_target_s=1.0),
+    )
+    (row,) = experiments.compared(str(tmp_path))
+    assert row.task == "dm_control,cartpole_balance"
+    assert [reach.seconds for reach in row.seconds] == [70, 30]
+    assert (row.seeds, row.reached) == (2, "fp32 2 of 2, int8 2 of 2")
+    assert [reach.seconds for reach in row.watt_hours] == pytest.approx([30, 10])
+    assert [reach.seconds for reach in row.grams] == pytest.approx([30, 10])
+
+
+def test_folders_within_a_folder_of_results_are_shown(tmp_path):
+    for name in ("faults", "faults/again_30", "faults/runs", "network/first", "benchmarks/gym"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "table.md").write_text(f"text of {name}\n")
+    (tmp_path / "network" / "first" / "plot.png").write_bytes(PNG)
+    benchmarks, others = report_actorq.sections(str(tmp_path))[-2:]
+    assert "<h3>benchmarks: gym</h3>\n<details>" in benchmarks.body
+    assert "<h3>faults</h3>\n<p>text of faults</p>" in others.body
+    assert "<h3>faults: again 30</h3>\n<p>text of faults/again_30</p>" in others.body
+    assert "<h3>network: first</h3>\n<p>text of network/first</p>\n<figure>" in others.body
+    assert "<h3>network</h3>" not in others.body and "faults/runs" not in others.body
+
+
 def test_one_seed_that_forgot_does_not_decide_the_claim_on_staleness(tmp_path):
     report = tmp_path / "staleness" / "report"
     report.mkdir(parents=True)

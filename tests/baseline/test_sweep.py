@@ -112,6 +112,23 @@ def test_named_agents_that_are_measured_already(zoo, tmp_path, run_commands):
     assert answer.seconds < 10  # No worker was started for it.
 
 
+def test_the_plot_command_is_of_the_rows_that_were_measured(zoo, tmp_path, run_commands):
+    floor = quantize.Scheme("8", granularity="channel", rounding="floor")
+    measuring.measure(
+        measuring.Request(
+            "ppo", "CartPole-v1", floor, str(zoo.folder), str(tmp_path), (0,), 1
+        )
+    )
+    (answer,) = run_commands("sweep", [
+        ["ppo", "CartPole-v1", "--bits=8", "--granularity=channel", "--rounding=floor", "--seeds=0",
+         "--episodes=1", f"--folder={zoo.folder}", f"--out={tmp_path}"],
+    ])
+    assert answer.out.splitlines()[-1] == (
+        "Plot: python -m baseline.collate ppo CartPole-v1 --results "
+        f"{tmp_path}/ptq.csv --granularity channel --rounding floor"
+    )
+
+
 def family(pid):
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]

@@ -298,6 +298,36 @@ def test_resume_takes_the_newest_unfinished_run(tmp_path):
         train.train(settings(tmp_path, resume=True))
 
 
+@pytest.mark.parametrize(
+    ("newer", "asked", "chosen", "told"),
+    [
+        ({"hyperparams": {"n_steps": 16}}, {}, 1, "repeat its --hyperparams."),
+        ({"hyperparams": {"n_steps": 16}, "num_envs": 2}, {}, 1,
+         "repeat its --hyperparams and --num_envs."),
+        ({"hyperparams": {"n_steps": 16}}, {"hyperparams": {"n_steps": 16}}, 2, None),
+        ({"seed": 1}, {"seed": 0}, 1, None),  # The seed was asked for.
+        ({"seed": 1}, {}, 2, None),
+    ],
+)
+def test_resume_of_an_older_run_names_the_newer(monkeypatch, caplog, newer, asked, chosen, told):
+    found = [
+        training_state.Run(
+            pathlib.Path(f"{CARTPOLE}_{number}"),
+            {"program": "baseline.train", "seed": 0, "num_envs": None, "hyperparams": {}} | changes,
+            finished=False,
+        )
+        for number, changes in ((2, newer), (1, {}))
+    ]
+    monkeypatch.setattr(training_state, "runs", lambda *names: iter(found))
+    wanted = training_settings.asked(train.TrainSettings("ppo", CARTPOLE, resume=True, **asked))
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        run, _ = training_state.unfinished("zoo", "ppo", CARTPOLE, "baseline.train", wanted)
+
+    assert run == f"{CARTPOLE}_{chosen}"
+    assert len(caplog.messages) == (told is not None)
+    assert told is None or (f"newer {CARTPOLE}_2: " in caplog.text and told in caplog.text)
+
+
 def test_a_finished_agent_is_found_rather_than_a_newer_one_that_was_stopped(tmp_path, caplog):
     stopped = train.train(settings(tmp_path), stop_requested=stop_after(20))
     with caplog.at_level(logging.WARNING, logger="absl"):
@@ -392,6 +422,23 @@ def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
     assert after[:2] == before
     assert len(after) > 2
     assert (folder / "best_model.zip").is_file()
+
+
+def test_the_best_agent_s_statistics_lie_beside_it(tmp_path):
+    """And not where those of the last checkpoint lie, with which a run goes on."""
+    hyperparams = {**SMALL_PPO, "normalize": True}
+    folder = tmp_path / f"ppo/{CARTPOLE}_1"
+    there = []
+    train.train(
+        settings(tmp_path, steps=64, eval_freq=64, save_freq=0, hyperparams=hyperparams),
+        before_last_save=lambda path: there.extend(folder.rglob("vecnormalize.pkl")),
+    )
+
+    assert there == [folder / "vecnormalize.pkl"]
+    assert (folder / "best_model.zip").is_file()
+    best = zoo_files.read_normalization(folder / "vecnormalize.pkl")
+    last = zoo_files.read_normalization(folder / CARTPOLE / "vecnormalize.pkl")
+    assert best.count <= last.count
 
 
 def test_evaluations_are_in_the_environment_of_the_training(tmp_path, monkeypatch):
@@ -489,6 +536,7 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
         ({"resume": True}, "no unfinished run"),
         ({"steps": 0}, "at least 1"),
         ({"seed": -1}, "at least 0"),
+        ({"seed": 2**32}, "at most 4294967295"),
         ({"num_envs": 0}, "at least 1"),
         ({"algo": "sac"}, "a2c, ppo, dqn, ddpg"),
         ({"device": "tpu"}, "auto, cpu, cuda"),
