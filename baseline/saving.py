@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
+import random
 import shutil
 import tempfile
 import time
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SETTINGS_FILENAMES = ("config.yml", "args.yml", "env_kwargs.yml")
 _ATTEMPTS = 10
+_ASIDE_S = 0.02  # Longest wait between two of them.
 _DRAFT = ".unfinished-"
 _ABANDONED_S = 3600.0
 
@@ -75,10 +77,11 @@ def _replace(draft: pathlib.Path, target: pathlib.Path) -> None:
             os.rename(draft, target)
             break
         except OSError:  # Another process was quicker; its agent is replaced as well.
-            with contextlib.suppress(OSError):  # If none was, what was there goes back.
-                os.rename(old, target)
             if attempt == _ATTEMPTS - 1:
+                with contextlib.suppress(OSError, IndexError):  # What was there goes back.
+                    os.rename(replaced.pop(), target)
                 raise
+            time.sleep(random.uniform(0.0, _ASIDE_S))  # Out of step with the others.
     for old in replaced:  # Only now: a process may be killed before it is through.
         shutil.rmtree(old, ignore_errors=True)
 

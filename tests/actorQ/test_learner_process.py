@@ -137,6 +137,7 @@ def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeyp
     monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
     monkeypatch.setattr(learner_process, "_LAST_STEP_S", 0.1)
     monkeypatch.setattr(learner_process, "_LOOK_S", 0.05)
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
     config = config_lib.RunConfig(
         taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
         log_period_s=600.0, data_timeout=1.0, final_eval_episodes=0,
