@@ -21,8 +21,6 @@ from actorQ.scripts import paper
 from actorQ.scripts import times
 from baseline import report_markup as markup
 
-_WATT_HOURS = 1e3  # In a kilowatt hour; grams in a kilogram.
-
 
 class Compared(NamedTuple):
     """fp32 and int8 actors on one task of one experiment.
@@ -158,16 +156,7 @@ def _both(
     fp32: reaching.Row, int8: reaching.Row, quantity: str
 ) -> tuple[times.Reach, times.Reach] | None:
     """Returns the medians in Wh or g of the seeds that note it on both sides, censored as times."""
-    known = [
-        {
-            result.seed: times.Reach(
-                _WATT_HOURS * amount, 0.0, result.measured.time_to_target_s is not None
-            )
-            for result in row.results
-            if (amount := getattr(result.measured.energy, quantity, None)) is not None
-        }
-        for row in (fp32, int8)
-    ]
+    known = [reaching.amounts(row, quantity) for row in (fp32, int8)]
     shared = known[0].keys() & known[1].keys()
     if not shared:
         return None

@@ -19,6 +19,7 @@ from actorQ.scripts import times
 
 FP32 = reporting.Side(kinds.TRAINING, 32)
 INT8 = reporting.Side(kinds.TRAINING, 8)
+_OF_KILO = 1e3  # Watt hours in a kilowatt hour, grams in a kilogram.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +121,21 @@ def ratio_of_medians(
     return times.speedup_between(
         *(median_reach([of_seeds[seed] for seed in shared]) for of_seeds in (slow, fast))
     )
+
+
+def amounts(row: Row, quantity: str) -> dict[int, times.Reach]:
+    """Returns the Wh or g to reward of every seed with any, censored as its time is.
+
+    Args:
+      row: of one side.
+      quantity: kwh_to_target or co2_kg_to_target.
+    """
+    found = {}
+    for result, reach in zip(row.results, row.reaches, strict=True):
+        amount = getattr(result.measured.energy, quantity, None)
+        if amount is not None:
+            found[result.seed] = times.Reach(_OF_KILO * amount, 0.0, reach.reached)
+    return found
 
 
 def learner_gain(rows: Rows, side: reporting.Side) -> float | None:

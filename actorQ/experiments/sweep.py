@@ -213,7 +213,7 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
         for index, value in enumerate(values, 1)
     }
     for index, task in enumerate(material.tasks()):
-        style = curves.TASK_STYLES[index % len(curves.TASK_STYLES)]
+        style = curves.task_style(index)
         for bits in material.precisions():
             groups = by_value(material.group(task, bits), sweep.setting_of)
             colour = curves.PRECISION_COLOURS[bits]

@@ -189,7 +189,7 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
     several = len(material.tasks()) > 1
     values = sorted({result.varied for result in material.all_results})
     for index, task in enumerate(material.tasks()):
-        style = "o" + curves.TASK_STYLES[index % len(curves.TASK_STYLES)]
+        style = "o" + curves.task_style(index)
         for bits in material.precisions():
             groups = sweep.by_value(material.group(task, bits))
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several

@@ -207,7 +207,7 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
     cells = []
     for task, rows in table.items():
         amounts = {
-            side: [_amounts(row, name) for name in ("kwh_to_target", "co2_kg_to_target")]
+            side: [reaching.amounts(row, name) for name in ("kwh_to_target", "co2_kg_to_target")]
             for side, row in rows.items()
         }
         base = amounts.get(reaching.FP32, [{}, {}])
@@ -232,16 +232,6 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
         "start. The paper says "
         f"{_PAPER_CO2} times less CO2.",
     ])
-
-
-def _amounts(row: reaching.Row, name: str) -> dict[int, times.Reach]:
-    """Returns the watt hours or grams to reward of every seed with any, censored as its time is."""
-    amounts = {}
-    for result, reach in zip(row.results, row.reaches, strict=True):
-        energy = result.measured.energy
-        if energy is not None and energy.kwh_to_target is not None:
-            amounts[result.seed] = times.Reach(1e3 * getattr(energy, name), 0.0, reach.reached)
-    return amounts
 
 
 def _amount(reach: times.Reach) -> str:

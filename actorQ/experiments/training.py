@@ -233,14 +233,11 @@ def wait_for_learner(folder: str, stop: threading.Event, waits: Callable[[], Non
 
 def as_run(result: results.Result) -> curves.Run:
     """Returns what the analysis scripts know of a run, for a result of this kind."""
-    surroundings = {
-        "processor": result.machine.get("processor"),
-        "usable_cores": result.machine.get("usable_cores"),
-        "learner_device": result.measured.learner_device,
-        "git_commit": result.git_commit,
-    }
+    about = curves.surroundings(
+        result.machine, result.measured.learner_device, result.git_commit
+    )
     config = _config(result.settings)
-    return curves.Run(result.name, config, config.algorithm, surroundings)
+    return curves.Run(result.name, config, config.algorithm, about)
 
 
 def _check(name: str, value: Any) -> None:

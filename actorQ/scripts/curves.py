@@ -26,7 +26,7 @@ DEFAULT_WINDOW = 10
 PRECISION_NAMES = config_checks.PRECISION_NAMES
 # Told apart by the colour-blind, too (Okabe and Ito's palette).
 PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
-TASK_STYLES = ("-", "--", ":", "-.")  # Of lines, where a figure has several tasks.
+_TASK_STYLES = ("-", "--", ":", "-.")
 NOT_AVAILABLE = "n/a"
 # Settings in which the runs of one comparison may differ without harm.
 PRIVATE_SETTINGS = frozenset(
@@ -83,13 +83,22 @@ def load_run(folder: str) -> Run:
     """
     record = config_lib.load_record(folder)
     config = config_lib.RunConfig.load(folder)
-    surroundings = {
-        "processor": record.get("machine", {}).get("processor"),
-        "usable_cores": record.get("machine", {}).get("usable_cores"),
-        "learner_device": record.get("learner_device"),
-        "git_commit": record.get("git_commit"),
+    about = surroundings(
+        record.get("machine", {}), record.get("learner_device"), record.get("git_commit")
+    )
+    return Run(folder, config, record.get("algorithm", config.algorithm), about)
+
+
+def surroundings(
+    machine: Mapping[str, Any], learner_device: str | None, git_commit: str | None
+) -> dict[str, Any]:
+    """Returns what `Run` knows of a run besides its settings; what was not noted is None."""
+    return {
+        "processor": machine.get("processor"),
+        "usable_cores": machine.get("usable_cores"),
+        "learner_device": learner_device,
+        "git_commit": git_commit,
     }
-    return Run(folder, config, record.get("algorithm", config.algorithm), surroundings)
 
 
 def load_runs(folders: Sequence[str]) -> list[Run]:
@@ -139,6 +148,11 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
         f"{PRECISION_NAMES[run.precision]} ({os.path.basename(os.path.abspath(run.folder))})"
         for run in runs
     ]
+
+
+def task_style(index: int) -> str:
+    """Returns the line style of a task, where a figure has several."""
+    return _TASK_STYLES[index % len(_TASK_STYLES)]
 
 
 def read_log(*path: str) -> dict[str, np.ndarray]:
