@@ -26,6 +26,7 @@ from actorQ import energy
 from actorQ import environment_loop
 from actorQ import environments
 from actorQ import errors
+from actorQ import files
 from actorQ import inference
 from actorQ import replay
 from actorQ import run_logger
@@ -146,14 +147,22 @@ class ActorProcess:
         """Acts until the end of the run is announced; returns the exit code.
 
         Raises:
-          errors.UserError: there is no learner, it went away, or its weights do not fit.
+          errors.UserError: there is no learner, it went away, or its weights do not fit; or
+            another actor has the same id and logs.
         """
         cli.on_stop_signals(self.stop)
         wire.require_port(self._config)
-        with energy.track(bool(self._config.track_energy), self._logger.folder):
-            while not self._connect_and_act():
-                pass
-        return self._end()
+        folder, actor_id = self._logger.folder, self._config.actor_id
+        taken = f"Another actor has --actor_id={actor_id} in {folder}: give this one another."
+        try:
+            # Two of one id would write the same experience into replay, and into the same logs.
+            with files.locked(folder, taken):
+                with energy.track(bool(self._config.track_energy), folder):
+                    while not self._connect_and_act():
+                        pass
+                return self._end()
+        finally:
+            self.loop.close()
 
     def _connect_and_act(self) -> bool:
         """Acts until the end.

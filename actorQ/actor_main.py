@@ -24,7 +24,11 @@ def main(argv: list[str]) -> int:
     if config.actor_device_placement == "CPU":
         # The learner's GPU is not for the TensorFlow that Reverb loads here.
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    if config.inference_mode != "tensorflow":
+    if config.inference_mode == "tensorflow":
+        # As the other backends: the other cores are the learner's, and other actors'.
+        for pool in ("INTRA", "INTER"):
+            os.environ.setdefault(f"TF_NUM_{pool}OP_THREADS", "1")
+    else:
         lean_imports.import_reverb()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
     from actorQ import acting

@@ -208,8 +208,8 @@ class RunConfig:
     )
     learner_threads: int = _field(
         0,
-        "CPU threads of the learner's arithmetic; 0: one for each core that no actor needs, at "
-        "least one.",
+        "CPU threads of the learner's arithmetic; 0: the machine's cores less --n_actors, as if "
+        "all of them ran on it, and at least one.",
         low=0,
     )
 
@@ -226,7 +226,12 @@ class RunConfig:
     replay_table_max_replay_size: int = _field(
         100_000, "Most transitions in replay; the oldest leaves first.", low=1
     )
-    min_replay_size: int = _field(2_000, "Transitions in replay before learning starts.", low=1)
+    min_replay_size: int = _field(
+        2_000,
+        "Transitions that replay must hold for learning: it starts there, and waits whenever "
+        "replay is smaller (items leave after --replay_table_max_times_sampled samples).",
+        low=1,
+    )
     priority_exponent: float = _field(
         0.6, "DQN: exponent of prioritized replay; 0 samples uniformly.", low=0.0
     )

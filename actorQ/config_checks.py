@@ -123,7 +123,7 @@ def check_together(config: Any) -> None:
     ):
         raise errors.UserError(
             "--actor_device_placement=GPU works with --quantize 32 or 16 and "
-            "--inference_mode=pytorch: quantized kernels run on CPUs."
+            "--inference_mode=pytorch or tensorflow: quantized kernels run on CPUs."
         )
     if config.server_address and not is_host_port(config.server_address):
         raise errors.UserError(

@@ -6,6 +6,7 @@ one policy call for the batch of their observations. Nothing else is shared betw
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import contextlib
 import time
 from typing import Any
 from typing import NamedTuple
@@ -149,6 +150,12 @@ class EnvironmentLoop:
     def drop_episodes(self) -> None:
         """Forgets the episodes under way: the next turn begins new ones."""
         self._started = False
+
+    def close(self) -> None:
+        """Closes the environments: a simulator of one's own may be a process, and outlive ours."""
+        for lane in self.lanes:
+            with contextlib.suppress(Exception):  # It may be what has just failed.
+                lane.environment.close()
 
     def _start(self) -> None:
         self._started = True

@@ -19,7 +19,14 @@ def set_up_tensorflow(config: config_lib.RunConfig) -> None:
         if config.learner_device_placement == "GPU":
             logging.warning("TensorFlow sees no GPU: the learner goes on with the CPU.")
         tf.config.set_visible_devices([], "GPU")
-    threads = config.learner_threads or max(1, provenance.usable_cores() - config.n_actors)
+    cores = provenance.usable_cores()
+    threads = config.learner_threads or max(1, cores - config.n_actors)
+    logging.info(
+        "Learner: %d threads on %d cores%s", threads, cores,
+        "" if config.learner_threads else (
+            f" ({cores - threads} left to actors on this machine; see --learner_threads)"
+        ),
+    )
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
     tf.random.set_seed(seeding.derive(config.seed, "learner"))

@@ -4,6 +4,7 @@ Learner's process only; imports no torch.
 """
 
 from collections.abc import Callable
+import contextlib
 import math
 import os
 import time
@@ -40,6 +41,7 @@ class Evaluator:
         architecture: architecture_lib.PolicyArchitecture,
         policy: networks_lib.Policy,
         greedy: Callable[[np.ndarray], Any],
+        run_id: int,
     ):
         """Takes the parts.
 
@@ -49,12 +51,14 @@ class Evaluator:
           architecture: of the policy.
           policy: the learner's own.
           greedy: from the policy's output to an action.
+          run_id: of the run, which it keeps when it is resumed.
         """
         self._config = config
         self._environment = environment
         self._architecture = architecture
         self._policy = policy
         self._greedy = greedy
+        self._run_id = run_id
         self._act_tensor = policy.compile_for(1)
         # Where actors have the kernels, evaluation takes them, too, in fp32: at 3x2048 an episode
         # costs the learner a third of what TensorFlow takes for one observation at a time.
@@ -71,6 +75,10 @@ class Evaluator:
         self.stop_rule_from = state.stop_rule_from
         if state.best_return is not None:
             self.best_return = state.best_return
+        with contextlib.suppress(errors.UserError):  # There is none, or it is damaged.
+            facts = checkpoints.load_policy(self._config.logpath, best=True).facts
+            if facts.get("run_id") == self._run_id:  # It may be newer than the snapshot.
+                self.best_return = max(self.best_return, facts["episode_return"])
 
     def due(self, learner_steps: int, time_is_up: bool) -> bool:
         """Returns whether an episode is to be played now.
@@ -115,15 +123,19 @@ class Evaluator:
     def save_if_best(self, learner_steps: int) -> None:
         """Saves the policy under `best` if the newest return is the highest."""
         if self.returns[-1] > self.best_return:
-            self.save_policy(learner_steps, telemetry.BEST_FOLDER)
+            self.save_policy(
+                learner_steps, telemetry.BEST_FOLDER, run_id=self._run_id,
+                episode_return=self.returns[-1],
+            )
             self.best_return = self.returns[-1]
 
-    def save_policy(self, learner_steps: int, subfolder: str = "") -> None:
+    def save_policy(self, learner_steps: int, subfolder: str = "", **facts: float) -> None:
         """Writes the policy's weights.
 
         Args:
           learner_steps: done.
           subfolder: of the checkpoints' folder.
+          **facts: to be noted beside the usual ones.
 
         Raises:
           errors.UserError: they hold NaN or infinity.
@@ -136,7 +148,7 @@ class Evaluator:
                 f"{errors.DIVERGED} and ends; the checkpoint before stays."
             )
         spec = self._environment.spec
-        facts = {
+        all_facts = {
             "taskstr": self._config.taskstr,
             "max_episode_steps": self._config.max_episode_steps,
             "learner_steps": learner_steps,
@@ -146,11 +158,17 @@ class Evaluator:
             "action_low": None if spec.discrete else spec.action_low.tolist(),
             "action_high": None if spec.discrete else spec.action_high.tolist(),
             "action_start": spec.action_start,
+            **facts,
         }
         folder = os.path.join(self._config.logpath, telemetry.CHECKPOINT_FOLDER, subfolder)
         checkpoints.save_policy(
-            folder, checkpoints.PolicyCheckpoint(self._architecture, weights, facts)
+            folder, checkpoints.PolicyCheckpoint(self._architecture, weights, all_facts)
         )
+
+    def close(self) -> None:
+        """Closes the environment: a simulator of one's own may be a process, and outlive ours."""
+        with contextlib.suppress(Exception):  # It may be what has just failed.
+            self._environment.close()
 
     def _weights(self) -> dict[str, np.ndarray]:
         return conversion.from_sonnet(

@@ -135,7 +135,7 @@ class LearnerProcess:
         networks = self._algorithm.make_networks(config, architecture)
         self._evaluator = learner_evaluation.Evaluator(
             config, environment, architecture, networks.policy,
-            algorithms.policy_module(algorithm).greedy,
+            algorithms.policy_module(algorithm).greedy, self._run_id,
         )
         self._monitors = learning.Monitors()
         self._fetches = learning.LastFetches()
@@ -164,6 +164,8 @@ class LearnerProcess:
         if self._resumed is not None:
             self._checkpoints.restore(self._resumed)
             self._evaluator.restore(self._resumed.state)
+            self._publisher.snapshot_s = self._resumed.state.push_snapshot_s
+            self._publisher.insert_s = self._resumed.state.push_insert_s
             snapshots.cut_logs(self._logger.folder, self._resumed.state)
             self._logger.lengths()  # Noted for when their folder is away.
             logging.info("Resumed after %d learner steps.", self._steps)
@@ -355,6 +357,7 @@ class LearnerProcess:
     def _state(self) -> snapshots.State:
         evaluator = self._evaluator
         return snapshots.State(
+            log_bytes=self._logger.lengths(),  # First: no row in them says more than what follows.
             run_id=self._run_id,
             settings=dataclasses.asdict(self._config),
             learner_steps=self._steps,
@@ -364,8 +367,9 @@ class LearnerProcess:
             evaluation_s=evaluator.seconds,
             checkpoint_s=self._checkpoints.seconds,
             pushes=self._pushes_before + self._publisher.pushes,
-            log_bytes=self._logger.lengths(),
             stop_rule_from=evaluator.stop_rule_from,
+            push_snapshot_s=self._publisher.snapshot_s,
+            push_insert_s=self._publisher.insert_s,
         )
 
     # --- On the main thread (`_check_numbers` on both) ---
@@ -446,6 +450,8 @@ class LearnerProcess:
         self._logger.close()
         if not self._checkpoints.writing:  # Its call would be waited for.
             self._server.stop()
+        if self._finished.is_set() or self._overtaken:  # Else an evaluation may be under way.
+            self._evaluator.close()
         if failed:
             if isinstance(self._failure, errors.UserError):
                 raise self._failure

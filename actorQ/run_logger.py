@@ -141,8 +141,12 @@ class RunLogger:
         if filename not in self._files:
             path = os.path.join(self.folder, filename)
             new = not os.path.exists(path) or _drop_half_row(path) == 0
+            # A file of another version keeps its columns: rows of other lengths would not be read.
+            fields = telemetry.FIELDS[filename] if new else _header(path)
             file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115 (closed in close)
-            writer = csv.DictWriter(file, telemetry.FIELDS[filename], restval="")
+            writer = csv.DictWriter(
+                file, fields, restval="", extrasaction="raise" if new else "ignore"
+            )
             if new:
                 writer.writeheader()
             self._files[filename] = (writer, file)
@@ -241,6 +245,12 @@ def _purge_tensorboard(folder: str, step: int) -> None:
     for _ in range(2):  # Readers take the first one that they see for the start of the run.
         writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
     writer.close()
+
+
+def _header(path: str) -> list[str]:
+    """Returns the names of a log's columns."""
+    with open(path, newline="", encoding="utf-8", errors="replace") as file:
+        return next(csv.reader(file))
 
 
 def _drop_half_row(path: str) -> int:

@@ -50,6 +50,8 @@ class State:
       pushes: of weights so far.
       log_bytes: name of a log to its length when the snapshot was begun.
       stop_rule_from: of `returns`, where those begin that the stop rule looks at.
+      push_snapshot_s: cumulative seconds that pushes took from the learner's thread.
+      push_insert_s: cumulative seconds of pushes in the background.
     """
 
     run_id: int
@@ -62,7 +64,10 @@ class State:
     checkpoint_s: float
     pushes: int
     log_bytes: dict[str, int]
-    stop_rule_from: int = 0  # As in snapshots that do not have it yet.
+    # As in snapshots that do not have them yet.
+    stop_rule_from: int = 0
+    push_snapshot_s: float = 0.0
+    push_insert_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,8 @@ python -m baseline.ptq d4pg dm_control,cartpole_balance 8 --folder logs/RUN
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -17,10 +19,22 @@ from actorQ import checkpoints
 from actorQ import environments
 from actorQ import errors
 from baseline import agents
+from baseline import evaluation
 from baseline import networks
 from baseline import quantize
 from baseline import saving
 from baseline import zoo_files
+
+
+@dataclasses.dataclass
+class ActorQAgent(agents.Agent):
+    """One of ActorQ's policies, whose actions are ActorQ's own: in [-1, 1], or counted from 0.
+
+    Attributes:
+      facts: of its checkpoint.
+    """
+
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
@@ -70,12 +84,56 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
         return TaskEnv(task, steps)
 
     network = _network(checkpoint)
-    agent = agents.Agent(
-        algo, env_id, path, network, make_env, _saver(checkpoint), _normalization(checkpoint)
+    agent = ActorQAgent(
+        algo, env_id, path, network, make_env, _saver(checkpoint), _normalization(checkpoint),
+        facts=checkpoint.facts,
     )
     agent.check_weights()
     agent.restore_quantization(path.parent / quantize.FILENAME)
     return agent
+
+
+def native_network(agent: agents.Agent) -> networks.PolicyNetwork:
+    """Returns an agent's acting path with actions in the units of its task, for a device.
+
+    Stable-Baselines3's agents act in them anyway.
+
+    Raises:
+      errors.UserError: the head of a network has no such form.
+    """
+    if not isinstance(agent, ActorQAgent):
+        return agent.network
+    network, start = agent.network, agent.facts.get("action_start", 0)
+    if network.head == "argmax":
+        if start:
+            raise errors.UserError(
+                f"{agent.path}: the actions of {agent.env_id} begin at {start}, and those of a "
+                "file at 0: wrap the task so that its own do, too, and train on that."
+            )
+        return network
+    low, high = (np.asarray(agent.facts[bound]) for bound in ("action_low", "action_high"))
+    to_native = environments.continuous_action_map(low, high, low.shape, np.float32)
+    low, middle, high = (to_native(np.full(low.shape, end, np.float32)) for end in (-1, 0, 1))
+    if np.any(np.abs(low + high - 2 * middle) > 1e-3 * (high - low)):
+        raise errors.UserError(
+            f"{agent.path}: an action of {agent.env_id} has a bound on one side only, at which "
+            "ActorQ clips and a file cannot: wrap the task to have two, and train on that."
+        )
+    return network._replace(low=low, high=high)
+
+
+def act_in_task(agent: agents.Agent, act: evaluation.Act) -> evaluation.Act:
+    """Returns what acts in the agent's environments, which for ActorQ's are `TaskEnv`s.
+
+    Args:
+      agent: whose environments.
+      act: raw observations to actions as of `native_network`.
+    """
+    network = native_network(agent)
+    if network is agent.network:
+        return act
+    width = np.maximum(network.high - network.low, np.finfo(np.float32).tiny)
+    return lambda observations: 2 * (act(observations) - network.low) / width - 1
 
 
 def algorithm(checkpoint: checkpoints.PolicyCheckpoint) -> str:
@@ -101,8 +159,8 @@ def _normalization(
 class TaskEnv(gym.Env):
     """An ActorQ task behind Gymnasium's interface, with SB3's monitor's note of the return.
 
-    Observations: float32 [D], or uint8 [C, H, W] for pixels. Actions: float32 [A] in [-1, 1], or
-    an integer.
+    Observations: float32 [D], or uint8 [C, H, W] for pixels. Actions are ActorQ's: float32 [A] in
+    [-1, 1], or an integer from 0 on; `native_network` gives the task's own.
     """
 
     def __init__(self, taskstr: str, max_episode_steps: int):

@@ -177,11 +177,15 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
         return whole or newest_first[0]
     if not pathlib.Path(folder).is_dir():
         raise errors.UserError(f"There is no folder {folder}: --folder names one with agents.")
-    there = ", ".join(f"{a} {e}" for a, e in found(folder)) or "none"
+    pairs = found(folder)
+    there = ", ".join(f"{a} {e}" for a, e in pairs) or "none"
+    today = environments.training_name(env_id)
     remedy = "Fetch the zoo's: --hub."
-    if algo in training_settings.ALGOS:
+    if today != env_id and (algo, today) in pairs:
+        remedy = f"It is trained and saved as {today}: name that."
+    elif algo in training_settings.ALGOS:
         remedy = (
-            f"Train one: python -m baseline.train --algo {algo} --env {env_id}; or fetch the "
+            f"Train one: python -m baseline.train --algo {algo} --env {today}; or fetch the "
             "zoo's: --hub."
         )
     raise errors.UserError(
@@ -237,7 +241,8 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
     Args:
       algo: its algorithm.
       env_id: its environment.
-      path: of its zip.
+      path: of its zip: ENV.zip, or best_model.zip beside it, whose statistics of observations lie
+        beside that where `baseline.train` wrote it.
 
     Raises:
       errors.UserError: as `load` does.
@@ -245,6 +250,11 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
     algo = check_algo(algo)
     saved = zoo_files.read_zip(path)
     settings = path.parent / zoo_files.file_name(env_id)
+    is_last = path.stem == settings.name  # Else it is the best_model.zip of --eval_freq.
+    statistics = settings / zoo_files.NORMALIZATION
+    beside = path.with_name(zoo_files.NORMALIZATION)
+    if not is_last and beside.exists():
+        statistics = beside
     config = zoo_files.read_yaml(settings / "config.yml")
     arguments = zoo_files.read_yaml(settings / "args.yml")
     make_env = functools.partial(
@@ -254,10 +264,11 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
     model = model_building.build(algo, saved, make_env, path)
     agent = Agent(
         algo, env_id, path, networks.policy_network(model), make_env, saving.save,
-        _normalization(config, settings, model), model=model,
+        _normalization(config, statistics, model), model=model,
     )
     agent.check_weights()
-    agent.restore_quantization(settings / quantize.FILENAME)
+    if is_last:
+        agent.restore_quantization(settings / quantize.FILENAME)
     return agent
 
 
@@ -271,18 +282,17 @@ def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[st
 
 
 def _normalization(
-    config: Mapping[str, Any], settings: pathlib.Path, model: base_class.BaseAlgorithm
+    config: Mapping[str, Any], path: pathlib.Path, model: base_class.BaseAlgorithm
 ) -> zoo_files.Normalization | None:
     """Returns how observations are normalized; as in the zoo, config.yml says whether they are."""
-    path = settings / zoo_files.NORMALIZATION
     if config and not config.get("normalize"):
         return None
     normalization = zoo_files.read_normalization(path)
     if normalization is None:
         if config and not path.exists():
             raise errors.UserError(
-                f"{settings.parent} was trained on normalized observations, but {path} is "
-                "missing: copy it from where the agent comes from."
+                f"The agent was trained on normalized observations, but {path} is missing: copy "
+                "it from where the agent comes from."
             )
         return None
     if normalization.mean.shape != model.observation_space.shape:

@@ -18,6 +18,7 @@ from torch import nn
 from actorQ import errors
 from actorQ.benchmarks import common
 from baseline import aarch64
+from baseline import actorq_agents
 from baseline import agents
 from baseline import agreement
 from baseline import calibration
@@ -142,21 +143,20 @@ class Measured:
         successes = [episode.success for episode in self.episodes[side]]
         return None if None in successes else float(np.mean(successes))
 
-    def change(self, file_format: str) -> intervals.Interval | None:
-        """Returns by how much the success rate changes with a quantized file, and its interval.
+    def change(self, file_format: str) -> intervals.Interval:
+        """Returns by how much a quantized file changes what episodes come to, and its interval.
+
+        That is the success rate, or the mean return where there is no success.
 
         Args:
           file_format: of the file.
         """
-        if self.success(FP32) is None:
-            return None
-        differences = [
-            float(after.success) - float(before.success)
-            for before, after in zip(
-                self.episodes[FP32], self.episodes[file_format], strict=True
-            )
-        ]
-        return intervals.mean(differences)
+        figure = "episode_return" if self.success(FP32) is None else "success"
+        before, after = (
+            np.array([getattr(episode, figure) for episode in self.episodes[side]], np.float64)
+            for side in (FP32, file_format)
+        )
+        return intervals.mean(after - before)
 
 
 def check(agent: agents.Agent) -> None:
@@ -182,7 +182,8 @@ def measure(agent: agents.Agent, settings: Settings) -> Measured:
         (file_format, name): settings.of_file(file_format, name)
         for file_format in settings.formats for name in (FP32, QUANTIZED)
     }
-    tell = f"{agent.algo} {agent.env_id} {'-'.join(map(str, hidden_layers(agent.network)))}"
+    network = actorq_agents.native_network(agent)
+    tell = f"{agent.algo} {agent.env_id} {'-'.join(map(str, hidden_layers(network)))}"
     common.progress(f"{tell}: calibrates, exports and collects states")
     ranges = None
     if any(each.calibrates for each in how.values()):
@@ -191,11 +192,11 @@ def measure(agent: agents.Agent, settings: Settings) -> Measured:
         agent.make_env, agent.act, 20, settings.seed, settings.states
     )
     acted = networks.to_actions(
-        agent.network, networks.forward(agent.network, agent.normalize(states)).numpy()
+        network, networks.forward(network, agent.normalize(states)).numpy()
     )
 
     def alike(expected: np.ndarray, actions: np.ndarray) -> agreement.Agreement:
-        return agreement.compare(expected, actions, agent.network.low, agent.network.high)
+        return agreement.compare(expected, actions, network.low, network.high)
 
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -224,9 +225,11 @@ def measure(agent: agents.Agent, settings: Settings) -> Measured:
                     common.progress(f"{tell}: {error}")
         episodes = {FP32: _play(agent, agent.act, settings, f"{tell}: fp32")}
         for file_format in settings.formats:
-            act = deploying.one_by_one(policies[file_format, QUANTIZED])
+            act = actorq_agents.act_in_task(
+                agent, deploying.one_by_one(policies[file_format, QUANTIZED])
+            )
             episodes[file_format] = _play(agent, act, settings, f"{tell}: {file_format}")
-    return Measured(hidden_layers(agent.network), files, episodes)
+    return Measured(hidden_layers(network), files, episodes)
 
 
 def _on_arm(

@@ -110,7 +110,10 @@ def row(
     full, quantized = (
         measured.files[file_format, name] for name in (measuring.FP32, measuring.QUANTIZED)
     )
-    change = measured.change(file_format) or intervals.Interval(None, None, None)
+    change, nothing = measured.change(file_format), intervals.Interval(None, None, None)
+    of_success, of_return = change, nothing
+    if measured.success(measuring.FP32) is None:
+        of_success, of_return = nothing, change
     sizes = (full.resident_bytes, quantized.resident_bytes)
     telling = None not in sizes and min(sizes) >= resident_memory.NOISE_BYTES
     # Of other environments, or with other bits, the paper has no policies.
@@ -131,11 +134,14 @@ def row(
         "speedup": full.median_s / quantized.median_s,
         "fp32_success": measured.success(measuring.FP32),
         "int_success": measured.success(file_format),
-        "success_change": change.error,
-        "success_change_low": change.low,
-        "success_change_high": change.high,
+        "success_change": of_success.error,
+        "success_change_low": of_success.low,
+        "success_change_high": of_success.high,
         "fp32_return": _mean_return(measured, measuring.FP32),
         "int_return": _mean_return(measured, file_format),
+        "return_change": of_return.error,
+        "return_change_low": of_return.low,
+        "return_change_high": of_return.high,
         "fp32_file_bytes": full.file_bytes,
         "int_file_bytes": quantized.file_bytes,
         "file_ratio": full.file_bytes / quantized.file_bytes,
@@ -171,13 +177,10 @@ def _mean_return(measured: measuring.Measured, side: str) -> float:
 def _cells(figures: Mapping[str, Any]) -> list[str]:
     if figures["success_change"] is None:
         sides = [f"return {figures[name]:.2f}" for name in ("fp32_return", "int_return")]
-        change = ""
+        change = _change(figures, "return_change", 1, 2)
     else:
         sides = [_percent(figures[name]) for name in ("fp32_success", "int_success")]
-        change = f"{100 * figures['success_change']:+.1f}"
-        if figures["success_change_low"] is not None:
-            low, high = (100 * figures[f"success_change_{end}"] for end in ("low", "high"))
-            change += f" [{low:+.1f}, {high:+.1f}]"
+        change = _change(figures, "success_change", 100, 1)
     memory = [
         "" if figures[f"{side}_memory_bytes"] is None
         else f"{figures[f'{side}_memory_bytes'] / 1e3:.0f}"
@@ -192,6 +195,13 @@ def _cells(figures: Mapping[str, Any]) -> list[str]:
         f"{figures['fp32_file_bytes'] / 1e3:.1f}", f"{figures['int_file_bytes'] / 1e3:.1f}",
         f"{figures['file_ratio']:.2f}x", *memory, _percent(figures["alike"]),
     ]
+
+
+def _change(figures: Mapping[str, Any], name: str, scale: float, digits: int) -> str:
+    """Returns a change with its interval, where there is one, for people."""
+    values = [figures[f"{name}{end}"] for end in ("", "_low", "_high")]
+    change, *ends = (f"{scale * value:+.{digits}f}" for value in values if value is not None)
+    return f"{change} [{', '.join(ends)}]" if ends else change
 
 
 def _paper_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:

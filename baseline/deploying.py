@@ -1,6 +1,6 @@
 """Exports an agent to one self-contained file for a device: what `deploy` does.
 
-The file takes raw observations (its agent's normalization is in it) and gives actions;
+The file takes raw observations (its agent's normalization is in it) and gives the task's actions;
 `run_policy.py`, copied beside it, plays it with numpy and the runtime alone. The integers are those
 of post-training quantization (`quantize`), or of quantization-aware training (`qat_export`), with
 the ranges of either; the exporters are `integer` (ONNX), `tflite_model` and `torchscript_model`.
@@ -38,6 +38,7 @@ from baseline import zoo_files
 
 RUNNER = "run_policy.py"
 FILE_STEM = "policy"
+BEST_MODEL = "best_model"  # What --eval_freq calls the best agent.
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
 # Settings for agents that are not quantized yet.
 _OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
@@ -73,8 +74,8 @@ def load(path: str) -> agents.Agent:
     """Loads an agent by its path.
 
     Args:
-      path: of Stable-Baselines3's zip in the zoo's layout (FOLDER/ALGO/ENV_<n>/ENV.zip) or its
-        folder, or of an ActorQ run or its checkpoint.
+      path: of Stable-Baselines3's zip in the zoo's layout (FOLDER/ALGO/ENV_<n>/ENV.zip, or
+        best_model.zip there) or its folder, or of an ActorQ run or its checkpoint.
 
     Raises:
       errors.UserError: there is none, or it cannot be loaded.
@@ -102,19 +103,28 @@ def load(path: str) -> agents.Agent:
 def _load_zip(path: pathlib.Path) -> agents.Agent:
     if agents.stopped_early(path):
         agents.warn_of_stopped(path)
-    env_id = zoo_files.environment_name(path.stem)
-    noted = zoo_files.read_yaml(path.parent / path.stem / "args.yml").get("algo")
+    name = _environment_file_name(path)
+    env_id = zoo_files.environment_name(name)
+    noted = zoo_files.read_yaml(path.parent / name / "args.yml").get("algo")
     if noted is not None:  # Another algorithm than these has a message of its own.
         return agents.load_file(agents.check_algo(str(noted)), env_id, path)
-    for name in (path.parent.parent.name, path.parent.name):
+    for folder in (path.parent.parent.name, path.parent.name):
         with contextlib.suppress(errors.UserError):
-            algo = agents.check_algo(str(name))
+            algo = agents.check_algo(str(folder))
             break
     else:
         raise errors.UserError(
-            f"Which algorithm is {path} of? The zoo's layout says: ALGO/{path.stem}_1/{path.name}."
+            f"Which algorithm is {path} of? The zoo's layout says: ALGO/{name}_1/{path.name}."
         )
     return agents.load_file(algo, env_id, path)
+
+
+def _environment_file_name(path: pathlib.Path) -> str:
+    """Returns what the files of an agent's environment are called; best_model.zip does not say."""
+    if path.stem != BEST_MODEL:
+        return path.stem
+    settings = [found.parent.name for found in path.parent.glob("*/args.yml")]
+    return settings[0] if len(settings) == 1 else re.sub(r"_\d+$", "", path.parent.name)
 
 
 def export(
@@ -132,10 +142,11 @@ def export(
     """
     if agent.quantization is not None:
         return _trained(agent, settings)
+    network = actorq_agents.native_network(agent)
     if settings.calibrates and ranges is None:
         ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
     return export_network(
-        agent.network, settings, ranges if settings.calibrates else None, agent.normalization,
+        network, settings, ranges if settings.calibrates else None, agent.normalization,
         agent.image_size(),
     )
 
@@ -283,9 +294,10 @@ def check(agent: agents.Agent, content: bytes, settings: Settings) -> agreement.
     states = agreement.visited_states(
         agent.make_env, agent.act, _CHECKED_EPISODES, settings.seed + 1, _CHECKED_STATES
     )
-    outputs = networks.forward(agent.network, agent.normalize(states), agent.tap).numpy()
+    network = actorq_agents.native_network(agent)
+    outputs = networks.forward(network, agent.normalize(states), agent.tap).numpy()
     with playing(content, settings.format) as policy:
         acted = one_by_one(policy)(states)
     return agreement.compare(
-        networks.to_actions(agent.network, outputs), acted, agent.network.low, agent.network.high
+        networks.to_actions(network, outputs), acted, network.low, network.high
     )

@@ -76,6 +76,19 @@ def successor_kwargs(env_id: str) -> dict[str, Any]:
     return dict(_RENAMED[env_id][1]) if env_id in _RENAMED else {}
 
 
+def training_name(env_id: str) -> str:
+    """Returns the name by which an environment is trained on and saved: its successor's version.
+
+    That is the successor itself, but where the name says more: LunarLanderContinuous-v2 becomes
+    LunarLanderContinuous-v3.
+    """
+    today = successor(env_id)
+    if successor_kwargs(env_id):
+        base, version = re.sub(r"-v\d+$", "", env_id), today.rpartition("-")[2]
+        return f"{base}-{version}"
+    return today
+
+
 def register() -> list[str]:
     """Makes names known: ours, Atari's and PyBullet's; returns the packages that lack."""
     navigation.register()

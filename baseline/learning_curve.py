@@ -4,9 +4,13 @@
 
 Reads the run's monitor files, writes `learning_curve.png` and `learning_curve.csv` (the running
 mean at 200 points) into the run's folder or `--out`. `baseline.train` draws it at its end.
+
+Steps are those that the monitors saw: of Atari games frames, four to a step of the agent. A run
+that was killed went on from its last checkpoint; what it had played since then counts twice.
 """
 
 import csv
+import json
 import os
 import pathlib
 
@@ -20,10 +24,11 @@ WINDOW = 100  # Episodes in the running mean, as the zoo prints it.
 POINTS = 200
 NAME = "learning_curve"
 COLOUR = "#0072B2"
+STEPS, FRAMES = "environment_steps", "frames"
 
 
 def read(run_folder: str | pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns environment steps (Atari: frames) at the end of every episode, and its score.
+    """Returns the steps (see `unit`) made at the end of every episode, and its score.
 
     Args:
       run_folder: with SB3's `*.monitor.csv`, one for each environment. Environments take steps in
@@ -58,6 +63,21 @@ def read(run_folder: str | pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(steps)[order], np.concatenate(scores)[order]
 
 
+def unit(run_folder: str | pathlib.Path) -> str:
+    """Returns what the steps of a run's monitor files are: STEPS, or FRAMES of an Atari game.
+
+    Games that skip frames themselves (ALE/...-v5) have steps like any other environment.
+    """
+    for path in sorted(pathlib.Path(run_folder).glob("*monitor.csv")):
+        header = path.read_text(errors="replace").partition("\n")[0]
+        try:
+            env_id = json.loads(header.removeprefix("#"))["env_id"]
+        except (ValueError, TypeError, KeyError):  # Of another origin.
+            continue
+        return FRAMES if "NoFrameskip" in str(env_id) else STEPS
+    return STEPS
+
+
 def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) -> pathlib.Path:
     """Writes the figure and its numbers; returns the figure's path.
 
@@ -71,7 +91,8 @@ def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) 
     figure, (axes,) = curves.new_figure()
     axes.plot(steps, scores, ".", color="0.75", markersize=2, label="one episode")
     axes.plot(steps, mean, color=COLOUR, label=f"running mean of {WINDOW} episodes")
-    axes.set_xlabel("Environment steps (Atari: frames)")
+    name = unit(run_folder)
+    axes.set_xlabel(name.replace("_", " ").capitalize())
     axes.set_ylabel("Return")
     path = pathlib.Path(run_folder).resolve()
     axes.set_title(f"{path.parent.name} {path.name.rpartition('_')[0] or path.name}")
@@ -81,7 +102,7 @@ def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) 
     chosen = np.unique(np.linspace(0, len(mean) - 1, POINTS).astype(int))
     curves.write_csv(
         os.path.join(folder, f"{NAME}.csv"),
-        [{"environment_steps": int(steps[i]), "running_mean": float(mean[i])} for i in chosen],
+        [{name: int(steps[i]), "running_mean": float(mean[i])} for i in chosen],
     )
     return pathlib.Path(curves.save_figure(figure, os.path.join(folder, f"{NAME}.png")))
 

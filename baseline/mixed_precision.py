@@ -10,6 +10,8 @@ on an Atari game with the paper's policies; `returns` trains, through `baseline.
 has tuned settings for, and its agents are as any other's.
 """
 
+from typing import TYPE_CHECKING
+
 from absl import flags
 
 from actorQ import cli
@@ -18,6 +20,9 @@ from actorQ import lean_imports
 from baseline import paper
 from baseline import precision as precision_lib
 from baseline import training_settings
+
+if TYPE_CHECKING:
+    import torch
 
 TIMING, PARITY, RETURNS = WHAT = ("timing", "parity", "returns")
 ATARI, TASK = "PongNoFrameskip-v4", "CartPole-v1"
@@ -37,7 +42,7 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "precision", precision_lib.AUTO, list(precision_lib.CHOICES),
         "To compare with fp32. auto: of timing, the faster one, as baseline.train chooses it; else "
-        "the device's half precision.",
+        "the device's half precision, or bf16, emulated.",
     )
     flags.DEFINE_enum("device", "cpu", list(training_settings.DEVICES), "For the networks.")
     flags.DEFINE_list(
@@ -80,7 +85,6 @@ def main(argv: list[str]) -> int:
 
     # Stable-Baselines3 imports TensorFlow through tensorboard, which only trainings need.
     with lean_imports.without(*([] if what == RETURNS else ["tensorboard"])):
-        from baseline import half_precision
         from baseline import measuring
 
     seeds = measuring.parse_seeds(values.train_seeds, "train_seeds")
@@ -89,11 +93,7 @@ def main(argv: list[str]) -> int:
         raise errors.UserError("There is no CUDA device here: --device cpu.")
     cuda = values.device != "cpu" and torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
-    precision = values.precision
-    if precision != precision_lib.AUTO:
-        half_precision.check(precision, device)
-    elif what != TIMING:
-        precision = half_precision.half_of(device) or precision_lib.BF16
+    precision = _precision(values.precision, what, device)
     if what == TIMING:
         from baseline import mixed_precision_timing as timing
 
@@ -127,6 +127,24 @@ def main(argv: list[str]) -> int:
             values.out,
         )
     return 0
+
+
+def _precision(asked: str, what: str, device: "torch.device") -> str:
+    """Returns the precision to compare with fp32; auto is for `timing` to resolve.
+
+    A warning tells where the device emulates it.
+
+    Raises:
+      errors.UserError: the device cannot be asked for it.
+    """
+    from baseline import half_precision
+
+    if asked == precision_lib.AUTO:
+        if what == TIMING:
+            return asked
+        asked = half_precision.half_of(device) or precision_lib.BF16
+    half_precision.check(asked, device)
+    return asked
 
 
 def _policies(names: list[str]) -> tuple[str, ...]:

@@ -76,6 +76,8 @@ def run(settings: Settings, out: str | None) -> list[Row]:
     Raises:
       errors.UserError: the environment cannot be trained on, or a folder cannot be written.
     """
+    if out:
+        curves.make_folder(out)
     rows = []
     for train_seed in settings.train_seeds:
         for precision in dict.fromkeys((precision_lib.FP32, settings.precision)):
@@ -98,8 +100,10 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
       train_seed: of the training.
 
     Raises:
+      errors.UserError: there is no such environment, or DQN cannot act in it.
       KeyboardInterrupt: it was stopped, and is saved: the same command goes on.
     """
+    from baseline import environments
     from baseline import train
     from baseline import training_state
     from baseline import zoo
@@ -108,7 +112,8 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
     # Runs are known by their place: one of another device must not be taken for one of this.
     device = "" if settings.device == "cpu" else settings.device
     folder = os.path.join(settings.folder, device, precision, f"seed_{train_seed}")
-    env_id = zoo.training_name(settings.env)
+    env_id = environments.training_name(settings.env)
+    train.check_environment(_ALGO, settings.env)  # Which makes ours known, too, as zoo asks.
     wanted = settings.steps or zoo.tuned_steps(_ALGO, env_id, {})
     resume = False
     for found in training_state.runs(folder, _ALGO, env_id):

@@ -82,8 +82,8 @@ def workers(
 
     Args:
       jobs: so many; 0: one for each core that this process may use.
-      lean: whether they load SB3 without its TensorBoard, for which it would load TensorFlow;
-        not for trainings.
+      lean: whether they load SB3 without its TensorBoard; trainings need that, but not the
+        TensorFlow that it would load.
       patience_s: that workers have to end after SIGTERM, should this process be interrupted.
 
     Raises:
@@ -222,7 +222,7 @@ def _start_worker(lean: bool) -> None:
     cli.quiet_tensorflow()
     from actorQ import lean_imports
 
-    with lean_imports.without("tensorboard") if lean else contextlib.nullcontext():
+    with lean_imports.without("tensorboard" if lean else "tensorflow"):
         from baseline import agents
     agents.set_threads()
 

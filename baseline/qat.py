@@ -10,6 +10,8 @@ FOLDER/qat.csv.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
 import dataclasses
 import os
 import pathlib
@@ -18,9 +20,11 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 from absl import flags
+from absl import logging
 
 from actorQ import cli
 from actorQ import errors
+from actorQ import lean_imports
 from actorQ import provenance
 from baseline import precision as precision_lib
 from baseline import qat_rows
@@ -29,6 +33,7 @@ from baseline import training_settings
 
 if TYPE_CHECKING:
     from baseline import qat_model
+    from baseline import training_state
 
 PROGRAM = "baseline.qat"
 DEFAULT_SEEDS = "0,2,4"
@@ -41,6 +46,10 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "bits", None, "Of weights and activations: 2 to 16; 32: none are quantized (the control).",
         short_name="q", required=True,
+    )
+    flags.FLAGS["tensorboard"].help = (
+        "Folder for TensorBoard: gets BITS/ENV/ALGO_<n> (else `tensorboard` in the run's own "
+        "folder)."
     )
     define_quantization_flags()
 
@@ -110,6 +119,21 @@ def train(
         {"quantization": dataclasses.asdict(qat_settings)}, write_quantization,
     )
     return None if schedule.converted is None else path
+
+
+def of_width(
+    settings: training_settings.TrainSettings, bits: int
+) -> training_settings.TrainSettings:
+    """Returns settings with a width's own places: runs of each are numbered from 1.
+
+    Args:
+      settings: with the folders of all widths.
+      bits: the width.
+    """
+    curves = settings.tensorboard and os.path.join(settings.tensorboard, str(bits))
+    return dataclasses.replace(
+        settings, folder=os.path.join(settings.folder, str(bits)), tensorboard=curves
+    )
 
 
 def check(
@@ -222,6 +246,72 @@ def training_columns(path: pathlib.Path) -> dict[str, Any]:
     }
 
 
+def trained_only(
+    settings: training_settings.TrainSettings,
+    qat_settings: "qat_model.QatSettings",
+    rows: Collection[qat_rows.TrainedRow],
+) -> pathlib.Path | None:
+    """Returns the zip of the newest run that ended before its evaluation did, if none can go on.
+
+    Of runs that were trained alike only the newest counts, whose row takes the place of others'.
+
+    Args:
+      settings: what the run is to have been trained with; the folder is that of the width.
+      qat_settings: the same of its quantization.
+      rows: of evaluations.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    from baseline import environments
+    from baseline import training_state
+    from baseline import zoo_files
+
+    env_id = environments.training_name(settings.env)
+    runs = list(training_state.runs(settings.folder, settings.algo, env_id))
+    if not all(run.finished for run in runs):
+        return None
+    known: list[dict[str, Any]] = []
+    for run in runs:
+        path = zoo_files.agent_zip(run.folder, env_id)
+        if run.arguments.get("program") != PROGRAM:
+            continue
+        columns = training_columns(path)
+        alike = {**columns, "run": None}
+        if alike in known or not _asked_for(settings, qat_settings, run, columns):
+            continue
+        known.append(alike)
+        evaluated = {
+            "algo": settings.algo, "env": env_id, "bits": qat_settings.scheme.bits, **columns
+        }
+        if not any(
+            all(getattr(row, name) == value for name, value in evaluated.items()) for row in rows
+        ):
+            return path
+    return None
+
+
+def _asked_for(
+    settings: training_settings.TrainSettings,
+    qat_settings: "qat_model.QatSettings",
+    run: "training_state.Run",
+    columns: Mapping[str, Any],
+) -> bool:
+    """Returns whether a finished run is one of the settings; what these leave out may be any."""
+    try:
+        training_settings.as_started(settings, run.arguments, str(run.folder))
+    except errors.UserError:
+        return False
+    if qat_settings.control:
+        return True
+    return (
+        columns["ranges"] == qat_settings.ranges
+        and columns["input_bits"] == qat_settings.observation_bits
+        and columns["output_bits"] == (qat_settings.bits if qat_settings.output else None)
+        and qat_settings.delay in (None, columns["quant_delay"])
+    )
+
+
 def _check_width(settings: training_settings.TrainSettings) -> None:
     """Says so if the run to go on with is one of another width.
 
@@ -231,11 +321,13 @@ def _check_width(settings: training_settings.TrainSettings) -> None:
     Raises:
       errors.UserError: only other widths have an unfinished run.
     """
+    from baseline import environments
     from baseline import training_state
-    from baseline import zoo
+
+    env_id = environments.training_name(settings.env)
 
     def waits(folder: pathlib.Path) -> bool:
-        found = training_state.runs(str(folder), settings.algo, zoo.training_name(settings.env))
+        found = training_state.runs(str(folder), settings.algo, env_id)
         return any(not run.finished for run in found)
 
     own = pathlib.Path(settings.folder)
@@ -255,8 +347,9 @@ def main(argv: list[str]) -> int:
     settings = training_settings.from_flags(argv[1:])
     values = flags.FLAGS
     cli.quiet_tensorflow()
-    from baseline import measuring
-    from baseline import qat_model
+    with lean_imports.without("tensorflow"):  # Which TensorBoard would load, and does without.
+        from baseline import measuring
+        from baseline import qat_model
 
     seeds = measuring.parse_seeds(values.seeds)
     qat_settings = qat_model.QatSettings(
@@ -264,15 +357,20 @@ def main(argv: list[str]) -> int:
         values.input_bits,
     )
     csv_path = os.path.join(settings.folder, qat_rows.CSV_NAME)
-    qat_rows.measured_rows(csv_path)  # Not after hours that it cannot be added to.
-    folder = settings.folder
-    settings = dataclasses.replace(settings, folder=os.path.join(folder, str(values.bits)))
+    rows = qat_rows.measured_rows(csv_path)  # Not after hours that it cannot be added to.
+    settings = of_width(settings, values.bits)
+    path = None
     if settings.resume:
-        _check_width(settings)
-    requested: list[bool] = []
-    undo = cli.on_stop_signals(lambda: requested.append(True))
-    path = train(settings, qat_settings, lambda: bool(requested))
-    undo()  # What follows may be interrupted anywhere.
+        path = trained_only(settings, qat_settings, rows.values())
+    if path is not None:
+        logging.info("%s is trained already: evaluates it.", path)
+    else:
+        if settings.resume:
+            _check_width(settings)
+        requested: list[bool] = []
+        undo = cli.on_stop_signals(lambda: requested.append(True))
+        path = train(settings, qat_settings, lambda: bool(requested))
+        undo()  # What follows may be interrupted anywhere.
     if path is None:
         return cli.EXIT_INTERRUPTED
     row = evaluate(path, settings.algo, seeds, values.episodes)

@@ -8,6 +8,7 @@ with moving ranges. They train in turns of -n steps, so that whatever else the m
 all of them, and what counts is the processor's time, on one thread. Nothing is kept of the models.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import tempfile
@@ -21,6 +22,7 @@ import numpy as np
 from actorQ import cli
 from actorQ import errors
 from baseline import parallel
+from baseline import results
 from baseline import training_settings
 
 if TYPE_CHECKING:
@@ -119,12 +121,29 @@ def cells(seconds: Mapping[str, list[float]], steps: int) -> dict[str, str]:
     return found
 
 
+def trainable(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Returns pairs ALGO ENV by the names under which they are trained, once all are known to be.
+
+    Raises:
+      errors.UserError: there is no such environment, or the algorithm cannot act in it.
+    """
+    from baseline import environments
+    from baseline import train
+
+    found = [
+        (results.canonical_algo(algo), environments.training_name(env)) for algo, env in pairs
+    ]
+    for algo, env in found:
+        train.check_environment(algo, env)
+    return found
+
+
 def main(argv: list[str]) -> int:
     """Measures and prints; see `cli.run` for errors."""
     values = flags.FLAGS
     pairs = parallel.pairs(argv[1:]) if argv[1:] else PAIRS
     for algo, _ in pairs:
-        if algo not in STEPS:
+        if results.canonical_algo(algo) not in STEPS:
             raise errors.UserError(f"There is no algorithm {algo!r}: {', '.join(STEPS)}.")
     cli.quiet_tensorflow()
     import torch
@@ -134,6 +153,9 @@ def main(argv: list[str]) -> int:
 
     logging.set_verbosity(logging.WARNING)
     torch.set_num_threads(1)
+    pairs = trainable(pairs)
+    if values.out:
+        curves.make_folder(values.out)
     measured = []
     for algo, env in pairs:
         steps = values.steps or STEPS[algo]

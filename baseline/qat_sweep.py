@@ -168,8 +168,11 @@ def define_flags() -> None:
 def main(argv: list[str]) -> int:
     """Runs the sweep; see `cli.run` for errors."""
     values = flags.FLAGS
-    pairs = parallel.pairs(argv[1:])
-    hyperparams = training_settings.parse_hyperparams(values.hyperparams)
+    # The zoo's `--hyperparams a:1 b:2` is `--hyperparams a:1` and the word `b:2` for absl; no
+    # environment has a colon in its name.
+    more = [word for word in argv[1:] if values.hyperparams and ":" in word]
+    pairs = parallel.pairs([word for word in argv[1:] if word not in more])
+    hyperparams = training_settings.parse_hyperparams([*values.hyperparams, *more])
     cli.quiet_tensorflow()
     jobs = _jobs(pairs, hyperparams)
     csv_path = jobs[0].csv_path
@@ -190,6 +193,7 @@ def _jobs(pairs: Sequence[tuple[str, str]], hyperparams: dict[str, Any]) -> list
     Raises:
       errors.UserError: one makes no sense.
     """
+    from baseline import environments
     from baseline import measuring
     from baseline import qat_model
     from baseline import train
@@ -202,7 +206,7 @@ def _jobs(pairs: Sequence[tuple[str, str]], hyperparams: dict[str, Any]) -> list
     jobs = []
     for algo, env in dict.fromkeys((results.canonical_algo(algo), env) for algo, env in pairs):
         settings = training_settings.TrainSettings(
-            algo, zoo.training_name(env), values.steps, None, values.folder,
+            algo, environments.training_name(env), values.steps, None, values.folder,
             save_freq=values.save_freq, num_envs=values.num_envs, device=values.device,
             hyperparams=hyperparams or None, progress=False,
         )
@@ -214,8 +218,8 @@ def _jobs(pairs: Sequence[tuple[str, str]], hyperparams: dict[str, Any]) -> list
                 how = qat_model.QatSettings(
                     bits, delay, values.ranges, values.quantize_output, values.input_bits
                 )
-                of_width = dataclasses.replace(
-                    settings, steps=steps, seed=seed, folder=os.path.join(values.folder, str(bits))
+                of_width = qat.of_width(
+                    dataclasses.replace(settings, steps=steps, seed=seed), bits
                 )
                 qat.check(of_width, how)
                 csv_path = os.path.join(values.folder, qat_rows.CSV_NAME)

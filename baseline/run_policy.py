@@ -1,7 +1,7 @@
 """Runs a policy that `python -m baseline.deploy` wrote: all that a device needs beside the file.
 
     python run_policy.py policy.onnx [observations.npy]
-    action = run_policy.Policy("policy.onnx")(observation)  # A number, or float32 [A].
+    action = run_policy.Policy("policy.onnx")(observation)  # The task's: a number or float32 [A].
 
 Needs numpy and onnxruntime (.onnx), tflite_runtime or ai_edge_litert (.tflite), or torch (.pt).
 Takes observations as the environment gives them, float32 [D] or uint8 [C, H, W]; a file: [N, ...].

@@ -28,6 +28,7 @@ from absl import logging
 from actorQ import allocator
 from actorQ import cli
 from actorQ import errors
+from actorQ import lean_imports
 from actorQ import seeding
 from baseline import learning_curve
 from baseline import precision as precision_lib
@@ -70,11 +71,11 @@ def train(
     Raises:
       errors.UserError: the settings cannot be met.
     """
+    from baseline import environments
     from baseline import training_state
-    from baseline import zoo
 
     allocator.keep_large_blocks()  # Batches of images train a quarter faster then.
-    env_id = zoo.training_name(settings.env)
+    env_id = environments.training_name(settings.env)
     check_environment(settings.algo, settings.env)
     run_folder = None
     if settings.resume:
@@ -128,6 +129,11 @@ def _train_and_save(
         curves = os.path.join(settings.tensorboard, name, f"{settings.algo}_{number}")
     model.set_logger(training_callbacks.tensorboard_logger(curves, model.num_timesteps))
     bar = settings.progress and sys.stdout.isatty()
+
+    def save() -> str:
+        _check_finite(model, run_folder)  # The checkpoint before is one to go on from.
+        return training_state.save(model, run_folder, env_id)
+
     logging.info(
         "%s %s on %s from step %d to %d; agent: %s; curves: %s.",
         "Goes on with" if settings.resume else "Trains",
@@ -136,9 +142,7 @@ def _train_and_save(
     every_callback = [
         *experiment.callbacks,
         *callbacks_of_caller,
-        training_callbacks.Checkpoints(
-            lambda: training_state.save(model, run_folder, env_id), settings.save_freq, total
-        ),
+        training_callbacks.Checkpoints(save, settings.save_freq, total),
         training_callbacks.progress(total, bar, PROGRESS_PERIOD_S),
         training_callbacks.StopOnRequest(stop_requested),
     ]
@@ -149,6 +153,10 @@ def _train_and_save(
             f"The training in {run_folder} ended at step {model.num_timesteps}: "
             f"{error.strerror or error}. --resume goes on from its last checkpoint, if it has one."
         ) from error
+    except ValueError:  # Torch's, of a distribution whose parameters are NaN.
+        _check_finite(model, run_folder)
+        raise
+    _check_finite(model, run_folder)  # Where actions are an argmax, or clipped, nobody notices.
     before_last_save(zoo_files.agent_zip(run_folder, env_id))
     path = training_state.save(model, run_folder, env_id)
     if model.env is not None:
@@ -161,6 +169,22 @@ def _train_and_save(
     except errors.UserError as error:  # So short that no episode ended.
         logging.info("No curve: %s", error)
     return pathlib.Path(path)
+
+
+def _check_finite(model: "base_class.BaseAlgorithm", run_folder: str) -> None:
+    """Checks that a model's training has not come to nothing.
+
+    Raises:
+      errors.UserError: a weight is NaN or infinite.
+    """
+    import torch
+
+    if not all(bool(torch.isfinite(weight).all()) for weight in model.policy.parameters()):
+        raise errors.UserError(
+            f"The training in {run_folder} has diverged by step {model.num_timesteps}: its weights "
+            "hold NaN or infinity. Try a smaller learning_rate (--hyperparams); --resume goes on "
+            "from its last checkpoint, if it has one."
+        ) from None
 
 
 def check_environment(algo: str, env_id: str) -> None:
@@ -254,6 +278,9 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     requested: list[bool] = []
     cli.on_stop_signals(lambda: requested.append(True))
+    with lean_imports.without("tensorflow"):  # Which TensorBoard would load, and does without.
+        from baseline import training_callbacks  # noqa: F401
+
     train(settings, stop_requested=lambda: bool(requested))
     return cli.EXIT_INTERRUPTED if requested else 0
 

@@ -133,7 +133,6 @@ def define_flags() -> None:
         "That dqn's networks, and convolutions of others, train in; weights stay fp32. auto: half "
         "precision where that is faster, which is measured first (else fp32).",
     )
-    flags.FLAGS.set_gnu_getopt(True)  # Flags may follow words.
 
 
 def define_training_flags() -> None:

@@ -14,6 +14,7 @@ import pathlib
 import re
 from typing import Any
 import warnings
+import zipfile
 
 from absl import logging
 import numpy as np
@@ -24,7 +25,6 @@ import yaml
 
 from actorQ import errors
 from baseline import atari
-from baseline import environments
 
 # Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
 HYPERPARAMS = pathlib.Path(__file__).parent / "hyperparams"
@@ -203,18 +203,31 @@ class EvaluationNote(sb3_callbacks.BaseCallback):
 
 
 def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
-    """Reads what earlier evaluations of the run found, so that the best agent stays the best."""
+    """Reads what earlier evaluations of the run found, so that the best agent stays the best.
+
+    A damaged file does not keep a run from going on: it may have been killed while it wrote that.
+    """
     path = f"{callback.log_path}.npz"
     if not os.path.exists(path):
         return
     try:
         with np.load(path, allow_pickle=False) as file:
-            callback.evaluations_timesteps = file["timesteps"].tolist()
-            callback.evaluations_results = file["results"].tolist()
-            callback.evaluations_length = file["ep_lengths"].tolist()
-    except (OSError, ValueError, KeyError) as error:
+            steps, results, lengths = (
+                file[name].tolist() for name in ("timesteps", "results", "ep_lengths")
+            )
+        best = float(np.mean(results, axis=1).max())
+    except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}.") from None
-    callback.best_mean_reward = float(np.mean(callback.evaluations_results, axis=1).max())
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        logging.warning(
+            "%s is damaged: earlier evaluations are forgotten, and best_model.zip may be replaced "
+            "by an agent that is not as good.", path,
+        )
+        return
+    callback.evaluations_timesteps = steps
+    callback.evaluations_results = results
+    callback.evaluations_length = lengths
+    callback.best_mean_reward = best
 
 
 def tuned_steps(algo: str, env_id: str, hyperparams: Mapping[str, Any]) -> int:
@@ -234,19 +247,6 @@ def tuned_steps(algo: str, env_id: str, hyperparams: Mapping[str, Any]) -> int:
     if "n_timesteps" not in values:
         raise errors.UserError(f"How many steps? --steps gives those of {algo} on {env_id}.")
     return int(values["n_timesteps"])
-
-
-def training_name(env_id: str) -> str:
-    """Returns the name by which an environment is trained on and saved: its successor's version.
-
-    That is the successor itself, but where the name says more: LunarLanderContinuous-v2 becomes
-    LunarLanderContinuous-v3.
-    """
-    successor = environments.successor(env_id)
-    if environments.successor_kwargs(env_id):
-        base, version = re.sub(r"-v\d+$", "", env_id), successor.rpartition("-")[2]
-        return f"{base}-{version}"
-    return successor
 
 
 @contextlib.contextmanager

@@ -56,6 +56,14 @@ def test_baseline_readme_flag_table_is_the_codes():
     )
 
 
+def test_readme_names_every_module_of_actorq():
+    table = README.partition("| Module | Responsibility |\n")[2].partition("\n\n")[0]
+    cells = [row.split("|")[1] for row in table.splitlines()]
+    named = set(re.findall("`(.*?)`", " ".join(cells)))
+    modules = {path.stem for path in (REPOSITORY / "actorQ").glob("*.py")} - {"__init__"}
+    assert modules == {name for name in named if not name.endswith("/")}
+
+
 def test_readme_modules_exist():
     texts = "\n".join(TEXTS.values())
     modules = set(re.findall(r"python -m\s+((?:actorQ|baseline)[\w.]*)", texts))

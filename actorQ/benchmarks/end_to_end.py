@@ -107,9 +107,9 @@ def measure(run: Run, seconds: float) -> Rates:
         try:
             _wait_for_learner(launcher, logs, output)
             time.sleep(_SETTLE_S)
-            before = _read(launcher, logs)
+            before = _read(launcher, logs, output)
             time.sleep(seconds)
-            after = _read(launcher, logs)
+            after = _read(launcher, logs, output)
         finally:
             _end(launcher)
     return rates(before, after)
@@ -146,18 +146,27 @@ def _wait_for_learner(launcher: subprocess.Popen, logs: str, output: str) -> Non
     train = os.path.join(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
     while telemetry.last_row(train).get("learner_steps", 0) < 2:
         if launcher.poll() is not None or time.monotonic() > deadline:
-            with open(output, encoding="utf-8", errors="replace") as file:
-                tail = " | ".join(file.read().splitlines()[-3:])
-            raise errors.UserError(f"The run did not get going: {tail}")
+            raise errors.UserError(f"The run did not get going: {_last_lines(output)}")
         time.sleep(_POLL_S)
 
 
-def _read(launcher: subprocess.Popen, logs: str) -> _Reading:
-    """Waits for the learner's next row, and reads all logs and clocks then."""
+def _last_lines(output: str) -> str:
+    with open(output, encoding="utf-8", errors="replace") as file:
+        return " | ".join(file.read().splitlines()[-3:])
+
+
+def _read(launcher: subprocess.Popen, logs: str, output: str) -> _Reading:
+    """Waits for the learner's next row, and reads all logs and clocks then.
+
+    Raises:
+      errors.UserError: the run has ended.
+    """
     train = os.path.join(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
     old = telemetry.last_row(train)["unix_time"]
     while (row := telemetry.last_row(train))["unix_time"] == old and launcher.poll() is None:
         time.sleep(0.02)
+    if launcher.poll() is not None:
+        raise errors.UserError(f"The run ended while it was measured: {_last_lines(output)}")
     cpu = {"actorQ.actor_main": 0.0, "actorQ.learner_main": 0.0}
     for process in psutil.Process(launcher.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):

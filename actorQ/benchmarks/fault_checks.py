@@ -19,6 +19,7 @@ from actorQ import wire
 _GROWING = {
     telemetry.TRAIN_CSV: (
         "seconds", "learner_steps", "actor_steps", "model_version", "pushes", "evaluation_s",
+        "push_snapshot_s", "push_insert_s", "checkpoint_s",
     ),
     telemetry.EVALUATION_CSV: ("seconds", "learner_steps", "actor_steps", "evaluation_s"),
     telemetry.UPDATES_CSV: ("seconds", "model_version", "refused"),

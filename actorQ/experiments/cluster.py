@@ -153,7 +153,7 @@ def main(argv: list[str]) -> int:
 
 def _words(pulls: str) -> str:
     if pulls == BLOCKING:
-        return "actors stand still while they download (as the original's)"
+        return "actors stand still while they download (as the original's, which do at every look)"
     return "actors go on while they download (as this code's)"
 
 

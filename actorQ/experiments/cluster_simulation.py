@@ -4,9 +4,9 @@ What is simulated (see `Cluster` for the quantities):
 
 - Each actor has a core of its own and makes r steps/s. Every `update_period` steps it looks for
   newer weights. If the learner has published since, it downloads them: one message of M bytes. With
-  blocking pulls (the original's) it stands still for every look's latency and for every download;
-  with background pulls (this code's) it goes on with the weights that it has, and asks again with
-  the first look behind the download.
+  blocking pulls it stands still for every look's latency and for every download, as the original's,
+  which moreover downloads at every look, news or not; with background pulls (this code's) it goes
+  on with the weights that it has, and asks again with the first look behind the download.
 - The learner's host has one link with a bandwidth of its own in each direction. Downloads share it
   equally (processor sharing). Inserts of b bytes share the other direction: where there is too
   little of it, all acting actors slow down alike.
@@ -192,7 +192,11 @@ class _Run:
         # The earliest of what can happen next; of two at once, the one that stands first.
         event, when = None, self._end
         if learn_rate > supply:
-            when = min(when, self._time + self._allowed / (learn_rate - supply))
+            used_up = self._time + self._allowed / (learn_rate - supply)
+            if used_up > self._time:
+                when = min(when, used_up)
+            else:  # Less than the clock can tell apart: it would stand still for ever.
+                self._allowed, learn_rate = 0.0, supply
         if self._loads and byte_rate:
             moment = self._time + max(0.0, self._loads[0][0] - self._bytes) / byte_rate
             if moment < when:

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 import math
+import os
 import time
 from typing import Any
 
+from absl import flags
 from absl import logging
 import numpy as np
 
@@ -47,13 +49,25 @@ class Agent:
     is_finite: Callable[[], bool]  # Whether all weights are.
 
 
-def config_from_flags() -> config_lib.RunConfig:
+def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> config_lib.RunConfig:
     """Returns the configuration of a peer's process: it starts now, in 32 bits.
 
+    Args:
+      flag_values: the flags.
+
     Raises:
-      errors.UserError: a value is not legal.
+      errors.UserError: a value is not legal, or not possible here.
     """
-    config = config_flags.from_flags()
+    config = config_flags.from_flags(flag_values)
+    if flag_values["quantize"].present and config.quantize != peers.PRECISION:
+        raise errors.UserError(
+            f"--quantize={config.quantize} is not possible: agents for comparison compute in "
+            f"{peers.PRECISION} bits only."
+        )
+    if config.resume:
+        raise errors.UserError(
+            "--resume is not possible: agents for comparison make no checkpoints to go on from."
+        )
     return dataclasses.replace(
         config, quantize=peers.PRECISION, run_start_time=config.run_start_time or time.time()
     )
@@ -80,6 +94,10 @@ class Session:
           errors.UserError: task or log folder cannot be used.
         """
         self._config = config
+        if os.path.exists(os.path.join(config.logpath, telemetry.LEARNER, telemetry.TRAIN_CSV)):
+            raise errors.UserError(
+                f"There is a run in {config.logpath}: choose another --logpath."
+            )
         self._logger = run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, config.run_start_time
         )

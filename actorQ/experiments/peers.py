@@ -97,6 +97,22 @@ class Peer(training.Training):
         return f"{self._library} {agent}".strip()
 
 
+def check_read(settings: Mapping[str, Any], where: str) -> None:
+    """Checks settings that are meant for a peer alone: it must read them.
+
+    Args:
+      settings: by name.
+      where: what messages call them.
+
+    Raises:
+      errors.UserError: there is one that it does not.
+    """
+    if unread := [name for name in settings if name in _NOT_READ]:
+        raise errors.UserError(
+            f"{where}: no agent for comparison reads {', '.join(unread)}: leave that out."
+        )
+
+
 def steps_per_update(config: config_lib.RunConfig) -> tuple[int, int]:
     """Returns environment steps, and the gradient steps that are due after them.
 

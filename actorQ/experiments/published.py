@@ -72,7 +72,7 @@ def publish(
     reports.write(
         reporting.Material(
             experiment, plan.profile, [run for run in shown if run.name in named], done, reasons,
-            reports.folder(folder),
+            reports.folder(folder), common.profile(plan.profile).gpu_optional,
         ),
         plan.smoke,
     )

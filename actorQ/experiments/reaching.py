@@ -100,15 +100,31 @@ def median_reach(reaches: Sequence[times.Reach]) -> times.Reach:
 
 
 def speedup(
-    rows: Rows, side: reporting.Side, base: reporting.Side = FP32
+    rows: Rows, side: reporting.Side, base: reporting.Side = FP32, evaluated: bool = True
 ) -> times.Speedup | None:
     """Returns how much sooner than `base` a side was there, by the medians of the seeds of both.
 
     None where no seed was run of both.
+
+    Args:
+      rows: of one task.
+      side: to compare.
+      base: to compare with.
+      evaluated: whether the seconds that evaluation took count.
     """
     if side == base or side not in rows or base not in rows:
         return None
-    return ratio_of_medians(rows[base].by_seed, rows[side].by_seed)
+    slow, fast = rows[base].by_seed, rows[side].by_seed
+    if not evaluated:
+        slow, fast = _less_evaluation(slow), _less_evaluation(fast)
+    return ratio_of_medians(slow, fast)
+
+
+def _less_evaluation(reaches: Mapping[int, times.Reach]) -> dict[int, times.Reach]:
+    return {
+        seed: times.Reach(reach.seconds - reach.evaluation_s, 0.0, reach.reached)
+        for seed, reach in reaches.items()
+    }
 
 
 def ratio_of_medians(

@@ -75,6 +75,7 @@ class Material:
     results: Mapping[str, results_lib.Result]  # By name of the run; not all need be there.
     failures: Mapping[str, str]  # By name of the run.
     folder: str  # For files.
+    gpu_optional: bool = False  # Whether the profile is for machines without a GPU, too.
 
     def path(self, name: str) -> str:
         """Returns the path of a file of the report."""
@@ -217,6 +218,10 @@ def _elsewhere(material: Material) -> list[str]:
         if result.settings.get("learner_device_placement") == "GPU"
         and result.measured.learner_device not in (None, "GPU")
     ]
+    if material.gpu_optional and "GPU" not in {
+        result.measured.learner_device for result in material.all_results
+    }:
+        no_gpu = []  # The machine has none, and need not have one.
     varied = material.experiment.vary[0] if material.experiment.vary else ""
     crowded = [  # A report on the number of actors has words of its own for it.
         result.name for result in material.all_results

@@ -142,25 +142,33 @@ def main(argv: list[str]) -> int:
     if code == cli.EXIT_INTERRUPTED:
         return code
     done = runner.finished(plan)
+    failed = [] if values.report else [run.name for run in runs if run.name not in done]
     if not done:
-        raise errors.UserError(f"There is no result in {folder} to report on.")
+        raise errors.UserError(
+            _failed(failed, runs, folder) if failed
+            else f"There is no result in {folder} to report on."
+        )
     material = reporting.Material(
-        experiment, values.profile, runs, done, runner.failures(plan), reports.folder(folder)
+        experiment, values.profile, runs, done, runner.failures(plan), reports.folder(folder),
+        common.profile(values.profile).gpu_optional,
     )
     _print(f"{reports.write(material, values.smoke)}\nReport: {material.folder}")
     if values.publish:
         count = published.publish(plan, values.publish, experiment, common)
         _print(f"Published: {count} results in {values.publish}")
-    failed = [run.name for run in runs if run.name not in done]
-    if failed and not values.report:
-        raise errors.UserError(
-            f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed[:3])}"
-            f"{', ...' if len(failed) > 3 else ''}): see {os.path.join(folder, 'runs')}; the same "
-            "command makes them again."
-        )
+    if failed:
+        raise errors.UserError(_failed(failed, runs, folder))
     if values.smoke and (short := reports.too_short(list(done.values()))):
         raise errors.UserError(" ".join(short))
     return code
+
+
+def _failed(names: Sequence[str], runs: Sequence[specification.Run], folder: str) -> str:
+    return (
+        f"{len(names)} of {len(runs)} runs failed ({', '.join(names[:3])}"
+        f"{', ...' if len(names) > 3 else ''}): see {os.path.join(folder, 'runs')}; the same "
+        "command makes them again."
+    )
 
 
 def describe(

@@ -102,6 +102,7 @@ class _Active:
     folder: str
     child: processes.Child
     slot: int
+    cores: set[int] | None  # Its share of them; None: all.
     launched: float  # Seconds since 1970.
     began: float  # The same on time.monotonic's clock.
     commit: str  # Of the code then.
@@ -191,15 +192,17 @@ class Runner:
         curves.make_folder(folder)
         taken = {active.slot for active in self._active}
         slot = min(set(range(self._parallel)) - taken)
+        cores = _share(slot, self._parallel)
         child = processes.Child(
-            run.name, command(run, folder), os.path.join(folder, OUTPUT_FILENAME),
-            _share(slot, self._parallel),
+            run.name, command(run, folder), os.path.join(folder, OUTPUT_FILENAME), cores
         )
         commit, cpu_s = provenance.git_commit(), _children_cpu_s()
         launched, began = time.time(), time.monotonic()
         with files.writing(child.log_path):
             child.start()
-        self._active.append(_Active(run, folder, child, slot, launched, began, commit, cpu_s))
+        self._active.append(
+            _Active(run, folder, child, slot, cores, launched, began, commit, cpu_s)
+        )
         number = self._plan.runs.index(run) + 1
         self._say(f"[{number}/{len(self._plan.runs)}] {run.name}: started")
 
@@ -237,6 +240,7 @@ class Runner:
             return
         plan = self._plan
         alone = self._parallel == 1
+        share = {"usable_cores": len(active.cores)} if active.cores else {}
         result = results.Result(
             experiment=plan.experiment,
             profile=plan.profile,
@@ -250,7 +254,7 @@ class Runner:
             settings=run.settings,
             command=shlex.join(command(run, active.folder)),
             git_commit=active.commit,
-            machine=self._machine,
+            machine=self._machine | share,
             date=time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(active.launched)),
             parallel=self._parallel,
             wall_s=round(wall_s, 3),

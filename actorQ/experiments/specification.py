@@ -71,6 +71,7 @@ class Profile:
     name: str
     about: str  # What it is for, and why its settings are what they are.
     layer: Layer
+    gpu_optional: bool = False  # Whether it is for machines without a GPU, too.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,9 +182,11 @@ def load_common(path: str = os.path.join(FOLDER, COMMON + _ENDING)) -> Common:
     profiles = {}
     for name, value in yaml_files.mapping(content["profiles"], f"{path}: profiles").items():
         where = f"{path}: profiles: {name}"
-        value = yaml_files.mapping(value, where, ("about", "settings", "tasks"), ("about",))
+        known = ("about", "gpu_optional", "settings", "tasks")
+        value = yaml_files.mapping(value, where, known, ("about",))
         about = " ".join(yaml_files.text(value["about"], f"{where}: about").split())
-        profiles[name] = Profile(name, about, _layer(value, where))
+        optional = yaml_files.boolean(value.get("gpu_optional", False), f"{where}: gpu_optional")
+        profiles[name] = Profile(name, about, _layer(value, where), optional)
     return Common(_layer(content, path), profiles, presets)
 
 
@@ -375,6 +378,7 @@ def _peers(content: Mapping[str, Any], layer: Layer, path: str) -> list[Peer]:
             names = yaml_files.values(value["tasks"], f"{inner}: tasks", str)
             tasks = [_find(name, tasks, inner) for name in names]
         settings = yaml_files.mapping(value.get("settings"), f"{inner}: settings")
+        peers_lib.check_read(settings, f"{inner}: settings")
         found.append(Peer(kind, tasks, settings))
     return found
 

@@ -132,6 +132,7 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         *_peer_notes(table),
     ]
     for task, rows in table.items():
+        lines += _without_evaluation(task, rows)
         lines += actor_loop_gain.note(task, rows)
         published, target = paper.SPEEDUPS.get(task), reaching.target(rows)
         if published and rows and target != published.reward:
@@ -170,6 +171,21 @@ def _peer_notes(table: Mapping[str, reaching.Rows]) -> list[str]:
                 lines.append(f"{task}, {row.name}, has settings of its own: "
                              f"{'; '.join(differing)}.")
     return lines
+
+
+def _without_evaluation(task: str, rows: reaching.Rows) -> list[str]:
+    """Returns a line on int8's ratios without evaluation, which peers do with code of their own."""
+    ratios = []
+    for base in rows:
+        whole, rest = (
+            reaching.speedup(rows, reaching.INT8, base, evaluated) for evaluated in (True, False)
+        )
+        wanted = base.is_peer or base == reaching.FP32
+        if wanted and whole is not None and rest is not None and not rest.bound:
+            ratios.append(f"over {base.short_name} {rest.text()} (with it {whole.text()})")
+    if not ratios:
+        return []
+    return [f"{task}, without what evaluation took of each side's time: int8 {', '.join(ratios)}."]
 
 
 def _csv_rows(table: Mapping[str, reaching.Rows]) -> list[dict[str, object]]:

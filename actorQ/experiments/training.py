@@ -138,6 +138,9 @@ class Training:
         # Logs count from the moment at which the launcher was ready.
         delay_s = config.run_start_time - launched
         evaluations = _evaluations(run, delay_s, diverged)
+        train = curves.read_log(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
+        if not diverged:
+            _require_whole(evaluations, _last(train["learner_steps"]), config)
         finals = 0 if diverged else config.final_eval_episodes
         count = max(0, len(evaluations.returns) - finals)
         rewards = _part(evaluations, 0, count)
@@ -150,7 +153,6 @@ class Training:
         if config.stop_return is not None:
             outcome = results.REACHED if since is not None else results.MISSED
         reached = None if since is None else rewards.seconds[since]
-        train = curves.read_log(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
         missed = config.stop_return is not None and since is None
         least_s = _least_s(rewards, config) if missed and rewards.seconds else (
             _last(train["seconds"]) + delay_s
@@ -281,6 +283,33 @@ def _evaluations(run: curves.Run, delay_s: float, may_lack: bool) -> results.Rew
         log["evaluation_s"],
     )
     return results.Rewards(*([round(float(x), _DIGITS) for x in column] for column in columns))
+
+
+def _require_whole(
+    evaluations: results.Rewards, learner_steps: float, config: config_lib.RunConfig
+) -> None:
+    """Checks that no evaluation of a run that came to its end is missing in its log.
+
+    However it ended, there was one after every --eval_period_steps learner steps, and those of the
+    last policy. A process whose disk is full goes on, without the rows that it could not write.
+
+    Args:
+      evaluations: all in the log.
+      learner_steps: in the last row of the other log, which may be some behind.
+      config: of the run.
+
+    Raises:
+      errors.UserError: one is missing.
+    """
+    if not config.eval_period_steps:
+        return
+    made = max([learner_steps, *evaluations.learner_steps])
+    expected = int(made // config.eval_period_steps) + config.final_eval_episodes
+    found = len(evaluations.returns)
+    if found < expected:
+        raise errors.UserError(
+            f"its log has {found} of {expected} evaluations: rows were lost (a full disk?)"
+        )
 
 
 def _part(rewards: results.Rewards, start: int, end: int) -> results.Rewards:

@@ -110,6 +110,17 @@ def text(value: Any, where: str) -> str:
     return value.strip()
 
 
+def boolean(value: Any, where: str) -> bool:
+    """Checks that a value is true or false.
+
+    Raises:
+      errors.UserError: it is not.
+    """
+    if not isinstance(value, bool):
+        raise errors.UserError(f"{where} must be true or false, not {value!r}.")
+    return value
+
+
 def values(value: Any, where: str, kind: type | tuple[type, ...] = int) -> list[Any]:
     """Checks that a value is a list, not empty, of different values of a type.
 

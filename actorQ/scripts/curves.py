@@ -303,7 +303,10 @@ def write_csv(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
 def _csv_cell(value: Any) -> Any:
     if not isinstance(value, float):
         return value
-    return f"{value:.6g}" if np.isfinite(value) else ""
+    if not np.isfinite(value):
+        return ""
+    # Counts are exact: of more than six digits, too.
+    return int(value) if value.is_integer() else f"{value:.6g}"
 
 
 def new_figure(panels: int = 1, height: float = 4.2) -> tuple[mpl_figure.Figure, list[Any]]:

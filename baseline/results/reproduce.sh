@@ -40,5 +40,5 @@ baseline/create_all_pngs.sh "$out/ptq/ptq.csv"
 "$python" -m baseline.integer_benchmark --folder "$agents" --out "$out/integer"
 if [[ -d logs/atari/ppo ]]; then
     "$python" -m baseline.integer_benchmark ppo BreakoutNoFrameskip-v4 --folder logs/atari \
-        --episodes 3 --out "$out/integer_atari"
+        --episodes 1 --states 2000 --calibration_episodes 2 --out "$out/integer"
 fi

@@ -1,6 +1,7 @@
 """The actor: acting against a real server."""
 
 import dataclasses
+import os
 import threading
 import time
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 
 from actorQ import acting
+from actorQ import actor_main
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import conversion
 from actorQ import environments
 from actorQ import errors
 from actorQ import messages
+from actorQ import ports
 from actorQ import replay
 from actorQ import serving
 from actorQ import telemetry
@@ -287,6 +290,64 @@ def test_actor_whose_task_gives_what_is_no_number_ends_with_one_line(stage):
     assert made.actor._writer._timeout_s == 7.0  # Inserts wait as long as weights may take.
 
 
+def test_actor_of_an_unknown_task_ends_with_one_line(tmp_path):
+    config = config_lib.RunConfig(taskstr="dm_control,no_such", logpath=str(tmp_path))
+    with pytest.raises(errors.UserError, match="no_such"):
+        acting.ActorProcess(config)
+
+
+def test_actor_without_learner_gives_up_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    actor = acting.ActorProcess(config_lib.RunConfig(
+        taskstr="gym,Pendulum-v1", model_str="4", port=ports.free_port(), connect_timeout=1.0,
+        logpath=str(tmp_path),
+    ))
+    started = time.monotonic()
+    with pytest.raises(errors.NoLearnerError, match="No learner at localhost:"):
+        actor.run()
+    assert 1.0 <= time.monotonic() - started < 10.0
+
+
+@pytest.mark.parametrize("end", ["announced", "failure"])
+def test_actor_closes_its_environments_however_it_ends(stage, monkeypatch, end):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.05)
+    made = stage(envs_per_actor=2)
+    made.publish(0)
+    environments_of = [lane.environment for lane in made.actor.loop.lanes]
+    closed = []
+    for environment in environments_of:
+        monkeypatch.setattr(environment._raw, "close", lambda it=environment: closed.append(it))
+    if end == "failure":
+        step = environments_of[1]._raw_step
+        environments_of[1]._raw_step = lambda action: (np.full(3, np.nan), *step(action)[1:])
+        with pytest.raises(environments.TaskError):
+            made.actor.run()
+    else:
+        made.connection.announce_shutdown(wire.COMPLETED)
+        assert made.actor.run() == 0
+    assert closed == environments_of
+
+
+def test_actor_with_the_id_of_another_is_refused_and_the_other_goes_on(stage, monkeypatch):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    made = stage()
+    made.publish(0)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(made.actor.run()))
+    thread.start()
+    harness.poll(lambda: made.actor.loop.steps > 20)
+    second = acting.ActorProcess(made.actor._config)
+    with pytest.raises(errors.UserError, match="Another actor has --actor_id=1 in .*actor_1"):
+        second.run()
+    assert second.loop.steps == 0
+    steps = made.actor.loop.steps
+    harness.poll(lambda: made.actor.loop.steps > steps)
+    made.actor.stop()
+    thread.join(20)
+    assert done == [130]
+
+
 def test_actor_stopped_while_it_waits_for_the_learner_ends(stage, monkeypatch):
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
     monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
@@ -456,3 +517,25 @@ def test_actor_inference_mode_tensorflow_acts(stage):
     batch = made.act(60)
     assert np.all(np.abs(batch.action) <= 1)
     assert type(made.actor._infer).__name__ == "TensorFlowInference"
+
+
+@pytest.mark.parametrize(("mode", "threads"), [("tensorflow", "1"), ("native", None)])
+def test_actor_gives_its_own_tensorflow_one_thread(monkeypatch, mode, threads):
+    config = config_lib.RunConfig(inference_mode=mode)
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    seen = []
+
+    class Actor:
+        def __init__(self, given):
+            assert given is config
+            seen.extend(os.environ.get(name) for name in names)
+
+        def run(self):
+            return 0
+
+    monkeypatch.setattr(os, "environ", {k: v for k, v in os.environ.items() if k not in names})
+    monkeypatch.setattr(actor_main.config_flags, "from_flags", lambda: config)
+    monkeypatch.setattr(actor_main.allocator, "keep_large_blocks", lambda: None)
+    monkeypatch.setattr(acting, "ActorProcess", Actor)
+    assert actor_main.main([]) == 0
+    assert seen == [threads, threads]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -121,7 +122,9 @@ def test_original_loop_acts_inserts_and_pulls(monkeypatch, task, pulls):
         actor, pulled = actor_sides._actors["it"][0], []
         pull = actor._pull
         monkeypatch.setattr(actor, "_pull", lambda: (pulled.append(None), pull()))
-        measured = actor_sides.measure("it", 2.0)
+        actor_sides.measure("it", 0.2)  # What is done once at first takes long.
+        pulled.clear()
+        measured = actor_sides.measure("it", 0.5)
         check_measurement(measured)
         assert bool(pulled) == pulls
         # Acme's adder does not wait for the last of its items.
@@ -202,6 +205,18 @@ def test_end_to_end_rates():
 def test_end_to_end_run_that_stands_still_is_an_error():
     with pytest.raises(errors.UserError, match="0 learner steps"):
         end_to_end.rates(reading(10, 5, 0), reading(20, 5, 10))
+
+
+def test_end_to_end_run_that_dies_while_it_is_measured_is_an_error(tmp_path):
+    train = tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV
+    train.parent.mkdir()
+    train.write_text("unix_time,learner_steps\n1.0,2\n")
+    output = tmp_path / "output.txt"
+    output.write_text("begins\nlauncher: error: no room left\n")
+    launcher = subprocess.Popen(["true"])
+    launcher.wait()
+    with pytest.raises(errors.UserError, match=r"while it was measured: begins \| .*no room left"):
+        end_to_end._read(launcher, str(tmp_path), str(output))
 
 
 def test_end_to_end_flags_are_the_launchers():

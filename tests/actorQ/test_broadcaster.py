@@ -155,6 +155,24 @@ def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
     server.stop()
 
 
+def test_broadcaster_must_be_told_the_port(tmp_path, monkeypatch):
+    monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    config = config_lib.RunConfig(port=0, logpath=str(tmp_path))
+    with pytest.raises(errors.UserError, match="--port=0"):
+        parameter_broadcaster.Broadcaster(config).run()
+
+
+def test_broadcaster_without_learner_gives_up_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    config = config_lib.RunConfig(
+        port=ports.free_port(), connect_timeout=1.0, logpath=str(tmp_path)
+    )
+    started = time.monotonic()
+    with pytest.raises(errors.NoLearnerError, match="No learner at localhost:"):
+        parameter_broadcaster.Broadcaster(config).run()
+    assert 1.0 <= time.monotonic() - started < 10.0
+
+
 def test_broadcaster_counts_on_after_a_restart(tmp_path):
     folder = tmp_path / telemetry.BROADCASTER
     folder.mkdir()

@@ -155,7 +155,7 @@ def test_everything_else_covers_every_field_away_from_its_default():
         ({"actor_device_placement": "GPU", "quantize": 8}, ["--actor_device_placement=GPU",
                                                             "--quantize 32 or 16"]),
         ({"actor_device_placement": "GPU", "quantize": 32, "inference_mode": "native"},
-         ["--actor_device_placement=GPU", "--inference_mode=pytorch"]),
+         ["--actor_device_placement=GPU", "--inference_mode=pytorch or tensorflow"]),
         ({"quantize": 4}, ["--quantize=4", "--inference_mode=native"]),
         ({"n_actors": 0}, ["--n_actors=0", "from 1 to 10000"]),
         ({"actor_id": 0}, ["--actor_id=0", "at least 1"]),

@@ -22,6 +22,11 @@ class RandomWalk:
         self.spec = SPEC
         self._rng = np.random.default_rng(seed)
         self.resets = 0
+        self.closed = False
+
+    def close(self):
+        self.closed = True
+        raise OSError("its simulator has died")
 
     def reset(self):
         self.resets += 1
@@ -128,3 +133,9 @@ def test_loop_adds_to_the_three_phases_of_a_step():
     assert sum(seconds.values()) == pytest.approx(
         sum(seconds[name] for name in ("inference_s", "environment_s", "insert_s"))
     )
+
+
+def test_loop_closes_every_environment_whatever_becomes_of_one():
+    loop = make_loop((1, 2, 3))
+    loop.close()
+    assert [lane.environment.closed for lane in loop.lanes] == [True] * 3

@@ -1,6 +1,7 @@
 """The launcher with real learners, broadcasters, actors and Reverb servers."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -10,10 +11,12 @@ import subprocess
 import sys
 from unittest import mock
 
+from absl import flags
 import psutil
 import pytest
 
 from actorQ import config as config_lib
+from actorQ import config_flags
 from actorQ import errors
 from actorQ import files
 from actorQ import launcher
@@ -23,6 +26,7 @@ from actorQ import run_folders
 from actorQ import status_line
 from actorQ import telemetry
 from tests.actorQ import harness
+from tests.actorQ import test_processes
 
 
 def _wait_for_acting(run, timeout_s=60):
@@ -48,17 +52,31 @@ def test_launcher_positional_arguments_trains_and_ends(crew, tmp_path):
     # The original's eleven arguments in their order, then flags. Enough learner steps that both
     # actors take part, even if one of them is seconds slower to start on a busy machine.
     launched = crew.launch(
-        str(tmp_path / "logs"), "gym,CartPole-v1", "32,16", "2500", "2", "16", "4", "16", "8", "10",
-        "1", *[f for f in harness.QUICK if not f.startswith(("--model", "--num_ep", "--batch"))],
+        str(tmp_path / "logs"), "gym,LunarLander-v3", "32,16", "2500", "2", "16", "4", "16", "8",
+        "10", "1", "--scale_observations=1", "--epsilon_zeta=2",
+        *[f for f in harness.QUICK if not f.startswith(("--model", "--num_ep", "--batch"))],
     )
     harness.poll(lambda: len(launched.descendants()) >= 4, what="four processes")
     assert launched.wait(90) == 0, launched.output()
     assert not harness.alive(launched.family.values())
 
     run = harness.run_folder(tmp_path / "logs")
-    record = json.loads((run / "config.json").read_text())
+    check_record_of_positional_arguments(json.loads((run / "config.json").read_text()))
+    train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
+    assert train["learner_steps"][-1] == 2500
+    test_processes.check_pipeline(run, actors=2, scaled=True)
+    test_processes.check_note_on_gpu((run / "stdout" / "learner.log").read_text())
+    for process in ("learner", "broadcaster", "actor_1", "actor_2"):
+        assert (run / "stdout" / f"{process}.log").stat().st_size > 0
+        assert list((run / process).glob("events.out*"))
+    for line in ("Logs:", "Checkpoint:", "Plot:"):
+        assert line in launched.output()
+
+
+def check_record_of_positional_arguments(record):
+    """Checks what config.json says of the run above."""
     config = record["config"]
-    assert config["taskstr"] == "gym,CartPole-v1"
+    assert config["taskstr"] == "gym,LunarLander-v3"
     assert config["model_str"] == "32,16"
     assert config["num_episodes"] == 2500
     assert config["n_actors"] == 2
@@ -70,19 +88,6 @@ def test_launcher_positional_arguments_trains_and_ends(crew, tmp_path):
     assert config["weight_compress"] == 1
     assert record["algorithm"] == "dqn"
     assert record["git_commit"] and record["machine"]["cores"] >= 1
-
-    train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
-    assert train["learner_steps"][-1] == 2500
-    assert (run / "checkpoint" / "policy.safetensors").exists()
-    for process in ("learner", "broadcaster", "actor_1", "actor_2"):
-        assert (run / "stdout" / f"{process}.log").stat().st_size > 0
-        assert list((run / process).glob("events.out*"))
-    for actor in telemetry.actor_folders(str(run)):
-        phases = telemetry.read_csv(os.path.join(actor, telemetry.PHASES_CSV))
-        assert phases["actor_steps"][-1] > 0
-        assert phases["inference_s"][-1] > 0
-    for line in ("Logs:", "Checkpoint:", "Plot:"):
-        assert line in launched.output()
 
 
 @pytest.mark.slow
@@ -143,43 +148,27 @@ def test_launcher_without_native_kernels_says_so_before_it_starts(tmp_path):
     assert not (tmp_path / "logs").exists()
 
 
-def test_launcher_ctrl_c_ends_all_processes(crew, tmp_path):
+def test_launcher_starts_killed_peers_again_and_ctrl_c_ends_all_processes(crew, tmp_path):
     launched, run = _start_endless(crew, tmp_path)
     family = launched.descendants()
     assert len(harness.alive(family)) == 3
+    for module in ("actor_main", "parameter_broadcaster"):
+        (peer,) = harness.named(family, module)
+        peer.kill()
+    for name, log in (("actor_1", telemetry.PHASES_CSV), ("broadcaster", telemetry.UPDATES_CSV)):
+        notice = re.compile(rf"{name} was ended by SIGKILL .*{processes.STARTED_AGAIN}")
+        harness.poll(lambda n=notice: n.search(launched.output()), 30, what="the notice")
+        rows = len((run / name / log).read_text().splitlines())
+        harness.poll(
+            lambda path=run / name / log, rows=rows: len(path.read_text().splitlines()) > rows + 1,
+            60, what="work after the restart",
+        )
+    assert len(harness.alive(launched.descendants())) == 3
     launched.signal(signal.SIGINT)
     assert launched.wait(45) == 130, launched.output()
-    assert not harness.alive(family)
+    assert not harness.alive(launched.family.values())
     # What was learned is not lost.
     assert (run / "checkpoint" / "policy.safetensors").exists()
-
-
-def test_launcher_killed_itself_leaves_no_process(crew, tmp_path):
-    launched, _ = _start_endless(crew, tmp_path)
-    family = launched.descendants()
-    launched.signal(signal.SIGKILL)
-    harness.poll(lambda: not harness.alive(family), 60, what="the end of all processes")
-
-
-@pytest.mark.parametrize("module", ["actor_main", "parameter_broadcaster"])
-def test_launcher_peer_killed_is_restarted(crew, tmp_path, module):
-    launched, run = _start_endless(crew, tmp_path)
-    (peer,) = harness.named(launched.descendants(), module)
-    peer.kill()
-    name = "actor_1" if module == "actor_main" else "broadcaster"
-    harness.poll(
-        lambda: f"{name} was ended by SIGKILL" in launched.output(), 30, what="the notice"
-    )
-    assert "it is started again" in launched.output()
-    log = run / name / (telemetry.PHASES_CSV if name == "actor_1" else telemetry.UPDATES_CSV)
-    rows = len(log.read_text().splitlines())
-    harness.poll(
-        lambda: len(log.read_text().splitlines()) > rows + 1, 60, what="work after the restart"
-    )
-    launched.descendants()
-    launched.signal(signal.SIGTERM)
-    assert launched.wait(45) == 130
-    assert not harness.alive(launched.family.values())
 
 
 @pytest.mark.slow
@@ -231,23 +220,15 @@ def test_launcher_runs_at_once_do_not_disturb_each_other(crew, tmp_path, count):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["logs", "gym,NoSuchTask-v0"], "NoSuchTask-v0"),
-        (["logs", "nowhere,CartPole-v1"], "dm_control"),
-        (["logs", "gym,CartPole-v1", "2048x2048"], "--model_str='2048x2048'"),
-        (["logs", "gym,CartPole-v1", "64", "10", "0"], "--n_actors=0"),
         (["logs", "gym,CartPole-v1", "64", "ten"], "NUM_EPISODES"),
-        (["--quantize=12"], "32, 16, 8"),
-        (["--quantize_communication=1"], "from 2 to 32"),
         (["--no_such_flag=1"], "no_such_flag"),
-        (["--scale_observations=1", "--taskstr=dm_control,cartpole_balance"], "this one has none"),
-        (["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"], "at most 11 arguments"),
         (["--logpath=here"], "--logdir"),
         (["--resume", "--logpath=/no/run"], "/no/run is not a run folder"),
     ],
 )
 def test_launcher_bad_input_one_clear_line(crew, tmp_path, arguments, message):
     arguments = [str(tmp_path / "logs") if a == "logs" else a for a in arguments]
-    if "--logdir" not in arguments and str(tmp_path / "logs") not in arguments:
+    if str(tmp_path / "logs") not in arguments:
         arguments = [*arguments, f"--logdir={tmp_path / 'logs'}"]
     launched = crew.launch(*arguments)
     assert launched.wait(60) != 0
@@ -255,6 +236,50 @@ def test_launcher_bad_input_one_clear_line(crew, tmp_path, arguments, message):
     assert len(lines) == 1, launched.output()
     assert message in lines[0]
     assert "Traceback" not in launched.output()
+
+
+@pytest.fixture(name="flag_values")
+def _flag_values(monkeypatch):
+    """The launcher's flags in a registry of their own: absl's is global."""
+    fresh = flags.FlagValues()
+    with monkeypatch.context() as patch:
+        for kind in ("boolean", "enum", "float", "integer", "string"):
+            define = getattr(flags, f"DEFINE_{kind}")
+            patch.setattr(flags, f"DEFINE_{kind}", functools.partial(define, flag_values=fresh))
+        config_flags.define_flags()
+        launcher.define_flags()
+    return fresh
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["logs", "gym,CartPole-v1", "2048x2048"], "--model_str='2048x2048'"),
+        (["logs", "gym,CartPole-v1", "64", "10", "0"], "--n_actors=0"),
+        (["--quantize=12"], "32, 16, 8"),
+        (["--quantize_communication=1"], "from 2 to 32"),
+        (["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"], "at most 11 arguments"),
+        (["logs", "--logdir=here"], "logdir is given twice"),
+    ],
+)
+def test_launcher_arguments_that_are_not_legal_are_refused(flag_values, arguments, message):
+    left = flag_values(["launcher", *arguments])
+    with pytest.raises(errors.UserError) as refused:
+        launcher.apply_positionals(left, flag_values)
+        config_flags.from_flags(flag_values, resumable=True)
+    assert message in str(refused.value)
+
+
+def test_launcher_ends_with_the_line_of_a_learner_that_ends_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(launcher.cli, "on_stop_signals", lambda *_: None)
+    run = launcher.Launcher(config_lib.RunConfig(logpath=str(tmp_path)), False)
+    code = "print('learner_main: error: no such task.'); raise SystemExit(1)"
+    log = str(tmp_path / "learner.log")
+    run._learner = processes.Child("learner", [sys.executable, "-c", code], log, None)
+    run._peers = []
+    with pytest.raises(errors.UserError) as ended:
+        run.run()
+    assert str(ended.value) == f"the learner ended with code 1: no such task. (log: {log})"
 
 
 def test_peer_that_was_killed_whenever_its_log_folder_was_away_has_gone_on(tmp_path):

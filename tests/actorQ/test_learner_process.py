@@ -1,6 +1,10 @@
 """What the learner's process does by itself; whole runs: test_launcher, test_training."""
 
 import dataclasses
+import logging
+import pathlib
+import shutil
+import socket
 import threading
 import time
 from unittest import mock
@@ -8,11 +12,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from actorQ import checkpoints
 from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import learner_process
+from actorQ import replay
 from actorQ import snapshots
 from actorQ import telemetry
+from actorQ import wire
 
 
 @pytest.fixture(name="process")
@@ -133,6 +140,51 @@ def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, monkeypatch, trace):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"taskstr": "nosuite,x"}, "nosuite"),
+        ({"algorithm": "dqn"}, "--algorithm=dqn"),
+        ({"logpath": "/proc/nothing"}, "Cannot write logs to /proc/nothing"),
+    ],
+)
+def test_a_learner_that_cannot_use_its_settings_says_so(tmp_path, settings, message):
+    config = config_lib.RunConfig(**{"port": 0, "logpath": str(tmp_path), **settings})
+    with pytest.raises(errors.UserError, match=message):
+        learner_process.LearnerProcess(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads", "line"),
+    [
+        ({"n_actors": 12}, 20,
+         "20 threads on 32 cores (12 left to actors on this machine; see --learner_threads)"),
+        ({"n_actors": 12, "learner_threads": 30}, 30, "30 threads on 32 cores"),
+    ],
+)
+def test_learner_says_how_many_cores_it_takes(monkeypatch, caplog, settings, threads, line):
+    tensorflow = mock.Mock()
+    monkeypatch.setattr(learner_process.learner_device, "tf", tensorflow)
+    monkeypatch.setattr(learner_process.provenance, "usable_cores", lambda: 32)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        learner_process.learner_device.set_up_tensorflow(
+            config_lib.RunConfig(learner_device_placement="CPU", **settings)
+        )
+    tensorflow.config.threading.set_intra_op_parallelism_threads.assert_called_once_with(threads)
+    assert caplog.messages == [f"Learner: {line}"]
+
+
+def test_a_port_in_use_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    with socket.create_server(("", 0)) as holder:
+        port = holder.getsockname()[1]
+        config = config_lib.RunConfig(
+            taskstr="gym,CartPole-v1", model_str="16", port=port, logpath=str(tmp_path)
+        )
+        with pytest.raises(errors.UserError, match=f"Port {port} is in use"):
+            learner_process.LearnerProcess(config)
+
+
 def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeypatch):
     monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
     monkeypatch.setattr(learner_process, "_LAST_STEP_S", 0.1)
@@ -144,9 +196,34 @@ def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeyp
     )
     process = learner_process.LearnerProcess(config)
     process._learner.step = threading.Event().wait  # No actor: replay never fills.
-    with pytest.raises(errors.UserError, match="No transition came for 1 s"):
+    with pytest.raises(errors.UserError, match="No transition came for 1 s.*are actors running"):
         process.run()
     assert snapshots.Store(str(tmp_path)).exists()
+
+
+def test_a_learner_whose_losses_are_no_numbers_ends_and_says_that_it_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    # Steps of 1e38 send the weights to infinity, and the losses with them.
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+        learning_rate=1e38, batch_size=16, min_replay_size=50, replay_table_max_times_sampled=0,
+        log_period_s=0.05, eval_period_s=0.0,
+    )
+    process = learner_process.LearnerProcess(config)
+    announced = mock.Mock(wraps=process._connection.announce_shutdown)
+    monkeypatch.setattr(process._connection, "announce_shutdown", announced)
+    layout = replay.Layout((4,), pixels=False, action_size=1, discrete=True)
+    writer = replay.TransitionWriter(process._connection.client, config.replay_table_name, layout)
+    generator = np.random.default_rng(0)
+    for action in (0, 1) * 50:
+        before, after = generator.normal(size=(2, 4))
+        writer.write(replay.Transition(before, action, 1.0, 0.9, after))
+    writer.close()
+    with pytest.raises(errors.UserError, match=errors.DIVERGED):
+        process.run()
+    announced.assert_called_once_with(wire.FAILED)
 
 
 def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
@@ -179,6 +256,70 @@ def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
         assert (tmp_path / telemetry.CHECKPOINT_FOLDER / "policy.safetensors").exists()
     finally:
         process._server.stop()
+
+
+def test_a_learner_closes_its_environment_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path), num_episodes=3,
+        max_episode_steps=20, final_eval_episodes=1,
+    )
+    process = learner_process.LearnerProcess(config)
+    process._learner.step = lambda: None
+    closed = []
+    environment = process._evaluator._environment
+    monkeypatch.setattr(environment._raw, "close", lambda: closed.append(process._steps))
+    assert process.run() == 0
+    assert closed == [3]
+
+
+def test_a_learner_leaves_an_environment_alone_that_may_be_played(process, monkeypatch):
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    closed = mock.Mock()
+    monkeypatch.setattr(process._evaluator._environment, "close", closed)
+    process._interrupted = True
+    assert process._end() == 130  # Its learning thread has not come to its end.
+    closed.assert_not_called()
+
+
+def test_the_best_policy_outlives_a_crash_after_the_last_checkpoint(process, tmp_path):
+    evaluator = process._evaluator
+    before = process._state()
+    assert before.best_return is None
+    evaluator.returns.append(950.0)
+    evaluator.save_if_best(7)
+    best = checkpoints.find_policy(str(tmp_path), best=True)
+    content = pathlib.Path(best).read_bytes()
+
+    def resume_and_play(state, episode_return):
+        evaluator.best_return = -np.inf
+        evaluator.restore(state)
+        evaluator.returns.append(episode_return)
+        evaluator.save_if_best(8)
+        return pathlib.Path(best).read_bytes() != content
+
+    assert not resume_and_play(before, 12.0)
+    assert evaluator.best_return == 950.0
+    assert not resume_and_play(dataclasses.replace(before, best_return=10.0), 12.0)
+    assert resume_and_play(before, 951.0)
+    evaluator._run_id += 1  # What another run has left says nothing of this one.
+    assert resume_and_play(before, 12.0)
+    assert checkpoints.load_policy(best).facts["episode_return"] == 12.0
+
+
+def test_resumed_learner_goes_on_counting_the_seconds_of_pushes(process, tmp_path):
+    process._publisher.snapshot_s, process._publisher.insert_s = 1.5, 2.5
+    process._save(last=True)
+    process._server.stop()
+    again = learner_process.LearnerProcess(dataclasses.replace(process._config, resume=True))
+    try:
+        again._log(again._connection.status())
+        row = telemetry.last_row(str(tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV))
+        assert (row["push_snapshot_s"], row["push_insert_s"]) == (1.5, 2.5)
+    finally:
+        again._server.stop()
 
 
 def test_last_checkpoint_is_written_once(process, monkeypatch):
@@ -260,3 +401,41 @@ def test_resumed_learner_has_forgotten_the_announced_end(tmp_path, monkeypatch):
         assert not second._connection.status().shutdown
     finally:
         second._server.stop()
+
+
+def test_resume_from_a_damaged_checkpoint_or_from_none_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.learner_device, "set_up_tensorflow", lambda config: None)
+    servers, start = [], learner_process.serving.start_server
+
+    def noted(*arguments):  # Also of a learner that is never complete.
+        servers.append(start(*arguments))
+        return servers[-1]
+
+    monkeypatch.setattr(learner_process.serving, "start_server", noted)
+    run = tmp_path / "run"
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(run),
+    )
+    learner_process.LearnerProcess(config)._save(last=True)
+    servers.pop().stop()
+    newest = pathlib.Path(snapshots.Store(str(run)).newest().folder).relative_to(run)
+
+    def check_refused(folder, message):
+        resumed = dataclasses.replace(config, resume=True, logpath=str(folder))
+        with pytest.raises(errors.UserError, match=message):
+            learner_process.LearnerProcess(resumed)
+
+    damages = {
+        "learner.data-00000-of-00001": "damaged, or of other networks",
+        "state.json": "is damaged: state.json",
+    }
+    for name, message in damages.items():
+        damaged = tmp_path / name
+        shutil.copytree(run, damaged)
+        path = damaged / newest / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        check_refused(damaged, message)
+    shutil.rmtree(run / "checkpoint")
+    check_refused(run, "no checkpoint to resume")
+    for server in servers:
+        server.stop()

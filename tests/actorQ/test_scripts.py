@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -133,6 +134,17 @@ def test_paper_speedups_agree_with_their_times():
 def test_markdown_table_golden():
     assert curves.markdown_table(["a", "bcde"], [["x", "1"]]) == (
         "| a   | bcde |\n| --- | ---: |\n| x   |    1 |\n"
+    )
+
+
+def test_write_csv_keeps_all_digits_of_counts_and_six_of_the_rest(tmp_path):
+    row = {
+        "count": 33628826.0, "numpy": np.float64(1e7), "whole": 12345678, "rate": 1234.56789,
+        "none": math.nan, "endless": math.inf, "text": "1.0",
+    }
+    curves.write_csv(str(tmp_path / "a.csv"), [row])
+    assert (tmp_path / "a.csv").read_text().splitlines()[1] == (
+        "33628826,10000000,12345678,1234.57,,,1.0"
     )
 
 

@@ -141,6 +141,18 @@ def test_run_logger_empty_file_gets_a_header(make_logger, tmp_path):
     assert path.read_text().startswith(HEADER)
 
 
+def test_run_logger_goes_on_in_a_log_of_a_version_with_other_columns(make_logger, tmp_path):
+    path = tmp_path / "actor_1" / telemetry.PHASES_CSV
+    path.parent.mkdir()
+    old = [name for name in telemetry.PHASE_FIELDS if name != "transfer_s"] + ["gone"]
+    path.write_text(",".join(old) + "\r\n" + ",".join(["1.5"] * len(old)) + "\r\n", newline="")
+    make_logger().write(telemetry.PHASES_CSV, 9, actor_steps=9, pull_s=2.5, transfer_s=0.5)
+    columns = telemetry.read_csv(str(path))
+    assert columns["actor_steps"] == [1.5, 9.0] and columns["pull_s"] == [1.5, 2.5]
+    assert math.isnan(columns["gone"][1]) and "transfer_s" not in columns
+    assert telemetry.last_row(str(path))["actor_steps"] == 9.0
+
+
 def test_run_logger_scalars_reach_tensorboard(make_logger, tmp_path):
     from tensorboard.backend.event_processing import event_file_loader
 

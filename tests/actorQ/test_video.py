@@ -105,6 +105,16 @@ def test_write_video_fps_must_be_positive(tmp_path, fps):
         video.write_video(tmp_path / "episode.mp4", grey_frames(1), fps)
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_film_holds_the_frames_that_were_added(tmp_path, suffix):
+    path = tmp_path / f"film{suffix}"
+    with video.film(str(path), 20.0) as add:
+        for frame in grey_frames(5):
+            add(frame)
+    with imageio.get_reader(path) as reader:
+        assert sum(1 for _ in reader) == 5
+
+
 def test_film_that_gets_no_frame_ends_with_the_reason(tmp_path):
     with pytest.raises(ValueError, match="no frames"):
         with video.film(str(tmp_path / "film.mp4"), 30.0):

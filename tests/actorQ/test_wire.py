@@ -249,7 +249,8 @@ def test_connection_to_what_no_host_can_be_called_is_one_clear_line(config):
         wire.Connection(impatient, ".cluster:8181").wait_until_up()
 
 
-def test_connection_server_that_dies_ends_status_and_transfers(config):
+def test_connection_server_that_dies_ends_status_and_transfers(config, monkeypatch):
+    monkeypatch.setattr(wire, "_STATUS_TRY_S", 1)
     server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
     connection = wire.Connection(config, f"localhost:{server.port}")
     connection.status()
@@ -257,12 +258,14 @@ def test_connection_server_that_dies_ends_status_and_transfers(config):
     with pytest.raises(errors.LearnerGoneError, match="does not answer"):
         connection.status(timeout_s=1)
     with pytest.raises(errors.LearnerGoneError):
-        connection.fetch("m", timeout_s=3)
+        connection.fetch("m", timeout_s=1)
     with pytest.raises(errors.LearnerGoneError):
-        connection.publish("m", _message(1), timeout_s=3)
+        connection.publish("m", _message(1), timeout_s=1)
 
 
-def test_status_asks_again_after_a_pause_of_this_process(connection):
+def test_status_asks_again_after_a_pause_of_this_process(connection, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(wire, "time", mock.Mock(monotonic=lambda: now[0]))
     real = connection._info_client
     waits = []
 
@@ -270,7 +273,7 @@ def test_status_asks_again_after_a_pause_of_this_process(connection):
         def ServerInfo(self, timeout_s):  # noqa: N802 (Reverb's name)
             waits.append(timeout_s)
             if len(waits) == 1:
-                time.sleep(3.2)  # As after SIGSTOP and SIGCONT in mid-call.
+                now[0] += 3.2  # As after SIGSTOP and SIGCONT in mid-call.
                 raise RuntimeError("Deadline Exceeded")
             return real.ServerInfo(timeout_s)
 
@@ -343,17 +346,31 @@ def _with_weights(config, port, megabytes=6):
     return slow
 
 
-def test_transfer_on_a_slow_link_may_take_as_long_as_the_flag_says():
+def test_transfer_on_a_slow_link_takes_as_long_as_the_flag_says_and_status_does_not_queue():
     config = config_lib.RunConfig(port=ports.free_port(), transfer_timeout=1.0)
     with _server_elsewhere(config.port), _slow_link(config.port, 1.5e6) as port:
         slow = _with_weights(config, port)
         with pytest.raises(errors.LearnerGoneError, match="within 1 s.*--transfer_timeout"):
             slow.fetch(config.model_table_name)
-        patient = dataclasses.replace(config, transfer_timeout=60.0)
+        patient = wire.Connection(
+            dataclasses.replace(config, transfer_timeout=60.0), f"localhost:{port}"
+        )
+        assert patient.wait_until_up()
         # The transfer that was given up may still fill the link.
-        assert _version(
-            wire.Connection(patient, f"localhost:{port}").fetch(config.model_table_name)
-        ) == 1
+        fetched = []
+        transfer = threading.Thread(
+            target=lambda: fetched.append(patient.fetch(config.model_table_name))
+        )
+        transfer.start()
+        time.sleep(1.0)
+        took = []
+        while transfer.is_alive():
+            started = time.monotonic()
+            patient.status()
+            took.append(time.monotonic() - started)
+            time.sleep(0.2)
+        assert len(took) > 3 and max(took) < 1.0
+        assert _version(fetched[0]) == 1
 
 
 def test_server_killed_while_clients_sample_insert_and_wait_ends_all_three():
@@ -402,26 +419,6 @@ def test_server_killed_while_clients_sample_insert_and_wait_ends_all_three():
         with pytest.raises(errors.LearnerGoneError):
             inserting.status()
         writer.abandon()
-
-
-def test_status_does_not_queue_behind_weights_on_a_slow_link():
-    config = config_lib.RunConfig(port=ports.free_port())
-    with _server_elsewhere(config.port), _slow_link(config.port, 1.5e6) as port:
-        slow = _with_weights(config, port)
-        fetched = []
-        transfer = threading.Thread(
-            target=lambda: fetched.append(slow.fetch(config.model_table_name))
-        )
-        transfer.start()
-        time.sleep(1.0)
-        took = []
-        while transfer.is_alive():
-            started = time.monotonic()
-            slow.status()
-            took.append(time.monotonic() - started)
-            time.sleep(0.2)
-        assert len(took) > 3 and max(took) < 1.0
-        assert _version(fetched[0]) == 1
 
 
 @pytest.mark.slow

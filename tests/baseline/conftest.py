@@ -1,12 +1,14 @@
 """Agents for tests: small ones made here, and the trained ones where they are."""
 
+import os
 import types
 
 import pytest
 import torch
 
+from actorQ import files
+from tests import commands
 from tests import trained_agents
-from tests.baseline import commands
 from tests.baseline import small_agents
 
 
@@ -71,6 +73,28 @@ def atari_zoo(tmp_path_factory):
 @pytest.fixture(scope="session")
 def run_commands():
     """Runs real command lines: takes the tool's name and a list of arguments for each."""
-    server = commands.Server()
+    server = commands.Server("baseline", "tests.baseline.preloads")
     yield server
     server.end()
+
+
+@pytest.fixture(scope="session")
+def qat8(tmp_path_factory):
+    """A folder with a small agent trained with 8 bits, not to be changed."""
+    from baseline import qat
+    from baseline import qat_model
+    from baseline import training_settings
+
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # Each has a folder in one that all share.
+        shared = shared.parent
+    folder = shared / "qat8"
+    with files.locked(shared):
+        if not folder.exists():
+            made = tmp_path_factory.mktemp("qat8")
+            settings = training_settings.TrainSettings(
+                "a2c", "CartPole-v1", steps=4000, folder=str(made), device="cpu", progress=False
+            )
+            qat.train(settings, qat_model.QatSettings(8, 2000))
+            made.rename(folder)
+    return folder

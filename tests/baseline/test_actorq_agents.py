@@ -13,6 +13,7 @@ from actorQ import quantization
 from baseline import actorq_agents
 from baseline import evaluation
 from baseline import measuring
+from baseline import networks
 from baseline import quantize
 from baseline import results
 from tests.actorQ import harness
@@ -102,6 +103,28 @@ def test_policies_trained_with_scaled_observations_take_the_tasks_own(tmp_path):
     np.testing.assert_array_equal(observation, plain.make_env().reset(seed=3)[0])
     scaled = observation * [1, 1, 0.125] + [0, 0.5, 0]
     np.testing.assert_allclose(agent.act(observation[None]), plain.act(scaled[None]), rtol=1e-6)
+
+
+def test_actions_for_a_device_are_in_the_units_of_the_task(tmp_path):
+    bounds = {
+        "action_low": [-2.0, 0.5, -1e10, -5.0, 0.0], "action_high": [2.0, 3.0, 1e10, np.inf, 9.0],
+    }
+    checkpoints.save_policy(str(tmp_path), checkpoint(PENDULUM, (3,), 5, "tanh", **bounds))
+    agent = actorq_agents.load("d4pg", PENDULUM, tmp_path)
+    native = actorq_agents.native_network(agent)
+    assert native.low.tolist() == [-2.0, 0.5, -1.0, -1.0, 0.0]
+    assert native.high.tolist() == [2.0, 3.0, 1.0, 1.0, 9.0]
+    policy = evaluate.load_policy(str(tmp_path))
+    seen = observations(policy)
+    found = networks.to_actions(native, networks.forward(native, seen).numpy())
+    np.testing.assert_allclose(found, [policy(each) for each in seen], rtol=1e-5, atol=1e-5)
+    # And back, as the agent's environments take them.
+    act = actorq_agents.act_in_task(agent, lambda _: found)
+    np.testing.assert_allclose(act(seen), agent.act(seen), rtol=1e-5, atol=1e-5)
+    one_sided = {"action_low": [-0.5], "action_high": [np.inf]}
+    checkpoints.save_policy(str(tmp_path), checkpoint(PENDULUM, (3,), 1, "tanh", **one_sided))
+    with pytest.raises(errors.UserError, match="has a bound on one side only"):
+        actorq_agents.native_network(actorq_agents.load("d4pg", PENDULUM, tmp_path))
 
 
 def _saved(folder):

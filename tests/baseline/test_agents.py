@@ -298,6 +298,16 @@ def test_find_tells_what_there_is(zoo, tmp_path):
         agents.find("ppo", "Acrobot-v1", tmp_path)
 
 
+def test_an_agent_of_a_renamed_environment_is_told_by_its_name(tmp_path):
+    path = tmp_path / "ppo/LunarLander-v3_1/LunarLander-v3.zip"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(errors.UserError, match=r"trained and saved as LunarLander-v3: name that"):
+        agents.find("ppo", "LunarLander-v2", tmp_path)
+    with pytest.raises(errors.UserError, match="Train one: .* --algo dqn --env LunarLander-v3;"):
+        agents.find("dqn", "LunarLander-v2", tmp_path)
+
+
 @pytest.mark.parametrize(
     "env_id",
     [

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 
 from matplotlib import figure as mpl_figure
 import numpy as np
@@ -157,20 +156,12 @@ def test_collate_of_what_was_not_measured_names_the_command(tmp_path):
         collate.collate(rows, None, str(tmp_path), granularity="channel")
 
 
-def run_collate(*arguments, cwd):
-    root = os.path.dirname(os.path.dirname(collate.__file__))
-    return subprocess.run(
-        [sys.executable, "-m", "baseline.collate", *arguments],
-        capture_output=True, text=True, cwd=cwd, timeout=60, env={**os.environ, "PYTHONPATH": root},
-    )
-
-
-def test_command_takes_ppo2_and_writes_beside_the_results(tmp_path):
+def test_command_takes_ppo2_and_writes_beside_the_results(tmp_path, run_commands):
     path = write_rows(tmp_path / "out" / "ptq.csv", sweep_rows.make_sweep(widths=("8", "2")))
-    done = run_collate("ppo2", "CartPole-v1", "--results", path, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(tmp_path / "out" / "plots" / "ppo_CartPole-v1.png")
-    check_png(done.stdout.splitlines()[-1])
+    (done,) = run_commands("collate", [["ppo2", "CartPole-v1", "--results", path]], cwd=tmp_path)
+    assert done.code == 0, done
+    assert done.out.splitlines()[-1] == str(tmp_path / "out" / "plots" / "ppo_CartPole-v1.png")
+    check_png(done.out.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -181,11 +172,9 @@ def test_command_takes_ppo2_and_writes_beside_the_results(tmp_path):
         (["--all", "ppo", "CartPole-v1"], "takes an algorithm and an environment"),
     ),
 )
-def test_command_mistakes_get_one_line(tmp_path, arguments, message):
-    done = run_collate(*arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_command_mistakes_get_one_line(tmp_path, run_commands, arguments, message):
+    (done,) = run_commands("collate", [arguments], cwd=tmp_path)
+    assert message in done.error("collate")
 
 
 def test_create_all_pngs_draws_all(tmp_path):

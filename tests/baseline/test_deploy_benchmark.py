@@ -4,11 +4,12 @@ import csv
 import dataclasses
 import json
 import pathlib
-import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from actorQ import checkpoints
 from actorQ import errors
 from baseline import aarch64
 from baseline import agents
@@ -22,8 +23,8 @@ from baseline import paper
 from baseline import resident_memory
 from baseline import run_policy
 from tests.baseline import small_agents
+from tests.baseline import test_actorq_agents as actorq
 
-ROOT = pathlib.Path(__file__).parents[2]
 SMALL = deploy_measuring.Settings(
     ("onnx", "torchscript"), calibration_episodes=1, episodes=6, states=40, repeats=2,
     memory_turns=0,
@@ -63,6 +64,17 @@ def test_every_file_is_measured_over_the_same_starts(measured):
         "fp32": 6, "onnx": 6, "torchscript": 6,
     }
     assert all(episode.success is not None for episode in own)
+
+
+def test_files_of_actorqs_policies_play_the_same_task(tmp_path):
+    made = actorq.checkpoint(actorq.PENDULUM, (3,), 1, "tanh")
+    checkpoints.save_policy(str(tmp_path), made)
+    agent = deploying.load(str(tmp_path))
+    found = deploy_measuring.measure(agent, dataclasses.replace(SMALL, formats=("onnx",), bits=16))
+    assert {file.alike.alike for file in found.files.values()} == {1.0}
+    returns = [[each.episode_return for each in found.episodes[side]] for side in ("fp32", "onnx")]
+    assert np.ptp(returns[0]) > 10  # Halved or doubled actions would not come to the same.
+    np.testing.assert_allclose(*returns, rtol=0.02)
 
 
 def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeypatch):
@@ -142,7 +154,7 @@ def test_rows_have_medians_ratios_and_the_papers_figures(measured):
     row = deploy_table.row(agent, figures(), "onnx", ONE)
     assert row["fp32_us"] == pytest.approx(3.0) and row["speedup"] == pytest.approx(3.0)
     assert row["fp32_success"] == 0.75 and row["int_success"] == 0.5
-    assert row["success_change"] == -0.25
+    assert row["success_change"] == -0.25 and row["return_change"] is None
     assert row["success_change_low"] <= -0.25 <= row["success_change_high"] <= 0.0
     assert row["file_ratio"] == 4.0 and row["memory_ratio"] == 4.0 and row["alike"] == 0.97
     assert row["paper_policy"] == "Policy I" and row["paper_int8_success"] == 0.45
@@ -187,6 +199,21 @@ def test_rows_of_little_memory_and_without_success_say_so(measured):
     assert row["memory_ratio"] is None and row["fp32_memory_bytes"] == 90_000
     assert row["fp32_success"] is None and row["success_change"] is None
     assert "return 0.00" in deploy_table._cells(row)
+
+
+def test_where_there_is_no_success_returns_have_the_interval(measured):
+    agent, _ = measured
+    found = figures()
+    for side, returns in (("fp32", (1.0, 2.0, 3.0)), ("onnx", (1.0, 1.0, 3.0))):
+        found.episodes[side] = [evaluation.Episode(earned, 5, None) for earned in returns]
+    row = deploy_table.row(agent, found, "onnx", ONE)
+    assert row["return_change"] == pytest.approx(-1 / 3)
+    assert (row["return_change_low"], row["return_change_high"]) == (-1.0, 0.0)
+    assert row["success_change"] is row["success_change_low"] is None
+    assert "-0.33 [-1.00, +0.00]" in deploy_table._cells(row)
+    found.episodes = {side: episodes[:1] for side, episodes in found.episodes.items()}
+    row = deploy_table.row(agent, found, "onnx", ONE)
+    assert row["return_change_low"] is None and "+0.00" in deploy_table._cells(row)
 
 
 def test_tables_and_files_have_the_command_and_both_sides(measured, tmp_path, capsys):
@@ -246,15 +273,13 @@ def test_benchmark_tells_what_users_get_wrong_in_one_line(run_commands):
         assert message in result.error("deploy_benchmark")
 
 
-def test_benchmark_prints_its_table(navigator, tmp_path):
+def test_benchmark_prints_its_table(run_commands, navigator, tmp_path):
     # A process of its own: the benchmark keeps to one core.
-    done = subprocess.run(
-        [sys.executable, "-m", "baseline.deploy_benchmark", str(navigator), "--episodes=3",
-         "--states=20", "--repeats=1", "--memory_turns=0", "--calibration_episodes=1",
-         f"--out={tmp_path}"],
-        capture_output=True, text=True, timeout=200, cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| 16-16 " in done.stdout and "ONNX Runtime" in done.stdout
+    (done,) = run_commands("deploy_benchmark", [
+        [navigator, "--episodes=3", "--states=20", "--repeats=1", "--memory_turns=0",
+         "--calibration_episodes=1", f"--out={tmp_path}"],
+    ])
+    assert done.code == 0, done
+    assert "| 16-16 " in done.out and "ONNX Runtime" in done.out
     record = json.loads((tmp_path / "deployment.json").read_text())
     assert record["command"].startswith("python -m baseline.deploy_benchmark")

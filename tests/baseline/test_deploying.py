@@ -1,6 +1,7 @@
 """Files for devices: every kind of agent, every format, and a runner that needs no more."""
 
 import ast
+import functools
 import json
 import logging
 import pathlib
@@ -14,11 +15,14 @@ from torch import nn
 
 from actorQ import checkpoints
 from actorQ import errors
+from actorQ import evaluate
 from actorQ import lean_imports
+from baseline import actorq_agents
 from baseline import agents
 from baseline import agreement
 from baseline import deploy_formats
 from baseline import deploying
+from baseline import evaluation
 from baseline import networks
 from baseline import qat
 from baseline import qat_model
@@ -91,7 +95,7 @@ def test_files_of_actorqs_policies_scale_observations_as_training_did(tmp_path, 
     states = states_of(agent)
     found = act(deploying.export(agent, settings(file_format, bits)), file_format, states)
     expected = agent.act(states)
-    np.testing.assert_allclose(found, expected, atol=1e-5 if bits == 32 else 0.05)
+    np.testing.assert_allclose(found / 2, expected, atol=1e-5 if bits == 32 else 0.05)
     agent.normalization = None
     assert np.abs(agent.act(states) - expected).max() > 0.1
 
@@ -167,11 +171,32 @@ def test_checkpoints_of_actorq_are_exported_too(tmp_path, name, task, outputs, h
     agent = deploying.load(str(tmp_path))
     assert agent.algo == name
     states = states_of(agent)
+    policy = evaluate.load_policy(str(tmp_path), inference_mode="native")
+    own = evaluation.evaluate(agent.make_env, agent.act, 2, 0)
     for file_format in deploy_formats.FORMATS:
-        content = deploying.export(agent, settings(file_format, 32))
+        how = settings(file_format, 32)
+        content = deploying.export(agent, how)
         np.testing.assert_allclose(
-            act(content, file_format, states), agent.act(states), atol=1e-4
+            act(content, file_format, states), [policy(state) for state in states], atol=1e-4
         )
+        assert deploying.check(agent, content, how).alike == 1.0
+        with deploying.playing(content, file_format) as player:
+            in_task = actorq_agents.act_in_task(agent, deploying.one_by_one(player))
+            played = evaluation.evaluate(agent.make_env, in_task, 2, 0)
+        np.testing.assert_allclose(
+            [episode.episode_return for episode in played],
+            [episode.episode_return for episode in own], rtol=1e-3,
+        )
+
+
+def test_actions_that_do_not_begin_at_0_are_refused(tmp_path):
+    checkpoints.save_policy(
+        str(tmp_path), actorq.checkpoint(actorq.CARTPOLE, (4,), 2, "q_values", action_start=5)
+    )
+    agent = deploying.load(str(tmp_path))
+    for file_format in deploy_formats.FORMATS:
+        with pytest.raises(errors.UserError, match="begin at 5, and those of a file at 0"):
+            deploying.export(agent, settings(file_format))
 
 
 def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
@@ -238,6 +263,34 @@ def test_agents_are_found_by_their_zip_or_folder(zoo, tmp_path, where):
         path = shutil.copytree(source, tmp_path / "CartPole-v1")
     agent = deploying.load(str(path))
     assert (agent.algo, agent.env_id) == ("ppo", "CartPole-v1")
+
+
+def test_the_best_agent_of_a_training_has_the_statistics_beside_it(tmp_path):
+    early, late = (
+        small_agents.normalized(small_agents.vector("Pendulum-v1"), steps) for steps in (50, 200)
+    )
+    made = small_agents.model("a2c", early, seed=1)
+    last = small_agents.save(
+        tmp_path, "a2c", "Pendulum-v1", small_agents.model("a2c", late), normalization=late
+    )
+    best = last.with_name("best_model.zip")
+    made.save(best)
+    statistics = best.with_name("vecnormalize.pkl")
+    early.save(str(statistics))
+
+    agent = deploying.load(str(best))
+
+    assert (agent.algo, agent.env_id, agent.path) == ("a2c", "Pendulum-v1", best)
+    np.testing.assert_array_equal(agent.normalization.mean, early.obs_rms.mean)
+    predict = functools.partial(made.predict, deterministic=True)
+    for raw, normal in small_agents.states(early, lambda states: predict(states)[0], 20):
+        np.testing.assert_array_equal(agent.act(raw), predict(normal)[0])
+    # rl_zoo3 keeps the best agent's statistics where the last one's are else.
+    statistics.unlink()
+    found = deploying.load(str(best)).normalization
+    np.testing.assert_array_equal(found.mean, late.obs_rms.mean)
+    (last.parent / "Pendulum-v1" / "args.yml").unlink()
+    assert deploying.load(str(best)).algo == "a2c"
 
 
 def test_what_is_no_agent_is_told(zoo, tmp_path):

@@ -1,8 +1,6 @@
 import csv
 import io
 import os
-import subprocess
-import sys
 import zipfile
 
 from matplotlib import image as mpl_image
@@ -68,13 +66,6 @@ def agents(tmp_path):
             archive.writestr("data", "{}")
             archive.writestr("policy.pth", buffer.getvalue())
     return folder
-
-
-def _run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "baseline.findings", *arguments],
-        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
 
 
 def _points(rows):
@@ -148,11 +139,10 @@ def test_report_has_verdicts_correlations_and_agents(rows):
     assert "Left out: ppo X (no row)." in text
 
 
-def test_command_writes_report_rows_and_figures(rows, agents, tmp_path):
+def test_command_writes_report_rows_and_figures(rows, agents, tmp_path, run_commands):
     out = tmp_path / "out"
-    done = _run("--results", str(rows), "--out", str(out), "--folder", str(agents))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    (done,) = run_commands("findings", [["--results", rows, "--out", out, "--folder", agents]])
+    assert done.code == 0 and done.err == "", done
     assert sorted(path.name for path in out.iterdir()) == [
         "findings.csv",
         "findings.md",
@@ -164,7 +154,7 @@ def test_command_writes_report_rows_and_figures(rows, agents, tmp_path):
     ]
     for path in out.glob("*.png"):
         assert mpl_image.imread(path).std() > 0.05
-        assert str(path) in done.stdout
+        assert str(path) in done.out
     assert "Commit " in (out / "findings.md").read_text()
     with open(out / "findings.csv", newline="") as file:
         table = list(csv.DictReader(file))
@@ -195,9 +185,8 @@ def test_other_agents_than_the_rows_are_not_drawn(rows, agents, tmp_path):
         (("--results", "{rows}", "--bits", "99"), "bits is '99'"),
     ],
 )
-def test_mistakes_are_one_line(rows, tmp_path, arguments, message):
-    done = _run(*(text.format(rows=rows) for text in arguments), "--out", str(tmp_path / "out"))
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_mistakes_are_one_line(rows, tmp_path, run_commands, arguments, message):
+    command = [*(text.format(rows=rows) for text in arguments), "--out", tmp_path / "out"]
+    (done,) = run_commands("findings", [command])
+    assert message in done.error("findings")
     assert not (tmp_path / "out").exists()

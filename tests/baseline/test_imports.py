@@ -1,6 +1,7 @@
 """Who may import what in baseline/, by parsing the sources."""
 
 import ast
+import functools
 import pathlib
 
 import pytest
@@ -19,6 +20,7 @@ TENSORFLOW = {"tflite_graph", "tflite_runner", "weight_readers"}
 HEAVY = {"torch", "stable_baselines3", "tensorflow", "rl_zoo3", "matplotlib", "onnxruntime", "onnx"}
 
 
+@functools.cache  # Most are asked for by many tests.
 def imports(path, inside_functions):
     found = set()
 
@@ -36,7 +38,7 @@ def imports(path, inside_functions):
                 walk(child)
 
     walk(ast.parse(path.read_text()))
-    return found
+    return frozenset(found)
 
 
 def loaded_with(module):

@@ -1,13 +1,7 @@
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
 from actorQ import errors
 from baseline import integer_benchmark
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("argv", [["x", "ppo"], ["x", "ppo", "CartPole-v1", "8"]])
@@ -23,13 +17,8 @@ def test_main_wrong_number_of_arguments_is_told(argv):
         (["ppo", "CartPole-v1", "--folder={}"], "There is no agent ppo CartPole-v1 in {}"),
     ],
 )
-def test_command_without_agents_says_so_in_one_line(tmp_path, arguments, message):
+def test_command_without_agents_says_so_in_one_line(tmp_path, run_commands, arguments, message):
     # A process of its own: the benchmark keeps to one core.
-    result = subprocess.run(
-        [sys.executable, "-m", "baseline.integer_benchmark",
-         *(argument.format(tmp_path) for argument in arguments)],
-        capture_output=True, text=True, timeout=120, cwd=ROOT,
-    )
-    assert result.returncode == 1
-    line, = result.stderr.splitlines()
-    assert message.format(tmp_path) in line
+    command = [argument.format(tmp_path) for argument in arguments]
+    (result,) = run_commands("integer_benchmark", [command])
+    assert message.format(tmp_path) in result.error("integer_benchmark")

@@ -6,8 +6,8 @@ from actorQ import errors
 from baseline import learning_curve
 
 
-def write(path, rows):
-    path.write_text('#{"t_start": 0.0}\nr,l,t\n' + "".join(f"{r},{n},0.1\n" for r, n in rows))
+def write(path, rows, header='#{"t_start": 0.0, "env_id": "CartPole-v1"}'):
+    path.write_text(f"{header}\nr,l,t\n" + "".join(f"{r},{n},0.1\n" for r, n in rows))
 
 
 def test_read_takes_environments_in_turn(tmp_path):
@@ -34,6 +34,23 @@ def test_draw_writes_figure_and_running_mean(tmp_path):
     assert rows[0] == ["environment_steps", "running_mean"]
     assert rows[1] == ["1", "0"]
     assert rows[-1] == ["150", "99.5"]  # The mean of 50 to 149.
+
+
+@pytest.mark.parametrize(
+    ("header", "unit"),
+    [
+        ('#{"t_start": 0.0, "env_id": "BreakoutNoFrameskip-v4"}', "frames"),
+        ('#{"t_start": 0.0, "env_id": "ALE/Breakout-v5"}', "environment_steps"),
+        ('#{"t_start": 0.0}', "environment_steps"),
+        ("#[]", "environment_steps"),
+        ("", "environment_steps"),
+    ],
+)
+def test_steps_of_atari_games_are_called_frames(tmp_path, header, unit):
+    write(tmp_path / "0.monitor.csv", [(1, 10)], header)
+    learning_curve.draw(tmp_path)
+    lines = (tmp_path / "learning_curve.csv").read_text().splitlines()
+    assert lines == [f"{unit},running_mean", "10,1"]
 
 
 def test_a_folder_without_scores_is_refused(tmp_path):

@@ -3,22 +3,27 @@
 from concurrent import futures
 import csv
 import json
+import logging
 import os
 import signal
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 from actorQ import errors
+from baseline import half_precision
+from baseline import mixed_precision
 from baseline import mixed_precision_parity as parity
 from baseline import mixed_precision_returns as returns
 from baseline import mixed_precision_timing as timing
+from baseline import navigation
 from baseline import paper
 from baseline import training_callbacks
 from baseline import training_state
 from baseline import wide_policies
-from tests.baseline import commands
+from tests import commands
 
 PONG = "PongNoFrameskip-v4"
 
@@ -164,6 +169,47 @@ def test_an_interrupted_training_is_saved_and_goes_on(tmp_path, monkeypatch):
     assert not run.finished
 
     assert returns.trained(chosen, "fp32", 0) == run.folder / "CartPole-v1.zip"
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [("Foo-v0", "There is no environment Foo-v0"), ("Pendulum-v1", "of a Discrete space, but")],
+)
+def test_returns_of_what_dqn_cannot_train_on_are_refused(tmp_path, env, message):
+    chosen = returns.Settings(env, "bf16", (0,), None, 3, 0, str(tmp_path), "cpu")
+    with pytest.raises(errors.UserError, match=message):
+        returns.run(chosen, None)
+
+
+def test_returns_knows_our_own_environment(tmp_path, monkeypatch):
+    monkeypatch.delitem(gymnasium.registry, navigation.ENV_ID, raising=False)  # As at the start.
+    asked = []
+    monkeypatch.setattr(
+        "baseline.train.train", lambda to_train, stop_requested: asked.append(to_train)
+    )
+    chosen = returns.Settings(navigation.ENV_ID, "bf16", (0,), None, 3, 0, str(tmp_path), "cpu")
+    returns.trained(chosen, "fp32", 0)
+    assert asked[0].env == navigation.ENV_ID and asked[0].steps >= 1_000_000
+
+
+def test_returns_writes_before_it_trains(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(returns, "trained", lambda *asked: pytest.fail("trains first"))
+    chosen = returns.Settings("CartPole-v1", "bf16", (0,), 300, 3, 0, str(tmp_path), "cpu")
+    with pytest.raises(errors.UserError, match="file"):
+        returns.run(chosen, str(tmp_path / "file" / "out"))
+
+
+def test_a_precision_that_is_emulated_is_told_whoever_chose_it(monkeypatch, caplog):
+    monkeypatch.setattr(half_precision, "computes", lambda precision, device: precision == "fp32")
+    cpu = torch.device("cpu")
+    assert mixed_precision._precision("auto", mixed_precision.TIMING, cpu) == "auto"
+    assert not caplog.messages
+    for what in (mixed_precision.PARITY, mixed_precision.RETURNS):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="absl"):
+            assert mixed_precision._precision("auto", what, cpu) == "bf16"
+        assert "no instructions for bf16" in caplog.text
 
 
 def test_sides_leave_interruptions_to_their_parent():

@@ -9,7 +9,7 @@ import pytest
 
 from baseline import agents
 from baseline import results
-from tests.baseline import commands
+from tests import commands
 from tests.baseline import small_agents
 
 SHORT = ("--episodes=2", "--seeds=0,1")

@@ -1,6 +1,8 @@
 """Quantization-aware training as users run it: files, rows, resuming, integers."""
 
+import dataclasses
 import json
+import shutil
 import types
 import zipfile
 
@@ -68,10 +70,9 @@ def fixture_spied(monkeypatch):
     return seen
 
 
-@pytest.fixture(name="agent8", scope="module")
-def fixture_agent8(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("qat")
-    qat.train(settings(folder, steps=4000), qat_model.QatSettings(8, 2000))
+@pytest.fixture(name="agent8")
+def fixture_agent8(qat8, tmp_path_factory):
+    folder = shutil.copytree(qat8, tmp_path_factory.mktemp("qat") / "agents")
     return agents.load("a2c", CARTPOLE, folder)
 
 
@@ -167,6 +168,57 @@ def test_a_run_goes_on_by_seed_and_program(tmp_path):
     assert path.parent.name == f"{CARTPOLE}_1"
     assert not [run.folder for run in training_state.runs(tmp_path, "a2c", CARTPOLE)
                 if run.finished and run.folder != path.parent]
+
+
+def test_a_run_that_ended_before_its_evaluation_gets_its_row(tmp_path, run_commands):
+    path = qat.train(qat.of_width(settings(tmp_path), 4), qat_model.QatSettings(4))
+    content = path.read_bytes()
+    command = [
+        "--algo=a2c", f"--env={CARTPOLE}", "-q", "4", "--resume", f"--folder={tmp_path}",
+        "--seeds=0", "--episodes=1",
+    ]
+    evaluated, nothing = run_commands("qat", [command, command])
+
+    assert evaluated.code == 0 and f"{path} is trained already" in evaluated.err, evaluated
+    (row,) = qat_rows.measured_rows(str(tmp_path / qat_rows.CSV_NAME)).values()
+    assert (row.bits, row.method, row.run) == ("4", qat_rows.QAT, path.parent.name)
+    assert path.read_bytes() == content
+    assert "There is no unfinished run" in nothing.error("qat")
+
+
+def test_only_the_newest_of_what_is_asked_for_still_gets_its_row(tmp_path):
+    made = settings(tmp_path, steps=40)
+    how = qat_model.QatSettings(4, 20)
+    older, newer, newest = (
+        qat.train(dataclasses.replace(made, seed=seed), how) for seed in (0, 1, 1)
+    )
+    asked = settings(tmp_path, steps=None, hyperparams=None)
+    assert qat.trained_only(asked, qat_model.QatSettings(4), ()) == newest
+    assert qat.trained_only(dataclasses.replace(asked, seed=0), how, ()) == older
+    for other in (
+        qat_model.QatSettings(4, 10), qat_model.QatSettings(4, ranges="moving"),
+        qat_model.QatSettings(4, output=True), qat_model.QatSettings(4, input_bits=4),
+    ):
+        assert qat.trained_only(asked, other, ()) is None
+    rows = [qat.evaluate(newest, "a2c", (0,), 1)]
+    assert qat.trained_only(asked, how, rows) == older  # And not newer, of the same seed.
+    # A row of another width, or of PTQ, is not this run's.
+    assert qat.trained_only(asked, how, [dataclasses.replace(rows[0], bits="5")]) == newest
+    assert qat.trained_only(
+        asked, how, [dataclasses.replace(rows[0], method=qat_rows.PTQ)]
+    ) == newest
+    assert newer.parent.name == f"{CARTPOLE}_2"
+    qat.train(made, how, stop_after(2))
+    assert qat.trained_only(asked, how, ()) is None  # That run goes on first.
+
+
+def test_runs_of_several_widths_have_curves_of_their_own(tmp_path):
+    asked = settings(tmp_path / "agents", steps=40, tensorboard=str(tmp_path / "curves"))
+    for bits in (8, 4):
+        qat.train(qat.of_width(asked, bits), qat_model.QatSettings(bits))
+    assert sorted(
+        str(path.parent.relative_to(tmp_path)) for path in (tmp_path / "curves").rglob("events*")
+    ) == [f"curves/{bits}/{CARTPOLE}/a2c_1" for bits in (4, 8)]
 
 
 def test_a_stopped_run_s_agent_says_what_it_is(tmp_path):

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 
 import pytest
 
@@ -19,14 +18,6 @@ def write(path, rows):
     for row in rows:
         results.append(str(path), row)
     return str(path)
-
-
-def run_collate(*arguments, cwd):
-    root = os.path.dirname(os.path.dirname(collate.__file__))
-    return subprocess.run(
-        [sys.executable, "-m", "baseline.collate", *arguments],
-        capture_output=True, text=True, cwd=cwd, timeout=60, env={**os.environ, "PYTHONPATH": root},
-    )
 
 
 def test_collate_all_writes_every_figure_grids_and_tables(tmp_path):
@@ -80,29 +71,30 @@ def test_collate_of_what_cannot_be_compared_says_why(tmp_path):
         qat_collate.collate([], None, str(tmp_path), str(tmp_path))
 
 
-def test_command_reads_logs_qat_and_writes_beside_it(tmp_path):
+def test_command_reads_logs_qat_and_writes_beside_it(tmp_path, run_commands):
     folder = tmp_path / "logs" / "qat"
     write(folder / "qat.csv", trained_rows.make_study())
-    done = run_collate("--qat", "ppo2", "CartPole-v1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-3:] == [
+    (done,) = run_commands("collate", [["--qat", "ppo2", "CartPole-v1"]], cwd=tmp_path)
+    assert done.code == 0, done
+    assert done.out.splitlines()[-3:] == [
         "logs/qat/plots/ppo_CartPole-v1.png", "logs/qat/table.md", "logs/qat/table.csv",
     ]
-    assert "| ppo CartPole-v1 |" in done.stdout
-    assert all((tmp_path / path).is_file() for path in done.stdout.splitlines()[-3:])
+    assert "| ppo CartPole-v1 |" in done.out
+    assert all((tmp_path / path).is_file() for path in done.out.splitlines()[-3:])
 
 
-def test_command_takes_several_files_and_a_folder(tmp_path):
+def test_command_takes_several_files_and_a_folder(tmp_path, run_commands):
     rows = trained_rows.make_study()
     half = write(tmp_path / "1.csv", rows[:15]), write(tmp_path / "2.csv", rows[15:])
     arguments = ("--qat", "--all", "--results", ",".join(half))
-    done = run_collate(*arguments, "--out=here", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done, again = run_commands(
+        "collate", [[*arguments, "--out=here"], [*arguments, "--out=there"]], cwd=tmp_path
+    )
+    assert done.code == 0, done
     assert sorted(os.listdir(tmp_path / "here")) == [
         "overview_ppo.png", "ppo_CartPole-v1.png", "table.csv", "table.md",
     ]
-    again = run_collate(*arguments, "--out=there", cwd=tmp_path)
-    assert again.stdout == done.stdout.replace("here/", "there/")
+    assert again.out == done.out.replace("here/", "there/")
 
 
 @pytest.mark.parametrize(
@@ -116,14 +108,12 @@ def test_command_takes_several_files_and_a_folder(tmp_path):
         (["--qat", "a2c", "Ant-v4", "--results=qat.csv"], "Nothing is measured of a2c Ant-v4"),
     ),
 )
-def test_command_mistakes_get_one_line(tmp_path, arguments, message):
+def test_command_mistakes_get_one_line(tmp_path, run_commands, arguments, message):
     write(tmp_path / "ptq.csv", sweep_rows.make_sweep(widths=("8",)))
     write(tmp_path / "qat.csv", trained_rows.make_study(train_seeds=(0,)))
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    done = run_collate(*arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    (done,) = run_commands("collate", [arguments], cwd=tmp_path)
+    assert message in done.error("collate")
 
 
 def test_create_all_pngs_draws_trainings(tmp_path):

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -24,16 +22,13 @@ CARTPOLE = test_qat.CARTPOLE
 
 
 def trained(folder, algo, **kwargs):
-    steps = {"steps": kwargs.pop("steps")} if "steps" in kwargs else {}
-    qat.train(test_qat.settings(folder, algo, **steps), qat_model.QatSettings(**kwargs))
+    qat.train(test_qat.settings(folder, algo), qat_model.QatSettings(**kwargs))
     return agents.load(algo, test_qat.RUNS[algo][0], folder)
 
 
 @pytest.fixture(name="folder8", scope="module")
-def fixture_folder8(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("qat")
-    trained(folder, "a2c", steps=4000, bits=8, delay=2000)
-    return folder
+def fixture_folder8(qat8, tmp_path_factory):
+    return shutil.copytree(qat8, tmp_path_factory.mktemp("qat") / "agents")
 
 
 @pytest.fixture(name="agent8")
@@ -149,23 +144,22 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path, agent8):
     (folder / f"{qat_export.TFLITE_FILENAME}.tmp").rmdir()
 
 
-def run(*arguments):
+def run(run_commands, *arguments):
     # A process of its own: the tool keeps to one core.
-    return subprocess.run(
-        [sys.executable, "-m", "baseline.qat_integer", "--algo=a2c", f"--env={CARTPOLE}",
-         *arguments],
-        capture_output=True, text=True, timeout=180,
-    )
+    (result,) = run_commands("qat_integer", [["--algo=a2c", f"--env={CARTPOLE}", *arguments]])
+    assert result.code == 0, result
+    return result
 
 
-def test_command_writes_files_and_figures(folder8, tmp_path):
-    shutil.copytree(folder8, tmp_path / "agents")
+def test_command_writes_files_and_figures(folder8, tmp_path, run_commands):
+    folder = shutil.copytree(folder8, tmp_path / "agents")
     out = tmp_path / "figures.json"
 
-    result = run(f"--folder={tmp_path / 'agents'}", "--episodes=2", "--states=100", f"--out={out}")
+    result = run(
+        run_commands, f"--folder={folder}", "--episodes=2", "--states=100", f"--out={out}"
+    )
 
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
+    assert result.err == ""
     figures = json.loads(out.read_text())
     assert figures["bits"] == 8 and figures["algo"] == "a2c" and figures["env"] == CARTPOLE
     assert "--episodes=2" in figures["command"] and figures["git_commit"]
@@ -174,18 +168,17 @@ def test_command_writes_files_and_figures(folder8, tmp_path):
     form = figures["forms"][qat_integer.TFLITE]
     assert form["agreement"]["holds"] and form["agreement"]["alike"] >= 0.99
     assert len(form["returns"]) == 2 and len(form["seconds"]) == qat_integer.ROUNDS
-    written = next((tmp_path / "agents").rglob(qat_export.TFLITE_FILENAME))
+    written = next(folder.rglob(qat_export.TFLITE_FILENAME))
     assert written.stat().st_size == form["file_bytes"]
     assert tflite_runner.Runner(written).metadata["head"] == "argmax"
 
 
-def test_command_tells_only_the_size_of_wide_integers(tmp_path):
+def test_command_tells_only_the_size_of_wide_integers(tmp_path, run_commands):
     agent = trained(tmp_path, "a2c", bits=12)
     out = tmp_path / "figures.json"
 
-    result = run(f"--folder={tmp_path}", f"--out={out}")
+    result = run(run_commands, f"--folder={tmp_path}", f"--out={out}")
 
-    assert result.returncode == 0, result.stderr
-    assert f"Parameters, packed: {qat_export.num_bytes(agent)} bytes" in result.stdout
+    assert f"Parameters, packed: {qat_export.num_bytes(agent)} bytes" in result.out
     assert json.loads(out.read_text())["forms"] == {}
     assert not list(tmp_path.rglob("policy.*"))

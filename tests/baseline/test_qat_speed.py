@@ -2,6 +2,11 @@
 
 import json
 
+import gymnasium
+import pytest
+
+from actorQ import errors
+from baseline import navigation
 from baseline import qat_speed
 
 
@@ -16,6 +21,16 @@ def test_times_are_compared_turn_by_turn_with_plain_training():
     found = qat_speed.cells({"plain": [1.0, 2.0, 4.0], "frozen": [1.1, 2.2, 8.0]}, 100)
 
     assert found == {"plain": "50 steps/s", "frozen": "1.10 [1.10, 1.55]"}
+
+
+def test_pairs_are_trained_by_the_names_of_today(monkeypatch):
+    monkeypatch.delitem(gymnasium.registry, navigation.ENV_ID, raising=False)  # As at the start.
+    asked = [("ppo2", "LunarLander-v2"), ("dqn", navigation.ENV_ID)]
+    assert qat_speed.trainable(asked) == [("ppo", "LunarLander-v3"), ("dqn", navigation.ENV_ID)]
+    with pytest.raises(errors.UserError, match="There is no environment Foo-v0"):
+        qat_speed.trainable([("ppo", "CartPole-v1"), ("ppo", "Foo-v0")])
+    with pytest.raises(errors.UserError, match="ddpg chooses actions of a Box space"):
+        qat_speed.trainable([("ddpg", "CartPole-v1")])
 
 
 def test_tables_and_figures_are_kept(tmp_path, run_commands):

@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -140,25 +139,21 @@ def test_page_in_a_real_browser_on_a_phone(page, tmp_path):
     assert found["title"].startswith("Quantized reinforcement learning")
 
 
-def test_command_writes_the_page(tmp_path):
+def test_command_writes_the_page(tmp_path, run_commands):
     for name in ("b", "a"):
         (tmp_path / name).mkdir()
     out = tmp_path / "new" / "page.html"
-    command = [
-        sys.executable, "-m", "baseline.report", f"--baseline_results={tmp_path / 'b'}",
-        f"--actorq_results={tmp_path / 'a'}", f"--out={out}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{out}: 0.0 MB\n"
+    flags = [f"--actorq_results={tmp_path / 'a'}", f"--out={out}"]
+    done, missing = run_commands("report", [
+        [f"--baseline_results={tmp_path / name}", *flags] for name in ("b", "none")
+    ])
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"{out}: 0.0 MB\n"
     page = out.read_text()
     check(page)
     # Every section is there and says with which command it comes to be.
     assert page.count("No results yet: <code>") == 14
-    command[3] = f"--baseline_results={tmp_path / 'none'}"
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert "There is no folder" in done.stderr
+    assert "There is no folder" in missing.error("report")
 
 
 def energy_result(name, task="dm_control,cartpole_balance", bits=32, **values):

@@ -1,10 +1,7 @@
 """Tests `baseline.table` and `baseline.mean_errors` on sweeps that were never measured."""
 
 import csv
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -206,28 +203,24 @@ def test_reward_has_digits_that_say_something(value, text):
     assert table.reward(value) == text
 
 
-def run_table(*arguments, cwd):
-    root = os.path.dirname(os.path.dirname(table.__file__))
-    return subprocess.run(
-        [sys.executable, "-m", "baseline.table", *arguments],
-        capture_output=True, text=True, cwd=cwd, timeout=60, env={**os.environ, "PYTHONPATH": root},
-    )
-
-
-def test_command_prints_and_writes(tmp_path):
+def test_command_prints_and_writes(tmp_path, run_commands):
     path = str(tmp_path / "ptq.csv")
     for algo in ("ppo", "a2c"):
         for row in lossy_rows(algo, "CartPole-v1", {"fp16": 0.0, "8": 0.02}):
             results.append(path, row)
     out = tmp_path / "new" / "table.csv"
-    done = run_table("--results", path, "--algo", "ppo2", "--out", str(out), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "## PPO" in done.stdout and "## A2C" not in done.stdout
+    ppo, everything = run_commands(
+        "table",
+        [["--results", path, "--algo", "ppo2", "--out", out],
+         ["--results", path, "--nowidths", "--out", "table.md"]],
+        cwd=tmp_path,
+    )
+    assert (ppo.code, everything.code) == (0, 0), (ppo, everything)
+    assert "## PPO" in ppo.out and "## A2C" not in ppo.out
     with open(out, encoding="utf-8", newline="") as file:
         assert [row["env"] for row in csv.DictReader(file)] == ["CartPole-v1", "mean"]
-    done = run_table("--results", path, "--nowidths", "--out", "table.md", cwd=tmp_path)
-    assert (tmp_path / "table.md").read_text(encoding="utf-8") == done.stdout
-    assert "## A2C" in done.stdout and "every width" not in done.stdout
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") == everything.out
+    assert "## A2C" in everything.out and "every width" not in everything.out
 
 
 @pytest.mark.parametrize(
@@ -240,10 +233,8 @@ def test_command_prints_and_writes(tmp_path):
         (("--results=ptq.csv", "ppo"), "does not know what to do with 'ppo'"),
     ),
 )
-def test_command_mistakes_get_one_line(tmp_path, arguments, message):
+def test_command_mistakes_get_one_line(tmp_path, run_commands, arguments, message):
     for row in lossy_rows("ppo", "CartPole-v1", {"8": 0.0}):
         results.append(str(tmp_path / "ptq.csv"), row)
-    done = run_table(*arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert re.search(message, done.stderr), done.stderr
+    (done,) = run_commands("table", [arguments], cwd=tmp_path)
+    assert re.search(message, done.error("table")), done

@@ -400,6 +400,45 @@ def test_a_full_disk_in_training_is_one_line(tmp_path, monkeypatch):
     assert "\n" not in str(raised.value) and folder.is_dir()
 
 
+@pytest.mark.parametrize(("algo", "save_freq"), [("ppo", 40), ("dqn", 40), ("dqn", 0)])
+def test_a_training_that_diverges_is_one_line_and_saves_nothing_of_it(tmp_path, algo, save_freq):
+    def prepare(model):
+        class Diverge(callbacks.BaseCallback):
+            def _on_step(self):
+                if self.num_timesteps >= 50:
+                    next(model.policy.parameters()).data.fill_(float("nan"))
+                return True
+
+        return [Diverge()]
+
+    off_policy = {"learning_starts": 40, "train_freq": 8, "gradient_steps": 2}
+    folder = tmp_path / f"{algo}/{CARTPOLE}_1"
+    with pytest.raises(errors.UserError, match="has diverged by step") as raised:
+        train.train(
+            settings(
+                tmp_path, algo=algo, steps=200, save_freq=save_freq,
+                hyperparams=SMALL_PPO if algo == "ppo" else off_policy,
+            ),
+            prepare,
+        )
+
+    assert str(raised.value).startswith(f"The training in {folder} has diverged")
+    assert "\n" not in str(raised.value)
+    path = folder / f"{CARTPOLE}.zip"
+    assert path.is_file() == bool(save_freq)
+    if save_freq:
+        assert readable(path)["num_timesteps"] == 40
+        assert all(torch.isfinite(tensor).all() for tensor in parameters(path).values())
+
+
+def test_a_value_error_of_another_origin_stays_what_it_is(tmp_path):
+    def stumble():
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        train.train(settings(tmp_path), stop_requested=stumble)
+
+
 def test_equal_seeds_train_equal_agents(tmp_path):
     first, second, other = (
         parameters(train.train(settings(tmp_path, steps=128, seed=seed))) for seed in (3, 3, 4)
@@ -424,6 +463,38 @@ def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
     assert (folder / "best_model.zip").is_file()
 
 
+@pytest.mark.parametrize("damage", ["empty", "cut", "other", "shape"])
+def test_evaluations_that_are_damaged_are_forgotten(tmp_path, caplog, damage):
+    path = tmp_path / "evaluations.npz"
+    results = [1.0] if damage == "shape" else [[1.0, 3.0]]
+    np.savez(path, timesteps=[64], results=results, ep_lengths=[[5, 5]])
+    if damage == "other":
+        np.savez(path, timesteps=[64])
+    elif damage != "shape":
+        path.write_bytes(path.read_bytes()[: {"empty": 0, "cut": 300}[damage]])
+    callback = types.SimpleNamespace(log_path=str(tmp_path / "evaluations"))
+    before = vars(callback).copy()
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        zoo.restore_evaluations(callback)
+    assert f"{path} is damaged" in caplog.text
+    assert vars(callback) == before
+    np.savez(path, timesteps=[64], results=[[1.0, 3.0]], ep_lengths=[[5, 5]])
+    zoo.restore_evaluations(callback)
+    assert callback.best_mean_reward == 2.0
+
+
+def test_evaluations_that_were_cut_do_not_keep_a_run_from_going_on(tmp_path, caplog):
+    train.train(settings(tmp_path, steps=128, eval_freq=64), stop_requested=stop_after(20))
+    path = tmp_path / f"ppo/{CARTPOLE}_1/evaluations.npz"
+    path.write_bytes(path.read_bytes()[:10])
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
+
+    assert f"{path} is damaged: earlier evaluations are forgotten" in caplog.text
+    with np.load(path) as file:
+        assert min(file["timesteps"]) > 64
+
+
 def test_the_best_agent_s_statistics_lie_beside_it(tmp_path):
     """And not where those of the last checkpoint lie, with which a run goes on."""
     hyperparams = {**SMALL_PPO, "normalize": True}
@@ -439,6 +510,8 @@ def test_the_best_agent_s_statistics_lie_beside_it(tmp_path):
     best = zoo_files.read_normalization(folder / "vecnormalize.pkl")
     last = zoo_files.read_normalization(folder / CARTPOLE / "vecnormalize.pkl")
     assert best.count <= last.count
+    loaded = agents.load_file("ppo", CARTPOLE, folder / "best_model.zip")
+    np.testing.assert_array_equal(loaded.normalization.mean, best.mean)
 
 
 def test_evaluations_are_in_the_environment_of_the_training(tmp_path, monkeypatch):
@@ -477,7 +550,7 @@ def test_renamed_environment_trains_as_its_successor(tmp_path, monkeypatch, capl
     ],
 )
 def test_training_name_is_what_exists_today(asked, expected):
-    assert zoo.training_name(asked) == expected
+    assert environments.training_name(asked) == expected
 
 
 def test_hyperparameters_of_a_sibling_version_are_taken(tmp_path):
@@ -577,24 +650,20 @@ def test_progress_is_a_bar_where_one_is_asked_for():
     assert isinstance(training_callbacks.progress(10, False, 60.0), callbacks.BaseCallback)
 
 
-def command(tmp_path, *arguments):
-    return [
-        sys.executable, "-m", "baseline.train", "--algo=ppo", f"--env={CARTPOLE}",
-        f"--folder={tmp_path}", *arguments,
-    ]
-
-
 def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    small = ["--hyperparams", "n_envs:4", "n_steps:16", "batch_size:64", "n_epochs:1"]
     process = subprocess.Popen(
-        command(tmp_path, "-n", "100000000", "--save-freq=500", *small),
-        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [sys.executable, "-m", "baseline.train", "--algo=ppo", f"--env={CARTPOLE}",
+         f"--folder={tmp_path}", "-n", "100000000", "--save-freq=500",
+         "--hyperparams", "n_envs:4", "n_steps:16", "batch_size:64", "n_epochs:1"],
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
     )
     path = tmp_path / f"ppo/{CARTPOLE}_1/{CARTPOLE}.zip"
     deadline_s = time.monotonic() + 240
     while not path.exists() and process.poll() is None and time.monotonic() < deadline_s:
         time.sleep(0.05)
+    running = process.poll() is None
+    mapped = pathlib.Path(f"/proc/{process.pid}/maps").read_text() if running else ""
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=240)
 
@@ -602,6 +671,10 @@ def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
     steps = readable(path)["num_timesteps"]
     assert f"Stopped at step {steps} of 100000000: --resume goes on." in output
     assert "n_envs:4" in (path.parent / CARTPOLE / "command.txt").read_text()
+    # Curves need no TensorFlow, which would cost seconds and half a gigabyte.
+    assert "libtorch" in mapped and "libtensorflow" not in mapped
+    events = event_accumulator.EventAccumulator(str(path.parent / "tensorboard")).Reload()
+    assert events.Scalars("train/loss")[-1].step <= steps
     seen = Recorder()
     train.train(
         settings(tmp_path, steps=100_000_000, resume=True), lambda model: [seen], stop_after(3)
@@ -620,11 +693,9 @@ def test_help_names_the_flags_at_once():
     assert "torch" not in done.stderr
 
 
-def test_command_line_tells_user_errors_in_one_line(tmp_path):
-    done = subprocess.run(
-        command(tmp_path, "--steps=0"),
-        cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
-    )
+def test_command_line_tells_user_errors_in_one_line(tmp_path, run_commands):
+    (done,) = run_commands("train", [
+        ["--algo=ppo", f"--env={CARTPOLE}", f"--folder={tmp_path}", "--steps=0"],
+    ])
 
-    assert done.returncode == 1
-    assert done.stderr == "train: error: steps must be at least 1, not 0.\n"
+    assert done.error("train") == "steps must be at least 1, not 0."

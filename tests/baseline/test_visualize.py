@@ -1,7 +1,4 @@
-import os
 import re
-import subprocess
-import sys
 
 from matplotlib import image as mpl_image
 import numpy as np
@@ -212,18 +209,13 @@ def test_output_that_cannot_be_written(model, tmp_path):
         visualize.visualize(str(model), PAPER_8, str(tmp_path / "file"))
 
 
-def _run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "baseline.visualize", *arguments],
-        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-
-
-def test_command_line(model, tmp_path):
-    done = _run("-f", str(model), "-b", "6", "--out", str(tmp_path / "out"), "--rounding", "floor")
-    assert done.returncode == 0, done.stderr
-    assert "6 bits" in done.stdout
-    assert "rounding floor" in done.stdout
+def test_command_line(model, tmp_path, run_commands):
+    (done,) = run_commands("visualize", [
+        ["-f", model, "-b", "6", "--out", tmp_path / "out", "--rounding", "floor"],
+    ])
+    assert done.code == 0, done
+    assert "6 bits" in done.out
+    assert "rounding floor" in done.out
     assert (tmp_path / "out" / "output.txt").is_file()
 
 
@@ -234,8 +226,8 @@ def test_command_line(model, tmp_path):
         (("-f", "nowhere", "-b", "33"), "Cannot quantize to '33' bits", 1),
     ],
 )
-def test_command_line_mistakes_are_one_line(arguments, message, code):
-    done = _run(*arguments)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_command_line_mistakes_are_one_line(run_commands, arguments, message, code):
+    (done,) = run_commands("visualize", [arguments])
+    assert done.code == code, done
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1

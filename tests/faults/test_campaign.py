@@ -119,6 +119,12 @@ def test_logs_that_go_back_are_found(tmp_path):
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 5, 2])
     with pytest.raises(errors.UserError, match="model_version goes back from 5 to 2 in row 3"):
         fault_checks.logs(str(tmp_path))
+    write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 2])
+    write_log(tmp_path, "actor_1", telemetry.PHASES_CSV, actor_steps=[5, 9], model_version=[1, 4])
+    for field in ("push_snapshot_s", "push_insert_s", "checkpoint_s"):
+        write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=[1, 2], **{field: [2, 1]})
+        with pytest.raises(errors.UserError, match=f"{field} goes back from 2 to 1 in row 2"):
+            fault_checks.logs(str(tmp_path))
 
 
 def test_replay_items_that_are_not_whole_are_found(monkeypatch):

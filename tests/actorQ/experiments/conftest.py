@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from actorQ.experiments import results
+from tests import commands
 from tests.actorQ.experiments import driver
 
 SMALL = """
@@ -24,28 +25,32 @@ tasks:
 class Small:
     """The experiment, its folder, and the command line with the fake launcher."""
 
-    def __init__(self, crew, folder, monkeypatch):
-        self.crew, self.folder, self._patch = crew, folder, monkeypatch
+    def __init__(self, crew, run_experiments, folder):
+        self.crew, self.folder, self._run_experiments = crew, folder, run_experiments
         self.file = folder / "small.yaml"
         self.out = folder / "out"
+        self._orders = "{}"
         self.write(SMALL)
 
     def write(self, text):
         self.file.write_text(text)
 
     def orders(self, **orders):
-        self._patch.setenv("FAKE", json.dumps(orders))
+        self._orders = json.dumps(orders)
 
     def start(self, *flags):
+        """Starts a process with nothing before it, to which anything may be done."""
         return self.crew.start(
-            sys.executable, "-m", driver.__name__, str(self.file), f"--out={self.out}", *flags
+            "env", f"FAKE={self._orders}", sys.executable, "-m", driver.__name__, str(self.file),
+            f"--out={self.out}", *flags,
         )
 
     def run(self, *flags, code=0):
         """Runs to the end and returns the output."""
-        process = self.start(*flags)
-        assert process.wait(300) == code, process.output()
-        return process.output()
+        command = [self.file, f"--out={self.out}", *flags]
+        (done,) = self._run_experiments("driver", [command], FAKE=self._orders)
+        assert done.code == code, done
+        return done.out + done.err
 
     def made(self):
         """The runs that were started, in order, since the last call."""
@@ -61,8 +66,16 @@ class Small:
         return (self.out / "report" / name).read_text()
 
 
+@pytest.fixture(scope="session")
+def run_experiments():
+    """Runs real command lines, as `tests.commands` does: takes a module and lists of arguments."""
+    server = commands.Server(
+        "tests.actorQ.experiments", "matplotlib.backends.backend_agg", "actorQ.experiments.run"
+    )
+    yield server
+    server.end()
+
+
 @pytest.fixture
-def small(crew, tmp_path, monkeypatch):
-    return Small(crew, tmp_path, monkeypatch)
-
-
+def small(crew, run_experiments, tmp_path):
+    return Small(crew, run_experiments, tmp_path)

@@ -6,25 +6,27 @@ import sys
 from actorQ import cli
 from actorQ.experiments import peers
 from actorQ.experiments import run
+from actorQ.experiments import runner
 from actorQ.experiments import training
 
 FAKE = pathlib.Path(__file__).with_name("fake_launcher.py")
 
 
-def use_fake_launcher(patch=setattr):
+def use_fake_launcher():
     real = training.Training.command
 
     def command(self, settings, folder):
         return [sys.executable, str(FAKE), *real(self, settings, folder)[3:]]
 
-    patch(training.Training, "command", command)
+    training.Training.command = command
     real_peer = peers.Peer.command
 
     def peer_command(self, settings, folder):
         flags = real_peer(self, settings, folder)[4:]
         return [sys.executable, str(FAKE), f"--logdir={folder}", "--run_name=run", *flags]
 
-    patch(peers.Peer, "command", peer_command)
+    peers.Peer.command = peer_command
+    runner._POLL_S = 0.02  # These runs take no time.
 
 
 if __name__ == "__main__":

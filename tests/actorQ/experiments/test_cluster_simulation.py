@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from actorQ.experiments import cluster_simulation
@@ -113,6 +114,19 @@ def test_publications_that_nobody_sees_change_nothing():
     often, seldom = (simulate(actors=40, learner_steps_per_s=rate) for rate in (400.0, 40.0))
     assert often.steps_per_s == pytest.approx(seldom.steps_per_s, rel=0.01)
     assert often.age_s == pytest.approx(seldom.age_s, rel=0.05)
+
+
+def test_samples_that_the_clock_cannot_count_do_not_stop_it():
+    # All actors download, and what the inserts still allow is learned in less than the clock's
+    # last digit.
+    cluster = dataclasses.replace(ONE, learner_steps_per_s=990.0)
+    run = cluster_simulation._Run(cluster, np.random.default_rng(0), 0.0, 40_000.0)
+    run._time, run._allowed, run._idle = 30_000.0, 1.5e-9, set()
+    run._acting, run._loading, run._loads = 0, 1, [(1e12, 0, 0.0)]
+    for _ in range(3):
+        run._next_event()
+    assert run._time == 40_000
+    assert run._allowed == 0
 
 
 def test_steps_stay_within_bounds_for_many_shapes():

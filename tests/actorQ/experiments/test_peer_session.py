@@ -1,14 +1,18 @@
 """The session around somebody else's agent, with an agent of three lines: logs, ends, failures."""
 
+import functools
 import math
 import os
 import signal
 import time
+import types
 
+from absl import flags
 import pytest
 
 from actorQ import cli
 from actorQ import config as config_lib
+from actorQ import config_flags
 from actorQ import errors
 from actorQ import telemetry
 from actorQ.experiments import kinds
@@ -82,6 +86,49 @@ def test_run_to_the_last_step_logs_as_our_learner_does(tmp_path):
     assert measured.message_bytes is None and measured.phases_us is None
     # The log's seconds count from the start in it, results from the launch.
     assert measured.rewards.seconds[0] == pytest.approx(evaluations["seconds"][0] + 0.5, abs=0.01)
+
+
+def test_run_in_the_folder_of_another_is_refused(tmp_path):
+    Run(tmp_path).go()
+    with pytest.raises(errors.UserError, match=r"There is a run in .*/run: choose another --logpa"):
+        Run(tmp_path)
+
+
+@pytest.mark.parametrize("row", [0, 3, -1])
+def test_run_whose_log_lacks_an_evaluation_is_no_measurement(tmp_path, row):
+    run = Run(tmp_path)
+    run.go()
+    path = tmp_path / "run" / telemetry.LEARNER / telemetry.EVALUATION_CSV
+    header, *rows = path.read_text().splitlines()
+    del rows[row]
+    path.write_text("\n".join([header, *rows, ""]))
+    with pytest.raises(errors.UserError, match="its log has 5 of 6 evaluations: rows were lost"):
+        run.measure()
+    assert run.measure(errors.DIVERGED).outcome == results.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--quantize=8"], "--quantize=8 is not possible.* in 32 bits only"),
+        (["--resume"], "--resume is not possible.* no checkpoints"),
+        (["--quantize=32"], ""),
+        ([], ""),
+    ],
+)
+def test_flags_that_a_peer_cannot_follow_are_refused(arguments, message, monkeypatch):
+    values = flags.FlagValues()  # Of its own: absl's is global.
+    monkeypatch.setattr(config_flags, "flags", types.SimpleNamespace(**{
+        name: functools.partial(getattr(flags, name), flag_values=values)
+        for name in dir(flags) if name.startswith("DEFINE_")
+    }))
+    config_flags.define_flags()
+    values(["agent", *arguments])
+    if not message:
+        assert peer_session.config_from_flags(values).quantize == 32
+        return
+    with pytest.raises(errors.UserError, match=message):
+        peer_session.config_from_flags(values)
 
 
 def test_run_stops_when_the_return_is_held(tmp_path):

@@ -172,6 +172,8 @@ def test_expand_peers_that_are_not_there(tmp_path):
         ("peers: {sb3: {tasks: [pong]}}", "peers: sb3 has no task 'pong'"),
         ("peers: {sb3: {tasks: cartpole_balance}}", "must be a list of texts"),
         ("peers: {sb3: {settings: {n_step: 0}}}", "--n_step=0"),
+        ("peers: {sb3: {settings: {learner_precision: bfloat16}}}",
+         "sb3: settings: no agent for comparison reads learner_precision"),
         ("peers: {sb3: {}}\nvary: {n_step: [1, 2]}", "none where a setting varies"),
     ],
 )

@@ -155,6 +155,25 @@ def test_notes_name_learners_and_machines_that_are_not_the_profiles():
     assert "Warning" not in notes(8, None, None)
 
 
+def test_notes_of_a_profile_that_needs_no_gpu_warn_only_where_others_had_one():
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "workstation", [0], ["cartpole_balance"], [8], peers=["sb3"]
+    )
+
+    def notes(ours, optional):
+        devices = {"training": ours, "sb3": "CPU"}
+        done = {one.name: result(one, learner_device=devices[one.kind]) for one in runs}
+        material = reporting.Material(experiment, "workstation", runs, done, {}, "", optional)
+        return "\n".join(reporting.notes(material))
+
+    to_be_on_gpu = "to be on a GPU and were not: cartpole_balance-int8-s0, cartpole_balance-sb3-s0."
+    assert to_be_on_gpu in notes("CPU", optional=False)
+    assert "Warning" not in notes("CPU", optional=True)
+    # torch's CPU build beside TensorFlow's for GPUs.
+    assert "were not: cartpole_balance-sb3-s0." in notes("GPU", optional=True)
+
+
 def test_final_reward_of_some_runs_says_of_how_many():
     assert reporting.of_all([1.0, 3.0], 2) == "2.0 ± 1.4"
     assert reporting.of_all([1.0, 3.0], 3) == "2.0 ± 1.4 (2 of 3)"
@@ -228,6 +247,29 @@ def test_speedups_compare_the_seeds_that_both_sides_have():
     other_seeds = dataclasses.replace(rows[acme], results=rows[reaching.FP32].results[1:2])
     assert reaching.speedup({**rows, acme: other_seeds}, acme).text() == "0.75"
     assert reaching.ratio_of_medians(rows[acme].by_seed, other_seeds.by_seed) is None
+
+
+def test_ratios_without_evaluation_are_said_where_both_sides_reached_the_reward(tmp_path):
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0], ["cartpole_balance"], [32, 8], peers=["acme", "sb3"]
+    )
+    spent = {"fp32": (783.6, 154.6), "int8": (464.2, 80.0), "acme": (760.2, 202.3)}
+    missed = dict(
+        outcome="missed", time_to_target_s=None, evaluation_to_target_s=None, censored_at_s=900.0
+    )
+    done = {}
+    for one in runs:
+        took = spent.get(one.name.split("-")[1])
+        values = dict(time_to_target_s=took[0], evaluation_to_target_s=took[1]) if took else missed
+        done[one.name] = result(one, **values)
+    text = time_to_reward.write(
+        reporting.Material(experiment, "laptop", runs, done, {}, str(tmp_path))
+    )
+    (line,) = (line for line in text.splitlines() if "without what evaluation took" in line)
+    assert line.endswith(
+        ": int8 over fp32 1.64 (with it 1.69), over Acme D4PG 1.45 (with it 1.64)."
+    )
 
 
 def test_ratios_of_rates_are_of_the_seeds_that_both_sides_have(tmp_path):

@@ -9,6 +9,7 @@ import sys
 import psutil
 import pytest
 
+from actorQ import provenance
 from actorQ.experiments import results
 from actorQ.experiments import runner
 from tests.actorQ import harness
@@ -106,8 +107,8 @@ def test_runner_interrupted_ends_its_run_keeps_results_and_goes_on(small, signum
     assert not (small.out / "report").exists()
     small.made()
     small.orders()
-    small.run()
-    assert small.made() == [NAMES[1], NAMES[3], NAMES[2]]
+    small.run("--seeds=0")
+    assert small.made() == [NAMES[1]]
 
 
 def test_runner_gives_signals_back(tmp_path):
@@ -137,16 +138,24 @@ def test_runner_second_one_in_the_same_folder_is_refused(small):
 
 def test_runner_failed_run_does_not_stop_the_others_and_is_made_again(small):
     small.orders(fail=[NAMES[0]])
-    output = small.run(code=1)
+    output = small.run("--seeds=0", code=1)
     assert "left: nothing is left to do" in output  # The failed one not before the next time.
-    assert len(small.made()) == 4
+    assert small.made() == NAMES[:2]
     assert f"{NAMES[0]}: failed" in output and "no room left" in output
-    assert "1 of 4 runs failed" in output.splitlines()[-1]
+    assert "1 of 2 runs failed" in output.splitlines()[-1]
     assert f"**No result**: {NAMES[0]}: no room left" in small.report("small.md")
     small.orders()
-    small.run()
+    small.run("--seeds=0")
     assert small.made() == [NAMES[0]]
     assert "No result" not in small.report("small.md")
+
+
+def test_runner_runs_that_all_failed_are_the_last_line(small):
+    small.orders(fail=NAMES)
+    output = small.run("--seeds=0", "--precisions=32", code=1)
+    (line,) = harness.error_lines(output, "experiments.run")
+    assert f"1 of 1 runs failed ({NAMES[0]}): see {small.out / 'runs'}" in line
+    assert "There is no result" not in output
 
 
 def test_runner_waits_for_a_learner_that_its_launcher_left_behind(small):
@@ -188,11 +197,11 @@ def test_runner_run_that_ended_well_without_a_result_is_kept(small, order, messa
 def test_runner_goes_on_where_nothing_can_be_printed(small):
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(
-            [sys.executable, "-m", driver.__name__, str(small.file), f"--out={small.out}"],
+            [sys.executable, "-m", driver.__name__, small.file, f"--out={small.out}", "--seeds=0"],
             stdout=full, stderr=full, check=False, timeout=300, cwd=harness.REPOSITORY,
         )
     assert done.returncode == 0
-    assert len(small.made()) == 4
+    assert small.made() == NAMES[:2]
     assert small.report("small.md").startswith("# Small")
 
 
@@ -244,6 +253,9 @@ def test_runner_several_at_once(small):
     assert sorted(small.made()) == sorted(NAMES)
     assert small.result(NAMES[0]).parallel == 2
     assert small.result(NAMES[0]).cpu_s is None
+    # Those that it had.
+    cores = max(1, provenance.usable_cores() // 2)
+    assert small.result(NAMES[0]).machine["usable_cores"] == cores
     assert "runs had others beside them" in small.report("small.md")
 
 

@@ -170,6 +170,30 @@ def test_profile_paper_is_the_papers():
         assert run.settings["max_seconds"] >= 3 * paper.SPEEDUPS[run.task].fp32_s
 
 
+def test_profile_paper_pushes_weights_as_often_as_its_actors_look():
+    experiment = specification.load("time_to_reward", COMMON)
+    for run in specification.expand(experiment, COMMON, "paper", peers=None):
+        assert 0 < run.settings["push_share"] <= 0.1
+        # Of the slowest learner that its text is about: within an actor's period.
+        assert 310 * run.settings["push_period_s"] <= run.settings["actor_update_period"] == 30
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_final_reward_lets_faster_actors_bring_more_data(profile):
+    experiment = specification.load("final_reward", COMMON)
+    for run in specification.expand(experiment, COMMON, profile):
+        assert run.settings["samples_per_insert"] == 0
+        assert run.settings["replay_table_max_times_sampled"] == 16
+
+
+def test_profiles_say_whether_they_need_a_gpu(tmp_path):
+    assert [name for name in PROFILES if COMMON.profiles[name].gpu_optional] == ["workstation"]
+    path = tmp_path / "common.yaml"
+    path.write_text("profiles: {phone: {about: small, gpu_optional: 1}}")
+    with pytest.raises(errors.UserError, match="phone: gpu_optional must be true or false, not 1"):
+        specification.load_common(str(path))
+
+
 def test_time_to_reward_has_the_papers_tasks_and_rewards():
     experiment = specification.load("time_to_reward", COMMON)
     targets = {task: settings["stop_return"] for task, settings in experiment.layer.tasks.items()}

@@ -1,9 +1,10 @@
-"""Real command lines of `python -m baseline.MODULE`, many of them for one import of SB3.
+"""Real command lines, many of them for one import of what is slow.
 
-A process imports what is slow and forks for every command; the child runs the module as Python
-would, and its exit code and output are noted.
+A process imports that and forks for every command; the child runs the module as Python would, and
+its exit code and output are noted.
 """
 
+import importlib
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 import psutil
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIMIT_S = 120
 
 
@@ -41,20 +42,29 @@ class Result(NamedTuple):
 class Server:
     """The process that forks for commands."""
 
-    def __init__(self):
+    def __init__(self, package, *preloads):
+        """Starts it.
+
+        Args:
+          package: of the modules that commands run.
+          *preloads: whole names of modules that it imports before; none that commands run.
+        """
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.baseline.commands"],
+            [sys.executable, "-m", "tests.commands", package, *preloads],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
 
-    def __call__(self, module, commands, **environment):
+    def __call__(self, module, commands, cwd=ROOT, **environment):
         """Runs commands, each a list of arguments; returns their results."""
-        return [self.wait(self.start(module, command, **environment)) for command in commands]
+        return [
+            self.wait(self.start(module, command, cwd, **environment)) for command in commands
+        ]
 
-    def start(self, module, command, **environment):
+    def start(self, module, command, cwd=ROOT, **environment):
         """Starts a command in a session of its own; returns its process's number."""
-        return self._ask("start", module, [str(part) for part in command], environment)
+        arguments = [str(part) for part in command]
+        return self._ask("start", module, arguments, str(cwd), environment)
 
     def wait(self, pid):
         """Waits for a started command; returns its result."""
@@ -87,26 +97,17 @@ def ended(process):
         return True
 
 
-def _serve():
-    from actorQ import cli
-    from actorQ import lean_imports
-
-    cli.quiet_tensorflow()
-    with lean_imports.without("tensorboard"):
-        from baseline import agents
-        from baseline import environments
-        from baseline import hub  # noqa: F401
-        from baseline import measuring  # noqa: F401
-    agents.set_threads()
-    environments.register()
+def _serve(package, *preloads):
+    for name in preloads:
+        importlib.import_module(name)
     started = {}
     for line in sys.stdin:
         verb, *parts = json.loads(line)
-        answer = (_start if verb == "start" else _wait)(started, *parts)
+        answer = _start(started, package, *parts) if verb == "start" else _wait(started, *parts)
         print(json.dumps(answer), flush=True)
 
 
-def _start(started, module, arguments, environment):
+def _start(started, package, module, arguments, cwd, environment):
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
     pid = os.fork()
     if pid == 0:
@@ -116,11 +117,12 @@ def _start(started, module, arguments, environment):
             signal.alarm(LIMIT_S)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)  # The tests may run under nohup.
             os.environ.update(environment)
+            os.chdir(cwd)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
-            sys.argv = [str(ROOT / "baseline" / f"{module}.py"), *arguments]
-            runpy.run_module(f"baseline.{module}", run_name="__main__", alter_sys=True)
+            sys.argv = [module, *arguments]  # `runpy` puts the file's path first.
+            runpy.run_module(f"{package}.{module}", run_name="__main__", alter_sys=True)
             code = 0
         except SystemExit as exit:
             code = exit.code or 0
@@ -144,4 +146,4 @@ def _wait(started, pid):
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(*sys.argv[1:])
