@@ -351,9 +351,8 @@ def test_other_widths_than_8_have_no_integer_engine(tmp_path, agent8):
     with pytest.raises(errors.UserError, match="6 bits"):
         qat_export.export(agent)
     assert agent.path == path
-    agent8.quantization, kept = None, agent8.quantization
+    agent8.quantization = None
     assert qat_export.num_bytes(agent8) == 18440
-    agent8.quantization = kept
 
 
 def test_packed_files_hold_the_same_integers(agent8):
