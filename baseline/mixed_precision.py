@@ -83,8 +83,8 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     import torch
 
-    # Stable-Baselines3 imports TensorFlow through tensorboard, which only trainings need.
-    with lean_imports.without(*([] if what == RETURNS else ["tensorboard"])):
+    # Stable-Baselines3 imports TensorFlow through TensorBoard, which trainings need, but not it.
+    with lean_imports.without("tensorflow" if what == RETURNS else "tensorboard"):
         from baseline import measuring
 
     seeds = measuring.parse_seeds(values.train_seeds, "train_seeds")
