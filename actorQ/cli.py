@@ -11,6 +11,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from typing import NoReturn
 
 from absl import app
@@ -22,6 +23,8 @@ from actorQ import errors
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # What shells report for a process ended by Ctrl-C.
+
+_ECHO_S = 5.0  # So long after a first signal another may tell of the same thing.
 
 
 def run(
@@ -117,22 +120,27 @@ def on_stop_signals(
 ) -> Callable[[], None]:
     """Calls `callback` on a thread of its own at the first SIGINT, SIGTERM or SIGHUP.
 
-    The main thread goes on meanwhile. A second one ends the process at once, after `before_exit`.
+    The main thread goes on meanwhile. A second one ends the process at once, after `before_exit`:
+    Ctrl-C in any case, others where they are no echo of the first. (The kernel tells of a parent's
+    death once for each of its threads, a closing terminal's HUP may also come from the shell, and
+    `timeout` signals the process and its group.)
 
     Returns:
       What makes signals do again what they did before; not to be called from `callback`.
     """
     first = queue.SimpleQueue()  # Its `put` is made for signal handlers.
-    seen = False
+    first_at = None
 
     def handle(signum: int, frame: object) -> None:
         del frame
-        nonlocal seen
-        if seen:
+        nonlocal first_at
+        now = time.monotonic()
+        if first_at is None:
+            first_at = now
+            first.put(callback)
+        elif signum == signal.SIGINT or now - first_at > _ECHO_S:
             before_exit()
             os._exit(128 + signum)
-        seen = True
-        first.put(callback)
 
     before = {}
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

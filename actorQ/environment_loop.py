@@ -6,7 +6,6 @@ one policy call for the batch of their observations. Nothing else is shared betw
 
 from collections.abc import Callable
 from collections.abc import Sequence
-import contextlib
 import time
 from typing import Any
 from typing import NamedTuple
@@ -152,10 +151,8 @@ class EnvironmentLoop:
         self._started = False
 
     def close(self) -> None:
-        """Closes the environments: a simulator of one's own may be a process, and outlive ours."""
-        for lane in self.lanes:
-            with contextlib.suppress(Exception):  # It may be what has just failed.
-                lane.environment.close()
+        """Closes the environments, which are done with."""
+        environments_lib.close_all(lane.environment for lane in self.lanes)
 
     def _start(self) -> None:
         self._started = True

@@ -12,6 +12,17 @@ from actorQ import errors
 
 Path = str | os.PathLike[str]
 
+_held: set[int] = set()  # Descriptors of the locks of `locked`.
+
+
+def _leave_locks() -> None:
+    """Closes a forked process's copies: a simulator that outlives us would keep our locks."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_leave_locks)
+
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
@@ -144,6 +155,7 @@ def locked(folder: Path, otherwise: str = "") -> Iterator[None]:
         opened = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise errors.UserError(f"Cannot open {os.fspath(folder)}: {error.strerror}.") from None
+    _held.add(opened)
     try:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))
@@ -151,4 +163,6 @@ def locked(folder: Path, otherwise: str = "") -> Iterator[None]:
             raise errors.UserError(otherwise) from None
         yield
     finally:
-        os.close(opened)
+        if opened in _held:  # Else this is a fork, which has no lock.
+            _held.discard(opened)
+            os.close(opened)

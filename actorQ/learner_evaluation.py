@@ -166,9 +166,8 @@ class Evaluator:
         )
 
     def close(self) -> None:
-        """Closes the environment: a simulator of one's own may be a process, and outlive ours."""
-        with contextlib.suppress(Exception):  # It may be what has just failed.
-            self._environment.close()
+        """Closes the environment, which is done with."""
+        environments.close_all([self._environment])
 
     def _weights(self) -> dict[str, np.ndarray]:
         return conversion.from_sonnet(

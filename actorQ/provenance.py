@@ -1,5 +1,6 @@
 """Which machine and which commit made a result. Imports no framework."""
 
+import glob
 import os
 import platform
 import subprocess
@@ -10,12 +11,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # The reposi
 
 
 def machine() -> dict[str, Any]:
-    """Returns host, processor, cores (in all, and for this process) and Python version."""
+    """Returns host, processor, cores (in all, and for this process), GPUs and Python version."""
     return {
         "host": platform.node(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
+        "gpus": len(glob.glob("/dev/nvidia[0-9]*")),  # Whether or not a framework can use them.
         "platform": platform.platform(),
         "python": platform.python_version(),
     }

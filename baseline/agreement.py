@@ -63,7 +63,8 @@ def compare(
         raise ValueError(f"Cannot compare actions {reference.shape} with {actions.shape}.")
     if low is None:
         return Agreement(len(reference), float((reference == actions).mean()))
-    shares = np.abs(reference.astype(np.float64) - actions) / (high - low)
+    width = np.where(high > low, high - low, 1.0)  # A bound on both sides of one value: none.
+    shares = np.abs(reference.astype(np.float64) - actions) / width
     return Agreement(
         len(reference),
         float((shares <= TOLERANCE).all(axis=1).mean()),

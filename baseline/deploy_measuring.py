@@ -160,11 +160,12 @@ class Measured:
 
 
 def check(agent: agents.Agent) -> None:
-    """Checks that an agent is in full precision: its fp32 file is what others are compared with.
+    """Checks that an agent has an fp32 form for devices, with which others are compared.
 
     Raises:
-      errors.UserError: it is quantized.
+      errors.UserError: it is quantized, or there is no such form.
     """
+    actorq_agents.native_network(agent)
     if agent.quantization is not None:
         raise errors.UserError(
             f"{agent.path} is quantized already: name the agent that it was made from."

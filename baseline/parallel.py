@@ -58,8 +58,9 @@ def stopped_by_signals() -> Iterator[None]:
 
     def interrupt(signum: int, frame: Any) -> None:
         del signum, frame
-        # A terminal that closes may say so twice: by the kernel, and by its shell.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # Both may be said twice (`cli.on_stop_signals` tells by whom); Ctrl-C remains.
+        for other in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(other, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     before = {}

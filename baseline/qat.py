@@ -268,17 +268,18 @@ def trained_only(
     from baseline import zoo_files
 
     env_id = environments.training_name(settings.env)
-    runs = list(training_state.runs(settings.folder, settings.algo, env_id))
+    runs = [
+        run for run in training_state.runs(settings.folder, settings.algo, env_id)
+        if run.arguments.get("program") == PROGRAM and _started_as(settings, run)
+    ]
     if not all(run.finished for run in runs):
         return None
     known: list[dict[str, Any]] = []
     for run in runs:
         path = zoo_files.agent_zip(run.folder, env_id)
-        if run.arguments.get("program") != PROGRAM:
-            continue
         columns = training_columns(path)
         alike = {**columns, "run": None}
-        if alike in known or not _asked_for(settings, qat_settings, run, columns):
+        if alike in known or not _quantized_as(qat_settings, columns):
             continue
         known.append(alike)
         evaluated = {
@@ -291,17 +292,17 @@ def trained_only(
     return None
 
 
-def _asked_for(
-    settings: training_settings.TrainSettings,
-    qat_settings: "qat_model.QatSettings",
-    run: "training_state.Run",
-    columns: Mapping[str, Any],
-) -> bool:
-    """Returns whether a finished run is one of the settings; what these leave out may be any."""
+def _started_as(settings: training_settings.TrainSettings, run: "training_state.Run") -> bool:
+    """Returns whether a run is one of the settings; what these leave out may be any."""
     try:
         training_settings.as_started(settings, run.arguments, str(run.folder))
     except errors.UserError:
         return False
+    return True
+
+
+def _quantized_as(qat_settings: "qat_model.QatSettings", columns: Mapping[str, Any]) -> bool:
+    """Returns whether a finished run, by its columns, was quantized so."""
     if qat_settings.control:
         return True
     return (

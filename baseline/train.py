@@ -182,8 +182,9 @@ def _check_finite(model: "base_class.BaseAlgorithm", run_folder: str) -> None:
     if not all(bool(torch.isfinite(weight).all()) for weight in model.policy.parameters()):
         raise errors.UserError(
             f"The training in {run_folder} has diverged by step {model.num_timesteps}: its weights "
-            "hold NaN or infinity. Try a smaller learning_rate (--hyperparams); --resume goes on "
-            "from its last checkpoint, if it has one."
+            "hold NaN or infinity. Train anew with a smaller learning_rate (--hyperparams); "
+            "--resume, with the settings as they were, goes on from its last checkpoint, if it "
+            "has one, and may diverge again."
         ) from None
 
 

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from typing import NamedTuple
 
 import psutil
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 class Result(NamedTuple):
@@ -126,6 +127,8 @@ def _start(started, package, module, arguments, cwd, environment):
             code = 0
         except SystemExit as exit:
             code = exit.code or 0
+        except BaseException:  # As Python would, who is not asked any more.
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -103,6 +103,7 @@ def measure(run: Run, seconds: float) -> Rates:
             launcher = subprocess.Popen(
                 [sys.executable, "-m", "actorQ.launcher", *run.flags(folder)],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                start_new_session=True,  # Else Ctrl-C reaches it twice, and it ends at once.
             )
         try:
             _wait_for_learner(launcher, logs, output)

@@ -15,6 +15,7 @@ __all__ = [
     "EnvironmentSpec",
     "ObservationScale",
     "TaskError",
+    "close_all",
     "continuous_action_map",
     "list_tasks",
     "make",
@@ -26,6 +27,7 @@ Environment = core.Environment
 EnvironmentSpec = core.EnvironmentSpec
 ObservationScale = core.ObservationScale
 TaskError = core.TaskError
+close_all = core.close_all
 continuous_action_map = core.continuous_action_map
 
 _GYMNASIUM = "actorQ.environments.gymnasium_suites"

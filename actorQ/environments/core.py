@@ -15,6 +15,7 @@ import difflib
 import math
 import os
 import sys
+import threading
 from typing import Any
 from typing import NamedTuple
 import weakref
@@ -28,6 +29,8 @@ from actorQ import errors
 # Bounds from here on mean "none": MuJoCo writes 1e10 for that, older environments float32's
 # largest number, others infinity.
 _NO_BOUND = 1e10
+
+CLOSE_PATIENCE_S = 5.0  # Well below what a launcher waits for a process whose run has ended.
 
 
 class TaskError(errors.UserError, ValueError):
@@ -193,6 +196,27 @@ class Environment(dm_env.Environment):
         if self.spec.num_actions is not None:
             return specs.DiscreteArray(self.spec.num_actions, dtype=np.int32, name="action")
         return specs.BoundedArray((self.spec.action_size,), np.float32, -1.0, 1.0, name="action")
+
+
+def close_all(environments: Iterable[Environment], patience_s: float = CLOSE_PATIENCE_S) -> None:
+    """Closes environments: a simulator of one's own may be a process, and outlive ours.
+
+    Errors are ignored (an environment may be what has just failed), and so is one that does not
+    come back: the end of a run does not wait for it any longer.
+
+    Args:
+      environments: that nobody steps any more.
+      patience_s: seconds to wait for all of them.
+    """
+
+    def close() -> None:
+        for environment in environments:
+            with contextlib.suppress(Exception):
+                environment.close()
+
+    closing = threading.Thread(target=close, name="close", daemon=True)
+    closing.start()
+    closing.join(patience_s)
 
 
 def _close(reference: weakref.ref[Environment]) -> None:

@@ -218,9 +218,10 @@ def _elsewhere(material: Material) -> list[str]:
         if result.settings.get("learner_device_placement") == "GPU"
         and result.measured.learner_device not in (None, "GPU")
     ]
-    if material.gpu_optional and "GPU" not in {
-        result.measured.learner_device for result in material.all_results
-    }:
+    if material.gpu_optional and not any(
+        result.measured.learner_device == "GPU" or result.machine.get("gpus")
+        for result in material.all_results
+    ):
         no_gpu = []  # The machine has none, and need not have one.
     varied = material.experiment.vary[0] if material.experiment.vary else ""
     crowded = [  # A report on the number of actors has words of its own for it.

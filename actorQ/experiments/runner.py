@@ -276,6 +276,7 @@ class Runner:
         self._failed.add(run.name)
         with contextlib.suppress(errors.UserError):  # It is said in any case.
             if keep:
+                kinds.get(run.kind).tidy(active.folder)  # A full disk is not to stay full.
                 kept = _set_aside(active.folder)
                 curves.make_folder(active.folder)
             line = " ".join(failure.split())

@@ -308,7 +308,7 @@ def test_actor_without_learner_gives_up_in_time(tmp_path, monkeypatch):
     assert 1.0 <= time.monotonic() - started < 10.0
 
 
-@pytest.mark.parametrize("end", ["announced", "failure"])
+@pytest.mark.parametrize("end", ["announced", "failed run", "failure"])
 def test_actor_closes_its_environments_however_it_ends(stage, monkeypatch, end):
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
     monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.05)
@@ -322,6 +322,10 @@ def test_actor_closes_its_environments_however_it_ends(stage, monkeypatch, end):
         step = environments_of[1]._raw_step
         environments_of[1]._raw_step = lambda action: (np.full(3, np.nan), *step(action)[1:])
         with pytest.raises(environments.TaskError):
+            made.actor.run()
+    elif end == "failed run":
+        made.connection.announce_shutdown(wire.FAILED)
+        with pytest.raises(errors.UserError, match="the run has failed"):
             made.actor.run()
     else:
         made.connection.announce_shutdown(wire.COMPLETED)

@@ -121,24 +121,32 @@ def test_run_exit_code_stands_where_nothing_can_be_printed(argument, code):
 
 
 _SIGNALLED_TWICE = """
-import os, signal, threading
+import os, signal, sys, threading
 from actorQ import cli
 stop = threading.Event()
 cli.on_stop_signals(stop.set, lambda: print("killed", flush=True))
 os.kill(os.getpid(), signal.SIGINT)
 print(stop.wait(20), flush=True)
-os.kill(os.getpid(), signal.SIGTERM)
+cli._ECHO_S = float(sys.argv[1])
+os.kill(os.getpid(), signal.SIGTERM)  # Of a parent that dies each thread sends one.
+os.kill(os.getpid(), signal.SIGHUP)
+print("echoes", flush=True)
+os.kill(os.getpid(), signal.SIGINT)
 print("not reached")
 """
 
 
-def test_a_second_signal_ends_the_process_at_once():
+@pytest.mark.parametrize(
+    ("echo_s", "signum", "output"),
+    [("60", signal.SIGINT, "True\nechoes\nkilled\n"), ("0", signal.SIGTERM, "True\nkilled\n")],
+)
+def test_a_second_signal_that_is_no_echo_ends_the_process_at_once(echo_s, signum, output):
     done = subprocess.run(
-        [sys.executable, "-c", _SIGNALLED_TWICE], capture_output=True, text=True, timeout=40,
-        check=False,
+        [sys.executable, "-c", _SIGNALLED_TWICE, echo_s], capture_output=True, text=True,
+        timeout=40, check=False,
     )
-    assert done.returncode == 128 + signal.SIGTERM
-    assert done.stdout == "True\nkilled\n"
+    assert done.returncode == 128 + signum
+    assert done.stdout == output
 
 
 def test_signals_undone_do_what_they_did_before():

@@ -1,5 +1,7 @@
 """The environment loop: N environments at once act and write exactly as N of them alone."""
 
+import threading
+
 import dm_env
 import numpy as np
 import pytest
@@ -139,3 +141,12 @@ def test_loop_closes_every_environment_whatever_becomes_of_one():
     loop = make_loop((1, 2, 3))
     loop.close()
     assert [lane.environment.closed for lane in loop.lanes] == [True] * 3
+
+
+def test_an_environment_that_does_not_close_is_not_waited_for_long():
+    closing, closed = threading.Event(), threading.Event()
+    stuck = RandomWalk(1)
+    stuck.close = lambda: closing.set() or closed.wait(60)
+    environments.close_all([stuck], patience_s=0.05)
+    assert closing.wait(60) and not closed.is_set()
+    closed.set()

@@ -1,6 +1,7 @@
 """Files that are whole or not there; folders with one process in them."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -66,6 +67,24 @@ def test_a_locked_folder_keeps_others_out_until_the_process_ends(tmp_path):
         pass
     with files.locked(tmp_path):
         pass
+
+
+def test_a_lock_is_not_kept_by_what_its_holder_forked(tmp_path):
+    with files.locked(tmp_path, "somebody is in it"):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:  # As a simulator, which outlives the process that started it.
+            os.write(writing, b"1")
+            signal.pause()
+        os.read(reading, 1)
+    try:
+        with files.locked(tmp_path, "somebody is in it"):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
 
 
 def test_run_folder_is_for_one_learner(tmp_path):

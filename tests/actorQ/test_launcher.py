@@ -273,13 +273,15 @@ def test_launcher_arguments_that_are_not_legal_are_refused(flag_values, argument
 def test_launcher_ends_with_the_line_of_a_learner_that_ends_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher.cli, "on_stop_signals", lambda *_: None)
     run = launcher.Launcher(config_lib.RunConfig(logpath=str(tmp_path)), False)
-    code = "print('learner_main: error: no such task.'); raise SystemExit(1)"
-    log = str(tmp_path / "learner.log")
+    fails = "raise SystemExit(1)"
+    code = f"import time; time.sleep(1); print('learner_main: error: no such task.'); {fails}"
+    log, peers_log = str(tmp_path / "learner.log"), str(tmp_path / "actor.log")
     run._learner = processes.Child("learner", [sys.executable, "-c", code], log, None)
-    run._peers = []
+    run._peers = [processes.Child("actor_1", [sys.executable, "-c", fails], peers_log, None)]
     with pytest.raises(errors.UserError) as ended:
         run.run()
     assert str(ended.value) == f"the learner ended with code 1: no such task. (log: {log})"
+    assert run._peers[0].restarts == 0  # It has failed for the same reason.
 
 
 def test_peer_that_was_killed_whenever_its_log_folder_was_away_has_gone_on(tmp_path):

@@ -88,15 +88,18 @@ def test_killed_learner_is_resumed_and_killed_launcher_leaves_no_process(crew, t
     assert resumed and time.monotonic() - killed < 120
     # The same processes: they were not started again.
     assert peers <= {process.pid for process in harness.alive(launched.descendants())}
-    # Where the launcher itself is killed, the kernel ends its children with SIGTERM.
-    launched.signal(signal.SIGKILL)
-    family = launched.family.values()
-    harness.poll(lambda: not harness.alive(family), 60, what="the end of all processes")
     assert launched.output().count("it is started again") == 1
     assert "Resumed after" in (run / "stdout" / "learner.log").read_text()
     for name in ("broadcaster", "actor_1", "actor_2"):
         # Twice where a peer reaches the new server before the learner counts its start there.
         assert (run / "stdout" / f"{name}.log").read_text().count("aiting up to") in (1, 2)
+    # Where the launcher itself is killed, the kernel ends its children with SIGTERM, and more than
+    # one; the learner saves nevertheless.
+    last = telemetry.last_row(str(run / "learner" / telemetry.TRAIN_CSV))["learner_steps"]
+    launched.signal(signal.SIGKILL)
+    family = launched.family.values()
+    harness.poll(lambda: not harness.alive(family), 60, what="the end of all processes")
+    assert snapshots.Store(str(run)).newest().state.learner_steps >= last
     record = json.loads((run / "config.json").read_text())
     assert len(record["resumed"]) == 1 and not record["config"]["resume"]
     check_logs(run, 2)

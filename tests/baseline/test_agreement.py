@@ -28,6 +28,8 @@ def test_compare_continuous_measures_in_shares_of_the_range():
     assert result.largest == pytest.approx(0.05)
     assert result.mean == pytest.approx((0.015 + 0.05) / 200)
     assert result.percentile_99 < 0.015
+    fixed = np.array([1.0, 0.0])  # The second has one value only.
+    assert agreement.compare(reference, 0 * other, low, fixed).largest == 0.0
     other[2] = 0.05, 0.0
     assert not agreement.compare(reference, other, low, high).holds
 

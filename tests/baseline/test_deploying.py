@@ -21,6 +21,7 @@ from baseline import actorq_agents
 from baseline import agents
 from baseline import agreement
 from baseline import deploy_formats
+from baseline import deploy_measuring
 from baseline import deploying
 from baseline import evaluation
 from baseline import networks
@@ -197,6 +198,8 @@ def test_actions_that_do_not_begin_at_0_are_refused(tmp_path):
     for file_format in deploy_formats.FORMATS:
         with pytest.raises(errors.UserError, match="begin at 5, and those of a file at 0"):
             deploying.export(agent, settings(file_format))
+    with pytest.raises(errors.UserError, match="begin at 5"):  # Before any is measured.
+        deploy_measuring.check(agent)
 
 
 def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):

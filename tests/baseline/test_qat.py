@@ -208,8 +208,9 @@ def test_only_the_newest_of_what_is_asked_for_still_gets_its_row(tmp_path):
         asked, how, [dataclasses.replace(rows[0], method=qat_rows.PTQ)]
     ) == newest
     assert newer.parent.name == f"{CARTPOLE}_2"
-    qat.train(made, how, stop_after(2))
-    assert qat.trained_only(asked, how, ()) is None  # That run goes on first.
+    qat.train(dataclasses.replace(made, seed=5), how, stop_after(2))
+    assert qat.trained_only(asked, how, ()) is None  # That run goes on first,
+    assert qat.trained_only(dataclasses.replace(asked, seed=0), how, ()) == older  # if asked for.
 
 
 def test_runs_of_several_widths_have_curves_of_their_own(tmp_path):

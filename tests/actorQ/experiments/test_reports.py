@@ -161,15 +161,21 @@ def test_notes_of_a_profile_that_needs_no_gpu_warn_only_where_others_had_one():
         experiment, COMMON, "workstation", [0], ["cartpole_balance"], [8], peers=["sb3"]
     )
 
-    def notes(ours, optional):
+    def notes(ours, optional, gpus=0):
         devices = {"training": ours, "sb3": "CPU"}
-        done = {one.name: result(one, learner_device=devices[one.kind]) for one in runs}
+        done = {
+            one.name: dataclasses.replace(
+                result(one, learner_device=devices[one.kind]), machine={"gpus": gpus}
+            )
+            for one in runs
+        }
         material = reporting.Material(experiment, "workstation", runs, done, {}, "", optional)
         return "\n".join(reporting.notes(material))
 
     to_be_on_gpu = "to be on a GPU and were not: cartpole_balance-int8-s0, cartpole_balance-sb3-s0."
     assert to_be_on_gpu in notes("CPU", optional=False)
     assert "Warning" not in notes("CPU", optional=True)
+    assert to_be_on_gpu in notes("CPU", optional=True, gpus=1)  # TensorFlow's CPU build?
     # torch's CPU build beside TensorFlow's for GPUs.
     assert "were not: cartpole_balance-sb3-s0." in notes("GPU", optional=True)
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from actorQ import provenance
+from actorQ import telemetry
 from actorQ.experiments import results
 from actorQ.experiments import runner
 from tests.actorQ import harness
@@ -186,6 +187,7 @@ def test_runner_run_that_ended_well_without_a_result_is_kept(small, order, messa
     aside = small.out / "runs" / f"{NAMES[0]}.old1"
     assert f"{NAMES[0]}: failed" in output and f"the log is {aside / 'output.txt'}" in output
     assert (aside / "run" / "learner" / "evaluation.csv").exists()
+    assert not (aside / "run" / "checkpoint" / telemetry.RESUME_FOLDER).exists()  # May be full.
     assert f"**No result**: {NAMES[0]}: {message}" in small.report("small.md")
     assert small.result(NAMES[1]) is not None
     small.orders()
