@@ -29,6 +29,7 @@ from actorQ import errors
 from baseline import parallel
 from baseline import qat
 from baseline import qat_rows
+from baseline import qat_runs
 from baseline import results
 from baseline import training_settings
 
@@ -42,7 +43,6 @@ DEFAULT_TRAIN_SEEDS = "0,1,2"
 DEFAULT_CALIBRATION_EPISODES = 30
 PTQ_FOLDER = "ptq"  # In a control's run folder.
 SAVING_PATIENCE_S = 120.0  # With interrupted trainings: a replay buffer may be a gigabyte.
-_OF_THE_START = ("train_seed", "train_steps", "hyperparams")  # What args.yml says of a run.
 _PROGRESS_MODULE = "training_callbacks"
 _stop_signals: list[int] = []  # That a worker has got while it trained.
 
@@ -276,34 +276,6 @@ def _missing_ptq(controls: Sequence[Job], jobs: Sequence[Job]) -> Iterator[PtqJo
             yield dataclasses.replace(every, others=missing)
 
 
-def find_run(job: Job) -> tuple[pathlib.Path | None, bool]:
-    """Looks for a run of a job.
-
-    Returns:
-      The agent's zip if a run has finished, else None; and whether one can go on.
-
-    Raises:
-      errors.UserError: a file is damaged.
-    """
-    from baseline import training_state
-    from baseline import zoo_files
-
-    settings = job.settings
-    goes_on = False
-    for run in training_state.runs(settings.folder, settings.algo, settings.env):
-        path = zoo_files.agent_zip(run.folder, settings.env)
-        columns = qat.training_columns(path)
-        if run.finished and all(columns[name] == job.columns[name] for name in job.columns):
-            return path, False
-        goes_on |= (
-            not run.finished
-            and run.arguments.get("program") == qat.PROGRAM
-            and run.arguments.get("quantization") == dataclasses.asdict(job.qat)
-            and all(columns[name] == job.columns[name] for name in _OF_THE_START)
-        )
-    return None, goes_on
-
-
 def _train(job: Job) -> str:
     """Trains and evaluates, in a worker; returns a line."""
     from baseline import measuring
@@ -311,7 +283,7 @@ def _train(job: Job) -> str:
     started = time.perf_counter()
     with _told(job.name), parallel.bugs_told(job.name):
         with _stop_signals_noted():  # What follows may be interrupted anywhere.
-            path, goes_on = find_run(job)
+            path, goes_on = qat_runs.find(job.settings, job.qat, job.columns)
             # A worker that was asked to end may still be given what was queued for it.
             if path is None and not _stop_signals:
                 settings = dataclasses.replace(job.settings, resume=goes_on)
@@ -359,7 +331,7 @@ def _quantize(job: PtqJob) -> str:
             )
             # Anew for every width: it is quantized in place.
             row = measuring.measure(request, agents.load_file(settings.algo, settings.env, path))
-            columns = qat.training_columns(path) | job.columns(other)
+            columns = qat_runs.training_columns(path) | job.columns(other)
             results.append(control.csv_path, qat_rows.trained(row, **columns))
             lines.append(f"PTQ, seed {settings.seed}: {measuring.summary(row)}")
     return "\n".join(lines)

@@ -333,14 +333,20 @@ def test_actor_closes_its_environments_however_it_ends(stage, monkeypatch, end):
     assert closed == environments_of
 
 
-def test_actor_with_the_id_of_another_is_refused_and_the_other_goes_on(stage, monkeypatch):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
-    made = stage()
+def running(made):
+    """Runs a stage's actor on a thread; returns that, and where its exit code will be."""
     made.publish(0)
     done = []
     thread = threading.Thread(target=lambda: done.append(made.actor.run()))
     thread.start()
     harness.poll(lambda: made.actor.loop.steps > 20)
+    return thread, done
+
+
+def test_actor_with_the_id_of_another_is_refused_and_the_other_goes_on(stage, monkeypatch):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    made = stage()
+    thread, done = running(made)
     second = acting.ActorProcess(made.actor._config)
     with pytest.raises(errors.UserError, match="Another actor has --actor_id=1 in .*actor_1"):
         second.run()
@@ -356,11 +362,7 @@ def test_actor_stopped_while_it_waits_for_the_learner_ends(stage, monkeypatch):
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
     monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
     made = stage()
-    made.publish(0)
-    done = []
-    thread = threading.Thread(target=lambda: done.append(made.actor.run()))
-    thread.start()
-    harness.poll(lambda: made.actor.loop.steps > 20)
+    thread, done = running(made)
     made.server.stop()
     harness.poll(lambda: made.actor._writer is None, what="the actor giving the server up")
     made.actor.stop()

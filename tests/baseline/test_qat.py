@@ -20,6 +20,7 @@ from baseline import qat_callback
 from baseline import qat_export
 from baseline import qat_model
 from baseline import qat_rows
+from baseline import qat_runs
 from baseline import quantize
 from baseline import results
 from baseline import train
@@ -193,24 +194,25 @@ def test_only_the_newest_of_what_is_asked_for_still_gets_its_row(tmp_path):
         qat.train(dataclasses.replace(made, seed=seed), how) for seed in (0, 1, 1)
     )
     asked = settings(tmp_path, steps=None, hyperparams=None)
-    assert qat.trained_only(asked, qat_model.QatSettings(4), ()) == newest
-    assert qat.trained_only(dataclasses.replace(asked, seed=0), how, ()) == older
+    assert qat_runs.trained_only(asked, qat_model.QatSettings(4), ()) == newest
+    assert qat_runs.trained_only(dataclasses.replace(asked, seed=0), how, ()) == older
     for other in (
         qat_model.QatSettings(4, 10), qat_model.QatSettings(4, ranges="moving"),
         qat_model.QatSettings(4, output=True), qat_model.QatSettings(4, input_bits=4),
     ):
-        assert qat.trained_only(asked, other, ()) is None
+        assert qat_runs.trained_only(asked, other, ()) is None
     rows = [qat.evaluate(newest, "a2c", (0,), 1)]
-    assert qat.trained_only(asked, how, rows) == older  # And not newer, of the same seed.
+    assert qat_runs.trained_only(asked, how, rows) == older  # And not newer, of the same seed.
     # A row of another width, or of PTQ, is not this run's.
-    assert qat.trained_only(asked, how, [dataclasses.replace(rows[0], bits="5")]) == newest
-    assert qat.trained_only(
+    assert qat_runs.trained_only(asked, how, [dataclasses.replace(rows[0], bits="5")]) == newest
+    assert qat_runs.trained_only(
         asked, how, [dataclasses.replace(rows[0], method=qat_rows.PTQ)]
     ) == newest
     assert newer.parent.name == f"{CARTPOLE}_2"
     qat.train(dataclasses.replace(made, seed=5), how, stop_after(2))
-    assert qat.trained_only(asked, how, ()) is None  # That run goes on first,
-    assert qat.trained_only(dataclasses.replace(asked, seed=0), how, ()) == older  # if asked for.
+    # That run goes on first, if it is asked for.
+    assert qat_runs.trained_only(asked, how, ()) is None
+    assert qat_runs.trained_only(dataclasses.replace(asked, seed=0), how, ()) == older
 
 
 def test_runs_of_several_widths_have_curves_of_their_own(tmp_path):
@@ -240,7 +242,7 @@ def test_runs_with_replay_buffers_go_on(tmp_path, algo, ranges):
     path = qat.train(resumed, started)
 
     assert agents.load(algo, RUNS[algo][0], tmp_path).quantization[0].bits == "5"
-    assert qat.training_columns(path)["ranges"] == ranges
+    assert qat_runs.training_columns(path)["ranges"] == ranges
 
 
 def test_a_run_goes_on_without_its_replay_buffer(tmp_path, monkeypatch):
@@ -261,7 +263,7 @@ def test_a_control_goes_on_with_the_delay_it_was_given(tmp_path):
 
     path = qat.train(settings(tmp_path, steps=None, hyperparams=None, resume=True), started)
 
-    assert qat.training_columns(path)["method"] == qat_rows.CONTROL
+    assert qat_runs.training_columns(path)["method"] == qat_rows.CONTROL
 
 
 def test_no_checkpoint_passes_for_the_finished_agent(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from baseline import parallel
 from baseline import qat
 from baseline import qat_model
 from baseline import qat_rows
+from baseline import qat_runs
 from baseline import qat_sweep
 from baseline import training_settings
 from baseline import training_state
@@ -82,6 +83,10 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
     assert old.returns == new.returns
 
 
+def find_run(made):
+    return qat_runs.find(made.settings, made.qat, made.columns)
+
+
 def wait_for_episodes(folders):
     for folder in folders:
         monitor = folder / "0.monitor.csv"
@@ -106,8 +111,8 @@ def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     assert not rows_of(tmp_path)
     assert all((folder / f"{CARTPOLE}.zip").exists() for folder in folders)
     assert not (tmp_path / "8").exists()  # What was queued is not begun.
-    assert qat_sweep.find_run(job(tmp_path, 30001)) == (None, False)
-    assert qat_sweep.find_run(job(tmp_path, 30000)) == (None, True)
+    assert find_run(job(tmp_path, 30001)) == (None, False)
+    assert find_run(job(tmp_path, 30000)) == (None, True)
     # Nobody else may train there meanwhile.
     with training_state.locked(folders[1]):
         (other,) = run_commands("qat", [[
@@ -155,7 +160,7 @@ def job(folder, steps, bits=4, seed=0, **changes):
 def test_only_runs_of_the_same_settings_are_taken(tmp_path):
     made = job(tmp_path, 200)
     path = qat.train(made.settings, made.qat)
-    assert qat_sweep.find_run(made) == (path, False)
+    assert find_run(made) == (path, False)
     assert qat.evaluate(path, "a2c", (0,), 1).key == made.key()
     for other in (
         job(tmp_path, 201), job(tmp_path, 200, seed=1), job(tmp_path, 200, delay=90),
@@ -165,7 +170,7 @@ def test_only_runs_of_the_same_settings_are_taken(tmp_path):
             made, settings=dataclasses.replace(made.settings, hyperparams={"gamma": 0.9})
         ),
     ):
-        assert qat_sweep.find_run(other) == (None, False)
+        assert find_run(other) == (None, False)
         assert other.key() != made.key()
 
 
