@@ -10,8 +10,10 @@ set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 python="$root/.venv/bin/python"
-if [[ ! -x "$python" ]]; then
-  echo "run_multiprocess.sh: error: $python is missing: run $root/setup_ubuntu.sh first." >&2
+# The set-up installs this project last; where it was interrupted, that is not there.
+if [[ ! -e "$root/.venv/quarl-stamp" ]] &&
+  ! "$python" -c 'import importlib.metadata as m; m.version("quarl")' 2>/dev/null; then
+  echo "run_multiprocess.sh: error: $root/.venv is missing or not complete: run $root/setup_ubuntu.sh first." >&2
   exit 1
 fi
 exec "$python" -m actorQ.launcher "$@"

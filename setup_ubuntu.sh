@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # Makes .venv with the pinned packages and this project in it. See --help.
 set -euo pipefail
+# pip answers Ctrl-C by failing, which is not to start the next attempt.
+trap 'exit 130' INT
+trap 'exit 143' TERM
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {
   cat <<'END'
-Usage: ./setup_ubuntu.sh [--gpu] [--torch cpu|cuda]
+Usage: ./setup_ubuntu.sh [--gpu|--cpu] [--torch cpu|cuda]
 
 Makes .venv with the pinned packages (4.3 GB, two to three minutes) and this project, then checks
-that they import together. Again, with nothing changed: only the check. No sudo, no questions.
+that they import together. Again, with nothing changed: only the check; options that .venv was
+made with stay until others are given. No sudo, no questions.
 
   --gpu                  TensorFlow for NVIDIA GPUs (the learner) in place of tensorflow-cpu.
                          torch stays the CPU build: actors act on the CPU.
+  --cpu                  tensorflow-cpu (default), again after --gpu.
   --torch cpu|cuda       cpu (default) asks for torch's CPU build first; cuda takes the build
                          that the package index has, on PyPI the CUDA one (gigabytes).
   --print-requirements   Prints what would be installed here, and stops.
@@ -27,10 +32,18 @@ fail() { # Ends with lines on stderr: fail STATUS LINE...
   exit "$1"
 }
 
-system=${UNAME:-$(uname -s)} tensorflow=cpu torch=cpu print_only=no
+stamp=.venv/quarl-stamp
+noted() { # What .venv was made with: noted OPTION DEFAULT.
+  local value
+  value=$(sed -n "1s/.* $1=\([a-z]*\) .*/\1/p" "$stamp" 2>/dev/null) || true
+  echo "${value:-$2}"
+}
+
+system=${UNAME:-$(uname -s)} tensorflow=$(noted tensorflow cpu) torch=$(noted torch cpu) print_only=no
 while [ $# -gt 0 ]; do
   case $1 in
     --gpu) tensorflow=gpu ;;
+    --cpu) tensorflow=cpu ;;
     --torch=*) torch=${1#*=} ;;
     --torch) torch=${2:-}; if [ $# -gt 1 ]; then shift; fi ;;
     --print-requirements) print_only=yes ;;
@@ -45,7 +58,6 @@ case $system/$(uname -m)/$tensorflow in
   *) fail 2 "$0: Linux on x86-64 serves (on Windows: WSL 2), or macOS without --gpu for baseline/." ;;
 esac
 
-stamp=.venv/quarl-stamp
 site_packages=.venv/lib/python3.11/site-packages
 pip=(.venv/bin/python -m pip --disable-pip-version-check)
 # Some machines set PYTHONDONTWRITEBYTECODE; an install without bytecode costs every process
@@ -92,7 +104,9 @@ find_python() { # Prints a Python 3.11 that can make environments.
 }
 
 make_environment() {
-  if is_python_311 .venv/bin/python && "${pip[@]}" --version >/dev/null 2>&1; then
+  # Its programs (pip, ray, tensorboard) name the folder that they were installed in.
+  if is_python_311 .venv/bin/python && "${pip[@]}" --version >/dev/null 2>&1 &&
+    { [ -L .venv ] || [ ! -e .venv/bin/pip ] || grep -qF "$(pwd -P)/.venv/" .venv/bin/pip; }; then
     # pip writes a package's RECORD last; a package without one was interrupted.
     find "$site_packages" -maxdepth 1 \( -name '~*' -o -name '*.dist-info' \
       ! -exec test -e '{}/RECORD' \; \) -exec rm -rf '{}' +
@@ -162,10 +176,10 @@ build_kernels() { # Everything but --inference_mode=native works without them.
 }
 
 if [ "$print_only" = yes ]; then requirements; exit; fi
-next="./run_multiprocess.sh"
+next=("./run_multiprocess.sh" ".venv/bin/python -m pytest -n 2 --dist worksteal")
 if [ "$system" = Darwin ]; then
   echo "macOS: setting up baseline/ only (dm-reverb, which ActorQ needs, exists for Linux only)."
-  next=".venv/bin/python -m baseline.ptq --help"
+  next=(".venv/bin/python -m baseline.ptq --help")
 fi
 if [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint)" ]; then
   echo "The environment in .venv is up to date."
@@ -174,5 +188,5 @@ else
   install_packages
 fi
 build_kernels
-check_imports
-printf '%s\n' "Ready after $SECONDS s. Next:" "  $next" "  .venv/bin/python -m pytest -n 2 --dist worksteal"
+check_imports || fail 1 "The packages in .venv do not work together (see above). Remove it and set up again: rm -rf .venv"
+printf '%s\n' "Ready after $SECONDS s. Next:" "${next[@]/#/  }"

@@ -13,7 +13,8 @@ import ctypes
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
-_LARGEST_KEPT_BYTES = 1 << 30
+# Before release 2.35 or so it takes 32 MiB at most for the second.
+_LARGEST_KEPT_BYTES = (1 << 30, 32 << 20)
 
 
 def keep_large_blocks() -> bool:
@@ -28,9 +29,7 @@ def keep_large_blocks() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    settings = (
-        (_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES),
-        (_M_TRIM_THRESHOLD, _LARGEST_KEPT_BYTES),
-        (_M_ARENA_MAX, 1),
-    )
+    if not any(mallopt(_M_MMAP_THRESHOLD, value) == 1 for value in _LARGEST_KEPT_BYTES):
+        return False  # Any other setting would fix that threshold at its 128 KiB.
+    settings = ((_M_TRIM_THRESHOLD, _LARGEST_KEPT_BYTES[0]), (_M_ARENA_MAX, 1))
     return all([mallopt(parameter, value) == 1 for parameter, value in settings])

@@ -94,9 +94,11 @@ def find_policy(path: str, best: bool = False) -> str:
     ]
     found = [candidate for candidate in candidates if os.path.isfile(candidate)]
     if not found:
+        when = "first checkpoint after --checkpoint_period_s seconds, and one at its end"
+        if best:
+            when = "best policy after its first evaluation"
         raise errors.UserError(
-            f"No policy at {path}: looked for {', '.join(candidates[1:])}. A run writes its first "
-            "checkpoint after --checkpoint_period_s seconds, and one at its end."
+            f"No policy at {path}: looked for {', '.join(candidates[1:])}. A run writes its {when}."
         )
     return found[0]
 

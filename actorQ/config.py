@@ -304,8 +304,9 @@ class RunConfig:
     )
     checkpoint_period_s: float = _field(
         300.0,
-        "Seconds between two checkpoints of the learner; one is always made at the beginning and "
-        "at the end. Writing replay takes about 2 CPU seconds for 100,000 transitions.",
+        "Seconds between two checkpoints of the learner; one is always made at the end, and one "
+        "for --resume at the beginning. Writing replay takes about 2 CPU seconds for 100,000 "
+        "transitions.",
         low=1.0,
     )
     log_period_s: float = _field(

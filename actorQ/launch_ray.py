@@ -72,6 +72,10 @@ def connect(address: str, cpus: int = 1) -> None:
             **({} if address else alone),
         )
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        if not address:
+            raise errors.UserError(
+                f"Ray does not start on this machine: {errors.summary(error)}"
+            ) from None
         raise errors.UserError(
             f"No Ray cluster at {address!r}: {errors.summary(error)} Start its head with "
             "'ray start --head' first, or leave --address out for this machine alone."

@@ -95,10 +95,10 @@ class LearnerProcess:
             state = self._resumed.state
             self._run_id, self._steps = state.run_id, state.learner_steps
             self._pushes_before = state.pushes
-            # The first version is one that nobody has seen.
-            self._versions_skipped = max(
-                state.versions_skipped, self._version_record.highest + 1 - state.learner_steps
-            )
+            # The first version is one that nobody has seen. The record may have lost some in a
+            # crash of the machine which others' logs kept: those would wait for newer ones.
+            seen = max(self._version_record.highest, telemetry.newest_version(config.logpath))
+            self._versions_skipped = max(state.versions_skipped, seen + 1 - state.learner_steps)
         # One that is started again by the same launcher may find a full disk.
         with _survived() if resuming.recorded(config) else contextlib.nullcontext():
             resuming.save_config(

@@ -159,7 +159,10 @@ class Child:
 def describe_exit(code: int | None) -> str:
     """Returns "ended with code 1" or "was ended by SIGKILL"."""
     if code is not None and code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
+        try:
+            return f"was ended by {signal.Signals(-code).name}"
+        except ValueError:  # Most real-time signals have no name.
+            return f"was ended by signal {-code}"
     return f"ended with code {code}"
 
 

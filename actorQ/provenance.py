@@ -1,13 +1,16 @@
 """Which machine and which commit made a result. Imports no framework."""
 
 import glob
+import math
 import os
+import pathlib
 import platform
 import subprocess
 import time
 from typing import Any
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # The repository's folder.
+CGROUPS = "/sys/fs/cgroup"
 
 
 def machine() -> dict[str, Any]:
@@ -38,10 +41,25 @@ def facts(command: str) -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns how many cores this process may use; of a quota of a container's, rounded up."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    return min(cores, _quota_cores() or cores)
+
+
+def _quota_cores() -> int:
+    """Returns how many cores' time Linux's control groups let this process take; 0: no limit."""
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):  # v2, v1.
+        try:
+            quota, period = " ".join(
+                pathlib.Path(CGROUPS, name).read_text() for name in names
+            ).split()
+            if int(quota) > 0 and int(period) > 0:
+                return math.ceil(int(quota) / int(period))
+        except (OSError, ValueError):  # None is set ("max" or -1), or there are no such groups.
+            continue
+    return 0
 
 
 def git_commit() -> str:

@@ -114,8 +114,9 @@ class Worker:
         if code:
             reason = self._process.error_line() or self._process.last_line()
             reason = f"it {processes.describe_exit(code)}: {reason}"
+        pieces = self._source.news(known)  # First: it may begin a new incarnation.
         return Report(
-            self._source.incarnation, self._source.replaces, self._source.news(known), code,
+            self._source.incarnation, self._source.replaces, pieces, code,
             reason, self._process.restarts, self._host, self._folder,
         )
 

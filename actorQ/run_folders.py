@@ -101,6 +101,7 @@ def resumed(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> conf
         os.remove(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME))
     return dataclasses.replace(
         config,
+        server_address="",  # A run that was started by hand may have noted that of its learner.
         run_start_time=telemetry.start_time(config.logpath, 0.0, resumed=True),
         launch_id=_launch_id(),
         # Other seeds than all processes had before: actors must not repeat themselves.

@@ -235,7 +235,8 @@ class VersionRecord:
     Written before a version is sent, so that a learner that is resumed at an earlier step never
     uses a version for other weights: versions only grow, whatever dies. A line of fixed length,
     overwritten in place with one system call, which a killed process does or does not do. A crash
-    of the whole machine may lose what was noted since the newest snapshot.
+    of the whole machine may lose what was noted since the newest snapshot; what the other
+    processes' logs have of it counts as well (`telemetry.newest_version`).
     """
 
     def __init__(self, path: str):

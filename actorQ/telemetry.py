@@ -233,6 +233,12 @@ def last_version(folder: str) -> int:
     return int(max(row.get("model_version", -1.0) for row in rows))
 
 
+def newest_version(run_folder: str) -> int:
+    """Returns the newest version of weights in the logs of broadcaster and actors; -1: none."""
+    folders = [os.path.join(run_folder, BROADCASTER), *actor_folders(run_folder)]
+    return max(last_version(folder) for folder in folders)
+
+
 def actor_folders(run_folder: str) -> Sequence[str]:
     """Returns the log folders of the actors of a run, by actor id."""
     if not os.path.isdir(run_folder):

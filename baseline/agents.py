@@ -18,6 +18,7 @@ from absl import logging
 import gymnasium as gym
 import numpy as np
 from stable_baselines3.common import base_class
+from stable_baselines3.common import preprocessing
 import torch
 
 from actorQ import errors
@@ -133,7 +134,7 @@ def check_algo(name: str) -> str:
 
 
 def found(folder: str | pathlib.Path) -> list[tuple[str, str]]:
-    """Returns algorithm and environment of every agent below a folder, sorted."""
+    """Returns algorithm and environment of every ALGO/ENV_<n>/ENV.zip in a folder, sorted."""
     return sorted(
         {
             (algo, zoo_files.environment_name(path.stem))
@@ -155,6 +156,12 @@ def _numbered(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
         for stem, count in {entry.name: 0, name: int(number or 0)}.items():
             agents.append((count, entry / f"{stem}.zip"))
     return [(number, path) for number, path in agents if path.is_file()]
+
+
+def has(algo: str, env_id: str, folder: str | pathlib.Path) -> bool:
+    """Returns whether `find` finds an agent."""
+    name = zoo_files.file_name(env_id)
+    return any(path.stem == name for _, path in _numbered(pathlib.Path(folder, algo)))
 
 
 def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
@@ -257,6 +264,11 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
         statistics = beside
     config = zoo_files.read_yaml(settings / "config.yml")
     arguments = zoo_files.read_yaml(settings / "args.yml")
+    if config.get("vec_env_wrapper"):
+        raise errors.UserError(
+            f"{settings} names a vec_env_wrapper ({reprlib.repr(config['vec_env_wrapper']):.200}): "
+            "agents of that kind cannot be read here."
+        )
     make_env = functools.partial(
         environments.make, env_id, config.get("env_wrapper"), config.get("frame_stack", 1),
         {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
@@ -295,6 +307,11 @@ def _normalization(
                 "it from where the agent comes from."
             )
         return None
+    if preprocessing.is_image_space(model.observation_space):
+        raise errors.UserError(
+            f"{path} is of images, whose statistics SB3 takes before it scales them: agents of "
+            "that kind cannot be read here."
+        )
     if normalization.mean.shape != model.observation_space.shape:
         raise errors.UserError(
             f"{path} is for observations of shape {normalization.mean.shape}, the environment's "

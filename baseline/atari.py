@@ -172,6 +172,13 @@ class AtariVecEnv(vec_env.VecEnv):
         return [self._games[index] for index in self._get_indices(indices)]
 
 
+def skipped_frames(spec: "gymnasium.envs.registration.EnvSpec | None") -> int | tuple[int, int]:
+    """Returns for how many frames an environment itself holds an action; 1 where it is no game."""
+    if spec is None or spec.entry_point != "ale_py.env:AtariEnv":
+        return 1
+    return spec.kwargs.get("frameskip", 4)
+
+
 def supported(env_id: str) -> bool:
     """Returns whether `AtariVecEnv` can stand in for SB3's wrappers around this environment."""
     gymnasium.register_envs(ale_py)

@@ -38,7 +38,8 @@ def ranges(
             return x
         low, high = (float(end) for end in torch.aminmax(x))
         before = seen.get(name, (np.inf, -np.inf))
-        seen[name] = (min(before[0], low), max(before[1], high))
+        # Unlike Python's, these pass NaN on: quantizing by such a range is refused.
+        seen[name] = (float(np.minimum(before[0], low)), float(np.maximum(before[1], high)))
         return x
 
     def act(observations: np.ndarray) -> np.ndarray:

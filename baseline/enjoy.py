@@ -102,13 +102,12 @@ def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple
                     reward_sum, length = reward_sum + float(reward), length + 1
                     if not (terminated or truncated):
                         continue
-                    seeds = {}
-                    if "episode" in info:  # Otherwise only a life was lost.
-                        returns.append(float(info["episode"]["r"]))
-                        print(f"episode {len(returns)}: return {returns[-1]:.2f}, {length} steps")
-                        seeds = {"seed": evaluation.episode_seed(seed, len(returns))}
+                    following = evaluation.episode_seed(seed, len(returns) + 1)
+                    observation, over = evaluation.begin_next(environment, info, following)
+                    if over is not None:
+                        returns.append(over)
+                        print(f"episode {len(returns)}: return {over:.2f}, {length} steps")
                         reward_sum, length = 0.0, 0
-                    observation, _ = environment.reset(**seeds)
         except ValueError as error:  # From the film: an ending that it does not know.
             raise errors.UserError(str(error)) from None
         except OSError as error:

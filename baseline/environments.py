@@ -35,7 +35,7 @@ _MUJOCO = re.compile(
     r"^(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|Swimmer|Walker2d|Reacher|Pusher|"
     r"InvertedPendulum|InvertedDoublePendulum)-v[123]$"
 )
-_TRUSTED_WRAPPERS = (
+TRUSTED_WRAPPERS = (
     "gymnasium.wrappers.",
     "stable_baselines3.common.",
     "sb3_contrib.common.wrappers.",
@@ -60,7 +60,7 @@ def check_name(env_id: str) -> None:
         shown = env_id if len(env_id) <= _LONGEST_NAME else f"{env_id[:_LONGEST_NAME]}..."
         raise errors.UserError(
             f"{shown!r} cannot be the name of an environment: names look like CartPole-v1 or "
-            "ALE/Pong-v5."
+            "PongNoFrameskip-v4."
         )
 
 
@@ -137,8 +137,6 @@ def make(
     plain = _make_plain(env_id, env_kwargs, render_mode)
     env = monitor.Monitor(_QuietReset(plain) if "Bullet" in env_id else plain)
     for path, wrapper, kwargs in around:
-        if path.endswith(".TimeFeatureWrapper"):
-            kwargs = {"test_mode": True, **kwargs}
         try:
             env = wrapper(env, **kwargs)
         except Exception as error:  # Whatever it makes of a stranger's arguments.
@@ -151,7 +149,13 @@ def make(
     channels_last = preprocessing.is_image_space(
         space
     ) and not preprocessing.is_image_space_channels_first(space)
-    return StackFrames(env, frame_stack) if frame_stack > 1 or channels_last else env
+    if frame_stack == 1 and not channels_last:
+        return env
+    try:
+        return StackFrames(env, frame_stack)
+    except errors.UserError:
+        env.close()
+        raise
 
 
 def _make_plain(
@@ -223,10 +227,10 @@ def _wrapper_list(wrappers: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _wrapper_class(path: str) -> Any:
-    if not path.startswith(_TRUSTED_WRAPPERS):
+    if not path.startswith(TRUSTED_WRAPPERS):
         raise errors.UserError(
             f"config.yml names the wrapper {path}, which is not of a library that is trusted here "
-            f"({', '.join(prefix.rstrip('.') for prefix in _TRUSTED_WRAPPERS)}): not loaded."
+            f"({', '.join(prefix.rstrip('.') for prefix in TRUSTED_WRAPPERS)}): not loaded."
         )
     module, _, name = path.rpartition(".")
     try:

@@ -5,11 +5,15 @@ of a full-precision and a quantized policy come in pairs.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
+import contextlib
+from typing import Any
 from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
+from actorQ import errors
 from actorQ import seeding
 
 MAX_ENVIRONMENTS = 34  # At once: what 100 episodes over three seeds need; each costs memory.
@@ -48,14 +52,15 @@ def evaluate(
       seed: of the series of starts.
       on_batch: sees every batch of observations before it is acted on.
       num_envs: environments at once, >= 1.
+
+    Raises:
+      errors.UserError: a return is no finite number.
     """
-    num_envs = min(num_envs, episodes)
-    environments = [make_env() for _ in range(num_envs)]
-    try:
+    with contextlib.ExitStack() as stack:
+        environments = []
+        for _ in range(min(num_envs, episodes)):
+            environments.append(stack.enter_context(contextlib.closing(make_env())))
         return _play(environments, act, episodes, seed, on_batch)
-    finally:
-        for environment in environments:
-            environment.close()
 
 
 def _play(
@@ -84,29 +89,58 @@ def _play(
             observation, _, terminated, truncated, info = environment.step(actions[slot])
             lengths[slot] += 1
             if terminated or truncated:
-                # Without a return only a life was lost: the game goes on after a reset.
-                if "episode" in info:
-                    number = number_in[slot]
-                    success = info.get("is_success")
-                    played[number] = Episode(
-                        float(info["episode"]["r"]), lengths[slot],
-                        None if success is None else bool(success),
-                    )
-                    number_in[slot], lengths[slot] = number + stride, 0
-                    if number_in[slot] >= episodes:
-                        finished.append(slot)
-                        continue
-                    observation, _ = environment.reset(
-                        seed=episode_seed(seed, number_in[slot])
-                    )
+                number, following = number_in[slot], number_in[slot] + stride
+                if following >= episodes and "episode" in info:  # No other is to begin.
+                    episode_return: float | None = float(info["episode"]["r"])
                 else:
-                    observation, _ = environment.reset()
+                    observation, episode_return = begin_next(
+                        environment, info, episode_seed(seed, following)
+                    )
+                    observations[slot] = observation
+                if episode_return is None:
+                    continue
+                if not np.isfinite(episode_return):
+                    raise errors.UserError(
+                        f"Episode {number} came to a return of {episode_return}: the environment "
+                        "gives rewards that are no finite numbers."
+                    )
+                success = info.get("is_success")
+                played[number] = Episode(
+                    episode_return, lengths[slot], None if success is None else bool(success)
+                )
+                number_in[slot], lengths[slot] = following, 0
+                if following >= episodes:
+                    finished.append(slot)
+                    continue
             observations[slot] = observation
         for slot in reversed(finished):
             for column in (observations, lengths, number_in):
                 del column[slot]
             environments = environments[:slot] + environments[slot + 1 :]
     return [played[number] for number in range(episodes)]
+
+
+def begin_next(
+    environment: gym.Env, info: Mapping[str, Any], seed: int
+) -> tuple[np.ndarray, float | None]:
+    """Resets an environment that said that it is over.
+
+    Args:
+      environment: with a monitor (SB3's) inside.
+      info: of its last step.
+      seed: of the next episode.
+
+    Returns:
+      The next observation, and the return of the episode that is over; None where only a life was
+      lost and the game goes on, which is when `EpisodicLifeEnv` passes no reset on.
+    """
+    rewards = environment.get_wrapper_attr("rewards")
+    observation, _ = environment.reset(seed=seed)
+    if "episode" in info:
+        return observation, float(info["episode"]["r"])
+    # Else a wrapper around the monitor ends episodes of which that knows nothing.
+    goes_on = environment.get_wrapper_attr("rewards") is rewards
+    return observation, None if goes_on else float(sum(rewards))
 
 
 def episode_seed(seed: int, number: int) -> int:

@@ -6,8 +6,8 @@ algorithms: the `forward` of a network is replaced, nothing of the algorithm's.
 
 - dqn: the Q-network in gradient steps, and the target network. It acts in fp32: with one
   observation at a time, rounding the weights takes longer than it saves.
-- a2c, ppo, ddpg: the convolutions of policies that look at images, acting included, since these
-  learn from what they did.
+- a2c, ppo, ddpg: the convolutional extractors (SB3's NatureCNN, with the dense layer at its end)
+  of policies that look at images, acting included, since these learn from what they did.
 """
 
 from collections.abc import Callable

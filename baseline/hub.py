@@ -35,7 +35,7 @@ def fetch(
     """
     algo = agents.check_algo(algo)
     environments.check_name(env_id)
-    if (algo, env_id) in agents.found(folder):
+    if agents.has(algo, env_id, folder):
         return
     name = zoo_files.file_name(env_id)
     repository = f"{organization}/{algo}-{name}"
@@ -50,10 +50,10 @@ def fetch(
     target = next(target for target in targets if not target.exists())
     with saving.whole_folder(target) as draft:
         (draft / name).mkdir()
-        for filename, target in wanted.items():
+        for filename, called in wanted.items():
             if filename in there:
-                place = draft if target.endswith(".zip") else draft / name
-                shutil.move(_download(repository, filename, draft / _DOWNLOADS), place / target)
+                place = draft if called.endswith(".zip") else draft / name
+                shutil.move(_download(repository, filename, draft / _DOWNLOADS), place / called)
         shutil.rmtree(draft / _DOWNLOADS, ignore_errors=True)
 
 

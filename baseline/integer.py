@@ -157,6 +157,8 @@ class _Exporter:
         if self._network.image:
             return (np.dtype(np.uint8), shape), integer_layers.Value(name, _PIXELS)
         if normalization is not None:
+            if not isinstance(first, nn.Conv2d):
+                normalization = normalization.flat()
             deviation = np.sqrt(normalization.variance + normalization.epsilon)
             clip = np.float32(normalization.clip)
             name = self._graph.add("Sub", name, self._constant("mean", normalization.mean))
@@ -290,7 +292,9 @@ class _Exporter:
         if min(self._bits.values()) > INPUT_BITS:
             activations = "floats"
         else:
-            activations = "dynamic" if self._ranges is None else "calibrated"
+            # Layers of 4 bits, of which all may be, get their inputs' ranges from every call.
+            uses_ranges = self._ranges is not None and INPUT_BITS in self._bits.values()
+            activations = "calibrated" if uses_ranges else "dynamic"
         return {
             policy_runner.FORMAT: policy_runner.FORMAT_VERSION,
             "bits": int(self._scheme.bits),

@@ -22,7 +22,7 @@ from baseline import onnx_graph
 _FLOAT = onnx.TensorProto.FLOAT
 _BLOCKS = (256, 128, 64, 32, 16)  # Inputs that share a scale, as MatMulNBits knows them.
 _INT8_INPUTS = 4  # MatMulNBits' accuracy_level for products of integers.
-# Accumulators hold at most 2^16 for every input; bias and they together stay below 2^31.
+_LARGEST_SUM = 2**31 - 1  # Of products of two numbers of 8 bits, and the bias.
 _LARGEST_BIAS = 2**30
 # What a step is shifted by for rounding down; not 0.5, which would round whole numbers down, too.
 _FLOOR = 0.5 - 2.0**-12
@@ -178,6 +178,7 @@ def linear8(
       integer_biases: whether to round biases to steps of the sums, so that nothing but integers
         is left; else sums become fp32 before the bias is added.
     """
+    _check_sums(name, weights)
     weight = graph.constant(f"{name}.weight", weights.values.T)
     scale, zero_point = _weight_map(graph, name, weights)
     if value.affine is None:
@@ -225,6 +226,7 @@ def convolution8(
       value: integers; floats are given ranges batch by batch.
       output: as for `linear8`.
     """
+    _check_sums(name, weights)
     zero_points = np.broadcast_to(weights.zero_point, weights.values.shape[:1]).astype(np.int64)
     centre, rests = shared_zero_point(zero_points)
     weight = graph.constant(f"{name}.weight", weights.values)
@@ -292,7 +294,18 @@ def integer_bias(
     """Returns a layer's bias in steps of its accumulators, int32; None if that is too large."""
     steps = weights.scale.astype(np.float64) * float(affine.delta)
     bias = np.rint(bias_of(module) / steps)
-    return bias.astype(np.int32) if np.all(np.abs(bias) <= _LARGEST_BIAS) else None
+    largest = min(_LARGEST_BIAS, _LARGEST_SUM - _largest_products(weights))
+    return bias.astype(np.int32) if np.all(np.abs(bias) <= largest) else None
+
+
+def _largest_products(weights: quantization.QuantizedTensor) -> int:
+    return int(np.prod(weights.values.shape[1:])) * 255**2
+
+
+def _check_sums(name: str, weights: quantization.QuantizedTensor) -> None:
+    if _largest_products(weights) > _LARGEST_SUM:
+        inputs = int(np.prod(weights.values.shape[1:]))
+        raise errors.UserError(f"{name} has {inputs} inputs: int32 cannot hold their sums.")
 
 
 def _to_output(

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from absl import logging
 import numpy as np
 
+from actorQ import errors
 from actorQ.scripts import curves
 from baseline import bars
 from baseline import paper
@@ -167,8 +168,13 @@ def _process() -> Iterator[futures.Executor]:
             process.submit(os.getpid)  # Something to start for.
         yield process
         process.shutdown()
-    except BaseException:
+    except BaseException as error:
         parallel.end(process)
+        if isinstance(error, futures.process.BrokenProcessPool):
+            raise errors.UserError(
+                "A process that measured died (out of memory? Policy C takes some 4 GB for each "
+                "precision): --policies chooses others."
+            ) from None
         raise
 
 

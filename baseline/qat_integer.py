@@ -9,6 +9,7 @@ observation on one thread, the forms taking turns. Exit code 1: a form acts othe
 in more than 1 % of the visited states.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -136,7 +137,8 @@ def measure(
         name: lambda observations, runner=runner: runner(agent.normalize(observations))
         for name, runner in runners.items()
     }
-    observation, _ = agent.make_env().reset(seed=seed)
+    with contextlib.closing(agent.make_env()) as environment:
+        observation, _ = environment.reset(seed=seed)
     batch = np.asarray(observation)[None]
     laps = {
         name: lambda act=act: common.seconds_per_call(lambda: act(batch))

@@ -133,11 +133,13 @@ class _Exporter:
     ) -> tflite_layers.Value:
         if normalization is None or self._network.image:
             return value
+        if not isinstance(self._network.with_weights()[0][1], nn.Conv2d):
+            normalization = normalization.flat()
         deviation = np.sqrt(normalization.variance + normalization.epsilon)
         tensor = value.tensor
         for kind, name, numbers in (
-            ("SUB", "mean", normalization.mean.ravel()),
-            ("DIV", "deviation", deviation.ravel()),
+            ("SUB", "mean", normalization.mean),
+            ("DIV", "deviation", deviation),
             ("MINIMUM", "clip high", [normalization.clip]),
             ("MAXIMUM", "clip low", [-normalization.clip]),
         ):

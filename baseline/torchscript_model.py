@@ -101,6 +101,8 @@ class _Policy(nn.Module):
         self.scale = 1.0 / _PIXEL_LEVELS if network.image else 1.0
         mean, deviation, self.clip = np.zeros(1), np.ones(1), float("inf")
         if normalization is not None:
+            if not isinstance(first, nn.Conv2d):
+                normalization = normalization.flat()
             mean, self.clip = normalization.mean, float(normalization.clip)
             deviation = np.sqrt(normalization.variance + normalization.epsilon)
         self.register_buffer("mean", _tensor(mean))

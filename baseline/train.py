@@ -28,6 +28,7 @@ from absl import logging
 from actorQ import allocator
 from actorQ import cli
 from actorQ import errors
+from actorQ import files
 from actorQ import lean_imports
 from actorQ import seeding
 from baseline import learning_curve
@@ -127,7 +128,9 @@ def _train_and_save(
         number = run_folder.rpartition("_")[2]
         name = zoo_files.file_name(env_id)
         curves = os.path.join(settings.tensorboard, name, f"{settings.algo}_{number}")
-    model.set_logger(training_callbacks.tensorboard_logger(curves, model.num_timesteps))
+    with files.writing(curves):  # Where TensorFlow is loaded, TensorBoard has errors of its own.
+        os.makedirs(curves, exist_ok=True)
+        model.set_logger(training_callbacks.tensorboard_logger(curves, model.num_timesteps))
     bar = settings.progress and sys.stdout.isatty()
 
     def save() -> str:
@@ -194,13 +197,21 @@ def check_environment(algo: str, env_id: str) -> None:
     Raises:
       errors.UserError: there is no such environment, or the algorithm cannot act in it.
     """
+    from baseline import atari
     from baseline import environments
     from baseline import zoo
 
     with zoo.quiet():
         environment = environments.make(env_id)
     kind = type(environment.action_space).__name__
+    skipped = atari.skipped_frames(environment.spec)
     environment.close()
+    if skipped != 1:
+        logging.warning(
+            "%s holds each action for %s frames, and the wrapper that the zoo's hyper-parameters "
+            "name for Atari for 4 of those: they were tuned for GameNoFrameskip-v4.",
+            env_id, skipped,
+        )
     needed = training_settings.ALGOS[algo]
     if needed not in (None, kind):
         able = [name for name, space in training_settings.ALGOS.items() if space in (None, kind)]
@@ -246,10 +257,14 @@ def _set_up(
         if settings.precision not in (None, precision_lib.FP32):
             _use_precision(model, settings.precision)
     except Exception as error:
-        if run_folder is None:
+        if experiment.made_folder:
             shutil.rmtree(experiment.save_path, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise errors.WriteError(
+                f"Cannot begin the run {experiment.save_path}: {error.strerror or error}."
+            ) from None
         # Of Python, which some values are evaluated as, and of rl_zoo3, SB3 and torch.
-        if hyperparams and not isinstance(error, errors.UserError | OSError):
+        if hyperparams and not isinstance(error, errors.UserError):
             raise errors.UserError(
                 f"Cannot train {settings.algo} on {env_id} with these --hyperparams: "
                 f"{errors.summary(error)}"

@@ -130,8 +130,8 @@ def define_flags() -> None:
     )
     flags.DEFINE_enum(
         "precision", default.precision, list(precision_lib.CHOICES),
-        "That dqn's networks, and convolutions of others, train in; weights stay fp32. auto: half "
-        "precision where that is faster, which is measured first (else fp32).",
+        "That dqn's networks, and convolutional extractors of others, train in; weights stay fp32. "
+        "auto: half precision where that is faster, which is measured first (else fp32).",
     )
 
 

@@ -23,6 +23,7 @@ import torch
 
 from actorQ import errors
 from actorQ import files
+from baseline import noted_hyperparams
 from baseline import safe_pickle
 from baseline import zoo_files
 
@@ -135,7 +136,8 @@ def unfinished(
       The run's folder and the content of its args.yml.
 
     Raises:
-      errors.UserError: there is none, or a file is damaged.
+      errors.UserError: there is none, a file is damaged, or its hyper-parameters would run code
+        that was not asked for.
     """
     waiting = [run for run in runs(folder, algo, env_id) if not run.finished]
     own = [run for run in waiting if run.arguments.get("program") == program]
@@ -151,6 +153,9 @@ def unfinished(
                 "Goes on with %s, not with the newer %s: to go on with that one, repeat its %s.",
                 run.folder, newest.folder, " and ".join(f"--{name}" for name in differing),
             )
+        hyperparams = run.arguments.get("hyperparams")
+        if hyperparams and hyperparams != asked.get("hyperparams"):
+            noted_hyperparams.check(hyperparams, os.fspath(run.folder))
         return str(run.folder), run.arguments
     for run in waiting:
         if "program" in run.arguments:

@@ -20,6 +20,7 @@ from absl import logging
 import numpy as np
 from rl_zoo3 import exp_manager
 from stable_baselines3.common import callbacks as sb3_callbacks
+from stable_baselines3.common import preprocessing
 from stable_baselines3.common import vec_env
 import yaml
 
@@ -29,6 +30,7 @@ from baseline import atari
 # Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
 HYPERPARAMS = pathlib.Path(__file__).parent / "hyperparams"
 ATARI_WRAPPER = "stable_baselines3.common.atari_wrappers.AtariWrapper"
+_NOT_ON_FAST_ATARI = ("normalize", "env_kwargs", "monitor_kwargs")
 
 
 class Experiment(exp_manager.ExperimentManager):
@@ -37,6 +39,7 @@ class Experiment(exp_manager.ExperimentManager):
     Attributes:
       save_path: the run's folder.
       n_timesteps: environment steps in all, once the experiment is set up.
+      made_folder: whether `save_path` is there because this run made it.
     """
 
     def __init__(
@@ -83,8 +86,9 @@ class Experiment(exp_manager.ExperimentManager):
         own = HYPERPARAMS / f"{algo}.yml"
         if own.exists() and env_id in yaml.safe_load(own.read_text()):
             self.config = str(own)
-        self.custom_hyperparams = {**self._tuned_for_sibling(hyperparams), **hyperparams}
+        self.custom_hyperparams = {**self._tuned_for_sibling(hyperparams, steps), **hyperparams}
         self._resumes = run_folder is not None
+        self.made_folder = False
         if run_folder is not None:
             self._use_folder(run_folder)
         self._fast_atari = False
@@ -97,10 +101,15 @@ class Experiment(exp_manager.ExperimentManager):
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Reads the tuned hyper-parameters, and sees whether our Atari environment will do."""
         hyperparams, saved = super().read_hyperparameters()
+        if hyperparams.get("vec_env_wrapper"):
+            raise errors.UserError(
+                "vec_env_wrapper is not possible here: the tools would not know the agent's "
+                "observations. env_wrapper is."
+            )
         self._fast_atari = (
             hyperparams.get("env_wrapper") in (ATARI_WRAPPER, [ATARI_WRAPPER])
             and hyperparams.get("frame_stack") is not None
-            and not any(hyperparams.get(name) for name in ("normalize", "env_kwargs"))
+            and not any(hyperparams.get(name) for name in _NOT_ON_FAST_ATARI)
             and atari.supported(self.env_name.gym_id)
         )
         return hyperparams, saved
@@ -111,6 +120,7 @@ class Experiment(exp_manager.ExperimentManager):
         while not self._resumes:
             try:
                 os.makedirs(self.save_path)
+                self.made_folder = True
                 break
             except FileExistsError:
                 number = str(int(number) + 1)
@@ -140,6 +150,13 @@ class Experiment(exp_manager.ExperimentManager):
         """
         if not self.normalize:
             return env
+        images = preprocessing.is_image_space(env.observation_space)
+        if self.normalize_kwargs.get("norm_obs", True) and (self.frame_stack or images):
+            raise errors.UserError(
+                "normalize goes with vectors that are not stacked (no frame_stack, no images): "
+                "the tools would not know the agent's observations. normalize:"
+                "\"dict(norm_obs=False)\" normalizes rewards alone."
+            )
         for_evaluation = {"norm_reward": False, "training": False} if eval_env else {}
         return vec_env.VecNormalize(env, **{**self.normalize_kwargs, **for_evaluation})
 
@@ -167,8 +184,11 @@ class Experiment(exp_manager.ExperimentManager):
         self.save_path = run_folder
         self.params_path = os.path.join(run_folder, str(self.env_name))
 
-    def _tuned_for_sibling(self, hyperparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values tuned for another version of the environment, where it has none."""
+    def _tuned_for_sibling(self, hyperparams: Mapping[str, Any], steps: int) -> dict[str, Any]:
+        """Returns the values tuned for another version of the environment, where it has none.
+
+        What rl_zoo3 has for unknown environments, a million steps among it, is tuned for none.
+        """
         with open(self.config, encoding="utf-8") as file:
             tuned = yaml.safe_load(file)
         env_id = str(self.env_name)
@@ -179,13 +199,13 @@ class Experiment(exp_manager.ExperimentManager):
         if siblings:
             logging.info("Takes the hyper-parameters that were tuned for %s.", siblings[-1])
             return tuned[siblings[-1]]
-        if hyperparams:
+        if hyperparams and (steps or "n_timesteps" in hyperparams):
             return {}
         known = [name for name in tuned if name not in ("default", "atari")]
         raise errors.UserError(
             f"rl_zoo3 has no tuned hyper-parameters for {self.algo} on {env_id} (it has for "
-            f"{', '.join(known)}): give some with --hyperparams, for example "
-            "n_timesteps:100000 learning_rate:0.0003."
+            f"{', '.join(known)}): give some with --hyperparams, the "
+            "steps among them, for example n_timesteps:100000 learning_rate:0.0003."
         )
 
 
@@ -207,6 +227,8 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
 
     A damaged file does not keep a run from going on: it may have been killed while it wrote that.
     """
+    from baseline import zoo_files
+
     path = f"{callback.log_path}.npz"
     if not os.path.exists(path):
         return
@@ -215,7 +237,10 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
             steps, results, lengths = (
                 file[name].tolist() for name in ("timesteps", "results", "ep_lengths")
             )
-        best = float(np.mean(results, axis=1).max())
+            # Of tasks that tell of it.
+            successes = file["successes"].tolist() if "successes" in file else []
+        means = np.mean(results, axis=1)
+        best = float(means.max())
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}.") from None
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
@@ -227,7 +252,20 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
     callback.evaluations_timesteps = steps
     callback.evaluations_results = results
     callback.evaluations_length = lengths
-    callback.best_mean_reward = best
+    callback.evaluations_successes = successes
+    # The scores are written first, and then the agent: on a full disk, one without the other.
+    path = os.path.join(callback.best_model_save_path, "best_model.zip")
+    try:
+        of_steps = zoo_files.read_zip(pathlib.Path(path)).data.get("num_timesteps")
+    except errors.UserError:
+        of_steps = None
+    if of_steps == steps[int(means.argmax())]:
+        callback.best_mean_reward = best
+    else:
+        logging.warning(
+            "%s is not the agent of the best evaluation (%.2f): the next one replaces it.",
+            path, best,
+        )
 
 
 def tuned_steps(algo: str, env_id: str, hyperparams: Mapping[str, Any]) -> int:
@@ -244,8 +282,6 @@ def tuned_steps(algo: str, env_id: str, hyperparams: Mapping[str, Any]) -> int:
     experiment = Experiment(algo, env_id, "", None, 0, 0, hyperparams, {}, 0, "cpu")
     with quiet():
         values, _ = experiment.read_hyperparameters()
-    if "n_timesteps" not in values:
-        raise errors.UserError(f"How many steps? --steps gives those of {algo} on {env_id}.")
     return int(values["n_timesteps"])
 
 

@@ -39,6 +39,8 @@ NORMALIZATION = "vecnormalize.pkl"
 YAML_TUPLE = "tag:yaml.org,2002:python/tuple"
 _SERIALIZED = ":serialized:"
 _TYPE = ":type:"
+# Of what SB3 saves with the arguments of a policy; `device` by old releases.
+_NO_ARGUMENT = (_SERIALIZED, _TYPE, "device")
 _VERSION = "_stable_baselines3_version"
 _CLASS = re.compile(r"^<class '([\w.]+)'>$")
 _TRUSTED_CLASSES = (
@@ -70,10 +72,10 @@ class Normalization(NamedTuple):
     """Running statistics with which observations are normalized (SB3's VecNormalize).
 
     Attributes:
-      mean: float64 [D].
-      variance: float64 [D].
+      mean: float64 [D], or of the observations' shape.
+      variance: float64, likewise.
       count: observations seen.
-      clip: largest absolute value that is let through.
+      clip: largest absolute value that is let through, > 0; infinity: all are.
       epsilon: added to the variance.
     """
 
@@ -87,6 +89,10 @@ class Normalization(NamedTuple):
         """Returns float32 observations [B, D], normalized."""
         normal = (observations - self.mean) / np.sqrt(self.variance + self.epsilon)
         return np.clip(normal, -self.clip, self.clip).astype(np.float32)
+
+    def flat(self) -> "Normalization":
+        """Returns the same of observations that are flattened before, [B, D]."""
+        return self._replace(mean=self.mean.ravel(), variance=self.variance.ravel())
 
 
 def read_zip(path: pathlib.Path) -> SavedModel:
@@ -141,7 +147,7 @@ def read_zip(path: pathlib.Path) -> SavedModel:
 
 
 def _policy_kwargs(kwargs: Mapping[str, Any], path: pathlib.Path) -> dict[str, Any]:
-    plain = {name: value for name, value in kwargs.items() if name not in (_SERIALIZED, _TYPE)}
+    plain = {name: value for name, value in kwargs.items() if name not in _NO_ARGUMENT}
     resolved = {name: _resolve(value, path) for name, value in plain.items()}
     architecture = resolved.get("net_arch")
     # Before SB3 1.8: a list with one dictionary.
@@ -253,12 +259,13 @@ def read_normalization(path: pathlib.Path) -> Normalization | None:
         raise errors.UserError(
             f"{path} holds no statistics of observations (SB3's VecNormalize of one array)."
         ) from None
-    numbers = np.concatenate([np.ravel(part) for part in found])
+    numbers = np.concatenate([np.ravel(part) for part in found._replace(clip=0.0)])
     if (
         found.mean.shape != found.variance.shape
         or not np.all(np.isfinite(numbers))
         or found.variance.min(initial=0.0) < 0
         or found.epsilon < 0
+        or not found.clip > 0
     ):
         raise errors.UserError(f"{path} holds statistics that make no sense.")
     return found

@@ -1,8 +1,10 @@
 """Runs setup_ubuntu.sh with a stand-in for Python, so that nothing is installed."""
 
+import functools
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 from packaging import requirements
@@ -11,7 +13,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BASH = shutil.which("bash")
 
-# Answers as Python 3.11 does, logs each pip command, and fails where one has the text $PIP_FAILS.
+# Answers as Python 3.11 does, logs each pip command, and fails where one has the text $PIP_FAILS;
+# with $INTERRUPTED as pip does on Ctrl-C, which bash gets as well.
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
   "-m venv"*)
@@ -21,9 +24,12 @@ case "$*" in
   "-m pip --disable-pip-version-check --version") echo "pip" ;;
   "-m pip"*)
     echo "$*" >>"$FAKE_LOG"
-    case "$*" in *"${PIP_FAILS:-nothing}"*) exit 1 ;; esac ;;
+    case "$*" in *"${PIP_FAILS:-nothing}"*)
+      if [ -n "$INTERRUPTED" ]; then kill -INT $PPID; fi
+      exit 1 ;;
+    esac ;;
   *--version) echo "Python 3.11.0" ;;
-  *" - "*) cat >/dev/null; echo "Imports work" ;;
+  *" - "*) cat >/dev/null; [ -z "$IMPORTS_FAIL" ] || exit 1; echo "Imports work" ;;
 esac
 """
 
@@ -57,6 +63,8 @@ class Checkout:
             capture_output=True,
             text=True,
             timeout=60,
+            # Tests that run in the background ignore it, and so would what they start.
+            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
     def installs(self) -> list[str]:
@@ -175,8 +183,57 @@ def test_setup_changed_option_removes_the_other_tensorflow(checkout):
     checkout.run()
     checkout.run("--gpu")
     assert "uninstall --yes --quiet tensorflow-cpu\n" in checkout.log.read_text()
-    checkout.run()
+    checkout.run("--cpu")
     assert "uninstall --yes --quiet tensorflow\n" in checkout.log.read_text()
+
+
+def test_setup_again_without_options_keeps_those_of_the_first_time(checkout):
+    checkout.run("--gpu", "--torch=cuda")
+    again = checkout.run()
+    assert again.returncode == 0, again.stderr
+    assert "up to date" in again.stdout
+    assert checkout.log.read_text() == ""
+
+
+def test_setup_moved_checkout_gets_a_new_environment(checkout):
+    checkout.run()
+    program = checkout.folder / ".venv/bin/pip"
+    program.write_text(f"#!{checkout.folder}/.venv/bin/python\n")
+    stamp = checkout.folder / ".venv/quarl-stamp"
+    stamp.write_text(stamp.read_text().replace("folder=", "folder=/elsewhere"))
+    checkout.run()
+    assert "venv" not in checkout.log.read_text().split()
+    program.write_text("#!/elsewhere/.venv/bin/python\n")
+    stamp.unlink()
+    checkout.run()
+    assert "venv" in checkout.log.read_text().split()
+
+
+def test_setup_packages_that_do_not_import_together_name_the_remedy(checkout):
+    result = checkout.run(IMPORTS_FAIL="1")
+    assert result.returncode == 1
+    assert "rm -rf .venv" in result.stderr
+
+
+def test_setup_stops_on_ctrl_c_where_pip_answers_it_by_failing(checkout):
+    result = checkout.run(PIP_FAILS="+cpu", INTERRUPTED="1")
+    assert result.returncode == 130
+    assert checkout.log.read_text().count(" install ") == 1
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["nothing", "half"])
+def test_launching_without_a_whole_environment_names_the_set_up(checkout, made):
+    launch = checkout.folder / "run_multiprocess.sh"
+    shutil.copy(ROOT / launch.name, launch)
+    if made:
+        (checkout.folder / ".venv/bin").mkdir(parents=True)
+        python = checkout.folder / ".venv/bin/python"
+        python.write_text("#!/bin/sh\nexit 1\n")  # As where the package quarl is not found.
+        python.chmod(0o755)
+    result = subprocess.run([BASH, str(launch)], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "setup_ubuntu.sh first" in result.stderr
 
 
 def test_setup_torch_for_cuda_removes_the_cpu_build(checkout):

@@ -249,7 +249,7 @@ def explain(repeats: int, quick: bool, out: str | None) -> None:
 
         common.interleave(
             {case.name: lambda case=case: measure(case) for case in chosen},
-            1 if quick else repeats,
+            repeats,
         )
     medians = {
         case: Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))

@@ -237,9 +237,11 @@ def main(argv: Sequence[str]) -> None:
         "--explain", action="store_true",
         help="instead: why a step of the environment is slower inside an actor",
     )
-    arguments = parser.parse_args(argv)
+    arguments = common.parse(parser, argv, repeats=1)
     if arguments.explain and arguments.task:
         parser.error("--explain has a task of its own: leave --task out")
+    if any(task.partition(",")[0].strip() == "atari" for task in arguments.task):
+        parser.error("the original's stand-in is an MLP: --task takes none of images")
     if arguments.explain:
         from actorQ.benchmarks import actor_explain
 
@@ -249,8 +251,8 @@ def main(argv: Sequence[str]) -> None:
 
     cores = common.pin(2)
     groups = plan(library.available(), arguments.quick, arguments.task)
-    repeats = 1 if arguments.quick else arguments.repeats
-    found: dict[Side, list[actor_sides.Measurement]] = {}
+    rows: list[list[str]] = []
+    record: list[dict[str, Any]] = []
     with remote.remotes([cores[1], cores[0]]) as processes, \
             tempfile.TemporaryDirectory() as folder:
         for index, sides in enumerate(groups):
@@ -258,10 +260,10 @@ def main(argv: Sequence[str]) -> None:
                 f"{index + 1} of {len(groups)}: {sides[0].task}, {len(sides)} actors"
             )
             stage = Stage(*processes, os.path.join(folder, str(index)))
-            for side, measured in measure_group(stage, sides, repeats, _SECONDS).items():
-                # One that comes again, beside many environments, is in two groups of rounds.
-                found.setdefault(side, []).extend(measured)
-    rows, record = table(found)
+            # Groups are not compared: a side that comes again has a row in each.
+            more_rows, more_record = table(measure_group(stage, sides, arguments.repeats, _SECONDS))
+            rows += more_rows
+            record += more_record
     common.report(
         _NAME,
         "Whole actor on one core (the server on another): environment steps per second, and "

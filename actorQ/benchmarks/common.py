@@ -39,6 +39,23 @@ def parser(name: str, description: str, repeats: int | None = 5) -> argparse.Arg
     return made
 
 
+def parse(
+    made: argparse.ArgumentParser, argv: Sequence[str], **quick: Any
+) -> argparse.Namespace:
+    """Parses a command line whose --quick stands for other defaults.
+
+    Args:
+      made: the parser, with --quick.
+      argv: the command line.
+      **quick: those defaults, by name.
+    """
+    arguments = made.parse_args(argv)
+    if arguments.quick:
+        made.set_defaults(**quick)
+        arguments = made.parse_args(argv)
+    return arguments
+
+
 def positive(text: str) -> int:
     """Parses a positive whole number, for argparse."""
     value = int(text) if text.isdecimal() else 0

@@ -221,24 +221,23 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--envs_per_actor", type=common.positive, default=1, metavar="N")
     parser.add_argument("--seconds", type=common.positive, default=15, help="that are measured")
     parser.add_argument("--quick", action="store_true", help="one actor, 5 s")
-    arguments = parser.parse_args(argv)
-    seconds = 5 if arguments.quick else arguments.seconds
+    arguments = common.parse(parser, argv, actors=[1], seconds=5)
     cores = common.pin(2)
     runs = [
         Run(actors, bits, arguments.model, arguments.task, arguments.inference_mode,
             arguments.samples_per_insert, arguments.batch_size, arguments.envs_per_actor)
-        for actors in ([1] if arguments.quick else arguments.actors) for bits in arguments.bits
+        for actors in arguments.actors for bits in arguments.bits
     ]
     found: dict[Run, list[Rates]] = {run: [] for run in runs}
 
     def side(run: Run) -> float:
         common.progress(f"end_to_end: {run.actors} actors, {_BITS[run.bits]}")
-        found[run].append(measure(run, seconds))
+        found[run].append(measure(run, arguments.seconds))
         return 0.0
 
     common.interleave(
         {str(index): lambda run=run: side(run) for index, run in enumerate(runs)},
-        1 if arguments.quick else arguments.repeats,
+        arguments.repeats,
     )
     _report(found, arguments, cores)
 

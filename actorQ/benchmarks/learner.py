@@ -241,10 +241,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one small network, short: does it run at all?"
     )
-    options = parser.parse_args(arguments)
+    options = common.parse(parser, arguments, repeats=2)
     cores = common.pin(_CORES)
-    plan, repeats = (QUICK, 2) if options.quick else (Plan(), options.repeats)
-    bench = Bench(plan, repeats, cores)
+    bench = Bench(QUICK if options.quick else Plan(), options.repeats, cores)
     head = ["cores / threads", "policy", "batch"]
     variants = ["fp32 Sonnet", "fp32 fused", "bf16 Sonnet", "bf16 fused"]
     peaks = "; ".join(
@@ -260,7 +259,7 @@ def main(arguments: Sequence[str]) -> None:
          "bf16 fused / fp32 fused",
          "fp32 fused: GFLOP/s (of peak)", "bf16 fused: GFLOP/s (of peak)"],
         bench.variants,
-        {"repeats": repeats, **bench.record},
+        {"repeats": options.repeats, **bench.record},
         options.out,
         notes=[
             f"peak: [{_PEAK_SIZE}, {_PEAK_SIZE}] x [{_PEAK_SIZE}, {_PEAK_SIZE}] in TensorFlow on "

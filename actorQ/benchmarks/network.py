@@ -215,7 +215,11 @@ def _done(run: Run, part: str, seconds: float, options: argparse.Namespace) -> b
 def main(argv: Sequence[str]) -> None:
     """Runs the study and prints its tables."""
     parser = common.parser(
-        figures.NAME, "Messages of 32, 8 and 4 bits over slow networks.", repeats=1
+        figures.NAME, "Messages of 32, 8 and 4 bits over slow networks.", repeats=None
+    )
+    parser.add_argument(
+        "--repeats", type=common.positive, default=1, metavar="N",
+        help="seeds of the first part's runs; medians are shown (default: %(default)s)",
     )
     parser.add_argument(
         "--mbit", type=float, nargs="*", default=[1000, 100, 20], metavar="RATE",
@@ -239,7 +243,7 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument(
         "--seeds", type=common.positive, default=3, metavar="N",
-        help="seeds of its runs (default: %(default)s)",
+        help="seeds of the second part's runs (default: %(default)s)",
     )
     parser.add_argument(
         "--delay_ms", type=float, default=5.0, metavar="MS",

@@ -215,8 +215,8 @@ def main(arguments: Sequence[str]) -> None:
     """Measures, prints and writes the tables."""
     parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=5)
     parser.add_argument("--quick", action="store_true", help="a few sides, under a minute")
-    options = parser.parse_args(arguments)
-    repeats = min(options.repeats, 3) if options.quick else options.repeats
+    options = common.parse(parser, arguments, repeats=3)
+    repeats = options.repeats
     cores = common.pin(min(2, len(os.sched_getaffinity(0))))
     sides = plan(library.available(), options.quick)
     kinds = sorted({side.kind for side in sides})

@@ -185,8 +185,8 @@ def main(argv: Sequence[str]) -> None:
     """Runs the benchmark."""
     parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=3)
     parser.add_argument("--quick", action="store_true", help="the smallest sizes, under a minute")
-    arguments = parser.parse_args(argv)
-    quick, repeats = arguments.quick, 1 if arguments.quick else arguments.repeats
+    arguments = common.parse(parser, argv, repeats=1)
+    quick, repeats = arguments.quick, arguments.repeats
     cores = common.pin(2)
     parts = {
         "actors": actors_table(cores, (1, 2) if quick else (1, 2, 4, 8), repeats),

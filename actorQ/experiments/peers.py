@@ -9,6 +9,7 @@ precision of inference) is no setting of a peer.
 Imports no framework.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import fractions
 import math
@@ -43,7 +44,14 @@ _MOST_UPDATES = 10_000  # At once.
 class Peer(training.Training):
     """Runs of one program that takes the training flags and writes the logs of our learner."""
 
-    def __init__(self, library: str, program: str, agents: Mapping[str, str], about: str):
+    def __init__(
+        self,
+        library: str,
+        program: str,
+        agents: Mapping[str, str],
+        about: str,
+        not_read: Collection[str],
+    ):
         """Describes the program.
 
         Args:
@@ -51,11 +59,13 @@ class Peer(training.Training):
           program: module with a main function.
           agents: our algorithm to the name of what stands against it there.
           about: what a reader of results must know of these agents; sentences.
+          not_read: settings that other peers read, but not this one.
         """
         self._library = library
         self._program = program
         self._agents = agents
         self.about = about
+        self._not_read = _NOT_READ.union(not_read)
 
     def defaults(self) -> dict[str, Any]:
         """Returns the defaults of the settings that peers read."""
@@ -96,21 +106,21 @@ class Peer(training.Training):
             agent = self._agents.get(algorithm, "")
         return f"{self._library} {agent}".strip()
 
+    def check_read(self, settings: Mapping[str, Any], where: str) -> None:
+        """Checks settings that are meant for this peer alone: it must read them.
 
-def check_read(settings: Mapping[str, Any], where: str) -> None:
-    """Checks settings that are meant for a peer alone: it must read them.
+        Args:
+          settings: by name.
+          where: what messages call them.
 
-    Args:
-      settings: by name.
-      where: what messages call them.
-
-    Raises:
-      errors.UserError: there is one that it does not.
-    """
-    if unread := [name for name in settings if name in _NOT_READ]:
-        raise errors.UserError(
-            f"{where}: no agent for comparison reads {', '.join(unread)}: leave that out."
-        )
+        Raises:
+          errors.UserError: there is one that it does not.
+        """
+        if unread := [name for name in settings if name in self._not_read]:
+            raise errors.UserError(
+                f"{where}: {self._library}'s agents do not read {', '.join(unread)}: leave that "
+                "out."
+            )
 
 
 def steps_per_update(config: config_lib.RunConfig) -> tuple[int, int]:
@@ -163,11 +173,13 @@ PEERS = {
         "acme.agents.tf.d4pg.D4PG of dm-acme 0.2.2, not distributed; our policy (and how its "
         "gradients pass the tanh), Acme's critic, optimizer, replay and acting; step sizes fall as "
         "ours.",
+        ("epsilon_max", "epsilon_zeta", "learning_rate", "max_abs_reward"),
     ),
     SB3: Peer(
         "SB3", "actorQ.experiments.sb3_agent", {"d4pg": "TD3", "dqn": "DQN"},
         "Stable-Baselines3's TD3 and DQN, the nearest to D4PG and double DQN that it has: no "
         "distribution of returns, no inverted gradients, and replay without priorities. With "
         "--epsilon_zeta DQN explores as our actors do.",
+        ("num_atoms", "vmin", "vmax", "invert_gradients"),
     ),
 }

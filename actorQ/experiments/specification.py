@@ -378,7 +378,7 @@ def _peers(content: Mapping[str, Any], layer: Layer, path: str) -> list[Peer]:
             names = yaml_files.values(value["tasks"], f"{inner}: tasks", str)
             tasks = [_find(name, tasks, inner) for name in names]
         settings = yaml_files.mapping(value.get("settings"), f"{inner}: settings")
-        peers_lib.check_read(settings, f"{inner}: settings")
+        peers_lib.PEERS[kind].check_read(settings, f"{inner}: settings")
         found.append(Peer(kind, tasks, settings))
     return found
 

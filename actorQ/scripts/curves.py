@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
 import dataclasses
+import io
 import os
 import sys
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from actorQ import config as config_lib
 from actorQ import config_checks
 from actorQ import errors
+from actorQ import files
 from actorQ import telemetry
 
 # As ActorQ's results page: "running mean (window=10)" (arXiv:1910.01055's project).
@@ -271,33 +273,29 @@ def make_folder(folder: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file.
+    """Writes a file; should that fail, what it held before is still there.
 
     Raises:
       errors.UserError: it cannot be written.
     """
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
+    if os.path.isfile(path) and not os.path.islink(path) or not os.path.lexists(path):
+        files.write(path, text)
+        return
+    with files.writing(path), open(path, "w", encoding="utf-8") as file:  # Such as /dev/stdout.
+        file.write(text)
 
 
 def write_csv(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes rows of equal keys, NaN as an empty cell.
+    """Writes rows of equal keys, NaN as an empty cell; see `write_text`.
 
     Raises:
       errors.UserError: the file cannot be written.
     """
-    try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(
-                {key: _csv_cell(value) for key, value in row.items()} for row in rows
-            )
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
+    content = io.StringIO()
+    writer = csv.DictWriter(content, list(rows[0]))
+    writer.writeheader()
+    writer.writerows({key: _csv_cell(value) for key, value in row.items()} for row in rows)
+    write_text(path, content.getvalue())
 
 
 def _csv_cell(value: Any) -> Any:

@@ -3,6 +3,7 @@
 import platform
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -44,6 +45,28 @@ def test_keep_large_blocks_reuses_their_pages():
     assert kept == "True"
     _, without = faults("None")
     assert with_it < 1000 < without
+
+
+@pytest.mark.parametrize(
+    ("largest", "chosen"), [(1 << 30, 1 << 30), (32 << 20, 32 << 20), (1 << 20, None)]
+)
+def test_keep_large_blocks_takes_what_the_library_knows(monkeypatch, largest, chosen):
+    from actorQ import allocator
+
+    taken = {}
+
+    def mallopt(parameter, value):
+        if parameter == allocator._M_MMAP_THRESHOLD and value > largest:
+            return 0
+        taken[parameter] = value
+        return 1
+
+    monkeypatch.setattr(
+        allocator.ctypes, "CDLL", lambda _: types.SimpleNamespace(mallopt=mallopt)
+    )
+    assert allocator.keep_large_blocks() == (chosen is not None)
+    assert taken.get(allocator._M_MMAP_THRESHOLD) == chosen
+    assert bool(taken) == (chosen is not None)  # Else nothing is worse than it was.
 
 
 def test_keep_large_blocks_elsewhere_does_nothing(monkeypatch):

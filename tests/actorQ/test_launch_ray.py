@@ -33,6 +33,18 @@ def test_no_cluster_there_says_so_at_once(monkeypatch, address, why):
         launch_ray.connect(address.format(free=ports.free_port()))
 
 
+def test_ray_that_does_not_start_here_is_not_called_a_cluster(monkeypatch):
+    ray = types.ModuleType("ray")
+
+    def init(**options):
+        raise RuntimeError("no room in /dev/shm")
+
+    ray.init = init
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(errors.UserError, match="Ray does not start on this machine: no room"):
+        launch_ray.connect("")
+
+
 @pytest.fixture(scope="module")
 def cluster():
     pytest.importorskip("ray")

@@ -388,13 +388,15 @@ def test_resume_of_a_run_that_is_alive_leaves_its_address(tmp_path, monkeypatch)
     monkeypatch.setattr(run_folders.snapshots.Store, "newest", lambda _: mock.Mock())
     address = tmp_path / telemetry.ADDRESS_FILENAME
     address.write_text("localhost:1")
-    config = config_lib.RunConfig(logpath=str(tmp_path), resume=True)
+    config = config_lib.RunConfig(
+        logpath=str(tmp_path), resume=True, server_address="192.168.1.7:8181"
+    )
     given = mock.MagicMock()
     given.__getitem__.side_effect = lambda name: mock.Mock(present=name == "logpath")
     with files.run_folder(tmp_path), pytest.raises(errors.UserError, match="Another learner"):
         run_folders.resumed(config, given)
     assert address.exists()
-    run_folders.resumed(config, given)
+    assert not run_folders.resumed(config, given).server_address  # Processes go where it is now.
     assert not address.exists()
 
 
@@ -437,6 +439,7 @@ def test_child_log_tail_and_exit_description(tmp_path):
     assert child.log_tail() == "  c: one\n  c: two"
     assert processes.describe_exit(3) == "ended with code 3"
     assert processes.describe_exit(-9) == "was ended by SIGKILL"
+    assert processes.describe_exit(-40) == "was ended by signal 40"
 
 
 def failures(tmp_path, code, *progresses):

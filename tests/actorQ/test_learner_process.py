@@ -17,6 +17,7 @@ from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import learner_process
 from actorQ import replay
+from actorQ import run_logger
 from actorQ import snapshots
 from actorQ import telemetry
 from actorQ import wire
@@ -364,6 +365,20 @@ def test_weights_that_nobody_acts_on_are_pushed_again_while_it_does_not_learn(
     assert publish.call_count == 1
     process._watch_data(now + 12.0, status)
     assert publish.call_count == 2
+
+
+def test_resumed_learner_s_versions_are_new_to_whoever_has_a_log(process, tmp_path):
+    """A machine that crashed may have lost the record of versions, but not an actor's log."""
+    process._save(last=True)
+    process._server.stop()
+    logger = run_logger.RunLogger(str(tmp_path), "actor_1", time.time())
+    logger.write(telemetry.PHASES_CSV, 1, model_version=41)
+    logger.close()
+    again = learner_process.LearnerProcess(dataclasses.replace(process._config, resume=True))
+    try:
+        assert again._version() == 42
+    finally:
+        again._server.stop()
 
 
 def test_resumed_learner_shows_no_weights_of_the_checkpoint(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import errno
 import math
 import os
 import subprocess
@@ -135,6 +136,30 @@ def test_markdown_table_golden():
     assert curves.markdown_table(["a", "bcde"], [["x", "1"]]) == (
         "| a   | bcde |\n| --- | ---: |\n| x   |    1 |\n"
     )
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    curves.write_csv(str(path), [{"a": 1}])
+    before = path.read_text()
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(errors.UserError, match="No space left"):
+        patched.setattr(os, "replace", full)
+        curves.write_csv(str(path), [{"a": 2}])
+    assert path.read_text() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_a_table_may_go_to_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    curves.write_text(str(tmp_path / "pipe"), "a table")
+    assert os.read(reader, 100) == b"a table"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_write_csv_keeps_all_digits_of_counts_and_six_of_the_rest(tmp_path):

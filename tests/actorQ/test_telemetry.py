@@ -343,6 +343,7 @@ def test_clock_and_versions_go_on_where_the_logs_end(tmp_path):
         logger.close()
     assert telemetry.last_seconds(str(tmp_path)) == pytest.approx(31.25, abs=1.0)
     assert telemetry.last_version(str(tmp_path / "actor_1")) == 3
+    assert telemetry.newest_version(str(tmp_path)) == 3  # The learner's versions are its steps.
     assert telemetry.start_time(str(tmp_path), 12.0, resumed=True) == 12.0
     assert telemetry.start_time(str(tmp_path), 0.0, resumed=False) == 0.0
     resumed = telemetry.start_time(str(tmp_path), 0.0, resumed=True)

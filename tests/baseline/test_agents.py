@@ -173,6 +173,18 @@ def test_config_says_whether_observations_are_normalized(zoo, tmp_path):
     assert agents.load("a2c", "Pendulum-v1", tmp_path).normalization is not None
 
 
+def test_a_wrapper_around_all_environments_is_refused(zoo, tmp_path):
+    source = agents.find("ppo", "CartPole-v1", zoo.folder).parent
+    target = tmp_path / "ppo" / source.name
+    shutil.copytree(source, target)
+    wrapper = "stable_baselines3.common.vec_env.VecNormalize"
+    (target / "CartPole-v1/config.yml").write_text(
+        f"policy: MlpPolicy\nvec_env_wrapper: {wrapper}"
+    )
+    with pytest.raises(errors.UserError, match="names a vec_env_wrapper"):
+        agents.load("ppo", "CartPole-v1", tmp_path)
+
+
 def test_missing_statistics_are_an_error(zoo, tmp_path):
     source = agents.find("a2c", "Pendulum-v1", zoo.folder).parent
     target = tmp_path / "a2c" / source.name

@@ -162,10 +162,11 @@ def test_wrappers_as_configurations_name_them():
     for wrappers in (time_feature, [time_feature], (time_feature,), [{time_feature: None}]):
         env = environments.make("Pendulum-v1", wrappers)
         assert env.observation_space.shape == (4,)
-        # At the test of an agent its time stands still, as in the zoo.
-        env.reset(seed=0)
+        # Its time runs, as in training and where the zoo plays its agents.
+        start, _ = env.reset(seed=0)
         observation, *_ = env.step(np.zeros(1, np.float32))
-        assert observation[-1] == 1.0
+        assert start[-1] == 1.0
+        assert observation[-1] == pytest.approx(1 - 1 / 200)  # Pendulum's episodes have 200 steps.
         env.close()
     env = environments.make("CartPole-v1", [skip, {time_feature: {"max_steps": 10}}])
     assert env.env._skip == 2 and env.observation_space.shape == (5,)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common import monitor
 
+from actorQ import errors
 from baseline import agents
 from baseline import evaluation
 from baseline import quantize
@@ -83,6 +84,41 @@ def test_returns_of_agents_do_not_depend_on_the_number_of_environments(zoo, algo
     np.testing.assert_allclose(returns[1], returns[0], rtol=1e-3)
     np.testing.assert_allclose(returns[2], returns[0], rtol=1e-3)
     assert len(set(returns[0])) == 6 or env_id == "CartPole-v1"
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_an_episode_may_be_ended_by_a_wrapper_around_the_monitor(num_envs):
+    def make_env():
+        return gym.wrappers.TimeLimit(monitor.Monitor(Countdown()), 10)
+
+    act, _ = counted(lambda observations: np.full(len(observations), 2))
+    played = evaluation.evaluate(make_env, act, 12, 7, num_envs=num_envs)
+    starts = [
+        int(Countdown().reset(seed=evaluation.episode_seed(7, number))[0][0])
+        for number in range(12)
+    ]
+    assert min(starts) < 10 < max(starts)
+    assert [episode.length for episode in played] == [min(start, 10) for start in starts]
+    assert [episode.episode_return for episode in played] == [2 * min(s, 10) for s in starts]
+
+
+def test_a_return_that_is_no_number_is_an_error():
+    act, _ = counted(lambda observations: np.full(len(observations), np.nan))
+    with pytest.raises(errors.UserError, match="Episode [01] came to a return of nan"):
+        evaluation.evaluate(make_countdown, act, 2, 0)
+
+
+def test_environments_are_closed_where_not_all_can_be_made():
+    left = iter(range(2))
+
+    def make_env():
+        next(left)
+        return make_countdown()
+
+    Countdown.made = Countdown.closed = 0
+    with pytest.raises(StopIteration):
+        evaluation.evaluate(make_env, counted()[0], 5, 0)
+    assert Countdown.made == Countdown.closed == 2
 
 
 def test_starts_are_the_same_whatever_plays(zoo):

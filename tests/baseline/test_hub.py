@@ -83,6 +83,14 @@ def test_a_run_without_an_agent_yet_is_left_alone(zoo, there, tmp_path):
     assert agents.find("ppo", "CartPole-v1", tmp_path / "zoo").parent == folder / "CartPole-v1_2"
 
 
+def test_an_agent_beside_the_folders_of_runs_is_not_overruled(zoo, there, tmp_path):
+    own = tmp_path / "ppo/CartPole-v1.zip"
+    own.parent.mkdir()
+    shutil.copy(agents.find("ppo", "CartPole-v1", zoo.folder), own)
+    hub.fetch("ppo", "CartPole-v1", tmp_path)
+    assert agents.find("ppo", "CartPole-v1", tmp_path) == own
+
+
 def test_fetch_of_a_name_with_a_slash(there, tmp_path):
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"))
     folder = tmp_path / "hub"

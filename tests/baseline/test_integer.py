@@ -401,6 +401,18 @@ def test_export_normalization_inside_gives_the_actions_of_normalization_outside(
     )
 
 
+def test_export_normalization_of_observations_that_are_flattened():
+    network = reference.dense()
+    inputs = reference.observations(network)
+    rng = np.random.default_rng(0)
+    stacked = zoo_files.Normalization(
+        rng.standard_normal((3, 2)), rng.uniform(0.1, 9, (3, 2)), 100.0, 1.5, 1e-8
+    )
+    outside = runner(network, 32).output(stacked.flat()(inputs))
+    inside = runner(network, 32, normalization=stacked).output(inputs)
+    np.testing.assert_allclose(inside, outside, atol=1e-5)
+
+
 def test_export_takes_integers_from_elsewhere():
     network = reference.dense()
     weights = {

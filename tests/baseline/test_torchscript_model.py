@@ -108,6 +108,11 @@ def test_normalization_is_inside():
     normal = normalization(raw)
     assert (np.abs(normal) == 2.0).any()
     np.testing.assert_allclose(outputs, networks.forward(network, normal).numpy(), atol=1e-5)
+    stacked = normalization._replace(
+        mean=normalization.mean.reshape(3, 2), variance=normalization.variance.reshape(3, 2)
+    )
+    again, _ = play(torchscript_model.export(network, 32, normalization=stacked), raw)
+    np.testing.assert_array_equal(again, outputs)
 
 
 @pytest.fixture(name="arm_kernels")

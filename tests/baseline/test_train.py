@@ -472,7 +472,9 @@ def test_evaluations_that_are_damaged_are_forgotten(tmp_path, caplog, damage):
         np.savez(path, timesteps=[64])
     elif damage != "shape":
         path.write_bytes(path.read_bytes()[: {"empty": 0, "cut": 300}[damage]])
-    callback = types.SimpleNamespace(log_path=str(tmp_path / "evaluations"))
+    callback = types.SimpleNamespace(
+        log_path=str(tmp_path / "evaluations"), best_model_save_path=str(tmp_path)
+    )
     before = vars(callback).copy()
     with caplog.at_level(logging.WARNING, logger="absl"):
         zoo.restore_evaluations(callback)
@@ -480,7 +482,90 @@ def test_evaluations_that_are_damaged_are_forgotten(tmp_path, caplog, damage):
     assert vars(callback) == before
     np.savez(path, timesteps=[64], results=[[1.0, 3.0]], ep_lengths=[[5, 5]])
     zoo.restore_evaluations(callback)
-    assert callback.best_mean_reward == 2.0
+    assert callback.evaluations_results == [[1.0, 3.0]]
+
+
+@pytest.mark.parametrize("there", ["best", "older", "cut", "none"])
+def test_the_best_score_counts_only_with_its_agent(tmp_path, caplog, there):
+    np.savez(
+        tmp_path / "evaluations.npz", timesteps=[64, 128], results=[[1.0, 3.0], [5.0, 5.0]],
+        ep_lengths=[[5, 5], [5, 5]], successes=[[False, True], [True, True]],
+    )
+    path = tmp_path / "best_model.zip"
+    if there != "none":
+        steps = {"best": 128, "older": 64}.get(there, 128)
+        made = small_agents.model("ppo", small_agents.vector(CARTPOLE))
+        made.num_timesteps = steps
+        made.save(path)
+        if there == "cut":
+            path.write_bytes(path.read_bytes()[:20])
+    callback = types.SimpleNamespace(
+        log_path=str(tmp_path / "evaluations"), best_model_save_path=str(tmp_path),
+        best_mean_reward=-np.inf,
+    )
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        zoo.restore_evaluations(callback)
+    assert callback.best_mean_reward == (5.0 if there == "best" else -np.inf)
+    assert ("is not the agent of the best evaluation" in caplog.text) == (there != "best")
+    assert callback.evaluations_successes == [[False, True], [True, True]]
+
+
+@pytest.mark.parametrize(
+    ("hyperparams", "message"),
+    [
+        ({"normalize": True, "frame_stack": 2}, "normalize goes with vectors that are not stacked"),
+        ({"vec_env_wrapper": "stable_baselines3.common.vec_env.VecNormalize"},
+         "vec_env_wrapper is not possible here"),
+    ],
+)
+def test_what_the_tools_could_not_load_is_not_trained(tmp_path, hyperparams, message):
+    with pytest.raises(errors.UserError, match=message):
+        train.train(settings(tmp_path, hyperparams={**SMALL_PPO, **hyperparams}))
+    assert not list(tmp_path.rglob("*_1"))
+
+
+def test_normalized_rewards_go_with_stacked_observations(tmp_path):
+    only_rewards = {**SMALL_PPO, "normalize": "dict(norm_obs=False)", "frame_stack": 2}
+    train.train(settings(tmp_path, steps=64, hyperparams=only_rewards))
+    assert agents.load("ppo", CARTPOLE, tmp_path).normalization is None
+
+
+def test_a_start_that_fails_removes_no_folder_of_another_run(tmp_path, monkeypatch):
+    other = tmp_path / f"ppo/{CARTPOLE}_1"
+
+    def fail(experiment):
+        other.mkdir(parents=True)  # Another run takes the number that this one saw free.
+        raise ValueError("policy_kwargs")
+
+    monkeypatch.setattr(zoo.Experiment, "setup_experiment", fail)
+    with pytest.raises(errors.UserError, match="with these --hyperparams"):
+        train.train(settings(tmp_path))
+    assert other.is_dir()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.WriteError, match="Cannot begin the run .*file"):
+        train.train(settings(tmp_path / "file"))
+    with pytest.raises(errors.WriteError, match="Cannot write .*file"):
+        train.train(settings(tmp_path, tensorboard=str(tmp_path / "file")))
+
+
+def test_hyper_parameters_without_steps_of_an_untuned_environment_are_refused(tmp_path):
+    with pytest.raises(errors.UserError, match="the steps among them"):
+        zoo.tuned_steps("ppo", "FrozenLake8x8-v1", {"learning_rate": 0.001})
+    assert zoo.tuned_steps("ppo", "FrozenLake8x8-v1", {"n_timesteps": 500}) == 500
+
+
+@pytest.mark.parametrize(
+    ("env_id", "skipped"), [("ALE/Pong-v5", "4"), ("Pong-v4", "(2, 5)"), (None, None)]
+)
+def test_frames_that_are_skipped_twice_are_told(caplog, env_id, skipped):
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        train.check_environment("dqn", env_id or "PongNoFrameskip-v4")
+    told = [line for line in caplog.messages if "NoFrameskip" in line]
+    assert len(told) == (skipped is not None)
+    assert not told or f"{env_id} holds each action for {skipped} frames" in told[0]
 
 
 def test_evaluations_that_were_cut_do_not_keep_a_run_from_going_on(tmp_path, caplog):

@@ -73,6 +73,11 @@ def test_net_arch_of_every_age(agent_path, stored, expected):
     assert zoo_files.read_zip(agent_path).policy_kwargs["net_arch"] == expected
 
 
+def test_the_device_that_old_zips_name_is_left_out(agent_path):
+    with_data(agent_path, policy_kwargs={"net_arch": [8], "device": "cuda"})
+    assert zoo_files.read_zip(agent_path).policy_kwargs == {"net_arch": [8]}
+
+
 def test_shared_layers_are_refused(agent_path):
     with_data(agent_path, policy_kwargs={"net_arch": [64, {"pi": [8], "vf": [4]}]})
     refused(agent_path, "layers shared by policy and value function")
@@ -304,6 +309,9 @@ def test_read_normalization_is_what_sb3_saved(tmp_path):
     np.testing.assert_array_equal(found.mean, environment.obs_rms.mean)
     np.testing.assert_array_equal(found.variance, environment.obs_rms.var)
     assert (found.count, found.clip, found.epsilon) == (environment.obs_rms.count, 5.0, 1e-8)
+    normalization_file(path, clip_obs=float("inf"))  # Nothing is clipped.
+    unclipped = zoo_files.read_normalization(path)
+    assert unclipped(np.full((1, 3), 1e9)).min() > 1e6
     normalization_file(path, norm_obs=False)
     assert zoo_files.read_normalization(path) is None
 
@@ -323,6 +331,7 @@ def doubled(times):
         {"var": np.full(3, np.inf)}, {"epsilon": float("nan")}, {"clip_obs": "wide"},
         {"obs_rms": {"a": 1}}, {"mean": [0.0, 0.0, 0.0]}, {"var": doubled(40)},
         {"mean": np.array(["a", "b", "c"], object)}, {"count": 10**400}, {"clip_obs": 10**400},
+        {"clip_obs": 0.0}, {"clip_obs": -1.0}, {"clip_obs": float("nan")},
     ],
 )
 def test_statistics_of_no_sense_are_an_error(tmp_path, changes):

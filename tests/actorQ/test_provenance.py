@@ -1,0 +1,31 @@
+"""What a machine lets this process use."""
+
+import os
+
+import pytest
+
+from actorQ import provenance
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("limits", "cores"),
+    [
+        ({}, CORES),
+        ({"cpu.max": "max 100000\n"}, CORES),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": f"{CORES * 100_000 - 1} 100000\n"}, CORES),
+        ({"cpu.max": "6400000 100000\n"}, min(CORES, 64)),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, CORES),
+        ({"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+        ({"cpu.max": "damaged"}, CORES),
+    ],
+)
+def test_usable_cores_are_no_more_than_a_container_s_quota(tmp_path, monkeypatch, limits, cores):
+    for name, text in limits.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(provenance, "CGROUPS", str(tmp_path))
+    assert provenance.usable_cores() == cores
