@@ -11,8 +11,8 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 python="$root/.venv/bin/python"
 # The set-up installs this project last; where it was interrupted, that is not there.
-if [[ ! -e "$root/.venv/quarl-stamp" ]] &&
-  ! "$python" -c 'import importlib.metadata as m; m.version("quarl")' 2>/dev/null; then
+if [[ ! -x "$python" ]] || { [[ ! -e "$root/.venv/quarl-stamp" ]] &&
+  ! "$python" -c 'import importlib.metadata as m; m.version("quarl")' 2>/dev/null; }; then
   echo "run_multiprocess.sh: error: $root/.venv is missing or not complete: run $root/setup_ubuntu.sh first." >&2
   exit 1
 fi

@@ -32,10 +32,10 @@ fail() { # Ends with lines on stderr: fail STATUS LINE...
   exit "$1"
 }
 
-stamp=.venv/quarl-stamp
-noted() { # What .venv was made with: noted OPTION DEFAULT.
+stamp=.venv/quarl-stamp options=.venv/quarl-options
+noted() { # What .venv was made with, or was to be: noted OPTION DEFAULT.
   local value
-  value=$(sed -n "1s/.* $1=\([a-z]*\) .*/\1/p" "$stamp" 2>/dev/null) || true
+  value=$(sed -n "s/^$1=//p" "$options" 2>/dev/null) || true
   echo "${value:-$2}"
 }
 
@@ -131,6 +131,7 @@ install_packages() {
   local other=tensorflow
   if [ "$tensorflow" = gpu ]; then other=tensorflow-cpu; fi
   rm -f "$stamp"
+  printf '%s\n' "tensorflow=$tensorflow" "torch=$torch" >"$options"
   # The two variants share their files, so the other one must be gone first.
   "${pip[@]}" uninstall --yes --quiet "$other" 2>/dev/null
   if [ "$torch" = cpu ] && [ "$system" = Linux ]; then

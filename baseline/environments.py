@@ -35,7 +35,7 @@ _MUJOCO = re.compile(
     r"^(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|Swimmer|Walker2d|Reacher|Pusher|"
     r"InvertedPendulum|InvertedDoublePendulum)-v[123]$"
 )
-TRUSTED_WRAPPERS = (
+_TRUSTED_WRAPPERS = (
     "gymnasium.wrappers.",
     "stable_baselines3.common.",
     "sb3_contrib.common.wrappers.",
@@ -210,6 +210,16 @@ def _suggestion(env_id: str) -> str:
     return f" (do you mean {close[0]}?)" if close else ""
 
 
+def check_wrappers(wrappers: Any) -> None:
+    """Checks that a configuration's wrappers are of trusted libraries; see `make`.
+
+    Raises:
+      errors.UserError: one is not, or there is none of its name.
+    """
+    for path, _ in _wrapper_list(wrappers):
+        _wrapper_class(path)
+
+
 def _wrapper_list(wrappers: Any) -> list[tuple[str, dict[str, Any]]]:
     if not wrappers:
         return []
@@ -227,10 +237,10 @@ def _wrapper_list(wrappers: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _wrapper_class(path: str) -> Any:
-    if not path.startswith(TRUSTED_WRAPPERS):
+    if not path.startswith(_TRUSTED_WRAPPERS):
         raise errors.UserError(
             f"config.yml names the wrapper {path}, which is not of a library that is trusted here "
-            f"({', '.join(prefix.rstrip('.') for prefix in TRUSTED_WRAPPERS)}): not loaded."
+            f"({', '.join(prefix.rstrip('.') for prefix in _TRUSTED_WRAPPERS)}): not loaded."
         )
     module, _, name = path.rpartition(".")
     try:

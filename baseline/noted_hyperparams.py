@@ -7,7 +7,6 @@ code. That is as it should be of one's own command line, not of a folder that ca
 import ast
 from collections.abc import Iterator
 from collections.abc import Mapping
-import re
 import reprlib
 from typing import Any
 
@@ -17,12 +16,11 @@ from baseline import environments
 _EVALUATED = (
     "policy_kwargs", "replay_buffer_class", "replay_buffer_kwargs", "normalize", "monitor_kwargs"
 )
-_IMPORTED = ("policy", "env_wrapper", "vec_env_wrapper", "callback")
+_IMPORTED = ("policy", "vec_env_wrapper", "callback")  # Where a name has dots.
 _HARMLESS = (
     ast.Expression, ast.Constant, ast.Dict, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast.keyword,
     ast.Load,
 )
-_CLASS = re.compile(r"nn\.[A-Z]\w*", re.ASCII)  # As in dict(activation_fn=nn.ReLU).
 _NAMES = ("RMSpropTFLike", "HerReplayBuffer")  # SB3's, that rl_zoo3 knows.
 
 
@@ -44,7 +42,9 @@ def check(hyperparams: Any, path: str) -> None:
         if name in _EVALUATED:
             harmless = not isinstance(value, str) or _is_plain(value)
         elif name in _IMPORTED:
-            harmless = all("." not in text or _trusted(text) for text in _names(value))
+            harmless = not any("." in text for text in _names(value))
+        elif name == "env_wrapper":
+            harmless = _is_known_wrapper(value)
         else:
             harmless = True
         if not harmless:
@@ -54,8 +54,12 @@ def check(hyperparams: Any, path: str) -> None:
             )
 
 
-def _trusted(name: str) -> bool:
-    return name.startswith(environments.TRUSTED_WRAPPERS)
+def _is_known_wrapper(value: Any) -> bool:
+    try:
+        environments.check_wrappers(value)
+    except errors.UserError:
+        return False
+    return True
 
 
 def _names(value: Any) -> Iterator[str]:
@@ -83,7 +87,9 @@ def _is_plain(text: str) -> bool:
             if node.id not in _NAMES:
                 return False
         elif isinstance(node, ast.Attribute):
-            if not _CLASS.fullmatch(ast.unparse(node)):
+            # As in dict(activation_fn=nn.ReLU).
+            of_torch = isinstance(node.value, ast.Name) and node.value.id == "nn"
+            if not (of_torch and node.attr[0].isupper()):
                 return False
         elif isinstance(node, _HARMLESS):
             todo += ast.iter_child_nodes(node)

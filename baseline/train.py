@@ -15,6 +15,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import functools
 import os
 import pathlib
 import shutil
@@ -207,11 +208,7 @@ def check_environment(algo: str, env_id: str) -> None:
     skipped = atari.skipped_frames(environment.spec)
     environment.close()
     if skipped != 1:
-        logging.warning(
-            "%s holds each action for %s frames, and the wrapper that the zoo's hyper-parameters "
-            "name for Atari for 4 of those: they were tuned for GameNoFrameskip-v4.",
-            env_id, skipped,
-        )
+        _warn_of_skipped_frames(env_id, skipped)
     needed = training_settings.ALGOS[algo]
     if needed not in (None, kind):
         able = [name for name, space in training_settings.ALGOS.items() if space in (None, kind)]
@@ -219,6 +216,14 @@ def check_environment(algo: str, env_id: str) -> None:
             f"{algo} chooses actions of a {needed} space, but {env_id} has a {kind} one: "
             f"{', '.join(able)} can."
         )
+
+
+@functools.cache  # Once in a process is enough.
+def _warn_of_skipped_frames(env_id: str, skipped: int | tuple[int, int]) -> None:
+    logging.warning(
+        "%s holds each action for %s frames, and the wrapper that the zoo's hyper-parameters name "
+        "for Atari for 4 of those: they were tuned for GameNoFrameskip-v4.", env_id, skipped,
+    )
 
 
 def _set_up(

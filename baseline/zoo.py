@@ -241,6 +241,8 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
             successes = file["successes"].tolist() if "successes" in file else []
         means = np.mean(results, axis=1)
         best = float(means.max())
+        if not len(steps) == len(results) == len(lengths):
+            raise ValueError("rows of different numbers")
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}.") from None
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
@@ -259,12 +261,15 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
         of_steps = zoo_files.read_zip(pathlib.Path(path)).data.get("num_timesteps")
     except errors.UserError:
         of_steps = None
-    if of_steps == steps[int(means.argmax())]:
-        callback.best_mean_reward = best
-    else:
+    there = max(
+        (mean for mean, number in zip(means.tolist(), steps, strict=True) if number == of_steps),
+        default=-np.inf,
+    )
+    callback.best_mean_reward = there
+    if there < best:
         logging.warning(
-            "%s is not the agent of the best evaluation (%.2f): the next one replaces it.",
-            path, best,
+            "%s is not the agent of the best evaluation (%.2f): a better one than it (%.2f) "
+            "replaces it.", path, best, there,
         )
 
 

@@ -195,6 +195,13 @@ def test_setup_again_without_options_keeps_those_of_the_first_time(checkout):
     assert checkout.log.read_text() == ""
 
 
+def test_setup_that_was_interrupted_goes_on_with_its_options(checkout):
+    assert checkout.run("--gpu", PIP_FAILS="--requirement").returncode != 0
+    assert checkout.run().returncode == 0
+    assert "uninstall --yes --quiet tensorflow-cpu\n" in checkout.log.read_text()
+    assert "tensorflow=gpu" in (checkout.folder / ".venv/quarl-stamp").read_text()
+
+
 def test_setup_moved_checkout_gets_a_new_environment(checkout):
     checkout.run()
     program = checkout.folder / ".venv/bin/pip"
@@ -221,12 +228,14 @@ def test_setup_stops_on_ctrl_c_where_pip_answers_it_by_failing(checkout):
     assert checkout.log.read_text().count(" install ") == 1
 
 
-@pytest.mark.parametrize("made", [False, True], ids=["nothing", "half"])
+@pytest.mark.parametrize("made", ["nothing", "half", "stamp"])
 def test_launching_without_a_whole_environment_names_the_set_up(checkout, made):
     launch = checkout.folder / "run_multiprocess.sh"
     shutil.copy(ROOT / launch.name, launch)
-    if made:
-        (checkout.folder / ".venv/bin").mkdir(parents=True)
+    (checkout.folder / ".venv/bin").mkdir(parents=True)
+    if made == "stamp":  # Whose Python is gone.
+        (checkout.folder / ".venv/quarl-stamp").touch()
+    if made == "half":
         python = checkout.folder / ".venv/bin/python"
         python.write_text("#!/bin/sh\nexit 1\n")  # As where the package quarl is not found.
         python.chmod(0o755)

@@ -52,6 +52,9 @@ def test_the_zoo_s_own_hyper_parameters_are_harmless(algo):
         ("env_wrapper", ["gymnasium.wrappers.FlattenObservation", {"stranger.Wrapper": {}}]),
         ("vec_env_wrapper", [{"stranger.Wrapper": {"n": 1}}]),
         ("callback", ["stranger.Callback"]),
+        ("callback", [{"stable_baselines3.common.save_util.load_from_pkl": {"path": "x.pkl"}}]),
+        ("env_wrapper", [{"stable_baselines3.common.monitor.Monitor": {"filename": "x"}}]),
+        ("policy_kwargs", "dict(activation_fn=nn" + ".a" * 5000 + ")"),
     ],
 )
 def test_what_would_run_code_is_refused(name, value):
