@@ -46,7 +46,7 @@ def define_flags() -> None:
         "numpy and the runtimes, that plays the files, too; empty: none.",
     )
     flags.DEFINE_string(
-        "out", None, "Folder that gets deployment.md, deployment.json and deployment.csv."
+        "out", None, "Folder that gets deployment.md, .json, .csv and .png."
     )
 
 

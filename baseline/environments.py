@@ -44,6 +44,7 @@ _TRUSTED_WRAPPERS = (
 _UNWANTED = ("RecordVideo", "Monitor", "HumanRendering")
 # A colon would have Gymnasium import the module before it.
 _NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
+OWN_MODULES = "QUARL_ENVIRONMENTS"  # Variable: modules that register environments.
 _LONGEST_NAME = 100
 _MOST_FRAMES = 100
 _PACKAGES = {"ale_py": "ale-py", "pybullet_envs_gymnasium": "pybullet_envs_gymnasium"}
@@ -90,8 +91,21 @@ def training_name(env_id: str) -> str:
 
 
 def register() -> list[str]:
-    """Makes names known: ours, Atari's and PyBullet's; returns the packages that lack."""
+    """Makes names known: ours, Atari's, PyBullet's and the user's; returns the packages that lack.
+
+    Raises:
+      errors.UserError: a module that $QUARL_ENVIRONMENTS names cannot be imported.
+    """
     navigation.register()
+    # Not a flag: worker processes, and what reads an agent, must know of it as well.
+    for module in filter(None, os.environ.get(OWN_MODULES, "").split(",")):
+        try:
+            importlib.import_module(module.strip())
+        except Exception as error:  # Whatever it does when it is imported.
+            raise errors.UserError(
+                f"{OWN_MODULES} names {module.strip()}, which cannot be imported: "
+                f"{errors.summary(error)}"
+            ) from None
     lacking = []
     for module, package in _PACKAGES.items():
         try:

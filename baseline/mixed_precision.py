@@ -90,7 +90,10 @@ def main(argv: list[str]) -> int:
     seeds = measuring.parse_seeds(values.train_seeds, "train_seeds")
 
     if values.device == "cuda" and not torch.cuda.is_available():
-        raise errors.UserError("There is no CUDA device here: --device cpu.")
+        raise errors.UserError(
+            "There is no CUDA device here that torch sees (./setup_ubuntu.sh --torch cuda installs "
+            "torch's CUDA build): --device cpu."
+        )
     cuda = values.device != "cpu" and torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
     precision = _precision(values.precision, what, device)

@@ -236,7 +236,10 @@ def _set_up(
     from baseline import zoo
 
     if settings.device == "cuda" and not torch.cuda.is_available():
-        raise errors.UserError("There is no CUDA device here: --device cpu.")
+        raise errors.UserError(
+            "There is no CUDA device here that torch sees (./setup_ubuntu.sh --torch cuda installs "
+            "torch's CUDA build): --device cpu."
+        )
     hyperparams = dict(settings.hyperparams or {})
     if settings.num_envs is not None:
         hyperparams["n_envs"] = settings.num_envs

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # What made the figures in baseline/results, from agents in the zoo's layout:
 #     baseline/results/reproduce.sh AGENTS [OUT]      (OUT: logs/results)
+# AGENTS must hold the zoo's dqn CartPole-v1, LunarLander-v2 and MountainCar-v0, and ddpg
+# HopperBulletEnv-v0, MountainCarContinuous-v0 and Pendulum-v1; of other agents: baseline/all.sh.
 # Two hours on two cores; an interrupted run goes on where it stopped. Train the Atari agent first:
 #     OMP_NUM_THREADS=1 .venv/bin/python -m baseline.train --algo ppo --env BreakoutNoFrameskip-v4 \
 #         -n 4400000 --seed 1 --precision bf16 --save_freq 100000 --folder logs/atari

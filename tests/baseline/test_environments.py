@@ -156,6 +156,22 @@ def test_what_cannot_be_stacked_is_an_error():
         environments.StackFrames(Discrete(), 2)
 
 
+def test_modules_of_the_user_register_environments(tmp_path, monkeypatch):
+    (tmp_path / "own_tasks.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('OwnCartPole-v0', "
+        "entry_point='gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("QUARL_ENVIRONMENTS", "own_tasks, own_tasks")
+    env = environments.make("OwnCartPole-v0")
+    assert env.observation_space.shape == (4,)
+    env.close()
+    monkeypatch.setenv("QUARL_ENVIRONMENTS", "no_such_module")
+    with pytest.raises(errors.UserError, match="QUARL_ENVIRONMENTS names no_such_module"):
+        environments.make("OwnCartPole-v0")
+
+
 def test_wrappers_as_configurations_name_them():
     time_feature = "sb3_contrib.common.wrappers.TimeFeatureWrapper"
     skip = {"stable_baselines3.common.atari_wrappers.MaxAndSkipEnv": {"skip": 2}}
