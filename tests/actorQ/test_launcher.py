@@ -131,7 +131,7 @@ def test_launcher_time_limit_ends_training_like_its_last_step(crew, tmp_path):
     assert (run / "checkpoint" / "policy.safetensors").exists()
 
 
-def test_launcher_without_native_kernels_says_so_before_it_starts(tmp_path):
+def test_launcher_without_native_kernels_says_so_before_it_starts(crew, tmp_path):
     code = (
         "import runpy, sys\n"
         "from actorQ.native import build\n"
@@ -139,13 +139,47 @@ def test_launcher_without_native_kernels_says_so_before_it_starts(tmp_path):
         f"sys.argv = ['x', '--logdir', {str(tmp_path / 'logs')!r}, '--inference_mode=native']\n"
         "runpy.run_module('actorQ.launcher', run_name='__main__')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=harness.REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    assert re.search("error: .*not built: run ./setup_ubuntu.sh", done.stderr), done.stderr
-    assert "Traceback" not in done.stderr
+    launched = crew.start(sys.executable, "-c", code)
+    assert launched.wait() == 1
+    output = launched.output()
+    assert re.search("error: .*not built: run ./setup_ubuntu.sh", output), output
+    assert "Traceback" not in output
     assert not (tmp_path / "logs").exists()
+
+
+def test_an_environment_of_one_s_own_is_found_in_the_folder_that_one_is_in(crew, tmp_path):
+    (tmp_path / "my_tasks.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import cartpole\n"
+        "class MyEnv(cartpole.CartPoleEnv):\n"
+        "  pass\n"
+        "gymnasium.register('MyEnv-v0', entry_point='my_tasks:MyEnv', max_episode_steps=50)\n"
+    )
+    launched = crew.start(
+        sys.executable, "-m", "actorQ.launcher", "--taskstr=gym,my_tasks:MyEnv-v0",
+        "--logdir=logs", *harness.QUICK, cwd=tmp_path,
+    )
+    assert launched.wait(120) == 0, launched.output()
+    run = harness.run_folder(tmp_path / "logs")
+    assert (run / "actor_1" / telemetry.EPISODES_CSV).exists()
+    played = crew.start(
+        sys.executable, "-m", "actorQ.evaluate", str(run), "--episodes", "1", cwd=tmp_path
+    )
+    assert played.wait() == 0, played.output()
+
+
+def test_launcher_gives_processes_the_cores_that_pin_cpus_plans(tmp_path):
+    (core, *_) = os.sched_getaffinity(0)
+    code = "import os; print(sorted(os.sched_getaffinity(0)))"
+    log = tmp_path / "child.log"
+    child = processes.Child("child", [sys.executable, "-c", code], str(log), {core})
+    child.start()
+    harness.poll(lambda: log.exists() and log.read_text(), what="its line")
+    assert log.read_text() == f"[{core}]\n"
+    pinned = launcher.Launcher(config_lib.RunConfig(logpath=str(tmp_path), n_actors=2), True)
+    _, *actors = pinned._peers
+    planned = processes.plan_cores(2) or [None] * 3  # On one core there is nothing to share.
+    assert [one._cores for one in (pinned._learner, *actors)] == planned
 
 
 def test_launcher_starts_killed_peers_again_and_ctrl_c_ends_all_processes(crew, tmp_path):

@@ -195,6 +195,7 @@ def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeyp
         taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
         log_period_s=600.0, data_timeout=1.0, final_eval_episodes=0,
     )
+    monkeypatch.setattr(learner_process.cli, "on_stop_signals", lambda *_: None)
     process = learner_process.LearnerProcess(config)
     process._learner.step = threading.Event().wait  # No actor: replay never fills.
     with pytest.raises(errors.UserError, match="No transition came for 1 s.*are actors running"):
@@ -321,6 +322,18 @@ def test_resumed_learner_goes_on_counting_the_seconds_of_pushes(process, tmp_pat
         assert (row["push_snapshot_s"], row["push_insert_s"]) == (1.5, 2.5)
     finally:
         again._server.stop()
+
+
+def test_a_full_disk_is_survived_until_the_last_policy(process, monkeypatch, caplog):
+    def full(steps):
+        raise errors.WriteError("Cannot write policy: No space left on device.")
+
+    monkeypatch.setattr(process._evaluator, "save_policy", full)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        process._save()
+    assert "No space left" in caplog.text
+    with pytest.raises(errors.WriteError, match="No space left"):
+        process._save(last=True)
 
 
 def test_last_checkpoint_is_written_once(process, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 
 from actorQ import checkpoints
 from actorQ import config as config_lib
+from actorQ import errors
 from actorQ import messages
 from actorQ import ports
 from actorQ import telemetry
@@ -177,6 +178,12 @@ def test_seeds_literal_command_lines_work(crew, tmp_path):
         # And ours, for what takes long with such networks.
         "--eval_period_s 0 --min_replay_size 300"
     )
+    port = 8181
+    try:
+        ports.require_port(port)
+    except errors.UserError:  # Somebody else's, or of these tests in another folder.
+        port = ports.free_port()
+        arguments += f" --port {port}"
     cwd = harness.REPOSITORY / "actorQ"
 
     def start(program, *extra):
@@ -195,7 +202,7 @@ def test_seeds_literal_command_lines_work(crew, tmp_path):
         assert "Traceback" not in process.output()
     for process in (broadcaster, *actors[:-1]):
         assert process.wait(45) == 0, process.output()
-    assert "port 8181" in learner.output()
+    assert f"port {port}" in learner.output()
     # sigma is spread evenly from 0 to 0.2 over the actors.
     scales = [actor.output().split("exploration ")[1].split()[0] for actor in actors]
     np.testing.assert_allclose([float(s) for s in scales], [0, 0.0667, 0.133, 0.2], atol=1e-3)

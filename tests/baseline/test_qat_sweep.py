@@ -228,8 +228,11 @@ def test_resuming_with_another_width_says_which_there_is(tmp_path, run_commands)
     assert "was started with -q 4, not 5" in answer.error("qat")
 
 
-def test_help_is_complete_and_instant():
-    answer = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=False)
+def test_help_is_complete():
+    answer = subprocess.run(
+        [SCRIPT, "--help"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert answer.returncode == 0
     for name in ("--train_seeds", "--quant_delay", "--jobs", "--steps", "--calibration_episodes"):
         assert name in answer.stdout
 

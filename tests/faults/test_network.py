@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,8 +20,21 @@ from actorQ.benchmarks import network_figures
 from actorQ.benchmarks import network_hosts
 from tests.faults.test_campaign import write_log
 
-needs_root = pytest.mark.skipif(
-    sys.platform != "linux" or os.geteuid() != 0, reason="network namespaces need root"
+
+def can_make_hosts():
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return False
+    name = f"actorq_probe{os.getpid()}"
+    made = False
+    if shutil.which("ip") and shutil.which("tc"):
+        made = subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode == 0
+    if made:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+    return made
+
+
+needs_hosts = pytest.mark.skipif(
+    not can_make_hosts(), reason="network namespaces need root, its capabilities and iproute2"
 )
 
 
@@ -31,8 +45,9 @@ def test_hosts_without_root_is_one_clear_line(monkeypatch):
         pass
 
 
-@needs_root
-def test_hosts_links_are_as_slow_as_told_and_all_is_removed():
+@needs_hosts
+def test_hosts_links_are_as_slow_as_told_and_all_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(network_hosts.tempfile, "gettempdir", lambda: str(tmp_path))
     receive = (
         "import socket,time\n"
         "c,_=socket.create_server(('0.0.0.0',9000)).accept()\n"
@@ -53,11 +68,14 @@ def test_hosts_links_are_as_slow_as_told_and_all_is_removed():
         receiver = subprocess.Popen(
             hosts.command(0, [sys.executable, "-c", receive]), stdout=subprocess.PIPE, text=True
         )
-        command = hosts.command(1, [sys.executable, "-c", send, hosts.address(0)])
-        subprocess.run(command, check=True, timeout=30)
-        mbit_s = float(receiver.communicate(timeout=30)[0])
+        try:
+            command = hosts.command(1, [sys.executable, "-c", send, hosts.address(0)])
+            subprocess.run(command, check=True, timeout=30)
+            mbit_s = float(receiver.communicate(timeout=30)[0])
+        finally:
+            receiver.kill()
         names = [hosts.name(0), hosts.name(1)]
-    assert 10 < mbit_s < 30
+    assert 2 < mbit_s < 30  # A busy machine may be slower, but not faster.
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
     assert not any(name in left for name in names)
 

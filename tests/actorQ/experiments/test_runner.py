@@ -124,8 +124,9 @@ def test_runner_killed_leaves_no_run_behind(small):
     process = small.start()
     pids = small.out / "runs" / NAMES[0] / "run" / "pids"
     text = harness.poll(lambda: pids.exists() and pids.read_text(), what="the first run")
+    run = [psutil.Process(int(pid)) for pid in text.split()]
     process.signal(signal.SIGKILL)
-    harness.poll(lambda: not any(psutil.pid_exists(int(pid)) for pid in text.split()), 30)
+    harness.poll(lambda: not harness.alive(run), 30)
 
 
 def test_runner_second_one_in_the_same_folder_is_refused(small):
