@@ -27,6 +27,7 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import evaluation
 from actorQ import inference
+from actorQ import seeding
 from actorQ import video
 
 
@@ -108,16 +109,24 @@ def evaluate(
     Args:
       policy: from `load_policy`.
       episodes: how many, >= 1.
-      seed: of the environment; equal seeds play the same starts at every precision.
+      seed: of the starts, which are the same at every precision: each episode has an environment
+        of its own, since some draw numbers in their steps as well.
       video_path: file for a film of all episodes (.mp4 or .gif), or "" for none.
     """
     facts = policy.checkpoint.facts
-    environment = environments.make(facts["taskstr"], seed, facts["max_episode_steps"])
-    with (
-        contextlib.closing(environment),
-        video.film(video_path, environment.render_fps) as on_frame,
-    ):
-        return [evaluation.play(environment, policy.scaled, on_frame) for _ in range(episodes)]
+    played = []
+    with contextlib.ExitStack() as film:
+        on_frame = None
+        for number in range(episodes):
+            environment = environments.make(
+                facts["taskstr"], seeding.derive(seed, "evaluate", number),
+                facts["max_episode_steps"],
+            )
+            with contextlib.closing(environment):
+                if number == 0:
+                    on_frame = film.enter_context(video.film(video_path, environment.render_fps))
+                played.append(evaluation.play(environment, policy.scaled, on_frame))
+    return played
 
 
 def define_flags() -> None:

@@ -147,6 +147,36 @@ def test_evaluate_equal_seeds_play_equal_episodes(save, architecture, facts, qua
     assert all(1 <= length <= 40 for _, length in played[0])
 
 
+def test_evaluate_starts_are_the_same_at_every_precision(save, monkeypatch):
+    """Also where steps draw random numbers, as LunarLander's do."""
+    lander = architecture_lib.PolicyArchitecture((8,), (16,), 4, architecture_lib.Q_VALUES_HEAD)
+    facts = {**CARTPOLE_FACTS, "taskstr": "gym,LunarLander-v3", "max_episode_steps": 60}
+    run = save(harness.random_checkpoint(lander, facts))
+    starts = []
+    make = environments.make
+
+    def noted(*arguments):
+        environment = make(*arguments)
+        reset = environment.reset
+
+        def reset_and_note():
+            step = reset()
+            starts.append(tuple(step.observation))
+            return step
+
+        environment.reset = reset_and_note
+        return environment
+
+    monkeypatch.setattr(environments, "make", noted)
+    lengths = [
+        [episode.length for episode in evaluate.evaluate(evaluate.load_policy(run, bits), 3, 1)]
+        for bits in (32, 8)
+    ]
+    assert starts[:3] == starts[3:]
+    assert len(set(starts)) == 3
+    assert all(len(played) == 3 for played in lengths)
+
+
 def test_evaluate_return_is_the_sum_of_the_rewards(save):
     run = save(harness.random_checkpoint(CARTPOLE, CARTPOLE_FACTS))
     for episode in evaluate.evaluate(evaluate.load_policy(run), 2):
