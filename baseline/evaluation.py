@@ -126,7 +126,7 @@ def begin_next(
     """Resets an environment that said that it is over.
 
     Args:
-      environment: with a monitor (SB3's) inside.
+      environment: with a monitor (SB3's) inside, or one that notes episodes as that does.
       info: of its last step.
       seed: of the next episode.
 
@@ -134,11 +134,11 @@ def begin_next(
       The next observation, and the return of the episode that is over; None where only a life was
       lost and the game goes on, which is when `EpisodicLifeEnv` passes no reset on.
     """
+    if "episode" in info:
+        return environment.reset(seed=seed)[0], float(info["episode"]["r"])
+    # Else a wrapper around the monitor ends episodes of which that knows nothing.
     rewards = environment.get_wrapper_attr("rewards")
     observation, _ = environment.reset(seed=seed)
-    if "episode" in info:
-        return observation, float(info["episode"]["r"])
-    # Else a wrapper around the monitor ends episodes of which that knows nothing.
     goes_on = environment.get_wrapper_attr("rewards") is rewards
     return observation, None if goes_on else float(sum(rewards))
 
