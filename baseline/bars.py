@@ -5,7 +5,7 @@ Imports no framework but matplotlib.
 
 from collections.abc import Mapping
 
-from actorQ.scripts import curves
+from actorQ.scripts import plotting
 
 
 def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) -> str:
@@ -22,7 +22,7 @@ def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) 
     Raises:
       errors.UserError: it cannot be written.
     """
-    figure, (axis,) = curves.new_figure(1, 1.4 + 0.36 * len(rows))
+    figure, (axis,) = plotting.new_figure(1, 1.4 + 0.36 * len(rows))
     places = range(len(rows))
     axis.barh(places, [ours for ours, _ in rows.values()], color="#0072B2", label="ours")
     marks = [(theirs, place) for place, (_, theirs) in enumerate(rows.values()) if theirs]
@@ -37,4 +37,4 @@ def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) 
     axis.set_xlim(left=0)
     axis.set_xlabel(label)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)

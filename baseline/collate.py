@@ -17,7 +17,7 @@ from absl import flags
 
 from actorQ import cli
 from actorQ import errors
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import intervals
 from baseline import measuring_flags
 from baseline import qat_collate
@@ -87,7 +87,7 @@ def text_table(sweep: selection.Sweep) -> str:
         )
     header = ["Scheme", "Bits", "Mean", "Std", "E", "95 % interval", "Bytes"]
     title = f"{sweep.algo} {sweep.shown_env}, {describe(sweep)}"
-    return f"{title}\n\n{curves.markdown_table(header, cells)}\n" + "\n".join(notes) + "\n"
+    return f"{title}\n\n{output.markdown_table(header, cells)}\n" + "\n".join(notes) + "\n"
 
 
 def summary_table(sweeps: Sequence[selection.Sweep]) -> str:
@@ -101,13 +101,13 @@ def summary_table(sweeps: Sequence[selection.Sweep]) -> str:
                     f"{sweep.algo} {sweep.shown_env}",
                     LABELS[scheme],
                     f"{sweep.fp32.mean:.6g}",
-                    f"{best.mean:.6g} at {best.bits}" if best else curves.NOT_AVAILABLE,
+                    f"{best.mean:.6g} at {best.bits}" if best else output.NOT_AVAILABLE,
                     fewest.bits if fewest else "none",
                     fewest.interval.text() if fewest else "",
                 ]
             )
     header = ["Agent", "Quantized", "fp32", "Best", "Sweet spot, bits", "E there [95 % interval]"]
-    return f"{curves.markdown_table(header, cells)}\nSweet spot: {_SWEET_SPOT}.\n"
+    return f"{output.markdown_table(header, cells)}\nSweet spot: {_SWEET_SPOT}.\n"
 
 
 def collate(

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
         from actorQ.benchmarks import common
-        from actorQ.scripts import curves
+        from actorQ.scripts import output
 
         common.pin(1)  # Before the frameworks start their threads.
         from baseline import agents
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
     for agent in loaded:
         deploy_measuring.check(agent)
     if values.out:
-        curves.make_folder(values.out)
+        output.make_folder(values.out)
     found = []
     for agent in loaded:  # What is measured is kept, whatever becomes of the next one.
         found.append((agent, deploy_measuring.measure(agent, settings)))

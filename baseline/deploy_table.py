@@ -8,7 +8,7 @@ import statistics
 from typing import Any
 
 from actorQ import provenance
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import aarch64
 from baseline import agents
 from baseline import bars
@@ -59,7 +59,7 @@ def report(
     text = "\n".join([
         f"One observation on one thread of one core (medians of {settings.repeats} rounds, the "
         f"files taking turns); {settings.episodes} paired episodes; int: {settings.bits} bits\n",
-        curves.markdown_table(_HEADER, [_cells(each) for each in rows]),
+        output.markdown_table(_HEADER, [_cells(each) for each in rows]),
         *_paper_table(rows),
         *_arm_table(rows),
         *(f"- {note}" for note in _notes(settings)),
@@ -76,7 +76,7 @@ def report(
     reports.write(_PROGRAM, NAME, text, record, out)
     if out:
         commit = provenance.git_commit()
-        curves.write_csv(
+        output.write_csv(
             os.path.join(out, f"{NAME}.csv"), [{**each, "commit": commit} for each in rows]
         )
         bars.draw(
@@ -223,7 +223,7 @@ def _paper_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"The paper's figures (Raspberry Pi 3b, Air Learning; memory "
         f"{paper.DEPLOYMENT_MEMORY_RATIO:g}x smaller), and ours\n",
-        curves.markdown_table(_PAPER_HEADER, cells),
+        output.markdown_table(_PAPER_HEADER, cells),
     ]
 
 
@@ -254,7 +254,7 @@ def _arm_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "The same files under the runtimes' builds for 64-bit ARM: states with the same action as "
         "here, and the largest difference of an output, as a share of the outputs' range\n",
-        curves.markdown_table(_ARM_HEADER, cells),
+        output.markdown_table(_ARM_HEADER, cells),
     ]
 
 

@@ -10,7 +10,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import lines
 from matplotlib import ticker
 
-from actorQ.scripts import curves
+from actorQ.scripts import plotting
 from baseline import width_relation
 
 _COLUMNS = 3
@@ -55,7 +55,7 @@ def draw(path: str, relation: width_relation.Relation, described: str) -> str:
         handles=_handles(relation), title=_wrapped(relation.verdict()), title_fontsize=9,
         loc="outside lower center", ncols=4 if over_environments else 6, frameon=False, fontsize=8,
     )  # fmt: skip
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def _numbers(relation: width_relation.Relation) -> dict[str, int]:
@@ -106,7 +106,7 @@ def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | 
     name = group.name if numbers is None else group.name.upper()
     correlation = "" if group.correlation is None else f"ρ = {group.correlation:+.2f}, "
     ax.set_title(f"{name}: {correlation}n = {len(group.points)}", fontsize=9)
-    curves.keep_flat(ax, _LEAST_HEIGHT)
+    plotting.keep_flat(ax, _LEAST_HEIGHT)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     ax.tick_params(labelsize=7)

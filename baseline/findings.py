@@ -20,7 +20,7 @@ from actorQ import cli
 from actorQ import errors
 from actorQ import lean_imports
 from actorQ import provenance
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import finding_plots
 from baseline import intervals
 from baseline import measuring_flags
@@ -91,13 +91,13 @@ def markdown(
                 (group.name, str(len(group.points)), group.described())
                 for group in relation.groups
             ]
-            parts.append(curves.markdown_table((fixed, "n", "Spearman"), rows))
+            parts.append(output.markdown_table((fixed, "n", "Spearman"), rows))
     rows = [
         (f"{point.algo} {point.env}", f"{point.width:.3g}", point.interval.text())
         for point in sorted(agents, key=lambda point: point.width)
     ]
     parts.append("### Agents, narrowest first\n")
-    parts.append(curves.markdown_table(("agent", "width", "E [95 %]"), rows))
+    parts.append(output.markdown_table(("agent", "width", "E [95 %]"), rows))
     if left_out:
         parts.append(f"Left out: {'; '.join(left_out)}.\n")
     return "\n".join(parts)
@@ -223,10 +223,10 @@ def main(argv: list[str]) -> None:
     ]
     described = f"{values.bits} bits, {values.scheme}, {values.granularity}, {values.rounding}"
     text = markdown(agents, relations, left_out, described)
-    curves.make_folder(values.out)
+    output.make_folder(values.out)
     paths = [os.path.join(values.out, f"{STEM}.{ending}") for ending in ("md", "csv")]
-    curves.write_text(paths[0], f"{text}\nCommit {provenance.git_commit()}.\n")
-    curves.write_csv(paths[1], csv_rows(agents))
+    output.write_text(paths[0], f"{text}\nCommit {provenance.git_commit()}.\n")
+    output.write_csv(paths[1], csv_rows(agents))
     for relation in relations:
         if relation.groups:
             path = os.path.join(values.out, f"width_error_{relation.over}.png")

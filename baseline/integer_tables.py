@@ -8,7 +8,7 @@ import statistics
 from typing import Any
 
 from actorQ import errors
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import integer_comparison
 from baseline import reports
 from baseline import zoo_files
@@ -63,7 +63,7 @@ def report(
     states = next(f.simulated.states for f in measured.values() if f.simulated is not None)
     text = (
         f"{algo} {env}: one observation on one thread, {states} states, {settings.episodes} "
-        f"episodes\n\n{curves.markdown_table(_HEADER, rows)}\n{_NOTE}\n"
+        f"episodes\n\n{output.markdown_table(_HEADER, rows)}\n{_NOTE}\n"
     )
     record = {
         "settings": dataclasses.asdict(settings),
@@ -95,7 +95,7 @@ def summarize(agents: Mapping[tuple[str, str], Forms], out: str | None) -> None:
             [algo, env, *(format(cell(measured[form]), style) for form in forms)]
             for (algo, env), measured in agents.items()
         ]
-        return f"{title}\n\n{curves.markdown_table(['algo', 'env', *forms], rows)}"
+        return f"{title}\n\n{output.markdown_table(['algo', 'env', *forms], rows)}"
 
     everything = [first, *exported]
     tables = [
@@ -122,7 +122,7 @@ def save_models(folder: str, name: str, measured: Forms) -> None:
     Raises:
       errors.UserError: the folder cannot be written.
     """
-    curves.make_folder(folder)
+    output.make_folder(folder)
     name = zoo_files.file_name(name)
     for form, figures in measured.items():
         if figures.content is None:

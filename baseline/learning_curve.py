@@ -85,10 +85,12 @@ def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) 
       errors.UserError: see `read`; or the files cannot be written.
     """
     from actorQ.scripts import curves
+    from actorQ.scripts import output
+    from actorQ.scripts import plotting
 
     steps, scores = read(run_folder)
     mean = curves.running_mean(scores, WINDOW)
-    figure, (axes,) = curves.new_figure()
+    figure, (axes,) = plotting.new_figure()
     axes.plot(steps, scores, ".", color="0.75", markersize=2, label="one episode")
     axes.plot(steps, mean, color=COLOUR, label=f"running mean of {WINDOW} episodes")
     name = unit(run_folder)
@@ -98,13 +100,13 @@ def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) 
     axes.set_title(f"{path.parent.name} {path.name.rpartition('_')[0] or path.name}")
     axes.legend(frameon=False)
     folder = str(out or run_folder)
-    curves.make_folder(folder)
+    output.make_folder(folder)
     chosen = np.unique(np.linspace(0, len(mean) - 1, POINTS).astype(int))
-    curves.write_csv(
+    output.write_csv(
         os.path.join(folder, f"{NAME}.csv"),
         [{name: int(steps[i]), "running_mean": float(mean[i])} for i in chosen],
     )
-    return pathlib.Path(curves.save_figure(figure, os.path.join(folder, f"{NAME}.png")))
+    return pathlib.Path(plotting.save_figure(figure, os.path.join(folder, f"{NAME}.png")))
 
 
 def define_flags() -> None:

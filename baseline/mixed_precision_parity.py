@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from absl import logging
 import numpy as np
 
-from actorQ.scripts import curves
 from actorQ.scripts import loss_parity
+from actorQ.scripts import output
 from baseline import paper
 from baseline import precision as precision_lib
 from baseline import reports
@@ -55,7 +55,7 @@ def run(settings: Settings, out: str | None) -> dict[str, dict[str, np.ndarray]]
       errors.UserError: the environment is no Atari game, or the folder cannot be written.
     """
     if out:
-        curves.make_folder(out)
+        output.make_folder(out)
     replay = record_replay(settings)
     losses: dict[str, dict[str, np.ndarray]] = {}
     for policy in settings.policies:
@@ -122,7 +122,7 @@ def report(
         f"Losses of {settings.gradient_steps} gradient steps of DQN on {settings.env}, from the "
         f"same weights on the same batches of {settings.transitions} recorded transitions, on "
         f"{settings.device}\n",
-        curves.markdown_table(
+        output.markdown_table(
             ("policy", "precision", *loss_parity.HEADER),
             [[row["policy"], row["precision"], *loss_parity.cells(row)] for row in rows],
         ),

@@ -15,7 +15,7 @@ import numpy as np
 
 from actorQ import cli
 from actorQ import errors
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import precision as precision_lib
 from baseline import reports
 from baseline import training_settings
@@ -77,7 +77,7 @@ def run(settings: Settings, out: str | None) -> list[Row]:
       errors.UserError: the environment cannot be trained on, or a folder cannot be written.
     """
     if out:
-        curves.make_folder(out)
+        output.make_folder(out)
     rows = []
     for train_seed in settings.train_seeds:
         for precision in dict.fromkeys((precision_lib.FP32, settings.precision)):
@@ -166,7 +166,7 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
     text = "\n".join([
         f"DQN on {settings.env}: {settings.episodes} episodes of each agent, the same starts for "
         f"all, trained on {settings.device}\n",
-        curves.markdown_table(_HEADER, [_cells(row) for row in table]),
+        output.markdown_table(_HEADER, [_cells(row) for row in table]),
         *(f"- {line}" for line in _means(table)),
         "- agents act in fp32: their files hold fp32 weights and nothing of how they were trained "
         "but args.yml",
@@ -178,7 +178,7 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
     }
     reports.write(_PROGRAM, NAME, text, record, out)
     if out:
-        curves.write_csv(os.path.join(out, f"{NAME}.csv"), table)
+        output.write_csv(os.path.join(out, f"{NAME}.csv"), table)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

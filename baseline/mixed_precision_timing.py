@@ -22,7 +22,7 @@ from absl import logging
 import numpy as np
 
 from actorQ import errors
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import bars
 from baseline import paper
 from baseline import parallel
@@ -113,7 +113,7 @@ def run(settings: Settings, out: str | None) -> list[Row]:
       errors.UserError: the environment is no Atari game, or the folder cannot be written.
     """
     if out:
-        curves.make_folder(out)
+        output.make_folder(out)
     rows = []
     for policy in settings.policies:  # What is measured is kept, whatever becomes of the next one.
         for threads in settings.threads:
@@ -292,7 +292,7 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
         f"DQN on {settings.env}: medians of {settings.turns} turns of {settings.gradient_steps} "
         "gradient steps (batches of 32) with 4 environment steps each, both precisions in turns, "
         f"on {settings.device}\n",
-        curves.markdown_table(_HEADER, [_cells(each) for each in summaries]),
+        output.markdown_table(_HEADER, [_cells(each) for each in summaries]),
         "- run time: environment steps (one in a hundred actions is random) and gradient steps "
         "together, [quartiles of the turns]; the paper's is of whole trainings with fp16 on its "
         "GPU",
@@ -313,7 +313,7 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
     }
     reports.write(_PROGRAM, NAME, text, record, out)
     if out:
-        curves.write_csv(os.path.join(out, f"{NAME}.csv"), summaries)
+        output.write_csv(os.path.join(out, f"{NAME}.csv"), summaries)
         compared = {
             f"{paper.MIXED_PRECISION[each['policy']].name}, {each['precision']}, "
             f"{each['threads']} thread{'s' * (each['threads'] != 1)}": (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import os
 
 from actorQ import errors
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import qat_plot
 from baseline import qat_rows
 from baseline import qat_study
@@ -75,9 +75,9 @@ def collate(
     shown = [one for one in found if one.study in chosen]
     without = _without_study(rows, every)
     base = os.path.join(table_folder, TABLE)
-    curves.make_folder(table_folder or ".")
-    curves.write_text(f"{base}.md", qat_table.markdown(found) + without)
-    curves.write_csv(f"{base}.csv", qat_table.csv_rows(found))
+    output.make_folder(table_folder or ".")
+    output.write_text(f"{base}.md", qat_table.markdown(found) + without)
+    output.write_csv(f"{base}.csv", qat_table.csv_rows(found))
     sheets = [
         sweep_files.Sheet(study.algo, study.env, study.shown_env, panel)
         for study, panel in zip(chosen, qat_plot.make_panels(chosen), strict=True)

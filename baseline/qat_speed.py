@@ -148,14 +148,14 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     import torch
 
-    from actorQ.scripts import curves
+    from actorQ.scripts import output
     from baseline import reports
 
     logging.set_verbosity(logging.WARNING)
     torch.set_num_threads(1)
     pairs = trainable(pairs)
     if values.out:
-        curves.make_folder(values.out)
+        output.make_folder(values.out)
     measured = []
     for algo, env in pairs:
         steps = values.steps or STEPS[algo]
@@ -169,7 +169,7 @@ def main(argv: list[str]) -> int:
         f"Time of a training with {values.bits} bits in that of plain Stable-Baselines3: median "
         f"[quartiles] of {values.turns} turns, one thread"
     )
-    table = curves.markdown_table(["Training", *KINDS], rows)
+    table = output.markdown_table(["Training", *KINDS], rows)
     record = {"bits": values.bits, "turns": values.turns, "measured": measured}
     reports.write("baseline.qat_speed", "qat_speed", f"{title}\n\n{table}", record, values.out)
     return 0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import intervals
 from baseline import qat_comparison
 from baseline import qat_study
@@ -31,7 +31,7 @@ NOTES = (
     "about from the lowest training to the highest. Better: what it shows; of one training, "
     "nothing.",
     "E = (fp32 - q) / |fp32|: the share of fp32's mean return that is lost, over training seeds "
-    f"that both have; {curves.NOT_AVAILABLE} where the interval of fp32's mean includes zero.",
+    f"that both have; {output.NOT_AVAILABLE} where the interval of fp32's mean includes zero.",
     "Fewest bits: the narrowest width at which, as at all wider ones measured, E is at most "
     f"{_TOLERATED}. QAT >= PTQ: at how many of the widths that both have. Trainings: that every "
     "width has, up to the most that one has.",
@@ -71,10 +71,10 @@ def compared(studies: Sequence[qat_study.Study]) -> list[Compared]:
 def markdown(found: Sequence[Compared]) -> str:
     """Returns the summary, a table for each sweep, and what the columns mean."""
     cells = [_summary_cells(one) for one in found]
-    parts = [f"## QAT against PTQ\n\n{curves.markdown_table(_SUMMARY_HEADER, cells)}"]
+    parts = [f"## QAT against PTQ\n\n{output.markdown_table(_SUMMARY_HEADER, cells)}"]
     for one in found:
         digits = _digits(one)
-        table = curves.markdown_table(
+        table = output.markdown_table(
             _HEADER, [_width_cells(one.study, width, digits) for width in one.widths]
         )
         facts = "".join(f"- {line}\n" for line in _facts(one))
@@ -111,7 +111,7 @@ def csv_rows(found: Sequence[Compared]) -> list[dict[str, Any]]:
 def _summary_cells(one: Compared) -> list[str]:
     summary = qat_comparison.summary(one.widths)
     counts = [
-        str(count) + f" of {summary.compared}" if summary.compared else curves.NOT_AVAILABLE
+        str(count) + f" of {summary.compared}" if summary.compared else output.NOT_AVAILABLE
         for count in summary[-3:]
     ]
     return [
@@ -134,12 +134,12 @@ def _trainings(one: Compared) -> str:
 
 def _fewest(bits: str | None, errors: Sequence[float | None]) -> str:
     if all(error is None for error in errors):
-        return curves.NOT_AVAILABLE
+        return output.NOT_AVAILABLE
     return bits or "none"
 
 
 def _width_cells(study: qat_study.Study, width: Comparison, digits: int) -> list[str]:
-    difference = curves.NOT_AVAILABLE
+    difference = output.NOT_AVAILABLE
     if width.difference is not None:
         numbers = [n for n in width.difference[:3] if n is not None]
         first, *ends = (intervals.fixed(number, digits) for number in numbers)
@@ -152,7 +152,7 @@ def _width_cells(study: qat_study.Study, width: Comparison, digits: int) -> list
         difference,
         _share(width.qat_error),
         _share(width.ptq_error),
-        width.better or curves.NOT_AVAILABLE,
+        width.better or output.NOT_AVAILABLE,
         _seeds(study, width),
         str(width.num_bytes),
     ]
@@ -232,7 +232,7 @@ def _digits(one: Compared) -> int:
 
 def _mean(side: Cell | None, digits: int) -> str:
     if side is None:
-        return curves.NOT_AVAILABLE
+        return output.NOT_AVAILABLE
     text = intervals.fixed(side.mean, digits)
     return text if side.std is None else f"{text} ± {intervals.fixed(side.std, digits)}"
 
@@ -242,7 +242,7 @@ def _percent(share: float | None) -> float | None:
 
 
 def _share(share: float | None) -> str:
-    return curves.NOT_AVAILABLE if share is None else f"{intervals.fixed(100 * share, 1)} %"
+    return output.NOT_AVAILABLE if share is None else f"{intervals.fixed(100 * share, 1)} %"
 
 
 def _csv_cell(name: str, side: Cell | None) -> dict[str, Any]:

@@ -42,12 +42,12 @@ def main(argv: list[str]) -> int:
             raise errors.UserError(
                 f"There is no folder {folder}: run this in the repository's root, or name one."
             )
-    from actorQ.scripts import curves
+    from actorQ.scripts import output
     from baseline import report_page
 
     command = " ".join([f"python -m baseline.{_NAME}", *sys.argv[1:]])
     page = report_page.build(values.baseline_results, values.actorq_results, command)
-    curves.make_folder(os.path.dirname(values.out) or ".")
+    output.make_folder(os.path.dirname(values.out) or ".")
     files.write(values.out, page)
     print(f"{values.out}: {len(page.encode()) / _MEGABYTE:.1f} MB", flush=True)
     return 0

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from actorQ import provenance
-from actorQ.scripts import curves
+from actorQ.scripts import output
 
 
 def write(
@@ -47,8 +47,8 @@ def _write_files(
         f"\n`{facts['command']}` on {facts['machine']['processor']}, commit "
         f"{provenance.short(facts['git_commit'])}, {facts['date']}.\n"
     )
-    curves.make_folder(out)
-    curves.write_text(os.path.join(out, f"{name}.md"), text + footer)
+    output.make_folder(out)
+    output.write_text(os.path.join(out, f"{name}.md"), text + footer)
     if record is not None:
         path = os.path.join(out, f"{name}.json")
-        curves.write_text(path, json.dumps({**facts, **record}, indent=1) + "\n")
+        output.write_text(path, json.dumps({**facts, **record}, indent=1) + "\n")

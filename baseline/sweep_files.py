@@ -5,7 +5,7 @@ import os
 import re
 from typing import NamedTuple
 
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import sweep_panel
 from baseline import sweep_plot
 
@@ -47,7 +47,7 @@ def draw(
     Raises:
       errors.UserError: a file cannot be written.
     """
-    curves.make_folder(folder)
+    output.make_folder(folder)
     paths = [
         sweep_plot.draw(os.path.join(folder, plot_name(one.algo, one.env)), one.panel, words)
         for one in sheets

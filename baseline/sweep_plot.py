@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
-from actorQ.scripts import curves
+from actorQ.scripts import plotting
 from baseline import sweep_legend
 from baseline import sweep_panel
 from baseline.sweep_panel import Panel
@@ -60,7 +60,7 @@ def draw_panel(ax: Any, panel: Panel, small: bool = False) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
-    curves.keep_flat(ax, max(_LEAST_HEIGHT * abs(panel.fp32.mean), 1e-6))
+    plotting.keep_flat(ax, max(_LEAST_HEIGHT * abs(panel.fp32.mean), 1e-6))
     ax.set_title(panel.title, fontsize=9 if small else 11)
 
 
@@ -72,13 +72,13 @@ def draw(path: str, panel: Panel, words: sweep_panel.Words) -> str:
       panel: what to draw.
       words: of the legend.
     """
-    figure, (ax,) = curves.new_figure(height=4.8)
+    figure, (ax,) = plotting.new_figure(height=4.8)
     draw_panel(ax, panel)
     ax.set_xlabel("Bits")
     ax.set_ylabel("Mean return")
     entries = sweep_legend.of_panel(panel.series, words)
     sweep_legend.place(figure, entries, words.note, columns=2)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def draw_grid(path: str, title: str, panels: Sequence[Panel], words: sweep_panel.Words) -> str:
@@ -107,7 +107,7 @@ def draw_grid(path: str, title: str, panels: Sequence[Panel], words: sweep_panel
     figure.suptitle(title, fontsize=12)
     entries = sweep_legend.of_grid(panels, words)
     sweep_legend.place(figure, entries, words.note, columns=min(3, columns + 1))
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def _places(found: Collection[str]) -> dict[str, float]:

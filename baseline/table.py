@@ -16,7 +16,7 @@ from absl import flags
 
 from actorQ import cli
 from actorQ import errors
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import intervals
 from baseline import mean_errors
 from baseline import measuring_flags
@@ -129,11 +129,11 @@ def main(argv: list[str]) -> int:
     text = markdown(sweeps, values.scheme, values.widths)
     sys.stdout.write(text)
     if values.out:
-        curves.make_folder(os.path.dirname(values.out) or ".")
+        output.make_folder(os.path.dirname(values.out) or ".")
     if values.out.endswith(".md"):
-        curves.write_text(values.out, text)
+        output.write_text(values.out, text)
     elif values.out:
-        curves.write_csv(values.out, csv_rows(sweeps, values.scheme))
+        output.write_csv(values.out, csv_rows(sweeps, values.scheme))
     return 0
 
 
@@ -166,7 +166,7 @@ def _paper_table(algo: str, sweeps: Sequence[selection.Sweep], scheme: str) -> s
     cells.append(line)
     lines = [f"- {text}" for text in _mean_lines(means, their_mean)]
     lines += [f"- [{number}] {note}" for number, note in enumerate(notes, 1)]
-    return f"{curves.markdown_table(header, cells)}\n" + "\n".join(lines) + "\n"
+    return f"{output.markdown_table(header, cells)}\n" + "\n".join(lines) + "\n"
 
 
 def _paper_cells(result: paper.Result | None, shown: bool) -> list[str]:
@@ -229,7 +229,7 @@ def _width_table(sweeps: Sequence[selection.Sweep], scheme: str) -> str:
         shares = [rows[bits].error if bits in rows else None for bits in widths]
         lost = [_NONE if one is None else intervals.fixed(100 * one, 1) for one in shares]
         cells.append(["", "E, %", "", *lost])
-    return curves.markdown_table(["Environment", "", "fp32", *widths], cells)
+    return output.markdown_table(["Environment", "", "fp32", *widths], cells)
 
 
 def reward(value: float) -> str:

@@ -21,7 +21,7 @@ from actorQ import errors
 from actorQ import lean_imports
 from actorQ import provenance
 from actorQ import quantization
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import measuring_flags
 from baseline import results
 from baseline import weight_files
@@ -115,7 +115,7 @@ def visualize(path: str, settings: Settings, out: str, part: str = weight_files.
         if names
     ]  # fmt: skip
     text = _block(found, settings, wholes, changes)
-    curves.make_folder(out)
+    output.make_folder(out)
     # What is not the default is in the name, so that figures do not replace each other.
     defaults = (quantization.ROUNDINGS[0], results.GRANULARITIES[0], weight_files.POLICY)
     chosen = (settings.rounding, settings.granularity, part)
@@ -126,13 +126,13 @@ def visualize(path: str, settings: Settings, out: str, part: str = weight_files.
         weight_plots.draw_distribution(f"{stem}-distribution.png", title, wholes),
         weight_plots.draw_layers(f"{stem}-layers.png", title, _layers(found, changes)),
     ]
-    output = os.path.join(out, OUTPUT)
+    path = os.path.join(out, OUTPUT)
     try:
-        with open(output, "a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8") as file:
             file.write(text + "\n")
     except OSError as error:
-        raise errors.UserError(f"Cannot write {output}: {error.strerror}.") from None
-    return Result(text, [output, *paths])
+        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
+    return Result(text, [path, *paths])
 
 
 def model_name(path: str) -> str:

@@ -14,7 +14,7 @@ from matplotlib import patches
 from matplotlib import ticker
 import numpy as np
 
-from actorQ.scripts import curves
+from actorQ.scripts import plotting
 from baseline import weight_statistics
 
 BINS = 90  # About as many.
@@ -22,8 +22,8 @@ BINS = 90  # About as many.
 MOST_LINES = 64
 MOST_LAYERS = 16  # In one figure.
 BEFORE_COLOUR = "0.72"
-AFTER_COLOUR = curves.PRECISION_COLOURS[8]
-WIDTH_COLOUR = curves.PRECISION_COLOURS[32]
+AFTER_COLOUR = plotting.PRECISION_COLOURS[8]
+WIDTH_COLOUR = plotting.PRECISION_COLOURS[32]
 _COLUMNS = 4  # Of models side by side.
 
 
@@ -68,7 +68,7 @@ def draw_distribution(path: str, title: str, changes: Sequence[Change]) -> str:
     axes[-1].set_xlabel("Value")
     figure.suptitle(title, fontsize=10)
     _legend(figure)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def draw_layers(path: str, title: str, layers: Sequence[Layer]) -> str:
@@ -95,7 +95,7 @@ def draw_layers(path: str, title: str, layers: Sequence[Layer]) -> str:
         ax.set_xlabel("Value", fontsize=8)
     figure.suptitle(title, fontsize=10)
     _legend(figure)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def draw_models(path: str, title: str, models: Sequence[Model]) -> str:
@@ -128,7 +128,7 @@ def draw_models(path: str, title: str, models: Sequence[Model]) -> str:
         handles=[patches.Patch(color=BEFORE_COLOUR, label="weights"), _width_handle()],
         loc="outside lower center", ncols=2, frameon=False, fontsize=8,
     )
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def _draw_change(ax: Any, change: Change) -> None:

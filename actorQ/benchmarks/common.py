@@ -18,7 +18,7 @@ from typing import Any
 
 from actorQ import errors
 from actorQ import provenance
-from actorQ.scripts import curves
+from actorQ.scripts import output
 
 
 def parser(name: str, description: str, repeats: int | None = 5) -> argparse.ArgumentParser:
@@ -158,7 +158,7 @@ def report(
     """
     tables = [(title, header, rows), *more]
     text = "\n".join(
-        f"{line}\n\n{curves.markdown_table(names, cells)}" for line, names, cells in tables
+        f"{line}\n\n{output.markdown_table(names, cells)}" for line, names, cells in tables
     )
     if notes:
         text += "\n" + "".join(f"- {note}\n" for note in notes)
@@ -166,7 +166,7 @@ def report(
     sys.stdout.flush()
     if not out:
         return
-    curves.make_folder(out)
+    output.make_folder(out)
     module = os.path.splitext(os.path.basename(sys.argv[0]))[0]  # Not `name`: a mode has its own.
     command = "python -m actorQ.benchmarks." + " ".join([module, *sys.argv[1:]])
     facts = provenance.facts(command)
@@ -175,8 +175,8 @@ def report(
         f"{facts['machine']['cores']} cores, commit {provenance.short(facts['git_commit'])}, "
         f"{facts['date']}.\n"
     )
-    curves.write_text(os.path.join(out, f"{name}.md"), text + footer)
-    curves.write_text(
+    output.write_text(os.path.join(out, f"{name}.md"), text + footer)
+    output.write_text(
         os.path.join(out, f"{name}.json"), json.dumps({**facts, **record}, indent=1) + "\n"
     )
 
@@ -187,4 +187,4 @@ def run(name: str, main: Callable[[Sequence[str]], None]) -> None:
     SIGTERM ends it as Ctrl-C does, by way of every `finally`: what it started ends with it.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    curves.run_script(name, main)
+    output.run_script(name, main)

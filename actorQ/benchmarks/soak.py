@@ -30,7 +30,8 @@ from actorQ import telemetry
 from actorQ import wire
 from actorQ.benchmarks import common
 from actorQ.benchmarks import live_run
-from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 _NAME = "soak"
 _PERIOD_S = 5.0
@@ -176,7 +177,7 @@ def soak(
 
 def draw(samples: Samples, warm_up_s: float, path: str) -> None:
     """Draws memory and open files against time."""
-    figure, axes = curves.new_figure(2)
+    figure, axes = plotting.new_figure(2)
     for axis, part, label in zip(
         axes, ("rss_mb", "open_files"), ("resident memory (MB)", "open files"), strict=True
     ):
@@ -188,7 +189,7 @@ def draw(samples: Samples, warm_up_s: float, path: str) -> None:
         axis.set_ylabel(label)
     axes[-1].set_xlabel("minutes")
     axes[0].legend(fontsize="small")
-    curves.save_figure(figure, path)
+    plotting.save_figure(figure, path)
 
 
 def rows_of(samples: Samples) -> list[dict[str, Any]]:
@@ -232,8 +233,8 @@ def main(argv: Sequence[str]) -> None:
         finally:  # What was taken is kept, whatever became of the run.
             warm_up_s = max(60 * options.minutes * _WARM_UP, samples.full_s + _FULL_S)
             if options.out and samples.series:
-                curves.make_folder(options.out)
-                curves.write_csv(os.path.join(options.out, f"{_NAME}.csv"), rows_of(samples))
+                output.make_folder(options.out)
+                output.write_csv(os.path.join(options.out, f"{_NAME}.csv"), rows_of(samples))
                 draw(samples, warm_up_s, os.path.join(options.out, f"{_NAME}.png"))
     rows, grown = verdicts(samples, warm_up_s)
     held = ", ".join(f"{table} {items}" for table, items in samples.pending.items())

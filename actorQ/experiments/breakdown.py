@@ -16,7 +16,8 @@ from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import sweep
 from actorQ.scripts import breakdown_table
-from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 # Phases with the paper's names, the paper's first and in its order.
 _NAMES = {
@@ -81,7 +82,7 @@ def write(material: reporting.Material) -> str:
     lines += [f"**No phases**: {name}: too short, or made by an older version" for name in unknown]
     text += reporting.bullets([*lines, *_notes(), *reporting.notes(material)])
     if rows:
-        curves.write_csv(material.path(f"{material.experiment.name}.csv"), rows)
+        output.write_csv(material.path(f"{material.experiment.name}.csv"), rows)
     return text
 
 
@@ -119,7 +120,7 @@ def _phases_table(column: Sequence[Cell]) -> str:
     lines.append(
         ["all phases", *(text for cell in column for text in _amount(cell.all_us, cell))]
     )
-    return curves.markdown_table(header, lines)
+    return output.markdown_table(header, lines)
 
 
 def _late_loads(task: str, setting: str, cells: Sequence[Cell]) -> list[str]:
@@ -170,18 +171,18 @@ def _steps_table(setting: str, cells: Sequence[Cell]) -> str:
             str(cell.value),
             reporting.precision_name(cell.precision),
             str(len(cell.results)),
-            curves.number(cell.step_us),
-            ", ".join(curves.number(us, 0) for us in seeds if us is not None),
-            curves.number(_speedup(cells, cell, "step_us"), 2),
-            curves.number(cell.paper_us),
-            curves.number(_speedup(cells, cell, "paper_us"), 2),
-            curves.number(cell.all_us),
-            curves.number(_speedup(cells, cell, "all_us"), 2),
-            curves.number(cell.median("steps_per_load"), 0),
-            curves.number(cell.median("staleness_steps")),
-            curves.number(cell.median("message_bytes"), 0),
+            output.number(cell.step_us),
+            ", ".join(output.number(us, 0) for us in seeds if us is not None),
+            output.number(_speedup(cells, cell, "step_us"), 2),
+            output.number(cell.paper_us),
+            output.number(_speedup(cells, cell, "paper_us"), 2),
+            output.number(cell.all_us),
+            output.number(_speedup(cells, cell, "all_us"), 2),
+            output.number(cell.median("steps_per_load"), 0),
+            output.number(cell.median("staleness_steps")),
+            output.number(cell.median("message_bytes"), 0),
         ])
-    return curves.markdown_table(header, lines)
+    return output.markdown_table(header, lines)
 
 
 def _notes() -> list[str]:
@@ -227,7 +228,7 @@ def _csv_rows(task: str, setting: str, cells: Sequence[Cell]) -> list[dict[str, 
 def _draw(task: str, setting: str, cells: Sequence[Cell], path: str) -> str:
     """Draws stacked bars as in the paper: a panel a value, a bar a precision."""
     values = list(dict.fromkeys(cell.value for cell in cells))
-    figure, axes = curves.new_grid(
+    figure, axes = plotting.new_grid(
         1, len(values), (max(7.0, 3.5 * len(values)), 4.6), sharey=True
     )
     for ax, value in zip(axes, values, strict=True):
@@ -259,4 +260,4 @@ def _draw(task: str, setting: str, cells: Sequence[Cell], path: str) -> str:
     axes[0].set_ylabel("One actor's time per environment step (µs)")
     figure.suptitle(task, fontsize=11)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)

@@ -25,7 +25,7 @@ from actorQ.experiments import cluster_report
 from actorQ.experiments import cluster_simulation
 from actorQ.experiments import reporting
 from actorQ.experiments import run
-from actorQ.scripts import curves
+from actorQ.scripts import output
 
 NAME = "experiments.cluster"
 BLOCKING, BACKGROUND = "blocking", "background"
@@ -133,7 +133,7 @@ def main(argv: list[str]) -> int:
     pulls = _pulls(values.pulls)
     rates = _rates(values)
     plan = _plan(values, rates)
-    curves.make_folder(values.out)
+    output.make_folder(values.out)
     text = _assumptions(values, rates, plan)
     rows: list[dict[str, object]] = []
     for name in pulls:
@@ -145,8 +145,8 @@ def main(argv: list[str]) -> int:
         title = f"Simulation: {words}"
         cluster_report.draw(study, title, os.path.join(values.out, f"cluster_{name}.png"))
     title = "# Actors that saturate a learner: a simulation\n\n"
-    curves.write_text(os.path.join(values.out, "cluster.md"), title + text)
-    curves.write_csv(os.path.join(values.out, "cluster.csv"), rows)
+    output.write_text(os.path.join(values.out, "cluster.md"), title + text)
+    output.write_csv(os.path.join(values.out, "cluster.csv"), rows)
     print(f"{text}\nTables and figures: {values.out}", flush=True)
     return 0
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from actorQ.experiments import cluster_simulation
 from actorQ.experiments import reporting
-from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 SATURATED = 0.95  # Part of the learner's demand from which on it counts as met.
 _CLOSE = 0.99  # Part of the most steps from which on more actors are of no use.
@@ -159,7 +160,7 @@ def table(answers: Sequence[Answer]) -> str:
             answer.reason if answer.needed is None else str(answer.needed),
             f"{answer.outcome.age_s:.2f}",
         ]
-    return curves.markdown_table(header, list(rows.values()))
+    return output.markdown_table(header, list(rows.values()))
 
 
 def csv_rows(pulls: str, answers: Sequence[Answer]) -> list[dict[str, object]]:
@@ -194,7 +195,7 @@ def draw(study: Study, title: str, path: str) -> str:
     plan = study.plan
     columns = min(3, len(plan.bandwidths))
     rows = math.ceil(len(plan.bandwidths) / columns)
-    figure, axes = curves.new_grid(
+    figure, axes = plotting.new_grid(
         rows, columns, (max(5.0, 3.4 * columns), 1.2 + 2.9 * rows), sharex=True, sharey=True
     )
     speeds = sorted(plan.learner_speeds)
@@ -203,7 +204,7 @@ def draw(study: Study, title: str, path: str) -> str:
         for bits in plan.precisions:
             rates = [study.outcome(bits, speeds[-1], bandwidth, n).steps_per_s for n in tried]
             ax.plot(
-                tried, rates, color=curves.PRECISION_COLOURS[bits],
+                tried, rates, color=plotting.PRECISION_COLOURS[bits],
                 label="_" if index else f"{reporting.precision_name(bits)} actors",
             )
         for speed in speeds:
@@ -228,4 +229,4 @@ def draw(study: Study, title: str, path: str) -> str:
         loc="outside lower center", ncols=len(plan.precisions), frameon=False,
         title="dashed: what a learner of so many steps/s takes", title_fontsize=9,
     )
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)

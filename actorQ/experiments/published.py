@@ -16,7 +16,7 @@ from actorQ.experiments import reports
 from actorQ.experiments import results
 from actorQ.experiments import runner
 from actorQ.experiments import specification
-from actorQ.scripts import curves
+from actorQ.scripts import output
 
 
 def publish(
@@ -62,7 +62,7 @@ def publish(
     for run in plan.runs:
         if run.name in copied:
             target = runner.run_folder(copy, run)
-            curves.make_folder(target)
+            output.make_folder(target)
             result = copied[run.name]
             command = result.command.replace(provenance.ROOT + os.sep, "")
             results.write(dataclasses.replace(result, command=command), target)

@@ -16,6 +16,7 @@ from actorQ.experiments import specification
 from actorQ.experiments import training
 from actorQ.scripts import curves
 from actorQ.scripts import paper
+from actorQ.scripts import plotting
 from actorQ.scripts import speedup_table
 
 _PAPER_COLOUR = "0.6"
@@ -62,7 +63,7 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
         {side for task in tasks for side in rows_of[task]} - {reaching.FP32},
         key=lambda side: -side.precision,
     )
-    figure, (ax,) = curves.new_figure()
+    figure, (ax,) = plotting.new_figure()
     figure.set_size_inches(max(7.0, 1.1 * len(tasks) * (len(quantized) + 1) / 2), 4.2)
     width = 0.84 / (len(quantized) + 1)
     for i, side in enumerate(quantized):
@@ -98,7 +99,7 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     ax.set_ylabel("Time to reward: fp32 / quantized")
     ax.margins(y=0.12)
     figure.legend(loc="outside lower center", ncols=len(quantized) + 2, frameon=False)
-    curves.save_figure(figure, path)
+    plotting.save_figure(figure, path)
 
 
 def _mark(ax: axes.Axes, bar: patches.Rectangle, gain: float | None, text: str) -> None:

@@ -19,6 +19,8 @@ from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
 from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 NOTHING = "–"
 _NAMED = 4  # Runs that were not made yet; of more there is a count.
@@ -61,7 +63,7 @@ class Side:
     def colour(self) -> str:
         """Of curves."""
         return _PEER_COLOURS[self.kind] if self.is_peer else (
-            curves.PRECISION_COLOURS[self.precision]
+            plotting.PRECISION_COLOURS[self.precision]
         )
 
 
@@ -271,7 +273,7 @@ def mean_and_deviation(values: Sequence[float | None], digits: int = 1) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return NOTHING
-    text = curves.number(float(np.mean(known)), digits)
+    text = output.number(float(np.mean(known)), digits)
     return f"{text} ± {np.std(known, ddof=1):.{digits}f}" if len(known) > 1 else text
 
 

@@ -18,7 +18,7 @@ from actorQ.experiments import sweep
 from actorQ.experiments import throughput
 from actorQ.experiments import time_to_reward
 from actorQ.experiments import training
-from actorQ.scripts import curves
+from actorQ.scripts import output
 
 REPORT_FOLDER = "report"
 RUNS_CSV = "runs.csv"
@@ -82,10 +82,10 @@ def write(material: reporting.Material, smoke: bool) -> str:
       errors.UserError: a file cannot be written.
     """
     experiment = material.experiment
-    curves.make_folder(material.folder)
+    output.make_folder(material.folder)
     text = _smoke(material) if smoke else REPORTS[experiment.report](material)
     title = f"# {experiment.title}{' (smoke)' if smoke else ''}\n\n"
-    curves.write_text(material.path(f"{experiment.name}.md"), title + text)
+    output.write_text(material.path(f"{experiment.name}.md"), title + text)
     results_lib.write_csv(material.all_results, material.path(RUNS_CSV))
     return text
 
@@ -110,15 +110,15 @@ def _smoke(material: reporting.Material) -> str:
     header = ["Run", "Outcome", "Seconds", "Learner steps", "Actor steps", "Message, bytes"]
     rows = [
         [
-            result.name, result.measured.outcome, curves.number(result.wall_s),
-            curves.number(result.measured.learner_steps, 0),
-            curves.number(result.measured.actor_steps, 0),
+            result.name, result.measured.outcome, output.number(result.wall_s),
+            output.number(result.measured.learner_steps, 0),
+            output.number(result.measured.actor_steps, 0),
             reporting.mean([result.measured.message_bytes], 0),
         ]
         for result in material.all_results
     ]
     lines = ["These runs show that each task and precision starts, and nothing else."]
     lines += [f"**{line}**" for line in too_short(material.all_results)]
-    return curves.markdown_table(header, rows) + "\n" + reporting.bullets(
+    return output.markdown_table(header, rows) + "\n" + reporting.bullets(
         [*lines, *reporting.notes(material)]
     )

@@ -15,7 +15,7 @@ from actorQ import config_checks
 from actorQ import errors
 from actorQ import files
 from actorQ import telemetry
-from actorQ.scripts import curves
+from actorQ.scripts import output
 
 RESULT_FILENAME = "result.json"
 PHASES = tuple(phase.removesuffix("_s") for phase in telemetry.PHASES)
@@ -166,7 +166,7 @@ def write_csv(results: Sequence[Result], path: str) -> None:
     Raises:
       errors.UserError: it cannot be written.
     """
-    curves.write_csv(path, csv_rows(results))
+    output.write_csv(path, csv_rows(results))
 
 
 def _row(result: Result) -> dict[str, object]:

@@ -32,7 +32,7 @@ from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.scripts import curves
+from actorQ.scripts import output
 
 RUNS_FOLDER = "runs"
 OUTPUT_FILENAME = "output.txt"
@@ -136,7 +136,7 @@ class Runner:
           errors.UserError: another runner works in the folder, or it cannot be written.
         """
         plan = self._plan
-        curves.make_folder(os.path.join(plan.folder, RUNS_FOLDER))
+        output.make_folder(os.path.join(plan.folder, RUNS_FOLDER))
         with files.locked(
             plan.folder,
             f"Another runner works in {plan.folder}: wait for its end, or choose another --out.",
@@ -189,7 +189,7 @@ class Runner:
                 return
             with files.writing(folder):
                 shutil.rmtree(folder)
-        curves.make_folder(folder)
+        output.make_folder(folder)
         taken = {active.slot for active in self._active}
         slot = min(set(range(self._parallel)) - taken)
         cores = _share(slot, self._parallel)
@@ -278,9 +278,9 @@ class Runner:
             if keep:
                 kinds.get(run.kind).tidy(active.folder)  # A full disk is not to stay full.
                 kept = _set_aside(active.folder)
-                curves.make_folder(active.folder)
+                output.make_folder(active.folder)
             line = " ".join(failure.split())
-            curves.write_text(os.path.join(active.folder, FAILURE_FILENAME), f"{line}\n")
+            output.write_text(os.path.join(active.folder, FAILURE_FILENAME), f"{line}\n")
         log = os.path.join(kept, OUTPUT_FILENAME)
         took = expectation.duration(wall_s)
         self._say(f"{run.name}: failed after {took}: {failure}; the log is {log}")

@@ -15,6 +15,8 @@ import numpy as np
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 _SEED = {"marker": "o", "linestyle": "", "alpha": 0.5, "markersize": 4}  # A point of a plot.
 _LEAST_HEIGHT = 0.1  # Of the rewards' panel, as a share of the largest.
@@ -99,7 +101,7 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
         header = [setting, "Actors", "Seeds", "Final reward", "lowest", "highest",
                   "Best running mean", "Staleness, steps", "Message, bytes", "of fp32",
                   "Learner steps/s", "Actor steps/s"]
-        text += f"{task}\n\n{curves.markdown_table(header, cells)}\n"
+        text += f"{task}\n\n{output.markdown_table(header, cells)}\n"
     lines = [
         "Final reward: mean of the evaluations of each seed's last policy (full precision), mean ± "
         "standard deviation over the seeds; every run makes the same number of learner steps "
@@ -116,7 +118,7 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
         lines += [line for task in material.tasks() for line in _against_fp32(material, task)]
     text += reporting.bullets([*lines, *reporting.notes(material)])
     name = material.experiment.name
-    curves.write_csv(material.path(f"{name}.csv"), rows)
+    output.write_csv(material.path(f"{name}.csv"), rows)
     _draw(material, sweep, material.path(f"{name}.png"))
     return text
 
@@ -161,8 +163,8 @@ def _cells(value: Any, bits: int, found: Sequence[results_lib.Result]) -> list[s
         reporting.precision_name(bits),
         str(len(found)),
         reporting.of_all(final, len(found)),
-        curves.number(min(final)) if final else reporting.NOTHING,
-        curves.number(max(final)) if final else reporting.NOTHING,
+        output.number(min(final)) if final else reporting.NOTHING,
+        output.number(max(final)) if final else reporting.NOTHING,
         reporting.mean([_best(result) for result in found]),
         reporting.mean([item.staleness_steps for item in measured]),
         reporting.mean([item.message_bytes for item in measured], 0),
@@ -204,7 +206,7 @@ def _csv_row(
 
 
 def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
-    figure, (rewards, below) = curves.new_figure(2, 5.6)
+    figure, (rewards, below) = plotting.new_figure(2, 5.6)
     several = len(material.tasks()) > 1
     values = sorted({sweep.setting_of(result) for result in material.all_results})
     # Values without a size stand side by side.
@@ -213,10 +215,10 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
         for index, value in enumerate(values, 1)
     }
     for index, task in enumerate(material.tasks()):
-        style = curves.task_style(index)
+        style = plotting.task_style(index)
         for bits in material.precisions():
             groups = by_value(material.group(task, bits), sweep.setting_of)
-            colour = curves.PRECISION_COLOURS[bits]
+            colour = plotting.PRECISION_COLOURS[bits]
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
             known = {
                 places[value]: _final(found) for value, found in groups.items() if _final(found)
@@ -243,9 +245,9 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
         below.set_yscale("symlog", linthresh=1.0)
     below.set_ylim(bottom=0)
     rewards.set_ylabel("Final reward")
-    curves.keep_flat(rewards, _LEAST_HEIGHT * max(map(abs, rewards.get_ylim())))
+    plotting.keep_flat(rewards, _LEAST_HEIGHT * max(map(abs, rewards.get_ylim())))
     below.set_ylabel(sweep.label)
     below.set_xlabel(sweep.axis)
     rewards.set_title(", ".join(material.tasks()), fontsize=11)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)

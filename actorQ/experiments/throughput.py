@@ -13,7 +13,8 @@ from actorQ.experiments import cluster_simulation
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import sweep
-from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 _Groups = Mapping[int, Mapping[float, Sequence[results_lib.Result]]]  # By precision and value.
 
@@ -32,7 +33,7 @@ def write(material: reporting.Material) -> str:
     name = material.experiment.name
     text += reporting.bullets([*_notes(material), *reporting.notes(material)])
     if rows:
-        curves.write_csv(material.path(f"{name}.csv"), rows)
+        output.write_csv(material.path(f"{name}.csv"), rows)
         _draw(material, setting, material.path(f"{name}.png"))
     return text
 
@@ -72,18 +73,18 @@ def _table(setting: str, groups: _Groups) -> str:
                 reporting.precision_name(bits),
                 str(len(found)),
                 reporting.mean_and_deviation([item.actor_steps_per_s for item in measured], 0),
-                curves.number(_gain(groups, bits, value, (32, value)), 2),
-                curves.number(_gain(groups, bits, value, (bits, min(by_value))), 2),
-                curves.number(model.steps_per_s, 0) if model else reporting.NOTHING,
+                output.number(_gain(groups, bits, value, (32, value)), 2),
+                output.number(_gain(groups, bits, value, (bits, min(by_value))), 2),
+                output.number(model.steps_per_s, 0) if model else reporting.NOTHING,
                 reporting.mean_and_deviation([item.learner_steps_per_s for item in measured], 2),
                 f"{100 * used:.0f} %" if np.isfinite(used) else reporting.NOTHING,
                 reporting.mean(phases, 0),
                 reporting.mean([item.step_us for item in measured], 0),
                 reporting.mean([item.staleness_steps for item in measured]),
-                curves.number(model.age_s * model.learner_steps_per_s) if model
+                output.number(model.age_s * model.learner_steps_per_s) if model
                 else reporting.NOTHING,
             ])
-    return curves.markdown_table(header, lines)
+    return output.markdown_table(header, lines)
 
 
 def _model(
@@ -184,12 +185,12 @@ def _csv_rows(task: str, setting: str, groups: _Groups) -> list[dict[str, object
 
 def _draw(material: reporting.Material, setting: str, path: str) -> str:
     """Draws actor steps/s above learner steps/s, against the number of actors."""
-    figure, axes = curves.new_figure(2, 5.6)
+    figure, axes = plotting.new_figure(2, 5.6)
     names = ("actor_steps_per_s", "learner_steps_per_s")
     several = len(material.tasks()) > 1
     values = sorted({result.varied for result in material.all_results})
     for index, task in enumerate(material.tasks()):
-        style = "o" + curves.task_style(index)
+        style = "o" + plotting.task_style(index)
         for bits in material.precisions():
             groups = sweep.by_value(material.group(task, bits))
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
@@ -197,14 +198,14 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
                 means = [_mean(found, name) for found in groups.values()]
                 ax.plot(
                     list(groups), means, style, markersize=4,
-                    color=curves.PRECISION_COLOURS[bits], label=label if ax is axes[0] else "_",
+                    color=plotting.PRECISION_COLOURS[bits], label=label if ax is axes[0] else "_",
                 )
                 for value, found in groups.items():
                     seeds = [getattr(result.measured, name) for result in found]
                     seeds = [seed for seed in seeds if seed is not None]
                     ax.plot(
                         [value] * len(seeds), seeds, ".", alpha=0.4, markersize=4,
-                        color=curves.PRECISION_COLOURS[bits],
+                        color=plotting.PRECISION_COLOURS[bits],
                     )
     cores = _cores(material)
     for ax, label in zip(axes, ("Actor steps/s, all actors", "Learner steps/s"), strict=True):
@@ -216,4 +217,4 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
     axes[1].set_xlabel(f"Actors ({setting})" + (f"; {cores[0]} cores" if cores else ""))
     axes[0].set_title(", ".join(material.tasks()), fontsize=11)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)

@@ -17,7 +17,7 @@ from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from actorQ.scripts import paper
 from actorQ.scripts import times
 
@@ -40,7 +40,7 @@ def write(material: reporting.Material) -> str:
             reaching_figures.draw_curves(task, rows, material.path(name))
     reaching_figures.draw_bars(table, material.path(_BARS_PNG))
     if rows := _csv_rows(table):
-        curves.write_csv(material.path("time_to_reward.csv"), rows)
+        output.write_csv(material.path("time_to_reward.csv"), rows)
     return text
 
 
@@ -65,7 +65,7 @@ def _summary(table: Mapping[str, reaching.Rows], sides: Sequence[reporting.Side]
             reporting.NOTHING
         ] * 4
         lines.append(line)
-    return curves.markdown_table(header, lines)
+    return output.markdown_table(header, lines)
 
 
 def _text(speedup: times.Speedup | None) -> str:
@@ -88,7 +88,7 @@ def _details(table: Mapping[str, reaching.Rows]) -> str:
                 specification.short_task(task),
                 row.name,
                 ", ".join(reach.text() for reach in row.reaches),
-                curves.number(row.median.evaluation_s),
+                output.number(row.median.evaluation_s),
                 reporting.mean([_seconds_of_an_evaluation(item) for item in measured], 2),
                 reporting.of_all(row.final_rewards, len(row.results)),
                 reporting.mean(rates, 0),
@@ -96,7 +96,7 @@ def _details(table: Mapping[str, reaching.Rows]) -> str:
                 reporting.mean([item.learner_steps_per_s for item in measured], 2),
                 f"{100 * float(np.mean(used)):.0f} %" if used else reporting.NOTHING,
             ])
-    return curves.markdown_table(header, lines)
+    return output.markdown_table(header, lines)
 
 
 def _seconds_of_an_evaluation(measured: results_lib.Measured) -> float | None:
@@ -241,7 +241,7 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
         return ""
     header = ["Task", "Actors", "Energy to reward, Wh", "fp32 / this", "CO2 to reward, g",
               "fp32 / this"]
-    return curves.markdown_table(header, cells) + "\n" + reporting.bullets([
+    return output.markdown_table(header, cells) + "\n" + reporting.bullets([
         "Energy and CO2: medians over the seeds of codecarbon's estimate, modelled from the CPU "
         "load of all processes and a constant for the machine's memory, not measured; until the "
         "reward was held, as if power were constant, and without the seconds in which processes "

@@ -19,6 +19,8 @@ import numpy as np
 from actorQ import errors
 from actorQ import telemetry
 from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 _NAME = "breakdown_table"
 # Between two rows of an actor's log: it was dead, or waited for the learner.
@@ -132,16 +134,16 @@ def markdown(breakdowns: Sequence[Breakdown]) -> str:
         row = [name]
         for item in breakdowns:
             row += [
-                curves.number(item.seconds[phase], 2),
+                output.number(item.seconds[phase], 2),
                 _percent(item.share(phase)),
-                curves.number(item.us_per_step(phase)),
+                output.number(item.us_per_step(phase)),
             ]
         rows.append(row)
     total = ["all phases"]
     for item in breakdowns:
-        per_step = curves.number(_per_step(1e6 * item.total_s, item.steps))
-        total += [curves.number(item.total_s, 2), _percent(100.0), per_step]
-    text = curves.markdown_table(header, [*rows, total]) + "\n"
+        per_step = output.number(_per_step(1e6 * item.total_s, item.steps))
+        total += [output.number(item.total_s, 2), _percent(100.0), per_step]
+    text = output.markdown_table(header, [*rows, total]) + "\n"
 
     header = [
         "Run", "Actors", "Steps/actor", "Steps/s/actor", "Time in phases", "Staleness at looks",
@@ -151,18 +153,18 @@ def markdown(breakdowns: Sequence[Breakdown]) -> str:
         [
             item.label,
             str(item.actors),
-            curves.number(item.steps, 0),
-            curves.number(item.steps / item.elapsed_s),
+            output.number(item.steps, 0),
+            output.number(item.steps / item.elapsed_s),
             _percent(100 * item.total_s / item.elapsed_s),
-            curves.number(item.staleness_steps),
-            curves.number(item.convert_ms, 2),
-            curves.number(item.message_bytes, 0),
-            curves.number(item.fp32_bytes, 0),
-            curves.number(item.fp32_bytes / item.message_bytes, 2),
+            output.number(item.staleness_steps),
+            output.number(item.convert_ms, 2),
+            output.number(item.message_bytes, 0),
+            output.number(item.fp32_bytes, 0),
+            output.number(item.fp32_bytes / item.message_bytes, 2),
         ]
         for item in breakdowns
     ]
-    text += curves.markdown_table(header, rows)
+    text += output.markdown_table(header, rows)
     return text + "\n" + "\n".join(f"- {line}" for line in _notes(breakdowns)) + "\n"
 
 
@@ -193,7 +195,7 @@ def csv_rows(breakdowns: Sequence[Breakdown]) -> list[dict[str, object]]:
 
 def draw(breakdowns: Sequence[Breakdown], path: str) -> str:
     """Draws grouped bars, microseconds per step by phase and run; returns `path`."""
-    figure, (ax,) = curves.new_figure()
+    figure, (ax,) = plotting.new_figure()
     places = np.arange(len(PHASE_NAMES))
     width = 0.84 / len(breakdowns)
     drawn: dict[int, int] = {}
@@ -205,7 +207,7 @@ def draw(breakdowns: Sequence[Breakdown], path: str) -> str:
             places + (i - (len(breakdowns) - 1) / 2) * width,
             [np.nan_to_num(item.us_per_step(phase)) for phase in PHASE_NAMES],
             0.92 * width,
-            color=_paler(curves.PRECISION_COLOURS[precision], repeat),
+            color=_paler(plotting.PRECISION_COLOURS[precision], repeat),
             label=item.label,
         )
         # Small phases matter too, and only their numbers can be compared by eye.
@@ -225,7 +227,7 @@ def draw(breakdowns: Sequence[Breakdown], path: str) -> str:
         figure.legend(loc="outside lower center", ncols=min(len(breakdowns), 4), frameon=False)
     else:
         ax.set_title(f"{ax.get_title()}, {breakdowns[0].label}", fontsize=11)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -240,7 +242,7 @@ def main(arguments: Sequence[str]) -> None:
     text = markdown(breakdowns)
     sys.stdout.write(text)
     if options.out:
-        curves.write_report(
+        output.write_report(
             options.out, "breakdown", text, csv_rows(breakdowns), "breakdown.png",
             lambda path: draw(breakdowns, path),
         )
@@ -301,7 +303,7 @@ def _bar_text(value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{value:.1f} %" if np.isfinite(value) else curves.NOT_AVAILABLE
+    return f"{value:.1f} %" if np.isfinite(value) else output.NOT_AVAILABLE
 
 
 def _paler(colour: str, times: int) -> tuple[float, float, float]:
@@ -346,4 +348,4 @@ def _notes(breakdowns: Sequence[Breakdown]) -> list[str]:
 
 
 if __name__ == "__main__":
-    curves.run_script(_NAME, main)
+    output.run_script(_NAME, main)

@@ -1,35 +1,22 @@
-"""What the analysis scripts share: runs, curves against time, tables, figures and error lines.
+"""What the analysis scripts read: runs and their curves against time. Imports no framework."""
 
-Imports no framework but matplotlib, and of that only the figures that need no display.
-"""
-
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import csv
 import dataclasses
-import io
 import os
-import sys
 from typing import Any
 from typing import NamedTuple
 
-from matplotlib import figure as mpl_figure
 import numpy as np
 
 from actorQ import config as config_lib
 from actorQ import config_checks
 from actorQ import errors
-from actorQ import files
 from actorQ import telemetry
 
 # As ActorQ's results page: "running mean (window=10)" (arXiv:1910.01055's project).
 DEFAULT_WINDOW = 10
 PRECISION_NAMES = config_checks.PRECISION_NAMES
-# Told apart by the colour-blind, too (Okabe and Ito's palette).
-PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
-_TASK_STYLES = ("-", "--", ":", "-.")
-NOT_AVAILABLE = "n/a"
 # Settings in which the runs of one comparison may differ without harm.
 PRIVATE_SETTINGS = frozenset(
     ("quantize", "seed", "logpath", "port", "server_address", "run_start_time", "launch_id",
@@ -152,11 +139,6 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def task_style(index: int) -> str:
-    """Returns the line style of a task, where a figure has several."""
-    return _TASK_STYLES[index % len(_TASK_STYLES)]
-
-
 def read_log(*path: str) -> dict[str, np.ndarray]:
     """Reads a log into arrays.
 
@@ -239,175 +221,3 @@ def throughput(run_folder: str) -> tuple[float, float]:
         for name in ("actor_steps", "learner_steps")
     )
     return float(actor), float(learner)
-
-
-def number(value: float, digits: int = 1) -> str:
-    """Returns a number for a table, NaN as `NOT_AVAILABLE`."""
-    return f"{value:.{digits}f}" if np.isfinite(value) else NOT_AVAILABLE
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table: first column to the left, the others to the right."""
-    cells = [list(header), *(list(row) for row in rows)]
-    widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(header))]
-
-    def line(row: Sequence[str]) -> str:
-        padded = [row[0].ljust(widths[0])]
-        padded += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        return f"| {' | '.join(padded)} |"
-
-    rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
-    return "\n".join([line(cells[0]), line(rule), *(line(row) for row in cells[1:])]) + "\n"
-
-
-def make_folder(folder: str) -> None:
-    """Makes a folder for output.
-
-    Raises:
-      errors.UserError: it cannot be made.
-    """
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"Cannot make the folder {folder}: {error.strerror}.") from error
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a file; should that fail, what it held before is still there.
-
-    Raises:
-      errors.UserError: it cannot be written.
-    """
-    if os.path.isfile(path) and not os.path.islink(path) or not os.path.lexists(path):
-        files.write(path, text)
-        return
-    with files.writing(path), open(path, "w", encoding="utf-8") as file:  # Such as /dev/stdout.
-        file.write(text)
-
-
-def write_csv(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes rows of equal keys, NaN as an empty cell; see `write_text`.
-
-    Raises:
-      errors.UserError: the file cannot be written.
-    """
-    content = io.StringIO()
-    writer = csv.DictWriter(content, list(rows[0]))
-    writer.writeheader()
-    writer.writerows({key: _csv_cell(value) for key, value in row.items()} for row in rows)
-    write_text(path, content.getvalue())
-
-
-def _csv_cell(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    if not np.isfinite(value):
-        return ""
-    # Counts are exact: of more than six digits, too.
-    return int(value) if value.is_integer() else f"{value:.6g}"
-
-
-def new_figure(panels: int = 1, height: float = 4.2) -> tuple[mpl_figure.Figure, list[Any]]:
-    """Returns a figure and its panels, one above the other on one time axis.
-
-    Args:
-      panels: number of panels.
-      height: of the figure, inches.
-    """
-    return new_grid(panels, 1, (7.0, height), sharex=True)
-
-
-def new_grid(
-    rows: int, columns: int, size: tuple[float, float], **shared: bool
-) -> tuple[mpl_figure.Figure, list[Any]]:
-    """Returns a figure and its panels, row after row.
-
-    Args:
-      rows: of panels.
-      columns: of panels.
-      size: of the figure, width and height, inches.
-      **shared: axes that panels have in common, sharex and sharey, as matplotlib takes them.
-    """
-    figure = mpl_figure.Figure(figsize=size, layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False, **shared).ravel())
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color="0.9", linewidth=0.8)
-        ax.set_axisbelow(True)
-    return figure, axes
-
-
-def keep_flat(axis: Any, least: float) -> None:
-    """Gives a y axis a least height: else luck, or rounding, would fill a panel as a loss does.
-
-    Args:
-      axis: drawn already.
-      least: between its ends.
-    """
-    low, high = axis.get_ylim()
-    lacking = least - (high - low)
-    if lacking > 0:
-        axis.set_ylim(low - lacking / 2, high + lacking / 2)
-
-
-def save_figure(figure: mpl_figure.Figure, path: str) -> str:
-    """Writes a figure and returns its path.
-
-    Raises:
-      errors.UserError: it cannot be written.
-    """
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
-    return path
-
-
-def write_report(
-    folder: str,
-    stem: str,
-    text: str,
-    rows: Sequence[Mapping[str, object]],
-    figure_name: str,
-    draw: Callable[[str], object],
-) -> None:
-    """Writes a script's results: `stem`.md, `stem`.csv and a figure.
-
-    Args:
-      folder: made if missing.
-      stem: name of the files without ending.
-      text: Markdown.
-      rows: of the CSV.
-      figure_name: of the PNG.
-      draw: draws the figure into the path that it is given.
-    """
-    make_folder(folder)
-    write_text(os.path.join(folder, f"{stem}.md"), text)
-    write_csv(os.path.join(folder, f"{stem}.csv"), rows)
-    draw(os.path.join(folder, figure_name))
-
-
-def run_script(name: str, main: Callable[[Sequence[str]], None]) -> None:
-    """Runs a script whose arguments argparse parses: absl has no lists of folders.
-
-    An error that the user can mend becomes one line on stderr and exit code 1, as in `cli.run`.
-
-    Args:
-      name: of the script, for the line.
-      main: takes the arguments without the program.
-    """
-    try:
-        main(sys.argv[1:])
-        sys.stdout.flush()
-    except errors.UserError as error:
-        errors.report(name, str(error))
-        raise SystemExit(1) from None
-    except OSError as error:
-        # What is still in stdout's buffer would fail again at the very end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # `| head` has seen enough.
-            errors.report(name, f"Cannot read or write: {error}.")
-        raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        errors.report(name, "Interrupted.")
-        raise SystemExit(130) from None

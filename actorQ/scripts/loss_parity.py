@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 WINDOW = 20  # Gradient steps in the running means.
 HEADER = (
@@ -73,7 +75,7 @@ def write(losses: Losses, titles: Mapping[str, str], out: str, name: str) -> Non
     Raises:
       errors.UserError: the folder cannot be written.
     """
-    curves.write_csv(os.path.join(out, f"{name}.csv"), _columns(losses))
+    output.write_csv(os.path.join(out, f"{name}.csv"), _columns(losses))
     draw(losses, titles, os.path.join(out, f"{name}.png"))
 
 
@@ -91,7 +93,7 @@ def _columns(losses: Losses) -> Sequence[Mapping[str, Any]]:
 
 def draw(losses: Losses, titles: Mapping[str, str], path: str) -> str:
     """Draws every step's loss, and running means, a panel for each entry; returns the path."""
-    figure, panels = curves.new_figure(len(losses), 2.4 * len(losses) + 0.6)
+    figure, panels = plotting.new_figure(len(losses), 2.4 * len(losses) + 0.6)
     for axes, (name, found) in zip(panels, losses.items(), strict=True):
         for index, (precision, values) in enumerate(found.items()):
             steps, (colour, style) = np.arange(1, len(values) + 1), _STYLES[index]
@@ -105,4 +107,4 @@ def draw(losses: Losses, titles: Mapping[str, str], path: str) -> str:
         axes.set_ylabel("Loss")
         axes.legend(frameon=False)
     panels[-1].set_xlabel(f"Gradient steps (lines: running means of {WINDOW})")
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)

@@ -16,6 +16,8 @@ import numpy as np
 from actorQ import errors
 from actorQ import telemetry
 from actorQ.scripts import curves
+from actorQ.scripts import output
+from actorQ.scripts import plotting
 
 _NAME = "plot_run"
 PLOTS_FOLDER = "plots"
@@ -52,7 +54,7 @@ def plot_run(run_folder: str) -> list[str]:
         logging.warning("Not drawn: %s", message)
 
     folder = os.path.join(run_folder, PLOTS_FOLDER)
-    curves.make_folder(folder)
+    output.make_folder(folder)
     paths = []
     if evaluations or episodes:
         path = os.path.join(folder, LEARNING_CURVE_PNG)
@@ -87,8 +89,8 @@ def _draw_learning_curve(
     episodes: Sequence[Mapping[str, np.ndarray]],
     path: str,
 ) -> str:
-    figure, (ax,) = curves.new_figure()
-    colour = curves.PRECISION_COLOURS[run.precision]
+    figure, (ax,) = plotting.new_figure()
+    colour = plotting.PRECISION_COLOURS[run.precision]
     if episodes:
         seconds = np.concatenate([log["seconds"] for log in episodes])
         returns = np.concatenate([log["episode_return"] for log in episodes])
@@ -117,7 +119,7 @@ def _draw_learning_curve(
     for handle in legend.get_lines():
         handle.set_alpha(1)
     ax.set_title(_title(run), fontsize=11)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def _draw_throughput(
@@ -126,8 +128,8 @@ def _draw_throughput(
     phases: Sequence[Mapping[str, np.ndarray]],
     path: str,
 ) -> str:
-    figure, axes = curves.new_figure(panels=3, height=5.6)
-    colour = curves.PRECISION_COLOURS[run.precision]
+    figure, axes = plotting.new_figure(panels=3, height=5.6)
+    colour = plotting.PRECISION_COLOURS[run.precision]
     for ax, name in zip(axes, ("actor_steps_per_s", "learner_steps_per_s"), strict=False):
         _draw_rate(ax, train, name, colour)
     axes[0].set_ylabel(f"Actor steps/s\n(all {run.config.n_actors})")
@@ -143,7 +145,7 @@ def _draw_throughput(
         fontsize=11,
     )
     figure.align_ylabels(axes)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def _merge(logs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray] | None:
@@ -175,4 +177,4 @@ def _title(run: curves.Run) -> str:
 
 
 if __name__ == "__main__":
-    curves.run_script(_NAME, main)
+    output.run_script(_NAME, main)

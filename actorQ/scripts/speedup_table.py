@@ -16,7 +16,9 @@ import numpy as np
 
 from actorQ import errors
 from actorQ.scripts import curves
+from actorQ.scripts import output
 from actorQ.scripts import paper
+from actorQ.scripts import plotting
 from actorQ.scripts import times
 
 _NAME = "speedup_table"
@@ -52,7 +54,7 @@ class Side:
         everyone = self.seeds_reached == len(self.runs)
         last = times.at_least_unless(max(reach.seconds for reach in self.seed_reaches), everyone)
         seconds = [reach.seconds for reach in self.seed_reaches if reach.reached]
-        first = curves.number(min(seconds)) if seconds else ""
+        first = output.number(min(seconds)) if seconds else ""
         span = f"{first} to {last}" if first and first != last else last
         return f"{span} ({self.seeds_reached} of {len(self.runs)} seeds)"
 
@@ -155,7 +157,7 @@ def markdown(comparison: Comparison) -> str:
     row = [comparison.task, f"{comparison.target:.2f}", *(side.reach.text() for side in sides)]
     row += [comparison.speedup(side).text() for side in quantized]
     row += [f"{value:.2f}" for value in published[1:]] if published else ["–"] * 4
-    text = curves.markdown_table(header, [row]) + "\n"
+    text = output.markdown_table(header, [row]) + "\n"
 
     rows = []
     for side in sides:
@@ -164,17 +166,17 @@ def markdown(comparison: Comparison) -> str:
         rows.append(
             [
                 side.name,
-                curves.number(side.mean.mean.max(), 2),
+                output.number(side.mean.mean.max(), 2),
                 side.reach.text(),
-                curves.number(side.reach.evaluation_s),
+                output.number(side.reach.evaluation_s),
                 side.seeds_text(),
                 "1" if first else comparison.speedup(side).text(),
-                curves.number(side.actor_steps_per_s),
-                "1" if first else curves.number(rate, 2),
-                curves.number(side.learner_steps_per_s),
+                output.number(side.actor_steps_per_s),
+                "1" if first else output.number(rate, 2),
+                output.number(side.learner_steps_per_s),
             ]
         )
-    text += curves.markdown_table(
+    text += output.markdown_table(
         [
             "Actors", "Best mean return", "Time to reward, s", "evaluation in it, s",
             "by seed, s", "Speed-up", "Actor steps/s", "vs. fp32", "Learner steps/s",
@@ -229,10 +231,10 @@ def draw(
       verbs: what the legend says before the time of a side that reached the return, and before
         that of one that did not.
     """
-    figure, (ax,) = curves.new_figure()
+    figure, (ax,) = plotting.new_figure()
     several = any(len(side.runs) > 1 for side in comparison.sides)
     for side in comparison.sides:
-        colour = side.colour or curves.PRECISION_COLOURS[side.precision]
+        colour = side.colour or plotting.PRECISION_COLOURS[side.precision]
         mean = side.mean
         count = f"mean of {len(side.runs)} seeds" if len(side.runs) > 1 else "1 seed"
         verb = verbs[0] if side.reach.reached else verbs[1]
@@ -265,7 +267,7 @@ def draw(
     ax.set_ylabel(f"Evaluation return\n(running mean of {comparison.window})")
     ax.set_xlim(left=0)
     ax.set_title(f"{comparison.task} ({comparison.algorithm})", fontsize=11)
-    return curves.save_figure(figure, path)
+    return plotting.save_figure(figure, path)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -297,7 +299,7 @@ def main(arguments: Sequence[str]) -> None:
     text = markdown(comparison)
     sys.stdout.write(text)
     if options.out:
-        curves.write_report(
+        output.write_report(
             options.out, "speedup", text, csv_rows(comparison), "convergence.png",
             lambda path: draw(comparison, path),
         )
@@ -370,4 +372,4 @@ def _notes(comparison: Comparison) -> list[str]:
 
 
 if __name__ == "__main__":
-    curves.run_script(_NAME, main)
+    output.run_script(_NAME, main)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from actorQ.scripts import curves
+from actorQ.scripts import output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Speedup:
     def text(self) -> str:
         """Returns '2.50', '> 1.90' or 'n/a'."""
         if self.bound == "?":
-            return curves.NOT_AVAILABLE
-        return f"{self.bound} {curves.number(self.value, 2)}".strip()
+            return output.NOT_AVAILABLE
+        return f"{self.bound} {output.number(self.value, 2)}".strip()
 
 
 def speedup_between(fp32: Reach, other: Reach) -> Speedup:
@@ -46,4 +46,4 @@ def speedup_between(fp32: Reach, other: Reach) -> Speedup:
 
 def at_least_unless(seconds: float, exact: bool) -> str:
     """Returns '40.0', or '> 40.0' where that is only a bound."""
-    return curves.number(seconds) if exact else f"> {curves.number(seconds)}"
+    return output.number(seconds) if exact else f"> {output.number(seconds)}"

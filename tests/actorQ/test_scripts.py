@@ -18,6 +18,7 @@ from actorQ import run_logger
 from actorQ import telemetry
 from actorQ.scripts import breakdown_table
 from actorQ.scripts import curves
+from actorQ.scripts import output
 from actorQ.scripts import paper
 from actorQ.scripts import plot_run
 from actorQ.scripts import speedup_table
@@ -133,14 +134,14 @@ def test_paper_speedups_agree_with_their_times():
 
 
 def test_markdown_table_golden():
-    assert curves.markdown_table(["a", "bcde"], [["x", "1"]]) == (
+    assert output.markdown_table(["a", "bcde"], [["x", "1"]]) == (
         "| a   | bcde |\n| --- | ---: |\n| x   |    1 |\n"
     )
 
 
 def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "table.csv"
-    curves.write_csv(str(path), [{"a": 1}])
+    output.write_csv(str(path), [{"a": 1}])
     before = path.read_text()
 
     def full(source, target):
@@ -148,7 +149,7 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(errors.UserError, match="No space left"):
         patched.setattr(os, "replace", full)
-        curves.write_csv(str(path), [{"a": 2}])
+        output.write_csv(str(path), [{"a": 2}])
     assert path.read_text() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["table.csv"]
 
@@ -156,7 +157,7 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
 def test_a_table_may_go_to_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    curves.write_text(str(tmp_path / "pipe"), "a table")
+    output.write_text(str(tmp_path / "pipe"), "a table")
     assert os.read(reader, 100) == b"a table"
     os.close(reader)
     assert (tmp_path / "pipe").is_fifo()
@@ -167,7 +168,7 @@ def test_write_csv_keeps_all_digits_of_counts_and_six_of_the_rest(tmp_path):
         "count": 33628826.0, "numpy": np.float64(1e7), "whole": 12345678, "rate": 1234.56789,
         "none": math.nan, "endless": math.inf, "text": "1.0",
     }
-    curves.write_csv(str(tmp_path / "a.csv"), [row])
+    output.write_csv(str(tmp_path / "a.csv"), [row])
     assert (tmp_path / "a.csv").read_text().splitlines()[1] == (
         "33628826,10000000,12345678,1234.57,,,1.0"
     )
@@ -366,7 +367,7 @@ def test_speedup_main_writes_files(tmp_path, capsys, golden):
 def test_run_script_turns_errors_into_one_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "argv", ["x", str(tmp_path)])
     with pytest.raises(SystemExit) as raised:
-        curves.run_script("plot_run", plot_run.main)
+        output.run_script("plot_run", plot_run.main)
     assert raised.value.code == 1
     line = capsys.readouterr().err
     assert line.startswith("plot_run: error: ") and line.count("\n") == 1

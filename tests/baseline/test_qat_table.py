@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from baseline import qat_study
 from baseline import qat_table
 from tests.baseline import trained_rows
@@ -99,7 +99,7 @@ def test_csv_rows_have_the_numbers(tmp_path):
     rows = qat_table.csv_rows(compared(trained_rows.make_study(spread=50.0)))
     rows += qat_table.csv_rows(compared(trained_rows.make_study(env="LunarLander-v2", ptq={})))
     path = tmp_path / "table.csv"
-    curves.write_csv(str(path), rows)
+    output.write_csv(str(path), rows)
     read = list(csv.DictReader(path.open()))
     assert len(read) == 14
     row = read[6]

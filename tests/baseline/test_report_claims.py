@@ -3,7 +3,7 @@
 import pytest
 
 from actorQ import errors
-from actorQ.scripts import curves
+from actorQ.scripts import output
 from actorQ.scripts import times
 from baseline import report_case_claims
 from baseline import report_claims as claims
@@ -52,7 +52,7 @@ def test_ptq_is_judged_by_the_interval_of_the_mean(tmp_path):
     ]
     text = ""
     for algo, mean in {"a2c": "2.00 % [1.00, 3.00]", "dqn": "9.00 % [8.70, 9.50]"}.items():
-        table = curves.markdown_table(header, [*rows, ["Mean", "", mean]])
+        table = output.markdown_table(header, [*rows, ["Mean", "", mean]])
         text += f"## {algo.upper()}: fp32, fp16 and int8 (weights)\n\n{table}\n"
     (tmp_path / "table.md").write_text(text)
     found = {claim.claim.split()[2]: claim for claim in claims.ptq(str(tmp_path))}
@@ -65,7 +65,7 @@ def test_ptq_is_judged_by_the_interval_of_the_mean(tmp_path):
 
 def test_qat_holds_where_no_width_down_to_it_loses_more(tmp_path):
     losses = {"a": {8: 1, 7: 0, 6: -3, 5: 2.1}, "b": {8: 5, 7: 0, 6: 0, 5: 0}, "c": {8: 0, 6: 2}}
-    curves.write_csv(str(tmp_path / "table.csv"), [
+    output.write_csv(str(tmp_path / "table.csv"), [
         {"algo": "ppo", "env": env, "ranges": "frozen", "bits": bits, "error_qat": loss}
         for env, found in losses.items() for bits, loss in found.items()
     ])
@@ -91,7 +91,7 @@ def test_case_studies_are_judged_by_the_best_runtime(tmp_path):
         ("Policy III", "tflite", 2.9, 0.8, 0.01, 3.9, 3.9),
         ("Policy III", "torchscript", 2.9, 0.8, 0.01, 3.7, 3.9),
     ]
-    curves.write_csv(
+    output.write_csv(
         str(tmp_path / "deployment.csv"), [dict(zip(columns, row, strict=True)) for row in rows]
     )
     found = report_case_claims.deployment(str(tmp_path))
@@ -131,7 +131,7 @@ def test_breakdown_and_staleness():
 
 
 def test_markdown_is_split_at_headings_and_tables_are_read_back():
-    text = "before\n\n# One\n\n" + curves.markdown_table(["A", "B"], [["x", "1"]]) + "\n## Two\nend"
+    text = "before\n\n# One\n\n" + output.markdown_table(["A", "B"], [["x", "1"]]) + "\n## Two\nend"
     assert [(part.heading, part.level) for part in markup.parts(text)] == [
         ("", 0), ("One", 1), ("Two", 2),
     ]
