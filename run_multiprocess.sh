@@ -10,10 +10,12 @@ set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 python="$root/.venv/bin/python"
-# The set-up installs this project last; where it was interrupted, that is not there.
-if [[ ! -x "$python" ]] || { [[ ! -e "$root/.venv/quarl-stamp" ]] &&
-  ! "$python" -c 'import importlib.metadata as m; m.version("quarl")' 2>/dev/null; }; then
-  echo "run_multiprocess.sh: error: $root/.venv is missing or not complete: run $root/setup_ubuntu.sh first." >&2
+# The set-up notes its options first, and stamps .venv last. One of other making has neither, but
+# this project.
+if [[ ! -x "$python" ]] || { [[ ! -e "$root/.venv/quarl-stamp" ]] && {
+  [[ -e "$root/.venv/quarl-options" ]] ||
+    ! "$python" -c 'import importlib.metadata as m; m.version("quarl")' 2>/dev/null; }; }; then
+  echo "run_multiprocess.sh: error: $root/.venv is missing or not complete: run $root/setup_ubuntu.sh (again)." >&2
   exit 1
 fi
 exec "$python" -m actorQ.launcher "$@"

@@ -36,6 +36,9 @@ stamp=.venv/quarl-stamp options=.venv/quarl-options
 noted() { # What .venv was made with, or was to be: noted OPTION DEFAULT.
   local value
   value=$(sed -n "s/^$1=//p" "$options" 2>/dev/null) || true
+  if [ -z "$value" ]; then # Made before there were $options.
+    value=$(sed -n "1s/.* $1=\([a-z]*\) .*/\1/p" "$stamp" 2>/dev/null) || true
+  fi
   echo "${value:-$2}"
 }
 
@@ -72,7 +75,10 @@ requirements() { # The lines of requirements.txt that this system and these opti
   local drop='^#' name=tensorflow-cpu
   if [ "$system" = Darwin ]; then drop='sys_platform == "linux"'; fi
   if [ "$tensorflow" = gpu ]; then name='tensorflow[and-cuda]'; fi
-  grep -v -e '^#' -e '^$' -e "$drop" requirements.txt | sed "s/^tensorflow-cpu==/$name==/"
+  local exactly='=='
+  if [ "$torch" = cuda ]; then exactly='==='; fi # "==" would take an index's CPU build, too.
+  grep -v -e '^#' -e '^$' -e "$drop" requirements.txt |
+    sed -e "s/^tensorflow-cpu==/$name==/" -e "s/^torch==/torch$exactly/"
 }
 
 fingerprint() { # What .venv depends on; one that moved does not match either.
@@ -142,6 +148,13 @@ install_packages() {
   echo "Installing $(requirements | grep -c .) pinned packages and what they need."
   requirements >.venv/requirements.txt
   "${pip_install[@]}" --requirement .venv/requirements.txt
+  # TensorFlow's and torch's packages of NCCL hold a file of the same name: the newer serves both.
+  local nccl
+  nccl=$(compgen -G "$site_packages/nvidia_nccl_cu13-*.dist-info" || true)
+  if [ "$tensorflow" = gpu ] && [ -n "$nccl" ]; then
+    nccl=${nccl##*/nvidia_nccl_cu13-}
+    "${pip_install[@]}" --force-reinstall --no-deps "nvidia-nccl-cu13==${nccl%.dist-info}"
+  fi
   "${pip_install[@]}" --no-deps --no-build-isolation --editable .
   fingerprint >"$stamp"
 }

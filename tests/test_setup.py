@@ -67,6 +67,12 @@ class Checkout:
             preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
+    def launch(self) -> subprocess.CompletedProcess:
+        """Starts a training; the stand-in for Python does nothing."""
+        script = self.folder / "run_multiprocess.sh"
+        shutil.copy(ROOT / script.name, script)
+        return subprocess.run([BASH, str(script)], capture_output=True, text=True, timeout=60)
+
     def installs(self) -> list[str]:
         """What the last run installed: the last word of each `pip install`."""
         lines = self.log.read_text().splitlines()
@@ -150,6 +156,25 @@ def test_setup_for_gpu_exchanges_tensorflow(checkout):
     assert "tensorflow-cpu" not in result.stdout
 
 
+def test_setup_torch_for_cuda_is_no_cpu_build(checkout):
+    printed = checkout.run("--torch=cuda", "--print-requirements").stdout.splitlines()
+    assert "torch===2.13.0" in printed  # 2.13.0+cpu would be equal by "==".
+
+
+@pytest.mark.parametrize("tensorflow", ["cpu", "gpu"])
+def test_setup_torch_gets_its_own_nccl_where_tensorflow_brings_another(checkout, tensorflow):
+    options = ["--torch=cuda", *(["--gpu"] if tensorflow == "gpu" else [])]
+    checkout.run(*options)
+    site_packages = checkout.folder / ".venv/lib/python3.11/site-packages"
+    package = site_packages / "nvidia_nccl_cu13-2.29.7.dist-info"
+    package.mkdir()
+    (package / "RECORD").touch()
+    (checkout.folder / ".venv/quarl-stamp").unlink()
+    assert checkout.run(*options).returncode == 0
+    again = ["nvidia-nccl-cu13==2.29.7"] if tensorflow == "gpu" else []
+    assert checkout.installs() == [".venv/requirements.txt", *again, "."]
+
+
 def test_setup_second_run_installs_nothing(checkout):
     first = checkout.run()
     assert first.returncode == 0, first.stderr
@@ -195,6 +220,15 @@ def test_setup_again_without_options_keeps_those_of_the_first_time(checkout):
     assert checkout.log.read_text() == ""
 
 
+def test_setup_keeps_options_that_only_the_stamp_has(checkout):
+    checkout.run("--gpu", "--torch=cuda")
+    (checkout.folder / ".venv/quarl-options").unlink()  # As of older versions of the script.
+    again = checkout.run()
+    assert again.returncode == 0, again.stderr
+    assert "up to date" in again.stdout
+    assert checkout.log.read_text() == ""
+
+
 def test_setup_that_was_interrupted_goes_on_with_its_options(checkout):
     assert checkout.run("--gpu", PIP_FAILS="--requirement").returncode != 0
     assert checkout.run().returncode == 0
@@ -228,10 +262,14 @@ def test_setup_stops_on_ctrl_c_where_pip_answers_it_by_failing(checkout):
     assert checkout.log.read_text().count(" install ") == 1
 
 
+def assert_names_the_set_up(result):
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "setup_ubuntu.sh (again)" in result.stderr
+
+
 @pytest.mark.parametrize("made", ["nothing", "half", "stamp"])
 def test_launching_without_a_whole_environment_names_the_set_up(checkout, made):
-    launch = checkout.folder / "run_multiprocess.sh"
-    shutil.copy(ROOT / launch.name, launch)
     (checkout.folder / ".venv/bin").mkdir(parents=True)
     if made == "stamp":  # Whose Python is gone.
         (checkout.folder / ".venv/quarl-stamp").touch()
@@ -239,10 +277,24 @@ def test_launching_without_a_whole_environment_names_the_set_up(checkout, made):
         python = checkout.folder / ".venv/bin/python"
         python.write_text("#!/bin/sh\nexit 1\n")  # As where the package quarl is not found.
         python.chmod(0o755)
-    result = subprocess.run([BASH, str(launch)], capture_output=True, text=True, timeout=60)
-    assert result.returncode == 1
-    assert result.stderr.count("\n") == 1
-    assert "setup_ubuntu.sh first" in result.stderr
+    assert_names_the_set_up(checkout.launch())
+
+
+def test_launching_after_an_interrupted_change_of_options_names_the_set_up(checkout):
+    checkout.run()
+    assert checkout.launch().returncode == 0
+    interrupted = checkout.run("--gpu", PIP_FAILS="--requirement", INTERRUPTED="1")
+    assert interrupted.returncode == 130
+    assert_names_the_set_up(checkout.launch())  # Though the package quarl is found.
+    checkout.run()
+    assert checkout.launch().returncode == 0
+
+
+def test_launching_from_an_environment_of_other_making(checkout):
+    checkout.run()
+    for name in ("quarl-stamp", "quarl-options"):
+        (checkout.folder / ".venv" / name).unlink()
+    assert checkout.launch().returncode == 0
 
 
 def test_setup_torch_for_cuda_removes_the_cpu_build(checkout):
