@@ -38,6 +38,7 @@ from actorQ import wire
 _HEALTH_PERIOD_S = 2.0  # Longest time without asking the server, however long the period.
 _POLL_S = 0.05  # For the first weights, and for what a learner says of itself.
 _LAST_FLUSH_S = 2.0  # Longest wait for the last transitions to arrive.
+_NOT_READY = "was not ready within {:.0f} s."
 
 T = TypeVar("T")
 
@@ -195,15 +196,17 @@ class ActorProcess:
                 raise RuntimeError(f"Acting failed: {error}") from error
         if not isinstance(lost, errors.LearnerGoneError) or isinstance(lost, errors.NoLearnerError):
             raise lost
-        self._losses.note(lost)
+        if not self._stop.is_set():
+            self._losses.note(lost)
         return lost
 
     def _disconnect(self, reason: errors.LearnerGoneError) -> None:
         """Gives up the connection, and the episodes whose transitions went to it."""
-        logging.warning(
-            "%s The episode under way is dropped; waiting up to %g s for the learner.",
-            reason, self._config.connect_timeout,
-        )
+        if not self._stop.is_set():  # Else it is this actor that leaves.
+            logging.warning(
+                "%s The episode under way is dropped; waiting up to %g s for the learner.",
+                reason, self._config.connect_timeout,
+            )
         self.loop.drop_episodes()
         if self._writer is not None:
             self._writer.abandon()
@@ -232,14 +235,18 @@ class ActorProcess:
         if card is None:
             return False
         self._weights.version_offset = card.version_offset
-        self._writer = replay.TransitionWriter(
+        # Reverb asks for the table's signature first, without a limit.
+        self._writer = self._connection.bounded(self._open_writer)
+        return True
+
+    def _open_writer(self) -> replay.TransitionWriter:
+        return replay.TransitionWriter(
             self._connection.client,
             self._config.replay_table_name,
             self._layout,
             timeout_s=self._config.transfer_timeout,
             check=self._check_server,
         )
-        return True
 
     def _check_server(self) -> None:
         """Raises LearnerGoneError if the server does not answer, or none is waited for."""
@@ -256,7 +263,7 @@ class ActorProcess:
             # a learner that is gone, and this one another run's that is just starting.
             return card if card.starts or not (card.run_id or self._config.launch_id) else None
 
-        return self._look_until(look, "was not ready within {:g} s.")
+        return self._look_until(look, _NOT_READY)
 
     def _first_weights(self) -> bool:
         """Waits for the first model; returns False if the run ended before there was one."""
@@ -266,26 +273,32 @@ class ActorProcess:
             return True if self._announced_end or self._weights.version >= 0 else None
 
         found = self._look_until(
-            look, "no weights came within {:g} s: is parameter_broadcaster running?"
+            look, "no weights came within {:.0f} s: is parameter_broadcaster running?"
         )
         return bool(found) and not self._announced_end
 
     def _look_until(self, look: Callable[[], T | None], problem: str) -> T | None:
         """Looks until there is something, and returns it; None if the actor was stopped before.
 
+        A learner that has no card yet may be compiling kernels for its GPU, which takes minutes:
+        it gets `data_timeout` for that.
+
         Raises:
-          errors.NoLearnerError: there is nothing within `connect_timeout`; it says the problem.
+          errors.NoLearnerError: there is nothing within `connect_timeout`, or that long after the
+            learner was ready; it says the problem.
         """
-        timeout_s = self._config.connect_timeout
-        deadline = time.monotonic() + timeout_s
+        began = ready_since = time.monotonic()
         while not self._stop.is_set():
             found = look()
             if found is not None:
                 return found
-            if time.monotonic() > deadline:
+            starts, now = self._connection.status().starts, time.monotonic()
+            if not starts and now - began < self._config.data_timeout:
+                ready_since = now
+            if now - ready_since > self._config.connect_timeout:
+                said = (problem if starts else _NOT_READY).format(now - began)
                 raise errors.NoLearnerError(
-                    f"The learner at {self._connection.address} answers, but "
-                    f"{problem.format(timeout_s)}"
+                    f"The learner at {self._connection.address} answers, but {said}"
                 )
             time.sleep(_POLL_S)
         return None

@@ -3,6 +3,7 @@
 Written by the learner, read by `evaluate` and by `baseline`; imports no framework.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import errno
 import json
@@ -37,6 +38,25 @@ class PolicyCheckpoint(NamedTuple):
     architecture: architecture_lib.PolicyArchitecture
     weights: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
+
+    @property
+    def algorithm(self) -> str:
+        """Which of ours trained it: "dqn" or "d4pg"."""
+        discrete = self.architecture.head == architecture_lib.Q_VALUES_HEAD
+        return "dqn" if discrete else "d4pg"
+
+    @property
+    def action_start(self) -> int:
+        """The task's own first discrete action."""
+        return self.facts.get("action_start", 0)
+
+    @property
+    def action_map(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """From continuous actions in [-1, 1] to the task's own; None: they are discrete."""
+        if self.algorithm == "dqn":
+            return None
+        low, high = (np.asarray(self.facts[bound]) for bound in ("action_low", "action_high"))
+        return environments.continuous_action_map(low, high, low.shape, np.float32)
 
     @property
     def observation_scale(self) -> environments.ObservationScale | None:

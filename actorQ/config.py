@@ -249,7 +249,10 @@ class RunConfig:
         "machine at --port.",
     )
     connect_timeout: float = _field(
-        120.0, "Seconds to wait for a learner (or for first weights) before giving up.", low=0.0
+        120.0,
+        "Seconds to wait for a learner (or for first weights) before giving up; one that answers, "
+        "but is not ready yet, gets up to --data_timeout more.",
+        low=0.0,
     )
     transfer_timeout: float = _field(
         600.0,

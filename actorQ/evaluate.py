@@ -18,7 +18,6 @@ from absl import logging
 import numpy as np
 
 from actorQ import algorithms
-from actorQ import architecture as architecture_lib
 from actorQ import checkpoints
 from actorQ import cli
 from actorQ import config as config_lib
@@ -44,16 +43,10 @@ class LoadedPolicy:
         self.checkpoint = checkpoint
         self._backend = inference.make_backend(checkpoint.architecture, quantize, inference_mode)
         inference.load_weights(self._backend, checkpoint.weights, quantize)
-        discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
-        self._greedy = algorithms.policy_module("dqn" if discrete else "d4pg").greedy
+        self._greedy = algorithms.policy_module(checkpoint.algorithm).greedy
         self._observation_scale = checkpoint.observation_scale
-        self._start = checkpoint.facts.get("action_start", 0)
-        self._to_native = None
-        if not discrete:
-            low, high = (
-                np.asarray(checkpoint.facts[bound]) for bound in ("action_low", "action_high")
-            )
-            self._to_native = environments.continuous_action_map(low, high, low.shape, np.float32)
+        self._start = checkpoint.action_start
+        self._to_native = checkpoint.action_map
 
     def scaled(self, observation: np.ndarray) -> Any:
         """Returns the action as `actorQ.environments` takes it: in [-1, 1], or an integer.

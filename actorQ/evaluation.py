@@ -1,4 +1,7 @@
-"""Plays episodes without exploration. Imports no framework."""
+"""Plays episodes without exploration, and says when, and when they are good enough to stop at.
+
+Imports no framework.
+"""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from actorQ import config as config_lib
 from actorQ import environments
 
 
@@ -51,6 +55,27 @@ def play(
     if on_frame is not None:
         on_frame(environment.render())
     return Episode(episode_return, length, time.perf_counter() - started)
+
+
+def due(config: config_lib.RunConfig, learner_steps: int, time_is_up: bool) -> bool:
+    """Returns whether a training plays an evaluation episode now.
+
+    Args:
+      config: of the run.
+      learner_steps: done.
+      time_is_up: whether --eval_period_s is over.
+    """
+    if config.eval_period_steps:
+        return learner_steps % config.eval_period_steps == 0
+    return bool(config.eval_period_s) and time_is_up
+
+
+def reached_stop_return(config: config_lib.RunConfig, returns: Sequence[float]) -> bool:
+    """Returns whether the stop rule is met by the returns of evaluation episodes."""
+    if config.stop_return is None:
+        return False
+    since = held_since(returns, config.stop_return, config.stop_window, config.stop_smoothing)
+    return since is not None
 
 
 def held_since(

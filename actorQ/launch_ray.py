@@ -105,6 +105,11 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "--resume is not for runs on a cluster: their replay is on the learner's machine."
         )
+    if config.actor_device_placement == "GPU":
+        raise errors.UserError(
+            "--actor_device_placement=GPU is not for runs on a cluster: Ray gives each actor a CPU "
+            "and no GPU. Leave it out, or use ./run_multiprocess.sh on the machine with the GPU."
+        )
     if flags.FLAGS["server_address"].present or flags.FLAGS["port"].present:
         raise errors.UserError("--server_address and --port are set by this launcher.")
     if config.inference_mode == "native":

@@ -111,21 +111,22 @@ class Launcher:
             return processes.Child(name, command, os.path.join(log_folder, f"{name}.log"), core_set)
 
         self._learner = child(
-            telemetry.LEARNER, "actorQ.learner_main", cores[0] if cores else None
+            telemetry.LEARNER, processes.LEARNER_MODULE, cores[0] if cores else None
         )
         # Not pinned: its work is short, and finds the core that has least to do.
-        self._peers = [child(telemetry.BROADCASTER, "actorQ.parameter_broadcaster", None)]
+        self._peers = [child(telemetry.BROADCASTER, processes.BROADCASTER_MODULE, None)]
         for actor_id in range(1, config.n_actors + 1):
             self._peers.append(
                 child(
                     telemetry.actor_name(actor_id),
-                    "actorQ.actor_main",
+                    processes.ACTOR_MODULE,
                     cores[actor_id] if cores else None,
                     f"--actor_id={actor_id}",
                 )
             )
         self._log_bytes: dict[str, dict[str, int]] = {}
         self._left: dict[str, float] = {}  # When peers were seen to have ended as announced.
+        self._early: set[str] = set()  # Peers that ended before the learner had begun.
         self._stop = threading.Event()
         self._store = snapshots.Store(config.logpath)
         self._status = status_line.StatusLine(config)
@@ -222,6 +223,12 @@ class Launcher:
         # Peers end too when the learner does, or cannot start for the same reason as it: let its
         # end be seen first.
         if not os.path.exists(os.path.join(self._config.logpath, telemetry.ADDRESS_FILENAME)):
+            if peer.name not in self._early:
+                self._early.add(peer.name)
+                self._status.say(
+                    f"{peer.name} {processes.describe_exit(peer.poll())} ({peer.last_line()}), the "
+                    f"learner being still at its start: see {self._learner.log_path}"
+                )
             return True
         if peer.poll() == 0:
             self._restart_if_left_behind(peer)

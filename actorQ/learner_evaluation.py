@@ -80,18 +80,6 @@ class Evaluator:
             if facts.get("run_id") == self._run_id:  # It may be newer than the snapshot.
                 self.best_return = max(self.best_return, facts["episode_return"])
 
-    def due(self, learner_steps: int, time_is_up: bool) -> bool:
-        """Returns whether an episode is to be played now.
-
-        Args:
-          learner_steps: done.
-          time_is_up: whether --eval_period_s is over.
-        """
-        config = self._config
-        if config.eval_period_steps:
-            return learner_steps % config.eval_period_steps == 0
-        return bool(config.eval_period_s) and time_is_up
-
     def play(self, stop: Callable[[], bool]) -> evaluation.Episode | None:
         """Plays one episode; returns None if `stop` ended it."""
         started = time.perf_counter()
@@ -111,14 +99,7 @@ class Evaluator:
 
     def reached_stop_return(self) -> bool:
         """Returns whether the stop rule is met by what was not evaluated for an end of training."""
-        config = self._config
-        if config.stop_return is None:
-            return False
-        held = evaluation.held_since(
-            self.returns[self.stop_rule_from :], config.stop_return, config.stop_window,
-            config.stop_smoothing,
-        )
-        return held is not None
+        return evaluation.reached_stop_return(self._config, self.returns[self.stop_rule_from :])
 
     def save_if_best(self, learner_steps: int) -> None:
         """Saves the policy under `best` if the newest return is the highest."""

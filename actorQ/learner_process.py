@@ -19,6 +19,7 @@ import os
 import secrets
 import threading
 import time
+from typing import Any
 
 from absl import logging
 import numpy as np
@@ -30,6 +31,7 @@ from actorQ import config as config_lib
 from actorQ import energy
 from actorQ import environments
 from actorQ import errors
+from actorQ import evaluation
 from actorQ import files
 from actorQ import learner_checkpoints
 from actorQ import learner_device
@@ -66,25 +68,57 @@ class LearnerProcess:
         self._config = config
         self._store = snapshots.Store(config.logpath)
         self._resumed = self._store.newest() if config.resume else None
-        if self._resumed is None and not resuming.recorded(config):
-            self._require_new_folder()
-        start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
-        if self._resumed is not None:
-            resuming.check(config, self._resumed.state.settings)
-        self._logger = run_logger.RunLogger(
-            config.logpath, telemetry.LEARNER, start_time,
-            None if self._resumed is None else self._resumed.state.learner_steps + 1,
-            again=bool(config.restarts),
-        )
+        self._open_logs()
+        # A resumed learner's evaluations begin with other starts than those that were seen.
+        steps = 0 if self._resumed is None else self._resumed.state.learner_steps
         environment = environments.make_for(
-            config, seeding.derive(config.seed, "evaluation environment")
+            config, seeding.derive(config.seed, "evaluation environment", steps)
         )
-        spec = environment.spec
-        algorithm = algorithms.resolve(config, spec)
+        algorithm = algorithms.resolve(config, environment.spec)
         self._algorithm = algorithms.learner_module(algorithm)
-        architecture = architecture_lib.make(spec, config.model_sizes)
+        architecture = architecture_lib.make(environment.spec, config.model_sizes)
         learner_device.set_up_tensorflow(config)
         self._store.prepare(fresh=self._resumed is None)
+        self._take_up_counts()
+        self._save_config(algorithm)
+
+        layout = replay.Layout.of(environment.spec)
+        address = self._start_server(layout)
+        logging.info(
+            "%s on %s: server at port %d, learner on %s, logs in %s",
+            algorithm, config.taskstr, self._server.port, learner_device.name(), config.logpath,
+        )
+
+        networks = self._algorithm.make_networks(config, architecture)
+        self._evaluator = learner_evaluation.Evaluator(
+            config, environment, architecture, networks.policy,
+            algorithms.policy_module(algorithm).greedy, self._run_id,
+        )
+        self._make_learner(networks, address, layout)
+        if self._resumed is not None:
+            self._restore()
+        self._prepare_threads()
+
+    def _open_logs(self) -> None:
+        """Makes the logger, of a folder that is new or this run's.
+
+        Raises:
+          errors.UserError: it has another run, or cannot be written.
+        """
+        config, resumed = self._config, self._resumed
+        if resumed is None and not resuming.recorded(config):
+            self._require_new_folder()
+        start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
+        if resumed is not None:
+            resuming.check(config, resumed.state.settings)
+        self._logger = run_logger.RunLogger(
+            config.logpath, telemetry.LEARNER, start_time,
+            None if resumed is None else resumed.state.learner_steps + 1,
+            again=bool(config.restarts),
+        )
+
+    def _take_up_counts(self) -> None:
+        """Sets steps, versions and pushes to what they were, or to none."""
         self._version_record = self._store.version_record()
         self._version_record.note_start()
         self._run_id = secrets.randbits(62)
@@ -97,12 +131,14 @@ class LearnerProcess:
             self._pushes_before = state.pushes
             # The first version is one that nobody has seen. The record may have lost some in a
             # crash of the machine which others' logs kept: those would wait for newer ones.
-            seen = max(self._version_record.highest, telemetry.newest_version(config.logpath))
+            seen = max(self._version_record.highest, telemetry.newest_version(self._config.logpath))
             self._versions_skipped = max(state.versions_skipped, seen + 1 - state.learner_steps)
+
+    def _save_config(self, algorithm: str) -> None:
         # One that is started again by the same launcher may find a full disk.
-        with _survived() if resuming.recorded(config) else contextlib.nullcontext():
+        with _survived() if resuming.recorded(self._config) else contextlib.nullcontext():
             resuming.save_config(
-                config,
+                self._config,
                 None if self._resumed is None else self._steps,
                 algorithm=algorithm,
                 machine=provenance.machine(),
@@ -110,7 +146,9 @@ class LearnerProcess:
                 learner_device=learner_device.name(),
             )
 
-        layout = replay.Layout.of(spec)
+    def _start_server(self, layout: replay.Layout) -> str:
+        """Starts the server of all tables; returns its address, which is also written."""
+        config = self._config
         self._port_claim = ports.claim(config.port) if config.port else None
         tables = serving.make_tables(config, layout, self._algorithm.PRIORITIZED)
         self._server = serving.start_server(
@@ -127,16 +165,11 @@ class LearnerProcess:
                 self._connection.client.reset(name)
             self._publish_card()
         files.write_if_new(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME), address)
-        logging.info(
-            "%s on %s: server at port %d, learner on %s, logs in %s",
-            algorithm, config.taskstr, self._server.port, learner_device.name(), config.logpath,
-        )
+        return address
 
-        networks = self._algorithm.make_networks(config, architecture)
-        self._evaluator = learner_evaluation.Evaluator(
-            config, environment, architecture, networks.policy,
-            algorithms.policy_module(algorithm).greedy, self._run_id,
-        )
+    def _make_learner(self, networks: Any, address: str, layout: replay.Layout) -> None:
+        """Makes the algorithm's learner, and what takes its weights and its state away."""
+        config = self._config
         self._monitors = learning.Monitors()
         self._fetches = learning.LastFetches()
         self._learner = self._algorithm.make_learner(
@@ -161,15 +194,20 @@ class LearnerProcess:
             self._connection.client,
             self._algorithm.checkpointed(self._learner, networks),
         )
-        if self._resumed is not None:
-            self._checkpoints.restore(self._resumed)
-            self._evaluator.restore(self._resumed.state)
-            self._publisher.snapshot_s = self._resumed.state.push_snapshot_s
-            self._publisher.insert_s = self._resumed.state.push_insert_s
-            snapshots.cut_logs(self._logger.folder, self._resumed.state)
-            self._logger.lengths()  # Noted for when their folder is away.
-            logging.info("Resumed after %d learner steps.", self._steps)
 
+    def _restore(self) -> None:
+        """Takes over what the resumed run had come to."""
+        state = self._resumed.state
+        self._checkpoints.restore(self._resumed)
+        self._evaluator.restore(state)
+        self._publisher.snapshot_s = state.push_snapshot_s
+        self._publisher.insert_s = state.push_insert_s
+        snapshots.cut_logs(self._logger.folder, state)
+        self._logger.lengths()  # Noted for when their folder is away.
+        logging.info("Resumed after %d learner steps.", self._steps)
+
+    def _prepare_threads(self) -> None:
+        """Sets what main thread and learning thread tell each other."""
         self._stop = threading.Event()
         self._interrupted = False
         self._pushed = threading.Event()  # The first weights, and a checkpoint; or all is over.
@@ -287,7 +325,7 @@ class LearnerProcess:
             self._steps += 1
             self._publisher.publish(self._version())
             now = time.monotonic()
-            if self._evaluator.due(self._steps, now >= next_evaluation):
+            if evaluation.due(config, self._steps, now >= next_evaluation):
                 self._evaluate()
                 if self._evaluator.reached_stop_return():
                     logging.info("Held the return %g: training ends.", config.stop_return)

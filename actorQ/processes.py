@@ -1,5 +1,6 @@
 """Child processes of the launcher: start, watch, restart, end. Imports no framework."""
 
+from collections.abc import Callable
 import ctypes
 import os
 import signal
@@ -7,10 +8,18 @@ import subprocess
 import sys
 import time
 
+from actorQ import errors
+
 MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LOG_TAIL_LINES = 15
+_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 _STEADY_S = 600.0
+
+# What Python is to run (-m) as the processes of a run.
+LEARNER_MODULE = "actorQ.learner_main"
+BROADCASTER_MODULE = "actorQ.parameter_broadcaster"
+ACTOR_MODULE = "actorQ.actor_main"
 
 # Ends the line that says that a process of a run has ended as it should not.
 STARTED_AGAIN = "it is started again."
@@ -71,28 +80,28 @@ class Child:
 
         Args:
           *arguments: more of them, for this time.
+
+        Raises:
+          errors.UserError: its log cannot be written, or the system has no room for it.
         """
-        cores, linux = self._cores, sys.platform == "linux"
-        libc = ctypes.CDLL(None, use_errno=True) if linux else None
-        parent = os.getpid()
+        cores, attach = self._cores, attached()
 
         def prepare() -> None:
-            # A session of its own: Ctrl-C reaches the launcher, which ends its children in order.
-            os.setsid()
-            if libc is not None:
-                # And should the launcher be killed outright, the kernel ends them.
-                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-                if os.getppid() != parent:
-                    os._exit(1)
+            attach()
             if cores:
                 os.sched_setaffinity(0, cores)
 
-        with open(self.log_path, "ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                [*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, preexec_fn=prepare,
-            )
+        try:
+            with open(self.log_path, "ab") as log:
+                self._log_start = log.tell()
+                self._process = subprocess.Popen(
+                    [*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=log,
+                    stderr=subprocess.STDOUT, preexec_fn=prepare,
+                )
+        except OSError as error:
+            raise errors.UserError(
+                f"Cannot start {self.name}, whose output goes to {self.log_path}: {error.strerror}."
+            ) from error
         self._started_at = time.monotonic()
 
     def restart(self, *arguments: str) -> None:
@@ -156,6 +165,25 @@ class Child:
             return []
 
 
+def attached() -> Callable[[], None]:
+    """Returns what a new process is to call first (`preexec_fn`) to end with this one.
+
+    It gets a session of its own: Ctrl-C reaches its parent, which ends its children in order. And
+    should the parent be killed outright, the kernel ends it (Linux).
+    """
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    parent = os.getpid()
+
+    def attach() -> None:
+        os.setsid()
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:
+                os._exit(1)
+
+    return attach
+
+
 def describe_exit(code: int | None) -> str:
     """Returns "ended with code 1" or "was ended by SIGKILL"."""
     if code is not None and code < 0:
@@ -170,12 +198,30 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     """Shares out the usable cores: one for each actor from the top, the learner gets the rest.
 
     Returns:
-      Core sets of the learner, then of every actor; None where there is only
-      one core to share.
+      CPUs of the learner, then of every actor; None where there is only one core to share.
     """
-    cores = sorted(os.sched_getaffinity(0))
+    cores = physical_cores()
     if len(cores) < 2:
         return None
-    for_actors = cores[-min(n_actors, len(cores) - 1) :]
-    rest = set(cores) - set(for_actors)
-    return [rest] + [{for_actors[i % len(for_actors)]} for i in range(n_actors)]
+    n_learner = max(1, len(cores) - n_actors)
+    for_actors = cores[n_learner:]
+    return [set().union(*cores[:n_learner])] + [
+        for_actors[i % len(for_actors)] for i in range(n_actors)
+    ]
+
+
+def physical_cores() -> list[set[int]]:
+    """Returns the CPUs that this process may use, hyperthreads of one core together.
+
+    Each CPU by itself where all of them are of one core, or where the system does not say.
+    """
+    cores: dict[str, set[int]] = {}
+    cpus = sorted(os.sched_getaffinity(0))
+    for cpu in cpus:
+        try:
+            with open(_SIBLINGS.format(cpu), encoding="ascii") as file:
+                siblings = file.read()
+        except OSError:
+            siblings = str(cpu)
+        cores.setdefault(siblings, set()).add(cpu)
+    return list(cores.values()) if len(cores) > 1 else [{cpu} for cpu in cpus]

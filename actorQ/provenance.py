@@ -40,12 +40,18 @@ def facts(command: str) -> dict[str, Any]:
     }
 
 
-def usable_cores() -> int:
-    """Returns how many cores this process may use; of a quota of a container's, rounded up."""
+def machine_cores() -> int:
+    """Returns how many cores the machine has; of a quota of a container's, rounded up."""
     cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
     return min(cores, _quota_cores() or cores)
+
+
+def usable_cores() -> int:
+    """Returns how many of the `machine_cores` this process may use."""
+    cores = machine_cores()
+    if hasattr(os, "sched_getaffinity"):
+        cores = min(cores, len(os.sched_getaffinity(0)))
+    return cores
 
 
 def _quota_cores() -> int:

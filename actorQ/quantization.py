@@ -209,6 +209,12 @@ def num_groups(columns: int) -> int:
     return -(-columns // INT4_GROUP)
 
 
+def to_float16(numbers: np.ndarray) -> np.ndarray:
+    """Rounds to float16, which ends at 65504: larger numbers saturate instead of overflowing."""
+    largest = np.finfo(np.float16).max
+    return np.clip(numbers, -largest, largest).astype(np.float16)
+
+
 def to_bfloat16(numbers: np.ndarray) -> np.ndarray:
     """Rounds finite float32 to the nearest bfloat16, ties to even; returns their bits, uint16."""
     bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)

@@ -146,7 +146,7 @@ class RayRun:
         config = self._config
         if not config.learner_threads:  # By default it would leave cores for actors, not here.
             config = dataclasses.replace(config, learner_threads=self._learner_cpus)
-        return self._member(telemetry.LEARNER, ray_worker.LEARNER_MODULE, config, options, False)
+        return self._member(telemetry.LEARNER, processes.LEARNER_MODULE, config, options, False)
 
     def _peer_member(self, name: str, again: bool) -> ray_member.Member:
         options: dict[str, Any] = {"max_restarts": -1}
@@ -154,12 +154,12 @@ class RayRun:
             # Its work is short and bound to the learner's: it needs no CPU of its own there.
             options |= {"num_cpus": 0, "scheduling_strategy": self._beside_learner()}
             return self._member(
-                name, "actorQ.parameter_broadcaster", self._peer_config, options, again
+                name, processes.BROADCASTER_MODULE, self._peer_config, options, again
             )
         actor_id = int(name.rpartition("_")[2])
         config = dataclasses.replace(self._peer_config, actor_id=actor_id)
         options |= {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
-        return self._member(name, "actorQ.actor_main", config, options, again)
+        return self._member(name, processes.ACTOR_MODULE, config, options, again)
 
     def _beside_learner(self) -> Any:
         import ray

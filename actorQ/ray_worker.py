@@ -24,7 +24,6 @@ from actorQ import processes
 from actorQ import snapshots
 from actorQ import telemetry
 
-LEARNER_MODULE = "actorQ.learner_main"
 _PREFIX = "actorq_worker_"
 _KEPT_FILENAME = "kept"  # In a folder that outlives its worker on purpose.
 _YOUNG_S = 60.0  # A folder's age below which its worker may not have locked it yet.
@@ -74,7 +73,7 @@ class Worker:
         self._lock = contextlib.ExitStack()
         self._lock.enter_context(files.locked(self._home))
         self._folder = os.path.join(self._home, "run")
-        self._learner = module == LEARNER_MODULE
+        self._learner = module == processes.LEARNER_MODULE
         os.makedirs(os.path.join(self._folder, telemetry.STDOUT_FOLDER))
         log = os.path.join(self._folder, telemetry.STDOUT_FOLDER, f"{name}.log")
         command = [sys.executable, "-m", module, *flags, f"--logpath={self._folder}"]
@@ -97,7 +96,8 @@ class Worker:
     def address(self) -> str:
         """Returns HOST:PORT of the learner's server, "" before it is up."""
         path = os.path.join(self._folder, telemetry.ADDRESS_FILENAME)
-        return f"{self._host}:{self._port}" if os.path.exists(path) else ""
+        host = f"[{self._host}]" if ":" in self._host else self._host  # IPv6.
+        return f"{host}:{self._port}" if os.path.exists(path) else ""
 
     def report(self, incarnation: str, acknowledged: Mapping[str, int]) -> Report:
         """Tells how the process does, and hands out what it wrote.

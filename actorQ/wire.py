@@ -8,6 +8,7 @@ from collections.abc import Callable
 import concurrent.futures
 import itertools
 import math
+import os
 import socket
 import threading
 import time
@@ -35,6 +36,10 @@ _STATUS_TRY_S = 2
 _SMALL_TIMEOUT_S = 60.0  # For what is no weights; a checkpoint may hold the server up.
 _OLD_CARD_S = 10.0  # How long a learner that is resumed may show the card of its checkpoint.
 _MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
+
+# gRPC would take the proxy of http_proxy or https_proxy to every learner, localhost too, and few
+# proxies pass it on. Empty stands for none; somebody who sets grpc_proxy means it.
+os.environ.setdefault("grpc_proxy", "")
 
 T = TypeVar("T")
 
@@ -110,11 +115,15 @@ class Connection:
         # reverb.Client.server_info takes three times as long: it also rebuilds all signatures.
         self._info_client = pybind.Client(_own_target(self.address))
         self._config = config
+        self._stop: threading.Event | None = None
         self._starts: int | None = None
         self._others_since: float | None = None  # Since when another launcher's card is seen.
 
     def wait_until_up(self, stop: threading.Event | None = None) -> bool:
         """Waits until the server answers, at most `connect_timeout` seconds.
+
+        Args:
+          stop: ends the wait, and those for transfers later.
 
         Returns:
           Whether it answers; False only if `stop` was set meanwhile.
@@ -122,7 +131,7 @@ class Connection:
         Raises:
           errors.NoLearnerError: no learner is there in time.
         """
-        self._starts = None
+        self._starts, self._stop = None, stop
         deadline = time.monotonic() + self._config.connect_timeout
         while stop is None or not stop.is_set():
             if _listens(self.address):
@@ -247,7 +256,7 @@ class Connection:
         Raises:
           errors.LearnerGoneError: it does not come in time: the server went away.
         """
-        return self._bounded(lambda: self.take(table), timeout_s)
+        return self.bounded(lambda: self.take(table), timeout_s)
 
     def take(self, table: str) -> list[np.ndarray]:
         """Samples the one item of a mailbox, waiting for it as long as it takes.
@@ -271,7 +280,7 @@ class Connection:
             samples = self.client.sample(table, items, emit_timesteps=False)
             return [[np.asarray(column) for column in sample.data] for sample in samples]
 
-        return self._bounded(call)
+        return self.bounded(call)
 
     def publish(self, table: str, item: Any, timeout_s: float | None = None) -> None:
         """Puts an item into a mailbox, replacing the one that may be there.
@@ -284,7 +293,7 @@ class Connection:
         Raises:
           errors.LearnerGoneError: the server does not take it in time.
         """
-        self._bounded(lambda: self.client.insert(item, {table: 1.0}), timeout_s)
+        self.bounded(lambda: self.client.insert(item, {table: 1.0}), timeout_s)
 
     def announce_shutdown(self, state: int) -> None:
         """Tells broadcaster and actors that the run has ended.
@@ -315,8 +324,17 @@ class Connection:
                 "The learner announced that the run has failed; its own log says why."
             )
 
-    def _bounded(self, call: Callable[[], T], timeout_s: float | None = None) -> T:
-        """Runs a call that Reverb would let hang for ever when the server dies."""
+    def bounded(self, call: Callable[[], T], timeout_s: float | None = None) -> T:
+        """Runs a call, on another thread, that Reverb would let hang for ever if the server dies.
+
+        Args:
+          call: may go on when it is given up.
+          timeout_s: None: --transfer_timeout.
+
+        Raises:
+          errors.LearnerGoneError: it fails, or does not end in time or before this process is
+            stopped.
+        """
         hint = ""
         if timeout_s is None:
             timeout_s = self._config.transfer_timeout
@@ -338,6 +356,10 @@ class Connection:
             try:
                 return future.result(timeout=min(2.0, timeout_s))
             except concurrent.futures.TimeoutError:
+                if self._stop is not None and self._stop.is_set():
+                    raise errors.LearnerGoneError(
+                        f"A transfer from or to the learner at {self.address} was given up."
+                    ) from None
                 self.status()  # Raises when the server is gone.
                 if time.monotonic() >= deadline:
                     raise errors.LearnerGoneError(

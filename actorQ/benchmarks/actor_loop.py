@@ -87,13 +87,9 @@ def plan(native: bool, quick: bool, tasks: Sequence[str] = ()) -> list[list[Side
             if native or not in_torch:
                 chosen = our_bits if width >= _WIDTHS[0] else (32, 8)
                 sides += [Side(task, width, ours, bits) for bits in chosen]
+            if task == _MANY_TASK and not tasks:
+                sides += [Side(task, width, ours, bits, _MANY) for bits in (32, 8)]
             groups.append(sides)
-    if tasks:
-        return groups
-    groups.append([
-        Side(_MANY_TASK, width, ours, bits, environments)
-        for width in _WIDTHS for bits in (32, 8) for environments in (1, _MANY)
-    ])
     return groups
 
 
@@ -260,7 +256,7 @@ def main(argv: Sequence[str]) -> None:
                 f"{index + 1} of {len(groups)}: {sides[0].task}, {len(sides)} actors"
             )
             stage = Stage(*processes, os.path.join(folder, str(index)))
-            # Groups are not compared: a side that comes again has a row in each.
+            # Only what was measured in the same rounds is compared.
             more_rows, more_record = table(measure_group(stage, sides, arguments.repeats, _SECONDS))
             rows += more_rows
             record += more_record

@@ -8,7 +8,6 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import json
 import os
 import signal
 import statistics
@@ -17,7 +16,6 @@ import time
 from typing import Any
 
 from actorQ import errors
-from actorQ import provenance
 from actorQ.scripts import output
 
 
@@ -110,6 +108,13 @@ def medians(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in figures.items()}
 
 
+def latencies(calls: Mapping[Any, Callable[[], Any]], repeats: int) -> dict[Any, list[float]]:
+    """Measures the `seconds_per_call` of every call `repeats` times, in turn."""
+    return interleave(
+        {name: lambda call=call: seconds_per_call(call) for name, call in calls.items()}, repeats
+    )
+
+
 def seconds_per_call(call: Callable[[], Any], at_least_s: float = 0.05) -> float:
     """Returns the median seconds of one call, over as many calls as `at_least_s` holds.
 
@@ -162,29 +167,17 @@ def report(
     )
     if notes:
         text += "\n" + "".join(f"- {note}\n" for note in notes)
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    if not out:
-        return
-    output.make_folder(out)
     module = os.path.splitext(os.path.basename(sys.argv[0]))[0]  # Not `name`: a mode has its own.
-    command = "python -m actorQ.benchmarks." + " ".join([module, *sys.argv[1:]])
-    facts = provenance.facts(command)
-    footer = (
-        f"\n`{command}` on {facts['machine']['processor']}, "
-        f"{facts['machine']['cores']} cores, commit {provenance.short(facts['git_commit'])}, "
-        f"{facts['date']}.\n"
-    )
-    output.write_text(os.path.join(out, f"{name}.md"), text + footer)
-    output.write_text(
-        os.path.join(out, f"{name}.json"), json.dumps({**facts, **record}, indent=1) + "\n"
-    )
+    output.write_measured(f"actorQ.benchmarks.{module}", name, text, record, out)
 
 
 def run(name: str, main: Callable[[Sequence[str]], None]) -> None:
     """Runs a benchmark: an error that the user can mend becomes one line and exit code 1.
 
-    SIGTERM ends it as Ctrl-C does, by way of every `finally`: what it started ends with it.
+    SIGTERM, and a terminal that closes, end it as Ctrl-C does, by way of every `finally`: what it
+    started ends with it.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) != signal.SIG_IGN:  # As nohup has it.
+            signal.signal(signum, lambda number, _: sys.exit(128 + number))
     output.run_script(name, main)

@@ -24,6 +24,7 @@ import psutil
 from actorQ import config as config_lib
 from actorQ import config_checks
 from actorQ import errors
+from actorQ import processes
 from actorQ import telemetry
 from actorQ.benchmarks import common
 
@@ -103,7 +104,7 @@ def measure(run: Run, seconds: float) -> Rates:
             launcher = subprocess.Popen(
                 [sys.executable, "-m", "actorQ.launcher", *run.flags(folder)],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                start_new_session=True,  # Else Ctrl-C reaches it twice, and it ends at once.
+                preexec_fn=processes.attached(),  # Else Ctrl-C reaches it twice: it ends at once.
             )
         try:
             _wait_for_learner(launcher, logs, output)
@@ -168,7 +169,7 @@ def _read(launcher: subprocess.Popen, logs: str, output: str) -> _Reading:
         time.sleep(0.02)
     if launcher.poll() is not None:
         raise errors.UserError(f"The run ended while it was measured: {_last_lines(output)}")
-    cpu = {"actorQ.actor_main": 0.0, "actorQ.learner_main": 0.0}
+    cpu = {processes.ACTOR_MODULE: 0.0, processes.LEARNER_MODULE: 0.0}
     for process in psutil.Process(launcher.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):
             times, command = process.cpu_times(), process.cmdline()
@@ -182,7 +183,7 @@ def _read(launcher: subprocess.Popen, logs: str, output: str) -> _Reading:
             phases[phase] += last.get(phase, 0.0)
     return _Reading(
         row["unix_time"], row["learner_steps"], row["actor_steps"], phases,
-        cpu["actorQ.actor_main"], cpu["actorQ.learner_main"],
+        cpu[processes.ACTOR_MODULE], cpu[processes.LEARNER_MODULE],
     )
 
 

@@ -15,6 +15,8 @@ from actorQ import replay
 from actorQ import telemetry
 from actorQ import wire
 
+_ITEMS = 8  # Of replay that are looked at.
+
 # Fields that may grow and stay, but not go back, through all lives of a process.
 _GROWING = {
     telemetry.TRAIN_CSV: (
@@ -112,7 +114,7 @@ class ReplayCheck:
         self._layout = replay.Layout.of(self._spec)
         self._config = config
 
-    def __call__(self, items: int = 8) -> None:
+    def __call__(self) -> None:
         """Samples items and checks that each is a whole n-step transition.
 
         Raises:
@@ -120,7 +122,7 @@ class ReplayCheck:
         """
         connection = wire.Connection(self._config)
         layout = self._layout
-        for columns in connection.sample(self._config.replay_table_name, items):
+        for columns in connection.sample(self._config.replay_table_name, _ITEMS):
             vectors = columns[-1].reshape(-1, layout.vector_size)
             if layout.pixels:
                 frames = columns[0].reshape(len(vectors), *layout.frames_shape)

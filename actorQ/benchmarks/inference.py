@@ -125,10 +125,7 @@ def main(arguments: Sequence[str]) -> None:
         sides, types[name], sizes = make_sides(
             architecture, random_weights(architecture, rng), observation
         )
-        figures = common.interleave(
-            {side: lambda f=call: common.seconds_per_call(f) for side, call in sides.items()},
-            options.repeats,
-        )
+        figures = common.latencies(sides, options.repeats)
         times[name] = common.medians(figures)
         record[name] = {"seconds": figures, "weight_bytes": sizes, "types": types[name]}
     _report(times, types, record, options.out)

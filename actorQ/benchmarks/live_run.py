@@ -15,16 +15,16 @@ from typing import Any
 import psutil
 
 from actorQ import errors
+from actorQ import processes
 from actorQ import telemetry
 
 _RUN_NAME = "run"
 _END_S = 60.0
 _INTERRUPTED = (130, 143)  # The launcher's code after a signal, and after a second one.
 _MODULES = {
-    "actorQ.learner_main": telemetry.LEARNER,
-    "actorQ.parameter_broadcaster": telemetry.BROADCASTER,
+    processes.LEARNER_MODULE: telemetry.LEARNER,
+    processes.BROADCASTER_MODULE: telemetry.BROADCASTER,
 }
-_ACTOR_MODULE = "actorQ.actor_main"
 _ACTOR_FLAG = "--actor_id="
 
 
@@ -53,7 +53,7 @@ class LiveRun:
         with open(self.log_path, "wb") as log:
             self._launcher = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                start_new_session=True,  # A Ctrl-C is this process's; `end` tells the launcher.
+                preexec_fn=processes.attached(),  # A Ctrl-C is this process's, see `end`.
             )
         self._seen: dict[int, psutil.Process] = {}
 
@@ -160,7 +160,7 @@ def _name_of(command: Sequence[str]) -> str | None:
     for module, name in _MODULES.items():
         if module in command:
             return name
-    if _ACTOR_MODULE in command:
+    if processes.ACTOR_MODULE in command:
         for argument in command:
             if argument.startswith(_ACTOR_FLAG):
                 return telemetry.actor_name(int(argument.removeprefix(_ACTOR_FLAG)))

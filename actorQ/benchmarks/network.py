@@ -23,6 +23,7 @@ import tempfile
 import time
 
 from actorQ import errors
+from actorQ import processes
 from actorQ import telemetry
 from actorQ.benchmarks import common
 from actorQ.benchmarks import network_figures as figures
@@ -81,9 +82,9 @@ class Run:
     def start(self) -> None:
         """Starts learner, broadcaster, proxies and actors."""
         hosts = self._hosts
-        self._start(0, "learner", "actorQ.learner_main", *self._flags)
+        self._start(0, "learner", processes.LEARNER_MODULE, *self._flags)
         self._start(
-            0, "broadcaster", "actorQ.parameter_broadcaster", *self._flags,
+            0, "broadcaster", processes.BROADCASTER_MODULE, *self._flags,
             f"--server_address=localhost:{_PORT}",
         )
         target = f"{hosts.address(0)}:{_PORT}"
@@ -93,7 +94,7 @@ class Run:
                 f"{self._delay_ms:g}",
             )
             self._start(
-                actor, f"actor_{actor}", "actorQ.actor_main", *self._flags,
+                actor, f"actor_{actor}", processes.ACTOR_MODULE, *self._flags,
                 f"--actor_id={actor}", f"--server_address=localhost:{_PROXY_PORT}",
             )
 

@@ -21,6 +21,7 @@ UPDATE_PERIOD = 30  # Steps between two looks, the default of --actor_update_per
 _STEPS_BEHIND = 40  # Steps after the first action on new weights.
 _DEADLINE_S = 60.0
 _WARM_UP_PUSHES = 3  # Dear ones on cold caches would space those that are measured.
+_BATCH = 256  # Of the busy learner.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,14 +134,14 @@ def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
     }
 
 
-def make_busy_learner(config: config_lib.RunConfig, batch: int = 256) -> None:
+def make_busy_learner(config: config_lib.RunConfig) -> None:
     """Compiles a step that works like a learner's on the policy, with its optimizer."""
     import sonnet as snt
     import tensorflow as tf
 
     policy = learner_policy(config)
     optimizer = snt.optimizers.Adam(1e-6)
-    observations = tf.random.normal((batch, 17))
+    observations = tf.random.normal((_BATCH, 17))
 
     @tf.function(autograph=False)
     def step() -> None:
@@ -174,7 +175,7 @@ def busy_steps_per_s(
                 learner_policy(config).named_variables(), wire.Connection(config),
                 config.broadcaster_table_name, period_s, config.push_precision,
                 # Of the machine, of which this process has some cores only.
-                config.push_share * os.cpu_count() / provenance.usable_cores(),
+                config.push_share * provenance.machine_cores() / provenance.usable_cores(),
             )
             for version in range(_WARM_UP_PUSHES):
                 _publishers[key].publish(version, wait=True)

@@ -100,13 +100,8 @@ def _inference_us(width: int, repeats: int) -> dict[str, float]:
             backend = inference.make_backend(architecture, bits, mode)
             inference.load_weights(backend, weights, bits)
             backends[f"{mode} {_BITS[bits]}"] = backend
-    seconds = common.medians(common.interleave(
-        {
-            name: lambda b=backend: common.seconds_per_call(lambda: b(observation))
-            for name, backend in backends.items()
-        },
-        repeats,
-    ))
+    calls = {name: lambda b=backend: b(observation) for name, backend in backends.items()}
+    seconds = common.medians(common.latencies(calls, repeats))
     return {name: 1e6 * value for name, value in seconds.items()}
 
 

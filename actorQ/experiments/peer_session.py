@@ -187,12 +187,10 @@ class Session:
                     f"{name} is {value} after {self.learner_steps} learner steps: "
                     f"{errors.DIVERGED} and ends."
                 )
-        if self._evaluation_due():
+        if evaluation.due(config, self.learner_steps, time.monotonic() >= self._next_evaluation):
             self._evaluate()
             self._next_evaluation = time.monotonic() + config.eval_period_s
-            if config.stop_return is not None and evaluation.held_since(
-                self._returns, config.stop_return, config.stop_window, config.stop_smoothing
-            ) is not None:
+            if evaluation.reached_stop_return(config, self._returns):
                 logging.info("Held the return %g: training ends.", config.stop_return)
                 raise Finished
         if self.learner_steps >= config.num_episodes:
@@ -236,12 +234,6 @@ class Session:
             f"The policy holds NaN or infinity after {self.learner_steps} learner steps: "
             f"{errors.DIVERGED} and ends."
         )
-
-    def _evaluation_due(self) -> bool:
-        config = self._config
-        if config.eval_period_steps:
-            return self.learner_steps % config.eval_period_steps == 0
-        return bool(config.eval_period_s) and time.monotonic() >= self._next_evaluation
 
     def _evaluate(self) -> float | None:
         episode = evaluation.play(

@@ -181,14 +181,14 @@ class Runner:
         elif os.path.isdir(folder):  # Of a run that was interrupted or failed.
             try:
                 self._wait_for_learner(run, folder)
+                if self._stop.is_set():
+                    return
+                with files.writing(folder):
+                    shutil.rmtree(folder)
             except errors.UserError as error:
                 self._failed.add(run.name)
                 self._say(f"{run.name}: not started: {error}")
                 return
-            if self._stop.is_set():
-                return
-            with files.writing(folder):
-                shutil.rmtree(folder)
         output.make_folder(folder)
         taken = {active.slot for active in self._active}
         slot = min(set(range(self._parallel)) - taken)
@@ -198,8 +198,7 @@ class Runner:
         )
         commit, cpu_s = provenance.git_commit(), _children_cpu_s()
         launched, began = time.time(), time.monotonic()
-        with files.writing(child.log_path):
-            child.start()
+        child.start()
         self._active.append(
             _Active(run, folder, child, slot, cores, launched, began, commit, cpu_s)
         )
@@ -240,7 +239,6 @@ class Runner:
             return
         plan = self._plan
         alone = self._parallel == 1
-        share = {"usable_cores": len(active.cores)} if active.cores else {}
         result = results.Result(
             experiment=plan.experiment,
             profile=plan.profile,
@@ -254,7 +252,7 @@ class Runner:
             settings=run.settings,
             command=shlex.join(command(run, active.folder)),
             git_commit=active.commit,
-            machine=self._machine | share,
+            machine={**self._machine, "usable_cores": _usable_cores(active.cores, self._parallel)},
             date=time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(active.launched)),
             parallel=self._parallel,
             wall_s=round(wall_s, 3),
@@ -385,9 +383,16 @@ def _set_aside(folder: str) -> str:
 
 def _share(slot: int, parallel: int) -> set[int] | None:
     """Returns the cores of a slot, or None for all."""
-    cores = sorted(os.sched_getaffinity(0))
+    cores = processes.physical_cores()
     each = len(cores) // parallel
-    return set(cores[slot * each : (slot + 1) * each]) if parallel > 1 and each else None
+    mine = cores[slot * each : (slot + 1) * each]
+    return set().union(*mine) if parallel > 1 and each else None
+
+
+def _usable_cores(cores: set[int] | None, parallel: int) -> int:
+    """Returns how many cores a run gets: of a container's quota, too, only its share."""
+    usable = provenance.usable_cores()
+    return max(1, usable // parallel) if cores else usable
 
 
 def _children_cpu_s() -> float:

@@ -6,8 +6,10 @@ Imports no framework.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import csv
 import io
+import json
 import os
 import sys
 from typing import Any
@@ -16,6 +18,7 @@ import numpy as np
 
 from actorQ import errors
 from actorQ import files
+from actorQ import provenance
 
 NOT_AVAILABLE = "n/a"
 
@@ -108,6 +111,51 @@ def write_report(
     write_text(os.path.join(folder, f"{stem}.md"), text)
     write_csv(os.path.join(folder, f"{stem}.csv"), rows)
     draw(os.path.join(folder, figure_name))
+
+
+def write_measured(
+    program: str,
+    name: str,
+    text: str,
+    record: Mapping[str, Any] | None,
+    out: str | None,
+) -> None:
+    """With `out` writes what was measured, and its origin, to files; then prints the text.
+
+    Args:
+      program: module that measured; with the command line's words it makes the command.
+      name: of the files, NAME.md for the text and NAME.json for a record.
+      text: Markdown.
+      record: raw figures; None: no JSON.
+      out: folder, made if missing; None: nothing is written.
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    try:
+        if out:
+            _write_measured(program, name, text, record, out)
+    finally:  # Where files cannot be written, the text is all that is left of what was measured.
+        # And where they are, nothing is lost: `| head` may have seen enough, a disk be full.
+        with contextlib.suppress(OSError if out else BrokenPipeError):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def _write_measured(
+    program: str, name: str, text: str, record: Mapping[str, Any] | None, out: str
+) -> None:
+    facts = provenance.facts(" ".join([f"python -m {program}", *sys.argv[1:]]))
+    machine = facts["machine"]
+    footer = (
+        f"\n`{facts['command']}` on {machine['processor']}, {machine['cores']} cores, "
+        f"commit {provenance.short(facts['git_commit'])}, {facts['date']}.\n"
+    )
+    make_folder(out)
+    write_text(os.path.join(out, f"{name}.md"), text + footer)
+    if record is not None:
+        path = os.path.join(out, f"{name}.json")
+        write_text(path, json.dumps({**facts, **record}, indent=1) + "\n")
 
 
 def run_script(name: str, main: Callable[[Sequence[str]], None]) -> None:

@@ -308,6 +308,48 @@ def test_actor_without_learner_gives_up_in_time(tmp_path, monkeypatch):
     assert 1.0 <= time.monotonic() - started < 10.0
 
 
+def test_actor_waits_longer_for_a_learner_that_is_not_ready_but_not_for_ever(stage):
+    made = stage(connect_timeout=0.2, data_timeout=1.0)
+    started = time.monotonic()
+    with pytest.raises(errors.NoLearnerError, match=r"answers, but was not ready within \d+ s\."):
+        made.actor.connect()
+    assert 1.0 <= time.monotonic() - started < 10.0
+
+
+def test_actor_waits_for_weights_from_when_the_learner_is_ready(stage):
+    made = stage(connect_timeout=0.5)
+    failures = []
+
+    def connect():
+        try:
+            made.actor.connect()
+        except errors.NoLearnerError as error:
+            failures.append(str(error))
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    thread.join(1.5)  # As long as it compiles kernels, say.
+    assert thread.is_alive()
+    made.connection.publish_card(77, 1, 0)
+    thread.join(20)
+    assert len(failures) == 1 and "no weights came within" in failures[0]
+
+
+def test_actor_whose_learner_goes_when_it_opens_its_stream_does_not_hang(stage, monkeypatch):
+    made = stage()
+    made.publish(0)
+    open_writer = made.actor._open_writer
+
+    def too_late():
+        made.server.stop()
+        return open_writer()
+
+    monkeypatch.setattr(made.actor, "_open_writer", too_late)
+    with pytest.raises(errors.LearnerGoneError, match="does not answer"):
+        made.actor.connect()
+    assert made.actor._writer is None
+
+
 @pytest.mark.parametrize("end", ["announced", "failed run", "failure"])
 def test_actor_closes_its_environments_however_it_ends(stage, monkeypatch, end):
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
@@ -370,6 +412,26 @@ def test_actor_stopped_while_it_waits_for_the_learner_ends(stage, monkeypatch):
     assert done == [130]
 
 
+def test_actor_stopped_during_its_first_transfer_ends(stage, monkeypatch):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    made = stage()
+    made.publish(0)
+    begun = threading.Event()
+
+    def take_for_ever(table):  # As over a link that is slow or broken.
+        begun.set()
+        threading.Event().wait()
+
+    monkeypatch.setattr(made.actor._connection, "take", take_for_ever)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(made.actor.run()))
+    thread.start()
+    assert begun.wait(30)
+    made.actor.stop()
+    thread.join(10)
+    assert done == [130]
+
+
 def test_actor_stopped_while_inserts_are_not_confirmed_ends(stage, monkeypatch):
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
     monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.05)
@@ -401,6 +463,7 @@ def test_actor_restarted_takes_no_weights_older_than_those_it_had(stage):
     again = acting.ActorProcess(
         dataclasses.replace(made.actor._config, restarts=1, connect_timeout=1.0)
     )
+    made.connection.publish_card(77, 1, 0)
     made.publish(6)
     with pytest.raises(errors.NoLearnerError, match="no weights came"):
         again.connect()

@@ -1,8 +1,11 @@
 """Benchmarks of actors and whole runs: that they measure, and what they make of it."""
 
 import dataclasses
+import json
 import os
+import re
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from actorQ import telemetry
 from actorQ.benchmarks import actor_explain
 from actorQ.benchmarks import actor_loop
 from actorQ.benchmarks import actor_sides
+from actorQ.benchmarks import common
 from actorQ.benchmarks import end_to_end
 from actorQ.benchmarks import remote
 from actorQ.benchmarks import scaling_sides
@@ -41,6 +45,15 @@ def test_plan_covers_all_tasks_precisions_and_both_widths():
         wide = {s.bits for s in sides if (s.task, s.width, s.loop) == (task, 2048, "native")}
         assert wide == {32, 16, 8, 4}
     assert {side.environments for side in sides} == {1, 8}
+    assert len(sides) == len(set(sides))  # Else two rows of the table would look the same.
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("native", [True, False])
+def test_plan_every_side_is_compared_with_the_original_in_its_own_group(native, quick):
+    for group in actor_loop.plan(native, quick):
+        found = {side: [measurement(100)] for side in group}
+        assert {row[4] for row in actor_loop.table(found)[0]} == {"1.00"}
 
 
 def test_plan_of_given_tasks_has_every_precision_of_these_only():
@@ -134,6 +147,41 @@ def test_original_loop_acts_inserts_and_pulls(monkeypatch, task, pulls):
     finally:
         actor_sides._actors.clear()
         original_loop.stop_server(port)
+
+
+# --- common ---
+
+
+def test_report_that_cannot_be_printed_is_written_with_its_origin(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["somewhere/actor_loop.py", "--quick"])
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        common.report("explain", "Title", ["a"], [["b"]], {"actors": [5]}, str(tmp_path), ["note"])
+        monkeypatch.undo()
+        with pytest.raises(OSError):
+            full.close()
+    command = "python -m actorQ.benchmarks.actor_loop --quick"
+    text = (tmp_path / "explain.md").read_text()
+    assert text.startswith("Title\n\n| a   |\n| --- |\n| b   |\n\n- note\n\n")
+    footer = rf"`{command}` on .+, \d+ cores, commit \w+(\+changes)?, \d{{4}}-.+\.\n"
+    assert re.fullmatch(footer, text.partition("- note\n\n")[2])
+    record = json.loads((tmp_path / "explain.json").read_text())
+    assert (record["command"], record["actors"]) == (command, [5])
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_latencies_are_of_every_call_and_in_turn(monkeypatch, repeats):
+    called = []
+
+    def lap(call):
+        call()
+        return float(len(called))
+
+    monkeypatch.setattr(common, "seconds_per_call", lap)
+    calls = {key: lambda key=key: called.append(key) for key in (("a", 1), ("b", 2))}
+    figures = common.latencies(calls, repeats)
+    assert called == [("a", 1), ("b", 2), ("b", 2), ("a", 1), ("a", 1), ("b", 2)][: 2 * repeats]
+    assert figures[("b", 2)] == [2.0, 3.0, 6.0][:repeats]
 
 
 # --- remote ---

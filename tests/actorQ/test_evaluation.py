@@ -1,8 +1,33 @@
-"""When a run of evaluations has held a return."""
+"""When an evaluation is due, and when a run of them has held a return."""
 
 import pytest
 
+from actorQ import config as config_lib
 from actorQ import evaluation
+
+
+@pytest.mark.parametrize(
+    ("period_steps", "period_s", "time_is_up", "steps"),
+    [
+        (3, 5.0, False, [3, 6]),  # By steps, the time does not count.
+        (3, 5.0, True, [3, 6]),
+        (0, 5.0, False, []),
+        (0, 5.0, True, [1, 2, 3, 4, 5, 6]),
+        (0, 0.0, True, []),
+    ],
+)
+def test_due_is_by_steps_or_else_by_time(period_steps, period_s, time_is_up, steps):
+    config = config_lib.RunConfig(eval_period_steps=period_steps, eval_period_s=period_s)
+    assert [n for n in range(1, 7) if evaluation.due(config, n, time_is_up)] == steps
+
+
+def test_stop_rule_is_that_of_the_flags():
+    flags = {"stop_return": 10.0, "stop_window": 2, "stop_smoothing": 2}
+    config = config_lib.RunConfig(**flags)
+    assert evaluation.reached_stop_return(config, [10, 10, 10])
+    assert not evaluation.reached_stop_return(config, [10, 10])
+    assert not evaluation.reached_stop_return(config, [10, 9, 10])
+    assert not evaluation.reached_stop_return(config_lib.RunConfig(), [10] * 9)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import types
 import psutil
 import pytest
 
+from actorQ import config as config_lib
 from actorQ import errors
 from actorQ import launch_ray
 from actorQ import ports
@@ -43,6 +44,14 @@ def test_ray_that_does_not_start_here_is_not_called_a_cluster(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", ray)
     with pytest.raises(errors.UserError, match="Ray does not start on this machine: no room"):
         launch_ray.connect("")
+
+
+def test_actors_on_a_gpu_are_refused(monkeypatch):
+    config = config_lib.RunConfig(quantize=32, actor_device_placement="GPU")
+    monkeypatch.setattr(launch_ray.launcher, "apply_positionals", lambda argv: None)
+    monkeypatch.setattr(launch_ray.config_flags, "from_flags", lambda: config)
+    with pytest.raises(errors.UserError, match="--actor_device_placement=GPU .* no GPU. Leave it"):
+        launch_ray.main([])
 
 
 @pytest.fixture(scope="module")

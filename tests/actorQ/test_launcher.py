@@ -12,7 +12,6 @@ import sys
 from unittest import mock
 
 from absl import flags
-import psutil
 import pytest
 
 from actorQ import config as config_lib
@@ -450,16 +449,56 @@ def test_launcher_existing_run_name_is_refused(crew, tmp_path):
     assert "exists already" in launched.output()
 
 
-def test_plan_cores_actors_get_their_own_then_share():
-    usable = sorted(psutil.Process().cpu_affinity())
-    if len(usable) < 2:
-        pytest.skip("one core cannot be shared out")
-    plan = processes.plan_cores(1)
-    assert plan == [set(usable[:-1]), {usable[-1]}]
-    many = processes.plan_cores(len(usable) + 1)
-    assert many[0] == {usable[0]}
-    assert len(many) == len(usable) + 2
-    assert all(len(cores) == 1 and not cores & many[0] for cores in many[1:])
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Pretends that this process may use these CPUs, of cores as the system says."""
+
+    def make(cpus, siblings):
+        monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: set(cpus))
+        monkeypatch.setattr(processes, "_SIBLINGS", str(tmp_path / "cpu{}"))
+        for cpu, text in siblings.items():
+            (tmp_path / f"cpu{cpu}").write_text(text + "\n")
+
+    return make
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_plan_cores_actors_get_their_own_then_share(machine, told):
+    machine(range(4), {cpu: str(cpu) for cpu in range(4)} if told else {})
+    assert processes.plan_cores(1) == [{0, 1, 2}, {3}]
+    assert processes.plan_cores(3) == [{0}, {1}, {2}, {3}]
+    assert processes.plan_cores(5) == [{0}, {1}, {2}, {3}, {1}, {2}]
+
+
+def test_plan_cores_hyperthreads_of_a_core_stay_together(machine):
+    siblings = {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
+    machine(range(8), siblings)
+    assert processes.plan_cores(1) == [{0, 1, 2, 4, 5, 6}, {3, 7}]
+    assert processes.plan_cores(4) == [{0, 4}, {1, 5}, {2, 6}, {3, 7}, {1, 5}]
+    machine([1, 2, 6], siblings)  # taskset
+    assert processes.plan_cores(1) == [{1}, {2, 6}]
+    machine([1, 5], siblings)  # Better two threads of a core than everything on both.
+    assert processes.plan_cores(1) == [{1}, {5}]
+    machine([1], siblings)
+    assert processes.plan_cores(1) is None
+
+
+def test_child_that_cannot_start_is_one_line(tmp_path):
+    child = processes.Child("c", ["true"], str(tmp_path / "none" / "c.log"), None)
+    with pytest.raises(errors.UserError, match="Cannot start c, .*: No such file or directory."):
+        child.start()
+    child = processes.Child("c", [str(tmp_path / "program")], str(tmp_path / "c.log"), None)
+    with pytest.raises(errors.UserError, match="Cannot start c, "):
+        child.start()
+
+
+def test_peer_that_ends_before_the_learner_has_begun_is_told_once(tmp_path, capsys):
+    run = launcher.Launcher(config_lib.RunConfig(logpath=str(tmp_path)), False)
+    peer = mock.Mock(restarts=0, poll=lambda: 1, last_line=lambda: "no learner")
+    peer.name = "actor_1"
+    assert run._revive(peer) and run._revive(peer)
+    peer.restart.assert_not_called()
+    assert capsys.readouterr().out.count("actor_1 ended with code 1 (no learner)") == 1
 
 
 def test_child_log_tail_and_exit_description(tmp_path):

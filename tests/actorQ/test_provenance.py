@@ -29,3 +29,15 @@ def test_usable_cores_are_no_more_than_a_container_s_quota(tmp_path, monkeypatch
         path.write_text(text)
     monkeypatch.setattr(provenance, "CGROUPS", str(tmp_path))
     assert provenance.usable_cores() == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(None, 64), (8, 8), (100, 64)])
+def test_machine_cores_are_also_those_that_this_process_does_not_get(
+    tmp_path, monkeypatch, quota, cores
+):
+    if quota:
+        (tmp_path / "cpu.max").write_text(f"{quota * 100_000} 100000\n")
+    monkeypatch.setattr(provenance, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(provenance.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(provenance.os, "sched_getaffinity", lambda _: {5})
+    assert (provenance.machine_cores(), provenance.usable_cores()) == (cores, 1)

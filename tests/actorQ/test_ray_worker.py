@@ -6,6 +6,7 @@ import tempfile
 import pytest
 
 from actorQ import ray_worker
+from actorQ import telemetry
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +46,17 @@ def test_worker_sweeps_what_killed_workers_left_and_nothing_else(temporary):
     assert (temporary / "actorq_other_1").exists()
     living.close()
     assert homes(temporary) == ["kept", "new"]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("10.0.0.7", "10.0.0.7:8181"), ("fd00::1", "[fd00::1]:8181")]
+)
+def test_worker_tells_the_address_of_its_server_once_it_is_up(host, address):
+    made = ray_worker.Worker("learner", "this", (), host, True)
+    made._port = 8181
+    assert made.address() == ""
+    folder = made.report("", {}).folder
+    with open(os.path.join(folder, telemetry.ADDRESS_FILENAME), "w", encoding="utf-8"):
+        pass
+    assert made.address() == address
+    made.close()

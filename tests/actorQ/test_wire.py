@@ -249,6 +249,12 @@ def test_connection_to_what_no_host_can_be_called_is_one_clear_line(config):
         wire.Connection(impatient, ".cluster:8181").wait_until_up()
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="this machine has no IPv6")
+def test_connection_to_an_ipv6_address(connection):
+    port = connection.address.rpartition(":")[2]
+    assert wire.Connection(connection._config, f"[::1]:{port}").wait_until_up()
+
+
 def test_connection_server_that_dies_ends_status_and_transfers(config, monkeypatch):
     monkeypatch.setattr(wire, "_STATUS_TRY_S", 1)
     server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
@@ -261,6 +267,16 @@ def test_connection_server_that_dies_ends_status_and_transfers(config, monkeypat
         connection.fetch("m", timeout_s=1)
     with pytest.raises(errors.LearnerGoneError):
         connection.publish("m", _message(1), timeout_s=1)
+
+
+def test_transfer_ends_when_this_process_is_stopped(connection):
+    stop = threading.Event()
+    assert connection.wait_until_up(stop)
+    threading.Timer(0.3, stop.set).start()
+    started = time.monotonic()
+    with pytest.raises(errors.LearnerGoneError, match="was given up"):
+        connection.fetch("m")  # Which is empty.
+    assert time.monotonic() - started < 10
 
 
 def test_status_asks_again_after_a_pause_of_this_process(connection, monkeypatch):
@@ -291,6 +307,34 @@ server = serving.start_server(config, serving.make_tables(config, layout, priori
 print("up", flush=True)
 time.sleep(1000)
 """
+
+
+_TALK = """
+import os
+from actorQ import config as config_lib, errors, replay, serving, wire
+config = config_lib.RunConfig(port=0, connect_timeout=3.0)
+layout = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
+server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
+try:
+    print(wire.Connection(config, f"localhost:{server.port}").wait_until_up(), flush=True)
+except errors.NoLearnerError:
+    print("no learner", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("own", "says"), [(False, "True\n"), (True, "no learner\n")])
+def test_connection_takes_no_proxy_but_one_of_its_own(own, says):
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    nobody = f"http://127.0.0.1:{ports.free_port()}"
+    environment |= {"http_proxy": nobody, "https_proxy": nobody}
+    if own:
+        environment["grpc_proxy"] = nobody
+    done = subprocess.run(
+        [sys.executable, "-c", _TALK], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == says, done.stderr
+    assert own or "proxy" not in done.stderr
 
 
 @contextlib.contextmanager

@@ -148,26 +148,28 @@ def test_replay_items_that_are_not_whole_are_found(monkeypatch):
 
     try:
         insert()
-        check(1)
+        check()
+        connection.client.reset(config.replay_table_name)
         insert(discount=0.123)
         with pytest.raises(errors.UserError, match="discount"):
-            check(200)
+            check()
         connection.client.reset(config.replay_table_name)
         insert(reward=1.0, discount=0.0)  # The end of an episode cuts the sum short.
-        check(200)
+        check()
+        connection.client.reset(config.replay_table_name)
         insert(reward=1.0)
         with pytest.raises(errors.UserError, match="reward .* of other steps"):
-            check(200)
+            check()
         connection.client.reset(config.replay_table_name)
         with monkeypatch.context() as patch:  # Actors refuse to send it.
             patch.setattr(replay.Layout, "require_finite", lambda *_: None)
             insert(reward=np.nan)
         with pytest.raises(errors.UserError, match="NaN"):
-            check(200)
+            check()
         connection.client.reset(config.replay_table_name)
         insert(action=0.5)
         with pytest.raises(errors.UserError, match="action"):
-            check(200)
+            check()
     finally:
         server.stop()
 

@@ -1,5 +1,6 @@
 """Runs of an experiment with a launcher that only writes logs: order, resumption, ends, results."""
 
+import errno
 import json
 import os
 import re
@@ -10,9 +11,11 @@ import sys
 import psutil
 import pytest
 
+from actorQ import provenance
 from actorQ import telemetry
 from actorQ.experiments import results
 from actorQ.experiments import runner
+from actorQ.experiments import specification
 from tests.actorQ import harness
 from tests.actorQ.experiments import conftest
 from tests.actorQ.experiments import driver
@@ -117,6 +120,23 @@ def test_runner_gives_signals_back(tmp_path):
     # Nothing to do. What follows, report and copies, is to end at the first Ctrl-C.
     assert runner.Runner(runner.Plan("e", "laptop", False, str(tmp_path), [])).go() == 0
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_runner_folder_that_cannot_be_removed_stops_no_other_run(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "small.yaml"
+    path.write_text(conftest.SMALL)
+    common = specification.load_common()
+    runs = specification.expand(specification.load(str(path), common), common, "laptop")
+    plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
+
+    def keep(folder):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(runner.shutil, "rmtree", keep)
+    for run in runs:
+        os.makedirs(runner.run_folder(plan, run))
+    assert runner.Runner(plan).go() == 1
+    assert capsys.readouterr().out.count("not started: Cannot write") == len(runs) > 1
 
 
 def test_runner_killed_leaves_no_run_behind(small):
@@ -257,9 +277,18 @@ def test_runner_several_at_once(small):
     assert small.result(NAMES[0]).parallel == 2
     assert small.result(NAMES[0]).cpu_s is None
     # Those that it had.
-    cores = max(1, len(os.sched_getaffinity(0)) // 2)
+    cores = max(1, provenance.usable_cores() // 2)
     assert small.result(NAMES[0]).machine["usable_cores"] == cores
     assert "runs had others beside them" in small.report("small.md")
+
+
+@pytest.mark.parametrize(
+    ("quota", "parallel", "cores"), [(64, 2, 32), (4, 2, 2), (4, 32, 1), (4, 1, 4)]
+)
+def test_runner_runs_at_once_share_a_container_s_quota(monkeypatch, quota, parallel, cores):
+    monkeypatch.setattr(runner.os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(runner.provenance, "usable_cores", lambda: quota)
+    assert runner._usable_cores(runner._share(0, parallel), parallel) == cores
 
 
 def test_runner_smoke_makes_one_seed_of_all_with_few_steps(small):
