@@ -4,7 +4,6 @@ python -m baseline.ptq d4pg dm_control,cartpole_balance 8 --folder logs/RUN
 """
 
 from collections.abc import Callable
-from collections.abc import Mapping
 import dataclasses
 import pathlib
 from typing import Any
@@ -26,15 +25,15 @@ from baseline import saving
 from baseline import zoo_files
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class ActorQAgent(agents.Agent):
     """One of ActorQ's policies, whose actions are ActorQ's own: in [-1, 1], or counted from 0.
 
     Attributes:
-      facts: of its checkpoint.
+      checkpoint: that it was loaded from.
     """
 
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    checkpoint: checkpoints.PolicyCheckpoint
 
 
 def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
@@ -68,9 +67,8 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
     """
     path = find(algo, env_id, folder)
     checkpoint = checkpoints.load_policy(str(path))
-    actual = algorithm(checkpoint)
-    if algo != actual:
-        raise errors.UserError(f"{path} holds a policy of {actual}, not of {algo}.")
+    if algo != checkpoint.algorithm:
+        raise errors.UserError(f"{path} holds a policy of {checkpoint.algorithm}, not of {algo}.")
     task = str(checkpoint.facts["taskstr"])
     if _canonical(task) != _canonical(env_id):
         raise errors.UserError(f"{path} holds a policy for {task}, not for {env_id}.")
@@ -86,7 +84,7 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agents.Agent:
     network = _network(checkpoint)
     agent = ActorQAgent(
         algo, env_id, path, network, make_env, _saver(checkpoint), _normalization(checkpoint),
-        facts=checkpoint.facts,
+        checkpoint=checkpoint,
     )
     agent.check_weights()
     agent.restore_quantization(path.parent / quantize.FILENAME)
@@ -103,7 +101,7 @@ def native_network(agent: agents.Agent) -> networks.PolicyNetwork:
     """
     if not isinstance(agent, ActorQAgent):
         return agent.network
-    network, start = agent.network, agent.facts.get("action_start", 0)
+    network, start = agent.network, agent.checkpoint.action_start
     if network.head == "argmax":
         if start:
             raise errors.UserError(
@@ -111,9 +109,8 @@ def native_network(agent: agents.Agent) -> networks.PolicyNetwork:
                 "file at 0: wrap the task so that its own do, too, and train on that."
             )
         return network
-    low, high = (np.asarray(agent.facts[bound]) for bound in ("action_low", "action_high"))
-    to_native = environments.continuous_action_map(low, high, low.shape, np.float32)
-    low, middle, high = (to_native(np.full(low.shape, end, np.float32)) for end in (-1, 0, 1))
+    to_native, shape = agent.checkpoint.action_map, network.low.shape
+    low, middle, high = (to_native(np.full(shape, end, np.float32)) for end in (-1, 0, 1))
     if np.any(np.abs(low + high - 2 * middle) > 1e-3 * (high - low)):
         raise errors.UserError(
             f"{agent.path}: an action of {agent.env_id} has a bound on one side only, at which "
@@ -138,8 +135,7 @@ def act_in_task(agent: agents.Agent, act: evaluation.Act) -> evaluation.Act:
 
 def algorithm(checkpoint: checkpoints.PolicyCheckpoint) -> str:
     """Returns "dqn" or "d4pg"."""
-    discrete = checkpoint.architecture.head == architecture_lib.Q_VALUES_HEAD
-    return "dqn" if discrete else "d4pg"
+    return checkpoint.algorithm
 
 
 def _normalization(

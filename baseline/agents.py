@@ -134,10 +134,10 @@ def check_algo(name: str) -> str:
 
 
 def found(folder: str | pathlib.Path) -> list[tuple[str, str]]:
-    """Returns algorithm and environment of every ALGO/ENV_<n>/ENV.zip in a folder, sorted."""
+    """Returns algorithm and environment of every ALGO/ENV[_<n>]/ENV.zip in a folder, sorted."""
     return sorted(
         {
-            (algo, zoo_files.environment_name(path.stem))
+            (algo, zoo_files.environment_name(path.with_suffix("")))
             for algo in ALGORITHMS
             for number, path in _numbered(pathlib.Path(folder, algo))
             if number >= 0

@@ -49,6 +49,5 @@ def ranges(
     evaluation.evaluate(agent.make_env, act, episodes, seeding.derive(seed, "calibration"))
     first = agent.network.with_weights()[0][0]
     if agent.network.image:
-        # Divided by 255, in steps of 1/255: range / 2^8.
-        seen[first] = (0.0, 256.0 / 255.0)
+        seen[first] = networks.PIXEL_RANGE
     return seen if input_bits is None else {**seen, first: (*seen[first], input_bits)}

@@ -14,6 +14,7 @@ from actorQ import cli
 from actorQ import errors
 from actorQ import lean_imports
 from baseline import deploy_formats
+from baseline import measuring_flags
 from baseline import results
 
 _NAME = "deploy"
@@ -43,13 +44,8 @@ def define_export_flags() -> None:
         "What is quantized; weights: activations get their ranges from every call "
         "(else weights+activations, and weights for torchscript).",
     )
-    flags.DEFINE_enum(
-        "granularity", results.GRANULARITIES[0], list(results.GRANULARITIES),
-        "Of linear layers' weights: paper, a scale for each layer; channel, for each output.",
-    )
-    flags.DEFINE_integer(
-        "calibration_episodes", 5, "Episodes that find activations' ranges, >= 1.", lower_bound=1
-    )
+    measuring_flags.define_granularity_of_linear()
+    measuring_flags.define_calibration()
     flags.DEFINE_integer("seed", 0, "Seed of the environments, >= 0.", lower_bound=0)
 
 
@@ -86,4 +82,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     define_flags()
+    flags.adopt_module_key_flags(measuring_flags)  # For --help.
     cli.run(main, takes_arguments=True, name=_NAME)

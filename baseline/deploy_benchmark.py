@@ -18,6 +18,7 @@ from actorQ import lean_imports
 from baseline import aarch64
 from baseline import deploy
 from baseline import deploy_formats
+from baseline import measuring_flags
 
 _NAME = "deploy_benchmark"
 
@@ -113,4 +114,6 @@ def _arm(command: str) -> aarch64.Python | None:
 
 if __name__ == "__main__":
     define_flags()
+    for module in (deploy, measuring_flags):
+        flags.adopt_module_key_flags(module)  # For --help.
     cli.run(main, takes_arguments=True, name=_NAME)

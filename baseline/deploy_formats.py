@@ -8,6 +8,8 @@ from baseline import results
 
 FORMATS = ("onnx", "tflite", "torchscript")
 ENDINGS = {"onnx": ".onnx", "tflite": ".tflite", "torchscript": ".pt"}
+# For people.
+RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
 WIDTHS = {"onnx": (32, 16, 8, 4), "tflite": (32, 8, 7, 6, 5, 4, 3, 2), "torchscript": (32, 8)}
 _WEIGHTS, _ACTIVATIONS = results.SCHEMES
 # Where weights are integers: the first is what is done unless another is asked for. `weights`

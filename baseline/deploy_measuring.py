@@ -1,7 +1,6 @@
 """Measures what `deploy_benchmark` shows: an agent's fp32 and integer files, side by side."""
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
@@ -207,7 +206,9 @@ def measure(agent: agents.Agent, settings: Settings) -> Measured:
         files = {
             key: File(paths[key].stat().st_size, alike(acted, actions[key])) for key in how
         }
-        for key, seconds in _latencies(policies, states[0], settings.repeats).items():
+        observation = states[0]
+        calls = {key: lambda policy=policy: policy(observation) for key, policy in policies.items()}
+        for key, seconds in common.latencies(calls, settings.repeats).items():
             files[key].seconds = seconds
         if settings.memory_turns:
             common.progress(f"{tell}: memory")
@@ -286,17 +287,6 @@ def _write(folder: pathlib.Path, key: Sequence[str], content: bytes) -> pathlib.
     path = folder / f"{'_'.join(key)}{deploy_formats.ENDINGS[key[0]]}"
     path.write_bytes(content)
     return path
-
-
-def _latencies(
-    policies: Mapping[tuple[str, str], Callable[[np.ndarray], np.ndarray]],
-    observation: np.ndarray,
-    repeats: int,
-) -> dict[tuple[str, str], list[float]]:
-    def lap(policy: Callable[[np.ndarray], np.ndarray]) -> Callable[[], float]:
-        return lambda: common.seconds_per_call(lambda: policy(observation))
-
-    return common.interleave({key: lap(policy) for key, policy in policies.items()}, repeats)
 
 
 def _play(

@@ -12,11 +12,11 @@ from actorQ.scripts import output
 from baseline import aarch64
 from baseline import agents
 from baseline import bars
+from baseline import deploy_formats
 from baseline import deploy_measuring as measuring
 from baseline import intervals
 from baseline import navigation
 from baseline import paper
-from baseline import reports
 from baseline import resident_memory
 
 NAME = "deployment"
@@ -26,7 +26,6 @@ _HEADER = (
     "int success", "change (95 %)", "fp32 file KB", "int file KB", "smaller", "fp32 memory KB",
     "int memory KB", "smaller", "as fp32",
 )
-_RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
 _ARM_HEADER = (
     "policy", "runtime", "fp32: same action", "largest difference", "int: same action",
     "largest difference",
@@ -73,7 +72,7 @@ def report(
         "rows": rows,
         "agents": [_plain(agent, measured) for agent, measured in found],
     }
-    reports.write(_PROGRAM, NAME, text, record, out)
+    output.write_measured(_PROGRAM, NAME, text, record, out)
     if out:
         commit = provenance.git_commit()
         output.write_csv(
@@ -189,7 +188,8 @@ def _cells(figures: Mapping[str, Any]) -> list[str]:
     ratio = figures["memory_ratio"]
     memory.append("" if ratio is None else f"{ratio:.2f}x")
     return [
-        figures["layers"], figures["algo"], figures["env"], _RUNTIMES[figures["format"]],
+        figures["layers"], figures["algo"], figures["env"],
+        deploy_formats.RUNTIMES[figures["format"]],
         f"{figures['fp32_us']:.1f}", f"{figures['int_us']:.1f}", f"{figures['speedup']:.2f}x",
         *sides, change,
         f"{figures['fp32_file_bytes'] / 1e3:.1f}", f"{figures['int_file_bytes'] / 1e3:.1f}",
@@ -215,7 +215,7 @@ def _paper_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{figures['paper_int8_ms']}", f"{figures['paper_speedup']}x",
             f"{100 * figures['paper_fp32_success']:.0f} %",
             f"{100 * figures['paper_int8_success']:.0f} %",
-            f"{figures['speedup']:.2f}x ({_RUNTIMES[figures['format']]})",
+            f"{figures['speedup']:.2f}x ({deploy_formats.RUNTIMES[figures['format']]})",
             _percent(figures["fp32_success"]), _percent(figures["int_success"]),
         ])
     if not cells:
@@ -240,7 +240,7 @@ def _arm_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns how far the files compute on ARM what they compute here, where it was checked."""
     cells = [
         [
-            figures["layers"], _RUNTIMES[figures["format"]],
+            figures["layers"], deploy_formats.RUNTIMES[figures["format"]],
             *(text for side in ("fp32", "int") for text in _arm_cells(figures, side)),
         ]
         for figures in rows

@@ -16,12 +16,10 @@ import shutil
 import tempfile
 
 import numpy as np
-from torch import nn
 
 from actorQ import checkpoints
 from actorQ import errors
 from actorQ import files
-from actorQ import quantization
 from baseline import actorq_agents
 from baseline import agents
 from baseline import agreement
@@ -104,7 +102,7 @@ def _load_zip(path: pathlib.Path) -> agents.Agent:
     if agents.stopped_early(path):
         agents.warn_of_stopped(path)
     name = _environment_file_name(path)
-    env_id = zoo_files.environment_name(name)
+    env_id = zoo_files.environment_name(path.parent / name)
     noted = zoo_files.read_yaml(path.parent / name / "args.yml").get("algo")
     if noted is not None:  # Another algorithm than these has a message of its own.
         return agents.load_file(agents.check_algo(str(noted)), env_id, path)
@@ -184,23 +182,12 @@ def export_network(
     if ranges is not None:
         scheme = quantize.Scheme(str(settings.bits), granularity=settings.granularity)
         weights = {
-            name: _integers(name, module, scheme) for name, module in network.with_weights()
+            name: quantize.integers(name, module, scheme, settings.bits)
+            for name, module in network.with_weights()
         }
     return tflite_model.export(
         network, ranges, weights, normalization=normalization, image_size=image_size
     )
-
-
-def _integers(
-    name: str, module: nn.Module, scheme: quantize.Scheme
-) -> quantization.QuantizedTensor:
-    try:
-        return quantization.quantize_affine(
-            module.weight.detach().cpu().numpy(), scheme.width, scheme.rounding,
-            quantize.quantizes_by_channel(module, scheme),
-        )
-    except ValueError as error:
-        raise errors.UserError(f"Weights of {name}: {error}") from None
 
 
 def _trained(agent: agents.Agent, settings: Settings) -> bytes:

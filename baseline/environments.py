@@ -29,12 +29,17 @@ _RENAMED = {
     "Pendulum-v0": ("Pendulum-v1", {}),
     "BipedalWalker-v2": ("BipedalWalker-v3", {}),
     "BipedalWalkerHardcore-v2": ("BipedalWalkerHardcore-v3", {}),
+    # -v4 refuses MuJoCo 3. In -v5 the object is heavier, and rewards are of the state after a step.
+    "Pusher-v2": ("Pusher-v5", {}),
+    "Pusher-v4": ("Pusher-v5", {}),
 }
 # -v4 has the dynamics and observations closest to -v2 and -v3; -v5 changed rewards as well.
 _MUJOCO = re.compile(
-    r"^(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|Swimmer|Walker2d|Reacher|Pusher|"
+    r"^(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|Swimmer|Walker2d|Reacher|"
     r"InvertedPendulum|InvertedDoublePendulum)-v[123]$"
 )
+_WITH_FORCES = re.compile(r"^(Ant|Humanoid|HumanoidStandup)-v[23]$")
+_NUM_FORCES = 84  # 6 on each of 14 bodies.
 _TRUSTED_WRAPPERS = (
     "gymnasium.wrappers.",
     "stable_baselines3.common.",
@@ -42,6 +47,7 @@ _TRUSTED_WRAPPERS = (
     "rl_zoo3.wrappers.",
 )
 _UNWANTED = ("RecordVideo", "Monitor", "HumanRendering")
+_FORGETFUL = "NormalizeObservation"  # NormalizeReward is of use in training alone.
 # A colon would have Gymnasium import the module before it.
 _NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
 OWN_MODULES = "QUARL_ENVIRONMENTS"  # Variable: modules that register environments.
@@ -149,6 +155,8 @@ def make(
     # What is wrong with the wrappers is found out before anything is opened.
     around = [(path, _wrapper_class(path), kwargs) for path, kwargs in _wrapper_list(wrappers)]
     plain = _make_plain(env_id, env_kwargs, render_mode)
+    if _WITH_FORCES.match(env_id):
+        plain = NoContactForces(plain)
     env = monitor.Monitor(_QuietReset(plain) if "Bullet" in env_id else plain)
     for path, wrapper, kwargs in around:
         try:
@@ -243,9 +251,7 @@ def _wrapper_list(wrappers: Any) -> list[tuple[str, dict[str, Any]]]:
         if isinstance(entry, Mapping) and len(entry) == 1:
             ((path, kwargs),) = entry.items()
         if not isinstance(path, str) or not isinstance(kwargs, Mapping | None):
-            raise errors.UserError(
-                f"Cannot read env_wrapper {reprlib.repr(entry):.200} in config.yml."
-            )
+            raise errors.UserError(f"Cannot read env_wrapper {reprlib.repr(entry):.200}.")
         found.append((path, {str(name): value for name, value in (kwargs or {}).items()}))
     return found
 
@@ -253,19 +259,24 @@ def _wrapper_list(wrappers: Any) -> list[tuple[str, dict[str, Any]]]:
 def _wrapper_class(path: str) -> Any:
     if not path.startswith(_TRUSTED_WRAPPERS):
         raise errors.UserError(
-            f"config.yml names the wrapper {path}, which is not of a library that is trusted here "
+            f"env_wrapper names the wrapper {path}, which is not of a library that is trusted here "
             f"({', '.join(prefix.rstrip('.') for prefix in _TRUSTED_WRAPPERS)}): not loaded."
         )
     module, _, name = path.rpartition(".")
     try:
         wrapper = getattr(importlib.import_module(module), name)
     except Exception:  # Not only ImportError: some modules find other packages lacking.
-        raise errors.UserError(f"config.yml names the wrapper {path}: there is none.") from None
+        raise errors.UserError(f"env_wrapper names the wrapper {path}: there is none.") from None
     if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
-        raise errors.UserError(f"config.yml names {path}, which is not an environment wrapper.")
+        raise errors.UserError(f"env_wrapper names {path}, which is not an environment wrapper.")
     if any(base.__name__ in _UNWANTED for base in wrapper.__mro__):
         raise errors.UserError(
-            f"config.yml names {path}, which writes files or opens windows: not loaded."
+            f"env_wrapper names {path}, which writes files or opens windows: not loaded."
+        )
+    if any(base.__name__ == _FORGETFUL for base in wrapper.__mro__):
+        raise errors.UserError(
+            f"env_wrapper names {path}, whose statistics no file of an agent keeps: in its place, "
+            "normalize:true normalizes observations."
         )
     return wrapper
 
@@ -276,6 +287,28 @@ class _QuietReset(gym.Wrapper):
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         with core.muted_output():
             return self.env.reset(**kwargs)
+
+
+class NoContactForces(gym.ObservationWrapper):
+    """Gives the contact forces that observations end with as the zeros that -v2 and -v3 had.
+
+    MuJoCo computes them since its version 2.0 only for who asks, which mujoco-py did not
+    (https://github.com/openai/gym/issues/1541): the zoo's agents, which are younger, have seen
+    nothing else. Of today's successors Ant-v4 leaves them out, and the others have true ones.
+    """
+
+    def __init__(self, env: gym.Env):
+        """Wraps an Ant, a Humanoid or a HumanoidStandup of version 4."""
+        super().__init__(env)
+        (size,) = env.observation_space.shape
+        self._others = size if size < _NUM_FORCES else size - _NUM_FORCES
+        self.observation_space = gym.spaces.Box(
+            -np.inf, np.inf, (self._others + _NUM_FORCES,), env.observation_space.dtype
+        )
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Returns [D], the last 84 of which are zeros."""
+        return np.concatenate([observation[: self._others], np.zeros(_NUM_FORCES)])
 
 
 class StackFrames(gym.Wrapper):

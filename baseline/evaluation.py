@@ -17,6 +17,8 @@ from actorQ import errors
 from actorQ import seeding
 
 MAX_ENVIRONMENTS = 34  # At once: what 100 episodes over three seeds need; each costs memory.
+# Of an episode. The longest games of Atari have 108,000 frames.
+MAX_STEPS = 250_000
 
 Act = Callable[[np.ndarray], np.ndarray]
 
@@ -54,7 +56,7 @@ def evaluate(
       num_envs: environments at once, >= 1.
 
     Raises:
-      errors.UserError: a return is no finite number.
+      errors.UserError: a return is no finite number, or an episode does not end.
     """
     with contextlib.ExitStack() as stack:
         environments = []
@@ -112,6 +114,12 @@ def _play(
                 if following >= episodes:
                     finished.append(slot)
                     continue
+            elif lengths[slot] >= MAX_STEPS:
+                raise errors.UserError(
+                    f"Episode {number_in[slot]} has not ended within {MAX_STEPS:,} steps: "
+                    "gymnasium.register(..., max_episode_steps=...) gives an environment a time "
+                    "limit."
+                )
             observations[slot] = observation
         for slot in reversed(finished):
             for column in (observations, lengths, number_in):

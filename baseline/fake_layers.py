@@ -141,6 +141,19 @@ class FakeQuantTanh(nn.Tanh):
         return self.output_quantizer(super().forward(x))
 
 
+def note_steps(optimizer: torch.optim.Optimizer) -> None:
+    """Makes an optimizer's steps count as changes of its weights, by which kept ones are renewed.
+
+    Those of torch's fused optimizers do not (2.13): a weight's version stays what it was.
+    """
+
+    def count(stepped: torch.optim.Optimizer, *_: Any) -> None:
+        for group in stepped.param_groups:
+            torch.autograd.graph.increment_version(group["params"])
+
+    optimizer.register_step_post_hook(count)
+
+
 def _geometry(layer: nn.Conv2d) -> dict[str, Any]:
     names = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation")
     return {

@@ -5,8 +5,7 @@ ONNX Runtime (`integer_runner`):
 
 - 8 bits with calibrated ranges: MatMulIntegerToFloat and QLinearConv, 8-bit inputs and weights,
   int32 sums. Biases of linear layers, tanh and ELU are in fp32, since biases in steps of the sums
-  round too coarsely where a layer has few inputs; with `integer_biases` they are int32 (QGemm),
-  and between layers with ReLUs nothing but integers is left.
+  round too coarsely where a layer has few inputs.
 - 8 bits without: DynamicQuantizeMatMul and ConvInteger, ranges taken from every call.
 - 4 bits: MatMulNBits, 4-bit weights and fp32 inputs, which it rounds to int8 block by block.
   Convolutions have no such operator and stay at 8 bits.
@@ -22,6 +21,7 @@ from torch import nn
 
 from actorQ import errors
 from actorQ import quantization
+from baseline import deploy_formats
 from baseline import integer_layers
 from baseline import networks
 from baseline import onnx_graph
@@ -29,11 +29,7 @@ from baseline import policy_runner
 from baseline import quantize
 from baseline import zoo_files
 
-WIDTHS = (32, 16, 8, 4)
 INPUT_BITS = 8  # Of the inputs of layers that compute with integers.
-_PIXEL_LEVELS = 255
-# Pixels are integers already: each stands for a 255th of itself.
-_PIXELS = quantization.AffineMap(np.float32(1.0 / _PIXEL_LEVELS), np.int64(0))
 
 
 def export(
@@ -41,9 +37,6 @@ def export(
     bits: int = 8,
     ranges: quantize.Ranges | None = None,
     granularity: str = quantize.PAPER,
-    rounding: quantization.Rounding = "nearest",
-    output_bits: int | None = None,
-    integer_biases: bool = False,
     normalization: zoo_files.Normalization | None = None,
     weights: Mapping[str, quantization.QuantizedTensor] | None = None,
     image_size: tuple[int, int] | None = None,
@@ -60,9 +53,6 @@ def export(
         (`networks.OUTPUT`; if left out, it stays in floats), which become 8-bit integers by these
         ranges, wherever weights have 8 bits. None: ranges are taken from every call.
       granularity: of linear layers' weights: "paper" (per tensor) or "channel" (per output).
-      rounding: "nearest" or "floor", of weights and inputs.
-      output_bits: of the last layer's weights, if they shall differ.
-      integer_biases: whether linear layers with ranges have int32 biases, as convolutions do.
       normalization: of observations, to be done by the model; None: the caller does it.
       weights: integers to use instead of those made here, by layer, as wide as the layer's.
       image_size: height and width of images, which the file then says; None: it leaves them open.
@@ -71,20 +61,11 @@ def export(
       errors.UserError: the width is not possible, weights or ranges are not finite, a range is
         missing, or a layer has no such form.
     """
-    output_bits = bits if output_bits is None else output_bits
-    for width in (bits, output_bits):
-        if width not in WIDTHS:
-            raise errors.UserError(
-                f"There is no integer form of {width} bits: possible are "
-                f"{', '.join(map(str, WIDTHS))}."
-            )
-    if ranges is not None and min(bits, output_bits) > INPUT_BITS:
+    deploy_formats.check_bits("onnx", bits)
+    if ranges is not None and bits > INPUT_BITS:
         raise errors.UserError(f"Ranges of activations are for 8 or 4 bits, not for {bits}.")
-    scheme = quantize.Scheme(str(bits), granularity=granularity, rounding=rounding)
-    exporter = _Exporter(
-        network, bits, output_bits, scheme, ranges, integer_biases, weights or {}, image_size
-    )
-    return exporter.run(normalization)
+    scheme = quantize.Scheme(str(bits), granularity=granularity)
+    return _Exporter(network, scheme, ranges, weights or {}, image_size).run(normalization)
 
 
 class _Exporter:
@@ -93,11 +74,8 @@ class _Exporter:
     def __init__(
         self,
         network: networks.PolicyNetwork,
-        bits: int,
-        output_bits: int,
         scheme: quantize.Scheme,
         ranges: quantize.Ranges | None,
-        integer_biases: bool,
         weights: Mapping[str, quantization.QuantizedTensor],
         image_size: tuple[int, int] | None,
     ):
@@ -105,19 +83,18 @@ class _Exporter:
         self._network = network
         self._scheme = scheme
         self._ranges = ranges
-        self._integer_biases = integer_biases
         self._weights = weights
         self._image_size = image_size or ("height", "width")
         self._graph = onnx_graph.Graph()
-        names = [name for name, _ in network.with_weights()]
-        if not names:
+        layers = network.with_weights()
+        if not layers:
             raise errors.UserError("The policy has no layer with weights: nothing to export.")
-        self._bits = {name: bits for name in names} | {names[-1]: output_bits}
-        for name, module in network.with_weights():
-            if isinstance(module, nn.Conv2d) and self._bits[name] == 4:
-                self._bits[name] = 8
+        self._bits = {
+            name: 8 if scheme.width == 4 and isinstance(module, nn.Conv2d) else scheme.width
+            for name, module in layers
+        }
         self._quantizes_output = (
-            self._bits[names[-1]] == 8 and ranges is not None and networks.OUTPUT in ranges
+            self._bits[layers[-1][0]] == 8 and ranges is not None and networks.OUTPUT in ranges
         )
 
     def run(self, normalization: zoo_files.Normalization | None) -> onnx.ModelProto:
@@ -155,14 +132,15 @@ class _Exporter:
         else:
             shape = ["batch", first.in_features]
         if self._network.image:
-            return (np.dtype(np.uint8), shape), integer_layers.Value(name, _PIXELS)
+            return (np.dtype(np.uint8), shape), integer_layers.Value(name, networks.PIXEL_MAP)
         if normalization is not None:
             if not isinstance(first, nn.Conv2d):
                 normalization = normalization.flat()
-            deviation = np.sqrt(normalization.variance + normalization.epsilon)
             clip = np.float32(normalization.clip)
             name = self._graph.add("Sub", name, self._constant("mean", normalization.mean))
-            name = self._graph.add("Div", name, self._constant("deviation", deviation))
+            name = self._graph.add(
+                "Div", name, self._constant("deviation", normalization.deviation)
+            )
             name = self._graph.add(
                 "Clip", name, self._constant("clip low", -clip), self._constant("clip high", clip)
             )
@@ -187,9 +165,7 @@ class _Exporter:
             return integer_layers.convolution8(
                 self._graph, name, module, weights, value, following
             )
-        return integer_layers.linear8(
-            self._graph, name, module, weights, value, following, self._integer_biases
-        )
+        return integer_layers.linear8(self._graph, name, module, weights, value, following)
 
     def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
         bits = self._bits[name]
@@ -201,19 +177,14 @@ class _Exporter:
                     f"of {bits} bits, shape {tuple(module.weight.shape)}."
                 )
             return given
-        by_channel = quantize.quantizes_by_channel(module, self._scheme)
-        weights = integer_layers.array(module.weight)
-        try:
-            return quantization.quantize_affine(weights, bits, self._scheme.rounding, by_channel)
-        except ValueError as error:
-            raise errors.UserError(f"Weights of {name}: {error}") from None
+        return quantize.integers(name, module, self._scheme, bits)
 
     def _next_map(self, position: int) -> quantization.AffineMap | None:
         """Returns the map of the integers that layers from `position` on can take directly.
 
         None where they take floats, or where clamping to the map's levels is no ReLU.
         """
-        if self._ranges is None or self._scheme.rounding != "nearest":
+        if self._ranges is None:
             return None
         relu = False
         for name, module in self._network.layers[position:]:
@@ -268,14 +239,14 @@ class _Exporter:
                 f"There is no range for the input of {name}: calibrate with this policy."
             )
         try:
-            return quantization.affine_map(*self._ranges[name], INPUT_BITS, self._scheme.rounding)
+            return quantization.affine_map(*self._ranges[name], INPUT_BITS)
         except ValueError as error:
             raise errors.UserError(f"Activations of {name}: {error}") from None
 
     def _to_integers(
         self, value: integer_layers.Value, affine: quantization.AffineMap
     ) -> integer_layers.Value:
-        return integer_layers.to_integers(self._graph, value, affine, self._scheme.rounding)
+        return integer_layers.to_integers(self._graph, value, affine)
 
     def _to_float(self, value: integer_layers.Value) -> integer_layers.Value:
         return integer_layers.to_float(self._graph, value)
@@ -302,7 +273,6 @@ class _Exporter:
             "activations": activations,
             "granularity": self._scheme.granularity,
             "rounding": self._scheme.rounding,
-            "integer_biases": self._integer_biases,
             "head": self._network.head,
             **bounds,
             "image": self._network.image,

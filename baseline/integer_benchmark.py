@@ -27,13 +27,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("seed", 0, "Seed of the environments, >= 0.", lower_bound=0)
     flags.DEFINE_integer("states", 5000, "States to compare at most, >= 1.", lower_bound=1)
     flags.DEFINE_integer("repeats", 7, "Rounds of latencies, >= 1.", lower_bound=1)
-    flags.DEFINE_integer(
-        "calibration_episodes", 5, "Episodes that find activations' ranges, >= 1.", lower_bound=1
-    )
-    flags.DEFINE_enum(
-        "granularity", results.GRANULARITIES[0], list(results.GRANULARITIES),
-        "Of linear layers' weights: paper, a scale for each layer; channel, for each output.",
-    )
+    measuring_flags.define_calibration()
+    measuring_flags.define_granularity_of_linear()
 
 
 def main(argv: list[str]) -> int:
@@ -87,4 +82,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     define_flags()
+    flags.adopt_module_key_flags(measuring_flags)  # For --help.
     cli.run(main, takes_arguments=True, name=_NAME)

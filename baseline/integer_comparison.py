@@ -136,7 +136,9 @@ def measure(agent: agents.Agent, settings: Settings) -> dict[str, Measured]:
             runner.weight_bytes, content, runner.metadata, runner.kernels(states[:1]),
             compared(simulated(states)), compared(full),
         )
-    for name, seconds in _latencies(policies, states[:1], settings.repeats).items():
+    observation = states[:1]
+    calls = {name: lambda policy=policy: policy(observation) for name, policy in policies.items()}
+    for name, seconds in common.latencies(calls, settings.repeats).items():
         measured[name].seconds = seconds
     for name, policy in policies.items():
         common.progress(f"{agent.algo} {agent.env_id}: {name} plays {settings.episodes} episodes")
@@ -182,12 +184,3 @@ def simulate(
         return networks.to_actions(network, networks.forward(network, observations, tap).numpy())
 
     return policy
-
-
-def _latencies(
-    policies: Mapping[str, Policy], observation: np.ndarray, repeats: int
-) -> dict[str, list[float]]:
-    def lap(policy: Policy) -> Callable[[], float]:
-        return lambda: common.seconds_per_call(lambda: policy(observation))
-
-    return common.interleave({name: lap(policy) for name, policy in policies.items()}, repeats)

@@ -24,8 +24,6 @@ _BLOCKS = (256, 128, 64, 32, 16)  # Inputs that share a scale, as MatMulNBits kn
 _INT8_INPUTS = 4  # MatMulNBits' accuracy_level for products of integers.
 _LARGEST_SUM = 2**31 - 1  # Of products of two numbers of 8 bits, and the bias.
 _LARGEST_BIAS = 2**30
-# What a step is shifted by for rounding down; not 0.5, which would round whole numbers down, too.
-_FLOOR = 0.5 - 2.0**-12
 
 
 class Value(NamedTuple):
@@ -63,19 +61,11 @@ def affine_constants(graph: onnx_graph.Graph, affine: quantization.AffineMap) ->
     )
 
 
-def to_integers(
-    graph: onnx_graph.Graph,
-    value: Value,
-    affine: quantization.AffineMap,
-    rounding: quantization.Rounding,
-) -> Value:
+def to_integers(graph: onnx_graph.Graph, value: Value, affine: quantization.AffineMap) -> Value:
     """Returns the value as 8-bit integers of a map."""
     if value.has(affine):
         return value
     name = to_float(graph, value).name
-    if rounding == "floor":
-        shift = np.float32(_FLOOR * affine.delta)
-        name = graph.add("Sub", name, graph.constant(f"shift {shift!r}", shift))
     return Value(graph.add("QuantizeLinear", name, *affine_constants(graph, affine)), affine)
 
 
@@ -104,8 +94,7 @@ def in_floats(
     if isinstance(module, nn.Linear):
         weights = weights.T
     if half:
-        largest = np.finfo(np.float16).max
-        weights = np.clip(weights, -largest, largest).astype(np.float16)
+        weights = quantization.to_float16(weights)
     weight = graph.constant(f"{name}.weight", weights)
     if half:  # Done once, when the runtime loads the file.
         weight = graph.add("Cast", weight, to=_FLOAT)
@@ -163,7 +152,6 @@ def linear8(
     weights: quantization.QuantizedTensor,
     value: Value,
     output: quantization.AffineMap | None,
-    integer_biases: bool,
 ) -> Value:
     """Adds a linear layer with 8-bit weights.
 
@@ -175,8 +163,6 @@ def linear8(
       value: integers; floats are given ranges batch by batch.
       output: map of the integers to return, in which a ReLU may be implied (zero point 0); None:
         floats.
-      integer_biases: whether to round biases to steps of the sums, so that nothing but integers
-        is left; else sums become fp32 before the bias is added.
     """
     _check_sums(name, weights)
     weight = graph.constant(f"{name}.weight", weights.values.T)
@@ -187,18 +173,11 @@ def linear8(
             graph.add("DynamicQuantizeMatMul", value.name, weight, scale, zero_point, bias)
         )
     x_scale, x_zero = affine_constants(graph, value.affine)
-    bias = integer_bias(module, weights, value.affine) if integer_biases else None
-    if bias is None:
-        bias = graph.constant(f"{name}.bias", bias_of(module))
-        result = graph.add(
-            "MatMulIntegerToFloat", value.name, weight, x_scale, scale, x_zero, zero_point, bias
-        )
-        return _to_output(graph, Value(result), output)
-    operands = [value.name, x_scale, x_zero, weight, scale, zero_point]
-    operands.append(graph.constant(f"{name}.bias", bias))
-    if output is None:
-        return Value(graph.add("QGemm", *operands))
-    return Value(graph.add("QGemm", *operands, *affine_constants(graph, output)), output)
+    bias = graph.constant(f"{name}.bias", bias_of(module))
+    result = graph.add(
+        "MatMulIntegerToFloat", value.name, weight, x_scale, scale, x_zero, zero_point, bias
+    )
+    return _to_output(graph, Value(result), output)
 
 
 def convolution8(
@@ -311,7 +290,7 @@ def _check_sums(name: str, weights: quantization.QuantizedTensor) -> None:
 def _to_output(
     graph: onnx_graph.Graph, value: Value, output: quantization.AffineMap | None
 ) -> Value:
-    return value if output is None else to_integers(graph, value, output, "nearest")
+    return value if output is None else to_integers(graph, value, output)
 
 
 def _weight_map(

@@ -23,19 +23,17 @@ _ONLY_FATAL = 4  # Errors reach the caller as exceptions; the runtime would prin
 class Runner(policy_runner.PolicyRunner):
     """A policy that `integer` exported, ready to act."""
 
-    def __init__(self, model: bytes | str | os.PathLike[str], threads: int = 1):
+    def __init__(self, model: bytes | str | os.PathLike[str]):
         """Loads a model.
 
         Args:
           model: a file's path or content.
-          threads: to compute with.
 
         Raises:
           errors.UserError: the file is missing, damaged, or no policy exported here.
         """
         self._content, origin = policy_runner.read(model)
-        self._session = _session(self._content, _options(threads), origin)
-        self.num_bytes = len(self._content)
+        self._session = _session(self._content, _options(), origin)
         try:
             self.metadata = _metadata(self._session, origin)
             self.weight_bytes = int(self.metadata["weight_bytes"])
@@ -51,7 +49,7 @@ class Runner(policy_runner.PolicyRunner):
         That is after its optimizer has fused and replaced nodes; recorded by its profiler.
         """
         with tempfile.TemporaryDirectory() as folder:
-            options = _options(1)
+            options = _options()
             options.enable_profiling = True
             options.profile_file_prefix = os.path.join(folder, "profile")
             session = _session(self._content, options, "The model")
@@ -86,9 +84,9 @@ class Runner(policy_runner.PolicyRunner):
         return policy_runner.fit(observations, self._input.shape[1:], self._dtype)
 
 
-def _options(threads: int) -> onnxruntime.SessionOptions:
+def _options() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = _ONLY_FATAL
     return options

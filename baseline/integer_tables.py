@@ -10,7 +10,6 @@ from typing import Any
 from actorQ import errors
 from actorQ.scripts import output
 from baseline import integer_comparison
-from baseline import reports
 from baseline import zoo_files
 
 _HEADER = (
@@ -70,7 +69,7 @@ def report(
         "forms": {form: _plain(figures) for form, figures in measured.items()},
     }
     name = f"{SUMMARY}_{algo}_{zoo_files.file_name(env)}"
-    reports.write("baseline.integer_benchmark", name, text, record, out)
+    output.write_measured("baseline.integer_benchmark", name, text, record, out)
 
 
 def summarize(agents: Mapping[tuple[str, str], Forms], out: str | None) -> None:
@@ -113,7 +112,7 @@ def summarize(agents: Mapping[tuple[str, str], Forms], out: str | None) -> None:
             "Mean return", everything, lambda form: statistics.fmean(form.returns), ".2f"
         ),
     ]
-    reports.write("baseline.integer_benchmark", SUMMARY, "\n".join(tables), None, out)
+    output.write_measured("baseline.integer_benchmark", SUMMARY, "\n".join(tables), None, out)
 
 
 def save_models(folder: str, name: str, measured: Forms) -> None:

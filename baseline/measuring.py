@@ -1,14 +1,17 @@
 """Quantizes an agent, evaluates it, and adds the row: what `ptq` does once and `sweep` often."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
 import time
 import types
+from typing import Any
 
 from absl import logging
 
@@ -26,6 +29,7 @@ from baseline import weight_statistics
 from baseline import zoo_files
 
 AGENTS_FILENAME = "agents.json"  # Which agent the rows are of.
+_ROUNDED = 1e-7  # By so much do a row's numbers differ from what they were.
 _CALIBRATED = re.compile(r"\bcalibrated-(\d+)")  # In a row's note.
 
 
@@ -164,28 +168,53 @@ def _measure(
     else:
         num_bytes = quantize.quantize_weights(agent.network, quantize.Scheme(quantize.FP32))
     started = time.perf_counter()
-    returns = [
-        episode.episode_return
-        for seed in request.seeds
-        for episode in evaluation.evaluate(agent.make_env, agent.act, request.episodes, seed)
-    ]
+    returns = play(agent, request.seeds, request.episodes)
     seconds = time.perf_counter() - started
-    statistics = weight_statistics.statistics(agents.policy_weights(agent.network))
-    row = results.measured(
-        request.key,
-        returns,
-        None if reference is None else reference.returns,
-        weight_min=statistics.minimum,
-        weight_max=statistics.maximum,
-        weight_range=statistics.range,
-        weight_width=statistics.width,
-        bytes=num_bytes,
-        seconds=seconds,
-        note=request.row_note,
-        commit=provenance.git_commit(),
+    row = row_of(
+        agent, request.key, returns, None if reference is None else reference.returns,
+        bytes=num_bytes, seconds=seconds, note=request.row_note,
     )
     results.append(request.csv_path, row)
     return row
+
+
+def play(agent: agents.Agent, seeds: Sequence[int], episodes: int) -> list[float]:
+    """Returns the returns of so many episodes for each seed, seed-major."""
+    return [
+        episode.episode_return
+        for seed in seeds
+        for episode in evaluation.evaluate(agent.make_env, agent.act, episodes, seed)
+    ]
+
+
+def row_of(
+    agent: agents.Agent,
+    key: results.Key,
+    returns: Sequence[float],
+    fp32_returns: Sequence[float] | None = None,
+    **columns: Any,
+) -> results.Row:
+    """Returns the row of what was played, with what the agent's weights and the code say.
+
+    Args:
+      agent: as it played.
+      key: what was measured.
+      returns: of `play`.
+      fp32_returns: see `results.measured`.
+      **columns: bytes, seconds, note.
+    """
+    spread = weight_statistics.spread(agents.policy_weights(agent.network))
+    return results.measured(
+        key,
+        returns,
+        fp32_returns,
+        weight_min=spread.minimum,
+        weight_max=spread.maximum,
+        weight_range=spread.range,
+        weight_width=spread.width,
+        commit=provenance.git_commit(),
+        **columns,
+    )
 
 
 def quantized_folder(request: Request) -> pathlib.Path:
@@ -216,10 +245,12 @@ def check_same_agent(request: Request, agent_file: pathlib.Path) -> None:
             known = _read_agents(path)
             # Versions before noted the zip's alone.
             same = known.get(name) in (checksum, of_zip)
-            if not same and (name not in known or not _has_rows(request)):
-                same = True
-                text = json.dumps({**known, name: checksum}, indent=1, sort_keys=True)
-                files.write(path, text + "\n")
+            if not same:
+                rows = _rows_of_agent(request)
+                same = not rows or (name not in known and _weigh_as(rows, request, agent_file))
+                if same:
+                    text = json.dumps({**known, name: checksum}, indent=1, sort_keys=True)
+                    files.write(path, text + "\n")
     except OSError as error:
         raise errors.UserError(f"Cannot write {path}: {error.strerror or error}.") from None
     if not same:
@@ -241,9 +272,28 @@ def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
     return digest.hexdigest()[:16], of_file
 
 
-def _has_rows(request: Request) -> bool:
-    keys = measured_rows(request.csv_path)
-    return any((key.algo, key.env) == (request.algo, request.env) for key in keys)
+def _rows_of_agent(request: Request) -> list[results.Row]:
+    rows = measured_rows(request.csv_path).values()
+    return [row for row in rows if (row.algo, row.env) == (request.algo, request.env)]
+
+
+def _weigh_as(rows: Iterable[results.Row], request: Request, agent_file: pathlib.Path) -> bool:
+    """Returns whether an agent's weights reach as far as those that rows in full precision had.
+
+    As `results.read_files` tells agents apart. Rows may have come here without agents.json.
+    """
+    full = [row for row in rows if row.bits == quantize.FP32]
+    if not full:
+        return True
+    module = _module(request.algo, request.env)
+    load = agents.load_file if module is agents else module.load
+    agent = load(request.algo, request.env, agent_file)
+    spread = weight_statistics.spread(agents.policy_weights(agent.network))
+    return all(
+        math.isclose(row.weight_min, spread.minimum, rel_tol=_ROUNDED)
+        and math.isclose(row.weight_max, spread.maximum, rel_tol=_ROUNDED)
+        for row in full
+    )
 
 
 def check_same_calibration(requests: Iterable[Request], rows: Iterable[results.Row]) -> None:

@@ -13,6 +13,7 @@ from baseline import results
 
 DEFAULT_FOLDER = "logs/zoo"  # Where `baseline.train` leaves agents.
 DEFAULT_OUT = "quantized"
+_CALIBRATION_EPISODES = 5  # `calibration.EPISODES`, which needs torch.
 
 
 def define_folder() -> None:
@@ -34,6 +35,22 @@ def define_quantizer() -> None:
     flags.DEFINE_enum(
         "rounding", quantization.ROUNDINGS[0], list(quantization.ROUNDINGS),
         "floor is what the paper prints; nearest is what its code does.",
+    )
+
+
+def define_granularity_of_linear() -> None:
+    """Defines `granularity` for tools that make files of integers."""
+    flags.DEFINE_enum(
+        "granularity", results.GRANULARITIES[0], list(results.GRANULARITIES),
+        "Of linear layers' weights: paper, a scale for each layer; channel, for each output.",
+    )
+
+
+def define_calibration() -> None:
+    """Defines how ranges of activations are found."""
+    flags.DEFINE_integer(
+        "calibration_episodes", _CALIBRATION_EPISODES,
+        "Episodes that find activations' ranges, >= 1.", lower_bound=1,
     )
 
 
@@ -61,9 +78,7 @@ def define() -> None:
         "What is quantized; ranges of activations come from --calibration_episodes.",
     )
     define_quantizer()
-    flags.DEFINE_integer(
-        "calibration_episodes", 5, "Episodes that find activations' ranges, >= 1.", lower_bound=1
-    )
+    define_calibration()
     flags.DEFINE_string("note", "", "Text for the rows' column `note`.")
 
 

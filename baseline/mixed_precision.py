@@ -86,14 +86,10 @@ def main(argv: list[str]) -> int:
     # Stable-Baselines3 imports TensorFlow through TensorBoard, which trainings need, but not it.
     with lean_imports.without("tensorflow" if what == RETURNS else "tensorboard"):
         from baseline import measuring
+        from baseline import train
 
     seeds = measuring.parse_seeds(values.train_seeds, "train_seeds")
-
-    if values.device == "cuda" and not torch.cuda.is_available():
-        raise errors.UserError(
-            "There is no CUDA device here that torch sees (./setup_ubuntu.sh --torch cuda installs "
-            "torch's CUDA build): --device cpu."
-        )
+    train.check_device(values.device)
     cuda = values.device != "cpu" and torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
     precision = _precision(values.precision, what, device)

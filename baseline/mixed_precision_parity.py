@@ -15,7 +15,6 @@ from actorQ.scripts import loss_parity
 from actorQ.scripts import output
 from baseline import paper
 from baseline import precision as precision_lib
-from baseline import reports
 
 if TYPE_CHECKING:
     from stable_baselines3.common import buffers
@@ -131,7 +130,7 @@ def report(
         "",
     ])
     record = {"settings": dataclasses.asdict(settings), "rows": rows}
-    reports.write(_PROGRAM, NAME, text, record, out)
+    output.write_measured(_PROGRAM, NAME, text, record, out)
     if out:
         sizes = paper.MIXED_PRECISION
         titles = {

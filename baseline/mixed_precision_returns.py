@@ -17,7 +17,6 @@ from actorQ import cli
 from actorQ import errors
 from actorQ.scripts import output
 from baseline import precision as precision_lib
-from baseline import reports
 from baseline import training_settings
 
 NAME = "mixed_precision_returns"
@@ -140,10 +139,11 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
 def play(settings: Settings, precision: str, train_seed: int, path: pathlib.Path) -> Row:
     """Returns an agent's row; the same episodes for all agents."""
     from baseline import agents
+    from baseline import environments
     from baseline import evaluation
     from baseline import zoo_files
 
-    agent = agents.load_file(_ALGO, zoo_files.environment_name(path.stem), path)
+    agent = agents.load_file(_ALGO, environments.training_name(settings.env), path)
     played = evaluation.evaluate(agent.make_env, agent.act, settings.episodes, settings.seed)
     steps = zoo_files.read_zip(path).data["num_timesteps"]
     returns = tuple(episode.episode_return for episode in played)
@@ -176,7 +176,7 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
         "settings": dataclasses.asdict(settings),
         "rows": [dataclasses.asdict(row) for row in rows],
     }
-    reports.write(_PROGRAM, NAME, text, record, out)
+    output.write_measured(_PROGRAM, NAME, text, record, out)
     if out:
         output.write_csv(os.path.join(out, f"{NAME}.csv"), table)
 

@@ -27,7 +27,6 @@ from baseline import bars
 from baseline import paper
 from baseline import parallel
 from baseline import precision as precision_lib
-from baseline import reports
 
 if TYPE_CHECKING:
     from baseline import wide_policies
@@ -173,7 +172,7 @@ def _process() -> Iterator[futures.Executor]:
         if isinstance(error, futures.process.BrokenProcessPool):
             raise errors.UserError(
                 "A process that measured died (out of memory? Policy C takes some 4 GB for each "
-                "precision): --policies chooses others."
+                "precision): --policy chooses others."
             ) from None
         raise
 
@@ -311,7 +310,7 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
             for row in rows
         ],
     }
-    reports.write(_PROGRAM, NAME, text, record, out)
+    output.write_measured(_PROGRAM, NAME, text, record, out)
     if out:
         output.write_csv(os.path.join(out, f"{NAME}.csv"), summaries)
         compared = {

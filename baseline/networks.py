@@ -20,10 +20,15 @@ import torch
 from torch import nn
 
 from actorQ import errors
+from actorQ import quantization
 
 LAYER_TYPES = (nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.ELU, nn.Flatten)
 WITH_WEIGHTS = (nn.Linear, nn.Conv2d)
 OUTPUT = "output"  # Stands for the last layer's output where inputs are named by their layers.
+# Pixels become 0 to 1. As integers they stay what they are: each stands for a 255th of itself.
+PIXEL_LEVELS = 255  # Above black.
+PIXEL_MAP = quantization.AffineMap(np.float32(1.0 / PIXEL_LEVELS), np.int64(0))
+PIXEL_RANGE = 0.0, (PIXEL_LEVELS + 1) / PIXEL_LEVELS  # The 2^8 steps of that map.
 
 Tap = Callable[[str, torch.Tensor], torch.Tensor]
 
@@ -130,7 +135,7 @@ def forward(
     """
     with torch.inference_mode():
         x = torch.as_tensor(observations)
-        x = x.float() / 255.0 if network.image else x.float()
+        x = x.float() / PIXEL_LEVELS if network.image else x.float()
         for name, module in network.layers:
             if tap is not None and isinstance(module, WITH_WEIGHTS):
                 x = tap(name, x)

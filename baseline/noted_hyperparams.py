@@ -32,34 +32,36 @@ def check(hyperparams: Any, path: str) -> None:
       path: of what they belong to, for the message.
 
     Raises:
-      errors.UserError: they are something else, or one of them could.
+      errors.UserError: they are something else, one of them could, or there is no such wrapper.
     """
     if not isinstance(hyperparams, Mapping):
         raise errors.UserError(
             f"{path} notes hyperparams {reprlib.repr(hyperparams):.200}: names with values?"
         )
     for name, value in hyperparams.items():
-        if name in _EVALUATED:
-            harmless = not isinstance(value, str) or _is_plain(value)
-        elif name in _IMPORTED:
-            harmless = not any("." in text for text in _names(value))
-        elif name == "env_wrapper":
-            harmless = _is_known_wrapper(value)
-        else:
-            harmless = True
-        if not harmless:
+        objection = _objection(name, value)
+        if objection:
             raise errors.UserError(
-                f"{path} notes {name}: {reprlib.repr(value):.200}, which would run code. If you "
-                "know it to be yours, repeat --hyperparams as they were."
+                f"{path} notes {name}: {objection} If you know it to be yours, repeat "
+                "--hyperparams as they were."
             )
 
 
-def _is_known_wrapper(value: Any) -> bool:
-    try:
-        environments.check_wrappers(value)
-    except errors.UserError:
-        return False
-    return True
+def _objection(name: str, value: Any) -> str:
+    """Returns a sentence on why a value is not taken from a file; empty where it is."""
+    if name == "env_wrapper":
+        try:
+            environments.check_wrappers(value)
+        except errors.UserError as error:
+            return str(error)
+    plain = True
+    if name in _EVALUATED:
+        plain = not isinstance(value, str) or _is_plain(value)
+    elif name in _IMPORTED:
+        plain = not any("." in text for text in _names(value))
+    if plain:
+        return ""
+    return f"{reprlib.repr(value):.200} is more than plain values, so it is not evaluated."
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 OPSET = 17
 IR_VERSION = 8  # Newer ones are refused by the pinned runtime.
 MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators.
-_MICROSOFT_KINDS = ("QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits")
+_MICROSOFT_KINDS = ("MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits")
 
 
 class Graph:
@@ -107,11 +107,6 @@ class Graph:
         )
         onnx.checker.check_model(model)
         return model
-
-
-def constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Returns a model's constants by name."""
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
 def _describe(name: str, dtype: np.dtype, shape: list[int | str]) -> onnx.ValueInfoProto:

@@ -23,12 +23,10 @@ class PolicyRunner(abc.ABC):
 
     Attributes:
       metadata: what the file says of itself (see the engine's exporter).
-      num_bytes: size of the file.
       weight_bytes: of weights, biases, scales and zero points in it.
     """
 
     metadata: dict[str, Any]
-    num_bytes: int
     weight_bytes: int
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:

@@ -22,7 +22,6 @@ from absl import logging
 from actorQ import cli
 from actorQ import errors
 from actorQ import lean_imports
-from actorQ import provenance
 from baseline import precision as precision_lib
 from baseline import qat_rows
 from baseline import qat_runs
@@ -60,7 +59,7 @@ def define_quantization_flags() -> None:
         "quant_delay", None, "Environment steps before quantization, >= 0 (else half of all)."
     )
     flags.DEFINE_enum(
-        "ranges", "frozen", ["frozen", "moving"],
+        "ranges", qat_rows.FROZEN, list(qat_rows.RANGES),
         "Once quantization has started; moving: those of activations go on widening, those of "
         "weights are the current weights' own.",
     )
@@ -171,38 +170,28 @@ def evaluate(
       errors.UserError: a file is missing or damaged.
     """
     from baseline import agents
-    from baseline import evaluation
+    from baseline import measuring
     from baseline import qat_export
     from baseline import quantize
-    from baseline import weight_statistics
     from baseline import zoo_files
 
-    env_id = zoo_files.environment_name(path.stem)
+    env_id = zoo_files.environment_name(path.with_suffix(""))
     agent = agents.load_file(algo, env_id, path)
     scheme = quantize.Scheme(quantize.FP32)
     if agent.quantization is not None:
         scheme = agent.quantization[0]
         qat_export.write_packed(agent)
     started = time.perf_counter()
-    returns = [
-        episode.episode_return
-        for seed in seeds
-        for episode in evaluation.evaluate(agent.make_env, agent.act, episodes, seed)
-    ]
-    statistics = weight_statistics.statistics(agents.policy_weights(agent.network))
-    row = results.measured(
+    returns = measuring.play(agent, seeds, episodes)
+    row = measuring.row_of(
+        agent,
         results.Key(
             algo, env_id, scheme.bits, scheme.scheme, scheme.granularity, scheme.rounding,
             ",".join(map(str, seeds)), len(returns),
         ),
         returns,
-        weight_min=statistics.minimum,
-        weight_max=statistics.maximum,
-        weight_range=statistics.range,
-        weight_width=statistics.width,
         bytes=qat_export.num_bytes(agent),
         seconds=time.perf_counter() - started,
-        commit=provenance.git_commit(),
     )
     return qat_rows.trained(row, **qat_runs.training_columns(path))
 

@@ -22,7 +22,6 @@ from actorQ import quantization
 from baseline import agents
 from baseline import agreement
 from baseline import integer
-from baseline import integer_runner
 from baseline import networks
 from baseline import packed_policy
 from baseline import qat_model
@@ -108,9 +107,12 @@ def integer_weights(agent: agents.Agent) -> dict[str, quantization.QuantizedTens
     """Returns the integers of an agent's weights by layer, with the maps of its training.
 
     Raises:
-      errors.UserError: the agent was not trained with quantization, or its files do not fit.
+      errors.UserError: the agent was not trained with quantization, rounds down, or its files do
+        not fit.
     """
     facts = _facts(agent.path)
+    if agent.quantization[0].rounding != "nearest":
+        raise errors.UserError(f"{agent.path} rounds down, which its integer forms do not.")
     tensors = {}
     for name, module in agent.network.with_weights():
         reals = module.weight.detach().numpy()
@@ -203,7 +205,7 @@ def export(agent: agents.Agent, normalizes: bool = False) -> onnx.ModelProto:
             )
     ends = {name: (low, high) for name, (low, high, *_) in ranges.items()}
     return integer.export(
-        agent.network, INTEGER_BITS, ends, scheme.granularity, scheme.rounding,
+        agent.network, INTEGER_BITS, ends, scheme.granularity,
         normalization=agent.normalization if normalizes else None, weights=weights,
         image_size=agent.image_size(),
     )
@@ -222,8 +224,6 @@ def export_tflite(agent: agents.Agent, normalizes: bool = False) -> bytes:
     """
     weights = integer_weights(agent)
     scheme, ranges = agent.quantization
-    if scheme.rounding != "nearest":
-        raise errors.UserError(f"{agent.path} rounds down, which TFLite does not.")
     try:
         return tflite_model.export(
             agent.network, ranges, weights, scheme.width,
@@ -233,9 +233,7 @@ def export_tflite(agent: agents.Agent, normalizes: bool = False) -> bytes:
         raise errors.UserError(f"{agent.path}: {error}") from None
 
 
-def visited_states(
-    agent: agents.Agent, episodes: int = 5, seed: int = 0, states: int = 5000
-) -> np.ndarray:
+def visited_states(agent: agents.Agent, episodes: int, seed: int, states: int) -> np.ndarray:
     """Returns normalized observations [N, ...] that the agent meets, at most `states`."""
     return agent.normalize(
         agreement.visited_states(agent.make_env, agent.act, episodes, seed, states)
@@ -243,30 +241,6 @@ def visited_states(
 
 
 def compare(
-    agent: agents.Agent,
-    episodes: int = 5,
-    seed: int = 0,
-    states: int = 5000,
-    act: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> agreement.Agreement:
-    """Returns how far an integer model acts as the fake-quantized agent does.
-
-    Args:
-      agent: trained with quantization.
-      episodes: that the agent plays, to visit states.
-      seed: of the starts.
-      states: at most so many are compared.
-      act: the model, normalized observations [N, ...] to actions; None: that of `export`.
-
-    Raises:
-      errors.UserError: see `export`.
-    """
-    if act is None:
-        act = integer_runner.Runner(export(agent).SerializeToString())
-    return compare_in(agent, visited_states(agent, episodes, seed, states), act)
-
-
-def compare_in(
     agent: agents.Agent, visited: np.ndarray, act: Callable[[np.ndarray], np.ndarray]
 ) -> agreement.Agreement:
     """Returns how far a model acts as the fake-quantized agent does.

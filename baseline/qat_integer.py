@@ -122,7 +122,7 @@ def measure(
     from baseline import tflite_runner
 
     contents = {}
-    if agent.quantization[0].width == qat_export.INTEGER_BITS:
+    if _widths(agent) == {qat_export.INTEGER_BITS}:
         contents[ONNX] = qat_export.export(agent).SerializeToString()
         _write(agent, qat_export.ONNX_FILENAME, contents[ONNX])
     contents[TFLITE] = qat_export.export_tflite(agent)
@@ -131,7 +131,7 @@ def measure(
     runners = {name: kinds[name](content) for name, content in contents.items()}
     visited = qat_export.visited_states(agent, episodes, seed, states)
     agreement = {
-        name: qat_export.compare_in(agent, visited, runner) for name, runner in runners.items()
+        name: qat_export.compare(agent, visited, runner) for name, runner in runners.items()
     }
     forms = {TORCH: agent.act} | {
         name: lambda observations, runner=runner: runner(agent.normalize(observations))
@@ -140,11 +140,8 @@ def measure(
     with contextlib.closing(agent.make_env()) as environment:
         observation, _ = environment.reset(seed=seed)
     batch = np.asarray(observation)[None]
-    laps = {
-        name: lambda act=act: common.seconds_per_call(lambda: act(batch))
-        for name, act in forms.items()
-    }
-    seconds = common.interleave(laps, ROUNDS)
+    calls = {name: lambda act=act: act(batch) for name, act in forms.items()}
+    seconds = common.latencies(calls, ROUNDS)
     measured = {}
     for name, act in forms.items():
         played = evaluation.evaluate(agent.make_env, act, episodes, seed)
@@ -184,6 +181,12 @@ def record(agent: "agents.Agent", measured: Measured | None, settings: dict) -> 
     }
 
 
+def _widths(agent: "agents.Agent") -> set[int]:
+    """Returns the bits of an agent's weights and of what goes into and out of its layers."""
+    scheme, ranges = agent.quantization
+    return {scheme.width, *(bits for _, _, *own in ranges.values() for bits in own)}
+
+
 def _write(agent: "agents.Agent", filename: str, content: bytes) -> None:
     files.write(agent.path.parent / agent.path.stem / filename, content)
 
@@ -205,7 +208,7 @@ def main(argv: list[str]) -> int:
     path = qat_export.write_packed(agent)
     print(f"Packed: {path}, {os.path.getsize(path)} bytes")
     measured = None
-    if agent.quantization[0].width > qat_export.TFLITE_BITS:
+    if max(_widths(agent)) > qat_export.TFLITE_BITS:
         print(f"Parameters, packed: {qat_export.num_bytes(agent)} bytes")
     else:
         measured = measure(agent, values.episodes, values.seed, values.states)

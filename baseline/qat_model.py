@@ -20,12 +20,10 @@ from actorQ import errors
 from baseline import fake_layers
 from baseline import fake_quantization
 from baseline import networks
+from baseline import qat_rows
 from baseline import quantize
 
-RANGES = FROZEN, MOVING = "frozen", "moving"
-# Divided by 255, in steps of 1/255 at 8 bits, as in `calibration.ranges`.
-PIXELS = 0.0, 256.0 / 255.0
-INPUT_BITS = 8  # At least, of observations.
+RANGES = FROZEN, MOVING = qat_rows.RANGES
 _TARGETS = {"q_net": "q_net_target", "actor": "actor_target"}
 _LAYERS = {nn.Linear: fake_layers.FakeQuantLinear, nn.Conv2d: fake_layers.FakeQuantConv2d}
 
@@ -80,7 +78,7 @@ class QatSettings:
         """Of the first layer's input."""
         if self.control:
             return self.bits
-        return max(self.bits, INPUT_BITS) if self.input_bits is None else self.input_bits
+        return max(self.bits, qat_rows.INPUT_BITS) if self.input_bits is None else self.input_bits
 
     def delay_of(self, steps: int) -> int:
         """Returns the steps before quantization of a training of so many: half of them by default.
@@ -242,7 +240,7 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
                 f"the input of {name}", settings.observation_bits if is_first else settings.bits
             )
             if network.image and is_first:
-                of_input.set_range(*PIXELS)
+                of_input.set_range(*networks.PIXEL_RANGE)
             of_weights = whole.new_weights(f"the weights of {name}", module)
             for path in _places(paths, name):
                 layer = policy.get_submodule(path)
@@ -258,6 +256,10 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
             for path in _places(paths, name):
                 _put(policy, path, fake_layers.FakeQuantTanh(output))
     policy.add_module(fake_quantization.NAME, whole)
+    for module in policy.modules():  # Actors and critics have one each.
+        optimizer = getattr(module, "optimizer", None)
+        if optimizer is not None and optimizer.defaults.get("fused"):
+            fake_layers.note_steps(optimizer)
     return whole
 
 

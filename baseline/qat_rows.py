@@ -14,6 +14,8 @@ CSV_NAME = "qat.csv"
 DEFAULT_FOLDER = "logs/qat"
 # control: trained in full precision; ptq: a control's agent, quantized after its training.
 METHODS = CONTROL, QAT, PTQ = "control", "qat", "ptq"
+RANGES = FROZEN, MOVING = "frozen", "moving"  # See `qat_model.QatSettings`.
+INPUT_BITS = 8  # Of observations, at least, where nothing else is asked for.
 
 
 class TrainedKey(NamedTuple):
@@ -39,8 +41,8 @@ class TrainedRow(results.Row):
       train_seed: of the training.
       train_steps: environment steps of the training.
       quant_delay: of these before quantization started; None: it never did.
-      ranges: of activations: "frozen" or "moving" (see `qat_model.QatSettings`), of PTQ
-        `calibrated(...)`, or empty where nothing is quantized.
+      ranges: of activations: one of `RANGES`, of PTQ `calibrated(...)`, or empty where nothing is
+        quantized.
       input_bits: of observations; None: not quantized.
       output_bits: of the policy's output; None: not quantized.
       run: of the training, as ENV_<n>.

@@ -149,7 +149,6 @@ def main(argv: list[str]) -> int:
     import torch
 
     from actorQ.scripts import output
-    from baseline import reports
 
     logging.set_verbosity(logging.WARNING)
     torch.set_num_threads(1)
@@ -171,7 +170,8 @@ def main(argv: list[str]) -> int:
     )
     table = output.markdown_table(["Training", *KINDS], rows)
     record = {"bits": values.bits, "turns": values.turns, "measured": measured}
-    reports.write("baseline.qat_speed", "qat_speed", f"{title}\n\n{table}", record, values.out)
+    text = f"{title}\n\n{table}"
+    output.write_measured("baseline.qat_speed", "qat_speed", text, record, values.out)
     return 0
 
 

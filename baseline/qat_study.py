@@ -15,10 +15,6 @@ from baseline import results
 from baseline import selection
 from baseline.qat_rows import TrainedRow
 
-# Of observations, at least, where nothing else was asked for (`qat_model.INPUT_BITS`, which needs
-# torch): wider agents take their own width, and are of one kind with the others.
-INPUT_BITS = 8
-
 
 class Kind(NamedTuple):
     """How agents were quantized, but for the width; see `qat_rows.TrainedRow`.
@@ -195,8 +191,9 @@ def _sweeps(rows: Sequence[TrainedRow]) -> list[Sweep]:
 
 
 def _kind(row: TrainedRow) -> Kind:
-    default = max(int(row.bits), INPUT_BITS)
-    input_bits = INPUT_BITS if row.input_bits == default else row.input_bits
+    # Wider agents, whose observations take their own width, are of one kind with the others.
+    default = max(int(row.bits), qat_rows.INPUT_BITS)
+    input_bits = qat_rows.INPUT_BITS if row.input_bits == default else row.input_bits
     return Kind(
         row.scheme, row.quant_delay, row.ranges, input_bits, output=row.output_bits is not None
     )

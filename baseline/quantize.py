@@ -116,13 +116,34 @@ def round_to_half(numbers: np.ndarray, half: str) -> np.ndarray:
     """Returns float32 rounded to "fp16" or "bf16"."""
     if half == "bf16":
         return quantization.from_bfloat16(quantization.to_bfloat16(numbers))
-    largest = np.finfo(np.float16).max
-    return np.clip(numbers, -largest, largest).astype(np.float16).astype(np.float32)
+    return quantization.to_float16(numbers).astype(np.float32)
 
 
 def quantizes_by_channel(module: nn.Module, scheme: Scheme) -> bool:
     """Returns whether each output of a layer has a scale of its own."""
     return scheme.granularity == CHANNEL or isinstance(module, nn.Conv2d)
+
+
+def integers(
+    name: str, module: nn.Module, scheme: Scheme, bits: int
+) -> quantization.QuantizedTensor:
+    """Returns the integers of a layer's weights.
+
+    Args:
+      name: of the layer.
+      module: the layer.
+      scheme: which weights share a scale, and the rounding.
+      bits: of the integers; a convolution's may be others than the scheme's.
+
+    Raises:
+      errors.UserError: the weights hold NaN or infinity, or their range exceeds float32's.
+    """
+    weights = module.weight.detach().cpu().numpy()
+    by_channel = quantizes_by_channel(module, scheme)
+    try:
+        return quantization.quantize_affine(weights, bits, scheme.rounding, by_channel)
+    except ValueError as error:
+        raise errors.UserError(f"Weights of {name}: {error}") from None
 
 
 def quantize_weights(network: networks.PolicyNetwork, scheme: Scheme) -> int:

@@ -7,6 +7,7 @@ import os
 
 from actorQ.experiments import specification
 from actorQ.scripts import times
+from baseline import deploy_formats
 from baseline import paper
 from baseline import report_claims as claims_lib
 from baseline import report_experiments as experiments
@@ -18,7 +19,6 @@ PAPER_CO2 = (1.9, 3.76)  # Times less than full-precision training; journal vers
 _MOST_LOST = 5.0  # Points of the success rate.
 _LEAST = {"speedup": ("as fast", 3.0), "file_ratio": ("file", 3.8), "memory_ratio": ("memory", 3.8)}
 _BEST = "the best runtime counts, each against its own fp32"
-_RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
 
 
 def deployment(folder: str) -> list[Claim]:
@@ -173,8 +173,9 @@ def _side(row: Mapping[str, str]) -> str:
 
 def _figures(rows: Sequence[Mapping[str, str]], name: str, path: str) -> dict[str, float]:
     """Returns a column's numbers by runtime, without empty cells."""
+    names = deploy_formats.RUNTIMES
     return {
-        _RUNTIMES.get(row.get("format", ""), row.get("format", "")): origins.number(row, name, path)
+        names.get(kind := row.get("format", ""), kind): origins.number(row, name, path)
         for row in rows
         if row.get(name)
     }

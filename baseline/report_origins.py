@@ -16,7 +16,7 @@ from baseline import report_markup as markup
 
 _SHOWN = 3  # Commands that are shown at once.
 _COMMIT_COLUMNS = ("commit", "git_commit")
-# Last line of what `reports.write` and actorQ.benchmarks write.
+# Last line of what `output.write_measured` writes.
 _FOOTER = re.compile(
     r"`(?P<command>[^`\n]+)` on (?P<machine>.+?), commit (?P<commit>\w+)"
     r"(?:, (?P<date>\d{4}-\d\d-\d\d[^\n]*?))?\.?$",

@@ -43,11 +43,6 @@ class Sweep:
         """The environment that was played: today's name, where the agent's is of the past."""
         return shown_env(self.env)
 
-    @property
-    def rows(self) -> list[Row]:
-        """All rows, fp32's first."""
-        return [self.fp32, *(row for rows in self.quantized.values() for row in rows.values())]
-
 
 def shown_env(env: str) -> str:
     """Returns the environment that is played for a name: its successor's, with options."""

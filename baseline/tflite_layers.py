@@ -18,10 +18,10 @@ from torch import nn
 
 from actorQ import errors
 from actorQ import quantization
+from baseline import networks
 from baseline import tflite_graph
 
 MAX_BITS = 8
-PIXEL_LEVELS = 255  # Above black: the policy sees 0 to 1.
 _FLOAT, _INT8, _INT32 = (np.dtype(name) for name in ("float32", "int8", "int32"))
 _LOWEST, _HIGHEST = -128, 127  # Of int8.
 _SHIFT = 128  # From unsigned 8-bit integers to int8.
@@ -96,7 +96,7 @@ def _looked_up(
       bits: of these.
       shift: what is added to them.
     """
-    reals = np.arange(PIXEL_LEVELS + 1, dtype=np.float32) / np.float32(PIXEL_LEVELS)
+    reals = np.arange(networks.PIXEL_LEVELS + 1, dtype=np.float32) / networks.PIXEL_LEVELS
     levels = quantization.affine_values(reals, affine, bits).astype(np.int32) + shift
     name = f"pixels in {bits} bits, step {float(affine.delta):.9g}, zero {int(affine.zero_point)}"
     table = graph.constant(name, levels.astype(np.int8))

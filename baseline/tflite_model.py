@@ -22,8 +22,6 @@ from baseline import tflite_layers
 from baseline import zoo_files
 
 _FLOAT, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
-# Pixels are integers already: each stands for a 255th of itself.
-_PIXELS = quantization.AffineMap(np.float32(1.0 / tflite_layers.PIXEL_LEVELS), np.int64(0))
 _LAYERS = {nn.Linear: tflite_layers.linear, nn.Conv2d: tflite_layers.convolution}
 
 
@@ -124,7 +122,7 @@ class _Exporter:
                 "A policy of images needs their size, and a convolution as its first layer."
             )
         shape = (-1, first.in_channels, *image_size)
-        dtype, affine = (np.uint8, _PIXELS) if self._network.image else (_FLOAT, None)
+        dtype, affine = (np.uint8, networks.PIXEL_MAP) if self._network.image else (_FLOAT, None)
         tensor = self._graph.input(policy_runner.OBSERVATION, shape, dtype, affine)
         return tflite_layers.Value(tensor, (*image_size, first.in_channels), "observation")
 
@@ -135,11 +133,10 @@ class _Exporter:
             return value
         if not isinstance(self._network.with_weights()[0][1], nn.Conv2d):
             normalization = normalization.flat()
-        deviation = np.sqrt(normalization.variance + normalization.epsilon)
         tensor = value.tensor
         for kind, name, numbers in (
             ("SUB", "mean", normalization.mean),
-            ("DIV", "deviation", deviation),
+            ("DIV", "deviation", normalization.deviation),
             ("MINIMUM", "clip high", [normalization.clip]),
             ("MAXIMUM", "clip low", [-normalization.clip]),
         ):

@@ -19,12 +19,11 @@ from baseline import tflite_graph
 class Runner(policy_runner.PolicyRunner):
     """A policy that `tflite_model` exported, ready to act."""
 
-    def __init__(self, model: bytes | str | os.PathLike[str], threads: int = 1):
+    def __init__(self, model: bytes | str | os.PathLike[str]):
         """Loads a model.
 
         Args:
           model: a file's path or content.
-          threads: to compute with.
 
         Raises:
           errors.UserError: the file is missing, damaged, or no policy exported here.
@@ -36,11 +35,10 @@ class Runner(policy_runner.PolicyRunner):
             )
         from tensorflow.lite.python import interpreter
 
-        self.num_bytes = len(content)
         try:
             self._interpreter = interpreter.Interpreter(
                 model_content=content,
-                num_threads=threads,
+                num_threads=1,
                 experimental_op_resolver_type=(
                     interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
                 ),

@@ -18,23 +18,20 @@ import torch
 from torch import nn
 
 from actorQ import errors
-from actorQ import quantization
+from baseline import deploy_formats
 from baseline import networks
 from baseline import policy_runner
 from baseline import quantize
 from baseline import zoo_files
 
-WIDTHS = (32, 8)
 METADATA = "policy.json"  # Inside the file.
 _SHIFT = 128  # From unsigned 8-bit integers to int8.
-_PIXEL_LEVELS = 255.0
 
 
 def export(
     network: networks.PolicyNetwork,
     bits: int = 8,
     granularity: str = quantize.PAPER,
-    rounding: quantization.Rounding = "nearest",
     normalization: zoo_files.Normalization | None = None,
     image_size: tuple[int, int] | None = None,
 ) -> bytes:
@@ -44,7 +41,6 @@ def export(
       network: the acting path, its weights in full precision; stays as it is.
       bits: of the weights, 32 or 8.
       granularity: of linear layers' weights: "paper" (per tensor) or "channel" (per output).
-      rounding: "nearest" or "floor", of weights.
       normalization: of observations, to be done by the model; None: the caller does it.
       image_size: height and width of images; None where there are none.
 
@@ -52,14 +48,10 @@ def export(
       errors.UserError: the width is not possible, weights are not finite, or a layer has no such
         form.
     """
-    if bits not in WIDTHS:
-        raise errors.UserError(
-            f"There is no TorchScript form of {bits} bits: possible are "
-            f"{', '.join(map(str, WIDTHS))}."
-        )
+    deploy_formats.check_bits("torchscript", bits)
     if not network.with_weights():
         raise errors.UserError("The policy has no layer with weights: nothing to export.")
-    scheme = quantize.Scheme(str(bits), granularity=granularity, rounding=rounding)
+    scheme = quantize.Scheme(str(bits), granularity=granularity)
     with warnings.catch_warnings():
         # Torch announces an end of quantized tensors, and of TorchScript: the release is pinned.
         warnings.simplefilter("ignore")
@@ -70,7 +62,7 @@ def export(
             "bits": bits,
             "activations": "floats" if bits == 32 else "dynamic",
             "granularity": granularity,
-            "rounding": rounding,
+            "rounding": scheme.rounding,
             "head": network.head,
             "normalizes": normalization is not None,
         })
@@ -98,13 +90,13 @@ class _Policy(nn.Module):
         else:
             self.observation_shape = [first.in_features]
         self.observation_dtype = "uint8" if network.image else "float32"
-        self.scale = 1.0 / _PIXEL_LEVELS if network.image else 1.0
+        self.scale = 1.0 / networks.PIXEL_LEVELS if network.image else 1.0
         mean, deviation, self.clip = np.zeros(1), np.ones(1), float("inf")
         if normalization is not None:
             if not isinstance(first, nn.Conv2d):
                 normalization = normalization.flat()
-            mean, self.clip = normalization.mean, float(normalization.clip)
-            deviation = np.sqrt(normalization.variance + normalization.epsilon)
+            mean, deviation = normalization.mean, normalization.deviation
+            self.clip = float(normalization.clip)
         self.register_buffer("mean", _tensor(mean))
         self.register_buffer("deviation", _tensor(deviation))
         self.layers = nn.Sequential(*layers)
@@ -170,7 +162,7 @@ def _layer(name: str, module: nn.Module, scheme: quantize.Scheme) -> nn.Module:
         raise errors.UserError(f"Weights of {name} hold NaN or infinity.")
     if scheme.width == 32:
         return module
-    weights = _int8(module, scheme)
+    weights = _int8(name, module, scheme)
     if isinstance(module, nn.Linear):
         return _Linear(weights, module.bias)
     if module.padding_mode != "zeros" or isinstance(module.padding, str):
@@ -178,12 +170,9 @@ def _layer(name: str, module: nn.Module, scheme: quantize.Scheme) -> nn.Module:
     return _Convolution(weights, module)
 
 
-def _int8(module: nn.Module, scheme: quantize.Scheme) -> torch.Tensor:
+def _int8(name: str, module: nn.Module, scheme: quantize.Scheme) -> torch.Tensor:
     """Returns a layer's weights as a tensor of torch's own, with the integers of `quantize`."""
-    integers = quantization.quantize_affine(
-        module.weight.detach().cpu().numpy(), 8, scheme.rounding,
-        quantize.quantizes_by_channel(module, scheme),
-    )
+    integers = quantize.integers(name, module, scheme, 8)
     values = torch.from_numpy((integers.values.astype(np.int16) - _SHIFT).astype(np.int8))
     make: Callable[..., torch.Tensor] = torch._make_per_tensor_quantized_tensor
     if integers.scale.size == 1:

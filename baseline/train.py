@@ -15,6 +15,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import errno
 import functools
 import os
 import pathlib
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from baseline import zoo
 
 PROGRESS_PERIOD_S = 60.0
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 TrainSettings = training_settings.TrainSettings
 
@@ -205,16 +207,38 @@ def check_environment(algo: str, env_id: str) -> None:
     with zoo.quiet():
         environment = environments.make(env_id)
     kind = type(environment.action_space).__name__
-    skipped = atari.skipped_frames(environment.spec)
+    spec = environment.spec
+    skipped = atari.skipped_frames(spec)
     environment.close()
     if skipped != 1:
         _warn_of_skipped_frames(env_id, skipped)
+    if (
+        spec is not None
+        and spec.max_episode_steps is None
+        and "max_num_frames_per_episode" not in spec.kwargs  # Of Atari.
+    ):
+        _warn_of_no_time_limit(env_id)
     needed = training_settings.ALGOS[algo]
     if needed not in (None, kind):
         able = [name for name, space in training_settings.ALGOS.items() if space in (None, kind)]
         raise errors.UserError(
             f"{algo} chooses actions of a {needed} space, but {env_id} has a {kind} one: "
             f"{', '.join(able)} can."
+        )
+
+
+def check_device(device: str) -> None:
+    """Checks that torch can compute on a device.
+
+    Raises:
+      errors.UserError: it cannot.
+    """
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise errors.UserError(
+            "There is no CUDA device here that torch sees (./setup_ubuntu.sh --torch cuda installs "
+            "torch's CUDA build): --device cpu."
         )
 
 
@@ -226,20 +250,26 @@ def _warn_of_skipped_frames(env_id: str, skipped: int | tuple[int, int]) -> None
     )
 
 
+@functools.cache
+def _warn_of_no_time_limit(env_id: str) -> None:
+    from baseline import evaluation
+
+    logging.warning(
+        "%s has no time limit: an agent that does not end an episode within %d steps cannot be "
+        "evaluated. gymnasium.register(..., max_episode_steps=...) gives it one, or the wrapper "
+        "gymnasium.wrappers.TimeLimit.", env_id, evaluation.MAX_STEPS,
+    )
+
+
 def _set_up(
     settings: TrainSettings, env_id: str, run_folder: str | None, arguments: Mapping[str, Any]
 ) -> "tuple[base_class.BaseAlgorithm, zoo.Experiment]":
     """Makes model and environments of a new run, or of one that goes on in `run_folder`."""
     from stable_baselines3.common import utils
-    import torch
 
     from baseline import zoo
 
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise errors.UserError(
-            "There is no CUDA device here that torch sees (./setup_ubuntu.sh --torch cuda installs "
-            "torch's CUDA build): --device cpu."
-        )
+    check_device(settings.device)
     hyperparams = dict(settings.hyperparams or {})
     if settings.num_envs is not None:
         hyperparams["n_envs"] = settings.num_envs
@@ -267,18 +297,30 @@ def _set_up(
     except Exception as error:
         if experiment.made_folder:
             shutil.rmtree(experiment.save_path, ignore_errors=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and _is_of_files(error, experiment.save_path):
             raise errors.WriteError(
-                f"Cannot begin the run {experiment.save_path}: {error.strerror or error}."
+                f"Cannot {'begin' if run_folder is None else 'go on with'} the run "
+                f"{experiment.save_path}: {error.strerror}."
             ) from None
         # Of Python, which some values are evaluated as, and of rl_zoo3, SB3 and torch.
-        if hyperparams and not isinstance(error, errors.UserError):
+        if isinstance(error, OSError) or hyperparams and not isinstance(error, errors.UserError):
+            culprit = " with these --hyperparams" if hyperparams else ""
             raise errors.UserError(
-                f"Cannot train {settings.algo} on {env_id} with these --hyperparams: "
-                f"{errors.summary(error)}"
+                f"Cannot train {settings.algo} on {env_id}{culprit}: {errors.summary(error)}"
             ) from None
         raise
     return model, experiment
+
+
+def _is_of_files(error: OSError, run_folder: str) -> bool:
+    """Returns whether a run's files cannot be written, or the folders that they are to lie in.
+
+    Environments raise OSErrors, too: of their own files, of connections.
+    """
+    if error.filename is None:  # As of what is written into an open file.
+        return error.errno in _DISK_ERRORS
+    paths = [os.path.abspath(str(path)) for path in (error.filename, run_folder)]
+    return os.path.commonpath(paths) in paths
 
 
 def _use_precision(model: "base_class.BaseAlgorithm", precision: str) -> None:

@@ -251,4 +251,11 @@ def _restore_replay(replay: buffers.ReplayBuffer, path: str) -> bool:
             replay.pos, replay.full = int(file["pos"]), bool(file["full"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise errors.UserError(f"Cannot go on with {path}: {errors.summary(error)}.") from None
+    if replay.full or replay.pos:
+        # The next transition is of another episode.
+        last = replay.pos - 1
+        if replay.optimize_memory_usage:  # As SB3 does; what came next is not kept.
+            replay.dones[last] = 1.0
+        else:
+            replay.timeouts[last] = np.maximum(replay.timeouts[last], 1.0 - replay.dones[last])
     return True

@@ -13,8 +13,8 @@ from actorQ import errors
 WIDTH_SHARE = 0.99  # Of the weights that lie within the width of a distribution.
 
 
-class WeightStatistics(NamedTuple):
-    """Figures of one tensor, or of several taken together.
+class Spread(NamedTuple):
+    """Figures of one tensor, or of several taken together, that a row has.
 
     The paper relates the "width" of a weight distribution to the error at int8 (arXiv:1910.01055,
     sec. 5) without saying how it is measured. Here it is the width of the central 99 %: from the
@@ -27,6 +27,22 @@ class WeightStatistics(NamedTuple):
       maximum: largest number.
       range: maximum - minimum.
       width: of the central 99 %.
+    """
+
+    minimum: float
+    maximum: float
+    range: float
+    width: float
+
+
+class WeightStatistics(NamedTuple):
+    """Further figures, which take more time and memory; see `Spread`.
+
+    Attributes:
+      minimum: as there.
+      maximum: as there.
+      range: as there.
+      width: as there.
       distinct: how many different numbers there are.
       count: how many numbers there are.
       mean: of all.
@@ -60,7 +76,7 @@ class QuantizationError(NamedTuple):
     sqnr_db: float
 
 
-def statistics(arrays: Mapping[str, np.ndarray] | np.ndarray) -> WeightStatistics:
+def spread(arrays: Mapping[str, np.ndarray] | np.ndarray) -> Spread:
     """Returns the figures of one array, or of all in a mapping taken together.
 
     Args:
@@ -69,14 +85,17 @@ def statistics(arrays: Mapping[str, np.ndarray] | np.ndarray) -> WeightStatistic
     Raises:
       errors.UserError: there is no number in them, or one is NaN or infinite.
     """
-    numbers = flatten(arrays)
-    low, high = numbers.min(), numbers.max()
+    numbers = flatten(arrays, None)
+    low, high = float(numbers.min()), float(numbers.max())
     lower, upper = central(numbers)
+    return Spread(low, high, high - low, upper - lower)
+
+
+def statistics(arrays: Mapping[str, np.ndarray] | np.ndarray) -> WeightStatistics:
+    """Returns all figures; see `spread`."""
+    numbers = flatten(arrays)
     return WeightStatistics(
-        minimum=float(low),
-        maximum=float(high),
-        range=float(high - low),
-        width=float(upper - lower),
+        *spread(numbers),
         distinct=int(np.unique(numbers).size),
         count=numbers.size,
         mean=float(numbers.mean()),
@@ -85,7 +104,7 @@ def statistics(arrays: Mapping[str, np.ndarray] | np.ndarray) -> WeightStatistic
 
 
 def central(numbers: np.ndarray) -> tuple[float, float]:
-    """Returns the ends of the interval that `WeightStatistics.width` is the width of."""
+    """Returns the ends of the interval that `Spread.width` is the width of."""
     tail = 50.0 * (1.0 - WIDTH_SHARE)
     lower, upper = np.percentile(numbers, [tail, 100.0 - tail])
     return float(lower), float(upper)
@@ -111,8 +130,14 @@ def quantization_error(
     return QuantizationError(float(absolute.mean()), float(absolute.max()), relative, sqnr_db)
 
 
-def flatten(arrays: Mapping[str, np.ndarray] | np.ndarray) -> np.ndarray:
-    """Returns all numbers as one float64 vector.
+def flatten(
+    arrays: Mapping[str, np.ndarray] | np.ndarray, dtype: type | None = np.float64
+) -> np.ndarray:
+    """Returns all numbers as one vector.
+
+    Args:
+      arrays: floats of any shapes.
+      dtype: of the vector; None: their own.
 
     Raises:
       errors.UserError: there is none, or one is NaN or infinite.
@@ -121,7 +146,7 @@ def flatten(arrays: Mapping[str, np.ndarray] | np.ndarray) -> np.ndarray:
     for name, array in named.items():
         if not np.all(np.isfinite(array)):
             raise errors.UserError(f"The weights hold NaN or infinity (in {name}).")
-    parts = [np.asarray(array, np.float64).ravel() for array in named.values()]
+    parts = [np.asarray(array, dtype).ravel() for array in named.values()]
     numbers = np.concatenate(parts) if parts else np.zeros(0)
     if not numbers.size:
         raise errors.UserError("There are no weights to look at.")

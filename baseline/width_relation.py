@@ -78,7 +78,6 @@ class Relation(NamedTuple):
       groups: at least 3 environments, or 2 algorithms, each.
       agreeing: pairs within groups of which the wider has the larger error.
       opposing: pairs of which the wider has the smaller error.
-      tied: pairs of equal error or width.
       p_wider: share of permutations within the groups that go together as much as what was
         measured, or more: small if wider means larger error.
       p_narrower: the same for the opposite.
@@ -88,7 +87,6 @@ class Relation(NamedTuple):
     groups: tuple[Group, ...]
     agreeing: int
     opposing: int
-    tied: int
     p_wider: float
     p_narrower: float
 
@@ -161,7 +159,6 @@ def relation(points: Sequence[Point], over: str, seed: int = 0) -> Relation:
         tuple(groups),
         int((signs_ > 0).sum()),
         int((signs_ < 0).sum()),
-        int((signs_ == 0).sum()),
         float((1 + (permuted >= observed - rounding).sum()) / (1 + PERMUTATIONS)),
         float((1 + (permuted <= observed + rounding).sum()) / (1 + PERMUTATIONS)),
     )

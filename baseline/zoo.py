@@ -26,6 +26,7 @@ import yaml
 
 from actorQ import errors
 from baseline import atari
+from baseline import environments
 
 # Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
 HYPERPARAMS = pathlib.Path(__file__).parent / "hyperparams"
@@ -106,6 +107,7 @@ class Experiment(exp_manager.ExperimentManager):
                 "vec_env_wrapper is not possible here: the tools would not know the agent's "
                 "observations. env_wrapper is."
             )
+        environments.check_wrappers(hyperparams.get("env_wrapper"))
         self._fast_atari = (
             hyperparams.get("env_wrapper") in (ATARI_WRAPPER, [ATARI_WRAPPER])
             and hyperparams.get("frame_stack") is not None
@@ -266,7 +268,12 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
         default=-np.inf,
     )
     callback.best_mean_reward = there
-    if there < best:
+    if np.isneginf(there):
+        logging.warning(
+            "%s is missing, damaged or of no evaluation that is known: the agent of the next one "
+            "takes its place.", path,
+        )
+    elif there < best:
         logging.warning(
             "%s is not the agent of the best evaluation (%.2f): a better one than it (%.2f) "
             "replaces it.", path, best, there,

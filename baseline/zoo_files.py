@@ -8,6 +8,7 @@ the safe loader, and the normalization's pickle by `safe_pickle`.
 """
 
 from collections.abc import Mapping
+import contextlib
 import importlib
 import io
 import json
@@ -85,9 +86,14 @@ class Normalization(NamedTuple):
     clip: float
     epsilon: float
 
+    @property
+    def deviation(self) -> np.ndarray:
+        """What observations less their mean are divided by."""
+        return np.sqrt(self.variance + self.epsilon)
+
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Returns float32 observations [B, D], normalized."""
-        normal = (observations - self.mean) / np.sqrt(self.variance + self.epsilon)
+        normal = (observations - self.mean) / self.deviation
         return np.clip(normal, -self.clip, self.clip).astype(np.float32)
 
     def flat(self) -> "Normalization":
@@ -295,6 +301,14 @@ def agent_zip(run_folder: str | os.PathLike[str], env_id: str) -> pathlib.Path:
     return pathlib.Path(run_folder, f"{file_name(env_id)}.zip")
 
 
-def environment_name(name: str) -> str:
-    """Undoes `file_name`, for the one family of the zoo's whose names have a slash."""
-    return re.sub("^ALE-", "ALE/", name)
+def environment_name(settings: pathlib.Path) -> str:
+    """Returns the environment of an agent, ENV.zip, whose settings are in the folder ENV beside it.
+
+    A dash in the name may stand for a slash: args.yml says. Where that does not, it does in the
+    one family of the zoo's whose names have a slash.
+    """
+    with contextlib.suppress(errors.UserError):  # A damaged file is told on loading.
+        noted = read_yaml(settings / "args.yml").get("env")
+        if isinstance(noted, str) and file_name(noted) == settings.name:
+            return noted
+    return re.sub("^ALE-", "ALE/", settings.name)

@@ -3,6 +3,7 @@
 import os
 import types
 
+import gymnasium as gym
 import pytest
 import torch
 
@@ -68,6 +69,17 @@ def atari_zoo(tmp_path_factory):
             folder, algo, "BreakoutNoFrameskip-v4", made, small_agents.ATARI_CONFIG
         )
     return types.SimpleNamespace(folder=folder, environment=environment)
+
+
+@pytest.fixture
+def own_environment(monkeypatch):
+    """The name of an environment with a namespace, registered as a module of the user's does."""
+    name = "own/CartPole-v0"
+    spec = gym.envs.registration.EnvSpec(
+        name, "gymnasium.envs.classic_control.cartpole:CartPoleEnv", max_episode_steps=50
+    )
+    monkeypatch.setitem(gym.registry, name, spec)
+    return name
 
 
 @pytest.fixture(scope="session")

@@ -63,31 +63,31 @@ def calibrate(network, inputs):
     return seen
 
 
-def affine(low, high, bits, rounding=np.rint):
+def affine(low, high, bits):
     """Step and zero point by the paper's formula, as float32 and int."""
     low, high = min(low, 0.0), max(high, 0.0)
     step = np.float32((high - low) / 2**bits)
     if step == 0:
         step = np.float32(1)
-    return step, int(min(rounding(-low / np.float64(step)), 2**bits - 1))
+    return step, int(min(np.rint(-low / np.float64(step)), 2**bits - 1))
 
 
-def fake(x, low, high, bits, rounding=np.rint):
+def fake(x, low, high, bits):
     """Quantized and dequantized."""
-    step, zero = affine(low, high, bits, rounding)
-    levels = np.clip(rounding(x / step) + zero, 0, 2**bits - 1)
+    step, zero = affine(low, high, bits)
+    levels = np.clip(np.rint(x / step) + zero, 0, 2**bits - 1)
     return (levels - zero) * np.float64(step)
 
 
-def fake_weights(weights, bits, per_channel, rounding=np.rint):
+def fake_weights(weights, bits, per_channel):
     """Quantized and dequantized weights, output channel first."""
     weights = np.asarray(weights, np.float32)
     if per_channel:
-        return np.stack([fake(row, row.min(), row.max(), bits, rounding) for row in weights])
-    return fake(weights, weights.min(), weights.max(), bits, rounding)
+        return np.stack([fake(row, row.min(), row.max(), bits) for row in weights])
+    return fake(weights, weights.min(), weights.max(), bits)
 
 
-def simulate(network, inputs, bits_of, ranges=None, granularity="paper", rounding=np.rint):
+def simulate(network, inputs, bits_of, ranges=None, granularity="paper"):
     """The last output [B, A] with weights of `bits_of[layer]` and inputs of 8 bits (or float)."""
     ranges = ranges or {}
     x = np.asarray(inputs, np.float64)
@@ -98,12 +98,12 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper", roundin
             x = module(torch.from_numpy(x)).numpy()
             continue
         if name in ranges:
-            x = fake(x, *ranges[name], 8, rounding)
+            x = fake(x, *ranges[name], 8)
         convolution = isinstance(module, nn.Conv2d)
         weights = module.weight.detach().numpy()
         if name in bits_of:
             by_channel = convolution or granularity == "channel"
-            weights = fake_weights(weights, bits_of[name], by_channel, rounding)
+            weights = fake_weights(weights, bits_of[name], by_channel)
         bias = module.bias.detach().numpy().astype(np.float64)
         if convolution:
             x = nn.functional.conv2d(
@@ -113,7 +113,7 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper", roundin
         else:
             x = x @ weights.T.astype(np.float64) + bias
     if networks.OUTPUT in ranges:
-        x = fake(x, *ranges[networks.OUTPUT], 8, rounding)
+        x = fake(x, *ranges[networks.OUTPUT], 8)
     return x
 
 

@@ -190,6 +190,10 @@ def test_rows_of_actorqs_policies(runs, tmp_path):
         ("d4pg", PENDULUM, "fp32"), ("d4pg", PENDULUM, "8"), ("dqn", CARTPOLE, "fp32"),
         ("dqn", CARTPOLE, "8"),
     }
+    # Without the checksums, by their weights.
+    (out / measuring.AGENTS_FILENAME).unlink()
+    measuring.check_same_agent(request, measuring.agent_path(algo, task, request.folder))
+    assert (out / measuring.AGENTS_FILENAME).exists()
 
 
 def test_episodes_are_those_of_the_task(runs):

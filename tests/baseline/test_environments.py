@@ -29,6 +29,7 @@ def refused(match, *args, **kwargs):
         ("LunarLanderContinuous-v2", "LunarLander-v3", {"continuous": True}),
         ("HalfCheetah-v3", "HalfCheetah-v4", {}), ("Walker2d-v2", "Walker2d-v4", {}),
         ("Ant-v1", "Ant-v4", {}), ("Pendulum-v0", "Pendulum-v1", {}),
+        ("Pusher-v2", "Pusher-v5", {}), ("Pusher-v4", "Pusher-v5", {}),
         # What exists stays.
         ("HalfCheetah-v4", "HalfCheetah-v4", {}), ("HalfCheetah-v5", "HalfCheetah-v5", {}),
         ("CartPole-v1", "CartPole-v1", {}), ("CartPole-v0", "CartPole-v0", {}),
@@ -52,6 +53,35 @@ def test_every_successor_exists(monkeypatch):
         env.close()
     assert env.unwrapped.spec.id == "HalfCheetah-v4"
     assert sum("successor HalfCheetah-v4" in line for line in told) == 1
+
+
+@pytest.mark.parametrize(
+    ("env_id", "size"), [("Ant-v3", 111), ("Humanoid-v2", 376), ("HumanoidStandup-v2", 376)]
+)
+def test_contact_forces_are_zeros_as_with_mujoco_py(env_id, size):
+    old, today = environments.make(env_id), environments.make(environments.successor(env_id))
+    others = size - 84
+    assert old.observation_space.shape == (size,) and old.observation_space.dtype == np.float64
+    seen, expected = old.reset(seed=3)[0], today.reset(seed=3)[0]
+    forces, over = [expected[others:]], False
+    today.action_space.seed(0)
+    while not over and len(forces) < 50:
+        assert old.observation_space.contains(seen)
+        np.testing.assert_array_equal(seen[:others], expected[:others])
+        assert not seen[others:].any()
+        action = today.action_space.sample()
+        (seen, *_), (expected, _, over, *_) = old.step(action), today.step(action)
+        forces.append(expected[others:])
+    assert np.any(forces) == (env_id != "Ant-v3")  # Ant-v4 has none.
+    old.close()
+    today.close()
+
+
+def test_the_pusher_of_today_has_the_spaces_of_the_past():
+    env = environments.make("Pusher-v2")
+    assert (env.observation_space.shape, env.action_space.shape) == ((23,), (7,))
+    assert env.action_space.high[0] == 2.0
+    env.close()
 
 
 def test_mujoco_leaves_no_remarks(tmp_path, monkeypatch, capfd):
@@ -206,6 +236,8 @@ def test_wrappers_as_configurations_name_them():
         ({"stable_baselines3.common.monitor.Monitor": {"filename": "x"}}, "writes files"),
         ({"gymnasium.wrappers.RecordVideo": {"video_folder": "x"}}, "writes files"),
         ({"gymnasium.wrappers.rendering.RecordVideo": {"video_folder": "x"}}, "writes files"),
+        ("gymnasium.wrappers.NormalizeObservation", "normalize:true normalizes observations"),
+        ("gymnasium.wrappers.stateful_observation.NormalizeObservation", "normalize:true"),
         ([3], "Cannot read env_wrapper 3"), ({"a": {}, "b": {}}, "Cannot read env_wrapper"),
         ([{"gymnasium.wrappers.TimeLimit": 5}], "Cannot read env_wrapper"),
         ([["gymnasium.wrappers.TimeLimit"]], "Cannot read env_wrapper"),

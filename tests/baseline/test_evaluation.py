@@ -7,6 +7,7 @@ from stable_baselines3.common import monitor
 
 from actorQ import errors
 from baseline import agents
+from baseline import environments
 from baseline import evaluation
 from baseline import quantize
 
@@ -106,6 +107,39 @@ def test_a_return_that_is_no_number_is_an_error():
     act, _ = counted(lambda observations: np.full(len(observations), np.nan))
     with pytest.raises(errors.UserError, match="Episode [01] came to a return of nan"):
         evaluation.evaluate(make_countdown, act, 2, 0)
+
+
+def test_an_episode_that_does_not_end_is_an_error(monkeypatch):
+    monkeypatch.setattr(evaluation, "MAX_STEPS", 30)
+    act, sizes = counted()
+    lengths = [episode.length for episode in evaluation.evaluate(make_countdown, act, 12, 7)]
+    assert max(lengths) > 20  # Countdown's 29 at most are none too many.
+
+    monkeypatch.setattr(evaluation, "MAX_STEPS", max(lengths) - 1)
+    Countdown.made = Countdown.closed = 0
+    sizes.clear()
+    with pytest.raises(errors.UserError, match=r"has not ended within \d+ steps: .*max_episode_st"):
+        evaluation.evaluate(make_countdown, act, 12, 7)
+    assert len(sizes) == max(lengths) - 1
+    assert Countdown.made == Countdown.closed == 12
+
+
+def test_the_longest_games_of_atari_may_end():
+    environments.register()
+    limits = {
+        spec.kwargs["max_num_frames_per_episode"] for spec in gym.registry.values()
+        if spec.entry_point == "ale_py.env:AtariEnv"
+    }
+    assert limits and max(limits) < evaluation.MAX_STEPS
+
+
+def test_rewards_that_a_wrapper_changes_are_not_those_of_returns():
+    def returns(wrapper):
+        act, _ = counted()
+        played = evaluation.evaluate(lambda: environments.make("CartPole-v1", wrapper), act, 3, 0)
+        return [episode.episode_return for episode in played]
+
+    assert returns("gymnasium.wrappers.NormalizeReward") == returns(None)
 
 
 def test_environments_are_closed_where_not_all_can_be_made():

@@ -1,5 +1,7 @@
 """Fake quantizers: their numbers, their gradients, and what they watch."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -272,13 +274,23 @@ def test_convolutions_have_a_range_for_each_output_channel():
 
 
 @pytest.mark.parametrize("moving", [False, True])
-@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.SGD])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        torch.optim.Adam, torch.optim.RMSprop, torch.optim.SGD,
+        functools.partial(torch.optim.Adam, fused=True),
+        functools.partial(torch.optim.AdamW, fused=True),
+        functools.partial(torch.optim.SGD, fused=True),
+    ],
+)
 def test_kept_weights_are_quantized_anew_after_an_update(optimizer, moving):
     layer, fake = linear(bits=6, moving=moving, inputs=20, outputs=20)
     x = torch.randn(5, 20)
     fake(x)
     start(fake)
     updates = optimizer(layer.parameters(), lr=0.05)
+    if updates.defaults.get("fused"):
+        fake_layers.note_steps(updates)
     for _ in range(3):
         with torch.no_grad():
             before = fake(x)

@@ -2,6 +2,7 @@ import collections
 import copy
 
 import numpy as np
+from onnx import numpy_helper
 import pytest
 import torch
 from torch import nn
@@ -10,10 +11,10 @@ from actorQ import errors
 from actorQ import packing
 from actorQ import quantization
 from baseline import agreement
+from baseline import deploy_formats
 from baseline import integer
 from baseline import integer_runner
 from baseline import networks
-from baseline import onnx_graph
 from baseline import quantize
 from baseline import results
 from baseline import zoo_files
@@ -29,6 +30,10 @@ POLICIES = {
     "images, padded": lambda: reference.images(padding=1),
     "images, tanh": lambda: reference.images(tail=nn.Tanh),
 }
+
+
+def constants_of(model):
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
 def content(model):
@@ -98,17 +103,16 @@ def test_export_without_the_outputs_range_leaves_it_in_floats():
     assert len(np.unique(runner(network, 8, ranges).output(inputs))) > 256
 
 
-@pytest.mark.parametrize("rounding", quantization.ROUNDINGS)
 @pytest.mark.parametrize("granularity", results.GRANULARITIES)
-def test_export_8_bits_holds_exactly_the_integers_of_the_formula(granularity, rounding):
+def test_export_8_bits_holds_exactly_the_integers_of_the_formula(granularity):
     network = reference.images()
-    model = integer.export(network, 8, None, granularity, rounding)
-    constants = onnx_graph.constants(model)
+    model = integer.export(network, 8, None, granularity)
+    constants = constants_of(model)
     for name, module in network.with_weights():
         convolution = isinstance(module, nn.Conv2d)
         weights = module.weight.detach().numpy()
         expected = quantization.quantize_affine(
-            weights, 8, rounding, convolution or granularity == "channel"
+            weights, 8, per_channel=convolution or granularity == "channel"
         )
         stored = constants[f"{name}.weight"]
         assert stored.dtype == np.uint8
@@ -123,7 +127,7 @@ def test_export_8_bits_holds_exactly_the_integers_of_the_formula(granularity, ro
 @pytest.mark.parametrize("inputs", [3, 16, 40, 300])
 def test_export_4_bits_holds_exactly_the_integers_of_the_formula(inputs, granularity):
     network = reference.dense(sizes=(inputs, 17, 4))
-    constants = onnx_graph.constants(integer.export(network, 4, None, granularity))
+    constants = constants_of(integer.export(network, 4, None, granularity))
     for name, module in network.with_weights():
         expected = quantization.quantize_affine(
             module.weight.detach().numpy(), 4, "nearest", granularity == "channel"
@@ -245,67 +249,21 @@ def test_export_4_bits_keeps_convolutions_at_8():
     assert made.metadata["layer_bits"] == {"conv_0": 8, "conv_1": 8, "layer_0": 4, "layer_1": 4}
     expected = reference.simulate(network, inputs, made.metadata["layer_bits"])
     assert np.abs(made.output(inputs) - expected).max() < 0.05 * np.ptp(expected)
-    constants = onnx_graph.constants(model)
+    constants = constants_of(model)
     assert constants["conv_0.weight"].nbytes == network.layers[0][1].weight.numel()
 
 
-def test_export_last_layer_may_have_another_width():
-    network = reference.dense()
-    made = runner(network, 4, output_bits=8)
-    assert made.metadata["layer_bits"] == {"layer_0": 4, "layer_1": 4, "layer_2": 8}
-    inputs = reference.observations(network)
-    ran = kernels(network, inputs, 4, output_bits=8)
-    assert (ran["MatMulNBits"], ran["DynamicQuantizeMatMul"]) == (2, 1)
-    expected = reference.simulate(network, inputs, made.metadata["layer_bits"])
-    assert np.abs(made.output(inputs) - expected).max() < 0.05 * np.ptp(expected)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_export_integer_biases_stay_within_two_levels(policy):
-    network = POLICIES[policy]()
-    inputs = reference.observations(network)
-    ranges = reference.calibrate(network, inputs)
-    made = runner(network, 8, ranges, integer_biases=True)
-    expected = reference.simulate(network, inputs, all_8_bits(network), ranges)
-    assert levels_off(made.output(inputs), expected, ranges) < 2.01
-    ran = kernels(network, inputs, 8, ranges, integer_biases=True)
-    linear = sum(isinstance(module, nn.Linear) for _, module in network.with_weights())
-    assert ran["QGemm"] == linear
-
-
-def test_export_integer_biases_with_relus_leaves_only_integers():
-    network = reference.dense(nn.ReLU)
-    inputs = reference.observations(network)
-    ranges = reference.calibrate(network, inputs)
-    ran = kernels(network, inputs, 8, ranges, integer_biases=True)
-    # From the observation to the output, which users see as floats.
-    assert ran == {"QuantizeLinear": 1, "QGemm": 3, "DequantizeLinear": 1, "ArgMax": 1}
-
-
 def test_export_biases_too_large_for_int32_stay_floats():
-    network = reference.dense(nn.ReLU)
+    network = reference.images()
     with torch.no_grad():
-        network.layers[3][1].weight.mul_(1e-12)
+        network.layers[2][1].weight.mul_(1e-12)
     inputs = reference.observations(network)
     ranges = reference.calibrate(network, inputs)
-    made = runner(network, 8, ranges, integer_biases=True)
+    made = runner(network, 8, ranges)
     expected = reference.simulate(network, inputs, all_8_bits(network), ranges)
     assert levels_off(made.output(inputs), expected, ranges) < 1.01
-
-
-@pytest.mark.parametrize("policy", ["tanh", "relu", "images"])
-def test_export_floor_rounds_inputs_and_weights_down(policy):
-    network = POLICIES[policy]()
-    inputs = reference.observations(network)
-    ranges = reference.calibrate(network, inputs)
-    made = runner(network, 8, ranges, rounding="floor")
-    expected = reference.simulate(
-        network, inputs, all_8_bits(network), ranges, rounding=np.floor
-    )
-    outputs = made.output(inputs)
-    assert levels_off(outputs, expected, ranges) < 1.01
-    # Numbers next to a whole step, of which zero has many, are few otherwise.
-    assert np.mean(np.abs(outputs - expected) > 1e-5) < 0.05
+    ran = kernels(network, inputs, 8, ranges)
+    assert (ran["QLinearConv"], ran["ConvInteger"]) == (1, 1)
 
 
 def test_export_relu_where_the_range_goes_below_zero():
@@ -313,9 +271,9 @@ def test_export_relu_where_the_range_goes_below_zero():
     inputs = reference.observations(network)
     ranges = reference.calibrate(network, inputs)
     ranges["layer_1"] = (-0.7, ranges["layer_1"][1])  # As of a range that was set by hand.
-    made = runner(network, 8, ranges, integer_biases=True)
+    made = runner(network, 8, ranges)
     expected = reference.simulate(network, inputs, all_8_bits(network), ranges)
-    assert levels_off(made.output(inputs), expected, ranges) < 2.01
+    assert levels_off(made.output(inputs), expected, ranges) < 1.01
 
 
 @pytest.mark.parametrize("ranged", [True, False])
@@ -352,10 +310,9 @@ def test_export_extreme_products_do_not_saturate():
         network.layers[1][1].weight[4:] = -1.0
     inputs = np.ones((2, 64), np.float32)
     ranges = {"layer_0": (0.0, 1.0), "layer_1": (0.0, 70.0), networks.OUTPUT: (-30.0, 30.0)}
-    for integer_biases in (False, True):
-        made = runner(network, 8, ranges, integer_biases=integer_biases)
-        expected = reference.simulate(network, inputs, all_8_bits(network), ranges)
-        assert levels_off(made.output(inputs), expected, ranges) < 1.01
+    made = runner(network, 8, ranges)
+    expected = reference.simulate(network, inputs, all_8_bits(network), ranges)
+    assert levels_off(made.output(inputs), expected, ranges) < 1.01
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, -2.0])
@@ -419,7 +376,7 @@ def test_export_takes_integers_from_elsewhere():
         name: quantization.quantize_affine(module.weight.detach().numpy() * 2, 8)
         for name, module in network.with_weights()
     }
-    constants = onnx_graph.constants(integer.export(network, 8, weights=weights))
+    constants = constants_of(integer.export(network, 8, weights=weights))
     for name, given in weights.items():
         np.testing.assert_array_equal(constants[f"{name}.weight"].T, given.values)
         assert constants[f"{name}.weight_scale"] == given.scale[0]
@@ -437,7 +394,8 @@ def test_export_is_deterministic_and_leaves_the_network_alone():
 
 def test_export_sizes_shrink_with_the_width():
     network = reference.dense(sizes=(8, 256, 256, 4))
-    sizes = [runner(network, bits).num_bytes for bits in integer.WIDTHS]
+    widths = deploy_formats.WIDTHS["onnx"]
+    sizes = [len(content(integer.export(network, bits))) for bits in widths]
     full = sizes[0]
     for size, share in zip(sizes, (1.0, 0.5, 0.25, 0.125), strict=True):
         assert size / full == pytest.approx(share, abs=0.03)
@@ -469,8 +427,7 @@ def with_layer(module):
 @pytest.mark.parametrize(
     ("make", "kwargs", "message"),
     [
-        (reference.dense, {"bits": 7}, "no integer form of 7 bits: possible are 32, 16, 8, 4"),
-        (reference.dense, {"bits": 4, "output_bits": 5}, "no integer form of 5 bits"),
+        (reference.dense, {"bits": 7}, "no onnx file of 7 bits. Possible are onnx: 32, 16, 8, 4"),
         (reference.dense, {"bits": 16, "ranges": {}}, "for 8 or 4 bits, not for 16"),
         (reference.dense, {"bits": 8, "ranges": {}}, "no range for the input of layer_0"),
         (

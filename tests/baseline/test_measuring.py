@@ -155,6 +155,20 @@ def test_an_agent_without_rows_may_be_replaced(zoo, tmp_path):
         measuring.check_same_agent(asked, path)
 
 
+def test_rows_without_their_agents_checksum_are_told_apart_by_weights(zoo, tmp_path):
+    asked = request(zoo, tmp_path / "out", "ppo", "CartPole-v1", "8")
+    measuring.measure(asked)
+    noted = tmp_path / "out" / measuring.AGENTS_FILENAME
+    noted.unlink()  # As where rows alone were copied.
+    made = small_agents.model("ppo", small_agents.vector("CartPole-v1"), seed=5)
+    other = small_agents.save(tmp_path / "other", "ppo", "CartPole-v1", made)
+    with pytest.raises(errors.UserError, match="holds rows of another agent ppo CartPole-v1"):
+        measuring.check_same_agent(asked, other)
+    assert not noted.exists()
+    measuring.check_same_agent(asked, agents.find("ppo", "CartPole-v1", zoo.folder))
+    assert list(json.loads(noted.read_text())) == ["ppo CartPole-v1"]
+
+
 def test_other_statistics_of_observations_make_another_agent(zoo, tmp_path):
     source = agents.find("a2c", "Pendulum-v1", zoo.folder).parent
     folder = shutil.copytree(source, tmp_path / "zoo/a2c" / source.name)

@@ -66,3 +66,10 @@ def test_mistakes():
     for flag in ("--episodes=0", "--calibration_episodes=0", "--scheme=x", "--granularity=x"):
         with pytest.raises(flags.Error), given(flag):
             pass
+
+
+@pytest.mark.parametrize("tool", ["deploy", "integer_benchmark"])
+def test_help_names_the_flags_that_are_shared(run_commands, tool):
+    (answer,) = run_commands(tool, [["--help"]])
+    assert answer.code == 0, answer
+    assert all(f"--{flag}" in answer.out for flag in ("granularity", "calibration_episodes"))

@@ -24,6 +24,7 @@ from baseline import training_callbacks
 from baseline import training_state
 from baseline import wide_policies
 from tests import commands
+from tests.baseline import small_agents
 
 PONG = "PongNoFrameskip-v4"
 
@@ -192,6 +193,14 @@ def test_returns_knows_our_own_environment(tmp_path, monkeypatch):
     assert asked[0].env == navigation.ENV_ID and asked[0].steps >= 1_000_000
 
 
+def test_returns_are_played_in_environments_with_a_namespace(tmp_path, own_environment):
+    made = small_agents.model("dqn", small_agents.vector(own_environment))
+    path = small_agents.save(tmp_path, "dqn", own_environment, made)
+    chosen = returns.Settings(own_environment, "bf16", (0,), 300, 2, 0, str(tmp_path), "cpu")
+    row = returns.play(chosen, "fp32", 0, path)
+    assert len(row.returns) == 2 and 0 < max(row.returns) <= 50
+
+
 def test_returns_writes_before_it_trains(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(returns, "trained", lambda *asked: pytest.fail("trains first"))
@@ -221,6 +230,14 @@ def test_sides_leave_interruptions_to_their_parent():
         (side,) = process._processes.values()
         raise KeyboardInterrupt
     assert side.exitcode is not None
+
+
+def test_a_side_that_dies_is_told_with_the_flag_that_helps():
+    with (
+        pytest.raises(errors.UserError, match="died .*: --policy chooses others"),
+        timing._process() as process,
+    ):
+        process.submit(os._exit, 1).result(60)
 
 
 def test_an_environment_that_is_no_atari_game_is_refused():

@@ -48,18 +48,34 @@ def test_the_zoo_s_own_hyper_parameters_are_harmless(algo):
         ("normalize", ATTACK),
         ("monitor_kwargs", ATTACK),
         ("policy", "stranger.Policy"),
-        ("env_wrapper", "stranger.Wrapper"),
-        ("env_wrapper", ["gymnasium.wrappers.FlattenObservation", {"stranger.Wrapper": {}}]),
         ("vec_env_wrapper", [{"stranger.Wrapper": {"n": 1}}]),
         ("callback", ["stranger.Callback"]),
         ("callback", [{"stable_baselines3.common.save_util.load_from_pkl": {"path": "x.pkl"}}]),
-        ("env_wrapper", [{"stable_baselines3.common.monitor.Monitor": {"filename": "x"}}]),
         ("policy_kwargs", "dict(activation_fn=nn" + ".a" * 5000 + ")"),
     ],
 )
 def test_what_would_run_code_is_refused(name, value):
-    with pytest.raises(errors.UserError, match=f"RUN notes {name}: .* which would run code"):
+    message = f"RUN notes {name}: .* is more than plain values, so it is not evaluated. If you"
+    with pytest.raises(errors.UserError, match=message):
         noted_hyperparams.check({"n_steps": 16, name: value}, "RUN")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("stranger.Wrapper", "is not of a library that is trusted here"),
+        (["gymnasium.wrappers.FlattenObservation", {"stranger.Wrapper": {}}], "stranger.Wrapper,"),
+        ([{"stable_baselines3.common.monitor.Monitor": {"filename": "x"}}], "which writes files"),
+        ("gymnasium.wrappers.FlattenObservatoin", "FlattenObservatoin: there is none"),
+        ([ATTACK, 5], "Cannot read env_wrapper 5"),
+    ],
+)
+def test_a_wrapper_that_is_refused_is_told_for_what_it_is(value, message):
+    with pytest.raises(errors.UserError, match=message) as raised:
+        noted_hyperparams.check({"env_wrapper": value}, "RUN")
+    assert str(raised.value).startswith("RUN notes env_wrapper: ")
+    assert str(raised.value).endswith("repeat --hyperparams as they were.")
+    assert "plain values" not in str(raised.value)
 
 
 @pytest.mark.parametrize("value", [None, 5, "policy_kwargs", [ATTACK]])

@@ -8,13 +8,16 @@ import zipfile
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import stable_baselines3 as sb3
 import torch
 
 from actorQ import errors
+from actorQ import packing
 from actorQ import quantization
 from baseline import agents
-from baseline import packed_policy
+from baseline import deploying
+from baseline import integer_runner
 from baseline import qat
 from baseline import qat_callback
 from baseline import qat_export
@@ -123,6 +126,16 @@ def test_rows_are_of_the_quantized_agent(tmp_path):
     # 5 bits each, packed in groups of 8; a scale and a zero point for each layer; biases.
     assert row.bytes == 5 * (4 * 64 + 64 * 64 + 64 * 2) // 8 + 3 * (4 + 1) + 4 * (64 + 64 + 2)
     assert (path.parent / CARTPOLE / qat_export.PACKED_FILENAME).stat().st_size < row.bytes + 1500
+
+
+def test_agents_of_environments_with_a_namespace_are_evaluated_and_found(tmp_path, own_environment):
+    untuned = settings(tmp_path, steps=60, hyperparams={"learning_rate": 0.001})
+    path = qat.train(dataclasses.replace(untuned, env=own_environment), qat_model.QatSettings(4))
+
+    assert path.name == "own-CartPole-v0.zip"
+    assert qat.evaluate(path, "a2c", (0,), 1).env == own_environment
+    assert agents.found(tmp_path) == [("a2c", own_environment)]
+    assert deploying.load(str(path)).env_id == own_environment
 
 
 def test_a_stopped_run_goes_on_and_only_with_its_settings(tmp_path):
@@ -331,8 +344,17 @@ def test_what_makes_no_sense_is_said_before_anything_is_made(tmp_path):
             qat_model.QatSettings(*values)
 
 
+def compared(agent, act, episodes, states):
+    """How far a model acts as the agent does, in states that the agent visits."""
+    return qat_export.compare(agent, qat_export.visited_states(agent, episodes, 0, states), act)
+
+
+def on_onnx_runtime(agent):
+    return integer_runner.Runner(qat_export.export(agent).SerializeToString())
+
+
 def test_integers_run_on_an_engine_and_act_alike(agent8):
-    found = qat_export.compare(agent8, episodes=5)
+    found = compared(agent8, on_onnx_runtime(agent8), 5, 5000)
 
     assert found.states > 50
     assert found.holds, str(found)
@@ -343,7 +365,7 @@ def test_integers_of_continuous_actions_act_alike(tmp_path):
         qat.train(settings(tmp_path, algo), qat_model.QatSettings(8))
         agent = agents.load(algo, RUNS[algo][0], tmp_path)
 
-        found = qat_export.compare(agent, episodes=1, states=500)
+        found = compared(agent, on_onnx_runtime(agent), 1, 500)
 
         assert found.holds and found.largest < 0.02, str(found)
 
@@ -361,39 +383,19 @@ def test_other_widths_than_8_have_no_integer_engine(tmp_path, agent8):
 def test_packed_files_hold_the_same_integers(agent8):
     path = qat_export.write_packed(agent8)
 
-    policy = packed_policy.read(path)
-
-    assert policy.ranges == agent8.quantization[1]
+    arrays = safetensors.numpy.load_file(path)
+    with safetensors.safe_open(path, framework="numpy") as file:
+        facts = {name: json.loads(text) for name, text in file.metadata().items()}
+    assert facts["bits"] == 8
+    assert {name: tuple(r) for name, r in facts["ranges"].items()} == agent8.quantization[1]
+    assert qat_export.num_bytes(agent8) == sum(array.nbytes for array in arrays.values())
     for name, layer in agent8.network.with_weights():
         expected = qat_export.integer_weights(agent8)[name]
-        np.testing.assert_array_equal(policy.weights[name].values, expected.values)
-        assert policy.weights[name].zero_point == expected.zero_point
-        np.testing.assert_array_equal(policy.biases[name], layer.bias.detach().numpy())
-    safetensors = pytest.importorskip("safetensors.numpy")
-    tensors = safetensors.load_file(path)
-    np.testing.assert_array_equal(
-        tensors["action_net.weight"], policy.weights["action_net"].values.ravel()
-    )
-
-
-def test_damaged_packed_files_are_told(tmp_path, agent8):
-    whole = qat_export.write_packed(agent8).read_bytes()
-    path = tmp_path / "damaged"
-    rng = np.random.default_rng(0)
-    damaged = [whole[:length] for length in (0, 7, 8, 100, 600, len(whole) - 1)]
-    for _ in range(50):
-        content = bytearray(whole)
-        content[rng.integers(0, 700)] = rng.integers(0, 256)
-        damaged.append(bytes(content))
-    refused = 0
-    for content in damaged:
-        path.write_bytes(content)
-        try:
-            packed_policy.read(path)
-        except errors.UserError as error:
-            assert str(path) in str(error)
-            refused += 1
-    assert refused > len(damaged) // 2
+        values = packing.unpack(arrays[f"{name}.weight"], 8, layer.weight.numel())
+        np.testing.assert_array_equal(values.reshape(facts["shapes"][name]), expected.values)
+        np.testing.assert_array_equal(arrays[f"{name}.scale"], expected.scale)
+        np.testing.assert_array_equal(arrays[f"{name}.zero_point"], [expected.zero_point])
+        np.testing.assert_array_equal(arrays[f"{name}.bias"], layer.bias.detach().numpy())
 
 
 def test_agents_of_other_origin_have_no_trained_integers(tmp_path, agent8):
@@ -423,7 +425,8 @@ def trained_network(tmp_path, **changes):
     path = tmp_path / "A-v0.zip"
     (tmp_path / "A-v0").mkdir()
     (tmp_path / "A-v0" / quantize.FILENAME).write_text(json.dumps(facts))
-    return types.SimpleNamespace(path=path, network=network)
+    scheme = quantize.Scheme("8", quantize.WEIGHTS_AND_ACTIVATIONS)
+    return types.SimpleNamespace(path=path, network=network, quantization=(scheme, ranges))
 
 
 def test_integers_of_a_trained_network(tmp_path):

@@ -36,13 +36,13 @@ def fixture_agent8(folder8):
     return agents.load("a2c", CARTPOLE, folder8)
 
 
-def compare(agent, **kwargs):
+def compared(agent, episodes, states):
     act = tflite_runner.Runner(qat_export.export_tflite(agent))
-    return qat_export.compare(agent, act=act, **kwargs)
+    return test_qat.compared(agent, act, episodes, states)
 
 
 def test_tflite_acts_as_a_trained_agent_does(agent8):
-    found = compare(agent8, episodes=5)
+    found = compared(agent8, 5, 5000)
 
     assert found.states > 50
     assert found.holds, str(found)
@@ -50,7 +50,7 @@ def test_tflite_acts_as_a_trained_agent_does(agent8):
 
 @pytest.mark.parametrize("algo", ["ddpg", "ppo"])
 def test_tflite_acts_as_agents_of_continuous_actions_do(tmp_path, algo):
-    found = compare(trained(tmp_path, algo, bits=8), episodes=1, states=500)
+    found = compared(trained(tmp_path, algo, bits=8), 1, 500)
 
     assert found.holds and found.largest < 0.02, str(found)
 
@@ -58,7 +58,7 @@ def test_tflite_acts_as_agents_of_continuous_actions_do(tmp_path, algo):
 def test_tflite_takes_narrow_integers_and_quantized_outputs(tmp_path):
     agent = trained(tmp_path, "a2c", bits=3, output=True)
     assert agent.quantization[1][networks.OUTPUT][2:] == ()
-    visited = qat_export.visited_states(agent, 3)
+    visited = qat_export.visited_states(agent, 3, 0, 5000)
 
     made = tflite_runner.Runner(qat_export.export_tflite(agent))
 
@@ -99,13 +99,14 @@ def test_an_output_of_other_bits_is_refused_not_cut(agent8):
     qat_export.export(agent8)
 
 
-def test_wide_or_rounded_down_agents_have_no_tflite_form(tmp_path, agent8):
+def test_wide_or_rounded_down_agents_have_no_such_form(tmp_path, agent8):
     with pytest.raises(errors.UserError, match="no TFLite form of 9 bits"):
         qat_export.export_tflite(trained(tmp_path, "a2c", bits=9))
     scheme, ranges = agent8.quantization
     agent8.quantization = dataclasses.replace(scheme, rounding="floor"), ranges
-    with pytest.raises(errors.UserError, match="rounds down"):
-        qat_export.export_tflite(agent8)
+    for export in (qat_export.export, qat_export.export_tflite):
+        with pytest.raises(errors.UserError, match="rounds down"):
+            export(agent8)
 
 
 def test_all_forms_are_measured_side_by_side(agent8, monkeypatch):
@@ -127,6 +128,12 @@ def test_all_forms_are_measured_side_by_side(agent8, monkeypatch):
         assert (agent8.path.parent / CARTPOLE / filename).stat().st_size == form.file_bytes
     assert not found.failing
     assert f"{found.packed_bytes} bytes" in str(found) and "alike in 100.00 %" in str(found)
+
+
+def test_inputs_of_fewer_bits_leave_the_tflite_form_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(qat_integer, "ROUNDS", 1)
+    found = qat_integer.measure(trained(tmp_path, "a2c", bits=8, input_bits=6), 1, 0, 50)
+    assert list(found.forms) == [qat_integer.TORCH, qat_integer.TFLITE]
 
 
 def test_forms_that_act_otherwise_are_named(agent8, monkeypatch):
@@ -173,8 +180,9 @@ def test_command_writes_files_and_figures(folder8, tmp_path, run_commands):
     assert tflite_runner.Runner(written).metadata["head"] == "argmax"
 
 
-def test_command_tells_only_the_size_of_wide_integers(tmp_path, run_commands):
-    agent = trained(tmp_path, "a2c", bits=12)
+@pytest.mark.parametrize("bits", [{"bits": 12}, {"bits": 4, "input_bits": 12}])
+def test_command_tells_only_the_size_of_wide_integers(tmp_path, run_commands, bits):
+    agent = trained(tmp_path, "a2c", **bits)
     out = tmp_path / "figures.json"
 
     result = run(run_commands, f"--folder={tmp_path}", f"--out={out}")

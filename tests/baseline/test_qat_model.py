@@ -169,6 +169,25 @@ def test_the_optimizer_goes_on_with_the_same_parameters(name):
         assert len(layer.weight.unique()) > 2**4 or layer.weight.numel() <= 2**4
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("name", ["a2c", "dqn", "ddpg"])
+def test_layers_act_with_the_weights_of_the_last_update(name, fused):
+    model = MODELS[name]()
+    part = model.actor if name == "ddpg" else model.policy
+    part.optimizer = torch.optim.Adam(part.parameters(), lr=0.1, fused=fused)
+    qat_model.prepare(model, qat_model.QatSettings(6, delay=0, ranges="moving"))
+    qat_model.find(model).start()
+    layers = [layer for _, layer in qat_model.layers(model)]
+    for parameter in part.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    with torch.no_grad():
+        before = [layer._weights().clone() for layer in layers]
+        part.optimizer.step()
+        for layer, old in zip(layers, before, strict=True):
+            assert not torch.equal(layer._weights(), old)
+            assert torch.equal(layer._weights(), layer.weight_quantizer.quantize(layer.weight))
+
+
 def test_a_control_trains_as_a_plain_model_does():
     plain = MODELS["a2c"]().learn(200)
     control = trained("a2c", qat_model.QatSettings(32), 200)

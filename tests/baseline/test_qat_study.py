@@ -1,6 +1,5 @@
 """Tests `baseline.qat_study`: which rows of trainings are compared with each other."""
 
-from baseline import qat_model
 from baseline import qat_rows
 from baseline import qat_study
 from tests.baseline import trained_rows
@@ -83,7 +82,6 @@ def test_qat_frozen_and_moving_are_both_taken_only_if_both_are_full():
 
 
 def test_qat_widths_beyond_8_and_quantized_outputs_are_one_kind():
-    assert qat_study.INPUT_BITS == qat_model.INPUT_BITS
     rows = trained_rows.make_study(qat={bits: 0.0 for bits in ("16", "8", "4")}, ptq={})
     assert list(one(rows).qat[0].rows) == ["16", "8", "4"]
     own = [

@@ -18,7 +18,7 @@ def test_sweeps_sorts_pairs_and_widths():
     ]
     assert list(found[2].quantized["weights"]) == ["32", "16", "fp16", "2"]
     assert found[1].quantized == {}
-    assert found[2].rows[0].bits == results.FP32 and len(found[2].rows) == 5
+    assert found[2].fp32.bits == results.FP32
 
 
 def test_sweeps_without_fp32_there_is_none():
@@ -30,8 +30,8 @@ def test_sweeps_never_mixes_evaluations():
     long = sweep_rows.make_sweep(widths=("8", "fp16"), episodes=30)
     other_seeds = sweep_rows.make_sweep(widths=("6",), episodes=30, seeds="1")
     (sweep,) = selection.sweeps(short + long + other_seeds)
-    assert {row.episodes for row in sweep.rows} == {30}
-    assert {row.seeds for row in sweep.rows} == {"0,2,4"}
+    rows = [sweep.fp32, *sweep.quantized["weights"].values()]
+    assert {(row.episodes, row.seeds) for row in rows} == {(30, "0,2,4")}
     assert list(sweep.quantized["weights"]) == ["fp16", "8"]
 
 

@@ -9,7 +9,6 @@ from actorQ import quantization
 from baseline import agreement
 from baseline import networks
 from baseline import policy_runner
-from baseline import qat_model
 from baseline import tflite_graph
 from baseline import tflite_layers
 from baseline import tflite_model
@@ -147,13 +146,13 @@ def test_export_inputs_beyond_their_range_are_clamped(ends):
     np.testing.assert_array_equal(made.output(inputs), computed(network, inputs, ranges, weights))
 
 
-@pytest.mark.parametrize("ends", [qat_model.PIXELS, (0.0, 1.0), (-0.3, 0.9)], ids=str)
+@pytest.mark.parametrize("ends", [networks.PIXEL_RANGE, (0.0, 1.0), (-0.3, 0.9)], ids=str)
 @pytest.mark.parametrize("bits", [2, 4, 7, 8])
 def test_pixels_become_the_integers_of_the_formula(bits, ends):
     # In few bits, they lie half-way between two levels.
     affine = quantization.affine_map(*ends, bits)
     graph = tflite_graph.Graph()
-    pixels = graph.input("pixels", (-1, 2, 8, 16), np.uint8, tflite_model._PIXELS)
+    pixels = graph.input("pixels", (-1, 2, 8, 16), np.uint8, networks.PIXEL_MAP)
     integers = tflite_layers.to_integers(graph, pixels, affine, bits)
     made = opened(graph.model([pixels], [integers.tensor], "", {}))
     every = np.arange(256, dtype=np.uint8).reshape(1, 2, 8, 16)
@@ -266,12 +265,11 @@ def test_export_natures_network_acts_as_simulated():
     ranges = reference.calibrate(network, inputs)
     del ranges[networks.OUTPUT]
     weights = integers(network)
-    made = tflite_runner.Runner(
-        tflite_model.export(network, ranges, weights, image_size=(84, 84))
-    )
+    content = tflite_model.export(network, ranges, weights, image_size=(84, 84))
+    made = tflite_runner.Runner(content)
     expected = reference.simulate(network, inputs, {name: 8 for name in weights}, ranges)
     np.testing.assert_allclose(made.output(inputs), expected, atol=1e-5)
-    assert made.num_bytes < 1.1 * sum(tensor.values.size for tensor in weights.values())
+    assert len(content) < 1.1 * sum(tensor.values.size for tensor in weights.values())
 
 
 def test_export_is_deterministic_and_says_what_it_is():

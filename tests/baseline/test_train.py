@@ -13,8 +13,10 @@ import time
 import types
 import zipfile
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from stable_baselines3.common import buffers
 from stable_baselines3.common import callbacks
 from stable_baselines3.common import monitor
 from tensorboard.backend.event_processing import event_accumulator
@@ -35,6 +37,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CARTPOLE = "CartPole-v1"
 # 4 environments x 16 steps make a rollout of 64.
 SMALL_PPO = {"n_envs": 4, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
+SPACES = gym.spaces.Box(-1, 200, (1,)), gym.spaces.Discrete(2)  # Of replay buffers.
 
 
 class Recorder(callbacks.BaseCallback):
@@ -265,6 +268,51 @@ def test_resume_goes_on_with_replay_buffer_and_exploration(tmp_path):
     assert first.exploration[80] == pytest.approx(1 - 0.96 * 80 / 160, abs=0.02)
 
 
+def add_transition(replay, reward, done=False, timeout=False):
+    state = np.full((1, 1), reward, np.float32)
+    replay.add(
+        state, state, np.zeros((1, 1)), np.array([reward]), np.array([done]),
+        [{"TimeLimit.truncated": timeout}],
+    )
+
+
+def restored_replay(tmp_path, make, **last):
+    """Returns a replay buffer of five transitions, and one that got them from its file."""
+    path = str(tmp_path / "replay.npz")
+    before, after = make(), make()
+    for _ in range(4):
+        add_transition(before, 1.0)
+    add_transition(before, 1.0, **last)
+    training_state._save_replay(before, path)
+    assert training_state._restore_replay(after, path)
+    return before, after
+
+
+@pytest.mark.parametrize("size", [5, 20])  # Of the buffer: full, or not.
+@pytest.mark.parametrize("last", [{}, {"done": True}, {"done": True, "timeout": True}])
+def test_a_restored_replay_buffer_does_not_join_two_episodes(tmp_path, last, size):
+    before, after = restored_replay(
+        tmp_path,
+        lambda: buffers.NStepReplayBuffer(size, *SPACES, "cpu", n_steps=3, gamma=0.5), **last,
+    )
+    # What a single step is taken to lead to is as it was.
+    np.testing.assert_array_equal(
+        after.dones * (1 - after.timeouts), before.dones * (1 - before.timeouts)
+    )
+    add_transition(after, 100.0)
+    samples = after._get_samples(np.array([2, 3, 4]))
+    assert samples.rewards.ravel().tolist() == [1.75, 1.5, 1.0]
+    assert samples.dones.ravel().tolist() == [float(last == {"done": True})] * 3
+
+
+def test_a_restored_replay_buffer_that_saves_memory_ends_as_sb3_lets_it(tmp_path):
+    before, after = restored_replay(tmp_path, lambda: buffers.ReplayBuffer(
+        20, *SPACES, "cpu", optimize_memory_usage=True, handle_timeout_termination=False
+    ))
+    assert after.dones.ravel()[:5].tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
+    np.testing.assert_array_equal(after.observations[:5], before.observations[:5])
+
+
 def test_resume_without_replay_buffer_fills_it_first(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(training_state, "MAX_REPLAY_BYTES", 1000)
     hyperparams = {"learning_starts": 50, "train_freq": 10, "gradient_steps": 1}
@@ -485,7 +533,7 @@ def test_evaluations_that_are_damaged_are_forgotten(tmp_path, caplog, damage):
     assert callback.evaluations_results == [[1.0, 3.0]]
 
 
-@pytest.mark.parametrize("there", ["best", "older", "cut", "none"])
+@pytest.mark.parametrize("there", ["best", "older", "other", "cut", "none"])
 def test_the_best_score_counts_only_with_its_agent(tmp_path, caplog, there):
     np.savez(
         tmp_path / "evaluations.npz", timesteps=[64, 128], results=[[1.0, 3.0], [5.0, 5.0]],
@@ -493,7 +541,7 @@ def test_the_best_score_counts_only_with_its_agent(tmp_path, caplog, there):
     )
     path = tmp_path / "best_model.zip"
     if there != "none":
-        steps = {"best": 128, "older": 64}.get(there, 128)
+        steps = {"older": 64, "other": 100}.get(there, 128)
         made = small_agents.model("ppo", small_agents.vector(CARTPOLE))
         made.num_timesteps = steps
         made.save(path)
@@ -506,7 +554,10 @@ def test_the_best_score_counts_only_with_its_agent(tmp_path, caplog, there):
     with caplog.at_level(logging.WARNING, logger="absl"):
         zoo.restore_evaluations(callback)
     assert callback.best_mean_reward == {"best": 5.0, "older": 2.0}.get(there, -np.inf)
-    assert ("is not the agent of the best evaluation" in caplog.text) == (there != "best")
+    assert ("is not the agent of the best evaluation (5.00)" in caplog.text) == (there == "older")
+    gone = f"{path} is missing, damaged or of no evaluation that is known: the agent of the next"
+    assert (gone in caplog.text) == (there in ("other", "cut", "none"))
+    assert "(-inf)" not in caplog.text
     assert callback.evaluations_successes == [[False, True], [True, True]]
 
 
@@ -516,6 +567,9 @@ def test_the_best_score_counts_only_with_its_agent(tmp_path, caplog, there):
         ({"normalize": True, "frame_stack": 2}, "normalize goes with vectors that are not stacked"),
         ({"vec_env_wrapper": "stable_baselines3.common.vec_env.VecNormalize"},
          "vec_env_wrapper is not possible here"),
+        ({"env_wrapper": "own_tasks.Wrapper"}, "own_tasks.Wrapper, which is not of a library"),
+        ({"env_wrapper": [{"gymnasium.wrappers.NormalizeObservation": {"epsilon": 0.1}}]},
+         "normalize:true normalizes observations"),
     ],
 )
 def test_what_the_tools_could_not_load_is_not_trained(tmp_path, hyperparams, message):
@@ -551,6 +605,53 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
         train.train(settings(tmp_path, tensorboard=str(tmp_path / "file")))
 
 
+@pytest.mark.parametrize(
+    ("error", "of_files"),
+    [
+        (OSError(errno.ENOSPC, "a reason"), True),
+        (OSError(errno.EACCES, "a reason", "zoo/ppo/CartPole-v1_1/0.monitor.csv"), True),
+        (OSError(errno.EACCES, "a reason", "zoo"), True),
+        (OSError(errno.ENOENT, "a reason", "zoo/ppo/CartPole-v1_10/mesh.stl"), False),
+        (OSError(errno.ECONNREFUSED, "a reason"), False),
+        (OSError("a reason"), False),
+    ],
+)
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_error_of_the_set_up_is_told_as_what_it_is(
+    tmp_path, monkeypatch, error, of_files, resume
+):
+    monkeypatch.chdir(tmp_path)
+    if resume:
+        train.train(settings("zoo"), stop_requested=stop_after(20))
+
+    def fail(experiment):
+        raise error
+
+    monkeypatch.setattr(zoo.Experiment, "setup_experiment", fail)
+    with pytest.raises(errors.UserError, match="a reason") as raised:
+        train.train(settings("zoo", resume=resume))
+
+    assert isinstance(raised.value, errors.WriteError) == of_files
+    begun = "go on with" if resume else "begin"
+    start = f"Cannot {begun} the run zoo/" if of_files else "Cannot train ppo on CartPole-v1 with"
+    assert str(raised.value).startswith(start)
+
+
+def test_a_file_that_hyper_parameters_name_is_none_of_the_run_s(tmp_path):
+    hyperparams = {**SMALL_PPO, "env_kwargs": {"xml_file": "nope.xml"}}
+    with pytest.raises(errors.UserError, match="--hyperparams: File .*nope.xml does not exist"):
+        train.train(settings(tmp_path, env="Ant-v4", hyperparams=hyperparams))
+    assert not list(tmp_path.rglob("*_1"))
+
+
+def test_a_gpu_that_is_not_there_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(errors.UserError, match="There is no CUDA device .*: --device cpu"):
+        train.train(settings(tmp_path, device="cuda"))
+    for device in ("auto", "cpu"):
+        train.check_device(device)
+
+
 def test_hyper_parameters_without_steps_of_an_untuned_environment_are_refused(tmp_path):
     with pytest.raises(errors.UserError, match="the steps among them"):
         zoo.tuned_steps("ppo", "FrozenLake8x8-v1", {"learning_rate": 0.001})
@@ -568,6 +669,19 @@ def test_frames_that_are_skipped_twice_are_told(caplog, env_id, skipped):
     told = [line for line in caplog.messages if "NoFrameskip" in line]
     assert len(told) == (skipped is not None)
     assert not told or f"{env_id} holds each action for {skipped} frames" in told[0]
+
+
+def test_environments_without_a_time_limit_are_told(monkeypatch, caplog, own_environment):
+    name = "Endless-v0"
+    cartpole = gym.registry[own_environment]
+    monkeypatch.setitem(
+        gym.registry, name, gym.envs.registration.EnvSpec(name, cartpole.entry_point)
+    )
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        for env_id in (name, name, own_environment, "PongNoFrameskip-v4"):
+            train.check_environment("dqn", env_id)
+    (told,) = [line for line in caplog.messages if "max_episode_steps" in line]
+    assert told.startswith(f"{name} has no time limit")
 
 
 def test_evaluations_that_were_cut_do_not_keep_a_run_from_going_on(tmp_path, caplog):

@@ -28,6 +28,23 @@ def test_width_ignores_outliers_that_the_range_does_not():
     assert found.range == 1e6
 
 
+def test_the_spread_of_a_row_is_that_of_all_figures_without_their_cost(monkeypatch):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "a": rng.standard_t(3, (50, 30)).astype(np.float32),
+        "b": 1e-3 * rng.standard_normal(700).astype(np.float32),
+    }
+    all_figures = weight_statistics.statistics(arrays)
+    unique, sizes = np.unique, [0]
+    # Which percentiles take, too, but of a few numbers.
+    monkeypatch.setattr(np, "unique", lambda part: sizes.append(np.size(part)) or unique(part))
+    found = weight_statistics.spread(arrays)
+    assert max(sizes) < 100
+    assert found[:3] == all_figures[:3]
+    assert found.width == pytest.approx(all_figures.width, rel=1e-8)
+    assert weight_statistics.flatten(arrays, None).dtype == np.float32  # Takes half the memory.
+
+
 def test_statistics_of_a_mapping_are_those_of_all_together():
     arrays = {"a": np.array([[1.0, 2.0]]), "b": np.array([2.0, -5.0]), "c": np.float32(4.0)}
     together = weight_statistics.statistics(np.array([1.0, 2.0, 2.0, -5.0, 4.0]))

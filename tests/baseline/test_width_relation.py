@@ -30,7 +30,7 @@ def test_p_of_one_group_is_the_exact_one():
     found = width_relation.relation(
         _points("dqn", [1, 2, 3, 4], [0.1, 0.2, 0.3, 0.4]), ENVIRONMENTS
     )
-    assert (found.agreeing, found.opposing, found.tied) == (6, 0, 0)
+    assert (found.agreeing, found.opposing) == (6, 0)
     assert found.groups[0].correlation == pytest.approx(1.0)
     assert found.p_wider == pytest.approx(1 / 24, abs=0.006)
     assert found.p_narrower == pytest.approx(1.0)
@@ -67,7 +67,7 @@ def test_no_relation_is_not_confirmed():
 
 def test_equal_errors_are_no_evidence():
     found = width_relation.relation(_points("a2c", [1, 2, 3], [0.0, 0.0, 0.0]), ENVIRONMENTS)
-    assert found.tied == 3
+    assert (found.agreeing, found.opposing) == (0, 0)
     assert found.p_wider == found.p_narrower == 1.0
     assert found.groups[0].correlation is None
     assert found.groups[0].described() == "all equal"

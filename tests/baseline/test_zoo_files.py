@@ -349,7 +349,24 @@ def test_damaged_statistics_are_an_error(tmp_path, content):
         zoo_files.read_normalization(path)
 
 
-def test_names_of_files():
+def test_names_of_files(tmp_path):
     assert zoo_files.file_name("ALE/Pong-v5") == "ALE-Pong-v5"
-    assert zoo_files.environment_name("ALE-Pong-v5") == "ALE/Pong-v5"
-    assert zoo_files.environment_name(zoo_files.file_name("CartPole-v1")) == "CartPole-v1"
+    assert zoo_files.environment_name(tmp_path / "ALE-Pong-v5") == "ALE/Pong-v5"
+    assert zoo_files.environment_name(tmp_path / "CartPole-v1") == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("noted", "expected"),
+    [
+        ("env: own/Grid-World-v0", "own/Grid-World-v0"),
+        ("env: own-Grid-World-v0", "own-Grid-World-v0"),
+        # What is of something else, or damaged, says nothing.
+        ("env: other/Grid-World-v0", "own-Grid-World-v0"), ("env: [own]", "own-Grid-World-v0"),
+        ("algo: ppo", "own-Grid-World-v0"), ("[", "own-Grid-World-v0"),
+    ],
+)
+def test_a_dash_in_a_name_stands_for_what_args_yml_says(tmp_path, noted, expected):
+    settings = tmp_path / "own-Grid-World-v0"
+    settings.mkdir()
+    (settings / "args.yml").write_text(noted)
+    assert zoo_files.environment_name(settings) == expected
