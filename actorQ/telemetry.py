@@ -44,9 +44,9 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "push_insert_s",  # Cumulative seconds of copying and inserting in the background.
     "evaluation_s",  # Cumulative seconds that evaluation took from the learner's thread.
     "checkpoint_s",  # Cumulative seconds that checkpoints took from the learner's thread.
-    "loss",  # D4PG: critic loss; DQN: Huber loss.
+    "loss",  # D4PG: critic loss; DQN: Huber loss of scaled returns (`dqn.learner`).
     "policy_loss",  # D4PG only.
-    "q_mean",  # Mean online Q-value of the batch (DQN: of the best action).
+    "q_mean",  # Mean online Q-value of the batch (DQN: of the best action, unscaled).
     "gradient_norm",  # Global norm of the critic's (or Q-network's) gradient, before clipping.
     "policy_gradient_norm",  # D4PG only, before clipping.
 )
