@@ -285,8 +285,9 @@ class RunConfig:
     push_precision: str = _field(
         "float32",
         "Form in which weights travel from the learner to the broadcaster, float32 or bfloat16 "
-        "(half the bytes and the time; each weight is rounded to 8 significant bits, less than "
-        "what 8-bit actors lose anyway).",
+        "(half the bytes: int8 and int4 actors get new weights sooner, fp32 ones got them later in "
+        "our benchmark; each weight is rounded to 8 significant bits, less than what 8-bit actors "
+        "lose anyway).",
         choices=PUSH_PRECISIONS,
     )
 

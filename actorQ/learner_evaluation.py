@@ -61,7 +61,7 @@ class Evaluator:
         self._run_id = run_id
         self._act_tensor = policy.compile_for(1)
         # Where actors have the kernels, evaluation takes them, too, in fp32: at 3x2048 an episode
-        # costs the learner a third of what TensorFlow takes for one observation at a time.
+        # costs the learner about half of what TensorFlow takes for one observation at a time.
         native = config.inference_mode == "native"
         self._kernels = inference.make_backend(architecture, 32, "native") if native else None
         self.returns: list[float] = []

@@ -133,11 +133,6 @@ def act_in_task(agent: agents.Agent, act: evaluation.Act) -> evaluation.Act:
     return lambda observations: 2 * (act(observations) - network.low) / width - 1
 
 
-def algorithm(checkpoint: checkpoints.PolicyCheckpoint) -> str:
-    """Returns "dqn" or "d4pg"."""
-    return checkpoint.algorithm
-
-
 def _normalization(
     checkpoint: checkpoints.PolicyCheckpoint,
 ) -> zoo_files.Normalization | None:
@@ -163,6 +158,10 @@ class TaskEnv(gym.Env):
         self._taskstr, self._max_episode_steps = taskstr, max_episode_steps
         self._environment: environments.Environment | None = None
         self._rewards: list[float] = []
+        # For who asks how long an episode may be.
+        self.spec = gym.envs.registration.EnvSpec(
+            "ActorQ-v0", max_episode_steps=max_episode_steps
+        )
         self.render_mode = "rgb_array"
 
     @property

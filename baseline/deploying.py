@@ -94,8 +94,7 @@ def load(path: str) -> agents.Agent:
             f"{path} is neither an agent's zip (ALGO/ENV_<n>/ENV.zip) or its folder, nor an "
             f"ActorQ run: {error}"
         ) from None
-    algo = actorq_agents.algorithm(checkpoint)
-    return actorq_agents.load(algo, str(checkpoint.facts["taskstr"]), found)
+    return actorq_agents.load(checkpoint.algorithm, str(checkpoint.facts["taskstr"]), found)
 
 
 def _load_zip(path: pathlib.Path) -> agents.Agent:
@@ -204,9 +203,12 @@ def _trained(agent: agents.Agent, settings: Settings) -> bytes:
             f"{settings.format} has no place for: --format=onnx or --format=tflite."
         )
     if width is not None and width != settings.bits:
+        able = [f"--format=onnx --bits={width}"] * (width == qat_export.INTEGER_BITS)
+        able += [f"--format=tflite --bits={width}"] * (width <= qat_export.TFLITE_BITS)
         raise errors.UserError(
-            f"{agent.path} is quantized to {width} bits already: --bits={width}, or name the agent "
-            "that it was made from."
+            f"{agent.path} was trained with {width} bits: "
+            + (" or ".join(able) if able else "no file holds so wide integers")
+            + "."
         )
     ours = Settings()
     other = [name for name in _OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]

@@ -47,6 +47,7 @@ _TRUSTED_WRAPPERS = (
     "rl_zoo3.wrappers.",
 )
 _UNWANTED = ("RecordVideo", "Monitor", "HumanRendering")
+_SECOND_NOTES = "RecordEpisodeStatistics"
 _FORGETFUL = "NormalizeObservation"  # NormalizeReward is of use in training alone.
 # A colon would have Gymnasium import the module before it.
 _NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
@@ -164,7 +165,7 @@ def make(
         except Exception as error:  # Whatever it makes of a stranger's arguments.
             env.close()
             raise errors.UserError(
-                f"The wrapper {path} that config.yml names does not fit {env_id}: "
+                f"The wrapper {path} that env_wrapper names does not fit {env_id}: "
                 f"{errors.summary(error)}"
             ) from None
     space = env.observation_space
@@ -273,6 +274,11 @@ def _wrapper_class(path: str) -> Any:
         raise errors.UserError(
             f"env_wrapper names {path}, which writes files or opens windows: not loaded."
         )
+    if any(base.__name__ == _SECOND_NOTES for base in wrapper.__mro__):
+        raise errors.UserError(
+            f"env_wrapper names {path}, which refuses episodes that the monitor inside has noted: "
+            "leave it out."
+        )
     if any(base.__name__ == _FORGETFUL for base in wrapper.__mro__):
         raise errors.UserError(
             f"env_wrapper names {path}, whose statistics no file of an agent keeps: in its place, "
@@ -289,12 +295,13 @@ class _QuietReset(gym.Wrapper):
             return self.env.reset(**kwargs)
 
 
-class NoContactForces(gym.ObservationWrapper):
+class NoContactForces(gym.Wrapper):
     """Gives the contact forces that observations end with as the zeros that -v2 and -v3 had.
 
     MuJoCo computes them since its version 2.0 only for who asks, which mujoco-py did not
     (https://github.com/openai/gym/issues/1541): the zoo's agents, which are younger, have seen
-    nothing else. Of today's successors Ant-v4 leaves them out, and the others have true ones.
+    nothing else. Of today's successors Ant-v4 leaves them out, and the others have true ones,
+    whose cost HumanoidStandup takes off its rewards; here it costs nothing, as it did then.
     """
 
     def __init__(self, env: gym.Env):
@@ -306,8 +313,19 @@ class NoContactForces(gym.ObservationWrapper):
             -np.inf, np.inf, (self._others + _NUM_FORCES,), env.observation_space.dtype
         )
 
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Returns [D], the last 84 of which are zeros."""
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode; the last 84 of the observation [D] are zeros."""
+        observation, info = self.env.reset(**kwargs)
+        return self._without(observation), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Takes one step, whose reward (HumanoidStandup's) takes nothing off for forces."""
+        observation, reward, *ends, info = self.env.step(action)
+        if "reward_impact" in info:  # Which is 0 or less.
+            reward, info = reward - info["reward_impact"], {**info, "reward_impact": 0.0}
+        return self._without(observation), reward, *ends, info
+
+    def _without(self, observation: np.ndarray) -> np.ndarray:
         return np.concatenate([observation[: self._others], np.zeros(_NUM_FORCES)])
 
 

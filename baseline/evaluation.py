@@ -17,7 +17,7 @@ from actorQ import errors
 from actorQ import seeding
 
 MAX_ENVIRONMENTS = 34  # At once: what 100 episodes over three seeds need; each costs memory.
-# Of an episode. The longest games of Atari have 108,000 frames.
+# Of an episode whose environment sets no longer limit. Atari's longest have 108,000 frames.
 MAX_STEPS = 250_000
 
 Act = Callable[[np.ndarray], np.ndarray]
@@ -79,6 +79,7 @@ def _play(
         for number, environment in zip(number_in, environments, strict=True)
     ]
     lengths = [0] * len(environments)
+    most_steps = longest(environments[0])
     # Episodes are dealt out beforehand, so that what is played does not hang on who is done first.
     stride = len(environments)
     while environments:
@@ -114,18 +115,28 @@ def _play(
                 if following >= episodes:
                     finished.append(slot)
                     continue
-            elif lengths[slot] >= MAX_STEPS:
-                raise errors.UserError(
-                    f"Episode {number_in[slot]} has not ended within {MAX_STEPS:,} steps: "
-                    "gymnasium.register(..., max_episode_steps=...) gives an environment a time "
-                    "limit."
-                )
+            elif lengths[slot] >= most_steps:
+                raise endless(f"Episode {number_in[slot]}", most_steps)
             observations[slot] = observation
         for slot in reversed(finished):
             for column in (observations, lengths, number_in):
                 del column[slot]
             environments = environments[:slot] + environments[slot + 1 :]
     return [played[number] for number in range(episodes)]
+
+
+def longest(environment: gym.Env) -> int:
+    """Returns the number of steps without an end after which an episode is taken to have none."""
+    spec = environment.spec
+    return max(MAX_STEPS, spec and spec.max_episode_steps or 0)
+
+
+def endless(episode: str, steps: int) -> errors.UserError:
+    """Returns the error of an episode that has not ended within so many steps."""
+    return errors.UserError(
+        f"{episode} has not ended within {steps:,} steps: "
+        "gymnasium.register(..., max_episode_steps=...) gives an environment a time limit."
+    )
 
 
 def begin_next(

@@ -41,10 +41,7 @@ def check(hyperparams: Any, path: str) -> None:
     for name, value in hyperparams.items():
         objection = _objection(name, value)
         if objection:
-            raise errors.UserError(
-                f"{path} notes {name}: {objection} If you know it to be yours, repeat "
-                "--hyperparams as they were."
-            )
+            raise errors.UserError(f"{path} notes {name}: {objection}")
 
 
 def _objection(name: str, value: Any) -> str:
@@ -61,7 +58,10 @@ def _objection(name: str, value: Any) -> str:
         plain = not any("." in text for text in _names(value))
     if plain:
         return ""
-    return f"{reprlib.repr(value):.200} is more than plain values, so it is not evaluated."
+    return (
+        f"{reprlib.repr(value):.200} is more than plain values, so it is not evaluated. If you "
+        "know it to be yours, repeat --hyperparams as they were."
+    )
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -193,8 +193,12 @@ def export(agent: agents.Agent, normalizes: bool = False) -> onnx.ModelProto:
     if scheme.width != INTEGER_BITS:
         raise errors.UserError(
             f"{agent.path} has {scheme.bits} bits, but ONNX Runtime computes with {INTEGER_BITS}: "
-            f"`deploy --format tflite` takes it, and {PACKED_FILENAME} beside it has its integers, "
-            "packed."
+            + (
+                "`deploy --format tflite` takes it, and "
+                if scheme.width is not None and scheme.width <= TFLITE_BITS
+                else ""
+            )
+            + f"{PACKED_FILENAME} beside it has its integers, packed."
         )
     for name, (_, _, *own) in ranges.items():
         if own and own[0] != INTEGER_BITS:

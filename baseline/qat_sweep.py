@@ -210,7 +210,7 @@ def _jobs(pairs: Sequence[tuple[str, str]], hyperparams: dict[str, Any]) -> list
             save_freq=values.save_freq, num_envs=values.num_envs, device=values.device,
             hyperparams=hyperparams or None, progress=False,
         )
-        train.check_environment(algo, settings.env)
+        train.check_environment(algo, settings.env, hyperparams)
         steps = values.steps or zoo.tuned_steps(algo, settings.env, hyperparams)
         delay = steps // 2 if values.quant_delay is None else values.quant_delay
         for seed in train_seeds:

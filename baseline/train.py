@@ -80,7 +80,7 @@ def train(
 
     allocator.keep_large_blocks()  # Batches of images train a quarter faster then.
     env_id = environments.training_name(settings.env)
-    check_environment(settings.algo, settings.env)
+    check_environment(settings.algo, settings.env, settings.hyperparams)
     run_folder = None
     if settings.resume:
         run_folder, arguments = training_state.unfinished(
@@ -194,27 +194,39 @@ def _check_finite(model: "base_class.BaseAlgorithm", run_folder: str) -> None:
         ) from None
 
 
-def check_environment(algo: str, env_id: str) -> None:
+def check_environment(
+    algo: str, env_id: str, hyperparams: Mapping[str, Any] | None = None
+) -> None:
     """Makes the environment once, which tells of successors, what is missing, and its actions.
 
+    Args:
+      algo: that is to act in it.
+      env_id: the environment's name.
+      hyperparams: those asked for, which may wrap it.
+
     Raises:
-      errors.UserError: there is no such environment, or the algorithm cannot act in it.
+      errors.UserError: there is no such environment, its wrappers do not fit it, or the algorithm
+        cannot act in it.
     """
+    import gymnasium as gym
+    from stable_baselines3.common import env_util
+
     from baseline import atari
     from baseline import environments
     from baseline import zoo
 
     with zoo.quiet():
-        environment = environments.make(env_id)
+        environment = environments.make(env_id, (hyperparams or {}).get("env_wrapper"))
     kind = type(environment.action_space).__name__
     spec = environment.spec
     skipped = atari.skipped_frames(spec)
+    limited = env_util.is_wrapped(environment, gym.wrappers.TimeLimit)
     environment.close()
     if skipped != 1:
         _warn_of_skipped_frames(env_id, skipped)
     if (
         spec is not None
-        and spec.max_episode_steps is None
+        and not limited
         and "max_num_frames_per_episode" not in spec.kwargs  # Of Atari.
     ):
         _warn_of_no_time_limit(env_id)

@@ -27,6 +27,7 @@ import yaml
 from actorQ import errors
 from baseline import atari
 from baseline import environments
+from baseline import noted_ends
 
 # Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
 HYPERPARAMS = pathlib.Path(__file__).parent / "hyperparams"
@@ -143,7 +144,15 @@ class Experiment(exp_manager.ExperimentManager):
             )
         # A resumed run adds to its file of scores.
         self.monitor_kwargs = {**self.monitor_kwargs, "override_existing": not self._resumes}
-        return super().create_envs(n_envs, eval_env, no_log)
+        wrap = self.env_wrapper
+        if wrap is not None or eval_env:
+            self.env_wrapper = lambda env: noted_ends.NotedEnds(
+                env if wrap is None else wrap(env), must_end=eval_env
+            )
+        try:
+            return super().create_envs(n_envs, eval_env, no_log)
+        finally:
+            self.env_wrapper = wrap
 
     def _maybe_normalize(self, env: vec_env.VecEnv, eval_env: bool) -> vec_env.VecEnv:
         """Normalizes as the zoo does, which also unpickles an ENV/vecnormalize.pkl that lies here.

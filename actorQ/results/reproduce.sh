@@ -30,6 +30,7 @@ for experiment in "$@"; do
     time_to_reward)
       run time_to_reward --precisions=32,8 \
         --tasks=cartpole_balance,walker_stand,CartPole-v0,MountainCar-v0,Acrobot-v1
+      run time_to_reward --tasks=CartPole-v0 --precisions=32,8 --seeds=3,4,5 --peers=none
       run time_to_reward --tasks=MountainCar-v0,Acrobot-v1 --precisions=4 --peers=none
       ;;
     throughput)

@@ -1,6 +1,7 @@
 """Files for devices: every kind of agent, every format, and a runner that needs no more."""
 
 import ast
+import copy
 import functools
 import json
 import logging
@@ -210,8 +211,13 @@ def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
     for file_format in ("onnx", "tflite"):
         how = deploying.Settings(file_format)
         assert deploying.check(agent, deploying.export(agent, how), how).holds
-    with pytest.raises(errors.UserError, match="quantized to 8 bits already: --bits=8"):
+    with pytest.raises(errors.UserError, match="with 8 bits: --format=onnx --bits=8 or --f"):
         deploying.export(agent, settings("tflite", 4))
+    for bits, able in (("12", "no file holds so"), ("6", "--format=tflite --bits=6.")):
+        wide = copy.copy(agent)
+        wide.quantization = quantize.Scheme(bits), agent.quantization[1]
+        with pytest.raises(errors.UserError, match=f"trained with {bits} bits: {able}"):
+            deploying.export(wide, settings("onnx", 8))
     with pytest.raises(errors.UserError, match="no place for: --format=onnx or --format=tflite"):
         deploying.export(agent, settings("torchscript"))
     for changes, flags in (

@@ -63,16 +63,21 @@ def test_contact_forces_are_zeros_as_with_mujoco_py(env_id, size):
     others = size - 84
     assert old.observation_space.shape == (size,) and old.observation_space.dtype == np.float64
     seen, expected = old.reset(seed=3)[0], today.reset(seed=3)[0]
-    forces, over = [expected[others:]], False
+    forces, costs, over = [expected[others:]], [0.0], False
     today.action_space.seed(0)
     while not over and len(forces) < 50:
         assert old.observation_space.contains(seen)
         np.testing.assert_array_equal(seen[:others], expected[:others])
         assert not seen[others:].any()
         action = today.action_space.sample()
-        (seen, *_), (expected, _, over, *_) = old.step(action), today.step(action)
+        seen, reward, _, _, old_info = old.step(action)
+        expected, true_reward, over, _, info = today.step(action)
         forces.append(expected[others:])
+        costs.append(info.get("reward_impact", 0.0))
+        assert reward == pytest.approx(true_reward - costs[-1])
+        assert old_info.get("reward_impact", 0.0) == 0
     assert np.any(forces) == (env_id != "Ant-v3")  # Ant-v4 has none.
+    assert (min(costs) < 0) == env_id.startswith("HumanoidStandup")
     old.close()
     today.close()
 
@@ -241,6 +246,7 @@ def test_wrappers_as_configurations_name_them():
         ([3], "Cannot read env_wrapper 3"), ({"a": {}, "b": {}}, "Cannot read env_wrapper"),
         ([{"gymnasium.wrappers.TimeLimit": 5}], "Cannot read env_wrapper"),
         ([["gymnasium.wrappers.TimeLimit"]], "Cannot read env_wrapper"),
+        ("gymnasium.wrappers.RecordEpisodeStatistics", "monitor inside has noted: leave it out"),
         ({"gymnasium.wrappers.TimeLimit": {"no_such": 1}}, "does not fit CartPole-v1"),
         ({"gymnasium.wrappers.TimeLimit": {3: 1}}, "does not fit CartPole-v1"),
         ("gymnasium.wrappers.ResizeObservation", "does not fit CartPole-v1"),

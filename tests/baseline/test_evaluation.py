@@ -124,6 +124,18 @@ def test_an_episode_that_does_not_end_is_an_error(monkeypatch):
     assert Countdown.made == Countdown.closed == 12
 
 
+def test_an_environment_s_own_limit_may_be_longer(monkeypatch):
+    monkeypatch.setattr(evaluation, "MAX_STEPS", 3)
+
+    def make_env():
+        env = Countdown()
+        env.spec = gym.envs.registration.EnvSpec("Countdown-v0", max_episode_steps=40)
+        return monitor.Monitor(env)
+
+    act, _ = counted()
+    assert max(episode.length for episode in evaluation.evaluate(make_env, act, 12, 7)) > 20
+
+
 def test_the_longest_games_of_atari_may_end():
     environments.register()
     limits = {

@@ -25,6 +25,7 @@ import torch
 from actorQ import errors
 from baseline import agents
 from baseline import environments
+from baseline import evaluation
 from baseline import train
 from baseline import training_callbacks
 from baseline import training_settings
@@ -682,6 +683,32 @@ def test_environments_without_a_time_limit_are_told(monkeypatch, caplog, own_env
             train.check_environment("dqn", env_id)
     (told,) = [line for line in caplog.messages if "max_episode_steps" in line]
     assert told.startswith(f"{name} has no time limit")
+
+    caplog.clear()
+    train._warn_of_no_time_limit.cache_clear()
+    limit = {"env_wrapper": [{"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 9}}]}
+    train.check_environment("dqn", name, limit)
+    assert not [line for line in caplog.messages if "time limit" in line]
+
+
+def test_evaluations_end_where_a_wrapper_ends_episodes(tmp_path):
+    """SB3's evaluation counts only those whose end the monitor has seen."""
+    limit = [{"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 5}}]
+    path = train.train(
+        settings(tmp_path, steps=128, eval_freq=64, hyperparams={**SMALL_PPO, "env_wrapper": limit})
+    )
+    with np.load(path.parent / "evaluations.npz") as file:
+        assert np.all(file["ep_lengths"] == 5)
+    scores = monitor.load_results(str(path.parent))
+    assert len(scores) > 20 and set(scores["l"]) == {5} == set(scores["r"])
+
+
+def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, monkeypatch, own_environment):
+    monkeypatch.setattr(evaluation, "MAX_STEPS", 7)
+    monkeypatch.setattr(gym.registry[own_environment], "max_episode_steps", None)
+    with pytest.raises(errors.UserError, match="An episode has not ended within 7 steps"):
+        train.train(settings(tmp_path, env=own_environment, steps=128, eval_freq=64))
+    assert list((tmp_path / "ppo").glob("*_1"))
 
 
 def test_evaluations_that_were_cut_do_not_keep_a_run_from_going_on(tmp_path, caplog):
