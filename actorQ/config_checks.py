@@ -41,6 +41,20 @@ def check_precision(quantize: int, inference_mode: str) -> None:
         )
 
 
+def named_precision(flag: str, text: str) -> int:
+    """Parses '8' or 'int8' into 8.
+
+    Raises:
+      errors.UserError: `text` is no precision.
+    """
+    names = {name: bits for bits, name in PRECISION_NAMES.items()}
+    names |= {str(bits): bits for bits in PRECISIONS}
+    if text not in names:
+        legal = ", ".join(f"{bits} ({PRECISION_NAMES[bits]})" for bits in PRECISIONS)
+        raise errors.UserError(f"--{flag}: {text!r} is not a precision: choose from {legal}.")
+    return names[text]
+
+
 def hidden_sizes(flag: str, text: str) -> tuple[int, ...]:
     """Parses '256,256' into (256, 256).
 

@@ -10,7 +10,9 @@ import time
 from typing import Any
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # The repository's folder.
+DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
 CGROUPS = "/sys/fs/cgroup"
+CPU_FACTS = "/proc/cpuinfo"
 
 
 def machine() -> dict[str, Any]:
@@ -34,7 +36,7 @@ def facts(command: str) -> dict[str, Any]:
     """
     return {
         "command": command,
-        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "date": time.strftime(DATE_FORMAT),
         "machine": machine(),
         "git_commit": git_commit(),
     }
@@ -90,11 +92,17 @@ def short(commit: str) -> str:
 
 
 def _processor() -> str:
+    """Returns the processor's name; where a virtual machine hides its number, also which it is."""
+    facts: dict[str, str] = {}
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
+        with open(CPU_FACTS, encoding="utf-8") as file:
             for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
+                name, _, value = line.partition(":")
+                facts.setdefault(name.strip(), value.strip())
     except OSError:
         pass
-    return platform.processor() or "unknown"
+    name = facts.get("model name") or platform.processor() or "unknown"
+    numbered = any(digit.isdigit() for digit in name.partition("@")[0])  # Behind it: GHz.
+    if numbered or "cpu family" not in facts:
+        return name
+    return f"{name} (family {facts['cpu family']}, model {facts.get('model')})"

@@ -1,4 +1,4 @@
-"""What the actor loop alone gains by int8, from the benchmark of it: what a whole run can keep.
+"""What the actor loop alone gains by a precision, from its benchmark: what a whole run can keep.
 
 The figures are those that `actorQ.benchmarks.actor_loop` left in the results of this repository, so
 that they say something of runs on the same processor only. Imports no framework but matplotlib.
@@ -14,6 +14,7 @@ from typing import Any
 from actorQ import errors
 from actorQ import provenance
 from actorQ.experiments import reaching
+from actorQ.experiments import reporting
 from actorQ.scripts import paper
 
 _FOLDER = os.path.join(provenance.ROOT, "actorQ", "results", "benchmarks")
@@ -26,61 +27,69 @@ ALL_USED = 0.95  # Where a learner takes less of its actors' data it is the bott
 _SAME_PHYSICS = {"gym,CartPole-v0": "gym,CartPole-v1"}  # Only the length of an episode differs.
 
 
-def note(task: str, rows: reaching.Rows, paths: Sequence[str] = RESULTS) -> list[str]:
-    """Returns a line on int8's gain in time and in learner steps/s beside the loop's, or none.
+def notes(task: str, rows: reaching.Rows, paths: Sequence[str] = RESULTS) -> list[str]:
+    """Returns a line on each precision's gain in time and in learner steps/s beside the loop's.
 
     The time is what counts, but how many learner steps a seed needs is chance; their rate is not.
 
     Args:
       task: with its suite.
       rows: of the task.
-      paths: of the benchmark's figures; the first that has the task counts.
+      paths: of the benchmark's figures; the first that has task and precision counts.
     """
-    gained = reaching.speedup(rows, reaching.INT8)
+    quantized = [side for side in rows if not side.is_peer and side != reaching.FP32]
+    return [line for side in quantized if (line := _note(task, rows, side, paths))]
+
+
+def _note(task: str, rows: reaching.Rows, side: reporting.Side, paths: Sequence[str]) -> str:
+    gained = reaching.speedup(rows, side)
     if gained is None or gained.bound == "?":
-        return []
-    result = rows[reaching.INT8].results[0]
-    loops = (ratio(path, task, result.settings, result.machine) for path in paths)
+        return ""
+    result = rows[side].results[0]
+    loops = (ratio(path, task, result.settings, result.machine, side.precision) for path in paths)
     loop = next((found for found in loops if found is not None), None)
     if loop is None:
-        return []
+        return ""
     published = paper.SPEEDUPS.get(task)
     higher = ""
-    if published is not None and published.speedup > loop:
+    if side == reaching.INT8 and published is not None and published.speedup > loop:
         higher = f" The paper's {published.speedup:.2f} is more than this loop allows."
-    return [
+    return (
         f"{task}: the actor loop alone (benchmarks.actor_loop) is {loop:.2f} times as fast with "
-        f"int8 on this processor; the time to reward keeps {f'{gained.bound} '.lstrip()}"
-        f"{gained.value / loop:.2f} of that (target: {TARGET})"
-        f"{_of_learner_steps(rows, loop)}.{higher}"
-    ]
+        f"{side.short_name} on this processor; the time to reward keeps "
+        f"{f'{gained.bound} '.lstrip()}{gained.value / loop:.2f} of that (target: {TARGET})"
+        f"{_of_learner_steps(rows, side, loop)}.{higher}"
+    )
 
 
-def _of_learner_steps(rows: reaching.Rows, loop: float) -> str:
-    gain = reaching.learner_gain(rows, reaching.INT8)
-    shares = [result.measured.data_used for result in rows[reaching.INT8].results]
+def _of_learner_steps(rows: reaching.Rows, side: reporting.Side, loop: float) -> str:
+    gain = reaching.learner_gain(rows, side)
+    own, _ = reporting.of_shared_seeds(rows[side].results, rows[reaching.FP32].results)
+    shares = [result.measured.data_used for result in own]
     if gain is None or None in shares:
         return ""
-    used = statistics.mean(shares)
     text = f", learner steps/s, {gain:.2f} times fp32's, keep {gain / loop:.2f}"
-    if used >= ALL_USED:
+    low = [share for share in shares if share < ALL_USED]
+    if not low:
         return text
+    seeds = "" if len(low) == len(shares) else f" in {len(low)} of {len(shares)} seeds"
     return (
-        f"{text}; with int8 the learner, which takes {100 * used:.0f} % of the data, is the "
-        "bottleneck itself"
+        f"{text}; with {side.short_name} the learner, which takes "
+        f"{100 * statistics.mean(low):.0f} % of the data, is the bottleneck itself{seeds}"
     )
 
 
 def ratio(
-    path: str, task: str, settings: Mapping[str, Any], machine: Mapping[str, Any]
+    path: str, task: str, settings: Mapping[str, Any], machine: Mapping[str, Any], bits: int = 8
 ) -> float | None:
-    """Returns steps/s of one int8 actor over those of one fp32 actor, or None where not known.
+    """Returns steps/s of one quantized actor over those of one in fp32, or None where not known.
 
     Args:
       path: of the benchmark's figures.
       task: with its suite.
       settings: of a run; policy and inference must be those of the benchmark.
       machine: of a run; its processor must be the benchmark's.
+      bits: precision of the quantized actor.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -100,4 +109,4 @@ def ratio(
         and one["loop"] == settings["inference_mode"]
         and one["environments"] == settings["envs_per_actor"]
     }
-    return rates[8] / rates[32] if {8, 32} <= set(rates) else None
+    return rates[bits] / rates[32] if {bits, 32} <= set(rates) else None

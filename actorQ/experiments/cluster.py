@@ -252,6 +252,11 @@ def _assumptions(
         f"{rates.batch_size}; it may have waited for data."
     )
     push = f"{values.push_period_s:g} s" if values.push_period_s else "learner step"
+    given = _by_precision("actor_steps_per_s", values.actor_steps_per_s)
+    on_its_own = [
+        "Measured rates are those of an actor whose cache a learner on the next core shares: on a "
+        "machine of its own it is faster, most of all with fp32 (see --actor_steps_per_s)."
+    ] if set(rates.precisions) - set(given) else []
     return reporting.bullets([
         "**This is a simulation**, not a measurement.",
         f"Taken from {rates.source}: steps of one actor on a core of its own, and bytes of its "
@@ -265,8 +270,7 @@ def _assumptions(
         "down; the learner's speed does not depend on how many actors it serves; its host's link "
         "is the only bottleneck of the network, downloads share it equally, inserts use the other "
         "direction; weights are ready for actors as soon as they are published.",
-        "Measured rates are those of an actor whose cache a learner on the next core shares: on a "
-        "machine of its own it is faster, most of all with fp32 (see --actor_steps_per_s).",
+        *on_its_own,
         f"Actors: the least number that makes {100 * cluster_report.SATURATED:.0f} % of what the "
         "learner wants (learner steps/s x batch / samples per insert). 'never: link': "
         f"{plan.max_actors} actors would do without a network, but not with this one; then age is "
@@ -334,17 +338,8 @@ def _pulls(names: Sequence[str]) -> list[str]:
 
 
 def _precisions(texts: Sequence[str]) -> list[int]:
-    found = [_precision("precisions", text) for text in texts]
+    found = [config_checks.named_precision("precisions", text) for text in texts]
     return sorted(set(found), reverse=True)
-
-
-def _precision(name: str, text: str) -> int:
-    names = {word: bits for bits, word in config_checks.PRECISION_NAMES.items()}
-    names |= {str(bits): bits for bits in config_checks.PRECISIONS}
-    if text not in names:
-        legal = ", ".join(map(str, config_checks.PRECISIONS))
-        raise errors.UserError(f"--{name}: {text!r} is not a precision: choose from {legal} bits.")
-    return names[text]
 
 
 def _by_precision(name: str, texts: Sequence[str]) -> Mapping[int, float]:
@@ -358,7 +353,7 @@ def _by_precision(name: str, texts: Sequence[str]) -> Mapping[int, float]:
         bits_text, colon, number = text.partition(":")
         if not colon:
             raise errors.UserError(f"--{name}: {text!r} is not BITS:NUMBER, for example 8:4000.")
-        bits = _precision(name, bits_text)
+        bits = config_checks.named_precision(name, bits_text)
         if bits in found:
             raise errors.UserError(f"--{name} names {bits} bits twice.")
         found[bits] = _number(name, number)

@@ -1,18 +1,15 @@
 """Measured figures that the simulation of a cluster is fed with.
 
-From the results of the experiment `throughput` (or any other with runs of one actor), else from
-the committed benchmarks. Imports no framework but matplotlib.
+From the results of the experiment `throughput`, or any other with runs of one actor. Imports no
+framework but matplotlib.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import json
 import os
 import statistics
-from typing import Any
 
-from actorQ import config_checks
 from actorQ import errors
 from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
@@ -22,10 +19,8 @@ from actorQ.scripts import curves
 _RESULTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "results")
 # Where the results of `throughput` lie once they are committed (--publish of `run`).
 COMMITTED = os.path.join(_RESULTS, "throughput")
-BENCHMARKS = os.path.join(_RESULTS, "benchmarks")
 _CORES = 2  # Of a run: one for the learner, one for its actor.
 _MAY_DIFFER = ("git_commit",)
-_WHOLE_RUNS, _PARAMETER_PATH = "end_to_end_3x2048.json", "parameter_path.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,26 +49,16 @@ class Rates:
 
 
 def load(folder: str) -> Rates:
-    """Returns the rates of results in a folder, or the committed ones.
+    """Returns means over the seeds of the runs of one actor.
 
     Args:
       folder: of an experiment, or of a published copy; empty: those that come with this code.
 
     Raises:
-      errors.UserError: see `from_results` and `from_benchmarks`.
-    """
-    if folder:
-        return from_results(folder)
-    return from_results(COMMITTED) if os.path.isdir(COMMITTED) else from_benchmarks(BENCHMARKS)
-
-
-def from_results(folder: str) -> Rates:
-    """Returns means over the seeds of the runs of one actor.
-
-    Raises:
       errors.UserError: there are none, they are of several experiments, machines or settings, or
         their actors had no core of their own.
     """
+    folder = folder or COMMITTED
     found = _single_actors(folder)
     differing = curves.differing_settings(list(map(training.as_run, found)), _MAY_DIFFER)
     experiments = dict.fromkeys(result.experiment for result in found)
@@ -105,37 +90,6 @@ def from_results(folder: str) -> Rates:
     )
 
 
-def from_benchmarks(folder: str) -> Rates:
-    """Returns medians of the committed benchmarks of whole runs and of the parameter path.
-
-    Raises:
-      errors.UserError: they are missing or damaged.
-    """
-    runs, path = (_json(folder, name) for name in (_WHOLE_RUNS, _PARAMETER_PATH))
-    try:
-        single = {run["bits"]: run["rates"] for run in runs["runs"] if run["actors"] == 1}
-        placement = path["placements"]["2 cores"]
-        return Rates(
-            f"{_WHOLE_RUNS} and {_PARAMETER_PATH} in {_short(folder)} (one actor, "
-            f"{runs['runs'][0]['task']}, policy {runs['runs'][0]['model']}, native inference, "
-            f"{runs['machine']['processor']})",
-            {
-                bits: statistics.median(rate["actor_steps_per_s"] for rate in rates)
-                for bits, rates in single.items()
-            },
-            {
-                bits: statistics.median(
-                    update["message_bytes"] for update in placement[f"{name}, native"]
-                )
-                for bits, name in config_checks.PRECISION_NAMES.items()
-            },
-            max(rate["learner_steps_per_s"] for rates in single.values() for rate in rates),
-            runs["runs"][0]["batch_size"],
-        )
-    except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise errors.UserError(f"The benchmarks in {folder} are damaged: {error!r}.") from None
-
-
 def _single_actors(folder: str) -> list[results_lib.Result]:
     """Returns the trainings with one actor, below a folder, that know their rate."""
     found = []
@@ -162,17 +116,6 @@ def _means(found: Sequence[results_lib.Result], name: str) -> dict[int, float]:
         if value:
             values.setdefault(result.precision, []).append(value)
     return {bits: statistics.fmean(numbers) for bits, numbers in values.items()}
-
-
-def _json(folder: str, name: str) -> Any:
-    path = os.path.join(folder, name)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except OSError as error:
-        raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from None
-    except ValueError as error:
-        raise errors.UserError(f"{path} is damaged: {error}.") from None
 
 
 def _short(folder: str) -> str:

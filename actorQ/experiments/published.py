@@ -4,7 +4,6 @@ The copy has the layout of an experiment's folder (see `runner`), so that `--rep
 the flags of its runs makes tables and figures from it again. Imports no framework but matplotlib.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import os
@@ -67,7 +66,7 @@ def publish(
             command = result.command.replace(provenance.ROOT + os.sep, "")
             results.write(dataclasses.replace(result, command=command), target)
     done = runner.finished(copy)
-    reasons = {**_of_other_settings(shown, there, done), **runner.failures(plan)}
+    reasons = {**runner.of_other_settings(copy), **runner.failures(plan)}
     named = {*done, *reasons, *(run.name for run in plan.runs)}
     reports.write(
         reporting.Material(
@@ -84,20 +83,6 @@ def _there(folder: str) -> list[results.Result]:
     names = sorted(os.listdir(runs)) if os.path.isdir(runs) else []
     found = (results.read(os.path.join(runs, name)) for name in names)
     return [result for result in found if result is not None]
-
-
-def _of_other_settings(
-    shown: Sequence[specification.Run],
-    there: Sequence[results.Result],
-    done: Mapping[str, results.Result],
-) -> dict[str, str]:
-    """Returns why runs are not in the tables though a result of their name is there, by name."""
-    by_name = {result.name: result for result in there}
-    return {
-        run.name: "the result that is there is of other settings "
-        f"({'; '.join(runner.changes(run, by_name[run.name]))})"
-        for run in shown if run.name in by_name and run.name not in done
-    }
 
 
 def _together(

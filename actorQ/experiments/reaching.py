@@ -4,6 +4,7 @@ Medians over the seeds. A seed that missed the reward within its time counts wit
 where it decides the median, the median is a bound too. Imports no framework but matplotlib.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -59,12 +60,7 @@ class Row:
         Args:
           most: seeds of the row of the table that has most of them.
         """
-        seeds = len(self.reaches)
-        if self.reached < seeds:
-            return f"{self.median.text()} ({self.reached} of {seeds})"
-        if seeds < most:
-            return f"{self.median.text()} ({seeds} seed{'s' if seeds > 1 else ''})"
-        return self.median.text()
+        return self.median.text() + seeds_text(self.reaches, most)
 
     @property
     def final_rewards(self) -> list[float]:
@@ -97,6 +93,32 @@ def median_reach(reaches: Sequence[times.Reach]) -> times.Reach:
     )
     evaluation_s = float(np.median([reach.evaluation_s for reach in reaches]))
     return times.Reach(least, evaluation_s, least == most)
+
+
+def seeds_text(reaches: Collection[times.Reach], most: int = 0) -> str:
+    """Returns ' (2 of 3)' where some seeds missed, ' (1 seed)' where others have more, else ''.
+
+    Args:
+      reaches: of each seed.
+      most: seeds of what has most of them.
+    """
+    seeds = len(reaches)
+    reached = sum(reach.reached for reach in reaches)
+    if reached < seeds:
+        return f" ({reached} of {seeds})"
+    return f" ({seeds} seed{'s' if seeds > 1 else ''})" if seeds < most else ""
+
+
+def speedup_text(rows: Rows, side: reporting.Side, base: reporting.Side = FP32) -> str:
+    """Returns `speedup` as a text, with the seeds that both have where a side has others, too."""
+    found = speedup(rows, side, base)
+    if found is None:
+        return ""
+    sides = [rows[one].by_seed for one in (side, base)]
+    shared = len(sides[0].keys() & sides[1].keys())
+    if shared == max(len(one) for one in sides):
+        return found.text()
+    return f"{found.text()} ({shared} seed{'s' if shared > 1 else ''})"
 
 
 def speedup(

@@ -79,9 +79,9 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
         for bar, speedup in zip(bars, speedups, strict=True):
             if speedup is not None and speedup.bound:
                 bar.set_hatch("//")  # A bound, or nothing to compare.
-        gains = [reaching.learner_gain(rows_of[task], side) for task in tasks]
-        for bar, gain, speedup in zip(bars, gains, speedups, strict=True):
-            _mark(ax, bar, gain, "" if speedup is None else speedup.text())
+        for bar, task in zip(bars, tasks, strict=True):
+            text = reaching.speedup_text(rows_of[task], side).replace(" (", "\n(")
+            _mark(ax, bar, reaching.learner_gain(rows_of[task], side), text)
     published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
     bars = ax.bar(
         np.arange(len(tasks)) + len(quantized) / 2 * width, published, 0.92 * width,
@@ -98,7 +98,9 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     ax.set_xlim(-margin, len(tasks) - 1 + margin)
     ax.set_ylabel("Time to reward: fp32 / quantized")
     ax.margins(y=0.12)
-    figure.legend(loc="outside lower center", ncols=len(quantized) + 2, frameon=False)
+    # Of some 3 cm each: what is wider than the figure would be cut off.
+    columns = min(len(quantized) + 2, 3 if len(tasks) < 4 else 5)
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False)
     plotting.save_figure(figure, path)
 
 

@@ -256,8 +256,8 @@ def below_fp32(
         return []
     least = float(np.mean(fp32) - np.std(fp32, ddof=1))
     return [
-        f"**{task}: final reward of {name} ({np.mean(rewards):.1f}) is below fp32's mean less its "
-        f"standard deviation ({least:.1f}).**"
+        f"**{task}: final reward of {name} ({np.mean(rewards):.2f}; {len(rewards)} seeds) is below "
+        f"fp32's mean less its standard deviation ({least:.2f}; {len(fp32)} seeds).**"
         for name, rewards in others.items()
         if rewards and np.mean(rewards) < least
     ]

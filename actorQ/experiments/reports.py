@@ -6,6 +6,7 @@ runs.csv with a row for each run. Imports no framework but matplotlib.
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import contextlib
 import os
 
 from actorQ import errors
@@ -83,11 +84,20 @@ def write(material: reporting.Material, smoke: bool) -> str:
     """
     experiment = material.experiment
     output.make_folder(material.folder)
+    _remove_old(material.folder)
     text = _smoke(material) if smoke else REPORTS[experiment.report](material)
     title = f"# {experiment.title}{' (smoke)' if smoke else ''}\n\n"
     output.write_text(material.path(f"{experiment.name}.md"), title + text)
     results_lib.write_csv(material.all_results, material.path(RUNS_CSV))
     return text
+
+
+def _remove_old(report_folder: str) -> None:
+    """Removes tables and figures of an earlier report, which may show what this one does not."""
+    for name in os.listdir(report_folder):
+        if name.endswith((".csv", ".png")):
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(report_folder, name))
 
 
 def folder(experiment_folder: str) -> str:

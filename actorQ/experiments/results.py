@@ -7,6 +7,7 @@ framework.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import datetime
 import json
 import os
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from actorQ import config_checks
 from actorQ import errors
 from actorQ import files
+from actorQ import provenance
 from actorQ import telemetry
 from actorQ.scripts import output
 
@@ -115,6 +117,14 @@ class Result:
     def precision_name(self) -> str:
         """'fp32', 'fp16', 'int8' or 'int4'."""
         return config_checks.PRECISION_NAMES[self.precision]
+
+    @property
+    def launched(self) -> datetime.datetime | None:
+        """The moment of the launch; None where `date` does not tell it."""
+        try:
+            return datetime.datetime.strptime(self.date, provenance.DATE_FORMAT)
+        except ValueError:
+            return None
 
 
 def write(result: Result, folder: str) -> None:

@@ -119,10 +119,12 @@ def main(argv: list[str]) -> int:
     common.profile(values.profile)
     experiment = specification.load(argv[1], common)
     reports.check(experiment)
+    precisions = None if values.precisions == NONE else [
+        config_checks.named_precision("precisions", text) for text in values.precisions
+    ]
     runs = specification.expand(
         experiment, common, values.profile,
-        _numbers("seeds", values.seeds), task_names(values.tasks, experiment.tasks),
-        None if values.precisions == NONE else _numbers("precisions", values.precisions),
+        _seeds(values.seeds), task_names(values.tasks, experiment.tasks), precisions,
         values.smoke, None if values.peers == NONE else values.peers,
     )
     suffix = "-smoke" if values.smoke else ""
@@ -149,7 +151,7 @@ def main(argv: list[str]) -> int:
             else f"There is no result in {folder} to report on."
         )
     material = reporting.Material(
-        experiment, values.profile, runs, done, runner.failures(plan), reports.folder(folder),
+        experiment, values.profile, runs, done, runner.reasons(plan), reports.folder(folder),
         common.profile(values.profile).gpu_optional,
     )
     _print(f"{reports.write(material, values.smoke)}\nReport: {material.folder}")
@@ -178,7 +180,7 @@ def describe(
     parallel: int,
 ) -> str:
     """Returns what --dry_run prints."""
-    done = runner.finished(plan)
+    done, reasons = runner.finished(plan), runner.of_other_settings(plan)
     cores = provenance.usable_cores()
     needed = max(kinds.get(run.kind).cores(run.settings) for run in plan.runs)
     lines = [
@@ -197,6 +199,8 @@ def describe(
             seconds, limit = expectation.expected_s(run, done)
             length = "of unknown length" if seconds is None else expectation.duration(seconds)
             state = f"to do, {'at most ' if limit and seconds else ''}{length}"
+            if run.name in reasons:
+                state += f"; {reasons[run.name]}"
         command = shlex.join(runner.command(run, runner.run_folder(plan, run)))
         lines += [f"[{number}/{len(plan.runs)}] {run.name}: {state}", f"    {command}"]
     expected = expectation.left(plan.runs, done, parallel)
@@ -227,19 +231,13 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _numbers(flag: str, texts: Sequence[str]) -> list[int]:
-    names = {name: bits for bits, name in config_checks.PRECISION_NAMES.items()}
-    numbers = []
+def _seeds(texts: Sequence[str]) -> list[int]:
     for text in texts:
-        if flag == "precisions" and text in names:
-            numbers.append(names[text])
-        elif text.isascii() and text.isdecimal():
-            numbers.append(int(text))
-        else:
+        if not (text.isascii() and text.isdecimal()):
             raise errors.UserError(
-                f"--{flag}={','.join(texts)}: {text!r} is not a whole number, 0 or more."
+                f"--seeds={','.join(texts)}: {text!r} is not a whole number, 0 or more."
             )
-    return numbers
+    return [int(text) for text in texts]
 
 
 if __name__ == "__main__":

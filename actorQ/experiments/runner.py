@@ -96,6 +96,23 @@ def failures(plan: Plan) -> dict[str, str]:
     return lines
 
 
+def of_other_settings(plan: Plan) -> dict[str, str]:
+    """Returns why runs count as not made though a result of their name is there, by name."""
+    lines = {}
+    for run in plan.runs:
+        result = results.read(run_folder(plan, run))
+        if result is not None and (changed := changes(run, result)):
+            lines[run.name] = (
+                f"the result that is there is of other settings ({'; '.join(changed)})"
+            )
+    return lines
+
+
+def reasons(plan: Plan) -> dict[str, str]:
+    """Returns why runs have no result, where more is known than that they were not made."""
+    return {**of_other_settings(plan), **failures(plan)}
+
+
 @dataclasses.dataclass
 class _Active:
     run: specification.Run
@@ -253,7 +270,7 @@ class Runner:
             command=shlex.join(command(run, active.folder)),
             git_commit=active.commit,
             machine={**self._machine, "usable_cores": _usable_cores(active.cores, self._parallel)},
-            date=time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(active.launched)),
+            date=time.strftime(provenance.DATE_FORMAT, time.localtime(active.launched)),
             parallel=self._parallel,
             wall_s=round(wall_s, 3),
             cpu_s=round(_children_cpu_s() - active.cpu_s, 3) if alone else None,

@@ -113,6 +113,7 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
         f"{result.settings['num_episodes']} learner steps in its time.**"
         for result in material.all_results
         if result.measured.learner_steps < result.settings["num_episodes"]
+        and result.measured.outcome != results_lib.DIVERGED  # Which is said of it.
     ]
     if sweep is PRECISION:
         lines += [line for task in material.tasks() for line in _against_fp32(material, task)]

@@ -6,6 +6,7 @@ taken: `reaching`. Imports no framework but matplotlib.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import statistics
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from actorQ.scripts import times
 _BARS_PNG = "speedup.png"
 # arXiv:1910.01055, journal version, abstract: carbon emissions against full-precision training.
 _PAPER_CO2 = "1.9 to 3.76"
+_OTHER_HOURS = 3.0  # Those that take turns are closer, but for the longest runs.
+_SECONDS_PER_HOUR = 3600.0
 
 
 def write(material: reporting.Material) -> str:
@@ -58,18 +61,17 @@ def _summary(table: Mapping[str, reaching.Rows], sides: Sequence[reporting.Side]
             continue
         line = [task, f"{reaching.target(rows):.2f}"]
         line += [rows[side].text(most) if side in rows else reporting.NOTHING for side in sides]
-        line += [_text(reaching.speedup(rows, side)) for side in quantized]
-        line += [_text(reaching.speedup(rows, reaching.INT8, side)) for side in others]
+        line += [reaching.speedup_text(rows, side) or reporting.NOTHING for side in quantized]
+        line += [
+            reaching.speedup_text(rows, reaching.INT8, side) or reporting.NOTHING
+            for side in others
+        ]
         published = paper.SPEEDUPS.get(task)
         line += [f"{value:.2f}" for value in published[1:]] if published else [
             reporting.NOTHING
         ] * 4
         lines.append(line)
     return output.markdown_table(header, lines)
-
-
-def _text(speedup: times.Speedup | None) -> str:
-    return reporting.NOTHING if speedup is None else speedup.text()
 
 
 def _details(table: Mapping[str, reaching.Rows]) -> str:
@@ -128,12 +130,14 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         "every so many learner steps, equally many for the same progress. An episode takes longer "
         "beside some actors than beside others: see \"each\".",
         "Data used: samples that the learner took, of those that the actors' inserts allow. Near "
-        "100 % the actors are the bottleneck, below it the learner is.",
+        "100 % the actors are the bottleneck, below it the learner is (above it: samples that "
+        "replay's first filling allows are among those taken).",
         *_peer_notes(table),
     ]
     for task, rows in table.items():
         lines += _without_evaluation(task, rows)
-        lines += actor_loop_gain.note(task, rows)
+        lines += actor_loop_gain.notes(task, rows)
+        lines += _of_other_hours(task, rows)
         published, target = paper.SPEEDUPS.get(task), reaching.target(rows)
         if published and rows and target != published.reward:
             lines.append(f"{task}: held {target:g} here, {published.reward:g} in the paper.")
@@ -188,6 +192,27 @@ def _without_evaluation(task: str, rows: reaching.Rows) -> list[str]:
     return [f"{task}, without what evaluation took of each side's time: int8 {', '.join(ratios)}."]
 
 
+def _of_other_hours(task: str, rows: reaching.Rows) -> list[str]:
+    """Returns a line on sides whose ratios over fp32 are of runs from other hours."""
+    if reaching.FP32 not in rows:
+        return []
+    lines = []
+    for row in rows.values():
+        own, base = reporting.of_shared_seeds(row.results, rows[reaching.FP32].results)
+        moments = [(one.launched, other.launched) for one, other in zip(own, base, strict=True)]
+        if not moments or any(None in both for both in moments):
+            continue
+        hours = statistics.median(
+            abs((one - other).total_seconds()) / _SECONDS_PER_HOUR for one, other in moments
+        )
+        if hours >= _OTHER_HOURS:
+            lines.append(
+                f"{task}: {row.name}'s runs were launched {hours:.0f} hours from fp32's (median of "
+                "the seeds): what else the machine did then is in their ratios."
+            )
+    return lines
+
+
 def _csv_rows(table: Mapping[str, reaching.Rows]) -> list[dict[str, object]]:
     lines = []
     for task, rows in table.items():
@@ -227,6 +252,7 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
             for side, row in rows.items()
         }
         base = amounts.get(reaching.FP32, [{}, {}])
+        most = max(len(found) for both in amounts.values() for found in both)
         for side, row in rows.items():
             if not amounts[side][0]:
                 continue
@@ -234,8 +260,10 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
             for of_fp32, own in zip(base, amounts[side], strict=True):
                 ratio = reaching.ratio_of_medians(of_fp32, own)
                 cells[-1] += [
-                    _amount(reaching.median_reach(list(own.values()))),
-                    "1" if side == reaching.FP32 else _text(ratio),
+                    _amount(list(own.values()), most),
+                    "1" if side == reaching.FP32 else (
+                        reporting.NOTHING if ratio is None else ratio.text()
+                    ),
                 ]
     if not cells:
         return ""
@@ -250,5 +278,7 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
     ])
 
 
-def _amount(reach: times.Reach) -> str:
-    return ("" if reach.reached else "> ") + f"{reach.seconds:.3g}"
+def _amount(reaches: Sequence[times.Reach], most: int) -> str:
+    median = reaching.median_reach(reaches)
+    bound = "" if median.reached else "> "
+    return f"{bound}{median.seconds:.3g}{reaching.seeds_text(reaches, most)}"

@@ -257,7 +257,8 @@ def draw(
         handles.append(patches.Patch(color="0.82", label="band: lowest to highest seed"))
     # Beneath the panel: inside, curves of unknown shape would cross it.
     columns = 2
-    if any(side.label for side in comparison.sides):  # Long names: two columns would be too wide.
+    # Long names, or two columns of names: they would be too wide.
+    if len(comparison.sides) > 3 or any(side.label for side in comparison.sides):
         columns = 1
         figure.set_size_inches(7.0, 4.2 + 0.12 * len(handles))
     figure.legend(

@@ -41,3 +41,24 @@ def test_machine_cores_are_also_those_that_this_process_does_not_get(
     monkeypatch.setattr(provenance.os, "cpu_count", lambda: 64)
     monkeypatch.setattr(provenance.os, "sched_getaffinity", lambda _: {5})
     assert (provenance.machine_cores(), provenance.usable_cores()) == (cores, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("AMD EPYC", "AMD EPYC (family 25, model 17)"),
+        ("Intel(R) Xeon(R) Processor @ 2.90GHz",
+         "Intel(R) Xeon(R) Processor @ 2.90GHz (family 25, model 17)"),
+        ("AMD EPYC 9654 96-Core Processor", "AMD EPYC 9654 96-Core Processor"),
+    ],
+)
+def test_processors_of_a_masked_name_are_told_apart(tmp_path, monkeypatch, name, shown):
+    one = f"cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: {name}\n\n"
+    (tmp_path / "cpuinfo").write_text(one + one.replace("17", "99"))
+    monkeypatch.setattr(provenance, "CPU_FACTS", str(tmp_path / "cpuinfo"))
+    assert provenance.machine()["processor"] == shown
+
+
+def test_a_processor_without_a_list_of_facts_has_a_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "CPU_FACTS", str(tmp_path / "none"))
+    assert provenance.machine()["processor"]

@@ -187,7 +187,7 @@ def test_final_reward_says_which_precision_is_below_fp32(tmp_path):
 
     text = make("final_reward", tmp_path, measure)
     (line,) = [line for line in text.splitlines() if "is below" in line]
-    assert "final reward of int8 (989.0)" in line and "(990.0)" in line
+    assert "final reward of int8 (989.00; 3 seeds)" in line and "(990.00; 3 seeds)" in line
     table = rows(tmp_path / "final_reward.csv")
     assert [row["precision"] for row in table] == ["fp32", "fp16", "int8", "int4"]
     assert {float(row["actor_steps_per_s"]) for row in table} == {7.0}

@@ -250,9 +250,54 @@ def test_speedups_compare_the_seeds_that_both_sides_have():
     assert reaching.speedup(rows, reaching.INT8).text() == "5.00"  # 50 over 10.
     assert reaching.speedup(rows, reaching.INT8, acme).text() == "4.00"  # Seed 0: 80 over 20.
     assert [row.text(3) for row in rows.values()] == ["50.0", "10.0", "80.0 (1 seed)"]
+    assert reaching.speedup_text(rows, reaching.INT8) == "5.00"
+    assert reaching.speedup_text(rows, reaching.INT8, acme) == "4.00 (1 seed)"
+    assert reaching.speedup_text(rows, reaching.FP32) == ""
     other_seeds = dataclasses.replace(rows[acme], results=rows[reaching.FP32].results[1:2])
     assert reaching.speedup({**rows, acme: other_seeds}, acme).text() == "0.75"
     assert reaching.ratio_of_medians(rows[acme].by_seed, other_seeds.by_seed) is None
+
+
+def test_sides_that_ran_in_other_hours_are_named(tmp_path):
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0, 1, 2], ["cartpole_balance"], [32, 8, 4], peers=None
+    )
+    hours = {32: 10, 8: 11, 4: 22}
+    done = {
+        one.name: dataclasses.replace(
+            result(one), date=f"2026-11-2{one.seed} {hours[one.precision]}:00:00 +0000"
+        )
+        for one in runs if (one.precision, one.seed) != (4, 2)
+    }
+    material = reporting.Material(experiment, "laptop", runs, done, {}, str(tmp_path))
+    lines = time_to_reward.write(material).splitlines()
+    (line,) = (line for line in lines if "hours from fp32's" in line)
+    assert "int4's runs were launched 12 hours from fp32's (median of the seeds)" in line
+    energy = results.Energy(1.0, 2.0, 1.0, 2.0)
+    for name, one in done.items():
+        done[name] = dataclasses.replace(one, measured=measured(energy=energy))
+    lines = time_to_reward.write(material).splitlines()
+    cells = [line.split("|") for line in lines if line.startswith("| cartpole_balance |")]
+    assert [row[3].strip() for row in cells[-3:]] == ["1e+03", "1e+03", "1e+03 (2 seeds)"]
+
+
+def test_a_report_leaves_no_figures_of_an_earlier_one(tmp_path):
+    experiment = specification.load("time_to_reward", COMMON)
+
+    def write(*bits):
+        runs = specification.expand(
+            experiment, COMMON, "laptop", [0], ["cartpole_balance"], bits, peers=None
+        )
+        done = {one.name: result(one) for one in runs}
+        reports.write(
+            reporting.Material(experiment, "laptop", runs, done, {}, str(tmp_path)), False
+        )
+        return {path.name for path in tmp_path.iterdir()}
+
+    (tmp_path / "mine.txt").touch()
+    assert {"speedup.png", "mine.txt", "time_to_reward.md"} <= write(32, 8)
+    assert "speedup.png" not in write(8) and (tmp_path / "mine.txt").exists()
 
 
 def test_ratios_without_evaluation_are_said_where_both_sides_reached_the_reward(tmp_path):
@@ -322,5 +367,6 @@ def test_final_reward_below_fp32s_mean_less_its_deviation_is_said():
     fp32 = [990.0, 1000.0, 995.0]  # 995 - 5.
     others = {"fp16": [990.1, 990.1], "int8": [989.0, 990.0], "int4": []}
     (line,) = reporting.below_fp32("a,b", fp32, others)
-    assert "a,b: final reward of int8 (989.5) is below" in line and "(990.0)" in line
+    assert "a,b: final reward of int8 (989.50; 2 seeds) is below" in line
+    assert "(990.00; 3 seeds)" in line
     assert reporting.below_fp32("a,b", fp32[:1], others) == []
