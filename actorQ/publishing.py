@@ -140,6 +140,7 @@ class VariablePublisher:
                 version, snapshot = self._pending
                 self._pending = None
             started = time.perf_counter()
+            pushes = self.pushes
             try:
                 # The references end with `_message`, mostly before the optimizer's next turn.
                 message = self._message(version, snapshot)
@@ -157,15 +158,15 @@ class VariablePublisher:
                 self._error = error
             seconds = time.perf_counter() - started
             self.insert_s += seconds
+            if self.pushes > max(pushes, 1):  # One that was not sent, and a cold one, say nothing.
+                self._recent.append(seconds)
             with self._condition:
-                self._not_before = self.last_push + self._spacing_s(seconds)
+                self._not_before = self.last_push + self._spacing_s()
                 self._busy = False
                 self._condition.notify_all()
 
-    def _spacing_s(self, seconds: float) -> float:
-        """Returns the least seconds from the start of a push that took `seconds` to the next."""
-        if self.pushes > 1:
-            self._recent.append(seconds)
+    def _spacing_s(self) -> float:
+        """Returns the least seconds from the start of a push to that of the next."""
         if not self._period_s or not self._core_share or not self._recent:
             return self._period_s
         return max(self._period_s, _CPU_S_PER_S * min(self._recent) / self._core_share)

@@ -207,8 +207,11 @@ def _trained(agent: agents.Agent, settings: Settings) -> bytes:
         able += [f"--format=tflite --bits={width}"] * (width <= qat_export.TFLITE_BITS)
         raise errors.UserError(
             f"{agent.path} was trained with {width} bits: "
-            + (" or ".join(able) if able else "no file holds so wide integers")
-            + "."
+            + (
+                f"{' or '.join(able)}." if able else
+                f"deploy has no file of so wide integers; {qat_export.PACKED_FILENAME} beside it "
+                "has them."
+            )
         )
     ours = Settings()
     other = [name for name in _OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]

@@ -287,6 +287,20 @@ def _wrapper_class(path: str) -> Any:
     return wrapper
 
 
+def check_observations(space: gym.Space) -> None:
+    """Checks that a policy that takes such observations can be quantized here.
+
+    Raises:
+      errors.UserError: they are no arrays.
+    """
+    if not isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
+        raise errors.UserError(
+            f"Observations of a {type(space).__name__} space, which Stable-Baselines3 encodes "
+            "before its layers see them, have no quantized form here: arrays (Box, MultiBinary) "
+            "have, which env_wrapper:gymnasium.wrappers.FlattenObservation makes of them."
+        )
+
+
 class _QuietReset(gym.Wrapper):
     """Keeps PyBullet's C code, which greets at every connection, off the terminal."""
 

@@ -21,6 +21,7 @@ from torch import nn
 
 from actorQ import errors
 from actorQ import quantization
+from baseline import environments
 
 LAYER_TYPES = (nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.ELU, nn.Flatten)
 WITH_WEIGHTS = (nn.Linear, nn.Conv2d)
@@ -66,12 +67,7 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
         observations that are no arrays.
     """
     policy, observed = model.policy, model.observation_space
-    if not isinstance(observed, gym.spaces.Box | gym.spaces.MultiBinary):
-        raise errors.UserError(
-            f"Observations of a {type(observed).__name__} space, which Stable-Baselines3 encodes "
-            "before its layers see them, have no quantized form here: arrays (Box, MultiBinary) "
-            "have."
-        )
+    environments.check_observations(observed)
     if isinstance(policy, sb3_policies.ActorCriticPolicy):
         extractor = policy.pi_features_extractor
         parts = [policy.mlp_extractor.policy_net, policy.action_net]

@@ -27,8 +27,7 @@ class NotedEnds(gym.Wrapper):
         """
         super().__init__(env)
         self._monitor = env_util.unwrap_wrapper(env, monitor.Monitor)
-        # Where a life is lost the game goes on, and the monitor is right.
-        self._has_lives = env_util.is_wrapped(env, atari_wrappers.EpisodicLifeEnv)
+        self._lives = env_util.unwrap_wrapper(env, atari_wrappers.EpisodicLifeEnv)
         self._longest = evaluation.longest(env) if must_end else None
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -39,10 +38,14 @@ class NotedEnds(gym.Wrapper):
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
-            if "episode" not in info and not self._has_lives:
+            # Where only a life is lost the game goes on, and the monitor is right.
+            over = self._lives is None or self._lives.was_real_done
+            if "episode" not in info and over:
                 info = {**info, "episode": self._note(info)}
         elif self._longest is not None and len(self._monitor.rewards) >= self._longest:
-            raise evaluation.endless("An episode", self._longest)
+            raise evaluation.endless(
+                "An episode of an evaluation (--eval_freq)", self._longest
+            )
         return observation, reward, terminated, truncated, info
 
     def _note(self, info: dict[str, Any]) -> dict[str, Any]:

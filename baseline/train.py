@@ -80,7 +80,6 @@ def train(
 
     allocator.keep_large_blocks()  # Batches of images train a quarter faster then.
     env_id = environments.training_name(settings.env)
-    check_environment(settings.algo, settings.env, settings.hyperparams)
     run_folder = None
     if settings.resume:
         run_folder, arguments = training_state.unfinished(
@@ -88,6 +87,7 @@ def train(
             {**training_settings.asked(settings), **(notes or {})},
         )
         settings = training_settings.as_started(settings, arguments, run_folder)
+    check_environment(settings.algo, settings.env, settings.hyperparams)
     with contextlib.ExitStack() as stack:
         if run_folder is not None:
             stack.enter_context(training_state.locked(run_folder))
@@ -197,7 +197,7 @@ def _check_finite(model: "base_class.BaseAlgorithm", run_folder: str) -> None:
 def check_environment(
     algo: str, env_id: str, hyperparams: Mapping[str, Any] | None = None
 ) -> None:
-    """Makes the environment once, which tells of successors, what is missing, and its actions.
+    """Makes the environment once, which tells of successors, what is missing, and its spaces.
 
     Args:
       algo: that is to act in it.
@@ -205,8 +205,8 @@ def check_environment(
       hyperparams: those asked for, which may wrap it.
 
     Raises:
-      errors.UserError: there is no such environment, its wrappers do not fit it, or the algorithm
-        cannot act in it.
+      errors.UserError: there is no such environment, its wrappers do not fit it, the algorithm
+        cannot act in it, or its observations are no arrays.
     """
     import gymnasium as gym
     from stable_baselines3.common import env_util
@@ -215,13 +215,18 @@ def check_environment(
     from baseline import environments
     from baseline import zoo
 
+    asked = hyperparams or {}
     with zoo.quiet():
-        environment = environments.make(env_id, (hyperparams or {}).get("env_wrapper"))
+        environment = environments.make(
+            env_id, asked.get("env_wrapper"), env_kwargs=asked.get("env_kwargs")
+        )
+    observed = environment.observation_space
     kind = type(environment.action_space).__name__
     spec = environment.spec
     skipped = atari.skipped_frames(spec)
     limited = env_util.is_wrapped(environment, gym.wrappers.TimeLimit)
     environment.close()
+    environments.check_observations(observed)
     if skipped != 1:
         _warn_of_skipped_frames(env_id, skipped)
     if (

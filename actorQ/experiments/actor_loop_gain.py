@@ -18,9 +18,8 @@ from actorQ.experiments import reporting
 from actorQ.scripts import paper
 
 _FOLDER = os.path.join(provenance.ROOT, "actorQ", "results", "benchmarks")
-RESULTS = (  # The benchmark's own tasks, and those that it was asked for.
-    os.path.join(_FOLDER, "actor_loop.json"),
-    os.path.join(_FOLDER, "gym", "actor_loop.json"),
+RESULTS = tuple(  # The benchmark's own tasks, those that it was asked for, another processor.
+    os.path.join(_FOLDER, folder, "actor_loop.json") for folder in ("", "gym", "zen4")
 )
 TARGET = 0.9  # Of the loop's ratio, that a run whose actors are the bottleneck is to keep.
 ALL_USED = 0.95  # Where a learner takes less of its actors' data it is the bottleneck itself.

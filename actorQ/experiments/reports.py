@@ -84,20 +84,24 @@ def write(material: reporting.Material, smoke: bool) -> str:
     """
     experiment = material.experiment
     output.make_folder(material.folder)
-    _remove_old(material.folder)
+    before = _written(material.folder)
     text = _smoke(material) if smoke else REPORTS[experiment.report](material)
     title = f"# {experiment.title}{' (smoke)' if smoke else ''}\n\n"
     output.write_text(material.path(f"{experiment.name}.md"), title + text)
     results_lib.write_csv(material.all_results, material.path(RUNS_CSV))
+    for name, moment in _written(material.folder).items():
+        if before.get(name) == moment:  # Of an earlier report: it may show what this one does not.
+            with contextlib.suppress(OSError):
+                os.remove(material.path(name))
     return text
 
 
-def _remove_old(report_folder: str) -> None:
-    """Removes tables and figures of an earlier report, which may show what this one does not."""
-    for name in os.listdir(report_folder):
-        if name.endswith((".csv", ".png")):
-            with contextlib.suppress(OSError):
-                os.remove(os.path.join(report_folder, name))
+def _written(report_folder: str) -> dict[str, int]:
+    """Returns when the tables and figures in a report's folder were written, by name."""
+    return {
+        entry.name: entry.stat().st_mtime_ns
+        for entry in os.scandir(report_folder) if entry.name.endswith((".csv", ".png"))
+    }
 
 
 def folder(experiment_folder: str) -> str:

@@ -409,7 +409,7 @@ def _share(slot: int, parallel: int) -> set[int] | None:
 def _usable_cores(cores: set[int] | None, parallel: int) -> int:
     """Returns how many cores a run gets: of a container's quota, too, only its share."""
     usable = provenance.usable_cores()
-    return max(1, usable // parallel) if cores else usable
+    return max(1, min(len(cores), usable // parallel)) if cores else usable
 
 
 def _children_cpu_s() -> float:

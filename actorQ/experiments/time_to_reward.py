@@ -138,8 +138,8 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         lines += _without_evaluation(task, rows)
         lines += actor_loop_gain.notes(task, rows)
         lines += _of_other_hours(task, rows)
-        published, target = paper.SPEEDUPS.get(task), reaching.target(rows)
-        if published and rows and target != published.reward:
+        published = paper.SPEEDUPS.get(task)
+        if published and rows and (target := reaching.target(rows)) != published.reward:
             lines.append(f"{task}: held {target:g} here, {published.reward:g} in the paper.")
         lines += reporting.below_fp32(
             task,
@@ -252,7 +252,7 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
             for side, row in rows.items()
         }
         base = amounts.get(reaching.FP32, [{}, {}])
-        most = max(len(found) for both in amounts.values() for found in both)
+        most = max((len(found) for both in amounts.values() for found in both), default=0)
         for side, row in rows.items():
             if not amounts[side][0]:
                 continue

@@ -8,6 +8,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from actorQ import conversion
+from actorQ import errors
 from actorQ import messages
 from actorQ import publishing
 from tests.actorQ import harness
@@ -231,3 +232,18 @@ def test_publisher_takes_a_push_for_as_dear_as_the_cheapest_of_late(timed):
     assert not publisher.publish(8)
     clock[0] = publisher.last_push + 76.0
     assert publisher.publish(9)
+
+
+def test_publisher_a_push_that_was_not_sent_says_nothing_of_what_pushes_cost(timed):
+    connection, clock, cost = timed
+    _, publisher = _publisher(connection, period_s=0.5, share=0.02)
+    for step in (0, 0.5):
+        publisher.publish(step, wait=True)
+    cost[0] = 0.0
+    connection.error = errors.WriteError("no space")
+    clock[0] = 110.0
+    publisher.publish(1, wait=True)
+    clock[0] = publisher.last_push + 3.7
+    assert not publisher.publish(2)
+    clock[0] = publisher.last_push + 3.8
+    assert publisher.publish(3)

@@ -213,7 +213,7 @@ def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
         assert deploying.check(agent, deploying.export(agent, how), how).holds
     with pytest.raises(errors.UserError, match="with 8 bits: --format=onnx --bits=8 or --f"):
         deploying.export(agent, settings("tflite", 4))
-    for bits, able in (("12", "no file holds so"), ("6", "--format=tflite --bits=6.")):
+    for bits, able in (("12", "deploy has no file of so"), ("6", "--format=tflite --bits=6.")):
         wide = copy.copy(agent)
         wide.quantization = quantize.Scheme(bits), agent.quantization[1]
         with pytest.raises(errors.UserError, match=f"trained with {bits} bits: {able}"):

@@ -16,6 +16,7 @@ import zipfile
 import gymnasium as gym
 import numpy as np
 import pytest
+from stable_baselines3.common import atari_wrappers
 from stable_baselines3.common import buffers
 from stable_baselines3.common import callbacks
 from stable_baselines3.common import monitor
@@ -26,6 +27,7 @@ from actorQ import errors
 from baseline import agents
 from baseline import environments
 from baseline import evaluation
+from baseline import noted_ends
 from baseline import train
 from baseline import training_callbacks
 from baseline import training_settings
@@ -691,6 +693,53 @@ def test_environments_without_a_time_limit_are_told(monkeypatch, caplog, own_env
     assert not [line for line in caplog.messages if "time limit" in line]
 
 
+def test_what_could_not_be_quantized_is_not_trained(tmp_path, monkeypatch):
+    name = "Named-v0"
+    spec = gym.envs.registration.EnvSpec(
+        name, lambda: gym.wrappers.TransformObservation(
+            gym.make("CartPole-v1"), lambda seen: {"seen": seen},
+            gym.spaces.Dict({"seen": gym.make("CartPole-v1").observation_space}),
+        ),
+        max_episode_steps=50,
+    )
+    monkeypatch.setitem(gym.registry, name, spec)
+    with pytest.raises(errors.UserError, match="of a Dict space, .*FlattenObservation makes"):
+        train.train(settings(tmp_path, env=name))
+    train.check_environment("ppo", name, {"env_wrapper": "gymnasium.wrappers.FlattenObservation"})
+    assert not list(tmp_path.rglob("*_1"))
+
+
+def test_resume_checks_the_environment_as_the_run_has_it(tmp_path):
+    bins = {"env_wrapper": [{"gymnasium.wrappers.DiscretizeAction": {"bins": 5}}]}
+    pendulum = dict(algo="dqn", env="Pendulum-v1")
+    hyperparams = dict(
+        n_timesteps=128, policy="MlpPolicy", learning_starts=16, buffer_size=200, **bins
+    )
+    train.train(
+        settings(tmp_path, steps=None, hyperparams=hyperparams, **pendulum),
+        stop_requested=stop_after(20),
+    )
+    path = train.train(
+        settings(tmp_path, steps=None, hyperparams=None, resume=True, **pendulum)
+    )
+    assert path.exists()
+
+
+def test_games_that_a_limit_inside_of_lives_ends_are_over():
+    environments.register()
+    limit = gym.wrappers.TimeLimit(
+        monitor.Monitor(gym.make("BreakoutNoFrameskip-v4")), max_episode_steps=40
+    )
+    env = noted_ends.NotedEnds(atari_wrappers.EpisodicLifeEnv(limit), must_end=True)
+    env.reset(seed=0)
+    steps, info = 0, {}
+    while "episode" not in info and steps < 100:
+        *_, info = env.step(0)
+        steps += 1
+    assert steps == info["episode"]["l"] == 40
+    env.close()
+
+
 def test_evaluations_end_where_a_wrapper_ends_episodes(tmp_path):
     """SB3's evaluation counts only those whose end the monitor has seen."""
     limit = [{"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 5}}]
@@ -706,7 +755,7 @@ def test_evaluations_end_where_a_wrapper_ends_episodes(tmp_path):
 def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, monkeypatch, own_environment):
     monkeypatch.setattr(evaluation, "MAX_STEPS", 7)
     monkeypatch.setattr(gym.registry[own_environment], "max_episode_steps", None)
-    with pytest.raises(errors.UserError, match="An episode has not ended within 7 steps"):
+    with pytest.raises(errors.UserError, match="--eval_freq. has not ended within 7 steps"):
         train.train(settings(tmp_path, env=own_environment, steps=128, eval_freq=64))
     assert list((tmp_path / "ppo").glob("*_1"))
 

@@ -300,6 +300,17 @@ def test_a_report_leaves_no_figures_of_an_earlier_one(tmp_path):
     assert "speedup.png" not in write(8) and (tmp_path / "mine.txt").exists()
 
 
+def test_a_task_without_a_reward_to_reach_has_no_rows(tmp_path):
+    experiment = specification.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0], ["cartpole_balance"], [32, 8], peers=None
+    )
+    nothing = dict(target=None, time_to_target_s=None, censored_at_s=None, energy=None)
+    done = {one.name: result(one, **nothing) for one in runs}
+    material = reporting.Material(experiment, "laptop", runs, done, {}, str(tmp_path))
+    assert "cartpole_balance |" not in time_to_reward.write(material)
+
+
 def test_ratios_without_evaluation_are_said_where_both_sides_reached_the_reward(tmp_path):
     experiment = specification.load("time_to_reward", COMMON)
     runs = specification.expand(
