@@ -24,7 +24,8 @@ run() { # run EXPERIMENT FLAGS...
 }
 
 [[ $# -gt 0 ]] || set -- time_to_reward breakdown breakdown_torch throughput throughput_4096 \
-  staleness final_reward final_reward_2048 communication learner_precision learner_bound
+  staleness final_reward final_reward_2048 communication learner_precision learner_bound \
+  four_precisions
 for experiment in "$@"; do
   case "$experiment" in
     time_to_reward)
@@ -37,6 +38,11 @@ for experiment in "$@"; do
       run throughput
       attempt actorQ.experiments.cluster --rates=actorQ/results/throughput \
         --out=actorQ/results/cluster
+      ;;
+    four_precisions)  # In a folder of its own: all of them in turn, in the same hour.
+      attempt actorQ.experiments.run time_to_reward --tasks=CartPole-v0 --precisions=32,16,8,4 \
+        --peers=none --out=logs/experiments/four_precisions \
+        --publish=actorQ/results/four_precisions
       ;;
     *) run "$experiment" ;;
   esac
