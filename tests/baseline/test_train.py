@@ -642,7 +642,7 @@ def test_an_error_of_the_set_up_is_told_as_what_it_is(
 
 def test_a_file_that_hyper_parameters_name_is_none_of_the_run_s(tmp_path):
     hyperparams = {**SMALL_PPO, "env_kwargs": {"xml_file": "nope.xml"}}
-    with pytest.raises(errors.UserError, match="--hyperparams: File .*nope.xml does not exist"):
+    with pytest.raises(errors.UserError, match="Ant-v4: File .*nope.xml does not exist"):
         train.train(settings(tmp_path, env="Ant-v4", hyperparams=hyperparams))
     assert not list(tmp_path.rglob("*_1"))
 
