@@ -102,11 +102,11 @@ def seeds_text(reaches: Collection[times.Reach], most: int = 0) -> str:
       reaches: of each seed.
       most: seeds of what has most of them.
     """
-    seeds = len(reaches)
+    count = len(reaches)
     reached = sum(reach.reached for reach in reaches)
-    if reached < seeds:
-        return f" ({reached} of {seeds})"
-    return f" ({seeds} seed{'s' if seeds > 1 else ''})" if seeds < most else ""
+    if reached < count:
+        return f" ({reached} of {count})"
+    return f" ({reporting.seeds(count)})" if count < most else ""
 
 
 def speedup_text(rows: Rows, side: reporting.Side, base: reporting.Side = FP32) -> str:
@@ -118,7 +118,7 @@ def speedup_text(rows: Rows, side: reporting.Side, base: reporting.Side = FP32) 
     shared = len(sides[0].keys() & sides[1].keys())
     if shared == max(len(one) for one in sides):
         return found.text()
-    return f"{found.text()} ({shared} seed{'s' if shared > 1 else ''})"
+    return f"{found.text()} ({reporting.seeds(shared)})"
 
 
 def speedup(

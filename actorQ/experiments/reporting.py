@@ -242,6 +242,11 @@ def _elsewhere(material: Material) -> list[str]:
     ]
 
 
+def seeds(count: int) -> str:
+    """Returns '1 seed' or '3 seeds'."""
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
 def below_fp32(
     task: str, fp32: Sequence[float], others: Mapping[str, Sequence[float]]
 ) -> list[str]:
@@ -256,8 +261,8 @@ def below_fp32(
         return []
     least = float(np.mean(fp32) - np.std(fp32, ddof=1))
     return [
-        f"**{task}: final reward of {name} ({np.mean(rewards):.2f}; {len(rewards)} seeds) is below "
-        f"fp32's mean less its standard deviation ({least:.2f}; {len(fp32)} seeds).**"
+        f"**{task}: final reward of {name} ({np.mean(rewards):.2f}; {seeds(len(rewards))}) is "
+        f"below fp32's mean less its standard deviation ({least:.2f}; {seeds(len(fp32))}).**"
         for name, rewards in others.items()
         if rewards and np.mean(rewards) < least
     ]
