@@ -89,8 +89,8 @@ def test_load_wrong_file_is_one_clear_line(tmp_path, text, parts):
 def test_load_no_such_experiment_names_those_there_are(name):
     known = ", ".join(specification.names())
     assert (
-        "breakdown, breakdown_torch, communication, final_reward, final_reward_2048, "
-        "learner_bound, learner_precision, staleness, throughput"
+        "bfloat16_learner, breakdown, breakdown_torch, communication, final_reward, "
+        "final_reward_2048, learner_bound, learner_precision, staleness, throughput"
     ) in known
     with pytest.raises(errors.UserError, match=known):
         specification.load(name, COMMON)
