@@ -74,7 +74,7 @@ def test_dry_run_command_is_one_that_the_launcher_takes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "takes one argument, the experiment: breakdown, breakdown_torch, communication"),
+        ([], "takes one argument, the experiment: bfloat16_learner, breakdown, breakdown_torch"),
         (["a", "b"], "takes one argument"),
         (["nothing"], "There is no experiment 'nothing'"),
         (["staleness", "--profile=phone"], "--profile=phone is not possible"),
