@@ -190,7 +190,7 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
     several = len(material.tasks()) > 1
     values = sorted({result.varied for result in material.all_results})
     for index, task in enumerate(material.tasks()):
-        style = "o" + plotting.task_style(index)
+        style = plotting.task_marker(index) + plotting.task_style(index)
         for bits in material.precisions():
             groups = sweep.by_value(material.group(task, bits))
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
@@ -216,5 +216,6 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
     axes[1].set_xticks(values, [str(value) for value in values])
     axes[1].set_xlabel(f"Actors ({setting})" + (f"; {cores[0]} cores" if cores else ""))
     axes[0].set_title(", ".join(material.tasks()), fontsize=11)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    columns = 2 if several else 3  # The names of tasks are long.
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     return plotting.save_figure(figure, path)

@@ -12,11 +12,17 @@ from actorQ import errors
 # Told apart by the colour-blind, too (Okabe and Ito's palette).
 PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
 _TASK_STYLES = ("-", "--", ":", "-.")
+_TASK_MARKERS = ("o", "s", "^", "D")
 
 
 def task_style(index: int) -> str:
     """Returns the line style of a task, where a figure has several."""
     return _TASK_STYLES[index % len(_TASK_STYLES)]
+
+
+def task_marker(index: int) -> str:
+    """Returns the marker of a task's points, which may be too few for a line to show."""
+    return _TASK_MARKERS[index % len(_TASK_MARKERS)]
 
 
 def new_figure(panels: int = 1, height: float = 4.2) -> tuple[mpl_figure.Figure, list[Any]]:

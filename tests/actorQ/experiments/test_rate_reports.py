@@ -9,6 +9,7 @@ from actorQ.experiments import reporting
 from actorQ.experiments import reports
 from actorQ.experiments import results
 from actorQ.experiments import specification
+from actorQ.scripts import plotting
 from tests.actorQ.experiments import test_reports
 
 COMMON = specification.load_common()
@@ -144,6 +145,26 @@ def test_throughput_means_gains_and_cores(tmp_path):
     assert float(found[0]["actor_steps_per_s"]) == 1000
     assert found[0]["actor_steps_per_s_by_seed"] == "990.0;1000.0;1010.0"
     assert (tmp_path / "throughput.png").stat().st_size > 10_000
+
+
+def test_throughput_figure_of_two_tasks_tells_them_apart_and_shows_its_legend(
+    tmp_path, monkeypatch
+):
+    drawn = []
+    save = plotting.save_figure
+    monkeypatch.setattr(
+        plotting, "save_figure", lambda figure, path: (drawn.append(figure), save(figure, path))[1]
+    )
+    make("throughput_4096", tmp_path, rates)
+    (figure,) = drawn
+    shapes = {
+        line.get_label().split(", ", 1)[1]: line.get_marker()
+        for line in figure.axes[0].lines if not line.get_label().startswith("_")
+    }
+    assert set(shapes) == {"dm_control,cartpole_balance", "gym,Acrobot-v1"}
+    assert len(set(shapes.values())) == 2
+    box = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
 
 
 def test_throughput_of_runs_too_short_for_rates(tmp_path):
