@@ -5,6 +5,7 @@ it can be checked before anything of it is used, a user changes it without readi
 result can hold a copy of what it says. Settings have the names of the training flags, so that there
 is one vocabulary, one set of legal values and one place that checks them.
 
+    extends: time_to_reward            # May be left out, see below.
     title: Time to reward              # For tables and figures.
     kind: training                     # What a run is, see `kinds`; training if left out.
     report: time_to_reward             # What is made of the results, see `reports`.
@@ -26,6 +27,10 @@ Of two settings the more special one wins: those of a peer before those of an ex
 before the common ones, in each of the latter two those of a profile before the others, and in each
 of these those of a task before the rest.
 
+An experiment that extends another (of this folder, which extends none itself) takes over its keys.
+Of both `settings`, its own win one by one; its `tasks` are those that it names, each with what the
+other says of it besides; any other key that it has replaces the other's.
+
 Imports no framework.
 """
 
@@ -45,6 +50,7 @@ from actorQ.experiments import yaml_files
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 COMMON = "common"
 _ENDING = ".yaml"
+_EXTENDS = "extends"
 _KEYS = (
     "title", "kind", "report", "precisions", "seeds", "settings", "tasks", "peers", "vary",
     "profiles",
@@ -200,13 +206,8 @@ def load(name: str, common: Common) -> Experiment:
     Raises:
       errors.UserError: there is no such file, or it is not as it must be.
     """
-    path = name if name.endswith(_ENDING) else os.path.join(FOLDER, name + _ENDING)
-    if not os.path.isfile(path) or name == COMMON:
-        raise errors.UserError(
-            f"There is no experiment {name!r}: choose one of {', '.join(names())}, or give a path "
-            f"that ends in {_ENDING}."
-        )
-    content = yaml_files.mapping(yaml_files.read(path), path, _KEYS, _REQUIRED)
+    path = _path(name)
+    content = _content(path)
     kind = yaml_files.text(content.get("kind", kinds.TRAINING), f"{path}: kind")
     layer = _layer(content, path)
     if not layer.tasks:
@@ -320,6 +321,37 @@ def expand(
     if not runs:
         raise errors.UserError(f"No run of {experiment.name} is left: choose precisions or peers.")
     return runs
+
+
+def _path(name: str) -> str:
+    path = name if name.endswith(_ENDING) else os.path.join(FOLDER, name + _ENDING)
+    if not os.path.isfile(path) or name == COMMON:
+        raise errors.UserError(
+            f"There is no experiment {name!r}: choose one of {', '.join(names())}, or give a path "
+            f"that ends in {_ENDING}."
+        )
+    return path
+
+
+def _content(path: str) -> dict[str, Any]:
+    """What an experiment's file says, with what it takes over from the one that it extends."""
+    content = yaml_files.mapping(yaml_files.read(path), path, (_EXTENDS, *_KEYS))
+    if _EXTENDS in content:
+        where = f"{path}: {_EXTENDS}"
+        name = yaml_files.text(content.pop(_EXTENDS), where)
+        if name not in names():
+            raise errors.UserError(f"{where}: {name!r} is not one of {', '.join(names())}.")
+        source = _path(name)
+        other = yaml_files.mapping(yaml_files.read(source), source, _KEYS)
+        below, own = _layer(other, source), _layer(content, path)
+        tasks = {task: {**below.tasks.get(task, {}), **value} for task, value in own.tasks.items()}
+        content = {
+            **other,
+            **content,
+            "settings": {**below.settings, **own.settings},
+            "tasks": tasks or below.tasks,
+        }
+    return yaml_files.mapping(content, path, _KEYS, _REQUIRED)
 
 
 def _preset(content: Mapping[str, Any], where: str, common: Common) -> Mapping[str, Any]:

@@ -76,6 +76,11 @@ def changed(old, new):
          ["profile paper", "--n_step=0"]),
         (conftest.SMALL + "profiles: {paper: {tasks: {'a,b': {}}}}", ["has no task 'a,b'"]),
         (conftest.SMALL + "  other,cartpole_balance: {}", ["two tasks have the same name"]),
+        ("extends: nothing", ["extends", "'nothing' is not one of", "time_to_reward"]),
+        ("extends: /etc/passwd", ["'/etc/passwd' is not one of"]),
+        ("extends: 3", ["extends must be a text"]),
+        ("extends: time_to_reward\nsettings: 3", ["settings must be a mapping"]),
+        ("extends: time_to_reward\ntasks: {'a,b': 3}", ["tasks: a,b must be a mapping"]),
     ],
 )
 def test_load_wrong_file_is_one_clear_line(tmp_path, text, parts):
@@ -83,6 +88,26 @@ def test_load_wrong_file_is_one_clear_line(tmp_path, text, parts):
         reports.check(load(tmp_path, text))
     for part in [*parts, "mine"]:
         assert part in str(caught.value)
+
+
+def test_load_extending_takes_over_what_is_not_said(tmp_path):
+    other = specification.load("time_to_reward", COMMON)
+    found = load(
+        tmp_path,
+        "extends: time_to_reward\ntitle: Mine\nseeds: [7]\npeers: {}\nsettings: {stop_window: 4}\n"
+        "tasks: {'gym,CartPole-v0': {n_step: 2}}",
+    )
+    assert (found.name, found.title, found.seeds, found.peers) == ("mine", "Mine", [7], [])
+    assert (found.report, found.precisions) == (other.report, other.precisions)
+    assert found.layer.settings == {**other.layer.settings, "stop_window": 4}
+    task = "gym,CartPole-v0"
+    assert found.layer.tasks == {task: {**other.layer.tasks[task], "n_step": 2}}
+    assert load(tmp_path, "extends: time_to_reward").layer == other.layer
+
+
+def test_load_extending_what_extends_is_refused(tmp_path):
+    with pytest.raises(errors.UserError, match="breakdown_torch.yaml has an unknown key 'extends'"):
+        load(tmp_path, "extends: breakdown_torch")
 
 
 @pytest.mark.parametrize("name", ["nothing", "common", "/no/such.yaml"])
