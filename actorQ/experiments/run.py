@@ -19,6 +19,7 @@ from actorQ import errors
 from actorQ import provenance
 from actorQ.experiments import expectation
 from actorQ.experiments import kinds
+from actorQ.experiments import loading
 from actorQ.experiments import published
 from actorQ.experiments import reporting
 from actorQ.experiments import reports
@@ -111,13 +112,13 @@ def main(argv: list[str]) -> int:
     """Runs one experiment; see `cli.run` for errors."""
     if len(argv) != 2:
         raise errors.UserError(
-            f"takes one argument, the experiment: {', '.join(specification.names())}, or a path "
+            f"takes one argument, the experiment: {', '.join(loading.names())}, or a path "
             "that ends in .yaml."
         )
     values = flags.FLAGS
-    common = specification.load_common()
+    common = loading.load_common()
     common.profile(values.profile)
-    experiment = specification.load(argv[1], common)
+    experiment = loading.load(argv[1], common)
     reports.check(experiment)
     precisions = None if values.precisions == NONE else [
         config_checks.named_precision("precisions", text) for text in values.precisions

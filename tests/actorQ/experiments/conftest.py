@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from actorQ.experiments import loading
 from actorQ.experiments import results
 from tests import commands
 from tests.actorQ.experiments import driver
@@ -20,6 +21,19 @@ settings: {inference_mode: pytorch, stop_smoothing: 1, stop_window: 2, eval_peri
 tasks:
   dm_control,cartpole_balance: {stop_return: 100}
 """
+
+
+def changed(old, new):
+    """Returns the small experiment's text with one of its parts replaced."""
+    assert old in SMALL
+    return SMALL.replace(old, new)
+
+
+def load(tmp_path, text):
+    """Reads an experiment, mine.yaml, that says this."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return loading.load(str(path), loading.load_common())
 
 
 class Small:

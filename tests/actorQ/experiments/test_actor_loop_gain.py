@@ -7,13 +7,14 @@ import pathlib
 import pytest
 
 from actorQ.experiments import actor_loop_gain
+from actorQ.experiments import loading
 from actorQ.experiments import reaching
 from actorQ.experiments import reporting
 from actorQ.experiments import results
 from actorQ.experiments import specification
 from tests.actorQ.experiments import test_reports
 
-COMMON = specification.load_common()
+COMMON = loading.load_common()
 TASK = "dm_control,cartpole_balance"
 
 
@@ -43,7 +44,7 @@ def now_of(loop, task):
 
 
 def rows(processor="a", task="cartpole_balance", fp32=(), bits=(32, 8), seeds=(0,), **values):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(experiment, COMMON, "laptop", seeds, [task], bits, peers=None)
     done = {}
     for run in runs:

@@ -16,18 +16,19 @@ from actorQ.experiments import cluster
 from actorQ.experiments import cluster_rates
 from actorQ.experiments import cluster_report
 from actorQ.experiments import cluster_simulation
+from actorQ.experiments import loading
 from actorQ.experiments import results
 from actorQ.experiments import specification
 from tests.actorQ import harness
 from tests.actorQ.experiments import test_rate_reports
 from tests.actorQ.experiments import test_reports
 
-COMMON = specification.load_common()
+COMMON = loading.load_common()
 
 
 def publish(folder, changes=lambda planned: {}):
     """Results of `throughput` as `test_rate_reports.rates` makes them."""
-    experiment = specification.load("throughput", COMMON)
+    experiment = loading.load("throughput", COMMON)
     for planned in specification.expand(experiment, COMMON, "laptop"):
         planned = dataclasses.replace(
             planned, settings={**planned.settings, **changes(planned)}

@@ -9,13 +9,14 @@ from actorQ import config as config_lib
 from actorQ import config_flags
 from actorQ import errors
 from actorQ.experiments import kinds
+from actorQ.experiments import loading
 from actorQ.experiments import peers
 from actorQ.experiments import reporting
 from actorQ.experiments import specification
 from actorQ.experiments import training
 from tests.actorQ.experiments import conftest
 
-COMMON = specification.load_common()
+COMMON = loading.load_common()
 D4PG = {"algorithm": "d4pg", "samples_per_insert": 0.25, "batch_size": 64}
 TASK = "dm_control,cartpole_balance"
 PEERS = "peers: {acme: {}, sb3: {tasks: [cartpole_balance], settings: {n_step: 1}}}\n"
@@ -116,7 +117,7 @@ def test_side_names():
 def load(tmp_path, text=conftest.SMALL + PEERS):
     path = tmp_path / "small.yaml"
     path.write_text(text)
-    return specification.load(str(path), COMMON)
+    return loading.load(str(path), COMMON)
 
 
 def test_expand_peers_take_turns_with_the_precisions(tmp_path):
@@ -159,7 +160,7 @@ def test_expand_peers_that_are_not_there(tmp_path):
         specification.expand(load(tmp_path), COMMON, "laptop", peers=["rllib"])
     with pytest.raises(errors.UserError, match="No run of small is left"):
         specification.expand(load(tmp_path), COMMON, "laptop", precisions=None, peers=None)
-    staleness = specification.load("staleness", COMMON)
+    staleness = loading.load("staleness", COMMON)
     with pytest.raises(errors.UserError, match="staleness has no peer 'sb3': it has none"):
         specification.expand(staleness, COMMON, "laptop", peers=["sb3"])
 
@@ -186,7 +187,7 @@ def test_load_wrong_peers_are_one_clear_line(tmp_path, text, message):
 
 
 def test_time_to_reward_compares_every_task_with_what_there_is():
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(experiment, COMMON, "laptop", [0], precisions=None)
     tasks = {kind: [r.task for r in runs if r.kind == kind] for kind in ("acme", "sb3")}
     assert tasks["sb3"] == experiment.tasks

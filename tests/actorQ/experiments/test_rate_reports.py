@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 
+from actorQ.experiments import loading
 from actorQ.experiments import reporting
 from actorQ.experiments import reports
 from actorQ.experiments import results
@@ -12,7 +13,7 @@ from actorQ.experiments import specification
 from actorQ.scripts import plotting
 from tests.actorQ.experiments import test_reports
 
-COMMON = specification.load_common()
+COMMON = loading.load_common()
 PHASES = dict(
     environment=50.0, inference=100.0, insert=20.0, pull=20.0, deserialize=8.0, load_state_dict=2.0
 )
@@ -20,7 +21,7 @@ PHASES = dict(
 
 def make(name, folder, measure, **changes):
     """The report of an experiment whose runs have measured what `measure` returns for each."""
-    experiment = specification.load(name, COMMON)
+    experiment = loading.load(name, COMMON)
     runs = specification.expand(experiment, COMMON, "laptop")
     done = {}
     for planned in runs:
@@ -176,7 +177,7 @@ def test_throughput_of_runs_too_short_for_rates(tmp_path):
 
 @pytest.mark.parametrize("name", ["breakdown", "breakdown_torch"])
 def test_experiments_on_breakdown_offer_weights_and_wait_for_nothing(name):
-    experiment = specification.load(name, COMMON)
+    experiment = loading.load(name, COMMON)
     for planned in specification.expand(experiment, COMMON, "laptop"):
         settings = planned.settings
         assert settings["inference_mode"] == ("pytorch" if "torch" in name else "native")
@@ -188,7 +189,7 @@ def test_experiments_on_breakdown_offer_weights_and_wait_for_nothing(name):
 def test_breakdown_torch_differs_from_breakdown_in_inference_only():
     runs = [
         specification.expand(
-            specification.load(name, COMMON), COMMON, "laptop", precisions=[32, 16, 8]
+            loading.load(name, COMMON), COMMON, "laptop", precisions=[32, 16, 8]
         )
         for name in ("breakdown", "breakdown_torch")
     ]

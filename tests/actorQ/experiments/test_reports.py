@@ -7,6 +7,7 @@ import math
 import pytest
 
 from actorQ.experiments import expectation
+from actorQ.experiments import loading
 from actorQ.experiments import reaching
 from actorQ.experiments import reporting
 from actorQ.experiments import reports
@@ -17,7 +18,7 @@ from actorQ.experiments import specification
 from actorQ.experiments import time_to_reward
 from actorQ.scripts import times
 
-COMMON = specification.load_common()
+COMMON = loading.load_common()
 
 
 def reaches(*values):
@@ -81,7 +82,7 @@ def result(planned, wall_s=100.0, **values):
 
 
 def test_result_written_is_read_again_as_it_was(tmp_path):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     planned = specification.expand(experiment, COMMON, "laptop")[0]
     whole = result(planned, energy=results.Energy(1.0, 2.0, None, None))
     results.write(whole, str(tmp_path))
@@ -91,7 +92,7 @@ def test_result_written_is_read_again_as_it_was(tmp_path):
 
 
 def test_result_of_an_older_version_is_read_without_what_it_lacks(tmp_path):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     planned = specification.expand(experiment, COMMON, "laptop")[0]
     results.write(result(planned, phases_us={"pull": 1.0}, step_us=2.0), str(tmp_path))
     path = tmp_path / results.RESULT_FILENAME
@@ -116,7 +117,7 @@ def test_final_reward_is_of_the_last_policy_else_of_the_last_evaluations():
 
 
 def test_smoke_runs_that_made_too_few_steps_are_named():
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     (planned,) = specification.expand(
         experiment, COMMON, "laptop", [0], ["CartPole-v0"], [8], smoke=True, peers=None
     )
@@ -128,7 +129,7 @@ def test_smoke_runs_that_made_too_few_steps_are_named():
 
 
 def test_notes_name_learners_and_machines_that_are_not_the_profiles():
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "paper", [0], ["cartpole_balance"], [32, 8], peers=["acme"]
     )
@@ -156,7 +157,7 @@ def test_notes_name_learners_and_machines_that_are_not_the_profiles():
 
 
 def test_notes_of_a_profile_that_needs_no_gpu_warn_only_where_others_had_one():
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "workstation", [0], ["cartpole_balance"], [8], peers=["sb3"]
     )
@@ -187,7 +188,7 @@ def test_final_reward_of_some_runs_says_of_how_many():
 
 
 def test_expectation_from_experience_else_from_limits(tmp_path):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "laptop", [0, 1], ["cartpole_balance", "CartPole-v0"], [32, 8],
         peers=None,
@@ -234,7 +235,7 @@ def test_speedup_bounds():
 
 
 def test_speedups_compare_the_seeds_that_both_sides_have():
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "laptop", [0, 1, 2], ["cartpole_balance"], [32, 8], peers=["acme"]
     )
@@ -259,7 +260,7 @@ def test_speedups_compare_the_seeds_that_both_sides_have():
 
 
 def test_sides_that_ran_in_other_hours_are_named(tmp_path):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "laptop", [0, 1, 2], ["cartpole_balance"], [32, 8, 4], peers=None
     )
@@ -283,7 +284,7 @@ def test_sides_that_ran_in_other_hours_are_named(tmp_path):
 
 
 def test_a_report_leaves_no_figures_of_an_earlier_one(tmp_path):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
 
     def write(*bits):
         runs = specification.expand(
@@ -301,7 +302,7 @@ def test_a_report_leaves_no_figures_of_an_earlier_one(tmp_path):
 
 
 def test_a_task_without_a_reward_to_reach_has_no_rows(tmp_path):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "laptop", [0], ["cartpole_balance"], [32, 8], peers=None
     )
@@ -312,7 +313,7 @@ def test_a_task_without_a_reward_to_reach_has_no_rows(tmp_path):
 
 
 def test_ratios_without_evaluation_are_said_where_both_sides_reached_the_reward(tmp_path):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "laptop", [0], ["cartpole_balance"], [32, 8], peers=["acme", "sb3"]
     )
@@ -335,7 +336,7 @@ def test_ratios_without_evaluation_are_said_where_both_sides_reached_the_reward(
 
 
 def test_ratios_of_rates_are_of_the_seeds_that_both_sides_have(tmp_path):
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "laptop", [0, 1], ["cartpole_balance"], [32, 8], peers=None
     )
@@ -355,7 +356,7 @@ def test_ratios_of_rates_are_of_the_seeds_that_both_sides_have(tmp_path):
 
 
 def test_notes_name_machines_where_peers_had_others():
-    experiment = specification.load("time_to_reward", COMMON)
+    experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
         experiment, COMMON, "laptop", [0], ["cartpole_balance"], [32, 8], peers=["acme"]
     )

@@ -13,6 +13,7 @@ import pytest
 
 from actorQ import provenance
 from actorQ import telemetry
+from actorQ.experiments import loading
 from actorQ.experiments import results
 from actorQ.experiments import runner
 from actorQ.experiments import specification
@@ -125,8 +126,8 @@ def test_runner_gives_signals_back(tmp_path):
 def test_runner_folder_that_cannot_be_removed_stops_no_other_run(tmp_path, monkeypatch, capsys):
     path = tmp_path / "small.yaml"
     path.write_text(conftest.SMALL)
-    common = specification.load_common()
-    runs = specification.expand(specification.load(str(path), common), common, "laptop")
+    common = loading.load_common()
+    runs = specification.expand(loading.load(str(path), common), common, "laptop")
     plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
 
     def keep(folder):
