@@ -18,8 +18,8 @@ from actorQ.experiments import reporting
 from actorQ.scripts import paper
 
 _FOLDER = os.path.join(provenance.ROOT, "actorQ", "results", "benchmarks")
-RESULTS = tuple(  # The benchmark's own tasks, those that it was asked for, another processor.
-    os.path.join(_FOLDER, folder, "actor_loop.json") for folder in ("", "gym", "zen4")
+RESULTS = tuple(  # The benchmark's own tasks, others; on another processor.
+    os.path.join(_FOLDER, folder, "actor_loop.json") for folder in ("", "gym", "zen4", "zen4_gym")
 )
 TARGET = 0.9  # Of the loop's ratio, that a run whose actors are the bottleneck is to keep.
 ALL_USED = 0.95  # Where a learner takes less of its actors' data it is the bottleneck itself.
