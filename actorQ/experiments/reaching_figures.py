@@ -20,6 +20,7 @@ from actorQ.scripts import plotting
 from actorQ.scripts import speedup_table
 
 _PAPER_COLOUR = "0.6"
+_LINE_OF_TEXT = 0.05  # Of the height of a panel of bars.
 
 
 def draw_curves(task: str, rows: reaching.Rows, path: str) -> None:
@@ -66,6 +67,7 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     figure, (ax,) = plotting.new_figure()
     figure.set_size_inches(max(7.0, 1.1 * len(tasks) * (len(quantized) + 1) / 2), 4.2)
     width = 0.84 / (len(quantized) + 1)
+    texts = []
     for i, side in enumerate(quantized):
         speedups = [reaching.speedup(rows_of[task], side) for task in tasks]
         shown = [
@@ -80,8 +82,12 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
             if speedup is not None and speedup.bound:
                 bar.set_hatch("//")  # A bound, or nothing to compare.
         for bar, task in zip(bars, tasks, strict=True):
+            gain = reaching.learner_gain(rows_of[task], side)
+            if gain is not None:
+                left = bar.get_x()
+                ax.hlines(gain, left, left + bar.get_width(), color="black", linewidth=1.5)
             text = reaching.speedup_text(rows_of[task], side).replace(" (", "\n(")
-            _mark(ax, bar, reaching.learner_gain(rows_of[task], side), text)
+            texts.append((bar, gain, text))
     published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
     bars = ax.bar(
         np.arange(len(tasks)) + len(quantized) / 2 * width, published, 0.92 * width,
@@ -98,20 +104,25 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     ax.set_xlim(-margin, len(tasks) - 1 + margin)
     ax.set_ylabel("Time to reward: fp32 / quantized")
     ax.margins(y=0.12)
+    for bar, gain, text in texts:  # Last, when the panel's height is known.
+        _write(ax, bar, gain, text)
     # Of some 3 cm each: what is wider than the figure would be cut off.
     columns = min(len(quantized) + 2, 3 if len(tasks) < 4 else 5)
     figure.legend(loc="outside lower center", ncols=columns, frameon=False)
     plotting.save_figure(figure, path)
 
 
-def _mark(ax: axes.Axes, bar: patches.Rectangle, gain: float | None, text: str) -> None:
-    """Draws a line across a bar, or above it, and a text above both."""
-    left, top = bar.get_x(), bar.get_height()
-    if gain is not None:
-        ax.hlines(gain, left, left + bar.get_width(), color="black", linewidth=1.5)
-        top = max(top, gain)
+def _write(ax: axes.Axes, bar: patches.Rectangle, gain: float | None, text: str) -> None:
+    """Writes on top of a bar.
+
+    Above the line at `gain` only if that would cross the text, which far from its bar would read
+    as the line's.
+    """
+    top, lines = bar.get_height(), 1 + text.count("\n")
+    if gain is not None and top <= gain < top + lines * _LINE_OF_TEXT * ax.get_ylim()[1]:
+        top = gain
     ax.annotate(
-        text, (left + bar.get_width() / 2, top), (0, 2), textcoords="offset points",
+        text, (bar.get_x() + bar.get_width() / 2, top), (0, 2), textcoords="offset points",
         ha="center", va="bottom", fontsize=7,
     )
 
