@@ -16,6 +16,7 @@ from actorQ.experiments import run
 from actorQ.experiments import runner
 from actorQ.experiments import specification
 from actorQ.experiments import time_to_reward
+from actorQ.scripts import plotting
 from actorQ.scripts import times
 
 COMMON = loading.load_common()
@@ -382,3 +383,24 @@ def test_final_reward_below_fp32s_mean_less_its_deviation_is_said():
     assert "a,b: final reward of int8 (989.50; 2 seeds) is below" in line
     assert "(990.00; 3 seeds)" in line
     assert reporting.below_fp32("a,b", fp32[:1], others) == []
+
+
+@pytest.mark.parametrize(("gain", "height"), [(1.5, 2.0), (2.0, 2.0), (2.1, 2.1), (4.0, 2.0)])
+def test_bars_figure_stands_on_its_bar_unless_the_learners_line_crosses_it(
+    tmp_path, monkeypatch, gain, height
+):
+    drawn = []
+    monkeypatch.setattr(plotting, "save_figure", lambda figure, path: drawn.append(figure))
+    experiment = loading.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0], ["cartpole_balance"], [32, 8], peers=None
+    )
+    values = {
+        32: {"time_to_target_s": 10.0, "learner_steps_per_s": 1.0},
+        8: {"time_to_target_s": 5.0, "learner_steps_per_s": gain},
+    }
+    done = {one.name: result(one, **values[one.precision]) for one in runs}
+    material = reporting.Material(experiment, "laptop", runs, done, {}, str(tmp_path))
+    time_to_reward.write(material)
+    (text,) = (text for text in drawn[-1].axes[0].texts if text.get_text() == "2.00")
+    assert text.xy[1] == height
