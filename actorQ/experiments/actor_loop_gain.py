@@ -18,7 +18,7 @@ from actorQ.experiments import reporting
 from actorQ.scripts import paper
 
 _FOLDER = os.path.join(provenance.ROOT, "actorQ", "results", "benchmarks")
-RESULTS = tuple(  # The benchmark's own tasks, others; on another processor.
+RESULTS = tuple(  # The benchmark's own tasks and two of Gym, on either processor.
     os.path.join(_FOLDER, folder, "actor_loop.json") for folder in ("", "gym", "zen4", "zen4_gym")
 )
 TARGET = 0.9  # Of the loop's ratio, that a run whose actors are the bottleneck is to keep.

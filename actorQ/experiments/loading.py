@@ -45,8 +45,8 @@ from actorQ.experiments import peers as peers_lib
 from actorQ.experiments import specification
 from actorQ.experiments import yaml_files
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
-COMMON = "common"
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_COMMON = "common"
 _ENDING = ".yaml"
 _EXTENDS = "extends"
 _KEYS = (
@@ -58,11 +58,11 @@ _REQUIRED = ("title", "report", "precisions", "seeds", "tasks")
 
 def names() -> list[str]:
     """Returns the names of the experiments in this folder."""
-    files = sorted(name for name in os.listdir(FOLDER) if name.endswith(_ENDING))
-    return [name.removesuffix(_ENDING) for name in files if name != COMMON + _ENDING]
+    files = sorted(name for name in os.listdir(_FOLDER) if name.endswith(_ENDING))
+    return [name.removesuffix(_ENDING) for name in files if name != _COMMON + _ENDING]
 
 
-def load_common(path: str = os.path.join(FOLDER, COMMON + _ENDING)) -> specification.Common:
+def load_common(path: str = os.path.join(_FOLDER, _COMMON + _ENDING)) -> specification.Common:
     """Reads what experiments share.
 
     Raises:
@@ -147,8 +147,8 @@ def load(name: str, common: specification.Common) -> specification.Experiment:
 
 
 def _path(name: str) -> str:
-    path = name if name.endswith(_ENDING) else os.path.join(FOLDER, name + _ENDING)
-    if not os.path.isfile(path) or name == COMMON:
+    path = name if name.endswith(_ENDING) else os.path.join(_FOLDER, name + _ENDING)
+    if not os.path.isfile(path) or name == _COMMON:
         raise errors.UserError(
             f"There is no experiment {name!r}: choose one of {', '.join(names())}, or give a path "
             f"that ends in {_ENDING}."
