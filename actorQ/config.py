@@ -196,8 +196,9 @@ class RunConfig:
     num_atoms: int = _field(51, "D4PG: atoms of the critic's return distribution.", low=2)
     learner_precision: str = _field(
         "float32",
-        "Precision of the learner's matrix products, float32 or bfloat16 (faster on processors "
-        "that have it, AVX512-BF16 or AMX; weights, losses and the optimizer stay float32).",
+        "Precision of the learner's matrix products, float32 or bfloat16 (faster on an AMD Zen 4, "
+        "slower on an Intel Xeon whose AMX cannot be used: the learner measures it at its start "
+        "and warns; weights, losses and the optimizer stay float32).",
         choices=LEARNER_PRECISIONS,
     )
     learner_device_placement: str = _field(

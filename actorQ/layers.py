@@ -10,14 +10,11 @@ Imports TensorFlow, no torch.
 
 from collections.abc import Sequence
 
-from absl import logging
 import sonnet as snt
 import tensorflow as tf
 
 FLOAT32 = "float32"
 BFLOAT16 = "bfloat16"
-
-_BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16")  # As Linux names them on x86 and ARM.
 
 
 def linear(layer: snt.Linear, inputs: tf.Tensor, precision: str) -> tf.Tensor:
@@ -90,29 +87,3 @@ class LayerNormTorso(snt.Module):
         for layer in self._rest:
             hidden = tf.nn.elu(linear(layer, hidden, self._precision))
         return hidden
-
-
-def warn_if_slow(precision: str, cpuinfo_path: str = "/proc/cpuinfo") -> bool:
-    """Logs a line if `precision` is bfloat16, on a processor without units for it.
-
-    Args:
-      precision: FLOAT32 or BFLOAT16.
-      cpuinfo_path: where Linux tells what the processor can do; a system without says nothing.
-
-    Returns:
-      Whether it was logged.
-    """
-    if precision == FLOAT32 or tf.config.get_visible_devices("GPU"):
-        return False
-    try:
-        with open(cpuinfo_path, encoding="utf-8") as file:
-            words = set(file.read().split())
-    except OSError:
-        return False
-    if words.intersection(_BFLOAT16_UNITS):
-        return False
-    logging.warning(
-        "--learner_precision=%s: this processor has no bfloat16 units (%s); the learner may be "
-        "slower than with float32.", precision, ", ".join(_BFLOAT16_UNITS),
-    )
-    return True

@@ -89,6 +89,7 @@ class LearnerProcess:
             algorithm, config.taskstr, self._server.port, learner_device.name(), config.logpath,
         )
 
+        learner_device.warn_if_slow(config)
         networks = self._algorithm.make_networks(config, architecture)
         self._evaluator = learner_evaluation.Evaluator(
             config, environment, architecture, networks.policy,

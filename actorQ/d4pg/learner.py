@@ -56,7 +56,6 @@ def make_networks(
         )
         return network
 
-    layers.warn_if_slow(config.learner_precision)
     policy = functools.partial(
         networks_lib.Policy,
         architecture,

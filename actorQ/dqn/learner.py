@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
-from actorQ import layers
 from actorQ import learning
 from actorQ import networks as networks_lib
 from actorQ import optimizers
@@ -79,7 +78,6 @@ def make_networks(
     config: config_lib.RunConfig, architecture: architecture_lib.PolicyArchitecture
 ) -> Networks:
     """Builds the online and the target Q-network."""
-    layers.warn_if_slow(config.learner_precision)
     policy = functools.partial(
         networks_lib.Policy, architecture, precision=config.learner_precision
     )

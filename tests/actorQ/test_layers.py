@@ -139,22 +139,3 @@ def test_layer_norm_torso_in_bfloat16_is_close():
         outputs.append(torso(inputs).numpy())
     assert 0 < relative_error(outputs[1], outputs[0]) < 0.02
     assert outputs[1].dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    ("flags", "precision", "warns"),
-    [
-        ("fpu avx512f", "bfloat16", True),
-        ("fpu avx512f avx512_bf16", "bfloat16", False),
-        ("fpu amx_bf16 amx_tile", "bfloat16", False),
-        ("fpu", "float32", False),
-    ],
-)
-def test_warn_if_slow_names_what_is_missing(tmp_path, flags, precision, warns):
-    path = tmp_path / "cpuinfo"
-    path.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
-    assert layers.warn_if_slow(precision, str(path)) == warns
-
-
-def test_warn_if_slow_where_nothing_is_known_says_nothing(tmp_path):
-    assert not layers.warn_if_slow("bfloat16", str(tmp_path / "missing"))

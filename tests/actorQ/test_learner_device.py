@@ -69,3 +69,40 @@ def test_gpu_that_is_too_new_is_left_for_the_cpu_with_one_line(set_up, capabilit
 def test_gpu_that_is_too_new_is_left_for_another(set_up):
     visible, (line,) = set_up((12, 0), (8, 6))
     assert visible == ["GPU:1"] and "goes on with another." in line
+
+
+@pytest.mark.parametrize(
+    ("precision", "ratio", "said"),
+    [
+        ("float32", 2.0, None),  # Nothing is measured then.
+        ("bfloat16", 0.55, None),
+        ("bfloat16", 1.82, "products take 1.8 times as long"),
+    ],
+)
+def test_warns_of_a_bfloat16_that_does_not_pay(monkeypatch, caplog, precision, ratio, said):
+    measured = []
+    monkeypatch.setattr(
+        learner_device, "_product_time_ratio", lambda *sizes: measured.append(sizes) or ratio
+    )
+    config = config_lib.RunConfig(
+        learner_precision=precision, batch_size=32, model_str="64,128", critic_str="512,16"
+    )
+    assert learner_device.warn_if_slow(config) == (said is not None)
+    assert measured == ([] if precision == "float32" else [(32, 512)])
+    assert (said or "") in caplog.text and bool(caplog.text) == (said is not None)
+
+
+def test_product_time_ratio_is_that_of_the_shortest_after_the_first(monkeypatch):
+    # In turn: both of the first round are slow, then float32's shortest is 2 and bfloat16's 3.
+    durations = iter([9, 90, 2, 4, 5, 3, 2, 8, 6, 7, 4, 5])
+    clock = [0.0]
+
+    def multiply(left, right):
+        clock[0] += next(durations)
+        assert left.dtype == right.dtype and left.shape == (4, 8) and right.shape == (8, 8)
+        return left @ right
+
+    monkeypatch.setattr(learner_device.tf, "matmul", multiply)
+    monkeypatch.setattr(learner_device.time, "perf_counter", lambda: clock[0])
+    assert learner_device._product_time_ratio(4, 8) == 1.5
+    assert next(durations, None) is None
