@@ -343,17 +343,16 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "--server_address is set by the launcher; see the README for runs on several machines."
         )
-    config = dataclasses.replace(
-        config,
-        port=flags.FLAGS["port"].present and config.port or ports.free_port(),
-    )
+    launch = run_folders.launch_of(config, flags.FLAGS)
+    config = dataclasses.replace(config, port=launch.port or ports.free_port())
     # Before anything starts: peers would join whatever run has the port.
     ports.require_port(config.port)
     if config.resume:
         config = run_folders.resumed(config, flags.FLAGS)
     else:
         config = run_folders.new(config, flags.FLAGS)
-    return Launcher(config, bool(flags.FLAGS.pin_cpus)).run()
+    run_folders.save_launch(launch, config.logpath)
+    return Launcher(config, launch.pin_cpus).run()
 
 
 if __name__ == "__main__":

@@ -17,11 +17,9 @@ import pytest
 from actorQ import config as config_lib
 from actorQ import config_flags
 from actorQ import errors
-from actorQ import files
 from actorQ import launcher
 from actorQ import ports
 from actorQ import processes
-from actorQ import run_folders
 from actorQ import status_line
 from actorQ import telemetry
 from tests.actorQ import harness
@@ -414,23 +412,6 @@ def test_status_line_nobody_can_read_does_not_end_the_run(tmp_path, monkeypatch)
         monkeypatch.undo()
         with contextlib.suppress(OSError):
             full.close()
-
-
-def test_resume_of_a_run_that_is_alive_leaves_its_address(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folders.resuming, "check", lambda *_: None)
-    monkeypatch.setattr(run_folders.snapshots.Store, "newest", lambda _: mock.Mock())
-    address = tmp_path / telemetry.ADDRESS_FILENAME
-    address.write_text("localhost:1")
-    config = config_lib.RunConfig(
-        logpath=str(tmp_path), resume=True, server_address="192.168.1.7:8181"
-    )
-    given = mock.MagicMock()
-    given.__getitem__.side_effect = lambda name: mock.Mock(present=name == "logpath")
-    with files.run_folder(tmp_path), pytest.raises(errors.UserError, match="Another learner"):
-        run_folders.resumed(config, given)
-    assert address.exists()
-    assert not run_folders.resumed(config, given).server_address  # Processes go where it is now.
-    assert not address.exists()
 
 
 def test_run_multiprocess_script_runs_the_launcher(crew):

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from actorQ import ports
 from actorQ import snapshots
 from actorQ import telemetry
 from tests.actorQ import harness
@@ -106,7 +107,8 @@ def test_killed_learner_is_resumed_and_killed_launcher_leaves_no_process(crew, t
 
 
 def test_sigterm_then_resume_goes_on(crew, tmp_path):
-    launched, run = start(crew, tmp_path / "logs")
+    port = ports.free_port()
+    launched, run = start(crew, tmp_path / "logs", f"--port={port}")
     wait_for_checkpoint(run, 50)
     assert len(launched.descendants()) >= 3
     launched.signal(signal.SIGTERM)
@@ -128,6 +130,8 @@ def test_sigterm_then_resume_goes_on(crew, tmp_path):
     resumed = crew.launch("--resume", f"--logpath={run}", f"--num_episodes={steps}")
     assert resumed.wait(120) == 0, resumed.output()
     assert "it is started again" not in resumed.output()
+    # A firewall may have been told of the port.
+    assert json.loads((run / "config.json").read_text())["config"]["port"] == port
     train, evaluation = check_logs(run)
     assert train["learner_steps"][-1] == steps
     assert train["learner_steps"][rows] >= before.learner_steps
