@@ -37,8 +37,10 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
         "empty: a cluster of this machine alone, for this run.", flag_values=flag_values,
     )
     flags.DEFINE_integer(
-        "learner_cpus", 1, "CPUs that the learner asks Ray for.", lower_bound=1,
-        flag_values=flag_values,
+        "learner_cpus", 1,
+        "CPUs that the learner asks Ray for, and its threads unless --learner_threads says "
+        "otherwise.",
+        lower_bound=1, flag_values=flag_values,
     )
     flags.DEFINE_float(
         "placement_timeout", 300.0,
