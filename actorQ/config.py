@@ -368,6 +368,16 @@ class RunConfig:
         return config_checks.hidden_sizes("critic_str", self.critic_str)
 
     @property
+    def most_samples_per_insert(self) -> float:
+        """Samples of the replay table for each insert, at most, on average; 0: no limit.
+
+        The rate limiter allows `samples_per_insert`, and an item leaves the table after
+        `replay_table_max_times_sampled`.
+        """
+        limits = (self.samples_per_insert, float(self.replay_table_max_times_sampled))
+        return min((limit for limit in limits if limit), default=0.0)
+
+    @property
     def address(self) -> str:
         """HOST:PORT at which broadcaster and actors find the learner."""
         return self.server_address or f"localhost:{self.port}"

@@ -71,11 +71,14 @@ def due(config: config_lib.RunConfig, learner_steps: int, time_is_up: bool) -> b
 
 
 def reached_stop_return(config: config_lib.RunConfig, returns: Sequence[float]) -> bool:
-    """Returns whether the stop rule is met by the returns of evaluation episodes."""
+    """Returns whether the stop rule is met by the last of the returns of evaluation episodes.
+
+    Not by those before: a run that is resumed with another rule goes on until it holds that.
+    """
     if config.stop_return is None:
         return False
-    since = held_since(returns, config.stop_return, config.stop_window, config.stop_smoothing)
-    return since is not None
+    row = last_streak(returns, config.stop_return, config.stop_smoothing)
+    return row >= config.stop_window
 
 
 def held_since(

@@ -280,6 +280,8 @@ class Launcher:
 
     def _wait_for_learner(self) -> None:
         """Gives it time to save and announce, more of it where a checkpoint takes long."""
+        if not self._learner.started:
+            return
         self._learner.wait(_LEARNER_END_S)
         deadline = time.monotonic() + _LEARNER_SAVES_S
         while self._learner.wait(_ANNOUNCED_S) is None:
@@ -344,7 +346,9 @@ def main(argv: list[str]) -> int:
             "--server_address is set by the launcher; see the README for runs on several machines."
         )
     launch = run_folders.launch_of(config, flags.FLAGS)
-    config = dataclasses.replace(config, port=launch.port or ports.free_port())
+    config = dataclasses.replace(
+        config, port=launch.port or ports.free_port(), learner_threads=launch.learner_threads
+    )
     # Before anything starts: peers would join whatever run has the port.
     ports.require_port(config.port)
     if config.resume:

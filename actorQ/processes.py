@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+from actorQ import cli
 from actorQ import errors
 
 MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
@@ -37,7 +38,8 @@ class Failures:
         """Notes that the process ended as it should not.
 
         Args:
-          code: its exit code, negative where a signal ended it.
+          code: its exit code, negative where a signal ended it, `cli.EXIT_INTERRUPTED` where it
+            ended itself as a signal asked it to.
           progress: how far its work had come. A process that somebody ends with a signal may be
             started again as long as this changes; one that ends itself may not.
           lived_s: seconds.
@@ -45,7 +47,8 @@ class Failures:
         Returns:
           How often in a row it failed in the same way; a life of ten minutes starts a new row.
         """
-        failure = (code, progress if code is not None and code < 0 else None)
+        by_signal = code is not None and (code < 0 or code == cli.EXIT_INTERRUPTED)
+        failure = (code, progress if by_signal else None)
         if failure != self._last or lived_s > _STEADY_S:
             self._in_a_row = 0
         self._last = failure
@@ -108,6 +111,11 @@ class Child:
         """Starts the process again after its end, with more arguments for this time."""
         self.restarts += 1
         self.start(*arguments)
+
+    @property
+    def started(self) -> bool:
+        """Whether it ever ran."""
+        return self._process is not None
 
     def note_failure(self, progress: object) -> int:
         """Notes that the process ended as it should not; see `Failures.note`."""

@@ -23,16 +23,18 @@ _RESTARTS_A_LAUNCH = 1000  # Numbers of restarts that are kept free for each sta
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What the launcher is told that a run's configuration does not have, and a resumed run keeps.
+    """What the launcher is told and a resumed run keeps, where its configuration does not tell.
 
     Attributes:
       port: the server's, if one was asked for; None: any that is free, which may be another when
         the run is resumed, as nothing outside the run is to know it.
       pin_cpus: whether learner and actors have cores of their own.
+      learner_threads: asked for; 0: as many as the cores that the learner has this time.
     """
 
     port: int | None = None
     pin_cpus: bool = False
+    learner_threads: int = 0
 
 
 def define_flags() -> None:
@@ -102,6 +104,7 @@ def resumed(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> conf
 
     Raises:
       errors.UserError: it cannot go on, or not with these settings.
+      errors.WriteError: its folder cannot be written.
     """
     elsewhere = any(flag_values[name].present for name in ("logdir", "run_name"))
     if elsewhere or not flag_values["logpath"].present:
@@ -112,9 +115,10 @@ def resumed(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> conf
     resuming.check(config, store.newest().state.settings)
     with files.run_folder(config.logpath):  # A run that is alive keeps its address.
         pass
-    os.makedirs(os.path.join(config.logpath, telemetry.STDOUT_FOLDER), exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):  # It says that the learner is up.
-        os.remove(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME))
+    with files.writing(config.logpath):
+        os.makedirs(os.path.join(config.logpath, telemetry.STDOUT_FOLDER), exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # It says that the learner is up.
+            os.remove(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME))
     return dataclasses.replace(
         config,
         server_address="",  # A run that was started by hand may have noted that of its learner.
@@ -135,11 +139,14 @@ def launch_of(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> La
     Raises:
       errors.UserError: what the run was told before cannot be read.
     """
-    before = _launch_before(config.logpath) if config.resume else Launch()
-    port, pin_cpus = flag_values["port"], flag_values["pin_cpus"]
+    before = _launch_before(config) if config.resume else Launch()
+    port, pin_cpus, threads = (
+        flag_values[name] for name in ("port", "pin_cpus", "learner_threads")
+    )
     return Launch(
         port=(port.value or None) if port.present else before.port,
         pin_cpus=bool(pin_cpus.value) if pin_cpus.present else before.pin_cpus,
+        learner_threads=threads.value if threads.present else before.learner_threads,
     )
 
 
@@ -153,24 +160,25 @@ def save_launch(launch: Launch, logpath: str) -> None:
     files.write(os.path.join(logpath, LAUNCH_FILENAME), f"{content}\n")
 
 
-def _launch_before(logpath: str) -> Launch:
-    path = os.path.join(logpath, LAUNCH_FILENAME)
+def _launch_before(config: config_lib.RunConfig) -> Launch:
+    path = os.path.join(config.logpath, LAUNCH_FILENAME)
     try:
         with open(path, encoding="utf-8") as file:
             launch = Launch(**json.load(file))
     except FileNotFoundError:  # It was started by hand, by Ray, or by an older version.
-        return Launch()
+        return Launch(learner_threads=config.learner_threads)
     except (OSError, ValueError, TypeError) as error:
         raise _unreadable(path, errors.summary(error)) from None
-    if type(launch.port) not in (int, type(None)) or type(launch.pin_cpus) is not bool:
+    types = (int, type(None)), (bool,), (int,)
+    if any(type(v) not in t for v, t in zip(dataclasses.astuple(launch), types, strict=True)):
         raise _unreadable(path, f"{launch} is not possible")
     return launch
 
 
 def _unreadable(path: str, why: str) -> errors.UserError:
     return errors.UserError(
-        f"{path} cannot be read: {why}. Remove it, and give --port and --pin_cpus again if the run "
-        "had them."
+        f"{path} cannot be read: {why}. Remove it, and give --port, --pin_cpus and "
+        "--learner_threads again if the run had them."
     )
 
 

@@ -127,13 +127,12 @@ def steps_per_update(config: config_lib.RunConfig) -> tuple[int, int]:
     """Returns environment steps, and the gradient steps that are due after them.
 
     Their ratio is that of batch size to samples per insert, to a thousandth, in the smallest
-    numbers. Where --samples_per_insert sets none, --replay_table_max_times_sampled does: at most so
-    many samples for each insert are what our learner takes, too.
+    numbers: as many samples for each insert as our learner takes at most.
 
     Raises:
       errors.UserError: neither limits the samples.
     """
-    samples = config.samples_per_insert or config.replay_table_max_times_sampled
+    samples = config.most_samples_per_insert
     if not samples:
         raise errors.UserError(
             "An agent that acts and learns in turn needs a ratio: set --samples_per_insert or "

@@ -13,6 +13,7 @@ from actorQ.experiments import cluster_simulation
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import sweep
+from actorQ.experiments import training
 from actorQ.scripts import output
 from actorQ.scripts import plotting
 
@@ -103,8 +104,7 @@ def _model(
         _mean(found, "learner_steps_per_s") for row in groups.values() for found in row.values()
     ]
     learner = max((rate for rate in rates if rate > 0), default=0.0)
-    # Where nothing else limits the learner, no item is sampled more often than that.
-    ratio = settings["samples_per_insert"] or settings["replay_table_max_times_sampled"]
+    ratio = training.as_run(groups[bits][value][0]).config.most_samples_per_insert
     if not cores or not alone > 0 or not learner or not ratio:
         return None
     actors = settings["n_actors"]

@@ -137,7 +137,8 @@ class Training:
         config = run.config
         # Logs count from the moment at which the launcher was ready.
         delay_s = config.run_start_time - launched
-        evaluations = _evaluations(run, delay_s, diverged)
+        # Of a run that its time ended before the first there is none.
+        evaluations = _evaluations(run, delay_s, diverged or not config.final_eval_episodes)
         train = curves.read_log(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
         if not diverged:
             _require_whole(evaluations, _last(train["learner_steps"]), config)
@@ -278,11 +279,16 @@ def _evaluations(run: curves.Run, delay_s: float, may_lack: bool) -> results.Rew
         if may_lack:
             return results.Rewards((), (), (), (), ())
         raise
-    columns = (
-        log["seconds"] + delay_s, log["learner_steps"], log["actor_steps"], log["episode_return"],
-        log["evaluation_s"],
+
+    def seconds(column: np.ndarray) -> list[float]:
+        return [round(float(x), _DIGITS) for x in column]
+
+    return results.Rewards(
+        seconds(log["seconds"] + delay_s),
+        *([float(x) for x in log[name]] for name in ("learner_steps", "actor_steps")),
+        [float(x) for x in log["episode_return"]],  # All of it: a stop rule goes by it.
+        seconds(log["evaluation_s"]),
     )
-    return results.Rewards(*([round(float(x), _DIGITS) for x in column] for column in columns))
 
 
 def _require_whole(
@@ -331,7 +337,7 @@ def _rates(
     acted = train["actor_steps"][last] - train["actor_steps"][first]
     if elapsed_s <= 0:
         return None, None, None
-    ratio = config.samples_per_insert or config.replay_table_max_times_sampled
+    ratio = config.most_samples_per_insert
     used = learned * config.batch_size / (ratio * acted) if ratio and acted else math.nan
     return _number(learned / elapsed_s), _number(acted / elapsed_s), _number(used)
 

@@ -27,6 +27,9 @@ def test_stop_rule_is_that_of_the_flags():
     assert evaluation.reached_stop_return(config, [10, 10, 10])
     assert not evaluation.reached_stop_return(config, [10, 10])
     assert not evaluation.reached_stop_return(config, [10, 9, 10])
+    # Held under another rule, and lost: the run was resumed with this one.
+    assert not evaluation.reached_stop_return(config, [10, 10, 10, 0, 0])
+    assert evaluation.reached_stop_return(config, [0, 0, 10, 10, 10, 10])
     assert not evaluation.reached_stop_return(config_lib.RunConfig(), [10] * 9)
 
 

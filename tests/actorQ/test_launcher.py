@@ -332,6 +332,25 @@ def test_peer_that_was_killed_whenever_its_log_folder_was_away_has_gone_on(tmp_p
     assert [failures.note(-9, run._logs(peer), 1.0) for _ in range(2)] == [2, 3]
 
 
+@pytest.mark.parametrize("code", [-9, -15, 130])
+def test_peer_that_somebody_ends_may_be_started_again_while_its_work_goes_on(code):
+    failures = processes.Failures()
+    assert [failures.note(code, rows, 1.0) for rows in range(5)] == [1] * 5
+    assert [failures.note(code, 4, 1.0) for _ in range(2)] == [2, 3]
+
+
+def test_peer_that_ends_itself_may_not_though_its_work_goes_on():
+    failures = processes.Failures()
+    assert [failures.note(1, rows, 1.0) for rows in range(3)] == [1, 2, 3]
+
+
+def test_learner_that_was_never_started_is_not_waited_for(tmp_path, monkeypatch):
+    run = launcher.Launcher(config_lib.RunConfig(logpath=str(tmp_path)), False)
+    # As a crash of the machine in the middle of a checkpoint leaves it.
+    monkeypatch.setattr(launcher.snapshots.Store, "being_written", lambda _: pytest.fail("waits"))
+    run._wait_for_learner()
+
+
 def test_peer_that_saw_an_end_which_did_not_come_is_started_again(tmp_path, monkeypatch):
     run = launcher.Launcher(config_lib.RunConfig(logpath=str(tmp_path)), False)
     (tmp_path / telemetry.ADDRESS_FILENAME).write_text("localhost:1")

@@ -1,5 +1,6 @@
 """Folders of runs that the launcher starts or resumes, and what they keep of its flags."""
 
+import errno
 from unittest import mock
 
 from absl import flags
@@ -29,16 +30,32 @@ def test_resume_of_a_run_that_is_alive_leaves_its_address(tmp_path, monkeypatch)
     assert not address.exists()
 
 
+def test_resume_of_a_run_that_cannot_be_written_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folders.resuming, "check", lambda *_: None)
+    monkeypatch.setattr(run_folders.snapshots.Store, "newest", lambda _: mock.Mock())
+    given = mock.MagicMock()
+    given.__getitem__.side_effect = lambda name: mock.Mock(present=name == "logpath")
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(run_folders.os, "remove", refuse)
+    config = config_lib.RunConfig(logpath=str(tmp_path), resume=True)
+    with pytest.raises(errors.WriteError, match=f"Cannot write {tmp_path}: Permission denied"):
+        run_folders.resumed(config, given)
+
+
 @pytest.fixture
 def launch_of(tmp_path):
     """Returns what a launch is told in the folder of the test."""
 
     def call(*arguments, resume=True):
         values = flags.FlagValues()
-        for name in ("port", "pin_cpus"):
+        for name in ("port", "pin_cpus", "learner_threads"):
             flags.DEFINE_integer(name, 0, "As the launcher has it.", flag_values=values)
         values(["run_multiprocess.sh", *arguments])
-        config = config_lib.RunConfig(logpath=str(tmp_path), resume=resume)
+        # Of the first launch's plan, if the run is resumed.
+        config = config_lib.RunConfig(logpath=str(tmp_path), resume=resume, learner_threads=7)
         return run_folders.launch_of(config, values)
 
     return call
@@ -48,6 +65,8 @@ def launch_of(tmp_path):
     ("first", "then", "expected"),
     [
         ([], [], run_folders.Launch(None, False)),
+        (["--learner_threads=3"], [], run_folders.Launch(None, False, 3)),
+        (["--learner_threads=3"], ["--learner_threads=0"], run_folders.Launch(None, False, 0)),
         (["--port=8181", "--pin_cpus=1"], [], run_folders.Launch(8181, True)),
         (["--port=8181", "--pin_cpus=1"], ["--port=9000"], run_folders.Launch(9000, True)),
         (["--port=8181", "--pin_cpus=1"], ["--pin_cpus=0"], run_folders.Launch(8181, False)),
@@ -65,13 +84,13 @@ def test_new_run_knows_nothing_of_another(launch_of, tmp_path):
 
 
 def test_run_without_a_record_was_told_nothing(launch_of):
-    assert launch_of() == run_folders.Launch(None, False)
+    assert launch_of() == run_folders.Launch(None, False, 7)
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "{", "\x00", '{"port": "8181", "pin_cpus": true}', '{"port": 8181, "pin_cpus": 1}',
-     '{"port": true, "pin_cpus": true}', '{"host": 1}'],
+     '{"port": true, "pin_cpus": true}', '{"host": 1}', '{"learner_threads": null}'],
 )
 def test_damaged_record_of_a_launch_says_what_to_do(launch_of, tmp_path, content):
     (tmp_path / run_folders.LAUNCH_FILENAME).write_text(content)

@@ -39,6 +39,7 @@ def settle(kind, given=D4PG, precision=32, smoke=False):
         (1e9, 0, 256, (1, 10_000)),
         (0.0, 16, 256, (16, 1)),  # The other limit counts where there is none.
         (1.0, 16, 256, (256, 1)),
+        (32.0, 16, 256, (16, 1)),  # As our learner: an item leaves after 16.
     ],
 )
 def test_steps_per_update_is_batch_to_samples(samples, times, batch, expected):
