@@ -269,8 +269,9 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
             f"{settings} names a vec_env_wrapper ({reprlib.repr(config['vec_env_wrapper']):.200}): "
             "agents of that kind cannot be read here."
         )
+    stacked = config.get("frame_stack")
     make_env = functools.partial(
-        environments.make, env_id, config.get("env_wrapper"), config.get("frame_stack", 1),
+        environments.make, env_id, config.get("env_wrapper"), 1 if stacked is None else stacked,
         {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
     )
     model = model_building.build(algo, saved, make_env, path)

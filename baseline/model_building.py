@@ -163,6 +163,9 @@ def _arguments(algo: str, saved: zoo_files.SavedModel) -> dict[str, Any]:
     arguments["learning_rate"] = 0.0
     if "buffer_size" in known:
         arguments["buffer_size"] = 1
+    if arguments.get("n_steps") == 1 and "normalize_advantage" in known:
+        # It was trained in several environments: of the one here a single step has no deviation.
+        arguments["normalize_advantage"] = False
     return arguments
 
 

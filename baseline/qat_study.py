@@ -185,7 +185,7 @@ def _sweeps(rows: Sequence[TrainedRow]) -> list[Sweep]:
     for kind in reversed(kinds):
         of_kind = [row for row in rows if _kind(row) == kind]
         widths = sorted({row.bits for row in of_kind}, key=results.width_order)
-        by_width = {bits: _by_seed(results.find(of_kind, bits=bits)) for bits in widths}
+        by_width = {bits: _by_seed(_of_last_input(of_kind, bits)) for bits in widths}
         found.append(Sweep(kind, by_width))
     return found
 
@@ -197,6 +197,12 @@ def _kind(row: TrainedRow) -> Kind:
     return Kind(
         row.scheme, row.quant_delay, row.ranges, input_bits, output=row.output_bits is not None
     )
+
+
+def _of_last_input(rows: Sequence[TrainedRow], bits: str) -> Sequence[TrainedRow]:
+    """Returns rows of a width: where --input_bits was given, too, of what was asked for last."""
+    of_width = results.find(rows, bits=bits)
+    return results.find(of_width, input_bits=of_width[-1].input_bits)
 
 
 def _by_seed(rows: Sequence[TrainedRow]) -> dict[int, TrainedRow]:

@@ -117,10 +117,12 @@ def _train_and_save(
     before_last_save: Callable[[pathlib.Path], None],
 ) -> pathlib.Path:
     """Trains what `_set_up` made; see `train`."""
+    from baseline import networks
     from baseline import training_callbacks
     from baseline import training_state
     from baseline import zoo_files
 
+    networks.policy_network(model)  # What no tool could act with is not worth its training.
     callbacks_of_caller = list(prepare(model)) if prepare is not None else []
     run_folder = experiment.save_path
     if settings.resume:

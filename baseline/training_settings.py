@@ -178,12 +178,23 @@ def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def hyperparams_text(hyperparams: Mapping[str, Any] | None, num_envs: int | None) -> str:
-    """Returns what replaces tuned values as text: `name:value`, sorted, with spaces between."""
+    """Returns what replaces tuned values as text: `name:value`, sorted, with spaces between.
+
+    Sorted are keys inside of values, too: a file has them so, a command need not.
+    """
     changed = dict(hyperparams or {})
     if num_envs is not None:
         changed["n_envs"] = num_envs
-    text = " ".join(f"{name}:{value}" for name, value in sorted(changed.items()))
+    text = " ".join(f"{name}:{value}" for name, value in _sorted_keys(changed).items())
     return " ".join(text.split())  # One line, as CSV files keep it.
+
+
+def _sorted_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _sorted_keys(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_sorted_keys, value))
+    return value
 
 
 def to_arguments(

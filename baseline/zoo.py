@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+import copy
 import io
 import os
 import pathlib
@@ -115,7 +116,9 @@ class Experiment(exp_manager.ExperimentManager):
             and not any(hyperparams.get(name) for name in _NOT_ON_FAST_ATARI)
             and atari.supported(self.env_name.gym_id)
         )
-        return hyperparams, saved
+        # SB3 and rl_zoo3 write into dictionaries in them (A2C's optimizer, say), which are also
+        # those that are noted in the agent's folder, later.
+        return copy.deepcopy(hyperparams), saved
 
     def create_log_folder(self) -> None:
         """Makes the run's folder; another run may have taken the number in the meantime."""

@@ -92,6 +92,18 @@ def test_qat_widths_beyond_8_and_quantized_outputs_are_one_kind():
     assert study.qat[0].kind.output and list(study.qat[0].rows) == ["16", "8", "4", "2"]
 
 
+def test_widths_of_two_input_bits_are_not_mixed():
+    rows = trained_rows.make_study(qat={"12": 0.0, "8": 0.0}, ptq={})
+    again = [
+        trained_rows.make_row("qat", "12", [3.0] * 6, input_bits=8, train_seed=seed)
+        for seed in (0, 1)
+    ]
+    study = one(rows + again)
+    assert {row.input_bits for row in study.qat[0].rows["12"].values()} == {8}
+    assert sorted(study.qat[0].rows["12"]) == [0, 1] and sorted(study.qat[0].rows["8"]) == [0, 1, 2]
+    assert study.left_out == 3  # The width's others, though of another seed.
+
+
 def test_ptq_of_like_inputs_is_preferred_then_the_fullest():
     rows = trained_rows.make_study(ptq={"8": 0.0})
     raw = [

@@ -177,10 +177,14 @@ def test_only_runs_of_the_same_settings_are_taken(tmp_path):
 def test_hyperparams_are_part_of_a_row(tmp_path):
     made = job(tmp_path, 200, bits=32)
     made = dataclasses.replace(made, settings=dataclasses.replace(
-        made.settings, hyperparams={"n_steps": 8, "gamma": 0.9}, num_envs=2
+        made.settings, num_envs=2, hyperparams={
+            "policy_kwargs": {"ortho_init": False, "net_arch": [8]}, "n_steps": 8, "gamma": 0.9,
+        }
     ))
     row = qat.evaluate(qat.train(made.settings, made.qat), "a2c", (0,), 1)
-    assert row.hyperparams == "gamma:0.9 n_envs:2 n_steps:8"
+    assert row.hyperparams == (
+        "gamma:0.9 n_envs:2 n_steps:8 policy_kwargs:{'net_arch': [8], 'ortho_init': False}"
+    )
     assert row.key == made.key()
 
 

@@ -693,6 +693,51 @@ def test_environments_without_a_time_limit_are_told(monkeypatch, caplog, own_env
     assert not [line for line in caplog.messages if "time limit" in line]
 
 
+@pytest.mark.parametrize(
+    ("space", "hyperparams", "message"),
+    [
+        (gym.spaces.MultiDiscrete([2, 2]), {}, "Actions of MultiDiscrete"),
+        (gym.spaces.Box(-1.0, 1.0, (2, 2)), {}, "are neither discrete nor continuous"),
+        (gym.spaces.Discrete(2), {"policy_kwargs": "dict(activation_fn=nn.LeakyReLU)"},
+         "is a LeakyReLU, which has no quantized form here"),
+    ],
+)
+def test_what_no_tool_could_act_with_is_not_trained(
+    tmp_path, monkeypatch, space, hyperparams, message
+):
+    name = "OddActions-v0"
+    spec = gym.envs.registration.EnvSpec(
+        name, lambda: gym.wrappers.TransformAction(gym.make("CartPole-v1"), lambda _: 0, space),
+        max_episode_steps=50,
+    )
+    monkeypatch.setitem(gym.registry, name, spec)
+    with pytest.raises(errors.UserError, match=message):
+        train.train(settings(tmp_path, env=name, hyperparams={**SMALL_PPO, **hyperparams}))
+    assert not list(tmp_path.rglob("*_1"))
+
+
+def test_what_sb3_writes_into_hyperparams_is_not_noted_as_asked_for(tmp_path):
+    asked = {"policy_kwargs": {"net_arch": [8, 8]}}  # A2C's optimizer is put beside it.
+    wanted = settings(tmp_path, algo="a2c", steps=64, hyperparams=asked)
+    path = train.train(wanted)
+    assert asked == {"policy_kwargs": {"net_arch": [8, 8]}}
+    noted = zoo_files.read_yaml(path.parent / CARTPOLE / "args.yml")
+    assert noted["hyperparams"] == asked
+    agents.load("a2c", CARTPOLE, tmp_path)
+
+
+def test_no_stacking_may_be_asked_for(tmp_path):
+    train.train(settings(tmp_path, steps=64, hyperparams={**SMALL_PPO, "frame_stack": None}))
+    assert agents.load("ppo", CARTPOLE, tmp_path).make_env().observation_space.shape == (4,)
+
+
+def test_an_agent_of_one_step_in_several_environments_can_be_loaded(tmp_path):
+    one_step = {**SMALL_PPO, "n_steps": 1, "batch_size": 4}
+    train.train(settings(tmp_path, steps=64, num_envs=4, hyperparams=one_step))
+    agent = agents.load("ppo", CARTPOLE, tmp_path)
+    assert agent.act(np.zeros((1, 4), np.float32)).shape == (1,)
+
+
 def test_what_could_not_be_quantized_is_not_trained(tmp_path, monkeypatch):
     name = "Named-v0"
     spec = gym.envs.registration.EnvSpec(
