@@ -9,6 +9,7 @@ there are newer ones. What was sent before stays in replay: whole n-step transit
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import math
 import os
 import threading
@@ -64,11 +65,15 @@ class ActorProcess:
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
             again=bool(config.restarts),
         )
-        lanes = range(config.envs_per_actor)
-        made = [
-            environments.make_for(config, self._seed("environment", lane)) for lane in lanes
-        ]
-        spec = made[0].spec
+        made: list[environments.Environment] = []
+        with environments.closed_on_failure(made):
+            for lane in range(config.envs_per_actor):
+                made.append(environments.make_for(config, self._seed("environment", lane)))
+            self._build(made)
+
+    def _build(self, made: Sequence[environments.Environment]) -> None:
+        """Builds everything around the environments."""
+        config, lanes, spec = self._config, range(len(made)), made[0].spec
         policy_module = algorithms.policy_module(algorithms.resolve(config, spec))
         explorations = [
             policy_module.make_exploration(
@@ -152,10 +157,10 @@ class ActorProcess:
             another actor has the same id and logs.
         """
         cli.on_stop_signals(self.stop)
-        wire.require_port(self._config)
         folder, actor_id = self._logger.folder, self._config.actor_id
         taken = f"Another actor has --actor_id={actor_id} in {folder}: give this one another."
         try:
+            wire.require_port(self._config)
             # Two of one id would write the same experience into replay, and into the same logs.
             with files.locked(folder, taken):
                 with energy.track(bool(self._config.track_energy), folder):
@@ -280,8 +285,9 @@ class ActorProcess:
     def _look_until(self, look: Callable[[], T | None], problem: str) -> T | None:
         """Looks until there is something, and returns it; None if the actor was stopped before.
 
-        A learner that has no card yet may be compiling kernels for its GPU, which takes minutes:
-        it gets `data_timeout` for that.
+        A learner that has pushed no weights yet may be compiling kernels for its GPU, which takes
+        minutes: it gets `data_timeout` for that. (Its card does not tell: one that is resumed shows
+        it first, so that actors that have weights act on.)
 
         Raises:
           errors.NoLearnerError: there is nothing within `connect_timeout`, or that long after the
@@ -292,11 +298,11 @@ class ActorProcess:
             found = look()
             if found is not None:
                 return found
-            starts, now = self._connection.status().starts, time.monotonic()
-            if not starts and now - began < self._config.data_timeout:
+            ready, now = self._connection.status().pushes > 0, time.monotonic()
+            if not ready and now - began < self._config.data_timeout:
                 ready_since = now
             if now - ready_since > self._config.connect_timeout:
-                said = (problem if starts else _NOT_READY).format(now - began)
+                said = (problem if ready else _NOT_READY).format(now - began)
                 raise errors.NoLearnerError(
                     f"The learner at {self._connection.address} answers, but {said}"
                 )

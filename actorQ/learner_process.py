@@ -74,6 +74,12 @@ class LearnerProcess:
         environment = environments.make_for(
             config, seeding.derive(config.seed, "evaluation environment", steps)
         )
+        with environments.closed_on_failure([environment]):
+            self._build(environment)
+
+    def _build(self, environment: environments.Environment) -> None:
+        """Builds everything around the environment of evaluations."""
+        config = self._config
         algorithm = algorithms.resolve(config, environment.spec)
         self._algorithm = algorithms.learner_module(algorithm)
         architecture = architecture_lib.make(environment.spec, config.model_sizes)

@@ -57,6 +57,7 @@ class ServerStatus(NamedTuple):
     shutdown: bool  # Whether the end of the run was announced.
     shutdown_seen: int  # How many processes have acknowledged it.
     starts: int  # How often the learner was started in this run; 0: it is not ready yet.
+    pushes: int  # Of the learner since its last start; 0: it is not ready to learn yet.
 
 
 class Card(NamedTuple):
@@ -179,6 +180,7 @@ class Connection:
             shutdown.current_size > 0,
             shutdown.rate_limiter_info.sample_stats.completed,
             starts,
+            info[config.broadcaster_table_name].rate_limiter_info.insert_stats.completed,
         )
 
     def card(self) -> Card:

@@ -16,6 +16,7 @@ __all__ = [
     "ObservationScale",
     "TaskError",
     "close_all",
+    "closed_on_failure",
     "continuous_action_map",
     "list_tasks",
     "make",
@@ -28,6 +29,7 @@ EnvironmentSpec = core.EnvironmentSpec
 ObservationScale = core.ObservationScale
 TaskError = core.TaskError
 close_all = core.close_all
+closed_on_failure = core.closed_on_failure
 continuous_action_map = core.continuous_action_map
 
 _GYMNASIUM = "actorQ.environments.gymnasium_suites"

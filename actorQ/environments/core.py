@@ -219,6 +219,16 @@ def close_all(environments: Iterable[Environment], patience_s: float = CLOSE_PAT
     closing.join(patience_s)
 
 
+@contextlib.contextmanager
+def closed_on_failure(environments: Iterable[Environment]) -> Iterator[None]:
+    """Closes environments if what is done meanwhile fails; a list of them may grow meanwhile."""
+    try:
+        yield
+    except BaseException:
+        close_all(environments)
+        raise
+
+
 def _close(reference: weakref.ref[Environment]) -> None:
     """Closes an environment that still exists."""
     environment = reference()

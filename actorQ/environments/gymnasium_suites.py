@@ -138,8 +138,11 @@ def _draws_pictures(spec: Any) -> bool:
     creator = spec.entry_point
     if not callable(creator):
         creator = registration.load_env_creator(creator)
-    modes = (getattr(creator, "metadata", None) or {}).get("render_modes") or ()
     parameters = inspect.signature(creator).parameters
+    metadata = getattr(creator, "metadata", None)
+    if isinstance(metadata, property):  # Of a `gymnasium.Wrapper`: that of what will be inside.
+        return "render_mode" in parameters
+    modes = (metadata or {}).get("render_modes") or ()
     takes_mode = "render_mode" in parameters or any(
         parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
     )

@@ -145,11 +145,16 @@ def read_log(*path: str) -> dict[str, np.ndarray]:
     Args:
       *path: parts of the path, to be joined.
 
+    Returns:
+      Columns; to ask for one that the log lacks is a UserError.
+
     Raises:
       errors.UserError: missing, empty or damaged, or several runs wrote to one file.
     """
     name = os.path.join(*path)
-    columns = {key: np.asarray(values) for key, values in telemetry.read_csv(name).items()}
+    columns = telemetry.read_csv(name)
+    for key, values in columns.items():
+        columns[key] = np.asarray(values)
     if np.any(np.diff(columns["seconds"]) < 0):
         raise errors.UserError(
             f"The log {name} goes back in time: several runs wrote to this folder. Give every run "

@@ -160,9 +160,10 @@ def markdown(comparison: Comparison) -> str:
     text = output.markdown_table(header, [row]) + "\n"
 
     rows = []
+    base = sides[0].actor_steps_per_s  # None at all in a run that ended before the first insert.
     for side in sides:
         first = side is sides[0]
-        rate = side.actor_steps_per_s / sides[0].actor_steps_per_s
+        rate = side.actor_steps_per_s / base if base else np.nan
         rows.append(
             [
                 side.name,

@@ -296,6 +296,38 @@ def test_actor_of_an_unknown_task_ends_with_one_line(tmp_path):
         acting.ActorProcess(config)
 
 
+def test_actor_that_cannot_make_all_its_environments_closes_those_that_it_made(
+    tmp_path, monkeypatch
+):
+    made, closed = [], []
+
+    def make(config, seed):
+        if len(made) == 2:
+            raise environments.TaskError("no licence for a third simulator")
+        made.append(environments.make(config.taskstr, seed))
+        monkeypatch.setattr(made[-1], "close", lambda it=made[-1]: closed.append(it))
+        return made[-1]
+
+    monkeypatch.setattr(acting.environments, "make_for", make)
+    with pytest.raises(environments.TaskError, match="a third simulator"):
+        acting.ActorProcess(config_lib.RunConfig(
+            taskstr="gym,Pendulum-v1", model_str="4", envs_per_actor=3, logpath=str(tmp_path)
+        ))
+    assert len(made) == 2 and closed == made
+
+
+def test_actor_without_a_port_to_ask_closes_its_environments(tmp_path, monkeypatch):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    actor = acting.ActorProcess(config_lib.RunConfig(
+        taskstr="gym,Pendulum-v1", model_str="4", port=0, logpath=str(tmp_path)
+    ))
+    closed = []
+    monkeypatch.setattr(actor.loop, "close", lambda: closed.append(True))
+    with pytest.raises(errors.UserError):
+        actor.run()
+    assert closed
+
+
 def test_actor_without_learner_gives_up_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
     actor = acting.ActorProcess(config_lib.RunConfig(
@@ -316,9 +348,16 @@ def test_actor_waits_longer_for_a_learner_that_is_not_ready_but_not_for_ever(sta
     assert 1.0 <= time.monotonic() - started < 10.0
 
 
-def test_actor_waits_for_weights_from_when_the_learner_is_ready(stage):
+@pytest.mark.parametrize("resumed", [False, True])
+def test_actor_waits_for_weights_from_when_the_learner_is_ready(stage, monkeypatch, resumed):
     made = stage(connect_timeout=0.5)
-    failures = []
+    failures, pushes = [], [0]
+    status = made.actor._connection.status
+    monkeypatch.setattr(
+        made.actor._connection, "status", lambda **a: status(**a)._replace(pushes=pushes[0])
+    )
+    if resumed:  # It shows its card before it builds anything.
+        made.connection.publish_card(77, 1, 0)
 
     def connect():
         try:
@@ -330,7 +369,9 @@ def test_actor_waits_for_weights_from_when_the_learner_is_ready(stage):
     thread.start()
     thread.join(1.5)  # As long as it compiles kernels, say.
     assert thread.is_alive()
-    made.connection.publish_card(77, 1, 0)
+    if not resumed:
+        made.connection.publish_card(77, 1, 0)
+    pushes[0] = 1
     thread.join(20)
     assert len(failures) == 1 and "no weights came within" in failures[0]
 

@@ -101,6 +101,18 @@ USER_MODULE = """
             return np.zeros(5, np.float32)
 
 
+    class Wrapped(gymnasium.Wrapper):
+        def __init__(self, render_mode=None):
+            super().__init__(gymnasium.make("MountainCar-v0", render_mode=render_mode))
+
+
+    class WrappedUnseen(gymnasium.Wrapper):
+        def __init__(self):
+            super().__init__(gymnasium.make("MountainCar-v0"))
+
+
+    gymnasium.register("Wrapped-v0", entry_point=Wrapped, max_episode_steps=500)
+    gymnasium.register("WrappedUnseen-v0", entry_point=WrappedUnseen)
     for end in ("terminated", "truncated", "both"):
         gymnasium.register(f"Counter-{end}-v0", entry_point=Counter, kwargs={"end": end})
     gymnasium.register("Many-v0", entry_point=Many)
@@ -668,6 +680,14 @@ def test_render_without_close_ends_quietly(taskstr):
     result = run_python(program)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
+
+
+def test_task_that_is_a_wrapper_can_be_made_and_drawn_if_it_takes_a_render_mode(user_module):
+    with environments.make(f"gym,{user_module}:Wrapped-v0", 0) as environment:
+        environment.reset()
+        assert environment.render().dtype == np.uint8
+    with environments.make(f"gym,{user_module}:WrappedUnseen-v0", 0) as environment:
+        assert environment.reset().observation.shape == (2,)
 
 
 def test_render_task_that_cannot_draw_is_told(user_module):

@@ -188,6 +188,22 @@ def test_load_curve_reads_what_run_logger_writes(tmp_path):
 # --- speedup_table ---
 
 
+def test_read_log_says_which_column_a_log_lacks(tmp_path):
+    (tmp_path / "phases.csv").write_text("seconds,unix_time,pull_s\n1,1,0.5\n2,2,0.75\n")
+    columns = curves.read_log(str(tmp_path), "phases.csv")
+    assert columns["pull_s"].tolist() == [0.5, 0.75]
+    with pytest.raises(errors.UserError, match="phases.csv lacks the column pulls"):
+        columns["pulls"]
+
+
+def test_speedup_table_of_a_run_that_inserted_nothing_has_no_ratio(tmp_path):
+    fp32 = curve_run(tmp_path, "fp32", 32, [10, 20], [0, 100], actor_rate=0)
+    int8 = curve_run(tmp_path, "int8", 8, [10, 20], [0, 100])
+    comparison = speedup_table.compare([fp32], [int8], window=1)
+    assert comparison.sides[0].actor_steps_per_s == 0
+    assert "n/a" in speedup_table.markdown(comparison)
+
+
 def test_speedup_golden(golden):
     comparison = speedup_table.compare([golden[0]], [golden[1]], window=1)
     fp32, int8 = comparison.sides
