@@ -298,7 +298,8 @@ class ActorProcess:
             found = look()
             if found is not None:
                 return found
-            ready, now = self._connection.status().pushes > 0, time.monotonic()
+            status, now = self._connection.status(), time.monotonic()
+            ready = status.pushes > 0 or status.models_published > 0
             if not ready and now - began < self._config.data_timeout:
                 ready_since = now
             if now - ready_since > self._config.connect_timeout:
