@@ -22,6 +22,7 @@ from actorQ import cli
 from actorQ import config as config_lib
 from actorQ import config_flags
 from actorQ import errors
+from actorQ import launch_record
 from actorQ import ports
 from actorQ import processes
 from actorQ import run_folders
@@ -345,7 +346,7 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "--server_address is set by the launcher; see the README for runs on several machines."
         )
-    launch = run_folders.launch_of(config, flags.FLAGS)
+    launch = launch_record.of_flags(config, flags.FLAGS)
     config = dataclasses.replace(
         config, port=launch.port or ports.free_port(), learner_threads=launch.learner_threads
     )
@@ -355,7 +356,7 @@ def main(argv: list[str]) -> int:
         config = run_folders.resumed(config, flags.FLAGS)
     else:
         config = run_folders.new(config, flags.FLAGS)
-    run_folders.save_launch(launch, config.logpath)
+    launch_record.save(launch, config.logpath)
     return Launcher(config, launch.pin_cpus).run()
 
 
