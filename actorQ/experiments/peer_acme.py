@@ -5,7 +5,7 @@ server in this process), n-step adder, dataset, acting in TensorFlow, clipping o
 critic as in its examples (`LayerNormMLP` and a head of --num_atoms). Ours: the policy (Acme's
 example has elu where ours has tanh), the environment, and everything that `peer_session` does.
 
-Flags: --samples_per_insert (or --replay_table_max_times_sampled) is the agent's own
+Flags: the lower of --samples_per_insert and --replay_table_max_times_sampled is the agent's own
 samples_per_insert, which it rounds to whole environment steps for a gradient step, or whole
 gradient steps for an environment step. --sigma is the noise of the one actor, as with
 --n_actors=1. --learning_rate_decay_steps and --invert_gradients do what they do in our learner,

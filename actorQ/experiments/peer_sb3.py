@@ -8,8 +8,8 @@ step only, the faster one.
 What our flags are to the agents:
 - --model_str, --critic_str: hidden layers, tanh in policy and Q-network as in ours; elu in the
   critics, as in ours behind the first layer (whose layer norm SB3's critics do not have).
-- samples per insert: train_freq and gradient_steps, whose ratio is --samples_per_insert (or
-  --replay_table_max_times_sampled) / --batch_size.
+- samples per insert: train_freq and gradient_steps, whose ratio is that of the lower of
+  --samples_per_insert and --replay_table_max_times_sampled to --batch_size.
 - --target_update_period: DQN copies its target as often, counted in environment steps. TD3's
   targets are moving averages, made to lag as far behind as copies do (`peers.target_average`).
 - --policy_learning_rate, --critic_learning_rate: TD3 takes one step size; it is given two here.

@@ -1,7 +1,6 @@
-"""Training: layout, going on after an interruption, and what users get wrong."""
+"""Training: what it leaves, what is refused before it begins, what users get wrong."""
 
 import errno
-import json
 import logging
 import os
 import pathlib
@@ -11,13 +10,10 @@ import subprocess
 import sys
 import time
 import types
-import zipfile
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from stable_baselines3.common import atari_wrappers
-from stable_baselines3.common import buffers
 from stable_baselines3.common import callbacks
 from stable_baselines3.common import monitor
 from tensorboard.backend.event_processing import event_accumulator
@@ -26,8 +22,6 @@ import torch
 from actorQ import errors
 from baseline import agents
 from baseline import environments
-from baseline import evaluation
-from baseline import noted_ends
 from baseline import train
 from baseline import training_callbacks
 from baseline import training_settings
@@ -35,52 +29,16 @@ from baseline import training_state
 from baseline import zoo
 from baseline import zoo_files
 from tests.baseline import small_agents
+from tests.baseline import small_trainings
 
+CARTPOLE = small_trainings.CARTPOLE
+SMALL_PPO = small_trainings.SMALL_PPO
+Recorder = small_trainings.Recorder
+stop_after = small_trainings.stop_after
+settings = small_trainings.settings
+readable = small_trainings.readable
+parameters = small_trainings.parameters
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CARTPOLE = "CartPole-v1"
-# 4 environments x 16 steps make a rollout of 64.
-SMALL_PPO = {"n_envs": 4, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
-SPACES = gym.spaces.Box(-1, 200, (1,)), gym.spaces.Discrete(2)  # Of replay buffers.
-
-
-class Recorder(callbacks.BaseCallback):
-    """Notes what SB3's schedules are at, at every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps, self.progress, self.learning_rates, self.exploration = [], [], [], []
-
-    def _on_rollout_start(self):
-        self.progress.append((self.num_timesteps, self.model._current_progress_remaining))
-
-    def _on_step(self):
-        self.steps.append(self.num_timesteps)
-        self.learning_rates.append(self.model.policy.optimizer.param_groups[0]["lr"])
-        self.exploration.append(getattr(self.model, "exploration_rate", None))
-        return True
-
-
-def stop_after(calls):
-    left = iter(range(calls))
-    return lambda: next(left, None) is None
-
-
-def settings(tmp_path, **changes):
-    values = {
-        "algo": "ppo", "env": CARTPOLE, "steps": 640, "folder": str(tmp_path), "device": "cpu",
-        "hyperparams": SMALL_PPO, "progress": False, **changes,
-    }
-    return train.TrainSettings(**values)
-
-
-def readable(path):
-    with zipfile.ZipFile(path) as archive:
-        return json.loads(archive.read("data"))
-
-
-def parameters(path):
-    with zipfile.ZipFile(path) as archive, archive.open("policy.pth") as file:
-        return torch.load(file, weights_only=True)
 
 
 @pytest.mark.parametrize(
@@ -110,29 +68,6 @@ def test_train_leaves_an_agent_in_the_zoo_s_layout(tmp_path, algo, env_id, steps
     assert len(agent.act(observation[None])) == 1
 
 
-def test_resume_goes_on_with_statistics_of_observations(tmp_path, monkeypatch):
-    env_id = "MountainCarContinuous-v0"
-    car = {"algo": "a2c", "env": env_id, "hyperparams": {"n_steps": 20, "use_sde": False}}
-    train.train(settings(tmp_path, steps=400, **car), stop_requested=stop_after(41))
-    path = tmp_path / f"a2c/{env_id}_1/{env_id}/vecnormalize.pkl"
-    before = zoo_files.read_normalization(path)
-    restore, seen = training_state.restore, []
-
-    def watched(model, *arguments):
-        restore(model, *arguments)
-        statistics = model.get_vec_normalize_env()
-        seen.append((statistics.obs_rms.mean, statistics.obs_rms.var, statistics.obs_rms.count))
-        assert statistics.ret_rms.count > 100
-
-    monkeypatch.setattr(training_state, "restore", watched)
-    train.train(settings(tmp_path, steps=None, resume=True, **car))
-
-    np.testing.assert_array_equal(seen[0][0], before.mean)
-    np.testing.assert_array_equal(seen[0][1], before.variance)
-    assert seen[0][2] == before.count > 100
-    assert zoo_files.read_normalization(path).count > before.count
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("mean", [0.0, 0.0, 0.0]), ("var", [[1.0]]), ("count", 10**400)],
     ids=["mean", "var", "count"],
@@ -150,267 +85,6 @@ def test_statistics_that_are_no_numbers_are_an_error(tmp_path, name, value):
     environment.save(str(path))
     with pytest.raises(errors.UserError, match=r"Cannot go on with .*vecnormalize\.pkl: "):
         training_state._restore_statistics(model, path)
-
-
-def test_resume_goes_on_with_counters_schedules_and_weights(tmp_path):
-    hyperparams = {**SMALL_PPO, "learning_rate": "lin_0.01"}
-    first, second, restored = Recorder(), Recorder(), {}
-    stopped = train.train(
-        settings(tmp_path, hyperparams=hyperparams), lambda model: [first], stop_after(75)
-    )
-    facts, weights = readable(stopped), parameters(stopped)
-
-    def remember(model):
-        class Remember(callbacks.BaseCallback):
-            def _on_training_start(self):
-                restored.update(
-                    weights={k: v.clone() for k, v in model.policy.state_dict().items()},
-                    optimizer_steps=float(model.policy.optimizer.state_dict()["state"][0]["step"]),
-                    updates=model._n_updates,
-                )
-
-            def _on_step(self):
-                return True
-
-        return [second, Remember()]
-
-    finished = train.train(
-        settings(tmp_path, steps=None, hyperparams=None, resume=True), remember
-    )
-
-    assert finished == stopped
-    # 75 calls of 4 environments went well, the 76th stopped the run, in the fifth rollout.
-    assert first.steps[-1] == facts["num_timesteps"] == 304
-    assert second.steps[0] == 308
-    assert readable(finished)["num_timesteps"] >= 640
-    assert readable(finished)["_total_timesteps"] == 640
-    # Four rollouts were learned from before, each in one step of the optimizer.
-    assert restored["updates"] == facts["_n_updates"] == 4
-    assert readable(finished)["_n_updates"] > 4
-    assert restored["optimizer_steps"] == 4
-    for name, tensor in weights.items():
-        torch.testing.assert_close(restored["weights"][name], tensor, rtol=0, atol=0)
-    # The learning rate is linear in steps from 0.01 to 0, before and after.
-    assert second.learning_rates[0] == pytest.approx(0.01 * (1 - 256 / 640))
-    assert second.learning_rates[-1] < first.learning_rates[-1]
-    steps, progress = second.progress[1]
-    assert progress == pytest.approx(1 - steps / 640)
-
-
-def test_resume_goes_on_with_the_curves(tmp_path):
-    train.train(settings(tmp_path), stop_requested=stop_after(75))
-    train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
-
-    events = event_accumulator.EventAccumulator(str(tmp_path / f"ppo/{CARTPOLE}_1/tensorboard"))
-    events.Reload()
-    steps = [event.step for event in events.Scalars("train/loss")]
-    # A rollout's loss is noted at the end of the next one. The first run stopped at 304.
-    assert steps == [128, 192, 256, 432, 496, 560, 624, 688]
-
-
-def test_curves_go_where_they_are_asked_for_after_an_interruption_too(tmp_path):
-    curves = tmp_path / "curves"
-    train.train(settings(tmp_path, tensorboard=str(curves)), stop_requested=stop_after(40))
-    train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
-
-    assert len(list((curves / CARTPOLE / "ppo_1").glob("events*"))) >= 2
-    assert not (tmp_path / f"ppo/{CARTPOLE}_1/tensorboard").exists()
-
-
-def test_curves_beyond_the_last_checkpoint_are_superseded(tmp_path):
-    for steps_done, noted in ((0, (10, 20, 30)), (15, (25, 35))):
-        log = training_callbacks.tensorboard_logger(str(tmp_path), steps_done)
-        for step in noted:
-            log.record("value", step)
-            log.dump(step)
-        log.close()
-
-    events = event_accumulator.EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert [event.step for event in events.Scalars("value")] == [10, 25, 35]
-
-
-def test_resume_goes_on_with_replay_buffer_and_exploration(tmp_path):
-    hyperparams = {"buffer_size": 300, "learning_starts": 50, "train_freq": 10, "gradient_steps": 1}
-    first, second, restored = Recorder(), Recorder(), {}
-
-    def keep(recorder, into):
-        def prepare(model):
-            class Keep(callbacks.BaseCallback):
-                def _on_training_start(self):
-                    replay = model.replay_buffer
-                    into.update(
-                        observations=replay.observations.copy(), pos=replay.pos, full=replay.full,
-                        calls=model._n_calls, exploration=model.exploration_rate,
-                    )
-
-                def _on_step(self):
-                    return True
-
-            into["model"] = model
-            return [recorder, Keep()]
-
-        return prepare
-
-    before = {}
-    dqn = {"algo": "dqn", "steps": 1000}
-    train.train(
-        settings(tmp_path, **dqn, hyperparams=hyperparams), keep(first, before), stop_after(420)
-    )
-    replay = before["model"].replay_buffer
-    resumed = settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True)
-    train.train(resumed, keep(second, restored), stop_after(30))
-
-    assert restored["full"] is True
-    assert restored["pos"] == replay.pos
-    np.testing.assert_array_equal(restored["observations"], replay.observations)
-    assert restored["calls"] == first.steps[-1] - 1  # The step that stopped it was not finished.
-    assert second.steps[0] == first.steps[-1] + 1
-    # Exploration falls linearly to its last value within 16 % of the steps (the tuned fraction).
-    assert second.exploration[1] == pytest.approx(0.04)
-    assert first.exploration[80] == pytest.approx(1 - 0.96 * 80 / 160, abs=0.02)
-
-
-def add_transition(replay, reward, done=False, timeout=False):
-    state = np.full((1, 1), reward, np.float32)
-    replay.add(
-        state, state, np.zeros((1, 1)), np.array([reward]), np.array([done]),
-        [{"TimeLimit.truncated": timeout}],
-    )
-
-
-def restored_replay(tmp_path, make, **last):
-    """Returns a replay buffer of five transitions, and one that got them from its file."""
-    path = str(tmp_path / "replay.npz")
-    before, after = make(), make()
-    for _ in range(4):
-        add_transition(before, 1.0)
-    add_transition(before, 1.0, **last)
-    training_state._save_replay(before, path)
-    assert training_state._restore_replay(after, path)
-    return before, after
-
-
-@pytest.mark.parametrize("size", [5, 20])  # Of the buffer: full, or not.
-@pytest.mark.parametrize("last", [{}, {"done": True}, {"done": True, "timeout": True}])
-def test_a_restored_replay_buffer_does_not_join_two_episodes(tmp_path, last, size):
-    before, after = restored_replay(
-        tmp_path,
-        lambda: buffers.NStepReplayBuffer(size, *SPACES, "cpu", n_steps=3, gamma=0.5), **last,
-    )
-    # What a single step is taken to lead to is as it was.
-    np.testing.assert_array_equal(
-        after.dones * (1 - after.timeouts), before.dones * (1 - before.timeouts)
-    )
-    add_transition(after, 100.0)
-    samples = after._get_samples(np.array([2, 3, 4]))
-    assert samples.rewards.ravel().tolist() == [1.75, 1.5, 1.0]
-    assert samples.dones.ravel().tolist() == [float(last == {"done": True})] * 3
-
-
-def test_a_restored_replay_buffer_that_saves_memory_ends_as_sb3_lets_it(tmp_path):
-    before, after = restored_replay(tmp_path, lambda: buffers.ReplayBuffer(
-        20, *SPACES, "cpu", optimize_memory_usage=True, handle_timeout_termination=False
-    ))
-    assert after.dones.ravel()[:5].tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
-    np.testing.assert_array_equal(after.observations[:5], before.observations[:5])
-
-
-def test_resume_without_replay_buffer_fills_it_first(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(training_state, "MAX_REPLAY_BYTES", 1000)
-    hyperparams = {"learning_starts": 50, "train_freq": 10, "gradient_steps": 1}
-    train.train(
-        settings(tmp_path, algo="dqn", steps=500, hyperparams=hyperparams),
-        stop_requested=stop_after(100),
-    )
-    models = []
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        train.train(
-            settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True),
-            lambda model: models.append(model) or [],
-            stop_after(20),
-        )
-
-    assert not (tmp_path / f"dqn/{CARTPOLE}_1/{training_state.REPLAY_FILENAME}").exists()
-    assert "fills up for 50 steps" in caplog.text
-    assert models[0].learning_starts == 101 + 50
-
-
-def test_resume_takes_the_newest_unfinished_run(tmp_path):
-    train.train(settings(tmp_path), stop_requested=stop_after(20))
-    train.train(settings(tmp_path), stop_requested=stop_after(20))
-    train.train(settings(tmp_path, steps=64))
-
-    path = train.train(settings(tmp_path, resume=True))
-
-    assert path.parent.name == f"{CARTPOLE}_2"
-    train.train(settings(tmp_path, resume=True))
-    with pytest.raises(errors.UserError, match="no unfinished run"):
-        train.train(settings(tmp_path, resume=True))
-
-
-@pytest.mark.parametrize(
-    ("newer", "asked", "chosen", "told"),
-    [
-        ({"hyperparams": {"n_steps": 16}}, {}, 1, "repeat its --hyperparams."),
-        ({"hyperparams": {"n_steps": 16}, "num_envs": 2}, {}, 1,
-         "repeat its --hyperparams and --num_envs."),
-        ({"hyperparams": {"n_steps": 16}}, {"hyperparams": {"n_steps": 16}}, 2, None),
-        ({"seed": 1}, {"seed": 0}, 1, None),  # The seed was asked for.
-        ({"seed": 1}, {}, 2, None),
-    ],
-)
-def test_resume_of_an_older_run_names_the_newer(monkeypatch, caplog, newer, asked, chosen, told):
-    found = [
-        training_state.Run(
-            pathlib.Path(f"{CARTPOLE}_{number}"),
-            {"program": "baseline.train", "seed": 0, "num_envs": None, "hyperparams": {}} | changes,
-            finished=False,
-        )
-        for number, changes in ((2, newer), (1, {}))
-    ]
-    monkeypatch.setattr(training_state, "runs", lambda *names: iter(found))
-    wanted = training_settings.asked(train.TrainSettings("ppo", CARTPOLE, resume=True, **asked))
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        run, _ = training_state.unfinished("zoo", "ppo", CARTPOLE, "baseline.train", wanted)
-
-    assert run == f"{CARTPOLE}_{chosen}"
-    assert len(caplog.messages) == (told is not None)
-    assert told is None or (f"newer {CARTPOLE}_2: " in caplog.text and told in caplog.text)
-
-
-def test_a_finished_agent_is_found_rather_than_a_newer_one_that_was_stopped(tmp_path, caplog):
-    stopped = train.train(settings(tmp_path), stop_requested=stop_after(20))
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        assert agents.find("ppo", CARTPOLE, tmp_path) == stopped
-    (line,) = caplog.messages
-    assert line.startswith(f"{stopped} is of a training that has not come to its end")
-    caplog.clear()
-    finished = train.train(settings(tmp_path, steps=64))
-    train.train(settings(tmp_path), stop_requested=stop_after(20))
-
-    assert agents.find("ppo", CARTPOLE, tmp_path) == finished == tmp_path / (
-        f"ppo/{CARTPOLE}_2/{CARTPOLE}.zip"
-    )
-    assert "come to its end" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    "changes", [{"steps": 1000}, {"seed": 7}, {"hyperparams": {"n_steps": 32}}, {"num_envs": 2}]
-)
-def test_resume_with_other_settings_is_refused(tmp_path, changes):
-    train.train(settings(tmp_path), stop_requested=stop_after(20))
-
-    with pytest.raises(errors.UserError, match="was started with"):
-        train.train(settings(tmp_path, resume=True, **changes))
-
-
-def test_resume_of_damaged_agent_is_refused(tmp_path):
-    path = train.train(settings(tmp_path), stop_requested=stop_after(20))
-    path.write_bytes(path.read_bytes()[:1000])
-
-    with pytest.raises(errors.UserError, match="damaged"):
-        train.train(settings(tmp_path, resume=True))
 
 
 def test_a_name_with_a_slash_is_a_dash_in_files(tmp_path):
@@ -497,71 +171,6 @@ def test_equal_seeds_train_equal_agents(tmp_path):
 
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)
-
-
-def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
-    train.train(settings(tmp_path, steps=1280, eval_freq=320), stop_requested=stop_after(170))
-    folder = tmp_path / f"ppo/{CARTPOLE}_1"
-    with np.load(folder / "evaluations.npz") as file:
-        before = file["timesteps"].tolist()
-    train.train(settings(tmp_path, steps=1280, resume=True))
-
-    with np.load(folder / "evaluations.npz") as file:
-        after = file["timesteps"].tolist()
-    assert before == [320, 640]
-    assert after[:2] == before
-    assert len(after) > 2
-    assert (folder / "best_model.zip").is_file()
-
-
-@pytest.mark.parametrize("damage", ["empty", "cut", "other", "shape"])
-def test_evaluations_that_are_damaged_are_forgotten(tmp_path, caplog, damage):
-    path = tmp_path / "evaluations.npz"
-    results = [1.0] if damage == "shape" else [[1.0, 3.0]]
-    np.savez(path, timesteps=[64], results=results, ep_lengths=[[5, 5]])
-    if damage == "other":
-        np.savez(path, timesteps=[64])
-    elif damage != "shape":
-        path.write_bytes(path.read_bytes()[: {"empty": 0, "cut": 300}[damage]])
-    callback = types.SimpleNamespace(
-        log_path=str(tmp_path / "evaluations"), best_model_save_path=str(tmp_path)
-    )
-    before = vars(callback).copy()
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        zoo.restore_evaluations(callback)
-    assert f"{path} is damaged" in caplog.text
-    assert vars(callback) == before
-    np.savez(path, timesteps=[64], results=[[1.0, 3.0]], ep_lengths=[[5, 5]])
-    zoo.restore_evaluations(callback)
-    assert callback.evaluations_results == [[1.0, 3.0]]
-
-
-@pytest.mark.parametrize("there", ["best", "older", "other", "cut", "none"])
-def test_the_best_score_counts_only_with_its_agent(tmp_path, caplog, there):
-    np.savez(
-        tmp_path / "evaluations.npz", timesteps=[64, 128], results=[[1.0, 3.0], [5.0, 5.0]],
-        ep_lengths=[[5, 5], [5, 5]], successes=[[False, True], [True, True]],
-    )
-    path = tmp_path / "best_model.zip"
-    if there != "none":
-        steps = {"older": 64, "other": 100}.get(there, 128)
-        made = small_agents.model("ppo", small_agents.vector(CARTPOLE))
-        made.num_timesteps = steps
-        made.save(path)
-        if there == "cut":
-            path.write_bytes(path.read_bytes()[:20])
-    callback = types.SimpleNamespace(
-        log_path=str(tmp_path / "evaluations"), best_model_save_path=str(tmp_path),
-        best_mean_reward=-np.inf,
-    )
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        zoo.restore_evaluations(callback)
-    assert callback.best_mean_reward == {"best": 5.0, "older": 2.0}.get(there, -np.inf)
-    assert ("is not the agent of the best evaluation (5.00)" in caplog.text) == (there == "older")
-    gone = f"{path} is missing, damaged or of no evaluation that is known: the agent of the next"
-    assert (gone in caplog.text) == (there in ("other", "cut", "none"))
-    assert "(-inf)" not in caplog.text
-    assert callback.evaluations_successes == [[False, True], [True, True]]
 
 
 @pytest.mark.parametrize(
@@ -752,103 +361,6 @@ def test_what_could_not_be_quantized_is_not_trained(tmp_path, monkeypatch):
         train.train(settings(tmp_path, env=name))
     train.check_environment("ppo", name, {"env_wrapper": "gymnasium.wrappers.FlattenObservation"})
     assert not list(tmp_path.rglob("*_1"))
-
-
-def test_resume_checks_the_environment_as_the_run_has_it(tmp_path):
-    bins = {"env_wrapper": [{"gymnasium.wrappers.DiscretizeAction": {"bins": 5}}]}
-    pendulum = dict(algo="dqn", env="Pendulum-v1")
-    hyperparams = dict(
-        n_timesteps=128, policy="MlpPolicy", learning_starts=16, buffer_size=200, **bins
-    )
-    train.train(
-        settings(tmp_path, steps=None, hyperparams=hyperparams, **pendulum),
-        stop_requested=stop_after(20),
-    )
-    path = train.train(
-        settings(tmp_path, steps=None, hyperparams=None, resume=True, **pendulum)
-    )
-    assert path.exists()
-
-
-def test_games_that_a_limit_inside_of_lives_ends_are_over():
-    environments.register()
-    limit = gym.wrappers.TimeLimit(
-        monitor.Monitor(gym.make("BreakoutNoFrameskip-v4")), max_episode_steps=40
-    )
-    env = noted_ends.NotedEnds(atari_wrappers.EpisodicLifeEnv(limit), must_end=True)
-    env.reset(seed=0)
-    steps, info = 0, {}
-    while "episode" not in info and steps < 100:
-        *_, info = env.step(0)
-        steps += 1
-    assert steps == info["episode"]["l"] == 40
-    env.close()
-
-
-def test_evaluations_end_where_a_wrapper_ends_episodes(tmp_path):
-    """SB3's evaluation counts only those whose end the monitor has seen."""
-    limit = [{"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 5}}]
-    path = train.train(
-        settings(tmp_path, steps=128, eval_freq=64, hyperparams={**SMALL_PPO, "env_wrapper": limit})
-    )
-    with np.load(path.parent / "evaluations.npz") as file:
-        assert np.all(file["ep_lengths"] == 5)
-    scores = monitor.load_results(str(path.parent))
-    assert len(scores) > 20 and set(scores["l"]) == {5} == set(scores["r"])
-
-
-def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, monkeypatch, own_environment):
-    monkeypatch.setattr(evaluation, "MAX_STEPS", 7)
-    monkeypatch.setattr(gym.registry[own_environment], "max_episode_steps", None)
-    with pytest.raises(errors.UserError, match="--eval_freq. has not ended within 7 steps"):
-        train.train(settings(tmp_path, env=own_environment, steps=128, eval_freq=64))
-    assert list((tmp_path / "ppo").glob("*_1"))
-
-
-def test_evaluations_that_were_cut_do_not_keep_a_run_from_going_on(tmp_path, caplog):
-    train.train(settings(tmp_path, steps=128, eval_freq=64), stop_requested=stop_after(20))
-    path = tmp_path / f"ppo/{CARTPOLE}_1/evaluations.npz"
-    path.write_bytes(path.read_bytes()[:10])
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
-
-    assert f"{path} is damaged: earlier evaluations are forgotten" in caplog.text
-    with np.load(path) as file:
-        assert min(file["timesteps"]) > 64
-
-
-def test_the_best_agent_s_statistics_lie_beside_it(tmp_path):
-    """And not where those of the last checkpoint lie, with which a run goes on."""
-    hyperparams = {**SMALL_PPO, "normalize": True}
-    folder = tmp_path / f"ppo/{CARTPOLE}_1"
-    there = []
-    train.train(
-        settings(tmp_path, steps=64, eval_freq=64, save_freq=0, hyperparams=hyperparams),
-        before_last_save=lambda path: there.extend(folder.rglob("vecnormalize.pkl")),
-    )
-
-    assert there == [folder / "vecnormalize.pkl"]
-    assert (folder / "best_model.zip").is_file()
-    best = zoo_files.read_normalization(folder / "vecnormalize.pkl")
-    last = zoo_files.read_normalization(folder / CARTPOLE / "vecnormalize.pkl")
-    assert best.count <= last.count
-    loaded = agents.load_file("ppo", CARTPOLE, folder / "best_model.zip")
-    np.testing.assert_array_equal(loaded.normalization.mean, best.mean)
-
-
-def test_evaluations_are_in_the_environment_of_the_training(tmp_path, monkeypatch):
-    made, create = [], zoo.Experiment.create_envs
-
-    def spied(self, *arguments, **kwargs):
-        made.append(create(self, *arguments, **kwargs))
-        return made[-1]
-
-    monkeypatch.setattr(zoo.Experiment, "create_envs", spied)
-    heavy = {"env_kwargs": {"g": 20.0}, "n_envs": 1}
-    pendulum = {"algo": "a2c", "env": "Pendulum-v1", "hyperparams": heavy}
-    train.train(settings(tmp_path, steps=8, eval_freq=1000, **pendulum))
-
-    assert [environment.get_attr("g") for environment in made] == [[20.0], [20.0]]
 
 
 def test_renamed_environment_trains_as_its_successor(tmp_path, monkeypatch, caplog):

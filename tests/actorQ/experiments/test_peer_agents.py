@@ -70,7 +70,9 @@ def test_td3_is_what_the_flags_say():
 
 def test_dqn_is_what_the_flags_say():
     session = Steps(stop=8)
-    peer_sb3, model = sb3_model(DISCRETE, session, samples_per_insert=64, epsilon_max=0.1)
+    peer_sb3, model = sb3_model(
+        DISCRETE, session, samples_per_insert=64, replay_table_max_times_sampled=0, epsilon_max=0.1
+    )
     layers = list(model.q_net.q_net)
     assert [layer.out_features for layer in layers if hasattr(layer, "out_features")] == [16, 8, 2]
     assert [type(layer).__name__ for layer in layers].count("Tanh") == 2
@@ -142,7 +144,9 @@ def test_acme_learns_as_often_as_the_flags_say(batch, samples, steps, updates):
     from actorQ.experiments import peer_acme  # noqa: I001 (must come before acme)
     from acme.agents import agent as acme_agent
 
-    config = config_lib.RunConfig(batch_size=batch, samples_per_insert=samples)
+    config = config_lib.RunConfig(
+        batch_size=batch, samples_per_insert=samples, replay_table_max_times_sampled=0
+    )
     # As the constructor of Acme's agent does.
     observations_per_step = float(batch) / peer_acme.samples_per_insert(config)
     made = [
