@@ -158,4 +158,10 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
         scale_shapes - {architecture.observation_shape}
     ):
         raise errors.UserError(f"The policy file {found} does not fit its own architecture.")
+    # Safetensors has no checksum, and an argmax of NaN would be an action without a word.
+    for name, array in weights.items():
+        if not np.issubdtype(array.dtype, np.floating) or not np.isfinite(array).all():
+            raise errors.UserError(
+                f"The policy file {found} is damaged: {name} has values that are no finite numbers."
+            )
     return checkpoint

@@ -54,20 +54,16 @@ class TorchInference:
         Args:
           architecture: its layers.
           quantize: 32, 16 or 8.
-          device: CPU, or GPU for 32 and 16 (says so and uses the CPU where torch sees none).
+          device: CPU, or GPU for 32 and 16 (says so and uses the CPU where torch cannot).
         """
         import torch
 
         from actorQ import policies
+        from actorQ import torch_device
 
         self._torch = torch
         torch.set_num_threads(1)
-        self._device = "cpu"
-        if device == "GPU":
-            if torch.cuda.is_available():
-                self._device = "cuda"
-            else:
-                logging.warning("torch sees no GPU: inference goes on with the CPU.")
+        self._device = torch_device.choose("inference") if device == "GPU" else "cpu"
         self._policy = policies.make_policy(architecture, quantize, self._device)
         # `prepare` fills the one that does not compute, since packing int8 weights takes torch as
         # long as several steps.

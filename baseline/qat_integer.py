@@ -25,6 +25,7 @@ from actorQ import errors
 from actorQ import files
 from actorQ import lean_imports
 from actorQ import provenance
+from actorQ.scripts import output
 from baseline import results
 
 if TYPE_CHECKING:
@@ -196,6 +197,8 @@ def main(argv: list[str]) -> int:
     del argv
     cli.quiet_tensorflow()
     values = flags.FLAGS
+    if values.out:
+        output.make_folder(os.path.dirname(values.out) or ".")  # Better now than after measuring.
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
         from actorQ.benchmarks import common
 

@@ -127,13 +127,13 @@ def main(argv: list[str]) -> int:
         )
     sweeps = [sweep for sweep in sweeps if not algos or sweep.algo in algos]
     text = markdown(sweeps, values.scheme, values.widths)
-    sys.stdout.write(text)
-    if values.out:
+    if values.out:  # First, so that a closed pipe behind us costs no file.
         output.make_folder(os.path.dirname(values.out) or ".")
     if values.out.endswith(".md"):
         output.write_text(values.out, text)
     elif values.out:
         output.write_csv(values.out, csv_rows(sweeps, values.scheme))
+    sys.stdout.write(text)
     return 0
 
 

@@ -31,6 +31,7 @@ from actorQ import algorithms
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import errors
+from actorQ import learner_device
 from actorQ import networks as networks_lib
 from actorQ import seeding
 from actorQ import step_sizes
@@ -164,15 +165,12 @@ def samples_per_insert(config: config_lib.RunConfig) -> float:
 
 def _set_up_tensorflow(config: config_lib.RunConfig) -> str:
     """Chooses device, threads and seed, before any tensor exists; returns the device's name."""
-    gpus = tf.config.list_physical_devices("GPU")
-    uses_gpu = bool(gpus) and config.learner_device_placement == "GPU"
-    if uses_gpu:
-        for gpu in gpus:
-            tf.config.experimental.set_memory_growth(gpu, True)
-    else:
-        tf.config.set_visible_devices([], "GPU")
+    gpus = learner_device.usable_gpus() if config.learner_device_placement == "GPU" else []
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    tf.config.set_visible_devices(gpus, "GPU")
     threads = peer_session.threads(config)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
     tf.random.set_seed(seeding.derive(config.seed, "learner"))
-    return "GPU" if uses_gpu else "CPU"
+    return "GPU" if gpus else "CPU"

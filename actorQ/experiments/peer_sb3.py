@@ -41,6 +41,7 @@ from actorQ import algorithms
 from actorQ import config as config_lib
 from actorQ import seeding
 from actorQ import step_sizes
+from actorQ import torch_device
 from actorQ.dqn import policy as dqn_policy
 from actorQ.experiments import gymnasium_task
 from actorQ.experiments import peer_session
@@ -153,8 +154,9 @@ def train(config: config_lib.RunConfig) -> int:
     algorithm = algorithms.resolve(config, spec)
     limit = algorithms.policy_module(algorithm).reward_limit(config)
     task = gymnasium_task.GymnasiumTask(session.environment, limit)
-    uses_gpu = config.learner_device_placement == "GPU" and torch.cuda.is_available()
-    model = make_model(config, task, session, "cuda" if uses_gpu else "cpu")
+    wants_gpu = config.learner_device_placement == "GPU"
+    device = torch_device.choose("SB3's agent") if wants_gpu else "cpu"
+    model = make_model(config, task, session, device)
 
     def act(observation: np.ndarray) -> Any:
         return model.predict(observation, deterministic=True)[0]
@@ -163,7 +165,7 @@ def train(config: config_lib.RunConfig) -> int:
         peer_session.Agent(
             f"SB3 {'DQN' if spec.discrete else 'TD3'}",
             "dqn" if spec.discrete else "td3",
-            "GPU" if uses_gpu else "CPU",
+            "CPU" if device == "cpu" else "GPU",
             train=lambda: model.learn(
                 _FOREVER, _EnvironmentSteps(session, model.explore), log_interval=None
             ),

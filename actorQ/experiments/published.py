@@ -37,24 +37,9 @@ def publish(
       common: what experiments share.
 
     Raises:
-      errors.UserError: a file cannot be written, a result is damaged, of another experiment or
-        profile, or of a smoke run among others.
+      errors.UserError: a file cannot be written, or as `check` says.
     """
-    if os.path.realpath(folder) == os.path.realpath(plan.folder):
-        raise errors.UserError(f"--publish={folder} is the folder of the runs itself.")
-    there = _there(folder)
-    for result in there:
-        if result.experiment != plan.experiment:  # Its runs may have the very names of ours.
-            raise errors.UserError(
-                f"{folder} holds results of {result.experiment} ({result.name}): publish those of "
-                f"{plan.experiment} in another folder."
-            )
-        if (result.profile, result.smoke) != (plan.profile, plan.smoke):
-            raise errors.UserError(
-                f"{folder} holds {'smoke ' if result.smoke else ''}results of the profile "
-                f"{result.profile} ({result.name}): publish those of {plan.profile}"
-                f"{' --smoke' if plan.smoke else ''} in another folder."
-            )
+    there = check(plan, folder)
     copied = runner.finished(plan)
     shown = _together(plan, there, experiment, common)
     copy = dataclasses.replace(plan, folder=folder, runs=shown)
@@ -76,6 +61,31 @@ def publish(
         plan.smoke,
     )
     return len(copied)
+
+
+def check(plan: runner.Plan, folder: str) -> list[results.Result]:
+    """Returns the results that are in a folder to publish in.
+
+    Raises:
+      errors.UserError: it is the folder of the runs itself, or a result there is damaged, of
+        another experiment or profile, or of a smoke run among others.
+    """
+    if os.path.realpath(folder) == os.path.realpath(plan.folder):
+        raise errors.UserError(f"--publish={folder} is the folder of the runs itself.")
+    there = _there(folder)
+    for result in there:
+        if result.experiment != plan.experiment:  # Its runs may have the very names of ours.
+            raise errors.UserError(
+                f"{folder} holds results of {result.experiment} ({result.name}): publish those of "
+                f"{plan.experiment} in another folder."
+            )
+        if (result.profile, result.smoke) != (plan.profile, plan.smoke):
+            raise errors.UserError(
+                f"{folder} holds {'smoke ' if result.smoke else ''}results of the profile "
+                f"{result.profile} ({result.name}): publish those of {plan.profile}"
+                f"{' --smoke' if plan.smoke else ''} in another folder."
+            )
+    return there
 
 
 def _there(folder: str) -> list[results.Result]:

@@ -134,6 +134,8 @@ def main(argv: list[str]) -> int:
     )
     plan = runner.Plan(experiment.name, values.profile, values.smoke, folder, runs)
     parallel = values.parallel or most_at_once(runs)
+    if values.publish:
+        published.check(plan, values.publish)  # Better now than after hours of runs.
     if values.dry_run:
         _print(describe(plan, experiment, common.profile(values.profile), parallel))
         return 0

@@ -148,3 +148,16 @@ def test_load_policy_weights_of_another_architecture_are_a_user_error(tmp_path, 
     checkpoints.save_policy(str(tmp_path), make_checkpoint()._replace(architecture=other))
     with pytest.raises(errors.UserError, match="does not fit its own architecture"):
         checkpoints.load_policy(str(tmp_path))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_damage(tmp_path, value):
+    checkpoint = make_checkpoint()
+    for name, array in checkpoint.weights.items():
+        weights = {**checkpoint.weights, name: array.copy()}
+        weights[name].flat[-1] = value
+        path = checkpoints.save_policy(
+            str(tmp_path), checkpoints.PolicyCheckpoint(ARCHITECTURE, weights, FACTS)
+        )
+        with pytest.raises(errors.UserError, match=f"is damaged: {name} has values that are no"):
+            checkpoints.load_policy(path)

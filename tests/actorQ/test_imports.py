@@ -25,7 +25,8 @@ NO_TORCH = """
 """.split()
 # These must stay free of TensorFlow and its family, wherever the import stands.
 NO_TENSORFLOW = """
-    policies messages conversion quantization packing config config_checks telemetry cli
+    policies torch_device messages conversion quantization packing config config_checks telemetry
+    cli
     launcher processes ports
     d4pg.policy dqn.policy replay errors seeding architecture algorithms checkpoints evaluation
     provenance energy reference step_sizes native.library native.build

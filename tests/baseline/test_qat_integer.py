@@ -160,7 +160,7 @@ def run(run_commands, *arguments):
 
 def test_command_writes_files_and_figures(folder8, tmp_path, run_commands):
     folder = shutil.copytree(folder8, tmp_path / "agents")
-    out = tmp_path / "figures.json"
+    out = tmp_path / "new" / "figures.json"
 
     result = run(
         run_commands, f"--folder={folder}", "--episodes=2", "--states=100", f"--out={out}"

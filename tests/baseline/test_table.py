@@ -2,6 +2,8 @@
 
 import csv
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -238,3 +240,17 @@ def test_command_mistakes_get_one_line(tmp_path, run_commands, arguments, messag
         results.append(str(tmp_path / "ptq.csv"), row)
     (done,) = run_commands("table", [arguments], cwd=tmp_path)
     assert re.search(message, done.error("table")), done
+
+
+def test_file_is_written_though_what_is_printed_cannot_be(tmp_path):
+    rows = lossy_rows("a2c", "CartPole-v1", {"fp16": 0.01, "8": 0.02})
+    for row in rows:
+        results.append(str(tmp_path / "sweep.csv"), row)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "baseline.table", f"--results={tmp_path / 'sweep.csv'}",
+             "--scheme=weights", f"--out={tmp_path / 'table.md'}"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )
+    assert done.returncode != 0, done.stderr
+    assert "| CartPole-v1" in (tmp_path / "table.md").read_text()

@@ -3,6 +3,7 @@
 import signal
 import sys
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -232,3 +233,20 @@ def test_bad_input_is_one_clear_line(crew, tmp_path, program, flags, message):
     lines = harness.error_lines(process.output(), program)
     assert len(lines) == 1 and message in lines[0], process.output()
     assert "Traceback" not in process.output()
+
+
+@pytest.mark.parametrize("capability, device", [((8, 9), "GPU"), ((12, 0), "CPU")])
+def test_acme_takes_the_gpus_that_our_learner_takes(monkeypatch, capability, device):
+    from actorQ import learner_device
+    from actorQ.experiments import peer_acme
+
+    tensorflow = mock.Mock()
+    tensorflow.config.list_physical_devices.return_value = ["GPU:0"]
+    details = tensorflow.config.experimental.get_device_details
+    details.return_value = {"compute_capability": capability}
+    monkeypatch.setattr(learner_device, "tf", tensorflow)
+    monkeypatch.setattr(peer_acme, "tf", tensorflow)
+    config = config_lib.RunConfig(learner_device_placement="GPU")
+    assert peer_acme._set_up_tensorflow(config) == device
+    visible = ["GPU:0"] if device == "GPU" else []
+    tensorflow.config.set_visible_devices.assert_called_once_with(visible, "GPU")

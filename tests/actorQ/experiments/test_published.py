@@ -83,4 +83,5 @@ def test_published_experiments_do_not_mix(small, tmp_path):
     small.write(conftest.SMALL)
     output = small.run("--seeds=0", "--precisions=8", f"--publish={copy}", code=1)
     assert "holds results of small (cartpole_balance-int8-s0): publish those of other in" in output
+    assert not (tmp_path / "elsewhere/runs").exists()  # Told before the runs, not after them.
     assert (copy / "runs/cartpole_balance-int8-s0/result.json").read_text() == before
