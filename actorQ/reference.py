@@ -16,7 +16,8 @@ this module the activations:
       y = (sum over g of float(sum q_w q_x) * s_g) * s_x + bias
 
 * int8 as torch's dynamic quantization has it (`Activations.AFFINE_7_BITS`): inputs are affine, one
-  scale and zero point for the whole batch, to 7 of 8 bits; pixels' convolutions in fp32.
+  scale and zero point for the whole batch, to 7 of 8 bits, no scale below 6.1e-5 (inputs whose
+  whole range is below 0.0077 have fewer levels, below 3e-5 none); pixels' convolutions in fp32.
 
 Rounding is to the nearest, ties to even, and float arithmetic in float32. Imports no framework.
 """
@@ -31,6 +32,7 @@ from actorQ import messages
 from actorQ import quantization
 
 _SMALLEST = np.float32(1e-30)  # Largest magnitudes below this quantize to zeros.
+_TORCH_SMALLEST_SCALE = 6.1e-5  # SMALL_SCALE_THRESHOLD of ATen's quantization.
 
 
 class Activations(enum.Enum):
@@ -145,6 +147,7 @@ def _affine_product(
     low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
     scale = (high - low) / 127 or 1.0
     zero_point = np.clip(np.rint(-low / scale), 0, 127)
+    scale = max(scale, _TORCH_SMALLEST_SCALE)
     integers = np.clip(np.rint(x / np.float32(scale)) + zero_point, 0, 127) - zero_point
     sums = integers.astype(np.int32) @ weight.values.astype(np.int32).T
     return (sums * (weight.scale * np.float32(scale)) + bias).astype(np.float32)

@@ -57,6 +57,27 @@ def test_torch_int8_is_the_reference_with_affine_activations_of_7_bits(name):
     np.testing.assert_allclose(outputs, symmetric, atol=0.15)
 
 
+def test_torch_int8_has_a_smallest_step_in_the_reference_too():
+    architecture = ARCHITECTURES["humanoid"]
+    tensors = test_native.expanded(architecture, 8)
+    normal = np.clip(test_native.make_observations(architecture, 1), -2, 2)
+    affine = reference.Activations.AFFINE_7_BITS
+    nothing = reference.forward(architecture, tensors, 0 * normal, affine)
+    tiny = np.float32(1e-5) * normal  # Below half of the smallest step.
+    np.testing.assert_array_equal(
+        reference.forward(architecture, tensors, tiny, affine), nothing
+    )
+    outputs = run_backend(architecture, "pytorch", 8, tensors, tiny)
+    np.testing.assert_array_equal(
+        outputs, run_backend(architecture, "pytorch", 8, tensors, 0 * normal)
+    )
+    few = np.float32(1e-3) * normal  # Some 30 levels.
+    np.testing.assert_allclose(
+        run_backend(architecture, "pytorch", 8, tensors, few),
+        reference.forward(architecture, tensors, few, affine), atol=5e-3,
+    )
+
+
 @pytest.mark.parametrize("quantize", conversion.SCHEMES)
 @pytest.mark.parametrize("name", ["humanoid", "pixels"])
 def test_tensorflow_is_the_reference_on_dequantized_weights(name, quantize):
