@@ -62,11 +62,10 @@ def test_torch_int8_has_a_smallest_step_in_the_reference_too():
     tensors = test_native.expanded(architecture, 8)
     normal = np.clip(test_native.make_observations(architecture, 1), -2, 2)
     affine = reference.Activations.AFFINE_7_BITS
-    nothing = reference.forward(architecture, tensors, 0 * normal, affine)
     tiny = np.float32(1e-5) * normal  # Below half of the smallest step.
-    np.testing.assert_array_equal(
-        reference.forward(architecture, tensors, tiny, affine), nothing
-    )
+    first = tensors[architecture.layer_names[0] + ".weight"]  # Later layers' rounding hides it.
+    bias = np.zeros(len(first.values), np.float32)
+    assert not reference._affine_product(tiny, first, bias).any()
     outputs = run_backend(architecture, "pytorch", 8, tensors, tiny)
     np.testing.assert_array_equal(
         outputs, run_backend(architecture, "pytorch", 8, tensors, 0 * normal)
