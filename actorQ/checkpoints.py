@@ -162,6 +162,6 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
     for name, array in weights.items():
         if not np.issubdtype(array.dtype, np.floating) or not np.isfinite(array).all():
             raise errors.UserError(
-                f"The policy file {found} is damaged: {name} has values that are no finite numbers."
+                f"The policy file {found} is damaged: {name} has NaN or infinity."
             )
     return checkpoint

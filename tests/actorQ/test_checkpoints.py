@@ -159,5 +159,5 @@ def test_weights_that_are_no_numbers_are_damage(tmp_path, value):
         path = checkpoints.save_policy(
             str(tmp_path), checkpoints.PolicyCheckpoint(ARCHITECTURE, weights, FACTS)
         )
-        with pytest.raises(errors.UserError, match=f"is damaged: {name} has values that are no"):
+        with pytest.raises(errors.UserError, match=f"is damaged: {name} has NaN or infinity"):
             checkpoints.load_policy(path)
