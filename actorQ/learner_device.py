@@ -18,11 +18,7 @@ _ROUNDS = 5  # Of matrix products that are timed: some 0.3 s on one core with 2,
 
 def set_up_tensorflow(config: config_lib.RunConfig) -> None:
     """Chooses device, threads and seed; before any tensor exists."""
-    gpus = usable_gpus() if config.learner_device_placement == "GPU" else []
-    for gpu in gpus:
-        # Leave memory to others, actors on the GPU among them.
-        tf.config.experimental.set_memory_growth(gpu, True)
-    tf.config.set_visible_devices(gpus, "GPU")
+    take_gpus(config)
     cores = provenance.usable_cores()
     threads = config.learner_threads or max(1, cores - config.n_actors)
     logging.info(
@@ -36,7 +32,16 @@ def set_up_tensorflow(config: config_lib.RunConfig) -> None:
     tf.random.set_seed(seeding.derive(config.seed, "learner"))
 
 
-def usable_gpus() -> list:
+def take_gpus(config: config_lib.RunConfig) -> None:
+    """Lets TensorFlow see the GPUs that it is to use, if any; before any tensor exists."""
+    gpus = _usable_gpus() if config.learner_device_placement == "GPU" else []
+    for gpu in gpus:
+        # Leave memory to others, actors on the GPU among them.
+        tf.config.experimental.set_memory_growth(gpu, True)
+    tf.config.set_visible_devices(gpus, "GPU")
+
+
+def _usable_gpus() -> list:
     """Returns the GPUs that TensorFlow can compute on; says what is to be said of others."""
     capabilities = {
         gpu: tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))

@@ -165,12 +165,9 @@ def samples_per_insert(config: config_lib.RunConfig) -> float:
 
 def _set_up_tensorflow(config: config_lib.RunConfig) -> str:
     """Chooses device, threads and seed, before any tensor exists; returns the device's name."""
-    gpus = learner_device.usable_gpus() if config.learner_device_placement == "GPU" else []
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
-    tf.config.set_visible_devices(gpus, "GPU")
+    learner_device.take_gpus(config)
     threads = peer_session.threads(config)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
     tf.random.set_seed(seeding.derive(config.seed, "learner"))
-    return "GPU" if gpus else "CPU"
+    return learner_device.name()

@@ -29,30 +29,23 @@ from baseline import training_state
 from baseline import zoo
 from baseline import zoo_files
 from tests.baseline import small_agents
-from tests.baseline import small_trainings
+from tests.baseline import small_trainings as small
 
-CARTPOLE = small_trainings.CARTPOLE
-SMALL_PPO = small_trainings.SMALL_PPO
-Recorder = small_trainings.Recorder
-stop_after = small_trainings.stop_after
-settings = small_trainings.settings
-readable = small_trainings.readable
-parameters = small_trainings.parameters
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
     ("algo", "env_id", "steps", "hyperparams"),
     [
-        ("a2c", CARTPOLE, 200, None),
-        ("ppo", CARTPOLE, 256, None),
-        ("dqn", CARTPOLE, 300, {"learning_starts": 40, "train_freq": 8, "gradient_steps": 2}),
+        ("a2c", small.CARTPOLE, 200, None),
+        ("ppo", small.CARTPOLE, 256, None),
+        ("dqn", small.CARTPOLE, 300, {"learning_starts": 40, "train_freq": 8, "gradient_steps": 2}),
         ("ddpg", "Pendulum-v1", 250, {"learning_starts": 40, "train_freq": 50}),
     ],
 )
 def test_train_leaves_an_agent_in_the_zoo_s_layout(tmp_path, algo, env_id, steps, hyperparams):
     path = train.train(
-        settings(tmp_path, algo=algo, env=env_id, steps=steps, hyperparams=hyperparams)
+        small.settings(tmp_path, algo=algo, env=env_id, steps=steps, hyperparams=hyperparams)
     )
 
     folder = tmp_path / algo / f"{env_id}_1"
@@ -61,7 +54,7 @@ def test_train_leaves_an_agent_in_the_zoo_s_layout(tmp_path, algo, env_id, steps
         assert (folder / env_id / name).is_file()
     assert list((folder / "tensorboard").glob("events*"))
     assert not list(folder.rglob("*.tmp*"))
-    assert readable(path)["num_timesteps"] >= steps
+    assert small.readable(path)["num_timesteps"] >= steps
     # The loader that runs no pickles.
     agent = agents.load(algo, env_id, tmp_path)
     observation, _ = agent.make_env().reset(seed=0)
@@ -89,26 +82,28 @@ def test_statistics_that_are_no_numbers_are_an_error(tmp_path, name, value):
 
 def test_a_name_with_a_slash_is_a_dash_in_files(tmp_path):
     pong = {"algo": "dqn", "env": "ALE/Pong-v5"}
-    small = {"buffer_size": 100, "learning_starts": 1000}
+    short = {"buffer_size": 100, "learning_starts": 1000}
     train.train(
-        settings(tmp_path, steps=40, hyperparams=small, **pong), stop_requested=stop_after(20)
+        small.settings(tmp_path, steps=40, hyperparams=short, **pong),
+        stop_requested=small.stop_after(20),
     )
-    path = train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True, **pong))
+    path = train.train(small.settings(tmp_path, steps=None, hyperparams=None, resume=True, **pong))
 
     assert path == tmp_path / "dqn/ALE-Pong-v5_1/ALE-Pong-v5.zip"
-    assert readable(path)["num_timesteps"] >= 40
+    assert small.readable(path)["num_timesteps"] >= 40
     assert agents.load("dqn", "ALE/Pong-v5", tmp_path).path == path
 
 
 def test_pickles_that_lie_in_the_current_folder_are_not_loaded(tmp_path, monkeypatch):
-    (tmp_path / CARTPOLE).mkdir()
+    (tmp_path / small.CARTPOLE).mkdir()
     payload = small_agents.Payload(tmp_path / "executed")
-    (tmp_path / CARTPOLE / "vecnormalize.pkl").write_bytes(payload.pickled())
+    (tmp_path / small.CARTPOLE / "vecnormalize.pkl").write_bytes(payload.pickled())
     monkeypatch.chdir(tmp_path)
-    train.train(settings(tmp_path / "zoo", steps=64, hyperparams={**SMALL_PPO, "normalize": True}))
+    normalized = {**small.SMALL_PPO, "normalize": True}
+    train.train(small.settings(tmp_path / "zoo", steps=64, hyperparams=normalized))
 
     assert not (tmp_path / "executed").exists()
-    assert agents.load("ppo", CARTPOLE, tmp_path / "zoo").normalization is not None
+    assert agents.load("ppo", small.CARTPOLE, tmp_path / "zoo").normalization is not None
 
 
 def test_a_full_disk_in_training_is_one_line(tmp_path, monkeypatch):
@@ -117,9 +112,9 @@ def test_a_full_disk_in_training_is_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(monitor.ResultsWriter, "write_row", full)
     with pytest.raises(errors.WriteError) as raised:
-        train.train(settings(tmp_path))
+        train.train(small.settings(tmp_path))
 
-    folder = tmp_path / f"ppo/{CARTPOLE}_1"
+    folder = tmp_path / f"ppo/{small.CARTPOLE}_1"
     assert f"The training in {folder} ended at step" in str(raised.value)
     assert "No space left on device. --resume goes on" in str(raised.value)
     assert "\n" not in str(raised.value) and folder.is_dir()
@@ -137,23 +132,23 @@ def test_a_training_that_diverges_is_one_line_and_saves_nothing_of_it(tmp_path, 
         return [Diverge()]
 
     off_policy = {"learning_starts": 40, "train_freq": 8, "gradient_steps": 2}
-    folder = tmp_path / f"{algo}/{CARTPOLE}_1"
+    folder = tmp_path / f"{algo}/{small.CARTPOLE}_1"
     with pytest.raises(errors.UserError, match="has diverged by step") as raised:
         train.train(
-            settings(
+            small.settings(
                 tmp_path, algo=algo, steps=200, save_freq=save_freq,
-                hyperparams=SMALL_PPO if algo == "ppo" else off_policy,
+                hyperparams=small.SMALL_PPO if algo == "ppo" else off_policy,
             ),
             prepare,
         )
 
     assert str(raised.value).startswith(f"The training in {folder} has diverged")
     assert "\n" not in str(raised.value)
-    path = folder / f"{CARTPOLE}.zip"
+    path = folder / f"{small.CARTPOLE}.zip"
     assert path.is_file() == bool(save_freq)
     if save_freq:
-        assert readable(path)["num_timesteps"] == 40
-        assert all(torch.isfinite(tensor).all() for tensor in parameters(path).values())
+        assert small.readable(path)["num_timesteps"] == 40
+        assert all(torch.isfinite(tensor).all() for tensor in small.parameters(path).values())
 
 
 def test_a_value_error_of_another_origin_stays_what_it_is(tmp_path):
@@ -161,12 +156,13 @@ def test_a_value_error_of_another_origin_stays_what_it_is(tmp_path):
         raise ValueError("a bug")
 
     with pytest.raises(ValueError, match="a bug"):
-        train.train(settings(tmp_path), stop_requested=stumble)
+        train.train(small.settings(tmp_path), stop_requested=stumble)
 
 
 def test_equal_seeds_train_equal_agents(tmp_path):
     first, second, other = (
-        parameters(train.train(settings(tmp_path, steps=128, seed=seed))) for seed in (3, 3, 4)
+        small.parameters(train.train(small.settings(tmp_path, steps=128, seed=seed)))
+        for seed in (3, 3, 4)
     )
 
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -186,18 +182,18 @@ def test_equal_seeds_train_equal_agents(tmp_path):
 )
 def test_what_the_tools_could_not_load_is_not_trained(tmp_path, hyperparams, message):
     with pytest.raises(errors.UserError, match=message):
-        train.train(settings(tmp_path, hyperparams={**SMALL_PPO, **hyperparams}))
+        train.train(small.settings(tmp_path, hyperparams={**small.SMALL_PPO, **hyperparams}))
     assert not list(tmp_path.rglob("*_1"))
 
 
 def test_normalized_rewards_go_with_stacked_observations(tmp_path):
-    only_rewards = {**SMALL_PPO, "normalize": "dict(norm_obs=False)", "frame_stack": 2}
-    train.train(settings(tmp_path, steps=64, hyperparams=only_rewards))
-    assert agents.load("ppo", CARTPOLE, tmp_path).normalization is None
+    only_rewards = {**small.SMALL_PPO, "normalize": "dict(norm_obs=False)", "frame_stack": 2}
+    train.train(small.settings(tmp_path, steps=64, hyperparams=only_rewards))
+    assert agents.load("ppo", small.CARTPOLE, tmp_path).normalization is None
 
 
 def test_a_start_that_fails_removes_no_folder_of_another_run(tmp_path, monkeypatch):
-    other = tmp_path / f"ppo/{CARTPOLE}_1"
+    other = tmp_path / f"ppo/{small.CARTPOLE}_1"
 
     def fail(experiment):
         other.mkdir(parents=True)  # Another run takes the number that this one saw free.
@@ -205,16 +201,16 @@ def test_a_start_that_fails_removes_no_folder_of_another_run(tmp_path, monkeypat
 
     monkeypatch.setattr(zoo.Experiment, "setup_experiment", fail)
     with pytest.raises(errors.UserError, match="with these --hyperparams"):
-        train.train(settings(tmp_path))
+        train.train(small.settings(tmp_path))
     assert other.is_dir()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.WriteError, match="Cannot begin the run .*file"):
-        train.train(settings(tmp_path / "file"))
+        train.train(small.settings(tmp_path / "file"))
     with pytest.raises(errors.WriteError, match="Cannot write .*file"):
-        train.train(settings(tmp_path, tensorboard=str(tmp_path / "file")))
+        train.train(small.settings(tmp_path, tensorboard=str(tmp_path / "file")))
 
 
 @pytest.mark.parametrize(
@@ -234,14 +230,14 @@ def test_an_error_of_the_set_up_is_told_as_what_it_is(
 ):
     monkeypatch.chdir(tmp_path)
     if resume:
-        train.train(settings("zoo"), stop_requested=stop_after(20))
+        train.train(small.settings("zoo"), stop_requested=small.stop_after(20))
 
     def fail(experiment):
         raise error
 
     monkeypatch.setattr(zoo.Experiment, "setup_experiment", fail)
     with pytest.raises(errors.UserError, match="a reason") as raised:
-        train.train(settings("zoo", resume=resume))
+        train.train(small.settings("zoo", resume=resume))
 
     assert isinstance(raised.value, errors.WriteError) == of_files
     begun = "go on with" if resume else "begin"
@@ -250,16 +246,16 @@ def test_an_error_of_the_set_up_is_told_as_what_it_is(
 
 
 def test_a_file_that_hyper_parameters_name_is_none_of_the_run_s(tmp_path):
-    hyperparams = {**SMALL_PPO, "env_kwargs": {"xml_file": "nope.xml"}}
+    hyperparams = {**small.SMALL_PPO, "env_kwargs": {"xml_file": "nope.xml"}}
     with pytest.raises(errors.UserError, match="Ant-v4: File .*nope.xml does not exist"):
-        train.train(settings(tmp_path, env="Ant-v4", hyperparams=hyperparams))
+        train.train(small.settings(tmp_path, env="Ant-v4", hyperparams=hyperparams))
     assert not list(tmp_path.rglob("*_1"))
 
 
 def test_a_gpu_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(errors.UserError, match="There is no CUDA device .*: --device cpu"):
-        train.train(settings(tmp_path, device="cuda"))
+        train.train(small.settings(tmp_path, device="cuda"))
     for device in ("auto", "cpu"):
         train.check_device(device)
 
@@ -321,29 +317,32 @@ def test_what_no_tool_could_act_with_is_not_trained(
     )
     monkeypatch.setitem(gym.registry, name, spec)
     with pytest.raises(errors.UserError, match=message):
-        train.train(settings(tmp_path, env=name, hyperparams={**SMALL_PPO, **hyperparams}))
+        train.train(
+            small.settings(tmp_path, env=name, hyperparams={**small.SMALL_PPO, **hyperparams})
+        )
     assert not list(tmp_path.rglob("*_1"))
 
 
 def test_what_sb3_writes_into_hyperparams_is_not_noted_as_asked_for(tmp_path):
     asked = {"policy_kwargs": {"net_arch": [8, 8]}}  # A2C's optimizer is put beside it.
-    wanted = settings(tmp_path, algo="a2c", steps=64, hyperparams=asked)
+    wanted = small.settings(tmp_path, algo="a2c", steps=64, hyperparams=asked)
     path = train.train(wanted)
     assert asked == {"policy_kwargs": {"net_arch": [8, 8]}}
-    noted = zoo_files.read_yaml(path.parent / CARTPOLE / "args.yml")
+    noted = zoo_files.read_yaml(path.parent / small.CARTPOLE / "args.yml")
     assert noted["hyperparams"] == asked
-    agents.load("a2c", CARTPOLE, tmp_path)
+    agents.load("a2c", small.CARTPOLE, tmp_path)
 
 
 def test_no_stacking_may_be_asked_for(tmp_path):
-    train.train(settings(tmp_path, steps=64, hyperparams={**SMALL_PPO, "frame_stack": None}))
-    assert agents.load("ppo", CARTPOLE, tmp_path).make_env().observation_space.shape == (4,)
+    unstacked = {**small.SMALL_PPO, "frame_stack": None}
+    train.train(small.settings(tmp_path, steps=64, hyperparams=unstacked))
+    assert agents.load("ppo", small.CARTPOLE, tmp_path).make_env().observation_space.shape == (4,)
 
 
 def test_an_agent_of_one_step_in_several_environments_can_be_loaded(tmp_path):
-    one_step = {**SMALL_PPO, "n_steps": 1, "batch_size": 4}
-    train.train(settings(tmp_path, steps=64, num_envs=4, hyperparams=one_step))
-    agent = agents.load("ppo", CARTPOLE, tmp_path)
+    one_step = {**small.SMALL_PPO, "n_steps": 1, "batch_size": 4}
+    train.train(small.settings(tmp_path, steps=64, num_envs=4, hyperparams=one_step))
+    agent = agents.load("ppo", small.CARTPOLE, tmp_path)
     assert agent.act(np.zeros((1, 4), np.float32)).shape == (1,)
 
 
@@ -358,7 +357,7 @@ def test_what_could_not_be_quantized_is_not_trained(tmp_path, monkeypatch):
     )
     monkeypatch.setitem(gym.registry, name, spec)
     with pytest.raises(errors.UserError, match="of a Dict space, .*FlattenObservation makes"):
-        train.train(settings(tmp_path, env=name))
+        train.train(small.settings(tmp_path, env=name))
     train.check_environment("ppo", name, {"env_wrapper": "gymnasium.wrappers.FlattenObservation"})
     assert not list(tmp_path.rglob("*_1"))
 
@@ -367,7 +366,7 @@ def test_renamed_environment_trains_as_its_successor(tmp_path, monkeypatch, capl
     monkeypatch.setattr(environments, "_told", set())  # It is said once in a process.
     with caplog.at_level(logging.INFO, logger="absl"):
         path = train.train(
-            settings(tmp_path, algo="a2c", env="LunarLander-v2", steps=40, hyperparams=None)
+            small.settings(tmp_path, algo="a2c", env="LunarLander-v2", steps=40, hyperparams=None)
         )
 
     assert path == tmp_path / "a2c/LunarLander-v3_1/LunarLander-v3.zip"
@@ -377,7 +376,7 @@ def test_renamed_environment_trains_as_its_successor(tmp_path, monkeypatch, capl
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (CARTPOLE, CARTPOLE),
+        (small.CARTPOLE, small.CARTPOLE),
         ("LunarLanderContinuous-v2", "LunarLanderContinuous-v3"),
         ("HalfCheetah-v3", "HalfCheetah-v4"),
         ("BreakoutNoFrameskip-v4", "BreakoutNoFrameskip-v4"),
@@ -389,7 +388,7 @@ def test_training_name_is_what_exists_today(asked, expected):
 
 def test_hyperparameters_of_a_sibling_version_are_taken(tmp_path):
     path = train.train(
-        settings(tmp_path, algo="a2c", env="CartPole-v0", steps=40, hyperparams=None)
+        small.settings(tmp_path, algo="a2c", env="CartPole-v0", steps=40, hyperparams=None)
     )
 
     config = zoo_files.read_yaml(path.parent / "CartPole-v0/config.yml")
@@ -411,7 +410,7 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
         return []
 
     train.train(
-        settings(
+        small.settings(
             tmp_path, algo="a2c", env="BreakoutNoFrameskip-v4", steps=10, num_envs=2,
             hyperparams=None, precision="bf16",
         ),
@@ -451,7 +450,7 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
 )
 def test_impossible_settings_are_one_line_and_leave_nothing(tmp_path, changes, message):
     with pytest.raises(errors.UserError, match=message) as raised:
-        train.train(settings(tmp_path, **changes))
+        train.train(small.settings(tmp_path, **changes))
 
     assert "\n" not in str(raised.value)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -472,7 +471,7 @@ def test_hyperparams_are_read_as_yaml():
 def test_progress_lines_say_how_far_the_run_is(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(train, "PROGRESS_PERIOD_S", 0.0)
     with caplog.at_level(logging.INFO, logger="absl"):
-        train.train(settings(tmp_path, steps=320))
+        train.train(small.settings(tmp_path, steps=320))
 
     lines = [line for line in caplog.messages if re.search(r"of 320 steps \(", line)]
     assert any("(50.0 %)" in line for line in lines)
@@ -486,13 +485,13 @@ def test_progress_is_a_bar_where_one_is_asked_for():
 
 def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-m", "baseline.train", "--algo=ppo", f"--env={CARTPOLE}",
+        [sys.executable, "-m", "baseline.train", "--algo=ppo", f"--env={small.CARTPOLE}",
          f"--folder={tmp_path}", "-n", "100000000", "--save-freq=500",
          "--hyperparams", "n_envs:4", "n_steps:16", "batch_size:64", "n_epochs:1"],
         cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     )
-    path = tmp_path / f"ppo/{CARTPOLE}_1/{CARTPOLE}.zip"
+    path = tmp_path / f"ppo/{small.CARTPOLE}_1/{small.CARTPOLE}.zip"
     deadline_s = time.monotonic() + 240
     while not path.exists() and process.poll() is None and time.monotonic() < deadline_s:
         time.sleep(0.05)
@@ -502,16 +501,17 @@ def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
     output, _ = process.communicate(timeout=240)
 
     assert process.returncode == 130, output
-    steps = readable(path)["num_timesteps"]
+    steps = small.readable(path)["num_timesteps"]
     assert f"Stopped at step {steps} of 100000000: --resume goes on." in output
-    assert "n_envs:4" in (path.parent / CARTPOLE / "command.txt").read_text()
+    assert "n_envs:4" in (path.parent / small.CARTPOLE / "command.txt").read_text()
     # Curves need no TensorFlow, which would cost seconds and half a gigabyte.
     assert "libtorch" in mapped and "libtensorflow" not in mapped
     events = event_accumulator.EventAccumulator(str(path.parent / "tensorboard")).Reload()
     assert events.Scalars("train/loss")[-1].step <= steps
-    seen = Recorder()
+    seen = small.Recorder()
     train.train(
-        settings(tmp_path, steps=100_000_000, resume=True), lambda model: [seen], stop_after(3)
+        small.settings(tmp_path, steps=100_000_000, resume=True), lambda model: [seen],
+        small.stop_after(3),
     )
     assert seen.steps[0] == steps + 4
 
@@ -529,7 +529,7 @@ def test_help_names_the_flags_at_once():
 
 def test_command_line_tells_user_errors_in_one_line(tmp_path, run_commands):
     (done,) = run_commands("train", [
-        ["--algo=ppo", f"--env={CARTPOLE}", f"--folder={tmp_path}", "--steps=0"],
+        ["--algo=ppo", f"--env={small.CARTPOLE}", f"--folder={tmp_path}", "--steps=0"],
     ])
 
     assert done.error("train") == "steps must be at least 1, not 0."

@@ -18,20 +18,17 @@ from baseline import train
 from baseline import zoo
 from baseline import zoo_files
 from tests.baseline import small_agents
-from tests.baseline import small_trainings
-
-CARTPOLE = small_trainings.CARTPOLE
-SMALL_PPO = small_trainings.SMALL_PPO
-stop_after = small_trainings.stop_after
-settings = small_trainings.settings
+from tests.baseline import small_trainings as small
 
 
 def test_evaluations_keep_the_best_agent_over_an_interruption(tmp_path):
-    train.train(settings(tmp_path, steps=1280, eval_freq=320), stop_requested=stop_after(170))
-    folder = tmp_path / f"ppo/{CARTPOLE}_1"
+    train.train(
+        small.settings(tmp_path, steps=1280, eval_freq=320), stop_requested=small.stop_after(170)
+    )
+    folder = tmp_path / f"ppo/{small.CARTPOLE}_1"
     with np.load(folder / "evaluations.npz") as file:
         before = file["timesteps"].tolist()
-    train.train(settings(tmp_path, steps=1280, resume=True))
+    train.train(small.settings(tmp_path, steps=1280, resume=True))
 
     with np.load(folder / "evaluations.npz") as file:
         after = file["timesteps"].tolist()
@@ -72,7 +69,7 @@ def test_the_best_score_counts_only_with_its_agent(tmp_path, caplog, there):
     path = tmp_path / "best_model.zip"
     if there != "none":
         steps = {"older": 64, "other": 100}.get(there, 128)
-        made = small_agents.model("ppo", small_agents.vector(CARTPOLE))
+        made = small_agents.model("ppo", small_agents.vector(small.CARTPOLE))
         made.num_timesteps = steps
         made.save(path)
         if there == "cut":
@@ -109,9 +106,8 @@ def test_games_that_a_limit_inside_of_lives_ends_are_over():
 def test_evaluations_end_where_a_wrapper_ends_episodes(tmp_path):
     """SB3's evaluation counts only those whose end the monitor has seen."""
     limit = [{"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 5}}]
-    path = train.train(
-        settings(tmp_path, steps=128, eval_freq=64, hyperparams={**SMALL_PPO, "env_wrapper": limit})
-    )
+    limited = {**small.SMALL_PPO, "env_wrapper": limit}
+    path = train.train(small.settings(tmp_path, steps=128, eval_freq=64, hyperparams=limited))
     with np.load(path.parent / "evaluations.npz") as file:
         assert np.all(file["ep_lengths"] == 5)
     scores = monitor.load_results(str(path.parent))
@@ -122,16 +118,18 @@ def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, monkeypatch, own_
     monkeypatch.setattr(evaluation, "MAX_STEPS", 7)
     monkeypatch.setattr(gym.registry[own_environment], "max_episode_steps", None)
     with pytest.raises(errors.UserError, match="--eval_freq. has not ended within 7 steps"):
-        train.train(settings(tmp_path, env=own_environment, steps=128, eval_freq=64))
+        train.train(small.settings(tmp_path, env=own_environment, steps=128, eval_freq=64))
     assert list((tmp_path / "ppo").glob("*_1"))
 
 
 def test_evaluations_that_were_cut_do_not_keep_a_run_from_going_on(tmp_path, caplog):
-    train.train(settings(tmp_path, steps=128, eval_freq=64), stop_requested=stop_after(20))
-    path = tmp_path / f"ppo/{CARTPOLE}_1/evaluations.npz"
+    train.train(
+        small.settings(tmp_path, steps=128, eval_freq=64), stop_requested=small.stop_after(20)
+    )
+    path = tmp_path / f"ppo/{small.CARTPOLE}_1/evaluations.npz"
     path.write_bytes(path.read_bytes()[:10])
     with caplog.at_level(logging.WARNING, logger="absl"):
-        train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
+        train.train(small.settings(tmp_path, steps=None, hyperparams=None, resume=True))
 
     assert f"{path} is damaged: earlier evaluations are forgotten" in caplog.text
     with np.load(path) as file:
@@ -140,20 +138,20 @@ def test_evaluations_that_were_cut_do_not_keep_a_run_from_going_on(tmp_path, cap
 
 def test_the_best_agent_s_statistics_lie_beside_it(tmp_path):
     """And not where those of the last checkpoint lie, with which a run goes on."""
-    hyperparams = {**SMALL_PPO, "normalize": True}
-    folder = tmp_path / f"ppo/{CARTPOLE}_1"
+    hyperparams = {**small.SMALL_PPO, "normalize": True}
+    folder = tmp_path / f"ppo/{small.CARTPOLE}_1"
     there = []
     train.train(
-        settings(tmp_path, steps=64, eval_freq=64, save_freq=0, hyperparams=hyperparams),
+        small.settings(tmp_path, steps=64, eval_freq=64, save_freq=0, hyperparams=hyperparams),
         before_last_save=lambda path: there.extend(folder.rglob("vecnormalize.pkl")),
     )
 
     assert there == [folder / "vecnormalize.pkl"]
     assert (folder / "best_model.zip").is_file()
     best = zoo_files.read_normalization(folder / "vecnormalize.pkl")
-    last = zoo_files.read_normalization(folder / CARTPOLE / "vecnormalize.pkl")
+    last = zoo_files.read_normalization(folder / small.CARTPOLE / "vecnormalize.pkl")
     assert best.count <= last.count
-    loaded = agents.load_file("ppo", CARTPOLE, folder / "best_model.zip")
+    loaded = agents.load_file("ppo", small.CARTPOLE, folder / "best_model.zip")
     np.testing.assert_array_equal(loaded.normalization.mean, best.mean)
 
 
@@ -167,6 +165,6 @@ def test_evaluations_are_in_the_environment_of_the_training(tmp_path, monkeypatc
     monkeypatch.setattr(zoo.Experiment, "create_envs", spied)
     heavy = {"env_kwargs": {"g": 20.0}, "n_envs": 1}
     pendulum = {"algo": "a2c", "env": "Pendulum-v1", "hyperparams": heavy}
-    train.train(settings(tmp_path, steps=8, eval_freq=1000, **pendulum))
+    train.train(small.settings(tmp_path, steps=8, eval_freq=1000, **pendulum))
 
     assert [environment.get_attr("g") for environment in made] == [[20.0], [20.0]]

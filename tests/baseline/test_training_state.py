@@ -19,15 +19,8 @@ from baseline import training_callbacks
 from baseline import training_settings
 from baseline import training_state
 from baseline import zoo_files
-from tests.baseline import small_trainings
+from tests.baseline import small_trainings as small
 
-CARTPOLE = small_trainings.CARTPOLE
-SMALL_PPO = small_trainings.SMALL_PPO
-Recorder = small_trainings.Recorder
-stop_after = small_trainings.stop_after
-settings = small_trainings.settings
-readable = small_trainings.readable
-parameters = small_trainings.parameters
 SPACES = gym.spaces.Box(-1, 200, (1,)), gym.spaces.Discrete(2)  # Of replay buffers.
 
 
@@ -40,7 +33,7 @@ def first_curves(monkeypatch):
 def test_resume_goes_on_with_statistics_of_observations(tmp_path, monkeypatch):
     env_id = "MountainCarContinuous-v0"
     car = {"algo": "a2c", "env": env_id, "hyperparams": {"n_steps": 20, "use_sde": False}}
-    train.train(settings(tmp_path, steps=400, **car), stop_requested=stop_after(41))
+    train.train(small.settings(tmp_path, steps=400, **car), stop_requested=small.stop_after(41))
     path = tmp_path / f"a2c/{env_id}_1/{env_id}/vecnormalize.pkl"
     before = zoo_files.read_normalization(path)
     restore, seen = training_state.restore, []
@@ -52,7 +45,7 @@ def test_resume_goes_on_with_statistics_of_observations(tmp_path, monkeypatch):
         assert statistics.ret_rms.count > 100
 
     monkeypatch.setattr(training_state, "restore", watched)
-    train.train(settings(tmp_path, steps=None, resume=True, **car))
+    train.train(small.settings(tmp_path, steps=None, resume=True, **car))
 
     np.testing.assert_array_equal(seen[0][0], before.mean)
     np.testing.assert_array_equal(seen[0][1], before.variance)
@@ -61,12 +54,13 @@ def test_resume_goes_on_with_statistics_of_observations(tmp_path, monkeypatch):
 
 
 def test_resume_goes_on_with_counters_schedules_and_weights(tmp_path):
-    hyperparams = {**SMALL_PPO, "learning_rate": "lin_0.01"}
-    first, second, restored = Recorder(), Recorder(), {}
+    hyperparams = {**small.SMALL_PPO, "learning_rate": "lin_0.01"}
+    first, second, restored = small.Recorder(), small.Recorder(), {}
     stopped = train.train(
-        settings(tmp_path, hyperparams=hyperparams), lambda model: [first], stop_after(75)
+        small.settings(tmp_path, hyperparams=hyperparams), lambda model: [first],
+        small.stop_after(75),
     )
-    facts, weights = readable(stopped), parameters(stopped)
+    facts, weights = small.readable(stopped), small.parameters(stopped)
 
     def remember(model):
         class Remember(callbacks.BaseCallback):
@@ -83,18 +77,18 @@ def test_resume_goes_on_with_counters_schedules_and_weights(tmp_path):
         return [second, Remember()]
 
     finished = train.train(
-        settings(tmp_path, steps=None, hyperparams=None, resume=True), remember
+        small.settings(tmp_path, steps=None, hyperparams=None, resume=True), remember
     )
 
     assert finished == stopped
     # 75 calls of 4 environments went well, the 76th stopped the run, in the fifth rollout.
     assert first.steps[-1] == facts["num_timesteps"] == 304
     assert second.steps[0] == 308
-    assert readable(finished)["num_timesteps"] >= 640
-    assert readable(finished)["_total_timesteps"] == 640
+    assert small.readable(finished)["num_timesteps"] >= 640
+    assert small.readable(finished)["_total_timesteps"] == 640
     # Four rollouts were learned from before, each in one step of the optimizer.
     assert restored["updates"] == facts["_n_updates"] == 4
-    assert readable(finished)["_n_updates"] > 4
+    assert small.readable(finished)["_n_updates"] > 4
     assert restored["optimizer_steps"] == 4
     for name, tensor in weights.items():
         torch.testing.assert_close(restored["weights"][name], tensor, rtol=0, atol=0)
@@ -106,10 +100,11 @@ def test_resume_goes_on_with_counters_schedules_and_weights(tmp_path):
 
 
 def test_resume_goes_on_with_the_curves(tmp_path):
-    train.train(settings(tmp_path), stop_requested=stop_after(75))
-    train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
+    train.train(small.settings(tmp_path), stop_requested=small.stop_after(75))
+    train.train(small.settings(tmp_path, steps=None, hyperparams=None, resume=True))
 
-    events = event_accumulator.EventAccumulator(str(tmp_path / f"ppo/{CARTPOLE}_1/tensorboard"))
+    curves = tmp_path / f"ppo/{small.CARTPOLE}_1/tensorboard"
+    events = event_accumulator.EventAccumulator(str(curves))
     events.Reload()
     steps = [event.step for event in events.Scalars("train/loss")]
     # A rollout's loss is noted at the end of the next one. The first run stopped at 304.
@@ -118,11 +113,13 @@ def test_resume_goes_on_with_the_curves(tmp_path):
 
 def test_curves_go_where_they_are_asked_for_after_an_interruption_too(tmp_path):
     curves = tmp_path / "curves"
-    train.train(settings(tmp_path, tensorboard=str(curves)), stop_requested=stop_after(40))
-    train.train(settings(tmp_path, steps=None, hyperparams=None, resume=True))
+    train.train(
+        small.settings(tmp_path, tensorboard=str(curves)), stop_requested=small.stop_after(40)
+    )
+    train.train(small.settings(tmp_path, steps=None, hyperparams=None, resume=True))
 
-    assert len(list((curves / CARTPOLE / "ppo_1").glob("events*"))) >= 2
-    assert not (tmp_path / f"ppo/{CARTPOLE}_1/tensorboard").exists()
+    assert len(list((curves / small.CARTPOLE / "ppo_1").glob("events*"))) >= 2
+    assert not (tmp_path / f"ppo/{small.CARTPOLE}_1/tensorboard").exists()
 
 
 def test_curves_beyond_the_last_checkpoint_are_superseded(tmp_path):
@@ -140,7 +137,7 @@ def test_curves_beyond_the_last_checkpoint_are_superseded(tmp_path):
 
 def test_resume_goes_on_with_replay_buffer_and_exploration(tmp_path):
     hyperparams = {"buffer_size": 300, "learning_starts": 50, "train_freq": 10, "gradient_steps": 1}
-    first, second, restored = Recorder(), Recorder(), {}
+    first, second, restored = small.Recorder(), small.Recorder(), {}
 
     def keep(recorder, into):
         def prepare(model):
@@ -163,11 +160,12 @@ def test_resume_goes_on_with_replay_buffer_and_exploration(tmp_path):
     before = {}
     dqn = {"algo": "dqn", "steps": 1000}
     train.train(
-        settings(tmp_path, **dqn, hyperparams=hyperparams), keep(first, before), stop_after(420)
+        small.settings(tmp_path, **dqn, hyperparams=hyperparams), keep(first, before),
+        small.stop_after(420),
     )
     replay = before["model"].replay_buffer
-    resumed = settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True)
-    train.train(resumed, keep(second, restored), stop_after(30))
+    resumed = small.settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True)
+    train.train(resumed, keep(second, restored), small.stop_after(30))
 
     assert restored["full"] is True
     assert restored["pos"] == replay.pos
@@ -228,33 +226,33 @@ def test_resume_without_replay_buffer_fills_it_first(tmp_path, monkeypatch, capl
     monkeypatch.setattr(training_state, "MAX_REPLAY_BYTES", 1000)
     hyperparams = {"learning_starts": 50, "train_freq": 10, "gradient_steps": 1}
     train.train(
-        settings(tmp_path, algo="dqn", steps=500, hyperparams=hyperparams),
-        stop_requested=stop_after(100),
+        small.settings(tmp_path, algo="dqn", steps=500, hyperparams=hyperparams),
+        stop_requested=small.stop_after(100),
     )
     models = []
     with caplog.at_level(logging.WARNING, logger="absl"):
         train.train(
-            settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True),
+            small.settings(tmp_path, algo="dqn", steps=None, hyperparams=None, resume=True),
             lambda model: models.append(model) or [],
-            stop_after(20),
+            small.stop_after(20),
         )
 
-    assert not (tmp_path / f"dqn/{CARTPOLE}_1/{training_state.REPLAY_FILENAME}").exists()
+    assert not (tmp_path / f"dqn/{small.CARTPOLE}_1/{training_state.REPLAY_FILENAME}").exists()
     assert "fills up for 50 steps" in caplog.text
     assert models[0].learning_starts == 101 + 50
 
 
 def test_resume_takes_the_newest_unfinished_run(tmp_path):
-    train.train(settings(tmp_path), stop_requested=stop_after(20))
-    train.train(settings(tmp_path), stop_requested=stop_after(20))
-    train.train(settings(tmp_path, steps=64))
+    train.train(small.settings(tmp_path), stop_requested=small.stop_after(20))
+    train.train(small.settings(tmp_path), stop_requested=small.stop_after(20))
+    train.train(small.settings(tmp_path, steps=64))
 
-    path = train.train(settings(tmp_path, resume=True))
+    path = train.train(small.settings(tmp_path, resume=True))
 
-    assert path.parent.name == f"{CARTPOLE}_2"
-    train.train(settings(tmp_path, resume=True))
+    assert path.parent.name == f"{small.CARTPOLE}_2"
+    train.train(small.settings(tmp_path, resume=True))
     with pytest.raises(errors.UserError, match="no unfinished run"):
-        train.train(settings(tmp_path, resume=True))
+        train.train(small.settings(tmp_path, resume=True))
 
 
 @pytest.mark.parametrize(
@@ -271,34 +269,36 @@ def test_resume_takes_the_newest_unfinished_run(tmp_path):
 def test_resume_of_an_older_run_names_the_newer(monkeypatch, caplog, newer, asked, chosen, told):
     found = [
         training_state.Run(
-            pathlib.Path(f"{CARTPOLE}_{number}"),
+            pathlib.Path(f"{small.CARTPOLE}_{number}"),
             {"program": "baseline.train", "seed": 0, "num_envs": None, "hyperparams": {}} | changes,
             finished=False,
         )
         for number, changes in ((2, newer), (1, {}))
     ]
     monkeypatch.setattr(training_state, "runs", lambda *names: iter(found))
-    wanted = training_settings.asked(train.TrainSettings("ppo", CARTPOLE, resume=True, **asked))
+    wanted = training_settings.asked(
+        train.TrainSettings("ppo", small.CARTPOLE, resume=True, **asked)
+    )
     with caplog.at_level(logging.WARNING, logger="absl"):
-        run, _ = training_state.unfinished("zoo", "ppo", CARTPOLE, "baseline.train", wanted)
+        run, _ = training_state.unfinished("zoo", "ppo", small.CARTPOLE, "baseline.train", wanted)
 
-    assert run == f"{CARTPOLE}_{chosen}"
+    assert run == f"{small.CARTPOLE}_{chosen}"
     assert len(caplog.messages) == (told is not None)
-    assert told is None or (f"newer {CARTPOLE}_2: " in caplog.text and told in caplog.text)
+    assert told is None or (f"newer {small.CARTPOLE}_2: " in caplog.text and told in caplog.text)
 
 
 def test_a_finished_agent_is_found_rather_than_a_newer_one_that_was_stopped(tmp_path, caplog):
-    stopped = train.train(settings(tmp_path), stop_requested=stop_after(20))
+    stopped = train.train(small.settings(tmp_path), stop_requested=small.stop_after(20))
     with caplog.at_level(logging.WARNING, logger="absl"):
-        assert agents.find("ppo", CARTPOLE, tmp_path) == stopped
+        assert agents.find("ppo", small.CARTPOLE, tmp_path) == stopped
     (line,) = caplog.messages
     assert line.startswith(f"{stopped} is of a training that has not come to its end")
     caplog.clear()
-    finished = train.train(settings(tmp_path, steps=64))
-    train.train(settings(tmp_path), stop_requested=stop_after(20))
+    finished = train.train(small.settings(tmp_path, steps=64))
+    train.train(small.settings(tmp_path), stop_requested=small.stop_after(20))
 
-    assert agents.find("ppo", CARTPOLE, tmp_path) == finished == tmp_path / (
-        f"ppo/{CARTPOLE}_2/{CARTPOLE}.zip"
+    assert agents.find("ppo", small.CARTPOLE, tmp_path) == finished == tmp_path / (
+        f"ppo/{small.CARTPOLE}_2/{small.CARTPOLE}.zip"
     )
     assert "come to its end" not in caplog.text
 
@@ -307,18 +307,18 @@ def test_a_finished_agent_is_found_rather_than_a_newer_one_that_was_stopped(tmp_
     "changes", [{"steps": 1000}, {"seed": 7}, {"hyperparams": {"n_steps": 32}}, {"num_envs": 2}]
 )
 def test_resume_with_other_settings_is_refused(tmp_path, changes):
-    train.train(settings(tmp_path), stop_requested=stop_after(20))
+    train.train(small.settings(tmp_path), stop_requested=small.stop_after(20))
 
     with pytest.raises(errors.UserError, match="was started with"):
-        train.train(settings(tmp_path, resume=True, **changes))
+        train.train(small.settings(tmp_path, resume=True, **changes))
 
 
 def test_resume_of_damaged_agent_is_refused(tmp_path):
-    path = train.train(settings(tmp_path), stop_requested=stop_after(20))
+    path = train.train(small.settings(tmp_path), stop_requested=small.stop_after(20))
     path.write_bytes(path.read_bytes()[:1000])
 
     with pytest.raises(errors.UserError, match="damaged"):
-        train.train(settings(tmp_path, resume=True))
+        train.train(small.settings(tmp_path, resume=True))
 
 
 def test_resume_checks_the_environment_as_the_run_has_it(tmp_path):
@@ -328,10 +328,10 @@ def test_resume_checks_the_environment_as_the_run_has_it(tmp_path):
         n_timesteps=128, policy="MlpPolicy", learning_starts=16, buffer_size=200, **bins
     )
     train.train(
-        settings(tmp_path, steps=None, hyperparams=hyperparams, **pendulum),
-        stop_requested=stop_after(20),
+        small.settings(tmp_path, steps=None, hyperparams=hyperparams, **pendulum),
+        stop_requested=small.stop_after(20),
     )
     path = train.train(
-        settings(tmp_path, steps=None, hyperparams=None, resume=True, **pendulum)
+        small.settings(tmp_path, steps=None, hyperparams=None, resume=True, **pendulum)
     )
     assert path.exists()

@@ -244,9 +244,11 @@ def test_acme_takes_the_gpus_that_our_learner_takes(monkeypatch, capability, dev
     tensorflow.config.list_physical_devices.return_value = ["GPU:0"]
     details = tensorflow.config.experimental.get_device_details
     details.return_value = {"compute_capability": capability}
+    made_visible = tensorflow.config.set_visible_devices
+    tensorflow.config.get_visible_devices.side_effect = lambda kind: made_visible.call_args[0][0]
     monkeypatch.setattr(learner_device, "tf", tensorflow)
     monkeypatch.setattr(peer_acme, "tf", tensorflow)
     config = config_lib.RunConfig(learner_device_placement="GPU")
     assert peer_acme._set_up_tensorflow(config) == device
     visible = ["GPU:0"] if device == "GPU" else []
-    tensorflow.config.set_visible_devices.assert_called_once_with(visible, "GPU")
+    made_visible.assert_called_once_with(visible, "GPU")
