@@ -198,6 +198,8 @@ class ActorProcess:
             except errors.LearnerGoneError as gone:
                 lost = gone
             else:
+                # NaN may fail in torch's int8, or in the task as an action, before replay sees it.
+                self.loop.require_finite()
                 raise RuntimeError(f"Acting failed: {error}") from error
         if not isinstance(lost, errors.LearnerGoneError) or isinstance(lost, errors.NoLearnerError):
             raise lost

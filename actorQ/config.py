@@ -327,8 +327,8 @@ class RunConfig:
     )
     track_energy: int = _field(
         0,
-        "1: estimate energy and CO2 of each process with codecarbon (modelled from CPU load); "
-        "0: off.",
+        "1: estimate energy and CO2 of each process with codecarbon (modelled from CPU load; GPUs' "
+        "is measured by their driver); 0: off.",
         choices=(0, 1),
     )
     restarts: int = _field(

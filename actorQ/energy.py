@@ -1,8 +1,9 @@
 """Optional estimate of a run's energy and CO2 with codecarbon, without internet.
 
 Each process has a tracker of its own, and power is modelled, not measured: from its CPU load, and a
-constant for the machine's memory, which all of them report, as they do whole GPUs. The processor's
-own counters (RAPL), which know no processes, are not used where they could be.
+constant for the machine's memory, which all of them report, as they do whole GPUs (whose driver
+measures theirs). The processor's own counters (RAPL), which know no processes, are not used where
+they could be.
 """
 
 from collections.abc import Iterator

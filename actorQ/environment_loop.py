@@ -146,6 +146,15 @@ class EnvironmentLoop:
         self.steps += len(lanes)
         return self._end_episodes(ended) if ended else ()
 
+    def require_finite(self) -> None:
+        """Checks the observations of this turn, where it has failed: they may be why.
+
+        Raises:
+          environments.TaskError: a number is NaN or infinite.
+        """
+        if self._started and not np.isfinite(self._observations).all():
+            raise replay.failed_simulation("an observation")
+
     def drop_episodes(self) -> None:
         """Forgets the episodes under way: the next turn begins new ones."""
         self._started = False

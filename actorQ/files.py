@@ -12,6 +12,7 @@ from actorQ import errors
 
 Path = str | os.PathLike[str]
 
+_LONGEST_ROW = 1 << 16  # Bytes; of a longer one the whole file is searched.
 _held: set[int] = set()  # Descriptors of the locks of `locked`.
 
 
@@ -89,6 +90,19 @@ def write_if_new(path: Path, content: str) -> None:
         if file.read() == content:
             return
     write(path, content)
+
+
+def drop_half_row(path: Path) -> int:
+    """Removes what a killed process left behind the last newline; returns the bytes that stay."""
+    with open(path, "rb+") as file:
+        begin = max(0, os.path.getsize(path) - _LONGEST_ROW)
+        file.seek(begin)
+        newline = file.read().rfind(b"\n")
+        if newline < 0 and begin:
+            file.seek(0)
+            begin, newline = 0, file.read().rfind(b"\n")
+        file.truncate(begin + newline + 1)
+    return begin + newline + 1
 
 
 def sync(folder: Path, deep: bool = True) -> None:

@@ -5,6 +5,7 @@ backend is imported only when it is chosen. What each precision computes is defi
 """
 
 from collections.abc import Mapping
+import contextlib
 from typing import Any
 from typing import Protocol
 
@@ -130,15 +131,18 @@ class NativeInference:
 class TensorFlowInference:
     """The reference path: the learner's own Sonnet policy, weights dequantized, fp32 arithmetic."""
 
-    def __init__(self, architecture: architecture_lib.PolicyArchitecture, batch: int = 1):
-        """Builds the policy and compiles it for so many observations."""
-        import tensorflow as tf
-
+    def __init__(
+        self,
+        architecture: architecture_lib.PolicyArchitecture,
+        batch: int = 1,
+        device: str = "CPU",
+    ):
+        """Builds the policy and compiles it for so many observations, on CPU or GPU."""
         from actorQ import networks
+        from actorQ import tensorflow_device
 
-        for gpu in tf.config.get_visible_devices("GPU"):
-            # The learner may need the same GPU.
-            tf.config.experimental.set_memory_growth(gpu, True)
+        with contextlib.suppress(RuntimeError):  # It computes already, on what was chosen then.
+            tensorflow_device.choose(device == "GPU", "inference")
         self._policy = networks.Policy(architecture)
         self._call = self._policy.compile_for(batch)
         self.types = dict.fromkeys(architecture.layer_names, "float32")
@@ -169,11 +173,11 @@ def make_backend(
       architecture: layers of the policy.
       quantize: 32, 16, 8 or 4 (4: not with pytorch).
       inference_mode: one of `config.INFERENCE_MODES`.
-      device: CPU, or GPU for pytorch at 32 and 16.
+      device: CPU, or GPU for pytorch at 32 and 16, and for tensorflow.
       batch: observations of one call.
     """
     if inference_mode == "tensorflow":
-        return TensorFlowInference(architecture, batch)
+        return TensorFlowInference(architecture, batch, device)
     if inference_mode == "native":
         return NativeInference(architecture, quantize, batch)
     return TorchInference(architecture, quantize, device)

@@ -76,6 +76,7 @@ def encode(update: ModelUpdate, compress: bool = False) -> tuple[np.ndarray, np.
 
     Raises:
       ValueError: a tensor holds NaN or infinity, or has a type that cannot be sent.
+      errors.UserError: they are too large for one message.
     """
     entries = []
     parts = []
@@ -86,6 +87,11 @@ def encode(update: ModelUpdate, compress: bool = False) -> tuple[np.ndarray, np.
         entries.append({"name": name, **entry})
         parts.extend(payload)
     blob = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    if blob.size > MAX_BLOB_BYTES:
+        raise errors.UserError(
+            f"The policy's weights are {blob.size} bytes, and a message has {MAX_BLOB_BYTES} at "
+            "most: choose a smaller --model_str."
+        )
     header = {
         "format": FORMAT,
         "version": int(update.version),
@@ -125,7 +131,8 @@ def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
     """
     fields = _decode_header(header)
     blob = np.ascontiguousarray(blob)
-    if blob.dtype != np.uint8 or blob.ndim != 1 or blob.size > MAX_BLOB_BYTES:
+    _check_size(blob.size)
+    if blob.dtype != np.uint8 or blob.ndim != 1:
         raise errors.MessageError(
             f"The model message's blob is {blob.dtype} {blob.shape}, expected uint8 [bytes]."
         )
@@ -273,11 +280,19 @@ def _decode_header(header: np.ndarray) -> dict[str, Any]:
     for name, kind in types.items():
         if type(fields.get(name)) is not kind:
             raise errors.MessageError(f"The model message's header has a bad field {name!r}.")
-    if not 0 <= fields["version"] <= MAX_VERSION or not 0 <= fields["bytes"] <= MAX_BLOB_BYTES:
+    if not 0 <= fields["version"] <= MAX_VERSION or fields["bytes"] < 0:
         raise errors.MessageError("The model message's version or size is out of range.")
+    _check_size(fields["bytes"])
     if not np.array_equal(header, as_written):
         raise errors.MessageError("The model message's header is not written as it must be.")
     return fields
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BLOB_BYTES:
+        raise errors.MessageError(
+            f"The model message has {size} bytes, more than the {MAX_BLOB_BYTES} that one may have."
+        )
 
 
 def _decompress(blob: np.ndarray, size: int) -> np.ndarray:

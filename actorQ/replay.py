@@ -56,6 +56,18 @@ class Transition(NamedTuple):
     next_observation: Any
 
 
+def failed_simulation(name: str) -> environments.TaskError:
+    """Returns what says that a task gave something, or led to it, that is no number.
+
+    Args:
+      name: of it, with its article.
+    """
+    return environments.TaskError(
+        f"a transition has {name} that is not finite as float32: the task's simulation has failed, "
+        "or its rewards are too large; mend the task, or wrap it so that such an episode ends"
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """Where the parts of a transition lie in the flat vector.
@@ -137,11 +149,7 @@ class Layout:
             "a next observation": bad[end + 2 :],
         }
         name = next(name for name, part in parts.items() if part.any())
-        raise environments.TaskError(
-            f"a transition has {name} that is not finite as float32: the task's simulation has "
-            "failed, or its rewards are too large; mend the task, or wrap it so that such an "
-            "episode ends"
-        )
+        raise failed_simulation(name)
 
     def pack(self, transition: Transition) -> Any:
         """Returns what is inserted into Reverb: the vector, or (pixels, vector)."""

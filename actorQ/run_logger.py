@@ -15,11 +15,11 @@ from typing import Any
 from absl import logging
 
 from actorQ import errors
+from actorQ import files
 from actorQ import telemetry
 
 _TENSORBOARD_PERIOD_S = 1.0
 _COMPLAINT_PERIOD_S = 60.0  # About logs that cannot be written.
-_LONGEST_ROW = 1 << 16  # Bytes.
 _PATIENCE_S = 60.0  # How long a folder is waited for that was there before.
 _PATIENT_LOOK_S = 0.5
 _NO_ROOM_S = 1.0  # No row is tried for so long after one that could not be written.
@@ -140,7 +140,7 @@ class RunLogger:
     def _open(self, filename: str) -> tuple[csv.DictWriter, Any]:
         if filename not in self._files:
             path = os.path.join(self.folder, filename)
-            new = not os.path.exists(path) or _drop_half_row(path) == 0
+            new = not os.path.exists(path) or files.drop_half_row(path) == 0
             # A file of another version keeps its columns: rows of other lengths would not be read.
             fields = telemetry.FIELDS[filename] if new else _header(path)
             file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115 (closed in close)
@@ -251,16 +251,3 @@ def _header(path: str) -> list[str]:
     """Returns the names of a log's columns."""
     with open(path, newline="", encoding="utf-8", errors="replace") as file:
         return next(csv.reader(file))
-
-
-def _drop_half_row(path: str) -> int:
-    """Removes what a killed process left behind the last newline; returns the bytes that stay."""
-    with open(path, "rb+") as file:
-        begin = max(0, os.path.getsize(path) - _LONGEST_ROW)
-        file.seek(begin)
-        newline = file.read().rfind(b"\n")
-        if newline < 0 and begin:
-            file.seek(0)
-            begin, newline = 0, file.read().rfind(b"\n")
-        file.truncate(begin + newline + 1)
-    return begin + newline + 1

@@ -11,6 +11,7 @@ the paper's.
 import shlex
 
 from absl import flags
+from absl import logging
 
 from actorQ import cli
 from actorQ import errors
@@ -19,6 +20,7 @@ from baseline import aarch64
 from baseline import deploy
 from baseline import deploy_formats
 from baseline import measuring_flags
+from baseline import resident_memory
 
 _NAME = "deploy_benchmark"
 
@@ -83,8 +85,8 @@ def main(argv: list[str]) -> int:
     agents.set_threads()
     settings = deploy_measuring.Settings(
         formats, values.bits, values.scheme, values.granularity, values.calibration_episodes,
-        values.episodes, values.seed, values.states, values.repeats, values.memory_turns,
-        arm,
+        values.episodes, values.seed, values.states, values.repeats,
+        _memory_turns(values.memory_turns), arm,
     )
     # All of them are there, and can be measured, before the first is.
     loaded = [deploying.load(path) for path in argv[1:]]
@@ -97,6 +99,14 @@ def main(argv: list[str]) -> int:
         found.append((agent, deploy_measuring.measure(agent, settings)))
         deploy_table.report(found, settings, values.out)
     return 0
+
+
+def _memory_turns(asked: int) -> int:
+    """Returns what is asked for, or 0 where memory cannot be measured, which is said."""
+    if asked and not resident_memory.can_measure():
+        logging.warning("Memory is not measured: only Linux tells what a policy takes of it.")
+        return 0
+    return asked
 
 
 def _arm(command: str) -> aarch64.Python | None:

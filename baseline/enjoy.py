@@ -42,6 +42,7 @@ def main(argv: list[str]) -> int:
     values = flags.FLAGS
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
+        from actorQ.environments import mujoco_gl
         from baseline import hub
         from baseline import measuring
 
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> int:
         how = f"{agent.quantization[0].bits} bits ({agent.quantization[0].scheme})"
     print(f"{algo} {values.env}, {how}: {agent.path}")
     mode = "rgb_array" if values.video else "human" if values.render else None
-    if mode == "human" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if mode == "human" and not mujoco_gl.has_display():
         raise errors.UserError(
             "There is no display for a window: --no-render plays without one, --video=FILE.mp4 "
             "films."

@@ -89,9 +89,7 @@ def main(argv: list[str]) -> int:
         from baseline import train
 
     seeds = measuring.parse_seeds(values.train_seeds, "train_seeds")
-    train.check_device(values.device)
-    cuda = values.device != "cpu" and torch.cuda.is_available()
-    device = torch.device("cuda" if cuda else "cpu")
+    device = torch.device(train.choose_device(values.device))
     precision = _precision(values.precision, what, device)
     if what == TIMING:
         from baseline import mixed_precision_timing as timing

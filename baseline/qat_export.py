@@ -23,6 +23,7 @@ from baseline import agents
 from baseline import agreement
 from baseline import integer
 from baseline import networks
+from baseline import optional_tensorflow
 from baseline import packed_policy
 from baseline import qat_model
 from baseline import quantize
@@ -233,6 +234,8 @@ def export_tflite(agent: agents.Agent, normalizes: bool = False) -> bytes:
             agent.network, ranges, weights, scheme.width,
             agent.normalization if normalizes else None, agent.image_size(),
         )
+    except optional_tensorflow.MissingError:
+        raise
     except errors.UserError as error:
         raise errors.UserError(f"{agent.path}: {error}") from None
 

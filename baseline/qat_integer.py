@@ -18,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from absl import flags
+from absl import logging
 import numpy as np
 
 from actorQ import cli
@@ -26,6 +27,7 @@ from actorQ import files
 from actorQ import lean_imports
 from actorQ import provenance
 from actorQ.scripts import output
+from baseline import optional_tensorflow
 from baseline import results
 
 if TYPE_CHECKING:
@@ -126,8 +128,14 @@ def measure(
     if _widths(agent) == {qat_export.INTEGER_BITS}:
         contents[ONNX] = qat_export.export(agent).SerializeToString()
         _write(agent, qat_export.ONNX_FILENAME, contents[ONNX])
-    contents[TFLITE] = qat_export.export_tflite(agent)
-    _write(agent, qat_export.TFLITE_FILENAME, contents[TFLITE])
+    try:
+        contents[TFLITE] = qat_export.export_tflite(agent)
+    except optional_tensorflow.MissingError as error:
+        if not contents:
+            raise
+        logging.warning("Only the ONNX file is written and measured: %s", error)
+    else:
+        _write(agent, qat_export.TFLITE_FILENAME, contents[TFLITE])
     kinds = {ONNX: integer_runner.Runner, TFLITE: tflite_runner.Runner}
     runners = {name: kinds[name](content) for name, content in contents.items()}
     visited = qat_export.visited_states(agent, episodes, seed, states)

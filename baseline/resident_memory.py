@@ -23,9 +23,15 @@ from baseline import run_policy
 
 # A line that begins a mapping: addresses, permissions, offset, device, inode, then the file.
 _MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ \S+ \d+ *(.*)$")
+_SMAPS = "/proc/self/smaps"
 NOISE_BYTES = 500_000
 _CALLS = 20
 _LIMIT_S = 120.0
+
+
+def can_measure() -> bool:
+    """Returns whether this system tells: Linux does."""
+    return os.path.exists(_SMAPS)
 
 
 def of_policy(path: str | os.PathLike[str], empty: str | os.PathLike[str], turns: int = 3) -> int:
@@ -80,7 +86,7 @@ def resident_bytes(path: str | os.PathLike[str] | None = None) -> int:
     """
     own = None if path is None else os.path.realpath(path)
     kilobytes, counted = 0, "Anonymous:"
-    with open("/proc/self/smaps", encoding="utf-8", errors="replace") as file:
+    with open(_SMAPS, encoding="utf-8", errors="replace") as file:
         for line in file:
             if found := _MAPPING.match(line):
                 counted = "Rss:" if own is not None and found[1] == own else "Anonymous:"

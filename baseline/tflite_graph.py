@@ -18,7 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from actorQ import quantization
+from baseline import optional_tensorflow
 
+WHAT = "TFLite files"
 _FILE_IDENTIFIER = b"TFL3"
 _SCHEMA_VERSION = 3
 _ALIGNMENT = 16  # Of constants, as the schema asks for: kernels read them where they are.
@@ -166,8 +168,9 @@ class Graph:
           description: one line for people.
           metadata: entries by name, kept as JSON.
         """
-        import flatbuffers
-        from tensorflow.lite.python import schema_py_generated as schema
+        with optional_tensorflow.needed_for(WHAT):
+            import flatbuffers
+            from tensorflow.lite.python import schema_py_generated as schema
 
         buffers = _Buffers(schema)
         graph = schema.SubGraphT()
@@ -272,7 +275,8 @@ def is_whole(content: bytes) -> bool:
 
 def metadata(content: bytes, name: str) -> dict[str, Any] | None:
     """Returns an entry of the metadata of a file that is whole; None if there is none."""
-    from tensorflow.lite.python import schema_py_generated as schema
+    with optional_tensorflow.needed_for(WHAT):
+        from tensorflow.lite.python import schema_py_generated as schema
 
     model = schema.Model.GetRootAs(content, 0)
     for index in range(model.MetadataLength()):

@@ -12,6 +12,7 @@ import os
 import numpy as np
 
 from actorQ import errors
+from baseline import optional_tensorflow
 from baseline import policy_runner
 from baseline import tflite_graph
 
@@ -33,7 +34,8 @@ class Runner(policy_runner.PolicyRunner):
             raise errors.UserError(
                 f"{origin} is damaged, or no policy that baseline.tflite_model exported."
             )
-        from tensorflow.lite.python import interpreter
+        with optional_tensorflow.needed_for(tflite_graph.WHAT):
+            from tensorflow.lite.python import interpreter
 
         try:
             self._interpreter = interpreter.Interpreter(

@@ -246,19 +246,29 @@ def check_environment(
         )
 
 
-def check_device(device: str) -> None:
-    """Checks that torch can compute on a device.
+def choose_device(device: str) -> str:
+    """Returns the device, "cpu" or "cuda", that --device means here.
+
+    A GPU that torch sees and cannot compute on is left by "auto", with one line.
 
     Raises:
-      errors.UserError: it cannot.
+      errors.UserError: "cuda" is asked for, and torch cannot compute on it.
     """
     import torch
 
-    if device == "cuda" and not torch.cuda.is_available():
+    from actorQ import torch_device
+
+    if device == "cpu":
+        return device
+    if device == "auto":
+        return torch_device.choose("the training") if torch.cuda.is_available() else "cpu"
+    why = torch_device.failure()
+    if why:
         raise errors.UserError(
-            "There is no CUDA device here that torch sees (./setup_ubuntu.sh --torch cuda installs "
-            "torch's CUDA build): --device cpu."
+            f"{why[0].upper()}{why[1:]} (./setup_ubuntu.sh --torch cuda installs torch's CUDA "
+            "build): --device cpu."
         )
+    return device
 
 
 @functools.cache  # Once in a process is enough.
@@ -288,7 +298,7 @@ def _set_up(
 
     from baseline import zoo
 
-    check_device(settings.device)
+    device = choose_device(settings.device)
     hyperparams = dict(settings.hyperparams or {})
     if settings.num_envs is not None:
         hyperparams["n_envs"] = settings.num_envs
@@ -307,7 +317,7 @@ def _set_up(
         hyperparams,
         arguments,
         settings.eval_freq,
-        settings.device,
+        device,
     )
     try:
         model, _ = experiment.setup_experiment()

@@ -23,6 +23,7 @@ import numpy as np
 from actorQ import architecture
 from actorQ import cli
 from actorQ import errors
+from baseline import optional_tensorflow
 from baseline import safe_pickle
 from baseline import unpacking
 
@@ -97,7 +98,8 @@ def read_checkpoint(prefix: pathlib.Path) -> Tensors:
       prefix: path without ".index" and ".data-...", also of a SavedModel's variables.
     """
     cli.quiet_tensorflow()
-    import tensorflow as tf
+    with optional_tensorflow.needed_for("TensorFlow's checkpoints"):
+        import tensorflow as tf
 
     if not prefix.with_name(prefix.name + INDEX).is_file():
         raise errors.UserError(f"The checkpoint {prefix} has no file {prefix.name}{INDEX}.")
@@ -132,8 +134,9 @@ def read_saved_model(folder: pathlib.Path) -> Tensors:
 def read_graph(path: pathlib.Path) -> Tensors:
     """Reads the constants of a frozen GraphDef, or of a SavedModel's graph."""
     cli.quiet_tensorflow()
-    import tensorflow as tf
-    from tensorflow.core.protobuf import saved_model_pb2
+    with optional_tensorflow.needed_for("TensorFlow's graphs"):
+        import tensorflow as tf
+        from tensorflow.core.protobuf import saved_model_pb2
 
     try:
         content = path.read_bytes()

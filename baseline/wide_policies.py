@@ -1,5 +1,7 @@
 """DQN on an Atari game with the three policies of the paper's mixed-precision study."""
 
+import resource
+import sys
 import time
 from typing import Any
 
@@ -134,6 +136,8 @@ def peak_bytes(device: torch.device) -> int:
     """Returns the most memory that this process had so far: of the GPU, if it trains on one."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if sys.platform != "linux":  # There, a parent's peak would be in it.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with open("/proc/self/status", encoding="ascii") as file:
         kilobytes = next(line for line in file if line.startswith("VmHWM:")).split()[1]
     return int(kilobytes) * 1024

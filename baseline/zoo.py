@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import copy
+import glob
 import io
 import os
 import pathlib
@@ -26,6 +27,7 @@ from stable_baselines3.common import vec_env
 import yaml
 
 from actorQ import errors
+from actorQ import files
 from baseline import atari
 from baseline import environments
 from baseline import noted_ends
@@ -98,6 +100,9 @@ class Experiment(exp_manager.ExperimentManager):
 
     def setup_experiment(self) -> Any:
         """Makes model and environments; what the zoo prints about it is left out."""
+        if self._resumes:  # A killed process may have left half a row, which a new one would join.
+            for path in glob.glob(os.path.join(glob.escape(self.save_path), "*monitor.csv")):
+                files.drop_half_row(path)
         with quiet():
             return super().setup_experiment()
 

@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Any
 
+from absl import logging
+
 from actorQ import errors
 from actorQ.scripts import output
 
@@ -69,11 +71,14 @@ def pin(cores: int) -> list[int]:
     (a framework's pool) stay where they are: call it before importing one.
 
     Returns:
-      The cores.
+      The cores. Where the system cannot do that, which is said, the first ones.
 
     Raises:
       errors.UserError: there are not so many.
     """
+    if not hasattr(os, "sched_setaffinity"):  # Linux alone has it.
+        logging.warning("This system cannot keep a process to some cores: times may vary more.")
+        return list(range(min(cores, os.cpu_count() or 1)))
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < cores:
         raise errors.UserError(f"This benchmark needs {cores} cores, {len(usable)} are usable.")

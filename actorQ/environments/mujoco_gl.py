@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import importlib
 import os
+import sys
 from typing import Any
 
 from absl import logging
@@ -69,7 +70,7 @@ def choose_backend() -> str:
     backend = os.environ.get(_VARIABLE, "").lower()
     if not backend:
         backend = next((name for name, library in _HEADLESS_LIBRARIES if _loads(library)), "")
-        if not backend and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        if not backend and has_display():
             backend = "glfw"
         if not backend:
             raise core.TaskError(f"MuJoCo cannot render here: {INSTALL_HINT}")
@@ -80,6 +81,13 @@ def choose_backend() -> str:
             f"{', '.join(_BACKENDS)}"
         )
     return backend
+
+
+def has_display() -> bool:
+    """Returns whether windows can be opened here."""
+    if sys.platform == "darwin":  # It has no such variables.
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _loads(library: str) -> bool:

@@ -70,7 +70,7 @@ def load(folder: str) -> Rates:
             "Give a folder with one."
         )
     first = found[0]
-    if (first.machine.get("usable_cores") or _CORES) < _CORES:
+    if (first.cores or _CORES) < _CORES:
         raise errors.UserError(
             f"--rates={folder} has runs of one core, which the actor shared with the learner: give "
             "a folder of runs on two cores or more."

@@ -35,6 +35,7 @@ from actorQ import learner_device
 from actorQ import networks as networks_lib
 from actorQ import seeding
 from actorQ import step_sizes
+from actorQ import tensorflow_device
 from actorQ.experiments import peer_session
 from actorQ.experiments import peers
 
@@ -165,7 +166,7 @@ def samples_per_insert(config: config_lib.RunConfig) -> float:
 
 def _set_up_tensorflow(config: config_lib.RunConfig) -> str:
     """Chooses device, threads and seed, before any tensor exists; returns the device's name."""
-    learner_device.take_gpus(config)
+    tensorflow_device.choose(config.learner_device_placement == "GPU", "the learner")
     threads = peer_session.threads(config)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))

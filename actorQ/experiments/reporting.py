@@ -176,7 +176,7 @@ def of_shared_seeds(
 
 
 def _machine(result: results_lib.Result) -> str:
-    return f"{result.machine.get('processor')}, {result.machine.get('usable_cores')} cores"
+    return f"{result.machine.get('processor')}, {result.cores} cores"
 
 
 def _of_several_machines(material: Material, task: str) -> list[str]:
@@ -228,7 +228,7 @@ def _elsewhere(material: Material) -> list[str]:
     varied = material.experiment.vary[0] if material.experiment.vary else ""
     crowded = [  # A report on the number of actors has words of its own for it.
         result.name for result in material.all_results
-        if varied != "n_actors" and result.machine.get("usable_cores", math.inf)
+        if varied != "n_actors" and (result.cores or math.inf)
         < kinds.get(result.kind).cores(result.settings)
     ]
     return [

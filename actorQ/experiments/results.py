@@ -20,6 +20,7 @@ from actorQ import telemetry
 from actorQ.scripts import output
 
 RESULT_FILENAME = "result.json"
+PHYSICAL_CORES = "physical_cores"  # Among what is noted of the machine.
 PHASES = tuple(phase.removesuffix("_s") for phase in telemetry.PHASES)
 
 # A run that has a target ...
@@ -117,6 +118,12 @@ class Result:
     def precision_name(self) -> str:
         """'fp32', 'fp16', 'int8' or 'int4'."""
         return config_checks.PRECISION_NAMES[self.precision]
+
+    @property
+    def cores(self) -> int | None:
+        """The physical cores that it could use; None where it does not tell."""
+        machine = self.machine  # Earlier versions noted no physical ones.
+        return machine.get(PHYSICAL_CORES, machine.get("usable_cores"))
 
     @property
     def launched(self) -> datetime.datetime | None:

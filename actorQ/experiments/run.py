@@ -16,9 +16,7 @@ from absl import flags
 from actorQ import cli
 from actorQ import config_checks
 from actorQ import errors
-from actorQ import provenance
 from actorQ.experiments import expectation
-from actorQ.experiments import kinds
 from actorQ.experiments import loading
 from actorQ.experiments import published
 from actorQ.experiments import reporting
@@ -133,7 +131,7 @@ def main(argv: list[str]) -> int:
         "logs", "experiments", f"{experiment.name}-{values.profile}{suffix}"
     )
     plan = runner.Plan(experiment.name, values.profile, values.smoke, folder, runs)
-    parallel = values.parallel or most_at_once(runs)
+    parallel = values.parallel or runner.most_at_once(runs)
     if values.publish:
         published.check(plan, values.publish)  # Better now than after hours of runs.
     if values.dry_run:
@@ -184,8 +182,7 @@ def describe(
 ) -> str:
     """Returns what --dry_run prints."""
     done, reasons = runner.finished(plan), runner.of_other_settings(plan)
-    cores = provenance.usable_cores()
-    needed = max(kinds.get(run.kind).cores(run.settings) for run in plan.runs)
+    cores, needed = runner.usable_cores(), runner.needed_cores(plan.runs)
     lines = [
         f"{experiment.title}: {len(plan.runs)} runs, {len(done)} done, {parallel} at a time; "
         f"results in {plan.folder}",
@@ -208,12 +205,6 @@ def describe(
         lines += [f"[{number}/{len(plan.runs)}] {run.name}: {state}", f"    {command}"]
     expected = expectation.left(plan.runs, done, parallel)
     return "\n".join([*lines, "", f"Expected time: {expected}."])
-
-
-def most_at_once(runs: Sequence[specification.Run]) -> int:
-    """Returns how many of these runs can go on at once with the cores that each needs."""
-    needed = max(kinds.get(run.kind).cores(run.settings) for run in runs)
-    return max(1, provenance.usable_cores() // needed)
 
 
 def task_names(parts: Sequence[str], tasks: Sequence[str]) -> list[str]:

@@ -269,7 +269,7 @@ class Runner:
             settings=run.settings,
             command=shlex.join(command(run, active.folder)),
             git_commit=active.commit,
-            machine={**self._machine, "usable_cores": _usable_cores(active.cores, self._parallel)},
+            machine=self._machine | _cores(active.cores, self._parallel),
             date=time.strftime(provenance.DATE_FORMAT, time.localtime(active.launched)),
             parallel=self._parallel,
             wall_s=round(wall_s, 3),
@@ -349,6 +349,21 @@ class Runner:
             active.child.kill()
 
 
+def most_at_once(runs: Sequence[specification.Run]) -> int:
+    """Returns how many of these runs can go on at once with the cores that each needs."""
+    return max(1, usable_cores() // needed_cores(runs))
+
+
+def needed_cores(runs: Sequence[specification.Run]) -> int:
+    """Returns how many cores a run keeps busy, of these the one that wants most."""
+    return max(kinds.get(run.kind).cores(run.settings) for run in runs)
+
+
+def usable_cores() -> int:
+    """Returns how many physical cores runs can share out here."""
+    return _cores(None, 1)[results.PHYSICAL_CORES]
+
+
 def describe(result: results.Result) -> str:
     """Returns what a run came to, in a few words."""
     measured = result.measured
@@ -406,10 +421,16 @@ def _share(slot: int, parallel: int) -> set[int] | None:
     return set().union(*mine) if parallel > 1 and each else None
 
 
-def _usable_cores(cores: set[int] | None, parallel: int) -> int:
-    """Returns how many cores a run gets: of a container's quota, too, only its share."""
-    usable = provenance.usable_cores()
-    return max(1, min(len(cores), usable // parallel)) if cores else usable
+def _cores(share: set[int] | None, parallel: int) -> dict[str, int]:
+    """Returns how many cores a run gets: of a container's quota, too, only its share.
+
+    Two hyperthreads of one core are two usable cores, and one physical.
+    """
+    usable, physical = provenance.usable_cores(), processes.physical_cores()
+    if share:
+        usable = max(1, min(len(share), usable // parallel))
+        physical = [core for core in physical if core & share]
+    return {"usable_cores": usable, results.PHYSICAL_CORES: min(len(physical), usable)}
 
 
 def _children_cpu_s() -> float:

@@ -98,7 +98,7 @@ def _model(
     fastest of the task: it may have waited for data.
     """
     settings = groups[bits][value][0].settings
-    cores = groups[bits][value][0].machine.get("usable_cores")
+    cores = groups[bits][value][0].cores
     alone = _mean(groups[bits].get(1, ()), "actor_steps_per_s")
     rates = [
         _mean(found, "learner_steps_per_s") for row in groups.values() for found in row.values()
@@ -126,7 +126,7 @@ def _model(
 
 def _cores(material: reporting.Material) -> list[int]:
     """Returns how many cores the runs' machines had for them, fewest first."""
-    counts = {result.machine.get("usable_cores") for result in material.all_results}
+    counts = {result.cores for result in material.all_results}
     return sorted(count for count in counts if count)
 
 
@@ -176,7 +176,7 @@ def _csv_rows(task: str, setting: str, groups: _Groups) -> list[dict[str, object
             "step_us": _mean(found, "step_us"),
             "staleness_steps": _mean(found, "staleness_steps"),
             "message_bytes": _mean(found, "message_bytes"),
-            "usable_cores": found[0].machine.get("usable_cores"),
+            "cores": found[0].cores,
         }
         for bits, by_value in groups.items()
         for value, found in by_value.items()

@@ -25,6 +25,10 @@ from actorQ.scripts import times
 _BARS_PNG = "speedup.png"
 # arXiv:1910.01055, journal version, abstract: carbon emissions against full-precision training.
 _PAPER_CO2 = "1.9 to 3.76"
+_GPU_ENERGY = (
+    "What the machine's GPUs took is in it, all of them and whoever used them: that is measured, "
+    "by NVIDIA's driver."
+)
 _OTHER_HOURS = 3.0  # Those that take turns are closer, but for the longest runs.
 _SECONDS_PER_HOUR = 3600.0
 
@@ -275,7 +279,15 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
         "reward was held, as if power were constant, and without the seconds in which processes "
         "start. The paper says "
         f"{_PAPER_CO2} times less CO2.",
+        *([_GPU_ENERGY] if _had_gpus(table) else []),
     ])
+
+
+def _had_gpus(table: Mapping[str, reaching.Rows]) -> bool:
+    return any(
+        result.machine.get("gpus")
+        for rows in table.values() for row in rows.values() for result in row.results
+    )
 
 
 def _amount(reaches: Sequence[times.Reach], most: int) -> str:

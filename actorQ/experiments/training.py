@@ -160,6 +160,8 @@ class Training:
         )
         end = least_s if missed else reached
         rates = _rates(train, config)
+        if rates[0] is None and config.stop_return is None and not diverged:
+            _require_all_steps(_last(train["learner_steps"]), config)
         path = _parameter_path(run)
         actor = _actor_time(run, train)
         return results.Measured(
@@ -315,6 +317,20 @@ def _require_whole(
     if found < expected:
         raise errors.UserError(
             f"its log has {found} of {expected} evaluations: rows were lost (a full disk?)"
+        )
+
+
+def _require_all_steps(learner_steps: float, config: config_lib.RunConfig) -> None:
+    """Checks that a run without rates has made its steps: in a smoke run they are that few.
+
+    Raises:
+      errors.UserError: its time was over before the learner had learned for long enough.
+    """
+    if learner_steps < config.num_episodes:
+        raise errors.UserError(
+            f"it made {learner_steps:g} learner steps in its {config.max_seconds:g} s, too few to "
+            "measure a rate (a GPU may have compiled its kernels first, which it keeps: the same "
+            "command makes the run again)"
         )
 
 

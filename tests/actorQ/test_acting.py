@@ -290,6 +290,24 @@ def test_actor_whose_task_gives_what_is_no_number_ends_with_one_line(stage):
     assert made.actor._writer._timeout_s == 7.0  # Inserts wait as long as weights may take.
 
 
+@pytest.mark.parametrize("mode", ["pytorch", "native"])
+def test_actor_whose_task_fails_before_a_transition_is_whole_says_the_same(stage, mode):
+    # torch's int8 takes no NaN, and most tasks no action of NaN.
+    made = stage(n_step=5, quantize=8, inference_mode=mode)
+    made.publish(0)
+    environment = made.actor.loop.lanes[0].environment
+    step = environment._raw_step
+
+    def fail(action):
+        if not np.isfinite(action).all():
+            raise ValueError("no such action")
+        return np.full(3, np.nan), *step(action)[1:]
+
+    environment._raw_step = fail
+    with pytest.raises(environments.TaskError, match="an observation that is not finite"):
+        made.actor._connect_and_act()
+
+
 def test_actor_of_an_unknown_task_ends_with_one_line(tmp_path):
     config = config_lib.RunConfig(taskstr="dm_control,no_such", logpath=str(tmp_path))
     with pytest.raises(errors.UserError, match="no_such"):

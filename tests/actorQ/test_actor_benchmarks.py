@@ -296,6 +296,13 @@ def test_scaling_writer_fills_a_server_and_the_learners_dataset_reads_it():
         remote.stop_server(port)
 
 
+def test_pin_says_so_where_the_system_cannot(monkeypatch, caplog):
+    monkeypatch.delattr(os, "sched_setaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert common.pin(1) == [0] and common.pin(4) == [0, 1]
+    assert "cannot keep a process to some cores" in caplog.text
+
+
 def test_scaling_resident_bytes_grow_with_memory_that_is_used():
     before = scaling_sides.resident_bytes()
     kept = np.ones(10_000_000)

@@ -656,6 +656,25 @@ def test_render_without_gl_names_the_packages(monkeypatch):
             environment.render()
 
 
+@pytest.mark.parametrize(
+    ("platform", "variable", "shown"),
+    [("linux", "", False), ("linux", "DISPLAY", True), ("linux", "WAYLAND_DISPLAY", True),
+     ("darwin", "", True)],
+)
+def test_render_a_display_is_told_by_variables_on_linux_alone(
+    monkeypatch, platform, variable, shown
+):
+    for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, ":0")
+    monkeypatch.setattr(mujoco_gl.sys, "platform", platform)
+    monkeypatch.setattr(mujoco_gl, "_loads", lambda library: False)
+    assert mujoco_gl.has_display() == shown
+    if shown:
+        assert mujoco_gl.choose_backend() == "glfw" == os.environ.pop("MUJOCO_GL")
+
+
 def test_render_mujoco_gl_switched_off_is_told(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "off")
     with environments.make("dm_control,cartpole_balance", 0) as environment:

@@ -17,7 +17,8 @@ TORCH = {"torch", "torchao"}
 # These processes must stay free of torch, wherever the import stands.
 NO_TORCH = """
     networks layers optimizers learning serving wire learner_process learner_main
-    learner_checkpoints learner_device learner_evaluation snapshots d4pg.learner dqn.learner
+    learner_checkpoints learner_device tensorflow_device learner_evaluation snapshots
+    d4pg.learner dqn.learner
     messages conversion quantization packing config telemetry replay weights publishing reference
     native.library native.build
     native.convert checksums

@@ -7,6 +7,7 @@ import pytest
 
 from actorQ import config as config_lib
 from actorQ import learner_device
+from actorQ import tensorflow_device
 
 
 @pytest.fixture
@@ -26,7 +27,8 @@ def set_up(monkeypatch, caplog):
         }
         tensorflow.config.list_physical_devices.return_value = names
         tensorflow.config.experimental.get_device_details.side_effect = details.get
-        monkeypatch.setattr(learner_device, "tf", tensorflow)
+        for module in (learner_device, tensorflow_device):
+            monkeypatch.setattr(module, "tf", tensorflow)
         with caplog.at_level(logging.INFO, logger="absl"):
             learner_device.set_up_tensorflow(
                 config_lib.RunConfig(learner_device_placement=placement)

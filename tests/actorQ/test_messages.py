@@ -146,6 +146,17 @@ def test_decode_big_float_tensor_is_a_view_of_the_message():
     assert np.shares_memory(messages.decode(header, blob).tensors["w"], blob)
 
 
+def test_what_no_message_may_hold_is_not_sent_and_is_told_by_its_size(monkeypatch):
+    update = messages.ModelUpdate(0, "float32", {"w": np.zeros(8, np.float32)})
+    message = messages.encode(update)
+    monkeypatch.setattr(messages, "MAX_BLOB_BYTES", 31)
+    with pytest.raises(errors.UserError, match="32 bytes, and a message has 31 at most"):
+        messages.encode(update)
+    for said in ({}, {"bytes": 31}):
+        with pytest.raises(errors.MessageError, match="32 bytes, more than the 31"):
+            messages.decode(*rebuild(*message, **said))
+
+
 def bfloat16_of(numbers):
     """What TensorFlow rounds to; an independent implementation."""
     tensorflow = pytest.importorskip("tensorflow")

@@ -1,6 +1,7 @@
 """Tests `actorQ.policies` and its twin `actorQ.networks`, and `actorQ.inference` on top."""
 
 import os
+from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -17,6 +18,7 @@ from actorQ import messages
 from actorQ import networks
 from actorQ import policies
 from actorQ import quantization
+from actorQ import tensorflow_device
 
 ARCHITECTURES = {
     "vector_tanh": architecture_lib.PolicyArchitecture((11,), (32, 24), 3, "tanh"),
@@ -416,6 +418,18 @@ def test_all_backends_agree_at_32_bits(name):
         assert outputs.dtype == np.float32
         np.testing.assert_allclose(outputs, expected, atol=1e-5, rtol=1e-5)
         assert backend.types == dict.fromkeys(architecture.layer_names, "float32")
+
+
+@pytest.mark.parametrize("device", ["CPU", "GPU"])
+@pytest.mark.parametrize("working", [False, True], ids=["first", "computes_already"])
+def test_tensorflow_inference_chooses_its_device_before_it_computes(monkeypatch, device, working):
+    # What the learner and its peers do: a GPU that is too new for TensorFlow is left, and without
+    # --actor_device_placement=GPU there is none.
+    choose = mock.Mock(side_effect=RuntimeError if working else None)
+    monkeypatch.setattr(tensorflow_device, "choose", choose)
+    backend = inference.make_backend(ARCHITECTURES["vector_q"], 32, "tensorflow", device)
+    choose.assert_called_once_with(device == "GPU", "inference")
+    assert isinstance(backend, inference.TensorFlowInference)
 
 
 @pytest.mark.parametrize("quantize", [16, 8])

@@ -1,6 +1,7 @@
 """Agents for tests: small ones made here, and the trained ones where they are."""
 
 import os
+import sys
 import types
 
 import gymnasium as gym
@@ -20,6 +21,14 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def no_tensorflow(monkeypatch):
+    """Makes imports of TensorFlow fail, as where it is not installed."""
+    for name in [*sys.modules, "tensorflow"]:
+        if name.partition(".")[0] == "tensorflow":
+            monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from actorQ import errors
 from baseline import aarch64
 from baseline import agents
 from baseline import agreement
+from baseline import deploy_benchmark
 from baseline import deploy_measuring
 from baseline import deploy_table
 from baseline import deploying
@@ -75,6 +76,15 @@ def test_files_of_actorqs_policies_play_the_same_task(tmp_path):
     returns = [[each.episode_return for each in found.episodes[side]] for side in ("fp32", "onnx")]
     assert np.ptp(returns[0]) > 10  # Halved or doubled actions would not come to the same.
     np.testing.assert_allclose(*returns, rtol=0.02)
+
+
+def test_memory_is_left_out_with_one_line_where_it_cannot_be_measured(monkeypatch, caplog):
+    assert deploy_benchmark._memory_turns(3) == 3 and not caplog.messages
+    monkeypatch.setattr(resident_memory, "_SMAPS", "/proc/self/no_such")
+    assert deploy_benchmark._memory_turns(0) == 0 and not caplog.messages
+    assert deploy_benchmark._memory_turns(3) == 0
+    (line,) = caplog.messages
+    assert "Memory is not measured" in line
 
 
 def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeypatch):

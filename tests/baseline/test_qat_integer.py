@@ -136,6 +136,21 @@ def test_inputs_of_fewer_bits_leave_the_tflite_form_alone(tmp_path, monkeypatch)
     assert list(found.forms) == [qat_integer.TORCH, qat_integer.TFLITE]
 
 
+@pytest.mark.usefixtures("no_tensorflow")
+def test_without_tensorflow_the_other_form_is_measured_and_that_is_said(
+    agent8, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(qat_integer, "ROUNDS", 1)
+    (agent8.path.parent / CARTPOLE / qat_export.TFLITE_FILENAME).unlink(missing_ok=True)
+    found = qat_integer.measure(agent8, 1, 0, 50)
+    assert list(found.forms) == [qat_integer.TORCH, qat_integer.ONNX]
+    assert "Only the ONNX file is written and measured: TFLite files need Tens" in caplog.text
+    assert not (agent8.path.parent / CARTPOLE / qat_export.TFLITE_FILENAME).exists()
+    narrow = trained(tmp_path, "a2c", bits=8, input_bits=6)  # It has no other.
+    with pytest.raises(errors.UserError, match="TFLite files need TensorFlow, which is not inst"):
+        qat_integer.measure(narrow, 1, 0, 50)
+
+
 def test_forms_that_act_otherwise_are_named(agent8, monkeypatch):
     monkeypatch.setattr(qat_integer, "ROUNDS", 1)
     made = tflite_runner.Runner.__call__

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from tensorflow.lite.python import schema_py_generated as schema
 
+from actorQ import errors
 from actorQ import quantization
 from baseline import tflite_graph
 
@@ -35,6 +36,15 @@ def test_graph_writes_what_the_schema_reads():
     assert tflite_graph.metadata(content, "facts") == {"one": [1, None]}
     assert tflite_graph.metadata(content, "other") is None
     assert graph.constant_bytes == 12 + 7
+
+
+@pytest.mark.usefixtures("no_tensorflow")
+def test_tflite_files_without_tensorflow_are_refused_with_one_line():
+    graph, x, y = small()
+    with pytest.raises(errors.UserError, match="TFLite files need TensorFlow"):
+        graph.model([x], [y], "", {})
+    with pytest.raises(errors.UserError, match="TFLite files need TensorFlow"):
+        tflite_graph.metadata(b"", "facts")
 
 
 def test_graph_constants_lie_at_multiples_of_16_bytes():

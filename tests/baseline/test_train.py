@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import types
+from unittest import mock
 
 import gymnasium as gym
 import numpy as np
@@ -254,10 +255,23 @@ def test_a_file_that_hyper_parameters_name_is_none_of_the_run_s(tmp_path):
 
 def test_a_gpu_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(errors.UserError, match="There is no CUDA device .*: --device cpu"):
+    with pytest.raises(errors.UserError, match="Torch sees no GPU .*: --device cpu"):
         train.train(small.settings(tmp_path, device="cuda"))
-    for device in ("auto", "cpu"):
-        train.check_device(device)
+    assert [train.choose_device(device) for device in ("auto", "cpu")] == ["cpu", "cpu"]
+
+
+def test_a_gpu_that_torch_has_no_kernels_for_is_told_or_left(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    no_kernels = mock.Mock(side_effect=RuntimeError("CUDA error: no kernel image\nDetails"))
+    monkeypatch.setattr(torch, "ones", no_kernels)
+    with pytest.raises(errors.UserError, match="cannot compute on this GPU .*no kernel image"):
+        train.choose_device("cuda")
+    assert train.choose_device("cpu") == "cpu" and not caplog.messages
+    assert train.choose_device("auto") == "cpu"
+    (line,) = caplog.messages
+    assert line.endswith("no kernel image): the training goes on with the CPU.")
+    monkeypatch.setattr(torch, "ones", mock.Mock())
+    assert [train.choose_device(device) for device in ("auto", "cuda")] == ["cuda", "cuda"]
 
 
 def test_hyper_parameters_without_steps_of_an_untuned_environment_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import logging
 import pathlib
+import re
 
 import gymnasium as gym
 import numpy as np
@@ -109,6 +110,27 @@ def test_resume_goes_on_with_the_curves(tmp_path):
     steps = [event.step for event in events.Scalars("train/loss")]
     # A rollout's loss is noted at the end of the next one. The first run stopped at 304.
     assert steps == [128, 192, 256, 432, 496, 560, 624, 688]
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id", "steps"), [("ppo", small.CARTPOLE, 640), ("dqn", "PongNoFrameskip-v4", 40)]
+)
+def test_resume_goes_on_behind_a_line_of_scores_that_was_cut_off(tmp_path, algo, env_id, steps):
+    run = {"algo": algo, "env": env_id}
+    if algo == "dqn":
+        run["hyperparams"] = {"buffer_size": 100, "learning_starts": 1000}
+    path = train.train(
+        small.settings(tmp_path, steps=steps, **run), stop_requested=small.stop_after(20)
+    )
+    (monitor,) = path.parent.glob("0.monitor.csv")
+    whole = monitor.read_bytes()
+    monitor.write_bytes(whole + b"17.0,1")  # Of a process that was killed.
+    train.train(small.settings(tmp_path, **{**run, "steps": None, "hyperparams": None},
+                               resume=True))
+    lines = monitor.read_bytes()[len(whole) :].decode().splitlines()
+    assert monitor.read_bytes().startswith(whole)
+    assert all(re.fullmatch(r"[-\d.]+,\d+,[\d.]+", line) for line in lines), lines
+    assert lines or algo == "dqn"  # No game ends in 40 steps.
 
 
 def test_curves_go_where_they_are_asked_for_after_an_interruption_too(tmp_path):

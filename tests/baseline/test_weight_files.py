@@ -437,6 +437,15 @@ def test_truncated_zip_and_state_dict(tmp_path):
         assert "is damaged" in _read_error(tmp_path / name)
 
 
+@pytest.mark.usefixtures("no_tensorflow")
+def test_without_tensorflow_its_files_are_refused_with_one_line(tmp_path):
+    (tmp_path / "a.pb").write_bytes(b"")
+    assert "graphs need TensorFlow, which is not installed" in _read_error(tmp_path / "a.pb")
+    for name in ("b.index", "b.data-00000-of-00001"):
+        (tmp_path / name).write_bytes(b"")
+    assert "checkpoints need TensorFlow, which is not in" in _read_error(tmp_path / "b.index")
+
+
 def test_zip_member_that_claims_too_much_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(weight_readers, "MAX_NUMBERS", 100)
     assert "claims" in _read_error(_sb3_zip(tmp_path / "a.zip"))

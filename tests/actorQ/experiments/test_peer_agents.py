@@ -238,6 +238,7 @@ def test_bad_input_is_one_clear_line(crew, tmp_path, program, flags, message):
 @pytest.mark.parametrize("capability, device", [((8, 9), "GPU"), ((12, 0), "CPU")])
 def test_acme_takes_the_gpus_that_our_learner_takes(monkeypatch, capability, device):
     from actorQ import learner_device
+    from actorQ import tensorflow_device
     from actorQ.experiments import peer_acme
 
     tensorflow = mock.Mock()
@@ -246,8 +247,8 @@ def test_acme_takes_the_gpus_that_our_learner_takes(monkeypatch, capability, dev
     details.return_value = {"compute_capability": capability}
     made_visible = tensorflow.config.set_visible_devices
     tensorflow.config.get_visible_devices.side_effect = lambda kind: made_visible.call_args[0][0]
-    monkeypatch.setattr(learner_device, "tf", tensorflow)
-    monkeypatch.setattr(peer_acme, "tf", tensorflow)
+    for module in (learner_device, tensorflow_device, peer_acme):
+        monkeypatch.setattr(module, "tf", tensorflow)
     config = config_lib.RunConfig(learner_device_placement="GPU")
     assert peer_acme._set_up_tensorflow(config) == device
     visible = ["GPU:0"] if device == "GPU" else []

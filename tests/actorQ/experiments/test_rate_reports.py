@@ -142,7 +142,7 @@ def test_throughput_means_gains_and_cores(tmp_path):
     assert row[2:9] == ["3", "5200 ± 10", "4.00", "1.30", "4000", "4.00 ± 0.00", "50 %"]
     assert "The machine has 2 cores" in text and "beyond 1 actor, actors share cores" in text
     found = rows(tmp_path / "throughput.csv")
-    assert len(found) == 12 and {row["usable_cores"] for row in found} == {"2"}
+    assert len(found) == 12 and {row["cores"] for row in found} == {"2"}
     assert float(found[0]["actor_steps_per_s"]) == 1000
     assert found[0]["actor_steps_per_s_by_seed"] == "990.0;1000.0;1010.0"
     assert (tmp_path / "throughput.png").stat().st_size > 10_000

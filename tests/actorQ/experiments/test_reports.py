@@ -282,6 +282,11 @@ def test_sides_that_ran_in_other_hours_are_named(tmp_path):
     lines = time_to_reward.write(material).splitlines()
     cells = [line.split("|") for line in lines if line.startswith("| cartpole_balance |")]
     assert [row[3].strip() for row in cells[-3:]] == ["1e+03", "1e+03", "1e+03 (2 seeds)"]
+    measured_part = "What the machine's GPUs took is in it"
+    assert measured_part not in "\n".join(lines)
+    for name, one in done.items():
+        done[name] = dataclasses.replace(one, machine={"gpus": 1})
+    assert measured_part in time_to_reward.write(material)
 
 
 def test_a_report_leaves_no_figures_of_an_earlier_one(tmp_path):

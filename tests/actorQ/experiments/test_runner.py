@@ -1,5 +1,6 @@
 """Runs of an experiment with a launcher that only writes logs: order, resumption, ends, results."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -262,6 +263,20 @@ def test_runner_seed_that_misses_is_censored_not_dropped(small):
     assert ",missed,100,,,5" in small.report("runs.csv")
 
 
+def test_runner_rate_run_whose_time_is_over_before_it_learned_is_no_measurement(small):
+    small.write(
+        conftest.changed("{stop_return: 100}", "{}").replace("time_to_reward", "final_reward")
+    )
+    small.orders(returns=[10])
+    output = small.run("--seeds=0", "--precisions=int8", code=1)
+    assert f"{NAMES[1]}: failed" in output
+    assert "it made 50 learner steps in its 120 s, too few to measure a rate" in output
+    assert small.result(NAMES[1]) is None
+    small.orders()
+    small.run("--seeds=0", "--precisions=int8")
+    assert small.result(NAMES[1]).measured.learner_steps_per_s == pytest.approx(0.5)
+
+
 def test_runner_run_that_ends_while_at_the_reward_missed_it_up_to_then(small):
     small.write(conftest.SMALL.replace("stop_window: 2", "stop_window: 3"))
     small.orders(returns=[0, 50, 100, 100])
@@ -280,6 +295,7 @@ def test_runner_several_at_once(small):
     # Those that it had.
     cores = max(1, provenance.usable_cores() // 2)
     assert small.result(NAMES[0]).machine["usable_cores"] == cores
+    assert small.result(NAMES[0]).cores == cores
     assert "runs had others beside them" in small.report("small.md")
 
 
@@ -289,7 +305,28 @@ def test_runner_several_at_once(small):
 def test_runner_runs_at_once_share_a_container_s_quota(monkeypatch, quota, parallel, cores):
     monkeypatch.setattr(runner.os, "sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.setattr(runner.provenance, "usable_cores", lambda: quota)
-    assert runner._usable_cores(runner._share(0, parallel), parallel) == cores
+    found = runner._cores(runner._share(0, parallel), parallel)
+    assert found == {"usable_cores": cores, "physical_cores": cores}
+
+
+@pytest.mark.parametrize(("quota", "at_once"), [(16, 2), (4, 1)])
+def test_runner_counts_a_core_with_two_hyperthreads_once(monkeypatch, quota, at_once):
+    monkeypatch.setattr(
+        runner.processes, "physical_cores", lambda: [{core, core + 8} for core in range(8)]
+    )
+    monkeypatch.setattr(runner.provenance, "usable_cores", lambda: quota)
+    common = loading.load_common()
+    runs = [  # A learner and three actors each.
+        dataclasses.replace(one, settings={**one.settings, "n_actors": 3})
+        for one in specification.expand(loading.load("staleness", common), common, "laptop")
+    ]
+    assert runner.most_at_once(runs) == at_once
+    assert runner._cores(None, 1) == {"usable_cores": quota, "physical_cores": min(quota, 8)}
+    share = runner._share(0, 2)
+    assert share == {0, 1, 2, 3, 8, 9, 10, 11}
+    assert runner._cores(share, 2) == {
+        "usable_cores": quota // 2, "physical_cores": min(quota // 2, 4)
+    }
 
 
 def test_runner_smoke_makes_one_seed_of_all_with_few_steps(small):

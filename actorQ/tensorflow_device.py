@@ -1,0 +1,48 @@
+"""The devices that TensorFlow computes on. Imports TensorFlow, no torch."""
+
+from absl import logging
+import tensorflow as tf
+
+# Compute capabilities from which on TensorFlow 2.15 has no kernels but in PTX, which the driver
+# compiles (tensorflow#62320), and from which on that fails at the first operation (#101746).
+_PTX, _TOO_NEW = (9, 0), (10, 0)
+
+
+def choose(gpu: bool, what: str) -> None:
+    """Lets TensorFlow see the GPUs that it is to use, if any; before any tensor exists.
+
+    Args:
+      gpu: whether a GPU is asked for; where there is none to compute on, says so.
+      what: goes on with the CPU otherwise; for the log.
+
+    Raises:
+      RuntimeError: TensorFlow computes already, on other devices.
+    """
+    gpus = _usable_gpus(what) if gpu else []
+    tf.config.set_visible_devices(gpus, "GPU")
+    for one in gpus:
+        # Leave memory to others: learner and actors may have the same GPU.
+        tf.config.experimental.set_memory_growth(one, True)
+
+
+def _usable_gpus(what: str) -> list:
+    """Returns the GPUs that TensorFlow can compute on; says what is to be said of others."""
+    capabilities = {
+        gpu: tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
+        for gpu in tf.config.list_physical_devices("GPU")
+    }
+    if not capabilities:
+        logging.warning("TensorFlow sees no GPU: %s goes on with the CPU.", what)
+    usable = [gpu for gpu, capability in capabilities.items() if capability < _TOO_NEW]
+    for capability in sorted(set(capabilities.values())):
+        if capability >= _TOO_NEW:
+            logging.warning(
+                "TensorFlow 2.15 has no kernels for a GPU of compute capability %d.%d: %s goes on "
+                "with %s.", *capability, what, "another" if usable else "the CPU",
+            )
+        elif capability >= _PTX:
+            logging.info(
+                "TensorFlow 2.15 has no kernels for a GPU of compute capability %d.%d: at its "
+                "first start there they are compiled, which takes minutes.", *capability,
+            )
+    return usable
