@@ -95,6 +95,11 @@ def read(run_folder: str) -> list[Estimate]:
     return estimates
 
 
+def gpu_kwh(estimates: Sequence[Estimate], until: float = math.inf) -> float:
+    """Returns the part of `total`'s kWh that GPUs have taken."""
+    return max(_by_process(estimates, "gpu_kwh", until), default=0.0)
+
+
 def total(estimates: Sequence[Estimate], until: float = math.inf) -> tuple[float, float]:
     """Returns kWh and kg of CO2 of a run's processes, all on one machine.
 
@@ -105,14 +110,14 @@ def total(estimates: Sequence[Estimate], until: float = math.inf) -> tuple[float
       estimates: of all processes.
       until: seconds since 1970; as if power had been the same all the time.
     """
-
-    def of_process(name: str) -> list[float]:
-        sums: dict[str, float] = {}
-        for each in estimates:
-            amount = getattr(each, name) * each.part_until(until)
-            sums[each.process] = sums.get(each.process, 0.0) + amount
-        return list(sums.values())
-
-    kwh = sum(of_process("cpu_kwh"))
-    kwh += max(of_process("memory_kwh"), default=0.0) + max(of_process("gpu_kwh"), default=0.0)
+    kwh = sum(_by_process(estimates, "cpu_kwh", until)) + gpu_kwh(estimates, until)
+    kwh += max(_by_process(estimates, "memory_kwh", until), default=0.0)
     return kwh, kwh * max((each.co2_kg_per_kwh for each in estimates), default=0.0)
+
+
+def _by_process(estimates: Sequence[Estimate], name: str, until: float) -> list[float]:
+    sums: dict[str, float] = {}
+    for each in estimates:
+        amount = getattr(each, name) * each.part_until(until)
+        sums[each.process] = sums.get(each.process, 0.0) + amount
+    return list(sums.values())

@@ -164,8 +164,8 @@ class EnvironmentLoop:
         environments_lib.close_all(lane.environment for lane in self.lanes)
 
     def _start(self) -> None:
-        self._started = True
         self._reset(range(len(self.lanes)))
+        self._started = True
 
     def _end_episodes(self, indices: Sequence[int]) -> list[Episode]:
         episodes = [

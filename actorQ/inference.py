@@ -5,7 +5,6 @@ backend is imported only when it is chosen. What each precision computes is defi
 """
 
 from collections.abc import Mapping
-import contextlib
 from typing import Any
 from typing import Protocol
 
@@ -141,8 +140,7 @@ class TensorFlowInference:
         from actorQ import networks
         from actorQ import tensorflow_device
 
-        with contextlib.suppress(RuntimeError):  # It computes already, on what was chosen then.
-            tensorflow_device.choose(device == "GPU", "inference")
+        tensorflow_device.choose(device == "GPU", "inference")
         self._policy = networks.Policy(architecture)
         self._call = self._policy.compile_for(batch)
         self.types = dict.fromkeys(architecture.layer_names, "float32")

@@ -208,7 +208,7 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     Returns:
       CPUs of the learner, then of every actor; None where there is only one core to share.
     """
-    cores = physical_cores()
+    cores = sharable_cores()
     if len(cores) < 2:
         return None
     n_learner = max(1, len(cores) - n_actors)
@@ -221,15 +221,20 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
 def physical_cores() -> list[set[int]]:
     """Returns the CPUs that this process may use, hyperthreads of one core together.
 
-    Each CPU by itself where all of them are of one core, or where the system does not say.
+    Each CPU by itself where the system does not say.
     """
     cores: dict[str, set[int]] = {}
-    cpus = sorted(os.sched_getaffinity(0))
-    for cpu in cpus:
+    for cpu in sorted(os.sched_getaffinity(0)):
         try:
             with open(_SIBLINGS.format(cpu), encoding="ascii") as file:
                 siblings = file.read()
         except OSError:
             siblings = str(cpu)
         cores.setdefault(siblings, set()).add(cpu)
-    return list(cores.values()) if len(cores) > 1 else [{cpu} for cpu in cpus]
+    return list(cores.values())
+
+
+def sharable_cores() -> list[set[int]]:
+    """Returns `physical_cores`, or of a single one its hyperthreads: better that than nothing."""
+    cores = physical_cores()
+    return cores if len(cores) > 1 else [{cpu} for cpu in sorted(cores[0])]

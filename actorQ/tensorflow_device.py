@@ -9,20 +9,22 @@ _PTX, _TOO_NEW = (9, 0), (10, 0)
 
 
 def choose(gpu: bool, what: str) -> None:
-    """Lets TensorFlow see the GPUs that it is to use, if any; before any tensor exists.
+    """Lets TensorFlow see the GPUs that it is to use, if any.
+
+    Only before the first tensor: later, TensorFlow keeps to the devices that it has.
 
     Args:
       gpu: whether a GPU is asked for; where there is none to compute on, says so.
       what: goes on with the CPU otherwise; for the log.
-
-    Raises:
-      RuntimeError: TensorFlow computes already, on other devices.
     """
     gpus = _usable_gpus(what) if gpu else []
-    tf.config.set_visible_devices(gpus, "GPU")
-    for one in gpus:
-        # Leave memory to others: learner and actors may have the same GPU.
-        tf.config.experimental.set_memory_growth(one, True)
+    try:
+        tf.config.set_visible_devices(gpus, "GPU")
+        for one in gpus:
+            # Leave memory to others: learner and actors may have the same GPU.
+            tf.config.experimental.set_memory_growth(one, True)
+    except RuntimeError:
+        logging.info("TensorFlow computes already: %s has the devices that it has.", what)
 
 
 def _usable_gpus(what: str) -> list:

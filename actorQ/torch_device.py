@@ -14,6 +14,8 @@ def failure() -> str:
         return "torch sees no GPU"
     try:
         torch.ones(1, device="cuda").add_(1).item()
+    except torch.cuda.OutOfMemoryError:  # It could, and whoever asks for more will be told.
+        return ""
     except RuntimeError as error:  # torch.AcceleratorError is one, too.
         return (
             f"torch {torch.__version__} cannot compute on this GPU "

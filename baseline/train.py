@@ -262,12 +262,10 @@ def choose_device(device: str) -> str:
         return device
     if device == "auto":
         return torch_device.choose("the training") if torch.cuda.is_available() else "cpu"
-    why = torch_device.failure()
-    if why:
-        raise errors.UserError(
-            f"{why[0].upper()}{why[1:]} (./setup_ubuntu.sh --torch cuda installs torch's CUDA "
-            "build): --device cpu."
-        )
+    if why := torch_device.failure():
+        if not torch.cuda.is_available():
+            why += " (./setup_ubuntu.sh --torch cuda installs torch's CUDA build)"
+        raise errors.UserError(f"--device cuda: {why}: --device cpu.")
     return device
 
 

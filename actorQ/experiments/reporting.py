@@ -176,7 +176,7 @@ def of_shared_seeds(
 
 
 def _machine(result: results_lib.Result) -> str:
-    return f"{result.machine.get('processor')}, {result.cores} cores"
+    return f"{result.machine.get('processor')}, {result.machine.get('usable_cores')} cores"
 
 
 def _of_several_machines(material: Material, task: str) -> list[str]:

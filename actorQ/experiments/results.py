@@ -43,7 +43,7 @@ class Rewards:
 
 @dataclasses.dataclass(frozen=True)
 class Energy:
-    """Estimates, all processes together: modelled from CPU load, not measured."""
+    """Estimates, all processes together: modelled from CPU load, but GPUs' is measured."""
 
     kwh: float
     co2_kg: float
@@ -51,6 +51,7 @@ class Energy:
     # been the same all the time. None in a run without a target.
     kwh_to_target: float | None
     co2_kg_to_target: float | None
+    gpu_kwh: float | None = None  # What GPUs have in `kwh`; None: by a version that noted none.
 
 
 @dataclasses.dataclass(frozen=True)

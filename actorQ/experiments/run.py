@@ -182,7 +182,7 @@ def describe(
 ) -> str:
     """Returns what --dry_run prints."""
     done, reasons = runner.finished(plan), runner.of_other_settings(plan)
-    cores, needed = runner.usable_cores(), runner.needed_cores(plan.runs)
+    cores, needed = runner.physical_cores(), runner.needed_cores(plan.runs)
     lines = [
         f"{experiment.title}: {len(plan.runs)} runs, {len(done)} done, {parallel} at a time; "
         f"results in {plan.folder}",

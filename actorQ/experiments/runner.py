@@ -351,7 +351,7 @@ class Runner:
 
 def most_at_once(runs: Sequence[specification.Run]) -> int:
     """Returns how many of these runs can go on at once with the cores that each needs."""
-    return max(1, usable_cores() // needed_cores(runs))
+    return max(1, physical_cores() // needed_cores(runs))
 
 
 def needed_cores(runs: Sequence[specification.Run]) -> int:
@@ -359,7 +359,7 @@ def needed_cores(runs: Sequence[specification.Run]) -> int:
     return max(kinds.get(run.kind).cores(run.settings) for run in runs)
 
 
-def usable_cores() -> int:
+def physical_cores() -> int:
     """Returns how many physical cores runs can share out here."""
     return _cores(None, 1)[results.PHYSICAL_CORES]
 
@@ -415,7 +415,7 @@ def _set_aside(folder: str) -> str:
 
 def _share(slot: int, parallel: int) -> set[int] | None:
     """Returns the cores of a slot, or None for all."""
-    cores = processes.physical_cores()
+    cores = processes.sharable_cores()
     each = len(cores) // parallel
     mine = cores[slot * each : (slot + 1) * each]
     return set().union(*mine) if parallel > 1 and each else None

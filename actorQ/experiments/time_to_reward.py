@@ -26,8 +26,7 @@ _BARS_PNG = "speedup.png"
 # arXiv:1910.01055, journal version, abstract: carbon emissions against full-precision training.
 _PAPER_CO2 = "1.9 to 3.76"
 _GPU_ENERGY = (
-    "What the machine's GPUs took is in it, all of them and whoever used them: that is measured, "
-    "by NVIDIA's driver."
+    "What GPUs took is in it, whoever used them: that is measured, by NVIDIA's driver."
 )
 _OTHER_HOURS = 3.0  # Those that take turns are closer, but for the longest runs.
 _SECONDS_PER_HOUR = 3600.0
@@ -279,13 +278,13 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
         "reward was held, as if power were constant, and without the seconds in which processes "
         "start. The paper says "
         f"{_PAPER_CO2} times less CO2.",
-        *([_GPU_ENERGY] if _had_gpus(table) else []),
+        *([_GPU_ENERGY] if _of_gpus(table) else []),
     ])
 
 
-def _had_gpus(table: Mapping[str, reaching.Rows]) -> bool:
+def _of_gpus(table: Mapping[str, reaching.Rows]) -> bool:
     return any(
-        result.machine.get("gpus")
+        result.measured.energy is not None and result.measured.energy.gpu_kwh
         for rows in table.values() for row in rows.values() for result in row.results
     )
 

@@ -61,6 +61,7 @@ _PRIVATE = (
     "actor_id", "port", "server_address", "logpath", "restarts", "run_start_time", "launch_id",
     "resume",
 )
+_LEAST_LEARNING_S = 5.0  # Of a run that is measured.
 _DIGITS = 3  # Of seconds in results: milliseconds.
 
 _FIELDS = {
@@ -160,8 +161,8 @@ class Training:
         )
         end = least_s if missed else reached
         rates = _rates(train, config)
-        if rates[0] is None and config.stop_return is None and not diverged:
-            _require_all_steps(_last(train["learner_steps"]), config)
+        if config.stop_return is None and not diverged:
+            _require_learning(train, config)
         path = _parameter_path(run)
         actor = _actor_time(run, train)
         return results.Measured(
@@ -320,17 +321,24 @@ def _require_whole(
         )
 
 
-def _require_all_steps(learner_steps: float, config: config_lib.RunConfig) -> None:
-    """Checks that a run without rates has made its steps: in a smoke run they are that few.
+def _require_learning(
+    train: Mapping[str, np.ndarray], config: config_lib.RunConfig
+) -> None:
+    """Checks that a run whose time ended it, not its steps, had learned for some of that time.
 
     Raises:
-      errors.UserError: its time was over before the learner had learned for long enough.
+      errors.UserError: it had hardly begun; its rates and rewards would say nothing.
     """
-    if learner_steps < config.num_episodes:
+    steps, seconds = train["learner_steps"], train["seconds"]
+    if steps[-1] >= config.num_episodes:  # Those of a smoke run may take no time at all.
+        return
+    before = np.flatnonzero(steps == 0)
+    learned_s = seconds[-1] - (seconds[before[-1]] if len(before) else 0.0)
+    if steps[-1] == 0 or learned_s < _LEAST_LEARNING_S:
         raise errors.UserError(
-            f"it made {learner_steps:g} learner steps in its {config.max_seconds:g} s, too few to "
-            "measure a rate (a GPU may have compiled its kernels first, which it keeps: the same "
-            "command makes the run again)"
+            f"it made {steps[-1]:g} learner steps in the last {learned_s:.0f} s of its "
+            f"{config.max_seconds:g} s, too few to measure (a GPU may have compiled its kernels "
+            "before, which it keeps: the same command makes the run again)"
         )
 
 
@@ -394,7 +402,7 @@ def _energy(logs: str, target_moment: float | None) -> results.Energy | None:
     if not estimates:
         return None
     until = (None, None) if target_moment is None else energy.total(estimates, target_moment)
-    return results.Energy(*energy.total(estimates), *until)
+    return results.Energy(*energy.total(estimates), *until, energy.gpu_kwh(estimates))
 
 
 def _last(values: np.ndarray) -> float:

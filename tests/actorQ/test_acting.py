@@ -4,6 +4,7 @@ import dataclasses
 import os
 import threading
 import time
+from unittest import mock
 
 from absl import logging
 import numpy as np
@@ -305,6 +306,18 @@ def test_actor_whose_task_fails_before_a_transition_is_whole_says_the_same(stage
 
     environment._raw_step = fail
     with pytest.raises(environments.TaskError, match="an observation that is not finite"):
+        made.actor._connect_and_act()
+
+
+def test_actor_whose_task_cannot_begin_says_why(stage, monkeypatch):
+    made = stage()
+    made.publish(0)
+    loop = made.actor.loop
+    loop._observations[:] = np.nan  # As memory may be that nothing was written to yet.
+    monkeypatch.setattr(
+        loop.lanes[0].environment, "_begin", mock.Mock(side_effect=OSError("no such model"))
+    )
+    with pytest.raises(RuntimeError, match="Acting failed: no such model"):
         made.actor._connect_and_act()
 
 

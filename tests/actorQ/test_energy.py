@@ -53,6 +53,7 @@ def test_total_counts_memory_and_gpus_once_and_every_process_cpu():
     # Half of the time: all of the learner's first life, half of the actor.
     assert energy.total(estimates, 100.0) == pytest.approx((3.0 + 1.1 + 3.0, 3.55))
     assert energy.total([]) == (0.0, 0.0)
+    assert energy.gpu_kwh(estimates) == 6.0 and energy.gpu_kwh([]) == 0.0
 
 
 def test_read_damaged_names_the_file(tmp_path):

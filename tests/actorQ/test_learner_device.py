@@ -68,6 +68,17 @@ def test_gpu_that_is_too_new_is_left_for_the_cpu_with_one_line(set_up, capabilit
     assert f"capability {capability[0]}.0: the learner goes on with the CPU." in line
 
 
+def test_gpus_of_a_tensorflow_that_computes_already_stay(monkeypatch, caplog):
+    tensorflow = mock.Mock()
+    tensorflow.config.set_visible_devices.side_effect = RuntimeError
+    monkeypatch.setattr(tensorflow_device, "tf", tensorflow)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        tensorflow_device.choose(False, "inference")
+    assert caplog.messages == [
+        "TensorFlow computes already: inference has the devices that it has."
+    ]
+
+
 def test_gpu_that_is_too_new_is_left_for_another(set_up):
     visible, (line,) = set_up((12, 0), (8, 6))
     assert visible == ["GPU:1"] and "goes on with another." in line

@@ -36,6 +36,10 @@ def test_no_gpu_is_said(choose):
     operation.assert_not_called()
 
 
+def test_gpu_that_is_full_is_taken_so_that_its_own_error_tells(choose):
+    assert choose(True, mock.Mock(side_effect=torch.cuda.OutOfMemoryError)) == ("cuda", [])
+
+
 def test_gpu_without_kernels_is_left_with_one_line(choose):
     failure = RuntimeError(
         "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"

@@ -6,6 +6,7 @@ What it does is told by the environment variable FAKE, JSON with any of:
   restart: names of runs one of whose processes is started again
   leave: names of runs that are killed, and leave their learner behind for some seconds
   full: names of runs whose result cannot be written; unreadable: ... whose log cannot be read
+  late: names of runs that learn nothing before their last second
   fail: names of runs that end with an error line; diverge: ... with that of a diverged training
 Each evaluation takes 1 s of 100 s (quantized) or 200 s (fp32). Appends its name to the file `made`.
 """
@@ -52,7 +53,7 @@ def write_log(path, **columns):
             writer.writerow(dict(zip(columns, values, strict=True)))
 
 
-def write_logs(run, config, returns):
+def write_logs(run, config, returns, late):
     step_s = 200 if config.quantize == 32 else 100
     finals = [returns[-1]] * config.final_eval_episodes
     count = len(returns)
@@ -72,7 +73,10 @@ def write_logs(run, config, returns):
         run / "learner" / telemetry.TRAIN_CSV,
         seconds=[1, *seconds[:count], seconds[-1]],
         unix_time=[1, *seconds[:count], seconds[-1]],
-        learner_steps=[0, *(50 * (i + 1) for i in range(count)), 50 * count],
+        learner_steps=(
+            [0] * (count + 1) + [3] if late
+            else [0, *(50 * (i + 1) for i in range(count)), 50 * count]
+        ),
         actor_steps=[100, *(1000 * (i + 1) for i in range(count)), 1000 * count],
     )
     (run / "checkpoint" / telemetry.RESUME_FOLDER).mkdir(parents=True)
@@ -134,7 +138,10 @@ def main():
         raise SystemExit("launcher: error: no room left")
     if parent.name in orders.get("restart", ()):
         print(f"the learner was ended by SIGKILL (last words); {processes.STARTED_AGAIN}")
-    write_logs(run, config, orders.get("returns", [0, 50, 100, 100, 100]))
+    write_logs(
+        run, config, orders.get("returns", [0, 50, 100, 100, 100]),
+        parent.name in orders.get("late", ()),
+    )
     if parent.name in orders.get("unreadable", ()):
         log = run / "learner" / telemetry.TRAIN_CSV
         log.rename(log.with_suffix(".away"))

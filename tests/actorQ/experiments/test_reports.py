@@ -282,10 +282,11 @@ def test_sides_that_ran_in_other_hours_are_named(tmp_path):
     lines = time_to_reward.write(material).splitlines()
     cells = [line.split("|") for line in lines if line.startswith("| cartpole_balance |")]
     assert [row[3].strip() for row in cells[-3:]] == ["1e+03", "1e+03", "1e+03 (2 seeds)"]
-    measured_part = "What the machine's GPUs took is in it"
+    measured_part = "What GPUs took is in it"
     assert measured_part not in "\n".join(lines)
     for name, one in done.items():
-        done[name] = dataclasses.replace(one, machine={"gpus": 1})
+        with_gpu = dataclasses.replace(energy, gpu_kwh=0.5)
+        done[name] = dataclasses.replace(one, measured=measured(energy=with_gpu))
     assert measured_part in time_to_reward.write(material)
 
 

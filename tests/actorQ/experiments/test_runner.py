@@ -267,10 +267,10 @@ def test_runner_rate_run_whose_time_is_over_before_it_learned_is_no_measurement(
     small.write(
         conftest.changed("{stop_return: 100}", "{}").replace("time_to_reward", "final_reward")
     )
-    small.orders(returns=[10])
+    small.orders(late=[NAMES[1]])
     output = small.run("--seeds=0", "--precisions=int8", code=1)
     assert f"{NAMES[1]}: failed" in output
-    assert "it made 50 learner steps in its 120 s, too few to measure a rate" in output
+    assert "it made 3 learner steps in the last 1 s of its 120 s, too few to measure" in output
     assert small.result(NAMES[1]) is None
     small.orders()
     small.run("--seeds=0", "--precisions=int8")
@@ -295,15 +295,18 @@ def test_runner_several_at_once(small):
     # Those that it had.
     cores = max(1, provenance.usable_cores() // 2)
     assert small.result(NAMES[0]).machine["usable_cores"] == cores
-    assert small.result(NAMES[0]).cores == cores
+    assert 1 <= small.result(NAMES[0]).cores <= cores
     assert "runs had others beside them" in small.report("small.md")
 
 
 @pytest.mark.parametrize(
     ("quota", "parallel", "cores"), [(64, 2, 32), (4, 2, 2), (4, 32, 1), (4, 1, 4)]
 )
-def test_runner_runs_at_once_share_a_container_s_quota(monkeypatch, quota, parallel, cores):
+def test_runner_runs_at_once_share_a_container_s_quota(
+    tmp_path, monkeypatch, quota, parallel, cores
+):
     monkeypatch.setattr(runner.os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(runner.processes, "_SIBLINGS", str(tmp_path / "none{}"))
     monkeypatch.setattr(runner.provenance, "usable_cores", lambda: quota)
     found = runner._cores(runner._share(0, parallel), parallel)
     assert found == {"usable_cores": cores, "physical_cores": cores}
@@ -327,6 +330,14 @@ def test_runner_counts_a_core_with_two_hyperthreads_once(monkeypatch, quota, at_
     assert runner._cores(share, 2) == {
         "usable_cores": quota // 2, "physical_cores": min(quota // 2, 4)
     }
+
+
+def test_runner_shares_out_the_hyperthreads_of_a_single_core_and_counts_it_once(monkeypatch):
+    monkeypatch.setattr(runner.processes, "physical_cores", lambda: [{0, 8}])
+    monkeypatch.setattr(runner.provenance, "usable_cores", lambda: 2)
+    assert runner._cores(None, 1) == {"usable_cores": 2, "physical_cores": 1}
+    assert runner._share(1, 2) == {8}
+    assert runner._cores({8}, 2) == {"usable_cores": 1, "physical_cores": 1}
 
 
 def test_runner_smoke_makes_one_seed_of_all_with_few_steps(small):
