@@ -176,7 +176,7 @@ if sys.argv[1] == "Linux":
     if with_cuda and not tf.config.list_physical_devices("GPU"):
         print("Hint: TensorFlow sees no GPU here; the learner will run on the CPU.")
     if not (find_library("EGL") or find_library("OSMesa")):
-        print("Hint: to render MuJoCo without a display: sudo apt-get install libegl1 libosmesa6")
+        print("Hint: to render MuJoCo without a display: sudo apt-get install libegl1 libgl1-mesa-dri")
 else:
     import gymnasium, stable_baselines3
 print("Imports work:", ", ".join(f"{name} {version(name)}" for name in names))

@@ -39,7 +39,7 @@ for experiment in "$@"; do
       attempt actorQ.experiments.cluster --rates=actorQ/results/throughput \
         --out=actorQ/results/cluster
       ;;
-    four_precisions)  # In a folder of its own: all of them in turn, in the same hour.
+    four_precisions)  # In a folder of its own: all of them in turn, one after another.
       attempt actorQ.experiments.run time_to_reward --tasks=CartPole-v0 --precisions=32,16,8,4 \
         --peers=none --out=logs/experiments/four_precisions \
         --publish=actorQ/results/four_precisions
