@@ -24,7 +24,7 @@ def choose(gpu: bool, what: str) -> None:
             # Leave memory to others: learner and actors may have the same GPU.
             tf.config.experimental.set_memory_growth(one, True)
     except RuntimeError:
-        logging.info("TensorFlow computes already: %s has the devices that it has.", what)
+        logging.warning("TensorFlow computes already: %s has the devices that it has.", what)
 
 
 def _usable_gpus(what: str) -> list:
