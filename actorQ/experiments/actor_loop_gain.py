@@ -20,7 +20,7 @@ from actorQ.scripts import paper
 _FOLDER = os.path.join(provenance.ROOT, "actorQ", "results", "benchmarks")
 RESULTS = tuple(  # The benchmark's own tasks and those of Gym, on the processors that we had.
     os.path.join(_FOLDER, folder, "actor_loop.json")
-    for folder in ("", "gym", "zen4", "zen4_gym", "xeon_gym")
+    for folder in ("", "gym", "zen4", "zen4_gym", "xeon_gym", "zen3")
 )
 TARGET = 0.9  # Of the loop's ratio, that a run whose actors are the bottleneck is to keep.
 ALL_USED = 0.95  # Where a learner takes less of its actors' data it is the bottleneck itself.
