@@ -53,7 +53,7 @@ def write_log(path, **columns):
             writer.writerow(dict(zip(columns, values, strict=True)))
 
 
-def write_logs(run, config, returns, late):
+def write_logs(run, config, returns, late=False):
     step_s = 200 if config.quantize == 32 else 100
     finals = [returns[-1]] * config.final_eval_episodes
     count = len(returns)
