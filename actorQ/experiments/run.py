@@ -16,6 +16,7 @@ from absl import flags
 from actorQ import cli
 from actorQ import config_checks
 from actorQ import errors
+from actorQ.experiments import cores
 from actorQ.experiments import expectation
 from actorQ.experiments import loading
 from actorQ.experiments import published
@@ -131,7 +132,7 @@ def main(argv: list[str]) -> int:
         "logs", "experiments", f"{experiment.name}-{values.profile}{suffix}"
     )
     plan = runner.Plan(experiment.name, values.profile, values.smoke, folder, runs)
-    parallel = values.parallel or runner.most_at_once(runs)
+    parallel = values.parallel or cores.most_at_once(runs)
     if values.publish:
         published.check(plan, values.publish)  # Better now than after hours of runs.
     if values.dry_run:
@@ -182,14 +183,14 @@ def describe(
 ) -> str:
     """Returns what --dry_run prints."""
     done, reasons = runner.finished(plan), runner.of_other_settings(plan)
-    cores, needed = runner.physical_cores(), runner.needed_cores(plan.runs)
+    usable, needed = cores.physical(), cores.needed(plan.runs)
     lines = [
         f"{experiment.title}: {len(plan.runs)} runs, {len(done)} done, {parallel} at a time; "
         f"results in {plan.folder}",
         f"Profile {profile.name}: {profile.about}",
         "An interrupted run is made again from its start.",
-        f"A run keeps {needed} cores busy, this machine has {cores}"
-        + (": too few, times would not be those of the profile." if needed > cores else "."),
+        f"A run keeps {needed} cores busy, this machine has {usable}"
+        + (": too few, times would not be those of the profile." if needed > usable else "."),
         "",
     ]
     for number, run in enumerate(plan.runs, 1):

@@ -27,6 +27,7 @@ from actorQ import errors
 from actorQ import files
 from actorQ import processes
 from actorQ import provenance
+from actorQ.experiments import cores
 from actorQ.experiments import expectation
 from actorQ.experiments import kinds
 from actorQ.experiments import results
@@ -119,7 +120,7 @@ class _Active:
     folder: str
     child: processes.Child
     slot: int
-    cores: set[int] | None  # Its share of them; None: all.
+    share: set[int] | None  # Of the cores; None: all.
     launched: float  # Seconds since 1970.
     began: float  # The same on time.monotonic's clock.
     commit: str  # Of the code then.
@@ -209,15 +210,15 @@ class Runner:
         output.make_folder(folder)
         taken = {active.slot for active in self._active}
         slot = min(set(range(self._parallel)) - taken)
-        cores = _share(slot, self._parallel)
+        share = cores.share(slot, self._parallel)
         child = processes.Child(
-            run.name, command(run, folder), os.path.join(folder, OUTPUT_FILENAME), cores
+            run.name, command(run, folder), os.path.join(folder, OUTPUT_FILENAME), share
         )
         commit, cpu_s = provenance.git_commit(), _children_cpu_s()
         launched, began = time.time(), time.monotonic()
         child.start()
         self._active.append(
-            _Active(run, folder, child, slot, cores, launched, began, commit, cpu_s)
+            _Active(run, folder, child, slot, share, launched, began, commit, cpu_s)
         )
         number = self._plan.runs.index(run) + 1
         self._say(f"[{number}/{len(self._plan.runs)}] {run.name}: started")
@@ -269,7 +270,7 @@ class Runner:
             settings=run.settings,
             command=shlex.join(command(run, active.folder)),
             git_commit=active.commit,
-            machine=self._machine | _cores(active.cores, self._parallel),
+            machine=self._machine | cores.of_run(active.share, self._parallel),
             date=time.strftime(provenance.DATE_FORMAT, time.localtime(active.launched)),
             parallel=self._parallel,
             wall_s=round(wall_s, 3),
@@ -349,21 +350,6 @@ class Runner:
             active.child.kill()
 
 
-def most_at_once(runs: Sequence[specification.Run]) -> int:
-    """Returns how many of these runs can go on at once with the cores that each needs."""
-    return max(1, physical_cores() // needed_cores(runs))
-
-
-def needed_cores(runs: Sequence[specification.Run]) -> int:
-    """Returns how many cores a run keeps busy, of these the one that wants most."""
-    return max(kinds.get(run.kind).cores(run.settings) for run in runs)
-
-
-def physical_cores() -> int:
-    """Returns how many physical cores runs can share out here."""
-    return _cores(None, 1)[results.PHYSICAL_CORES]
-
-
 def describe(result: results.Result) -> str:
     """Returns what a run came to, in a few words."""
     measured = result.measured
@@ -411,26 +397,6 @@ def _set_aside(folder: str) -> str:
                 os.rename(folder, aside)
             return aside
     raise errors.UserError(f"There are too many old runs beside {folder}: delete some.")
-
-
-def _share(slot: int, parallel: int) -> set[int] | None:
-    """Returns the cores of a slot, or None for all."""
-    cores = processes.sharable_cores()
-    each = len(cores) // parallel
-    mine = cores[slot * each : (slot + 1) * each]
-    return set().union(*mine) if parallel > 1 and each else None
-
-
-def _cores(share: set[int] | None, parallel: int) -> dict[str, int]:
-    """Returns how many cores a run gets: of a container's quota, too, only its share.
-
-    Two hyperthreads of one core are two usable cores, and one physical.
-    """
-    usable, physical = provenance.usable_cores(), processes.physical_cores()
-    if share:
-        usable = max(1, min(len(share), usable // parallel))
-        physical = [core for core in physical if core & share]
-    return {"usable_cores": usable, results.PHYSICAL_CORES: min(len(physical), usable)}
 
 
 def _children_cpu_s() -> float:

@@ -1,6 +1,5 @@
 """Runs of an experiment with a launcher that only writes logs: order, resumption, ends, results."""
 
-import dataclasses
 import errno
 import json
 import os
@@ -297,47 +296,6 @@ def test_runner_several_at_once(small):
     assert small.result(NAMES[0]).machine["usable_cores"] == cores
     assert 1 <= small.result(NAMES[0]).cores <= cores
     assert "runs had others beside them" in small.report("small.md")
-
-
-@pytest.mark.parametrize(
-    ("quota", "parallel", "cores"), [(64, 2, 32), (4, 2, 2), (4, 32, 1), (4, 1, 4)]
-)
-def test_runner_runs_at_once_share_a_container_s_quota(
-    tmp_path, monkeypatch, quota, parallel, cores
-):
-    monkeypatch.setattr(runner.os, "sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr(runner.processes, "_SIBLINGS", str(tmp_path / "none{}"))
-    monkeypatch.setattr(runner.provenance, "usable_cores", lambda: quota)
-    found = runner._cores(runner._share(0, parallel), parallel)
-    assert found == {"usable_cores": cores, "physical_cores": cores}
-
-
-@pytest.mark.parametrize(("quota", "at_once"), [(16, 2), (4, 1)])
-def test_runner_counts_a_core_with_two_hyperthreads_once(monkeypatch, quota, at_once):
-    monkeypatch.setattr(
-        runner.processes, "physical_cores", lambda: [{core, core + 8} for core in range(8)]
-    )
-    monkeypatch.setattr(runner.provenance, "usable_cores", lambda: quota)
-    common = loading.load_common()
-    runs = [  # A learner and three actors each.
-        dataclasses.replace(one, settings={**one.settings, "n_actors": 3})
-        for one in specification.expand(loading.load("staleness", common), common, "laptop")
-    ]
-    assert runner.most_at_once(runs) == at_once
-    assert runner._cores(None, 1) == {"usable_cores": quota, "physical_cores": min(quota, 8)}
-    share = runner._share(0, 2)
-    assert share == {0, 1, 2, 3, 8, 9, 10, 11}
-    assert runner._cores(share, 2) == {
-        "usable_cores": quota // 2, "physical_cores": min(quota // 2, 4)
-    }
-
-
-def test_runner_shares_out_the_hyperthreads_of_a_single_core_and_counts_it_once(monkeypatch):
-    monkeypatch.setattr(runner.processes, "physical_cores", lambda: [{0, 8}])
-    monkeypatch.setattr(runner.provenance, "usable_cores", lambda: 2)
-    assert runner._cores(None, 1) == {"usable_cores": 2, "physical_cores": 1}
-    assert runner._share(1, 2) == {8}
-    assert runner._cores({8}, 2) == {"usable_cores": 1, "physical_cores": 1}
 
 
 def test_runner_smoke_makes_one_seed_of_all_with_few_steps(small):
