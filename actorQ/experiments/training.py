@@ -15,9 +15,7 @@ Imports no framework.
 
 from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
-import math
 import os
 import shutil
 import sys
@@ -25,20 +23,15 @@ import threading
 import time
 from typing import Any
 
-import numpy as np
-
 from actorQ import config as config_lib
 from actorQ import config_flags
-from actorQ import energy
 from actorQ import errors
-from actorQ import evaluation
 from actorQ import files
 from actorQ import status_line
 from actorQ import telemetry
 from actorQ.experiments import results
-from actorQ.scripts import breakdown_table
+from actorQ.experiments import training_logs
 from actorQ.scripts import curves
-from actorQ.scripts import staleness
 
 LOGS_FOLDER = "run"  # The launcher's folder, in the folder of the run.
 SMOKE_STEPS = 100
@@ -61,8 +54,6 @@ _PRIVATE = (
     "actor_id", "port", "server_address", "logpath", "restarts", "run_start_time", "launch_id",
     "resume",
 )
-_LEAST_LEARNING_S = 5.0  # Of a run that is measured.
-_DIGITS = 3  # Of seconds in results: milliseconds.
 
 _FIELDS = {
     field.name: field
@@ -133,62 +124,7 @@ class Training:
         diverged = errors.DIVERGED in failure
         if failure and not diverged:
             return None
-        logs = os.path.join(folder, LOGS_FOLDER)
-        run = curves.load_run(logs)
-        config = run.config
-        # Logs count from the moment at which the launcher was ready.
-        delay_s = config.run_start_time - launched
-        # Of a run that its time ended before the first there is none.
-        evaluations = _evaluations(run, delay_s, diverged or not config.final_eval_episodes)
-        train = curves.read_log(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
-        if not diverged:
-            _require_whole(evaluations, _last(train["learner_steps"]), config)
-        finals = 0 if diverged else config.final_eval_episodes
-        count = max(0, len(evaluations.returns) - finals)
-        rewards = _part(evaluations, 0, count)
-        since = None
-        if config.stop_return is not None:
-            since = evaluation.held_since(
-                rewards.returns, config.stop_return, config.stop_window, config.stop_smoothing
-            )
-        outcome = results.TRAINED
-        if config.stop_return is not None:
-            outcome = results.REACHED if since is not None else results.MISSED
-        reached = None if since is None else rewards.seconds[since]
-        missed = config.stop_return is not None and since is None
-        least_s = _least_s(rewards, config) if missed and rewards.seconds else (
-            _last(train["seconds"]) + delay_s
-        )
-        end = least_s if missed else reached
-        rates = _rates(train, config)
-        if config.stop_return is None and not diverged:
-            _require_learning(train, config)
-        path = _parameter_path(run)
-        actor = _actor_time(run, train)
-        return results.Measured(
-            outcome=results.DIVERGED if diverged and since is None else outcome,
-            target=config.stop_return,
-            time_to_target_s=reached,
-            evaluation_to_target_s=None if since is None else rewards.evaluation_s[since],
-            censored_at_s=round(least_s, _DIGITS) if missed else None,
-            final_returns=list(evaluations.returns[count:]),
-            rewards=rewards,
-            evaluation_s=evaluations.evaluation_s[-1] if evaluations.evaluation_s else 0.0,
-            learner_steps=_last(train["learner_steps"]),
-            actor_steps=_last(train["actor_steps"]),
-            learner_steps_per_s=rates[0],
-            actor_steps_per_s=rates[1],
-            data_used=rates[2],
-            staleness_steps=path[0],
-            message_bytes=path[1],
-            fp32_bytes=path[2],
-            energy=_energy(logs, None if end is None else launched + end),
-            window=config.stop_smoothing,
-            phases_us=actor[0],
-            step_us=actor[1],
-            steps_per_load=actor[2],
-            learner_device=run.surroundings.get("learner_device"),
-        )
+        return training_logs.measure(os.path.join(folder, LOGS_FOLDER), launched, diverged)
 
     def tidy(self, folder: str) -> None:
         """Removes what resumes a run, hundreds of MB at 3x2048; the policies stay."""
@@ -196,16 +132,6 @@ class Training:
             folder, LOGS_FOLDER, telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER
         )
         shutil.rmtree(state, ignore_errors=True)
-
-
-def _least_s(rewards: results.Rewards, config: config_lib.RunConfig) -> float:
-    """Returns for how long at least the target return was not held; there are evaluations.
-
-    As a run that holds it does so from the beginning of a row of evaluations on, one that was ended
-    within a row missed it up to that row.
-    """
-    row = evaluation.last_streak(rewards.returns, config.stop_return, config.stop_smoothing)
-    return rewards.seconds[-max(1, row)]
 
 
 def wait_for_learner(folder: str, stop: threading.Event, waits: Callable[[], None]) -> None:
@@ -270,144 +196,3 @@ def _config(settings: Mapping[str, Any]) -> config_lib.RunConfig:
         if type(value) is int and _FIELDS[name].type is not int:
             values[name] = float(value)
     return config_lib.RunConfig(**values)
-
-
-def _evaluations(run: curves.Run, delay_s: float, may_lack: bool) -> results.Rewards:
-    config = run.config
-    if not (config.eval_period_s or config.eval_period_steps or config.final_eval_episodes):
-        return results.Rewards((), (), (), (), ())
-    try:
-        log = curves.read_log(run.folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
-    except errors.UserError:
-        if may_lack:
-            return results.Rewards((), (), (), (), ())
-        raise
-
-    def seconds(column: np.ndarray) -> list[float]:
-        return [round(float(x), _DIGITS) for x in column]
-
-    return results.Rewards(
-        seconds(log["seconds"] + delay_s),
-        *([float(x) for x in log[name]] for name in ("learner_steps", "actor_steps")),
-        [float(x) for x in log["episode_return"]],  # All of it: a stop rule goes by it.
-        seconds(log["evaluation_s"]),
-    )
-
-
-def _require_whole(
-    evaluations: results.Rewards, learner_steps: float, config: config_lib.RunConfig
-) -> None:
-    """Checks that no evaluation of a run that came to its end is missing in its log.
-
-    However it ended, there was one after every --eval_period_steps learner steps, and those of the
-    last policy. A process whose disk is full goes on, without the rows that it could not write.
-
-    Args:
-      evaluations: all in the log.
-      learner_steps: in the last row of the other log, which may be some behind.
-      config: of the run.
-
-    Raises:
-      errors.UserError: one is missing.
-    """
-    if not config.eval_period_steps:
-        return
-    made = max([learner_steps, *evaluations.learner_steps])
-    expected = int(made // config.eval_period_steps) + config.final_eval_episodes
-    found = len(evaluations.returns)
-    if found < expected:
-        raise errors.UserError(
-            f"its log has {found} of {expected} evaluations: rows were lost (a full disk?)"
-        )
-
-
-def _require_learning(
-    train: Mapping[str, np.ndarray], config: config_lib.RunConfig
-) -> None:
-    """Checks that a run whose time ended it, not its steps, had learned for some of that time.
-
-    Raises:
-      errors.UserError: it had hardly begun; its rates and rewards would say nothing.
-    """
-    steps, seconds = train["learner_steps"], train["seconds"]
-    if steps[-1] >= config.num_episodes:  # Those of a smoke run may take no time at all.
-        return
-    before = np.flatnonzero(steps == 0)
-    learned_s = seconds[-1] - (seconds[before[-1]] if len(before) else 0.0)
-    if steps[-1] == 0 or learned_s < _LEAST_LEARNING_S:
-        raise errors.UserError(
-            f"it made {steps[-1]:g} learner steps in the last {learned_s:.0f} s of its "
-            f"{config.max_seconds:g} s, too few to measure (a GPU may have compiled its kernels "
-            "before, which it keeps: the same command makes the run again)"
-        )
-
-
-def _part(rewards: results.Rewards, start: int, end: int) -> results.Rewards:
-    names = [field.name for field in dataclasses.fields(rewards)]
-    return results.Rewards(*(list(getattr(rewards, name)[start:end]) for name in names))
-
-
-def _rates(
-    train: Mapping[str, np.ndarray], config: config_lib.RunConfig
-) -> tuple[float | None, float | None, float | None]:
-    """Returns learner and actor steps/s while it learned, and the part of the data it used."""
-    steps = train["learner_steps"]
-    rows = staleness.learning_rows(steps)
-    if rows is None:
-        return None, None, None
-    first, last = rows
-    elapsed_s = train["seconds"][last] - train["seconds"][first]
-    learned = steps[last] - steps[first]
-    acted = train["actor_steps"][last] - train["actor_steps"][first]
-    if elapsed_s <= 0:
-        return None, None, None
-    ratio = config.most_samples_per_insert
-    used = learned * config.batch_size / (ratio * acted) if ratio and acted else math.nan
-    return _number(learned / elapsed_s), _number(acted / elapsed_s), _number(used)
-
-
-def _actor_time(
-    run: curves.Run, train: Mapping[str, np.ndarray]
-) -> tuple[dict[str, float] | None, float | None, float | None]:
-    """Returns what `Measured` says of an actor's time: phases_us, step_us and steps_per_load."""
-    rows = staleness.learning_rows(train["learner_steps"])
-    if rows is None:
-        return None, None, None
-    try:
-        stretch = breakdown_table.load(run, "", *(float(train["seconds"][row]) for row in rows))
-    except errors.UserError:  # No actor has a row in it.
-        return None, None, None
-    if not stretch.steady or not stretch.steps > 0:
-        return None, None, None
-    phases = {
-        phase: round(stretch.us_per_step(f"{phase}_s"), _DIGITS) for phase in results.PHASES
-    }
-    loads = stretch.loads if stretch.loads > 0 else math.nan  # NaN: not logged.
-    return phases, _number(1e6 * stretch.elapsed_s / stretch.steps), _number(stretch.steps / loads)
-
-
-def _parameter_path(run: curves.Run) -> Sequence[float | None]:
-    try:
-        breakdown = breakdown_table.load(run, "")
-    except errors.UserError:  # A short run may have no row yet.
-        return None, None, None
-    return (
-        _number(staleness.mean_lag(run.folder)), _number(breakdown.message_bytes),
-        _number(breakdown.fp32_bytes),
-    )
-
-
-def _energy(logs: str, target_moment: float | None) -> results.Energy | None:
-    estimates = energy.read(logs)
-    if not estimates:
-        return None
-    until = (None, None) if target_moment is None else energy.total(estimates, target_moment)
-    return results.Energy(*energy.total(estimates), *until, energy.gpu_kwh(estimates))
-
-
-def _last(values: np.ndarray) -> float:
-    return float(values[-1])
-
-
-def _number(value: float) -> float | None:
-    return round(float(value), 6) if math.isfinite(value) else None
