@@ -1,4 +1,17 @@
-"""What a training has measured, read from its logs. Imports no framework."""
+"""What a training has measured, read from its logs.
+
+How time is counted. A run's clock starts when the runner launches it: start-up of all processes,
+filling of replay and evaluation are in it. Evaluation happens in the learner's process, on the
+thread that learns, with the full-precision policy whatever the actors' precision; while it plays,
+the actors go on. With --eval_period_steps (as in the experiments here) there is one episode every
+so many learner steps: runs that have learned equally long have been evaluated equally often, at
+every precision, and `evaluation_to_target_s` says what it took. It delays a learner that is the
+slow part by all of that, and one that waits for actors by less, since they collect data meanwhile:
+what is left of its effect is against the faster actors. Evaluations of the last policy come after
+the end of training and count for no time.
+
+Imports no framework.
+"""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
