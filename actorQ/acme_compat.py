@@ -12,6 +12,8 @@ import inspect
 import sys
 import types
 
+_WITHOUT_TENSOR_BRANCHES = ("acme.tf", "actorQ", "sonnet", "tree", "trfl")
+
 
 def _make_stand_in(name: str, **attributes: object) -> types.ModuleType:
     """Builds a module that has the given names and, as libraries inspect modules, no others."""
@@ -91,6 +93,21 @@ def _draw_fresh_initial_weights() -> None:
         )
 
 
+def _convert_learner_steps_alone() -> None:
+    """Keeps AutoGraph from rewriting what a learner's step calls: only the step itself branches.
+
+    It would parse and rewrite every function of Sonnet, dm-tree, TRFL, Acme's losses and ours on
+    the way, none of which lets a tensor decide, before the first step of a run: most of the time
+    that tracing takes. TensorFlow has the same rule for itself, Keras and NumPy.
+    """
+    from tensorflow.python.autograph.core import config
+    from tensorflow.python.autograph.core import config_lib
+
+    known = {str(rule) for rule in config.CONVERSION_RULES}
+    rules = [config_lib.DoNotConvert(package) for package in _WITHOUT_TENSOR_BRANCHES]
+    config.CONVERSION_RULES += tuple(rule for rule in rules if str(rule) not in known)
+
+
 def _leave_functions_to_process_exit() -> None:
     """Empties a destructor of TensorFlow when the process ends.
 
@@ -108,6 +125,7 @@ def apply() -> None:
     _import_wrappers_without_gym()
     _accept_signature_timeout()
     _draw_fresh_initial_weights()
+    _convert_learner_steps_alone()
     _leave_functions_to_process_exit()
 
 

@@ -113,7 +113,7 @@ class Policy(snt.Module):
         dtype = tf.uint8 if architecture.pixels else tf.float32
         signature = tf.TensorSpec((batch, *architecture.observation_shape), dtype)
         apply = functools.partial(self._apply, precision=layers.FLOAT32)
-        return tf.function(apply, input_signature=[signature])
+        return tf.function(apply, input_signature=[signature], autograph=False)
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns `layer/w` and `layer/b` of every layer, first to last."""

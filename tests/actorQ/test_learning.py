@@ -11,6 +11,7 @@ import pytest
 import reverb
 import sonnet as snt
 import tensorflow as tf
+from tensorflow.python.autograph.impl import api
 
 from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
@@ -92,6 +93,20 @@ def test_learner_step_changes_online_weights_and_logs_finite_numbers(rig):
     assert set(values) == expected
     assert np.all(np.isfinite(list(values.values())))
     assert values["gradient_norm"] > 0
+
+
+def test_autograph_rewrites_nothing_below_a_step(rig, monkeypatch):
+    # Rewriting Sonnet, dm-tree and others took most of the time before a run's first step.
+    rewritten = set()
+    convert = api._convert_actual
+
+    def noted(entity, context):
+        rewritten.add(entity.__module__)
+        return convert(entity, context)
+
+    monkeypatch.setattr(api, "_convert_actual", noted)
+    rig.learner.step()
+    assert rewritten == {type(rig.learner).__module__}
 
 
 @pytest.mark.parametrize("algorithm", sorted(TASKS))

@@ -192,7 +192,8 @@ def test_seeds_literal_command_lines_work(crew, tmp_path):
 
     learner = start("learner_main.py")
     broadcaster = start("parameter_broadcaster.py")
-    actors = [start("actor_main.py", "--actor_id", str(i)) for i in range(1, 5)]
+    # Two of the four: the others would only take longer to start on two cores.
+    actors = [start("actor_main.py", "--actor_id", str(i)) for i in (1, 4)]
     wait_for_row(tmp_path / "run" / "learner" / telemetry.TRAIN_CSV, 150, learner_steps=2)
     wait_for_row(tmp_path / "run" / "actor_4" / telemetry.PHASES_CSV, actor_steps=1)
     # Ctrl-C ends an actor alone, and with the learner all others as announced.
@@ -203,9 +204,9 @@ def test_seeds_literal_command_lines_work(crew, tmp_path):
     for process in (broadcaster, *actors[:-1]):
         assert process.wait(45) == 0, process.output()
     assert f"port {port}" in learner.output()
-    # sigma is spread evenly from 0 to 0.2 over the actors.
+    # sigma is spread from 0 to 0.2 over the actors (evenly: test_exploration).
     scales = [actor.output().split("exploration ")[1].split()[0] for actor in actors]
-    np.testing.assert_allclose([float(s) for s in scales], [0, 0.0667, 0.133, 0.2], atol=1e-3)
+    np.testing.assert_allclose([float(s) for s in scales], [0, 0.2])
 
 
 def test_server_address_serves_other_machines(crew, tmp_path):
