@@ -1,5 +1,6 @@
 """What the learner computes on. Learner's process only; imports TensorFlow, no torch."""
 
+from collections.abc import Callable
 import time
 
 from absl import logging
@@ -11,6 +12,7 @@ from actorQ import provenance
 from actorQ import seeding
 from actorQ import tensorflow_device
 
+_WORTH_IT = 0.9  # A way to multiply is taken if it takes this share of the time at most.
 _ROUNDS = 5  # Of matrix products that are timed: some 0.3 s on one core with 2,048 units.
 
 
@@ -35,39 +37,54 @@ def name() -> str:
     return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
 
 
-def warn_if_slow(config: config_lib.RunConfig) -> bool:
-    """Logs a line if --learner_precision is bfloat16, and float32 is no slower on this device.
+def choose_products(config: config_lib.RunConfig) -> str:
+    """Chooses how the learner multiplies, by --learner_precision and by measuring.
 
-    That is measured, by the product of a batch and the widest layers: an AMD Zen 4 and an Intel
-    Xeon both have AVX512-BF16, with which products take half as long on the one as in float32, and
-    nearly twice as long on the other, where AMX would be the fast way.
+    Measured is the product of a batch and the widest layers. Padding helps processors with AVX2
+    alone (`layers`). bfloat16 does as asked, but logs a line if float32 is no slower: an AMD Zen 4
+    and an Intel Xeon both have AVX512-BF16, with which products take half as long on the one as in
+    float32, and nearly twice as long on the other, where AMX would be the fast way.
 
     Returns:
-      Whether it was logged.
+      The precision for `layers.linear`.
     """
-    if config.learner_precision == layers.FLOAT32:
-        return False
     width = max(config.model_sizes + config.critic_sizes)
-    ratio = _product_time_ratio(config.batch_size, width)
-    if ratio < 1:
-        return False
-    logging.warning(
-        "--learner_precision=%s: its matrix products take %.1f times as long here as with float32, "
-        "the default.", config.learner_precision, ratio,
-    )
-    return True
+    if config.learner_precision == layers.FLOAT32:
+        if name() == "GPU" or not layers.aligned(width):
+            return layers.FLOAT32
+        ratio = _time_ratio(config.batch_size, width, layers.FLOAT32_PADDED)
+        padded = ratio < _WORTH_IT
+        logging.info(
+            "The learner's products take %.2f times as long with padded weights: they are %s.",
+            ratio, "padded" if padded else "not padded",
+        )
+        return layers.FLOAT32_PADDED if padded else layers.FLOAT32
+    ratio = _time_ratio(config.batch_size, width, config.learner_precision)
+    if ratio >= 1:
+        logging.warning(
+            "--learner_precision=%s: its matrix products take %.1f times as long here as with "
+            "float32, the default.", config.learner_precision, ratio,
+        )
+    return config.learner_precision
 
 
-def _product_time_ratio(batch_size: int, width: int) -> float:
-    """Returns how long a product takes in bfloat16, float32's being 1; shortest of some rounds."""
-    times: dict[tf.DType, list[float]] = {tf.float32: [], tf.bfloat16: []}
-    operands = {
-        dtype: (tf.ones((batch_size, width), dtype), tf.ones((width, width), dtype))
-        for dtype in times
+def _time_ratio(batch_size: int, width: int, precision: str) -> float:
+    """Returns how long a product takes, plain float32's being 1; shortest of some rounds."""
+    products = {
+        kind: _product(batch_size, width, kind) for kind in (layers.FLOAT32, precision)
     }
-    for dtype in [*times] * (1 + _ROUNDS):  # In turn, so that a busy moment hits both.
+    times: dict[str, list[float]] = {kind: [] for kind in products}
+    for kind in [*products] * (1 + _ROUNDS):  # In turn, so that a busy moment hits both.
         start = time.perf_counter()
-        tf.matmul(*operands[dtype])[0, 0].numpy()  # A GPU computes on until it is asked.
-        times[dtype].append(time.perf_counter() - start)
+        products[kind]()[0, 0].numpy()  # A GPU computes on until it is asked.
+        times[kind].append(time.perf_counter() - start)
     # The first of each makes kernels and memory ready.
-    return min(times[tf.bfloat16][1:]) / min(times[tf.float32][1:])
+    return min(times[precision][1:]) / min(times[layers.FLOAT32][1:])
+
+
+def _product(batch_size: int, width: int, precision: str) -> Callable[[], tf.Tensor]:
+    """Returns what multiplies [batch_size, width] by [width, width]."""
+    dtype = tf.bfloat16 if precision == layers.BFLOAT16 else tf.float32
+    multiply = layers.padded_product if precision == layers.FLOAT32_PADDED else tf.matmul
+    operands = tf.ones((batch_size, width), dtype), tf.ones((width, width), dtype)
+    return lambda: multiply(*operands)

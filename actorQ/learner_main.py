@@ -20,6 +20,7 @@ def main(argv: list[str]) -> int:
     del argv
     config = config_flags.from_flags(resumable=True)
     cli.quiet_tensorflow()
+    cli.use_onednn()
     allocator.keep_large_blocks()
     lean_imports.import_reverb()
     # Imported late: flags are checked, and --help answers, without seconds of imports.

@@ -95,8 +95,9 @@ class LearnerProcess:
             algorithm, config.taskstr, self._server.port, learner_device.name(), config.logpath,
         )
 
-        learner_device.warn_if_slow(config)
-        networks = self._algorithm.make_networks(config, architecture)
+        networks = self._algorithm.make_networks(
+            config, architecture, learner_device.choose_products(config)
+        )
         self._evaluator = learner_evaluation.Evaluator(
             config, environment, architecture, networks.policy,
             algorithms.policy_module(algorithm).greedy, self._run_id,

@@ -65,9 +65,8 @@ class Policy(snt.Module):
         Args:
           architecture: of the policy.
           name: of the module.
-          precision: of the products in hidden layers and convolutions, `layers.FLOAT32` or
-            `layers.BFLOAT16`. The head, too small to gain, and all variables are float32 in any
-            case.
+          precision: of the products in hidden layers and convolutions, as in `layers.linear`.
+            The head, too small to gain, and all variables are float32 in any case.
           invert_gradients: of actions, on their way back through the tanh: `_inverting_tanh`.
         """
         super().__init__(name=name)

@@ -125,7 +125,7 @@ class Member:
         self._layout = replay.Layout.of(spec)
         self._module = algorithms.learner_module(config.algorithm)
         self._networks = self._module.make_networks(
-            config, architecture_lib.make(spec, config.model_sizes)
+            config, architecture_lib.make(spec, config.model_sizes), config.learner_precision
         )
 
     def _variables(self) -> list[Any]:

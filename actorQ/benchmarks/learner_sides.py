@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from actorQ import architecture as architecture_lib
+from actorQ import cli
 from actorQ import config as config_lib
 from actorQ import replay
 from actorQ.benchmarks import common
@@ -37,7 +38,7 @@ class Side:
     Attributes:
       width: units of the policy's hidden layers.
       batch: transitions.
-      precision: of the products, float32 or bfloat16.
+      precision: of the products, as in `layers.linear`.
       optimizer: FUSED (the product's) or SONNET (Acme's learner as it comes).
       source: MEMORY (one batch again and again), REVERB, or PUBLISHING (REVERB, and weights are
         pushed).
@@ -54,8 +55,7 @@ class Side:
         """The configuration of a run like this."""
         return config_lib.RunConfig(
             model_str=",".join([str(self.width)] * 3), batch_size=self.batch, port=0,
-            learner_precision=self.precision, replay_table_max_times_sampled=0,
-            learner_device_placement="CPU",
+            replay_table_max_times_sampled=0, learner_device_placement="CPU",
         )
 
     @property
@@ -80,6 +80,7 @@ def _layer_flop(sizes: tuple[int, ...], batch: int) -> list[float]:
 def set_up(cores: list[int], threads: int) -> None:
     """Places this process and its TensorFlow; comes first."""
     os.sched_setaffinity(0, cores)
+    cli.use_onednn()  # As in a run, unless somebody has chosen.
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -168,7 +169,7 @@ class _Learner:
         architecture = architecture_lib.PolicyArchitecture(
             (OBSERVATION_SIZE,), config.model_sizes, ACTIONS, architecture_lib.TANH_HEAD
         )
-        networks = d4pg.make_networks(config, architecture)
+        networks = d4pg.make_networks(config, architecture, side.precision)
         make = _sonnet_learner if side.optimizer == SONNET else d4pg.make_learner
         self._learner = make(
             networks, config, _dataset(side), None, learning.LastFetches(), learning.Monitors()

@@ -37,9 +37,17 @@ class Networks(NamedTuple):
 
 
 def make_networks(
-    config: config_lib.RunConfig, architecture: architecture_lib.PolicyArchitecture
+    config: config_lib.RunConfig,
+    architecture: architecture_lib.PolicyArchitecture,
+    precision: str,
 ) -> Networks:
-    """Builds the policy, the distributional critic, and their targets."""
+    """Builds the policy, the distributional critic, and their targets.
+
+    Args:
+      config: sizes and range of the critic; whether gradients of actions are inverted.
+      architecture: of the policy.
+      precision: of the products, as in `layers.linear`.
+    """
 
     def critic() -> snt.Module:
         network = snt.Sequential([
@@ -47,7 +55,7 @@ def make_networks(
             layers.LayerNormTorso(
                 config.critic_sizes,
                 math.prod(architecture.observation_shape) + architecture.num_outputs,
-                config.learner_precision,
+                precision,
             ),
             acme_networks.DiscreteValuedHead(config.vmin, config.vmax, config.num_atoms),
         ])
@@ -59,7 +67,7 @@ def make_networks(
     policy = functools.partial(
         networks_lib.Policy,
         architecture,
-        precision=config.learner_precision,
+        precision=precision,
         invert_gradients=bool(config.invert_gradients),
     )
     return Networks(policy(), critic(), policy(name="target_policy"), critic())

@@ -75,12 +75,19 @@ class PriorityWriter:
 
 
 def make_networks(
-    config: config_lib.RunConfig, architecture: architecture_lib.PolicyArchitecture
+    config: config_lib.RunConfig,
+    architecture: architecture_lib.PolicyArchitecture,
+    precision: str,
 ) -> Networks:
-    """Builds the online and the target Q-network."""
-    policy = functools.partial(
-        networks_lib.Policy, architecture, precision=config.learner_precision
-    )
+    """Builds the online and the target Q-network.
+
+    Args:
+      config: nothing of it is needed here.
+      architecture: of the policy.
+      precision: of the products, as in `layers.linear`.
+    """
+    del config
+    policy = functools.partial(networks_lib.Policy, architecture, precision=precision)
     return Networks(policy(), policy(name="target_policy"))
 
 

@@ -20,6 +20,7 @@ def main(argv: list[str]) -> int:
     del argv
     config = peer_session.config_from_flags()
     cli.quiet_tensorflow()
+    cli.use_onednn()  # As our learner.
     allocator.keep_large_blocks()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
     from actorQ.experiments import peer_acme

@@ -181,3 +181,12 @@ def test_a_signal_may_come_while_the_main_thread_holds_a_lock_that_it_needs():
         capture_output=True, text=True, timeout=40, check=True,
     )
     assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize(("chosen", "taken"), [(None, "1"), ("0", "0"), ("1", "1")])
+def test_onednn_is_taken_unless_the_user_has_chosen(monkeypatch, chosen, taken):
+    monkeypatch.setenv(cli.ONEDNN_VARIABLE, chosen or "")
+    if chosen is None:
+        monkeypatch.delenv(cli.ONEDNN_VARIABLE)
+    cli.use_onednn()
+    assert os.environ[cli.ONEDNN_VARIABLE] == taken

@@ -63,6 +63,32 @@ def test_linear_in_bfloat16_is_the_product_of_rounded_numbers_plus_an_exact_bias
     assert output.dtype == np.float32
 
 
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "padded"), [(256, 1024, True), (255, 1024, False), (256, 1040, False)]
+)
+def test_linear_padded_is_the_same_function_and_only_where_rows_meet_in_caches(
+    inputs, outputs, padded
+):
+    layer = snt.Linear(outputs)
+    batch = tf.constant(np.random.default_rng(0).normal(size=(3, inputs)).astype(np.float32))
+    layer(batch)
+    layer.b.assign(np.arange(outputs))
+    results = []
+    for precision in (layers.FLOAT32, layers.FLOAT32_PADDED):
+        with tf.GradientTape() as tape:
+            tape.watch(batch)
+            output = layers.linear(layer, batch, precision)
+            loss = tf.reduce_sum(tf.sin(output))
+        results.append([output, *tape.gradient(loss, [batch, layer.w, layer.b])])
+    for plain, other in zip(*results, strict=True):
+        assert plain.shape == other.shape
+        np.testing.assert_allclose(plain, other, atol=2e-4)
+
+    function = tf.function(lambda x: layers.linear(layer, x, layers.FLOAT32_PADDED))
+    operations = function.get_concrete_function(batch).graph.get_operations()
+    assert ("Pad" in {operation.type for operation in operations}) == padded
+
+
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_policy_in_bfloat16_is_close_to_float32_but_not_the_same(name):
     exact, rough, inputs = twins(name)

@@ -4,8 +4,10 @@ import logging
 from unittest import mock
 
 import pytest
+import tensorflow as tf
 
 from actorQ import config as config_lib
+from actorQ import layers
 from actorQ import learner_device
 from actorQ import tensorflow_device
 
@@ -85,37 +87,57 @@ def test_gpu_that_is_too_new_is_left_for_another(set_up):
 
 
 @pytest.mark.parametrize(
-    ("precision", "ratio", "said"),
+    ("asked", "widest", "ratio", "chosen", "said"),
     [
-        ("float32", 2.0, None),  # Nothing is measured then.
-        ("bfloat16", 0.55, None),
-        ("bfloat16", 1.82, "products take 1.8 times as long"),
+        ("float32", 512, None, layers.FLOAT32, None),  # Nothing is measured then.
+        ("float32", 1024, 0.95, layers.FLOAT32, "0.95 times as long with padded weights: they are "
+         "not padded"),
+        ("float32", 2048, 0.5, layers.FLOAT32_PADDED, "0.50 times as long with padded weights: "
+         "they are padded"),
+        ("bfloat16", 512, 0.55, layers.BFLOAT16, None),
+        ("bfloat16", 512, 1.82, layers.BFLOAT16, "products take 1.8 times as long"),
     ],
 )
-def test_warns_of_a_bfloat16_that_does_not_pay(monkeypatch, caplog, precision, ratio, said):
+def test_products_are_chosen_by_measuring_where_there_is_a_choice(
+    monkeypatch, caplog, asked, widest, ratio, chosen, said
+):
     measured = []
     monkeypatch.setattr(
-        learner_device, "_product_time_ratio", lambda *sizes: measured.append(sizes) or ratio
+        learner_device, "_time_ratio", lambda *arguments: measured.append(arguments) or ratio
     )
     config = config_lib.RunConfig(
-        learner_precision=precision, batch_size=32, model_str="64,128", critic_str="512,16"
+        learner_precision=asked, batch_size=32, model_str="64,128", critic_str=f"{widest},16"
     )
-    assert learner_device.warn_if_slow(config) == (said is not None)
-    assert measured == ([] if precision == "float32" else [(32, 512)])
+    with caplog.at_level(logging.INFO, logger="absl"):
+        assert learner_device.choose_products(config) == chosen
+    other = layers.FLOAT32_PADDED if asked == "float32" else layers.BFLOAT16
+    assert measured == ([] if ratio is None else [(32, widest, other)])
     assert (said or "") in caplog.text and bool(caplog.text) == (said is not None)
 
 
-def test_product_time_ratio_is_that_of_the_shortest_after_the_first(monkeypatch):
-    # In turn: both of the first round are slow, then float32's shortest is 2 and bfloat16's 3.
+def test_products_on_a_gpu_are_not_padded(monkeypatch):
+    monkeypatch.setattr(learner_device, "name", lambda: "GPU")
+    monkeypatch.delattr(learner_device, "_time_ratio")
+    config = config_lib.RunConfig(model_str="2048")
+    assert learner_device.choose_products(config) == layers.FLOAT32
+
+
+@pytest.mark.parametrize("precision", [layers.FLOAT32_PADDED, layers.BFLOAT16])
+def test_time_ratio_is_that_of_the_shortest_after_the_first(monkeypatch, precision):
+    # In turn: both of the first round are slow, then float32's shortest is 2 and the other's 3.
     durations = iter([9, 90, 2, 4, 5, 3, 2, 8, 6, 7, 4, 5])
+    kinds = []
     clock = [0.0]
 
     def multiply(left, right):
         clock[0] += next(durations)
-        assert left.dtype == right.dtype and left.shape == (4, 8) and right.shape == (8, 8)
+        kinds.append((left.dtype, right.shape[1]))
+        assert left.dtype == right.dtype and left.shape == (4, 8) and right.shape[0] == 8
         return left @ right
 
-    monkeypatch.setattr(learner_device.tf, "matmul", multiply)
+    monkeypatch.setattr(tf, "matmul", multiply)
     monkeypatch.setattr(learner_device.time, "perf_counter", lambda: clock[0])
-    assert learner_device._product_time_ratio(4, 8) == 1.5
+    assert learner_device._time_ratio(4, 8, precision) == 1.5
     assert next(durations, None) is None
+    other = (tf.bfloat16, 8) if precision == layers.BFLOAT16 else (tf.float32, 24)
+    assert kinds == [(tf.float32, 8), other] * 6

@@ -57,7 +57,9 @@ class Rig:
         writer.close()
         architecture = architecture_lib.make(spec, self.config.model_sizes)
         tf.random.set_seed(1)
-        self.networks = self.module.make_networks(self.config, architecture)
+        self.networks = self.module.make_networks(
+            self.config, architecture, self.config.learner_precision
+        )
         self.monitors = learning.Monitors()
         self.fetches = learning.LastFetches()
         self.dataset = learning.make_dataset(self.config, address, layout)

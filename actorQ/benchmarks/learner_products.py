@@ -1,0 +1,138 @@
+"""Benchmark: ways to multiply in the learner's step, on one core.
+
+    python -m actorQ.benchmarks.learner_products --out DIR
+    python -m actorQ.benchmarks.learner_products --quick
+
+TensorFlow's own kernels, which it takes by itself where there is no AVX-512 with VNNI; oneDNN's,
+which our learner has it take (`cli.use_onednn`); and those with padded weights, which our learner
+takes where they are faster (`learner_device.choose_products`). Both kinds of kernels are chosen
+when TensorFlow is imported, hence a process each, on the same core; the sides of a row run in turn.
+D4PG with cheetah_run's shapes, as in `benchmarks.learner`.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import functools
+import os
+import statistics
+from typing import NamedTuple
+
+from actorQ import cli
+from actorQ.benchmarks import common
+from actorQ.benchmarks import learner_sides
+from actorQ.benchmarks import remote
+
+_NAME = "learner_products"
+_WINDOW_S = 0.8
+_SHAPES = ((2048, 256), (2048, 64), (1024, 256), (512, 256), (256, 256), (256, 64))
+_QUICK_SHAPES = ((1024, 8),)
+
+
+class Way(NamedTuple):
+    """One way to multiply.
+
+    Attributes:
+      name: in the table.
+      onednn: whether TensorFlow takes oneDNN's kernels.
+      precision: as in `layers.linear`.
+    """
+
+    name: str
+    onednn: bool
+    precision: str
+
+    def side(self, width: int, batch: int) -> learner_sides.Side:
+        """Returns the learner to measure."""
+        return learner_sides.Side(width, batch, self.precision)
+
+
+OWN = Way("TensorFlow's kernels", False, "float32")
+ONEDNN = Way("oneDNN", True, "float32")
+PADDED = Way("oneDNN, padded", True, "float32, padded")
+WAYS = (OWN, ONEDNN, PADDED)
+
+
+def prepare(onednn: bool, core: int) -> None:
+    """Chooses kernels and sets up TensorFlow, in a process that has not imported it yet."""
+    os.environ[cli.ONEDNN_VARIABLE] = str(int(onednn))
+    learner_sides.set_up([core], 1)
+
+
+def measure(
+    processes: Mapping[Way, remote.Remote], width: int, batch: int, repeats: int
+) -> dict[str, list[float]]:
+    """Returns the seconds of a step, by a way's name, in the order of the rounds."""
+    sides = {way: way.side(width, batch) for way in WAYS}
+    for process in set(processes.values()):
+        process.call(
+            learner_sides.build, [sides[way] for way in WAYS if processes[way] is process]
+        )
+    calls = {
+        way.name: functools.partial(
+            processes[way].call, learner_sides.measure, sides[way], _WINDOW_S
+        )
+        for way in WAYS
+    }
+    # Of each step also the CPU's seconds, which are not wanted here.
+    return common.interleave(
+        {name: lambda call=call: call()[0] for name, call in calls.items()}, repeats
+    )
+
+
+def row(width: int, batch: int, seconds: Mapping[str, Sequence[float]]) -> list[str]:
+    """Returns a row of the table.
+
+    Args:
+      width: of the policy's hidden layers.
+      batch: transitions.
+      seconds: of a step, by a way's name, in the order of the rounds.
+    """
+    own = seconds[OWN.name]
+    ratios = [
+        statistics.median(a / b for a, b in zip(own, seconds[way.name], strict=True))
+        for way in WAYS[1:]
+    ]
+    return [
+        f"3x{width}", str(batch),
+        *(f"{1e3 * statistics.median(seconds[way.name]):.1f}" for way in WAYS),
+        *(f"{ratio:.2f}" for ratio in ratios),
+    ]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures and prints."""
+    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=5)
+    parser.add_argument(
+        "--quick", action="store_true", help="one shape, short: does it run at all?"
+    )
+    options = common.parse(parser, arguments, repeats=2)
+    (core,) = common.pin(1)
+    rows, record = [], {}
+    with remote.remotes([core, core]) as (without, with_it):
+        without.call(prepare, False, core)
+        with_it.call(prepare, True, core)
+        processes = {way: with_it if way.onednn else without for way in WAYS}
+        for width, batch in _QUICK_SHAPES if options.quick else _SHAPES:
+            common.progress(f"{_NAME}: 3x{width}, batch {batch}")
+            seconds = measure(processes, width, batch, options.repeats)
+            record[f"3x{width}, {batch}"] = seconds
+            rows.append(row(width, batch, seconds))
+    common.report(
+        _NAME,
+        "Milliseconds of a learner's step on one core, by its matrix products",
+        ["policy", "batch", *(way.name for way in WAYS),
+         *(f"{way.name}: times as fast" for way in WAYS[1:])],
+        rows,
+        {"repeats": options.repeats, "seconds": record},
+        options.out,
+        notes=[
+            "TensorFlow's kernels: what it takes by itself on a processor without AVX-512",
+            "padded: where it is faster on the widest layer, our learner pads by itself; only "
+            "layers with rows of a multiple of 1024 floats are (the critic's have 512)",
+            "one batch from memory, again and again; the whole step, optimizer included",
+        ],
+    )
+
+
+if __name__ == "__main__":
+    common.run(_NAME, main)
