@@ -202,7 +202,7 @@ def main(argv: list[str]) -> int:
     config = config_flags.from_flags()
     cli.quiet_tensorflow()
     allocator.keep_large_blocks()
-    lean_imports.import_reverb()
+    lean_imports.import_reverb_client()
     return Broadcaster(config).run()
 
 

@@ -16,6 +16,7 @@ from absl import logging
 
 from actorQ import errors
 from actorQ import files
+from actorQ import lean_imports
 from actorQ import telemetry
 
 _TENSORBOARD_PERIOD_S = 1.0
@@ -218,7 +219,9 @@ def _tensorboard_writer(folder: str) -> Any:
     from tensorboard.summary import Writer
 
     _silence_tensorboard_threads()
-    return Writer(folder)
+    # Where it is not there yet: TensorBoard would load it for its file system, and has its own.
+    with lean_imports.without("tensorflow"):
+        return Writer(folder)
 
 
 def _silence_tensorboard_threads() -> None:

@@ -37,7 +37,7 @@ def open_writer(config: config_lib.RunConfig) -> None:
     """Connects the product's writer to the server at the address of `config`."""
     from actorQ import lean_imports
 
-    lean_imports.import_reverb()
+    lean_imports.import_reverb_client()
     import numpy as np
 
     from actorQ import replay
@@ -103,7 +103,7 @@ import os, sys, time
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 from actorQ import lean_imports
 if sys.argv[2] != "tensorflow":
-    lean_imports.import_reverb()
+    lean_imports.import_reverb_client()
 import numpy as np
 from actorQ import acting, architecture, config, conversion, environments, inference
 from actorQ.benchmarks import inference as inference_benchmark

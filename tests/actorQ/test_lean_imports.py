@@ -13,7 +13,7 @@ from tests.actorQ import harness
 ACTORS = """
 import json, os, sys
 from actorQ import lean_imports
-lean_imports.import_reverb()
+lean_imports.import_reverb_client()
 from actorQ import acting, config, environments
 for mode in ("native", "pytorch"):
     acting.ActorProcess(config.RunConfig(
@@ -21,6 +21,32 @@ for mode in ("native", "pytorch"):
         logpath=os.path.join(sys.argv[1], mode),
     ))
     print(json.dumps(sorted(sys.modules)))
+"""
+
+# What a broadcaster does with its logger, then an environment that wants all of TensorFlow.
+CLIENT = """
+import os, sys
+from actorQ import cli, lean_imports
+cli.quiet_tensorflow()
+lean_imports.import_reverb_client()
+from actorQ import parameter_broadcaster, run_logger
+import reverb
+logger = run_logger.RunLogger(sys.argv[1], "broadcaster")
+assert os.listdir(logger.folder), "no file of TensorBoard's"
+assert not [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]
+maps = open("/proc/self/maps").read()
+assert "libtensorflow_framework" in maps and "libtensorflow_cc" not in maps
+try:
+    from reverb.structured_writer import nested_structure_coder
+    nested_structure_coder.encode_structure([1.0])
+except NotImplementedError as error:
+    assert "import_reverb_client" in str(error)
+else:
+    raise AssertionError("a stand-in answered")
+
+import tensorflow as tf
+assert int(tf.constant(1) + 1) == 2
+assert reverb.Client("localhost:1") is not None
 """
 
 
@@ -34,14 +60,30 @@ def test_actor_process_imports_no_acme_nor_jax_and_torch_for_its_own_kernels_onl
         set(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")
     )
     for loaded in (native, pytorch):
-        assert {"reverb", "tensorflow", "dm_control"} <= loaded
+        assert {"reverb", "dm_control"} <= loaded
         # torch itself brings SymPy and others in; what it needs is not ours to say.
         assert not loaded & {
-            "acme", "jax", "tensorflow_probability", "sonnet", "matplotlib", "pandas", "keras",
-            "h5py", "gym", "stable_baselines3", "codecarbon",
+            "acme", "jax", "tensorflow", "tensorflow_probability", "sonnet", "matplotlib",
+            "pandas", "keras", "h5py", "gym", "stable_baselines3", "codecarbon",
         }
     assert "torch" not in native
     assert "torch" in pytorch
+
+
+def test_client_has_no_tensorflow_and_it_can_be_imported_later(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, str(tmp_path)], cwd=harness.REPOSITORY,
+        capture_output=True, text=True, timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_client_is_all_of_reverb_where_tensorflow_is_there_already():
+    import reverb
+    import tensorflow  # noqa: F401
+
+    lean_imports.import_reverb_client()
+    assert sys.modules["reverb"] is reverb and reverb.Server
 
 
 def test_without_hides_what_is_not_there_yet_and_only_for_the_block():
