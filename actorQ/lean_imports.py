@@ -63,14 +63,15 @@ def import_reverb_client() -> None:
     To be called before anything else imports Reverb. Where TensorFlow is there already, so is all
     of Reverb afterwards. It can still be imported later (an environment of the user's may want it).
     """
-    if "tensorflow" in sys.modules or "reverb" in sys.modules:
-        import_reverb()
+    found = {name: importlib.util.find_spec(name) for name in ("tensorflow", "reverb")}
+    if None in found.values() or not sys.modules.keys().isdisjoint(found):
+        import_reverb()  # Which fails where one is not installed.
         return
-    (folder,) = importlib.util.find_spec("tensorflow").submodule_search_locations
+    (folder,) = found["tensorflow"].submodule_search_locations
     # Loaded, it is found by its name when Reverb's library asks for it.
     ctypes.CDLL(os.path.join(folder, "libtensorflow_framework.so.2"))
     # The package without what its __init__ imports.
-    reverb: Any = importlib.util.module_from_spec(importlib.util.find_spec("reverb"))
+    reverb: Any = importlib.util.module_from_spec(found["reverb"])
     sys.modules["reverb"] = reverb
     with _stand_ins_for_tensorflow(folder):
         for module in ("pybind", "cc.schema_pb2", "client"):

@@ -73,9 +73,12 @@ class RunLogger:
         self._tensorboard: Any = None
         self.rows_lost = 0
         try:
-            if purge_step is not None:
-                _purge_tensorboard(self.folder, purge_step)
-            self._tensorboard = _tensorboard_writer(self.folder)
+            # TensorBoard would load TensorFlow for its files, if it is not there yet, and does
+            # without for good once it has found none.
+            with lean_imports.without("tensorflow"):
+                if purge_step is not None:
+                    _purge_tensorboard(self.folder, purge_step)
+                self._tensorboard = _tensorboard_writer(self.folder)
         except Exception as error:  # OSError or TensorFlow's: a disk that is full already.
             self._complain(error)
 
@@ -219,9 +222,7 @@ def _tensorboard_writer(folder: str) -> Any:
     from tensorboard.summary import Writer
 
     _silence_tensorboard_threads()
-    # Where it is not there yet: TensorBoard would load it for its file system, and has its own.
-    with lean_imports.without("tensorflow"):
-        return Writer(folder)
+    return Writer(folder)
 
 
 def _silence_tensorboard_threads() -> None:

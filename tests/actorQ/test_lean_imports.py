@@ -31,7 +31,7 @@ cli.quiet_tensorflow()
 lean_imports.import_reverb_client()
 from actorQ import parameter_broadcaster, run_logger
 import reverb
-logger = run_logger.RunLogger(sys.argv[1], "broadcaster")
+logger = run_logger.RunLogger(sys.argv[1], "broadcaster", purge_step=3)
 assert os.listdir(logger.folder), "no file of TensorBoard's"
 assert not [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]
 maps = open("/proc/self/maps").read()
