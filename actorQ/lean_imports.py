@@ -35,6 +35,11 @@ _NAMED_BY_CLIENTS = (
     "tensorflow.python.saved_model.nested_structure_coder",
 )
 
+# Of a client's modules those that use such names when they are called.
+_WITH_STAND_INS = (
+    "platform.default.load_op_library", "reverb_types", "replay_sample", "structured_writer",
+)
+
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
@@ -61,22 +66,39 @@ def import_reverb_client() -> None:
     """Imports `reverb.Client`, `reverb.pybind` and `reverb.cc`, and no TensorFlow.
 
     To be called before anything else imports Reverb. Where TensorFlow is there already, so is all
-    of Reverb afterwards. It can still be imported later (an environment of the user's may want it).
+    of Reverb afterwards. An environment of the user's may want both later: TensorFlow can still be
+    imported, and the first other name of Reverb that is asked for brings all of it.
     """
-    found = {name: importlib.util.find_spec(name) for name in ("tensorflow", "reverb")}
-    if None in found.values() or not sys.modules.keys().isdisjoint(found):
-        import_reverb()  # Which fails where one is not installed.
+    tensorflow, reverb_itself = map(importlib.util.find_spec, ("tensorflow", "reverb"))
+    if (
+        "tensorflow" in sys.modules or "reverb" in sys.modules
+        or tensorflow is None or reverb_itself is None
+    ):
+        import_reverb()  # Which fails where one of them is not installed.
         return
-    (folder,) = found["tensorflow"].submodule_search_locations
+    folder = (tensorflow.submodule_search_locations or [""])[0]
     # Loaded, it is found by its name when Reverb's library asks for it.
     ctypes.CDLL(os.path.join(folder, "libtensorflow_framework.so.2"))
     # The package without what its __init__ imports.
-    reverb: Any = importlib.util.module_from_spec(found["reverb"])
+    reverb: Any = importlib.util.module_from_spec(reverb_itself)
     sys.modules["reverb"] = reverb
     with _stand_ins_for_tensorflow(folder):
         for module in ("pybind", "cc.schema_pb2", "client"):
             importlib.import_module(f"reverb.{module}")
     reverb.Client = reverb.client.Client
+
+    def bring_all(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        del reverb.__getattr__
+        with without(*OPTIONAL):
+            importlib.import_module("tensorflow")
+            for module in _WITH_STAND_INS:
+                importlib.reload(sys.modules[f"reverb.{module}"])
+            importlib.reload(reverb)
+        return getattr(reverb, name)
+
+    reverb.__getattr__ = bring_all
 
 
 class _NotThere(type):

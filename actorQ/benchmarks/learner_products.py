@@ -67,15 +67,13 @@ def measure(
         process.call(
             learner_sides.build, [sides[way] for way in WAYS if processes[way] is process]
         )
-    calls = {
-        way.name: functools.partial(
-            processes[way].call, learner_sides.measure, sides[way], _WINDOW_S
-        )
-        for way in WAYS
-    }
-    # Of each step also the CPU's seconds, which are not wanted here.
+
+    def measure_step(way: Way) -> float:
+        seconds, _ = processes[way].call(learner_sides.measure, sides[way], _WINDOW_S)
+        return seconds
+
     return common.interleave(
-        {name: lambda call=call: call()[0] for name, call in calls.items()}, repeats
+        {way.name: functools.partial(measure_step, way) for way in WAYS}, repeats
     )
 
 

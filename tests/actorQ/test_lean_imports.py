@@ -49,6 +49,28 @@ assert int(tf.constant(1) + 1) == 2
 assert reverb.Client("localhost:1") is not None
 """
 
+# An environment that wants Acme, and so all of Reverb.
+ALL = """
+from actorQ import lean_imports
+lean_imports.import_reverb_client()
+import reverb
+client = reverb.Client
+from actorQ import config, replay, serving, wire
+settings = config.RunConfig(port=0, connect_timeout=20.0)
+layout = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
+server = serving.start_server(settings, serving.make_tables(settings, layout, prioritized=False))
+assert wire.Connection(settings, f"localhost:{server.port}").wait_until_up()
+info = client(f"localhost:{server.port}").server_info()  # Rebuilds signatures of TensorFlow's.
+assert settings.replay_table_name in info
+assert reverb.ReplaySample and reverb.SampleInfo.tf_dtypes()[0].name == "uint64"
+from actorQ import acme_compat
+from acme import wrappers
+from acme.adders import reverb as adders
+print("all there", flush=True)
+import os
+os._exit(0)
+"""
+
 
 def test_actor_process_imports_no_acme_nor_jax_and_torch_for_its_own_kernels_only(tmp_path):
     done = subprocess.run(
@@ -76,6 +98,14 @@ def test_client_has_no_tensorflow_and_it_can_be_imported_later(tmp_path):
         capture_output=True, text=True, timeout=120,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_all_of_reverb_comes_with_the_first_name_that_a_client_has_not(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ALL], cwd=harness.REPOSITORY, capture_output=True, text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "all there", done.stderr
 
 
 def test_client_is_all_of_reverb_where_tensorflow_is_there_already():
