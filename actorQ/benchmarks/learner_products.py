@@ -34,21 +34,21 @@ class Way(NamedTuple):
     Attributes:
       name: in the table.
       onednn: whether TensorFlow takes oneDNN's kernels.
-      precision: as in `layers.linear`.
+      padded: whether weights are padded.
     """
 
     name: str
     onednn: bool
-    precision: str
+    padded: bool
 
     def side(self, width: int, batch: int) -> learner_sides.Side:
         """Returns the learner to measure."""
-        return learner_sides.Side(width, batch, self.precision)
+        return learner_sides.Side(width, batch, padded=self.padded)
 
 
-OWN = Way("TensorFlow's kernels", False, "float32")
-ONEDNN = Way("oneDNN", True, "float32")
-PADDED = Way("oneDNN, padded", True, "float32, padded")
+OWN = Way("TensorFlow's kernels", onednn=False, padded=False)
+ONEDNN = Way("oneDNN", onednn=True, padded=False)
+PADDED = Way("oneDNN, padded", onednn=True, padded=True)
 WAYS = (OWN, ONEDNN, PADDED)
 
 

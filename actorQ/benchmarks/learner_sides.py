@@ -38,10 +38,11 @@ class Side:
     Attributes:
       width: units of the policy's hidden layers.
       batch: transitions.
-      precision: of the products, as in `layers.linear`.
+      precision: of the products, float32 or bfloat16.
       optimizer: FUSED (the product's) or SONNET (Acme's learner as it comes).
       source: MEMORY (one batch again and again), REVERB, or PUBLISHING (REVERB, and weights are
         pushed).
+      padded: whether float32 products are with padded weights (`layers`).
     """
 
     width: int
@@ -49,6 +50,7 @@ class Side:
     precision: str = "float32"
     optimizer: str = FUSED
     source: str = MEMORY
+    padded: bool = False
 
     @property
     def config(self) -> config_lib.RunConfig:
@@ -161,6 +163,7 @@ class _Learner:
     """
 
     def __init__(self, side: Side):
+        from actorQ import layers
         from actorQ import learning
         from actorQ import publishing
         from actorQ.d4pg import learner as d4pg
@@ -169,7 +172,9 @@ class _Learner:
         architecture = architecture_lib.PolicyArchitecture(
             (OBSERVATION_SIZE,), config.model_sizes, ACTIONS, architecture_lib.TANH_HEAD
         )
-        networks = d4pg.make_networks(config, architecture, side.precision)
+        networks = d4pg.make_networks(
+            config, architecture, layers.FLOAT32_PADDED if side.padded else side.precision
+        )
         make = _sonnet_learner if side.optimizer == SONNET else d4pg.make_learner
         self._learner = make(
             networks, config, _dataset(side), None, learning.LastFetches(), learning.Monitors()
