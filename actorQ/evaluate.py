@@ -18,6 +18,7 @@ from absl import logging
 import numpy as np
 
 from actorQ import algorithms
+from actorQ import architecture as architecture_lib
 from actorQ import checkpoints
 from actorQ import cli
 from actorQ import config as config_lib
@@ -105,6 +106,9 @@ def evaluate(
       seed: of the starts, which are the same at every precision: each episode has an environment
         of its own, since some draw numbers in their steps as well.
       video_path: file for a film of all episodes (.mp4 or .gif), or "" for none.
+
+    Raises:
+      errors.UserError: the task is none that the policy fits (any more).
     """
     facts = policy.checkpoint.facts
     played = []
@@ -117,9 +121,28 @@ def evaluate(
             )
             with contextlib.closing(environment):
                 if number == 0:
+                    _require_fit(policy.checkpoint.architecture, environment, facts["taskstr"])
                     on_frame = film.enter_context(video.film(video_path, environment.render_fps))
                 played.append(evaluation.play(environment, policy.scaled, on_frame))
     return played
+
+
+def _require_fit(
+    trained: architecture_lib.PolicyArchitecture, environment: environments.Environment, task: str
+) -> None:
+    """Checks that observations and actions are what the policy was trained on."""
+    now = architecture_lib.make(environment.spec, trained.hidden_sizes)
+    if now != trained:
+        def text(architecture: architecture_lib.PolicyArchitecture) -> str:
+            shape = "x".join(str(size) for size in architecture.observation_shape)
+            discrete = architecture.head == architecture_lib.Q_VALUES_HEAD
+            kind = "actions to choose from" if discrete else "numbers in an action"
+            return f"observations of {shape} and {architecture.num_outputs} {kind}"
+
+        raise errors.UserError(
+            f"{task} has {text(now)}, the policy was trained with {text(trained)}: has the task, "
+            "or its package's version, changed since?"
+        )
 
 
 def define_flags() -> None:

@@ -25,6 +25,7 @@ from actorQ import errors
 from actorQ import launch_record
 from actorQ import ports
 from actorQ import processes
+from actorQ import provenance
 from actorQ import run_folders
 from actorQ import snapshots
 from actorQ import status_line
@@ -103,7 +104,9 @@ class Launcher:
         self._config = config
         cores = processes.plan_cores(config.n_actors) if pin_cpus else None
         if cores and not config.learner_threads:
-            self._config = config = dataclasses.replace(config, learner_threads=len(cores[0]))
+            # A container's quota, too, may leave the learner less than it could be pinned to.
+            threads = max(1, min(len(cores[0]), provenance.usable_cores() - config.n_actors))
+            self._config = config = dataclasses.replace(config, learner_threads=threads)
         python_flags = config_flags.to_flags(config)
         log_folder = os.path.join(config.logpath, telemetry.STDOUT_FOLDER)
 
@@ -339,6 +342,8 @@ def report(config: config_lib.RunConfig, status: status_line.StatusLine) -> None
 def main(argv: list[str]) -> int:
     """Launches one run; see `cli.run` for errors."""
     apply_positionals(argv)
+    if flags.FLAGS.resume:  # Before anything is read of the run in the default folder.
+        run_folders.require_named(flags.FLAGS)
     config = config_flags.from_flags(resumable=True)
     if config.inference_mode == "native":
         library.load()  # Where kernels are missing, better now than in every actor.
@@ -353,7 +358,7 @@ def main(argv: list[str]) -> int:
     # Before anything starts: peers would join whatever run has the port.
     ports.require_port(config.port)
     if config.resume:
-        config = run_folders.resumed(config, flags.FLAGS)
+        config = run_folders.resumed(config)
     else:
         config = run_folders.new(config, flags.FLAGS)
     launch_record.save(launch, config.logpath)

@@ -471,10 +471,14 @@ class LearnerProcess:
 
     def _watch_data(self, now: float, status: wire.ServerStatus) -> None:
         """Pushes the first weights again while nobody acts, and gives up when no data comes."""
-        changed, steps, inserted = self._last_change
+        _, steps, inserted = self._last_change
         if (steps, inserted) != (self._steps, status.transitions_inserted):
             self._last_change = (now, self._steps, status.transitions_inserted)
-        elif now - changed > self._config.data_timeout and not self._finished.is_set():
+        # Only a step waits for data: evaluations and the last save may take longer than it may.
+        started = None if self._finished.is_set() else self._step_started
+        if started is not None and (
+            now - max(self._last_change[0], started) > self._config.data_timeout
+        ):
             self._starved = True
             self._failure = errors.UserError(
                 f"No transition came for {self._config.data_timeout:g} s and learning waits for "

@@ -1,5 +1,6 @@
 """Which machine and which commit made a result. Imports no framework."""
 
+import contextlib
 import glob
 import math
 import os
@@ -13,6 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # The reposi
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
 CGROUPS = "/sys/fs/cgroup"
 CPU_FACTS = "/proc/cpuinfo"
+GPU_FACTS = "/proc/driver/nvidia/gpus/*/information"
 
 
 def machine() -> dict[str, Any]:
@@ -23,6 +25,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
         "gpus": len(glob.glob("/dev/nvidia[0-9]*")),  # Whether or not a framework can use them.
+        "gpu_models": _gpu_models(),
         "platform": platform.platform(),
         "python": platform.python_version(),
     }
@@ -106,3 +109,14 @@ def _processor() -> str:
     if numbered or "cpu family" not in facts:
         return name
     return f"{name} (family {facts['cpu family']}, model {facts.get('model')})"
+
+
+def _gpu_models() -> str:
+    """Returns the names of NVIDIA's GPUs, "" where there are none or the driver does not say."""
+    names = []
+    for path in sorted(glob.glob(GPU_FACTS)):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+            names += [
+                line.partition(":")[2].strip() for line in file if line.startswith("Model:")
+            ]
+    return " + ".join(dict.fromkeys(names))

@@ -385,7 +385,7 @@ class TransitionWriter:
             now = time.monotonic()
             until = min(deadline, now + _CHECK_PERIOD_S)
             try:
-                self._writer.flush(0, math.ceil(1000 * max(0.0, until - now)))
+                self._writer.flush(0, max(1, math.ceil(1000 * (until - now))))
                 return
             except Exception:
                 # An error before its time is a broken stream rather than Reverb's timeout (whose
@@ -394,7 +394,8 @@ class TransitionWriter:
                     raise
             if self._check is not None:
                 self._check()
-            if until == deadline:
+            # The check takes time as well, and Reverb takes a limit of 0 ms for none at all.
+            if time.monotonic() >= deadline:
                 raise errors.LearnerGoneError(
                     f"The learner did not confirm transitions within {timeout_s:g} s{hint or '.'}"
                 )

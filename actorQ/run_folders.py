@@ -77,22 +77,29 @@ def new(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> config_l
     )
 
 
-def resumed(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> config_lib.RunConfig:
-    """Completes the configuration of a run that goes on.
-
-    Args:
-      config: of the flags and, where they are not given, of the run.
-      flag_values: the launcher's flags.
+def require_named(flag_values: flags.FlagValues) -> None:
+    """Checks that the launcher's flags say which run goes on.
 
     Raises:
-      errors.UserError: it cannot go on, or not with these settings.
-      errors.WriteError: its folder cannot be written.
+      errors.UserError: they do not.
     """
     elsewhere = any(flag_values[name].present for name in ("logdir", "run_name"))
     if elsewhere or not flag_values["logpath"].present:
         raise errors.UserError(
             "--resume goes on with the run whose folder --logpath names, and with no other."
         )
+
+
+def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
+    """Completes the configuration of a run that goes on.
+
+    Args:
+      config: of the flags and, where they are not given, of the run.
+
+    Raises:
+      errors.UserError: it cannot go on, or not with these settings.
+      errors.WriteError: its folder cannot be written.
+    """
     store = snapshots.Store(config.logpath)
     resuming.check(config, store.newest().state.settings)
     with files.run_folder(config.logpath):  # A run that is alive keeps its address.

@@ -1,6 +1,6 @@
 """The actor's weights: newer ones are fetched, checked and prepared beside its steps.
 
-Actor's process only. Imports Reverb (and with it TensorFlow) through `wire`, no torch.
+Actor's process only. Imports Reverb through `wire`, no torch.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """Every way of talking to the tables of `serving`; nothing here waits for ever.
 
 The learner's process hosts the server; broadcaster and actors are clients. Model messages are
-opaque pairs of uint8 arrays (`messages`). Imports Reverb (and with it TensorFlow), no torch.
+opaque pairs of uint8 arrays (`messages`). Imports Reverb (with TensorFlow, unless `lean_imports`
+left that out before), no torch.
 """
 
 from collections.abc import Callable

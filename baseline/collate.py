@@ -60,14 +60,22 @@ def make_panel(sweep: selection.Sweep, title: str) -> sweep_panel.Panel:
     return sweep_panel.Panel(title, _point(sweep.fp32), series)
 
 
-def describe(sweep: selection.Sweep) -> str:
-    """Returns 'N episodes (seeds 0, 2, 4)'."""
+def describe(sweep: selection.Sweep, **quantizer: str) -> str:
+    """Returns 'ppo CartPole-v1, N episodes (seeds 0, 2, 4), channel granularity'.
+
+    Args:
+      sweep: one agent's.
+      **quantizer: `granularity` and `rounding` of its quantized rows.
+    """
     seeds = sweep.fp32.seeds.split(",")
     noun = "seeds" if len(seeds) > 1 else "seed"
-    return f"{sweep.fp32.episodes} episodes ({noun} {', '.join(seeds)})"
+    return (
+        f"{sweep.algo} {sweep.shown_env}, {sweep.fp32.episodes} episodes "
+        f"({noun} {', '.join(seeds)}){results.in_words(**quantizer)}"
+    )
 
 
-def text_table(sweep: selection.Sweep) -> str:
+def text_table(sweep: selection.Sweep, title: str) -> str:
     """Returns the numbers of a sweep as Markdown, with the sweet spots below."""
     cells = [_cells("fp32", sweep.fp32)]
     notes = []
@@ -86,7 +94,6 @@ def text_table(sweep: selection.Sweep) -> str:
             f"{_SWEET_SPOT}: {spot}."
         )
     header = ["Scheme", "Bits", "Mean", "Std", "E", "95 % interval", "Bytes"]
-    title = f"{sweep.algo} {sweep.shown_env}, {describe(sweep)}"
     return f"{title}\n\n{output.markdown_table(header, cells)}\n" + "\n".join(notes) + "\n"
 
 
@@ -132,12 +139,14 @@ def collate(
     Raises:
       errors.UserError: there is nothing to draw for a pair.
     """
-    every = selection.sweeps(rows, granularity=granularity, rounding=rounding)
+    quantizer = {"granularity": granularity, "rounding": rounding}
+    every = selection.sweeps(rows, **quantizer)
     drawable = [sweep for sweep in every if sweep.quantized]
     if pair is None and not drawable:
         raise errors.UserError(
             f"There is no row of fp32 with rows of {granularity} granularity and {rounding} "
-            "rounding to it: baseline/benchmark.sh ALGO ENV measures a sweep."
+            f"rounding to it: baseline/benchmark.sh ALGO ENV{results.as_flags(**quantizer)} "
+            "measures a sweep."
         )
     chosen = drawable
     if pair is not None:
@@ -148,17 +157,17 @@ def collate(
         ]
         if not chosen:
             raise errors.UserError(_nothing(rows, pair, drawable, granularity, rounding))
-    sheets = []
-    for sweep in chosen:
-        title = f"{sweep.algo} {sweep.shown_env}, {describe(sweep)}"
-        sheets.append(
-            sweep_files.Sheet(sweep.algo, sweep.env, sweep.shown_env, make_panel(sweep, title))
-        )
+    titles = [describe(sweep, **quantizer) for sweep in chosen]
+    sheets = [
+        sweep_files.Sheet(sweep.algo, sweep.env, sweep.shown_env, make_panel(sweep, title))
+        for sweep, title in zip(chosen, titles, strict=True)
+    ]
+    names = tuple(results.not_default(**quantizer).values())
     if pair is not None:
-        text = "\n".join(text_table(sweep) for sweep in chosen)
-        return text, sweep_files.draw(folder, sheets, _WORDS, None)
-    grids = "reward against bits after training"
-    return summary_table(chosen), sweep_files.draw(folder, sheets, _WORDS, grids)
+        text = "\n".join(map(text_table, chosen, titles))
+        return text, sweep_files.draw(folder, sheets, _WORDS, None, names)
+    grids = f"reward against bits after training{results.in_words(**quantizer)}"
+    return summary_table(chosen), sweep_files.draw(folder, sheets, _WORDS, grids, names)
 
 
 def define_flags() -> None:
@@ -189,14 +198,20 @@ def main(argv: list[str]) -> int:
     paths = values.results
     if values.qat and flags.FLAGS["results"].using_default_value:
         paths = [QAT_RESULTS]
+    quantizer = {"granularity": values.granularity, "rounding": values.rounding}
+    unknown = results.as_flags(**quantizer)
+    if values.qat and unknown:
+        raise errors.UserError(
+            f"Training with quantization knows the paper's scales, rounded to nearest, only: leave "
+            f"out{unknown}."
+        )
     rows = qat_collate.read(paths) if values.qat else _read(paths)
     beside = os.path.dirname(paths[0])
     folder = values.out or os.path.join(beside, sweep_files.FOLDER)
-    quantizer = values.granularity, values.rounding
     if values.qat:
-        text, drawn = qat_collate.collate(rows, pair, folder, values.out or beside, *quantizer)
+        text, drawn = qat_collate.collate(rows, pair, folder, values.out or beside)
     else:
-        text, drawn = collate(rows, pair, folder, *quantizer)
+        text, drawn = collate(rows, pair, folder, **quantizer)
     sys.stdout.write("\n".join((text, *drawn, "")))
     return 0
 
@@ -246,7 +261,8 @@ def _nothing(
     else:
         names = ", ".join(sweep.env for sweep in there if sweep.algo == algo) or "nothing"
         reason = f"Nothing is measured of {algo} {env} (of {algo} there is: {names})"
-    return f"{reason}: baseline/benchmark.sh {algo} {env} measures the sweep."
+    asked = results.as_flags(granularity=granularity, rounding=rounding)
+    return f"{reason}: baseline/benchmark.sh {algo} {env}{asked} measures the sweep."
 
 
 if __name__ == "__main__":

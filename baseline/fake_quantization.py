@@ -27,8 +27,8 @@ def check_bits(bits: int) -> None:
     """Raises errors.UserError for a width that cannot be trained with."""
     if bits != CONTROL_BITS and not quantization.MIN_BITS <= bits <= MAX_BITS:
         raise errors.UserError(
-            f"Cannot train with -q {bits}: possible are {quantization.MIN_BITS} to {MAX_BITS} "
-            f"bits, and {CONTROL_BITS} (the control, which never quantizes)."
+            f"Cannot train with {bits} bits: possible are {quantization.MIN_BITS} to {MAX_BITS}, "
+            f"and {CONTROL_BITS} (the control, which never quantizes)."
         )
 
 

@@ -212,10 +212,13 @@ def main(argv: list[str]) -> None:
     )  # fmt: skip
     agents, left_out = points(sweeps, values.scheme, values.bits)
     if not agents:
+        asked = results.as_flags(
+            scheme=values.scheme, granularity=values.granularity, rounding=values.rounding
+        )
         raise errors.UserError(
             f"{', '.join(values.results)} has no agent with rows of fp32 and of {values.bits} bits "
             f"(scheme {values.scheme}, granularity {values.granularity}, rounding "
-            f"{values.rounding}): baseline/benchmark.sh ALGO ENV measures them."
+            f"{values.rounding}): baseline/benchmark.sh ALGO ENV{asked} measures them."
         )
     relations = [
         width_relation.relation(agents, over)

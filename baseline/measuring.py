@@ -223,10 +223,9 @@ def quantized_folder(request: Request) -> pathlib.Path:
     parts = [scheme.bits]
     if scheme.activations:
         parts.append("activations")
-    if scheme.granularity != quantize.PAPER:
-        parts.append(scheme.granularity)
-    if scheme.rounding != "nearest":
-        parts.append(scheme.rounding)
+    parts += results.not_default(
+        granularity=scheme.granularity, rounding=scheme.rounding
+    ).values()
     return pathlib.Path(request.out, "-".join(parts))
 
 

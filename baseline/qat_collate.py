@@ -42,8 +42,6 @@ def collate(
     pair: tuple[str, str] | None,
     folder: str,
     table_folder: str,
-    granularity: str = "paper",
-    rounding: str = "nearest",
 ) -> tuple[str, list[str]]:
     """Draws one study, or all and a grid for each algorithm; writes the tables of all.
 
@@ -52,8 +50,6 @@ def collate(
       pair: algorithm and environment; None: all that are there.
       folder: for the PNGs, made if missing.
       table_folder: for the tables, made if missing.
-      granularity: of the quantized rows.
-      rounding: of the quantized rows.
 
     Returns:
       The numbers of what is drawn as text, and the paths of all files.
@@ -61,7 +57,7 @@ def collate(
     Raises:
       errors.UserError: there is nothing to compare for a pair, or a file cannot be written.
     """
-    every = qat_study.studies(rows, granularity, rounding)
+    every = qat_study.studies(rows)
     chosen = every
     if pair is not None:
         chosen = [

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from actorQ import errors
+from actorQ import quantization
 from baseline import fake_layers
 from baseline import fake_quantization
 from baseline import networks
@@ -52,11 +53,11 @@ class QatSettings:
     def __post_init__(self) -> None:
         """Raises errors.UserError for what makes no sense."""
         fake_quantization.check_bits(self.bits)
-        fake_quantization.check_bits(self.observation_bits)
-        if not self.control and self.input_bits == fake_quantization.CONTROL_BITS:
+        widths = range(quantization.MIN_BITS, fake_quantization.MAX_BITS + 1)
+        if not self.control and self.observation_bits not in widths:
             raise errors.UserError(
-                "Observations of agents that are quantized have 2 to 16 bits, not "
-                f"{self.input_bits}."
+                f"Observations of agents that are quantized have {widths[0]} to {widths[-1]} bits, "
+                f"not {self.input_bits}."
             )
         if self.ranges not in RANGES:
             raise errors.UserError(f"ranges is one of {', '.join(RANGES)}, not {self.ranges!r}.")

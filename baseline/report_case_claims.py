@@ -172,10 +172,12 @@ def _side(row: Mapping[str, str]) -> str:
 
 
 def _figures(rows: Sequence[Mapping[str, str]], name: str, path: str) -> dict[str, float]:
-    """Returns a column's numbers by runtime, without empty cells."""
-    names = deploy_formats.RUNTIMES
-    return {
-        names.get(kind := row.get("format", ""), kind): origins.number(row, name, path)
-        for row in rows
-        if row.get(name)
-    }
+    """Returns a column's numbers by runtime, numbered where several agents have one; no blanks."""
+    figures = {}
+    for number, row in enumerate(rows):
+        kind = row.get("format", "")
+        before = sum(other.get("format", "") == kind for other in rows[:number])
+        runtime = deploy_formats.RUNTIMES.get(kind, kind) + f" ({before + 1})" * bool(before)
+        if row.get(name):
+            figures[runtime] = origins.number(row, name, path)
+    return figures

@@ -40,6 +40,24 @@ _CHOICES = {
 }
 
 
+def not_default(**settings: str) -> dict[str, str]:
+    """Returns those of `scheme`, `granularity` and `rounding` that are not the default.
+
+    For names of files, titles, and the flags of commands that show or make such rows.
+    """
+    return {name: value for name, value in settings.items() if value != _CHOICES[name][0]}
+
+
+def as_flags(**settings: str) -> str:
+    """Returns ' --granularity channel' for `not_default` settings, for the end of a command."""
+    return "".join(f" --{name} {value}" for name, value in not_default(**settings).items())
+
+
+def in_words(**settings: str) -> str:
+    """Returns ', channel granularity' for `not_default` settings, for the end of a title."""
+    return "".join(f", {value} {name}" for name, value in not_default(**settings).items())
+
+
 class Key(NamedTuple):
     """What was measured, and how: rows of equal key replace each other."""
 

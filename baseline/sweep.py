@@ -18,6 +18,7 @@ from actorQ import cli
 from actorQ import errors
 from baseline import measuring_flags
 from baseline import parallel
+from baseline import results
 
 DEFAULT_BITS = ",".join([*(str(width) for width in range(32, 0, -2)), "fp16", "bf16"])
 
@@ -84,10 +85,8 @@ def _sweep(
                 for request, reason in parallel.run(workers, _measure, todo, _name, "row")
             )
     parallel.say(f"Rows: {csv_path}")
-    quantizer = "".join(  # Of which rows are drawn.
-        f" --{name} {values[name].value}" for name in ("granularity", "rounding")
-        if values[name].value != values[name].default
-    )
+    # Of which rows are drawn.
+    quantizer = results.as_flags(granularity=values.granularity, rounding=values.rounding)
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):
         if (algo, env) not in failed:
             parallel.say(

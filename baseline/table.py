@@ -32,20 +32,24 @@ _ORDER = ("a2c", "dqn", "ppo", "ddpg")  # As in the paper; others follow.
 _NONE = "-"
 
 
-def markdown(sweeps: Sequence[selection.Sweep], scheme: str, widths: bool = True) -> str:
+def markdown(
+    sweeps: Sequence[selection.Sweep], scheme: str, widths: bool = True, **quantizer: str
+) -> str:
     """Returns the tables of every algorithm.
 
     Args:
       sweeps: as `selection.sweeps` gives them.
       scheme: whose rows are shown.
       widths: whether to add the tables of all widths.
+      **quantizer: `granularity` and `rounding` of the rows; left out: the default.
     """
     parts = []
+    rows = scheme + results.in_words(**quantizer)
     for algo, members in by_algorithm(sweeps).items():
-        parts.append(f"## {algo.upper()}: fp32, fp16 and int8 ({scheme})\n")
+        parts.append(f"## {algo.upper()}: fp32, fp16 and int8 ({rows})\n")
         parts.append(_paper_table(algo, members, scheme))
         if widths:
-            parts.append(f"### {algo.upper()}: every width ({scheme})\n")
+            parts.append(f"### {algo.upper()}: every width ({rows})\n")
             parts.append(_width_table(members, scheme))
     parts.append(
         "E = (fp32 - q) / |fp32| of the mean returns, above zero is a loss; in brackets its paired "
@@ -117,16 +121,18 @@ def main(argv: list[str]) -> int:
     algos = [results.canonical_algo(name) for name in values.algo]
     there = list(by_algorithm(sweeps))
     lacking = [algo for algo in algos if algo not in there]
+    quantizer = {"granularity": values.granularity, "rounding": values.rounding}
     if lacking or not sweeps:
+        asked = results.as_flags(scheme=values.scheme, **quantizer)
         raise errors.UserError(
             f"{', '.join(values.results)} has no rows of "
             f"{' and '.join(lacking) or 'any algorithm'} with scheme {values.scheme}, granularity "
             f"{values.granularity} and rounding {values.rounding} (algorithms that it has: "
             f"{', '.join(there) or 'none'}): "
-            "baseline/benchmark.sh ALGO ENV measures them."
+            f"baseline/benchmark.sh ALGO ENV{asked} measures them."
         )
     sweeps = [sweep for sweep in sweeps if not algos or sweep.algo in algos]
-    text = markdown(sweeps, values.scheme, values.widths)
+    text = markdown(sweeps, values.scheme, values.widths, **quantizer)
     if values.out:  # First, so that a closed pipe behind us costs no file.
         output.make_folder(os.path.dirname(values.out) or ".")
     if values.out.endswith(".md"):

@@ -125,6 +125,12 @@ def notes(material: Material) -> list[str]:
         f"**No result**: {name}: {material.failures[name]}"
         for name in missing if name in material.failures
     ]
+    lines += [
+        f"**{run.name} failed when it was made last**; the result shown is an older one: "
+        f"{material.failures[run.name]}"
+        for run in material.runs
+        if run.name in material.results and run.name in material.failures
+    ]
     if unmade:
         more = f" and {len(unmade) - _NAMED} more" if len(unmade) > _NAMED else ""
         lines.append(f"**No result**: {', '.join(unmade[:_NAMED])}{more}: not made yet")
@@ -176,7 +182,9 @@ def of_shared_seeds(
 
 
 def _machine(result: results_lib.Result) -> str:
-    return f"{result.machine.get('processor')}, {result.machine.get('usable_cores')} cores"
+    facts = result.machine
+    parts = [facts.get("processor"), f"{facts.get('usable_cores')} cores", facts.get("gpu_models")]
+    return ", ".join(str(part) for part in parts if part)
 
 
 def _of_several_machines(material: Material, task: str) -> list[str]:

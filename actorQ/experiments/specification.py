@@ -135,7 +135,8 @@ def find_task(name: str, tasks: Sequence[str], where: str) -> str:
       errors.UserError: none of them is.
     """
     for task in tasks:
-        if name in (task, short_task(task)):
+        without_suite = task.partition(",")[2]
+        if name in (task, without_suite, short_task(task)):
             return task
     raise errors.UserError(
         f"{where} has no task {name!r}: choose from "

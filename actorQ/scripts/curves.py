@@ -85,6 +85,7 @@ def surroundings(
     return {
         "processor": machine.get("processor"),
         "usable_cores": machine.get("usable_cores"),
+        "gpu_models": machine.get("gpu_models"),
         "learner_device": learner_device,
         "git_commit": git_commit,
     }

@@ -182,6 +182,23 @@ def test_evaluate_return_is_the_sum_of_the_rewards(save):
         assert episode.episode_return == episode.length  # CartPole: 1 a step.
 
 
+@pytest.mark.parametrize(
+    ("architecture", "trained"),
+    [
+        (architecture_lib.PolicyArchitecture((5,), (16,), 2, "q_values"),
+         "observations of 5 and 2 actions to choose from"),
+        (architecture_lib.PolicyArchitecture((4,), (16,), 3, "q_values"),
+         "observations of 4 and 3 actions to choose from"),
+    ],
+)
+def test_evaluate_of_a_task_that_has_changed_is_a_user_error(save, architecture, trained):
+    policy = evaluate.load_policy(save(harness.random_checkpoint(architecture, CARTPOLE_FACTS)))
+    with pytest.raises(errors.UserError) as refused:
+        evaluate.evaluate(policy, 1)
+    assert "has observations of 4 and 2 actions to choose from" in str(refused.value)
+    assert f"trained with {trained}" in str(refused.value)
+
+
 class Countdown:
     """An environment of a few steps: rewards 1, 10, 100, ..."""
 

@@ -380,6 +380,19 @@ def test_weights_that_nobody_acts_on_are_pushed_again_while_it_does_not_learn(
     assert publish.call_count == 2
 
 
+def test_only_a_step_that_waits_for_data_runs_into_the_data_timeout(process):
+    status = process._connection.status()
+    timeout_s = process._config.data_timeout
+    late = time.monotonic() + 2 * timeout_s
+    process._watch_data(late, status)  # No step is under way: evaluations may take this long.
+    assert process._failure is None
+    process._step_started = late - 1.0  # One that began after them has all of its time.
+    process._watch_data(late, status)
+    assert process._failure is None
+    process._watch_data(late + timeout_s, status)
+    assert "No transition came" in str(process._failure)
+
+
 def test_resumed_learner_s_versions_are_new_to_whoever_has_a_log(process, tmp_path):
     """A machine that crashed may have lost the record of versions, but not an actor's log."""
     process._save(last=True)

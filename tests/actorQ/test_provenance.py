@@ -62,3 +62,12 @@ def test_processors_of_a_masked_name_are_told_apart(tmp_path, monkeypatch, name,
 def test_a_processor_without_a_list_of_facts_has_a_name(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "CPU_FACTS", str(tmp_path / "none"))
     assert provenance.machine()["processor"]
+
+
+def test_gpus_have_their_names_where_the_driver_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "GPU_FACTS", str(tmp_path / "*/information"))
+    assert provenance.machine()["gpu_models"] == ""
+    for number, name in enumerate(("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", "Tesla T4")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "information").write_text(f"Model: \t\t {name}\nIRQ: \t 7\n")
+    assert provenance.machine()["gpu_models"] == "NVIDIA H100 80GB HBM3 + Tesla T4"

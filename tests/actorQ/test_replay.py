@@ -319,6 +319,27 @@ def wait_in_vain(unconfirmed, timeout_ms):
     raise RuntimeError("Timeout exceeded")
 
 
+def test_transition_writer_whose_check_outlasts_the_deadline_does_not_wait_for_ever(
+    serve, monkeypatch
+):
+    limits = []
+
+    def check():
+        time.sleep(0.3)
+
+    def flush(unconfirmed, timeout_ms):
+        limits.append(timeout_ms)
+        wait_in_vain(unconfirmed, timeout_ms)
+
+    writer, write, _ = small_writer(serve, check=check)
+    write()
+    monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.05)
+    monkeypatch.setattr(writer._writer, "flush", flush)
+    with pytest.raises(errors.LearnerGoneError, match="did not confirm transitions within 0.2 s"):
+        writer.flush(0.2)
+    assert limits and min(limits) >= 1  # Reverb takes 0 ms for no limit.
+
+
 def test_transition_writer_is_never_far_behind(serve):
     writer, write, count = small_writer(serve, block_size=5, max_delay_s=1000.0)
     for written in range(1, 31):

@@ -17,12 +17,10 @@ def resume(tmp_path, monkeypatch):
     """Resumes the run in the folder of the test, which has a checkpoint of its settings."""
     monkeypatch.setattr(run_folders.resuming, "check", lambda *_: None)
     monkeypatch.setattr(run_folders.snapshots.Store, "newest", lambda _: mock.Mock())
-    given = mock.MagicMock()
-    given.__getitem__.side_effect = lambda name: mock.Mock(present=name == "logpath")
 
     def call(**settings):
         config = config_lib.RunConfig(logpath=str(tmp_path), resume=True, **settings)
-        return run_folders.resumed(config, given)
+        return run_folders.resumed(config)
 
     return call
 

@@ -152,8 +152,30 @@ def test_collate_of_what_was_not_measured_names_the_command(tmp_path):
     ):
         with pytest.raises(errors.UserError, match=f"{reason}.*benchmark.sh ppo {env}"):
             collate.collate(rows, ("ppo", env), str(tmp_path))
-    with pytest.raises(errors.UserError, match="channel granularity.*benchmark.sh"):
-        collate.collate(rows, None, str(tmp_path), granularity="channel")
+    for pair, names in ((None, "ALGO ENV"), (("ppo", "Floor-v0"), "ppo Floor-v0")):
+        with pytest.raises(
+            errors.UserError,
+            match=f"channel granularity.*benchmark.sh {names} --granularity channel measures",
+        ):
+            collate.collate(rows, pair, str(tmp_path), granularity="channel")
+
+
+def test_collate_of_other_settings_names_them_and_keeps_the_papers(tmp_path):
+    rows = sweep_rows.make_sweep("ppo", "CartPole-v1", widths=("8",))
+    rows += sweep_rows.make_sweep(
+        "ppo", "CartPole-v1", widths=("8",), granularity="channel", rounding="floor"
+    )[1:]
+    pair = ("ppo", "CartPole-v1")
+    _, (papers,) = collate.collate(rows, pair, str(tmp_path))
+    text, (other,) = collate.collate(
+        rows, pair, str(tmp_path), granularity="channel", rounding="floor"
+    )
+    assert [os.path.basename(path) for path in (papers, other)] == [
+        "ppo_CartPole-v1.png", "ppo_CartPole-v1_channel_floor.png"
+    ]
+    assert ", channel granularity, floor rounding\n" in text
+    _, drawn = collate.collate(rows, None, str(tmp_path), granularity="channel", rounding="floor")
+    assert os.path.basename(drawn[-1]) == "overview_ppo_channel_floor.png"
 
 
 def test_command_takes_ppo2_and_writes_beside_the_results(tmp_path, run_commands):

@@ -375,3 +375,16 @@ def test_a_model_is_prepared_once():
     qat_model.convert(model)
     with pytest.raises(ValueError, match="no fake-quantized layers"):
         qat_model.convert(model)
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        ({"bits": 33}, "Cannot train with 33 bits"),
+        ({"bits": 4, "input_bits": 20}, "Observations .* have 2 to 16 bits, not 20"),
+        ({"bits": 4, "input_bits": 32}, "Observations .* have 2 to 16 bits, not 32"),
+    ],
+)
+def test_impossible_widths_are_named_by_what_has_them(widths, message):
+    with pytest.raises(errors.UserError, match=message):
+        qat_model.QatSettings(**widths)

@@ -109,6 +109,14 @@ def test_case_studies_are_judged_by_the_best_runtime(tmp_path):
     assert "each against its own fp32" in found[1].reason
     assert found[2].published == "15 points lost; our aim: at most 5"
     assert found[-1].published == "our aim: as fast 3x, file 3.8x, memory 3.8x"
+    columns = ("paper_policy", "format", "speedup")
+    several = [("Policy I", "onnx", speedup) for speedup in (0.9, 1.2)]
+    output.write_csv(
+        str(tmp_path / "deployment.csv"),
+        [dict(zip(columns, row, strict=True)) for row in several],
+    )
+    found = report_case_claims.deployment(str(tmp_path))
+    assert found[1].ours == "ONNX Runtime 0.90x, ONNX Runtime (2) 1.20x"
     (tmp_path / "timing.csv").write_text(
         "policy,threads,precision,asked,speedup\n"
         "C,1,fp32,fp32,1\nC,1,bf16,auto,1.7\nC,2,bf16,auto,1.5\nA,1,fp32,auto,0.9\n"

@@ -161,6 +161,7 @@ def test_markdown_widths_fall_and_lack_what_was_not_measured():
         ),
         "weights",
     )
+    assert "int8 (weights)\n" in text
     widths = text[text.index("every width") :]
     assert cells(widths, "Environment") == ["Environment", "", "fp32", "32", "16", "fp16", "4", "2"]
     assert cells(widths, "A-v0") == ["A-v0", "reward", "2000", "2000", "1998", "-", "-", "0.00"]
@@ -169,6 +170,11 @@ def test_markdown_widths_fall_and_lack_what_was_not_measured():
     assert "every width" not in table.markdown(
         sweeps_of(lossy_rows("ppo", "A-v0", {"8": 0.0})), "weights", widths=False
     )
+    other = table.markdown(
+        sweeps_of(lossy_rows("ppo", "A-v0", {"8": 0.0})), "weights",
+        granularity="channel", rounding="nearest",
+    )
+    assert "every width (weights, channel granularity)\n" in other
 
 
 def test_by_algorithm_has_the_papers_order():
@@ -230,7 +236,11 @@ def test_command_prints_and_writes(tmp_path, run_commands):
     (
         ((), "no results in quantized/ptq.csv"),
         (("--results=ptq.csv", "--algo=ddpg"), "no rows of ddpg .*has: ppo.*benchmark.sh"),
-        (("--results=ptq.csv", f"--scheme={BOTH}"), "no rows of any algorithm .*has: none"),
+        (
+            ("--results=ptq.csv", f"--scheme={BOTH}", "--granularity=channel"),
+            "no rows of any algorithm .*has: none.*"
+            r"benchmark.sh ALGO ENV --scheme weights\+activations --granularity channel measures",
+        ),
         (("--results=ptq.csv", "--out=table.txt"), "neither in .md nor in .csv"),
         (("--results=ptq.csv", "ppo"), "does not know what to do with 'ppo'"),
     ),

@@ -52,6 +52,18 @@ def test_published_later_results_join_those_that_are_there(small, tmp_path):
         assert f"**No result**: {name}: {gone}" in report
 
 
+def test_published_report_says_that_a_run_failed_whose_older_result_it_shows(small, tmp_path):
+    copy = tmp_path / "copy"
+    small.run("--seeds=0", "--precisions=32", f"--publish={copy}")
+    small.out = tmp_path / "elsewhere"
+    name = "cartpole_balance-fp32-s0"
+    small.orders(fail=[name])
+    small.run("--seeds=0", f"--publish={copy}", code=1)
+    assert rows(copy) == [("fp32", "0"), ("int8", "0")]
+    report = (copy / "report/small.md").read_text()
+    assert f"**{name} failed when it was made last**; the result shown is an older one" in report
+
+
 def test_published_seeds_that_the_experiment_has_not_stay_in_the_report(small, tmp_path):
     copy = tmp_path / "copy"
     small.run("--seeds=7", "--precisions=16", f"--publish={copy}")

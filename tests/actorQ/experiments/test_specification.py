@@ -123,6 +123,12 @@ def test_profile_has_values_of_its_own_of_what_varies(tmp_path):
         conftest.load(tmp_path, text)
 
 
+@pytest.mark.parametrize("name", ["my_tasks:MyEnv-v0", "my_tasks-MyEnv-v0"])
+def test_find_task_takes_a_task_without_its_suite(name):
+    tasks = ["gym,CartPole-v0", "gym,my_tasks:MyEnv-v0"]
+    assert specification.find_task(name, tasks, "--tasks") == tasks[1]
+
+
 def test_expand_chosen_tasks_and_precisions():
     experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
