@@ -10,6 +10,7 @@ there are newer ones. What was sent before stays in replay: whole n-step transit
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import contextlib
 import math
 import os
 import threading
@@ -162,7 +163,7 @@ class ActorProcess:
         try:
             wire.require_port(self._config)
             # Two of one id would write the same experience into replay, and into the same logs.
-            with files.locked(folder, taken):
+            with files.locked(folder, taken), contextlib.closing(self._logger):
                 with energy.track(bool(self._config.track_energy), folder):
                     while not self._connect_and_act():
                         pass

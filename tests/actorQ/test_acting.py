@@ -1,6 +1,7 @@
 """The actor: acting against a real server."""
 
 import dataclasses
+import itertools
 import os
 import threading
 import time
@@ -9,6 +10,7 @@ from unittest import mock
 from absl import logging
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing import plugin_event_accumulator
 
 from actorQ import acting
 from actorQ import actor_main
@@ -307,6 +309,26 @@ def test_actor_whose_task_fails_before_a_transition_is_whole_says_the_same(stage
     environment._raw_step = fail
     with pytest.raises(environments.TaskError, match="an observation that is not finite"):
         made.actor._connect_and_act()
+
+
+def test_actor_that_fails_leaves_its_newest_points_on_disk(stage, monkeypatch):
+    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    made = stage(log_period_s=600.0, max_episode_steps=10)
+    made.publish(0)
+    environment = made.actor.loop.lanes[0].environment
+    step, steps = environment._raw_step, itertools.count()
+
+    def fail_at_last(action):
+        if next(steps) == 35:
+            raise OSError("no such model")
+        return step(action)
+
+    environment._raw_step = fail_at_last
+    with pytest.raises(RuntimeError, match="Acting failed: no such model"):
+        made.actor.run()
+    events = plugin_event_accumulator.EventAccumulator(made.actor._logger.folder)
+    events.Reload()
+    assert [event.step for event in events.Tensors("episodes/episode_return")] == [10]
 
 
 def test_actor_whose_task_cannot_begin_says_why(stage, monkeypatch):
