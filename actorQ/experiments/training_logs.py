@@ -163,7 +163,8 @@ def _require_learning(
     if steps[-1] >= config.num_episodes:  # Those of a smoke run may take no time at all.
         return
     before = np.flatnonzero(steps == 0)
-    learned_s = seconds[-1] - (seconds[before[-1]] if len(before) else 0.0)
+    last = np.flatnonzero(steps == steps[-1])[0]  # Rows behind it are of the last evaluations.
+    learned_s = seconds[last] - (seconds[before[-1]] if len(before) else 0.0)
     if steps[-1] == 0 or learned_s < _LEAST_LEARNING_S:
         raise errors.UserError(
             f"it made {steps[-1]:g} learner steps in the last {learned_s:.0f} s of its "

@@ -69,15 +69,15 @@ def write_logs(run, config, returns, late=False):
         episode_return=everything,
         evaluation_s=list(range(1, len(everything) + 1)),
     )
+    times = [1, *seconds[:count], seconds[-1]]
+    learner_steps = [0, *(50 * (i + 1) for i in range(count)), 50 * count]
+    actor_steps = [100, *(1000 * (i + 1) for i in range(count)), 1000 * count]
+    if late:  # The last row is of the last evaluations.
+        times, actor_steps = [*times, times[-1] + 60], [*actor_steps, actor_steps[-1]]
+        learner_steps = [0] * (count + 1) + [3, 3]
     write_log(
         run / "learner" / telemetry.TRAIN_CSV,
-        seconds=[1, *seconds[:count], seconds[-1]],
-        unix_time=[1, *seconds[:count], seconds[-1]],
-        learner_steps=(
-            [0] * (count + 1) + [3] if late
-            else [0, *(50 * (i + 1) for i in range(count)), 50 * count]
-        ),
-        actor_steps=[100, *(1000 * (i + 1) for i in range(count)), 1000 * count],
+        seconds=times, unix_time=times, learner_steps=learner_steps, actor_steps=actor_steps,
     )
     (run / "checkpoint" / telemetry.RESUME_FOLDER).mkdir(parents=True)
     (run / "checkpoint" / "policy.safetensors").write_text("weights")
