@@ -133,16 +133,18 @@ def _require_fit(
     """Checks that observations and actions are what the policy was trained on."""
     now = architecture_lib.make(environment.spec, trained.hidden_sizes)
     if now != trained:
-        def text(architecture: architecture_lib.PolicyArchitecture) -> str:
-            shape = "x".join(str(size) for size in architecture.observation_shape)
-            discrete = architecture.head == architecture_lib.Q_VALUES_HEAD
-            kind = "actions to choose from" if discrete else "numbers in an action"
-            return f"observations of {shape} and {architecture.num_outputs} {kind}"
-
         raise errors.UserError(
-            f"{task} has {text(now)}, the policy was trained with {text(trained)}: has the task, "
+            f"{task} has {_ends(now)}, the policy was trained with {_ends(trained)}: has the task, "
             "or its package's version, changed since?"
         )
+
+
+def _ends(architecture: architecture_lib.PolicyArchitecture) -> str:
+    """Returns 'observations of 4 and 2 actions to choose from'."""
+    shape = "x".join(str(size) for size in architecture.observation_shape)
+    discrete = architecture.head == architecture_lib.Q_VALUES_HEAD
+    kind = "actions to choose from" if discrete else "numbers in an action"
+    return f"observations of {shape} and {architecture.num_outputs} {kind}"
 
 
 def define_flags() -> None:
