@@ -30,10 +30,12 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import files
 from actorQ import inference
+from actorQ import n_step_returns
 from actorQ import replay
 from actorQ import run_logger
 from actorQ import seeding
 from actorQ import telemetry
+from actorQ import transition_writer
 from actorQ import weights
 from actorQ import wire
 
@@ -99,11 +101,11 @@ class ActorProcess:
             made,
             explorations,
             self._infer,
-            [replay.NStepAccumulator(config.n_step, config.discount) for _ in lanes],
+            [n_step_returns.NStepAccumulator(config.n_step, config.discount) for _ in lanes],
             self.timings,
             policy_module.reward_limit(config),
         )
-        self._writer: replay.TransitionWriter | None = None
+        self._writer: transition_writer.TransitionWriter | None = None
         self._losses = wire.Losses()
         self._layout = replay.Layout.of(spec)
         self._stop = threading.Event()
@@ -247,8 +249,8 @@ class ActorProcess:
         self._writer = self._connection.bounded(self._open_writer)
         return True
 
-    def _open_writer(self) -> replay.TransitionWriter:
-        return replay.TransitionWriter(
+    def _open_writer(self) -> transition_writer.TransitionWriter:
+        return transition_writer.TransitionWriter(
             self._connection.client,
             self._config.replay_table_name,
             self._layout,

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from actorQ import environments as environments_lib
+from actorQ import n_step_returns
 from actorQ import replay
 from actorQ import telemetry
 
@@ -47,7 +48,7 @@ class Lane:
         self,
         environment: environments_lib.Environment,
         explore: Exploration,
-        accumulator: replay.NStepAccumulator,
+        accumulator: n_step_returns.NStepAccumulator,
     ):
         self.environment = environment
         self.explore = explore
@@ -77,7 +78,7 @@ class EnvironmentLoop:
         environments: Sequence[environments_lib.Environment],
         explorations: Sequence[Exploration],
         infer: Callable[[np.ndarray], np.ndarray],
-        accumulators: Sequence[replay.NStepAccumulator],
+        accumulators: Sequence[n_step_returns.NStepAccumulator],
         timings: telemetry.Timings,
         reward_limit: float,
     ):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import os
 import statistics
 
-from actorQ.experiments import runner
+from actorQ.experiments import plans
 from baseline import report_claims as claims_lib
 from baseline import report_experiments as experiments
 from baseline import report_markup as markup
@@ -195,7 +195,7 @@ def _folder(folder: str, folded: bool = False) -> str:
     if text and not folded and where == folder:
         text = markup.heading(name, 3) + text
     for below in _folders(folder):
-        if os.path.basename(below) not in (_REPORT, runner.RUNS_FOLDER):
+        if os.path.basename(below) not in (_REPORT, plans.RUNS_FOLDER):
             if found := _content(below, folded):
                 text += markup.heading(f"{name}: {_words(below)}", 3) + found
     return text

@@ -12,10 +12,10 @@ import os
 from typing import NamedTuple
 
 from actorQ.experiments import kinds
+from actorQ.experiments import plans
 from actorQ.experiments import reaching
 from actorQ.experiments import reporting
 from actorQ.experiments import results as results_lib
-from actorQ.experiments import runner
 from actorQ.experiments import specification
 from actorQ.scripts import paper
 from actorQ.scripts import times
@@ -92,7 +92,7 @@ def _results(actorq_results: str) -> dict[str, list[results_lib.Result]]:
     """Returns the results by experiment, without those of smoke runs."""
     found: dict[str, list[results_lib.Result]] = {}
     pattern = os.path.join(
-        glob.escape(actorq_results), "*", runner.RUNS_FOLDER, "*", results_lib.RESULT_FILENAME
+        glob.escape(actorq_results), "*", plans.RUNS_FOLDER, "*", results_lib.RESULT_FILENAME
     )
     for path in sorted(glob.glob(pattern)):
         folder = os.path.dirname(path)

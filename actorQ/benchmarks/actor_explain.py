@@ -129,7 +129,9 @@ def prepare(config: config_lib.RunConfig) -> None:
     import numpy as np
 
     from actorQ import environments
+    from actorQ import n_step_returns
     from actorQ import replay
+    from actorQ import transition_writer
     from actorQ import wire
 
     environment = environments.make(_TASK, 0)
@@ -145,10 +147,10 @@ def prepare(config: config_lib.RunConfig) -> None:
         buffer=np.ones(_FP32_BYTES // 8, np.int64),
         writers={
             _SINGLE: _SingleWriter(client, table, layout),
-            _BLOCKS: replay.TransitionWriter(client, table, layout),
+            _BLOCKS: transition_writer.TransitionWriter(client, table, layout),
         },
         policies={},
-        accumulator=replay.NStepAccumulator(config.n_step, config.discount),
+        accumulator=n_step_returns.NStepAccumulator(config.n_step, config.discount),
     )
 
 

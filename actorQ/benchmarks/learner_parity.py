@@ -21,6 +21,7 @@ from actorQ import architecture as architecture_lib
 from actorQ import config as config_lib
 from actorQ import environment_loop
 from actorQ import environments
+from actorQ import n_step_returns
 from actorQ import replay
 from actorQ import telemetry
 from actorQ.benchmarks import common
@@ -103,7 +104,7 @@ def record_replay(config: config_lib.RunConfig, transitions: int) -> np.ndarray:
     explore = _RandomActions(spec, np.random.default_rng(config.seed))
     loop = environment_loop.EnvironmentLoop(
         [environment], [explore], lambda observations: np.zeros((len(observations), 1)),
-        [replay.NStepAccumulator(config.n_step, config.discount)], telemetry.Timings(),
+        [n_step_returns.NStepAccumulator(config.n_step, config.discount)], telemetry.Timings(),
         algorithms.policy_module(config.algorithm).reward_limit(config),
     )
     layout, rows = replay.Layout.of(spec), []

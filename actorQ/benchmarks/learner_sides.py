@@ -15,6 +15,7 @@ from actorQ import architecture as architecture_lib
 from actorQ import cli
 from actorQ import config as config_lib
 from actorQ import replay
+from actorQ import transition_writer
 from actorQ.benchmarks import common
 
 # Of cheetah_run.
@@ -99,7 +100,7 @@ def serve() -> int:
     _state["server"] = server
     connection = wire.Connection(config, f"localhost:{server.port}")
     _state["connection"] = connection
-    writer = replay.TransitionWriter(connection.client, config.replay_table_name, LAYOUT)
+    writer = transition_writer.TransitionWriter(connection.client, config.replay_table_name, LAYOUT)
     for row in _random_transitions(TRANSITIONS):
         writer.write(LAYOUT.unpack(row[None]))
     writer.close()

@@ -41,6 +41,7 @@ def open_writer(config: config_lib.RunConfig) -> None:
     import numpy as np
 
     from actorQ import replay
+    from actorQ import transition_writer
     from actorQ import wire
 
     rng = np.random.default_rng(0)
@@ -52,7 +53,7 @@ def open_writer(config: config_lib.RunConfig) -> None:
         )
         for i in range(1000)
     ]
-    _state["writer"] = replay.TransitionWriter(
+    _state["writer"] = transition_writer.TransitionWriter(
         wire.Connection(config).client, config.replay_table_name, layout()
     )
 

@@ -31,9 +31,9 @@ NAME = "experiments.cluster"
 BLOCKING, BACKGROUND = "blocking", "background"
 _PULLS = (BLOCKING, BACKGROUND)
 _UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-# Counted on the way from `replay.TransitionWriter` to Reverb 0.14's server, all of the stream, for
-# random numbers in transitions of 13, 56 and 157 float32 (52, 224 and 628 bytes): 117, 242 and 541
-# bytes for each transition.
+# Counted on the way from `transition_writer.TransitionWriter` to Reverb 0.14's server, all of the
+# stream, for random numbers in transitions of 13, 56 and 157 float32 (52, 224 and 628 bytes): 117,
+# 242 and 541 bytes for each transition.
 _INSERT_BYTES = 117.0
 
 

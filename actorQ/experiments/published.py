@@ -10,16 +10,16 @@ import os
 
 from actorQ import errors
 from actorQ import provenance
+from actorQ.experiments import plans
 from actorQ.experiments import reporting
 from actorQ.experiments import reports
 from actorQ.experiments import results
-from actorQ.experiments import runner
 from actorQ.experiments import specification
 from actorQ.scripts import output
 
 
 def publish(
-    plan: runner.Plan,
+    plan: plans.Plan,
     folder: str,
     experiment: specification.Experiment,
     common: specification.Common,
@@ -40,18 +40,18 @@ def publish(
       errors.UserError: a file cannot be written, or as `check` says.
     """
     there = check(plan, folder)
-    copied = runner.finished(plan)
+    copied = plans.finished(plan)
     shown = _together(plan, there, experiment, common)
     copy = dataclasses.replace(plan, folder=folder, runs=shown)
     for run in plan.runs:
         if run.name in copied:
-            target = runner.run_folder(copy, run)
+            target = plans.run_folder(copy, run)
             output.make_folder(target)
             result = copied[run.name]
             command = result.command.replace(provenance.ROOT + os.sep, "")
             results.write(dataclasses.replace(result, command=command), target)
-    done = runner.finished(copy)
-    reasons = {**runner.of_other_settings(copy), **runner.failures(plan)}
+    done = plans.finished(copy)
+    reasons = {**plans.of_other_settings(copy), **plans.failures(plan)}
     named = {*done, *reasons, *(run.name for run in plan.runs)}
     reports.write(
         reporting.Material(
@@ -63,7 +63,7 @@ def publish(
     return len(copied)
 
 
-def check(plan: runner.Plan, folder: str) -> list[results.Result]:
+def check(plan: plans.Plan, folder: str) -> list[results.Result]:
     """Returns the results that are in a folder to publish in.
 
     Raises:
@@ -89,14 +89,14 @@ def check(plan: runner.Plan, folder: str) -> list[results.Result]:
 
 
 def _there(folder: str) -> list[results.Result]:
-    runs = os.path.join(folder, runner.RUNS_FOLDER)
+    runs = os.path.join(folder, plans.RUNS_FOLDER)
     names = sorted(os.listdir(runs)) if os.path.isdir(runs) else []
     found = (results.read(os.path.join(runs, name)) for name in names)
     return [result for result in found if result is not None]
 
 
 def _together(
-    plan: runner.Plan,
+    plan: plans.Plan,
     there: Sequence[results.Result],
     experiment: specification.Experiment,
     common: specification.Common,

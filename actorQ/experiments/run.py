@@ -19,6 +19,7 @@ from actorQ import errors
 from actorQ.experiments import cores
 from actorQ.experiments import expectation
 from actorQ.experiments import loading
+from actorQ.experiments import plans
 from actorQ.experiments import published
 from actorQ.experiments import reporting
 from actorQ.experiments import reports
@@ -131,7 +132,7 @@ def main(argv: list[str]) -> int:
     folder = values.out or os.path.join(
         "logs", "experiments", f"{experiment.name}-{values.profile}{suffix}"
     )
-    plan = runner.Plan(experiment.name, values.profile, values.smoke, folder, runs)
+    plan = plans.Plan(experiment.name, values.profile, values.smoke, folder, runs)
     parallel = values.parallel or cores.most_at_once(runs)
     if values.publish:
         published.check(plan, values.publish)  # Better now than after hours of runs.
@@ -145,7 +146,7 @@ def main(argv: list[str]) -> int:
         code = runner.Runner(plan, parallel).go()
     if code == cli.EXIT_INTERRUPTED:
         return code
-    done = runner.finished(plan)
+    done = plans.finished(plan)
     failed = [] if values.report else [run.name for run in runs if run.name not in done]
     if not done:
         raise errors.UserError(
@@ -153,7 +154,7 @@ def main(argv: list[str]) -> int:
             else f"There is no result in {folder} to report on."
         )
     material = reporting.Material(
-        experiment, values.profile, runs, done, runner.reasons(plan), reports.folder(folder),
+        experiment, values.profile, runs, done, plans.reasons(plan), reports.folder(folder),
         common.profile(values.profile).gpu_optional,
     )
     _print(f"{reports.write(material, values.smoke)}\nReport: {material.folder}")
@@ -176,13 +177,13 @@ def _failed(names: Sequence[str], runs: Sequence[specification.Run], folder: str
 
 
 def describe(
-    plan: runner.Plan,
+    plan: plans.Plan,
     experiment: specification.Experiment,
     profile: specification.Profile,
     parallel: int,
 ) -> str:
     """Returns what --dry_run prints."""
-    done, reasons = runner.finished(plan), runner.of_other_settings(plan)
+    done, reasons = plans.finished(plan), plans.of_other_settings(plan)
     usable, needed = cores.physical(), cores.needed(plan.runs)
     lines = [
         f"{experiment.title}: {len(plan.runs)} runs, {len(done)} done, {parallel} at a time; "
@@ -202,7 +203,7 @@ def describe(
             state = f"to do, {'at most ' if limit and seconds else ''}{length}"
             if run.name in reasons:
                 state += f"; {reasons[run.name]}"
-        command = shlex.join(runner.command(run, runner.run_folder(plan, run)))
+        command = shlex.join(plans.command(run, plans.run_folder(plan, run)))
         lines += [f"[{number}/{len(plan.runs)}] {run.name}: {state}", f"    {command}"]
     expected = expectation.left(plan.runs, done, parallel)
     return "\n".join([*lines, "", f"Expected time: {expected}."])

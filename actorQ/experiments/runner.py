@@ -30,88 +30,18 @@ from actorQ import provenance
 from actorQ.experiments import cores
 from actorQ.experiments import expectation
 from actorQ.experiments import kinds
+from actorQ.experiments import plans
 from actorQ.experiments import results
 from actorQ.experiments import specification
 from actorQ.experiments import training
 from actorQ.scripts import output
 
-RUNS_FOLDER = "runs"
 OUTPUT_FILENAME = "output.txt"
-FAILURE_FILENAME = "failure.txt"
 _POLL_S = 0.2
 _STATUS_PERIOD_S = 1.0
 _STATUS_PERIOD_FILE_S = 60.0  # Where the output is not a terminal.
 _END_S = 90.0  # How long a run gets to end what it started.
 _LATE_S = 600.0  # How long after its limit a run is given up: it starts late, evaluates, saves.
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Runs to be made, and what their results say of where they come from."""
-
-    experiment: str
-    profile: str
-    smoke: bool
-    folder: str
-    runs: Sequence[specification.Run]
-
-
-def run_folder(plan: Plan, run: specification.Run) -> str:
-    """Returns the folder of a run."""
-    return os.path.join(plan.folder, RUNS_FOLDER, run.name)
-
-
-def command(run: specification.Run, folder: str) -> list[str]:
-    """Returns program and arguments of a run."""
-    return kinds.get(run.kind).command(run.settings, folder)
-
-
-def finished(plan: Plan) -> dict[str, results.Result]:
-    """Returns the results that are there for exactly these runs, by name.
-
-    Raises:
-      errors.UserError: a result is damaged.
-    """
-    found = {}
-    for run in plan.runs:
-        result = results.read(run_folder(plan, run))
-        if result is not None and not changes(run, result):
-            found[run.name] = result
-    return found
-
-
-def changes(run: specification.Run, result: results.Result) -> list[str]:
-    """Returns in what a result belongs to another run than this one of the same name."""
-    if result.kind != run.kind:
-        return [f"kind {result.kind} -> {run.kind}"]
-    return run.differences(result.settings)
-
-
-def failures(plan: Plan) -> dict[str, str]:
-    """Returns why runs without a result have failed, by name."""
-    lines = {}
-    for run in plan.runs:
-        with contextlib.suppress(OSError):
-            path = os.path.join(run_folder(plan, run), FAILURE_FILENAME)
-            with open(path, encoding="utf-8") as file:
-                lines[run.name] = file.read().strip()
-    return lines
-
-
-def of_other_settings(plan: Plan) -> dict[str, str]:
-    """Returns why runs count as not made though a result of their name is there, by name."""
-    lines = {}
-    for run in plan.runs:
-        result = results.read(run_folder(plan, run))
-        if result is not None and (changed := changes(run, result)):
-            lines[run.name] = (
-                f"the result that is there is of other settings ({'; '.join(changed)})"
-            )
-    return lines
-
-
-def reasons(plan: Plan) -> dict[str, str]:
-    """Returns why runs have no result, where more is known than that they were not made."""
-    return {**of_other_settings(plan), **failures(plan)}
 
 
 @dataclasses.dataclass
@@ -130,7 +60,7 @@ class _Active:
 class Runner:
     """Makes the runs of a plan that have no result yet."""
 
-    def __init__(self, plan: Plan, parallel: int = 1):
+    def __init__(self, plan: plans.Plan, parallel: int = 1):
         """Takes the plan.
 
         Args:
@@ -154,12 +84,12 @@ class Runner:
           errors.UserError: another runner works in the folder, or it cannot be written.
         """
         plan = self._plan
-        output.make_folder(os.path.join(plan.folder, RUNS_FOLDER))
+        output.make_folder(os.path.join(plan.folder, plans.RUNS_FOLDER))
         with files.locked(
             plan.folder,
             f"Another runner works in {plan.folder}: wait for its end, or choose another --out.",
         ):
-            self._done = finished(plan)
+            self._done = plans.finished(plan)
             undo_signals = cli.on_stop_signals(self._stop.set, self._kill)
             waiting = [run for run in plan.runs if run.name not in self._done]
             self._say(
@@ -188,13 +118,14 @@ class Runner:
         return len(self._active) < self._parallel and not self._stop.is_set()
 
     def _start(self, run: specification.Run) -> None:
-        folder = run_folder(self._plan, run)
+        folder = plans.run_folder(self._plan, run)
         old = results.read(folder)
         if old is not None:
             aside = _set_aside(folder)
             self._say(
                 f"{run.name}: its result is of another specification "
-                f"({'; '.join(changes(run, old))}); it is made again, the old one is in {aside}"
+                f"({'; '.join(plans.changes(run, old))}); it is made again, the old one is in "
+                f"{aside}"
             )
         elif os.path.isdir(folder):  # Of a run that was interrupted or failed.
             try:
@@ -212,7 +143,7 @@ class Runner:
         slot = min(set(range(self._parallel)) - taken)
         share = cores.share(slot, self._parallel)
         child = processes.Child(
-            run.name, command(run, folder), os.path.join(folder, OUTPUT_FILENAME), share
+            run.name, plans.command(run, folder), os.path.join(folder, OUTPUT_FILENAME), share
         )
         commit, cpu_s = provenance.git_commit(), _children_cpu_s()
         launched, began = time.time(), time.monotonic()
@@ -268,7 +199,7 @@ class Runner:
             seed=run.seed,
             varied=run.varied,
             settings=run.settings,
-            command=shlex.join(command(run, active.folder)),
+            command=shlex.join(plans.command(run, active.folder)),
             git_commit=active.commit,
             machine=self._machine | cores.of_run(active.share, self._parallel),
             date=time.strftime(provenance.DATE_FORMAT, time.localtime(active.launched)),
@@ -296,7 +227,7 @@ class Runner:
                 kept = _set_aside(active.folder)
                 output.make_folder(active.folder)
             line = " ".join(failure.split())
-            output.write_text(os.path.join(active.folder, FAILURE_FILENAME), f"{line}\n")
+            output.write_text(os.path.join(active.folder, plans.FAILURE_FILENAME), f"{line}\n")
         log = os.path.join(kept, OUTPUT_FILENAME)
         took = expectation.duration(wall_s)
         self._say(f"{run.name}: failed after {took}: {failure}; the log is {log}")

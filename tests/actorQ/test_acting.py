@@ -24,6 +24,7 @@ from actorQ import ports
 from actorQ import replay
 from actorQ import serving
 from actorQ import telemetry
+from actorQ import transition_writer
 from actorQ import wire
 from tests.actorQ import harness
 
@@ -528,10 +529,10 @@ def test_actor_stopped_during_its_first_transfer_ends(stage, monkeypatch):
 
 def test_actor_stopped_while_inserts_are_not_confirmed_ends(stage, monkeypatch):
     monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
-    monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.05)
+    monkeypatch.setattr(transition_writer, "_CHECK_PERIOD_S", 0.05)
     made = stage()
     made.publish(0)
-    monkeypatch.setattr(replay.TransitionWriter, "_send", lambda self: None)
+    monkeypatch.setattr(transition_writer.TransitionWriter, "_send", lambda self: None)
 
     waits = threading.Event()
 
@@ -541,7 +542,7 @@ def test_actor_stopped_while_inserts_are_not_confirmed_ends(stage, monkeypatch):
             time.sleep(0.05)
             writer._check()
 
-    monkeypatch.setattr(replay.TransitionWriter, "_wait", confirm_nothing)
+    monkeypatch.setattr(transition_writer.TransitionWriter, "_wait", confirm_nothing)
     done = []
     thread = threading.Thread(target=lambda: done.append(made.actor.run()))
     thread.start()

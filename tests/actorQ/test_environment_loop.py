@@ -8,7 +8,7 @@ import pytest
 
 from actorQ import environment_loop
 from actorQ import environments
-from actorQ import replay
+from actorQ import n_step_returns
 from actorQ import telemetry
 from actorQ.d4pg import policy
 
@@ -58,7 +58,7 @@ def make_loop(seeds, reward_limit=np.inf, scale=0.3):
         [RandomWalk(seed) for seed in seeds],
         [policy.GaussianExploration(scale, np.random.default_rng(100 + seed)) for seed in seeds],
         infer,
-        [replay.NStepAccumulator(4, 0.9) for _ in seeds],
+        [n_step_returns.NStepAccumulator(4, 0.9) for _ in seeds],
         telemetry.Timings(),
         reward_limit,
     )

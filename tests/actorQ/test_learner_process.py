@@ -20,6 +20,7 @@ from actorQ import replay
 from actorQ import run_logger
 from actorQ import snapshots
 from actorQ import telemetry
+from actorQ import transition_writer
 from actorQ import wire
 
 
@@ -217,7 +218,9 @@ def test_a_learner_whose_losses_are_no_numbers_ends_and_says_that_it_failed(tmp_
     announced = mock.Mock(wraps=process._connection.announce_shutdown)
     monkeypatch.setattr(process._connection, "announce_shutdown", announced)
     layout = replay.Layout((4,), pixels=False, action_size=1, discrete=True)
-    writer = replay.TransitionWriter(process._connection.client, config.replay_table_name, layout)
+    writer = transition_writer.TransitionWriter(
+        process._connection.client, config.replay_table_name, layout
+    )
     generator = np.random.default_rng(0)
     for action in (0, 1) * 50:
         before, after = generator.normal(size=(2, 4))

@@ -20,6 +20,7 @@ from actorQ import learning
 from actorQ import networks as networks_lib
 from actorQ import replay
 from actorQ import serving
+from actorQ import transition_writer
 from actorQ import wire
 from actorQ.d4pg import learner as d4pg_learner
 from actorQ.dqn import learner as dqn_learner
@@ -46,7 +47,7 @@ class Rig:
         self.server = serving.start_server(self.config, self.tables)
         address = f"localhost:{self.server.port}"
         self.connection = wire.Connection(self.config, address)
-        writer = replay.TransitionWriter(
+        writer = transition_writer.TransitionWriter(
             self.connection.client, self.config.replay_table_name, layout
         )
         rng = np.random.default_rng(0)

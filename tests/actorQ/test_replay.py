@@ -17,7 +17,9 @@ import tensorflow as tf
 
 from actorQ import environments
 from actorQ import errors
+from actorQ import n_step_returns
 from actorQ import replay
+from actorQ import transition_writer
 
 TABLE = adders.DEFAULT_PRIORITY_TABLE
 
@@ -85,7 +87,7 @@ def test_n_step_accumulator_equals_acmes_adder_bit_for_bit(serve, n_step):
     )
     client = serve(fifo_table(adders.NStepTransitionAdder.signature(spec)))
     adder = adders.NStepTransitionAdder(client, n_step=n_step, discount=0.97)
-    accumulator = replay.NStepAccumulator(n_step, 0.97)
+    accumulator = n_step_returns.NStepAccumulator(n_step, 0.97)
     rng = np.random.default_rng(n_step)
     for length, end_discount in itertools.product((1, 2, 3, 4, 5, 6, 7, 23), (0.0, 1.0)):
         observations, actions, rewards, discounts = episode = random_episode(
@@ -110,7 +112,7 @@ def test_n_step_accumulator_equals_acmes_adder_bit_for_bit(serve, n_step):
 
 
 def test_n_step_accumulator_hand_computed_returns():
-    accumulator = replay.NStepAccumulator(3, 0.5)
+    accumulator = n_step_returns.NStepAccumulator(3, 0.5)
     rewards, length = [1.0, 2.0, 4.0, 8.0, 16.0], 5
     observations = [np.float32([t]) for t in range(length + 1)]
     accumulator.first(observations[0])
@@ -134,7 +136,7 @@ def test_n_step_accumulator_hand_computed_returns():
 
 
 def test_n_step_accumulator_time_limit_keeps_the_discount():
-    accumulator = replay.NStepAccumulator(3, 0.5)
+    accumulator = n_step_returns.NStepAccumulator(3, 0.5)
     accumulator.first(np.zeros(1))
     accumulator.step(0, 1.0, 1.0, np.zeros(1), False)
     rest = accumulator.step(0, 1.0, 1.0, np.zeros(1), True)
@@ -144,7 +146,7 @@ def test_n_step_accumulator_time_limit_keeps_the_discount():
 
 
 def test_n_step_accumulator_environments_discount_weighs_later_rewards():
-    accumulator = replay.NStepAccumulator(2, 0.5)
+    accumulator = n_step_returns.NStepAccumulator(2, 0.5)
     accumulator.first(np.zeros(1))
     accumulator.step(0, 1.0, 0.25, np.zeros(1), False)
     (transition,) = accumulator.step(0, 8.0, 0.5, np.zeros(1), False)
@@ -153,7 +155,7 @@ def test_n_step_accumulator_environments_discount_weighs_later_rewards():
 
 
 def test_n_step_accumulator_first_forgets_an_unfinished_episode():
-    accumulator = replay.NStepAccumulator(2, 1.0)
+    accumulator = n_step_returns.NStepAccumulator(2, 1.0)
     accumulator.first(np.float32([1]))
     accumulator.step(0, 100.0, 1.0, np.float32([2]), False)
     accumulator.first(np.float32([7]))
@@ -277,7 +279,7 @@ def test_transition_writer_inserts_read_back_equal(serve, name, block_size):
     client = serve(fifo_table(signature_of(layout), "my_table"))
     rng = np.random.default_rng(2)
     transitions = [random_transition(SPECS[name], rng) for _ in range(45)]
-    writer = replay.TransitionWriter(client, "my_table", layout, block_size=block_size)
+    writer = transition_writer.TransitionWriter(client, "my_table", layout, block_size=block_size)
     for transition in transitions:
         writer.write(transition)
     writer.close()
@@ -293,7 +295,7 @@ def test_transition_writer_inserts_read_back_equal(serve, name, block_size):
 def test_transition_writer_items_have_priority_one(serve):
     layout = replay.Layout.of(DISCRETE)
     client = serve(fifo_table(signature_of(layout), "my_table"))
-    writer = replay.TransitionWriter(client, "my_table", layout)
+    writer = transition_writer.TransitionWriter(client, "my_table", layout)
     writer.write(random_transition(DISCRETE, np.random.default_rng(0)))
     writer.close()
     (item,) = client.sample("my_table", 1, emit_timesteps=False)
@@ -304,7 +306,7 @@ def small_writer(serve, **settings):
     """A writer, a function that writes one random transition, and one that counts the table."""
     layout = replay.Layout.of(DISCRETE)
     client = serve(fifo_table(signature_of(layout), "my_table"))
-    writer = replay.TransitionWriter(client, "my_table", layout, **settings)
+    writer = transition_writer.TransitionWriter(client, "my_table", layout, **settings)
     rng = np.random.default_rng(0)
 
     def write():
@@ -333,7 +335,7 @@ def test_transition_writer_whose_check_outlasts_the_deadline_does_not_wait_for_e
 
     writer, write, _ = small_writer(serve, check=check)
     write()
-    monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.05)
+    monkeypatch.setattr(transition_writer, "_CHECK_PERIOD_S", 0.05)
     monkeypatch.setattr(writer._writer, "flush", flush)
     with pytest.raises(errors.LearnerGoneError, match="did not confirm transitions within 0.2 s"):
         writer.flush(0.2)
@@ -355,7 +357,7 @@ def test_transition_writer_sends_a_block_that_is_not_full_when_its_time_is_over(
     serve, monkeypatch
 ):
     now = [50.0]
-    monkeypatch.setattr(replay.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(transition_writer.time, "monotonic", lambda: now[0])
     _, write, count = small_writer(serve, block_size=100, max_delay_s=0.1)
     write()
     assert count() == 1  # The first one goes at once.
@@ -387,7 +389,7 @@ def test_transition_writer_checks_on_the_server_during_a_long_wait(serve, monkey
     def check():
         raise Gone
 
-    monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.01)
+    monkeypatch.setattr(transition_writer, "_CHECK_PERIOD_S", 0.01)
     writer, write, _ = small_writer(serve, block_size=1, max_delay_s=1000.0, check=check)
     write()
 
@@ -398,7 +400,7 @@ def test_transition_writer_checks_on_the_server_during_a_long_wait(serve, monkey
 
 def test_transition_writer_gives_up_in_time_a_server_that_answers(serve, monkeypatch):
     checks = []
-    monkeypatch.setattr(replay, "_CHECK_PERIOD_S", 0.01)
+    monkeypatch.setattr(transition_writer, "_CHECK_PERIOD_S", 0.01)
     writer, write, _ = small_writer(
         serve, block_size=1, max_delay_s=1000.0, timeout_s=0.05, check=lambda: checks.append(1)
     )
@@ -415,7 +417,9 @@ def test_transition_writer_gives_up_in_time_a_server_that_answers(serve, monkeyp
 def test_transition_writer_sends_no_block_with_what_is_not_finite(serve, name):
     layout, rng = replay.Layout.of(SPECS[name]), np.random.default_rng(0)
     client = serve(fifo_table(signature_of(layout), "my_table"))
-    writer = replay.TransitionWriter(client, "my_table", layout, block_size=3, max_delay_s=1000.0)
+    writer = transition_writer.TransitionWriter(
+        client, "my_table", layout, block_size=3, max_delay_s=1000.0
+    )
     for _ in range(3):  # The first one goes at once.
         writer.write(random_transition(SPECS[name], rng))
     with np.errstate(over="ignore"), pytest.raises(environments.TaskError, match="a return"):
@@ -425,6 +429,8 @@ def test_transition_writer_sends_no_block_with_what_is_not_finite(serve, name):
 
 def test_transition_writer_wrong_shape_fails_at_once(serve):
     client = serve(fifo_table(tf.TensorSpec((99,), tf.float32), "my_table"))
-    writer = replay.TransitionWriter(client, "my_table", replay.Layout.of(DISCRETE), block_size=1)
+    writer = transition_writer.TransitionWriter(
+        client, "my_table", replay.Layout.of(DISCRETE), block_size=1
+    )
     with pytest.raises(ValueError, match="inconsistent with the table signature"):
         writer.write(random_transition(DISCRETE, np.random.default_rng(0)))

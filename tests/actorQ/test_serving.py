@@ -12,6 +12,7 @@ from actorQ import environments
 from actorQ import errors
 from actorQ import replay
 from actorQ import serving
+from actorQ import transition_writer
 from tests.actorQ import harness
 
 LAYOUT = harness.small_layout()
@@ -88,7 +89,7 @@ def test_pixel_transitions_travel_as_bytes(config):
     assert layout.pixels and layout.vector_size == 3
     server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     client = reverb.Client(f"localhost:{server.port}")
-    writer = replay.TransitionWriter(client, "r", layout)
+    writer = transition_writer.TransitionWriter(client, "r", layout)
     frames = np.random.default_rng(0).integers(0, 255, (2, 84, 84, 4), dtype=np.uint8)
     for _ in range(5):
         writer.write(replay.Transition(frames[0], 3, 2.0, 0.5, frames[1]))

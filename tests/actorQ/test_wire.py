@@ -23,6 +23,7 @@ from actorQ import ports
 from actorQ import replay
 from actorQ import serving
 from actorQ import snapshots
+from actorQ import transition_writer
 from actorQ import wire
 from tests.actorQ import harness
 
@@ -61,7 +62,7 @@ def test_broadcaster_table_newest_wins_and_is_taken_once(connection):
 
 
 def test_status_counts_replay(connection):
-    writer = replay.TransitionWriter(connection.client, "r", LAYOUT)
+    writer = transition_writer.TransitionWriter(connection.client, "r", LAYOUT)
     for _ in range(6):
         writer.write(replay.Transition(np.zeros(3), np.zeros(2), 1.0, 1.0, np.zeros(3)))
     writer.close()
@@ -183,7 +184,7 @@ def test_checkpoint_keeps_transitions_counters_and_models(config, tmp_path):
     tables = serving.make_tables(config, LAYOUT, prioritized=True)
     server = serving.start_server(config, tables, learner_checkpoints.checkpointer(store, None))
     connection = wire.Connection(config, f"localhost:{server.port}")
-    writer = replay.TransitionWriter(connection.client, "r", LAYOUT)
+    writer = transition_writer.TransitionWriter(connection.client, "r", LAYOUT)
     for number in range(320):
         writer.write(replay.Transition(np.full(3, number), np.zeros(2), 1.0, 1.0, np.zeros(3)))
     writer.close()
@@ -422,7 +423,7 @@ def test_server_killed_while_clients_sample_insert_and_wait_ends_all_three():
     with _server_elsewhere(config.port) as server, _slow_link(config.port, 1e6) as port:
         slow = _with_weights(config, port, megabytes=24)  # More than buffers hold.
         inserting, waiting = wire.Connection(config), wire.Connection(config)
-        writer = replay.TransitionWriter(
+        writer = transition_writer.TransitionWriter(
             inserting.client, config.replay_table_name, LAYOUT, check=inserting.status
         )
         zeros = np.zeros(3, np.float32)

@@ -11,6 +11,7 @@ from actorQ import ports
 from actorQ import replay
 from actorQ import serving
 from actorQ import telemetry
+from actorQ import transition_writer
 from actorQ import wire
 from actorQ.benchmarks import fault_checks
 from actorQ.benchmarks import faults
@@ -140,7 +141,7 @@ def test_replay_items_that_are_not_whole_are_found(monkeypatch):
 
     def insert(reward=1.0 + config.discount, discount=config.discount, action=1.0):
         # As an actor does.
-        writer = replay.TransitionWriter(
+        writer = transition_writer.TransitionWriter(
             connection.client, config.replay_table_name, layout, check=connection.status
         )
         writer.write(replay.Transition(observation, action, reward, discount, observation))

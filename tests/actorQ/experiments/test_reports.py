@@ -8,12 +8,12 @@ import pytest
 
 from actorQ.experiments import expectation
 from actorQ.experiments import loading
+from actorQ.experiments import plans
 from actorQ.experiments import reaching
 from actorQ.experiments import reporting
 from actorQ.experiments import reports
 from actorQ.experiments import results
 from actorQ.experiments import run
-from actorQ.experiments import runner
 from actorQ.experiments import specification
 from actorQ.experiments import time_to_reward
 from actorQ.scripts import plotting
@@ -88,7 +88,7 @@ def test_result_written_is_read_again_as_it_was(tmp_path):
     whole = result(planned, energy=results.Energy(1.0, 2.0, None, None))
     results.write(whole, str(tmp_path))
     assert results.read(str(tmp_path)) == whole
-    assert runner.changes(planned, results.read(str(tmp_path))) == []
+    assert plans.changes(planned, results.read(str(tmp_path))) == []
     assert results.read(str(tmp_path / "nothing")) is None
 
 
@@ -103,7 +103,7 @@ def test_result_of_an_older_version_is_read_without_what_it_lacks(tmp_path):
     path.write_text(json.dumps(content))
     old = results.read(str(tmp_path))
     assert (old.measured.phases_us, old.measured.step_us) == (None, None)
-    assert runner.changes(planned, old) == []
+    assert plans.changes(planned, old) == []
     (row,) = results.csv_rows([old])
     assert (row["inference_us"], row["steps_per_load"]) == ("", "")
 
@@ -194,7 +194,7 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
         experiment, COMMON, "laptop", [0, 1], ["cartpole_balance", "CartPole-v0"], [32, 8],
         peers=None,
     )
-    plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
+    plan = plans.Plan("e", "laptop", False, str(tmp_path), runs)
     limit_s = {run.task: run.settings["max_seconds"] + 30 for run in runs}  # With start and end.
     total_s = 4 * sum(limit_s.values())
     assert expectation.left(plan.runs, {}) == f"at most {expectation.duration(total_s)}"

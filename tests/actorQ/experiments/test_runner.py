@@ -14,6 +14,7 @@ import pytest
 from actorQ import provenance
 from actorQ import telemetry
 from actorQ.experiments import loading
+from actorQ.experiments import plans
 from actorQ.experiments import results
 from actorQ.experiments import runner
 from actorQ.experiments import specification
@@ -119,7 +120,7 @@ def test_runner_interrupted_ends_its_run_keeps_results_and_goes_on(small, signum
 def test_runner_gives_signals_back(tmp_path):
     before = signal.getsignal(signal.SIGINT)
     # Nothing to do. What follows, report and copies, is to end at the first Ctrl-C.
-    assert runner.Runner(runner.Plan("e", "laptop", False, str(tmp_path), [])).go() == 0
+    assert runner.Runner(plans.Plan("e", "laptop", False, str(tmp_path), [])).go() == 0
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -128,14 +129,14 @@ def test_runner_folder_that_cannot_be_removed_stops_no_other_run(tmp_path, monke
     path.write_text(conftest.SMALL)
     common = loading.load_common()
     runs = specification.expand(loading.load(str(path), common), common, "laptop")
-    plan = runner.Plan("e", "laptop", False, str(tmp_path), runs)
+    plan = plans.Plan("e", "laptop", False, str(tmp_path), runs)
 
     def keep(folder):
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     monkeypatch.setattr(runner.shutil, "rmtree", keep)
     for run in runs:
-        os.makedirs(runner.run_folder(plan, run))
+        os.makedirs(plans.run_folder(plan, run))
     assert runner.Runner(plan).go() == 1
     assert capsys.readouterr().out.count("not started: Cannot write") == len(runs) > 1
 
