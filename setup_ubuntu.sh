@@ -168,7 +168,7 @@ from importlib.metadata import version
 names = ["torch", "gymnasium", "stable-baselines3"]
 import torch
 if sys.argv[1] == "Linux":
-    from actorQ import acme_compat
+    from actorQ.learner import acme_compat
     import acme.agents.tf.d4pg, reverb, tensorflow as tf
     from dm_control import suite
     with_cuda = tf.sysconfig.get_build_info()["is_cuda_build"]
@@ -184,7 +184,7 @@ END
 }
 
 build_kernels() { # Everything but --inference_mode=native works without them.
-  if ! .venv/bin/python -m actorQ.native.build; then
+  if ! .venv/bin/python -m actorQ.policy.native.build; then
     echo "Hint: going on without the native kernels; --inference_mode=native will say so."
   fi
 }

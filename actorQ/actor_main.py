@@ -9,10 +9,10 @@ import os
 
 from absl import flags
 
-from actorQ import allocator
-from actorQ import cli
-from actorQ import config_flags
-from actorQ import lean_imports
+from actorQ.core import allocator
+from actorQ.core import cli
+from actorQ.core import config_flags
+from actorQ.core import lean_imports
 
 
 def main(argv: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     else:
         lean_imports.import_reverb_client()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
-    from actorQ import acting
+    from actorQ.actor import process as acting
 
     return acting.ActorProcess(config).run()
 

@@ -17,18 +17,18 @@ from absl import flags
 from absl import logging
 import numpy as np
 
-from actorQ import algorithms
-from actorQ import architecture as architecture_lib
-from actorQ import checkpoints
-from actorQ import cli
-from actorQ import config as config_lib
-from actorQ import config_checks
 from actorQ import environments
-from actorQ import errors
-from actorQ import evaluation
-from actorQ import inference
-from actorQ import seeding
-from actorQ import video
+from actorQ.core import cli
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import seeding
+from actorQ.core import settings
+from actorQ.environments import evaluation
+from actorQ.environments import video
+from actorQ.policy import algorithms
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import inference
+from actorQ.policy import saved
 
 
 class LoadedPolicy:
@@ -39,7 +39,7 @@ class LoadedPolicy:
     """
 
     def __init__(
-        self, checkpoint: checkpoints.PolicyCheckpoint, quantize: int, inference_mode: str
+        self, checkpoint: saved.PolicyCheckpoint, quantize: int, inference_mode: str
     ):
         self.checkpoint = checkpoint
         self._backend = inference.make_backend(checkpoint.architecture, quantize, inference_mode)
@@ -91,8 +91,8 @@ def load_policy(
     Raises:
       errors.UserError: there is no usable policy, or the precision is not possible.
     """
-    config_checks.check_precision(quantize, inference_mode)
-    return LoadedPolicy(checkpoints.load_policy(path, best), quantize, inference_mode)
+    settings.check_precision(quantize, inference_mode)
+    return LoadedPolicy(saved.load_policy(path, best), quantize, inference_mode)
 
 
 def evaluate(

@@ -17,13 +17,13 @@ import socket
 
 from absl import flags
 
-from actorQ import cli
-from actorQ import config_flags
-from actorQ import errors
 from actorQ import launcher
-from actorQ import ray_run
-from actorQ import run_folders
-from actorQ.native import library
+from actorQ.core import cli
+from actorQ.core import config_flags
+from actorQ.core import errors
+from actorQ.launch import run_folders
+from actorQ.launch.ray import run as ray_run
+from actorQ.policy.native import library
 
 _NAME = "launch_ray"
 _REACHED_S = 5.0  # Longest time until a cluster's head takes a connection.

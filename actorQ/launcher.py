@@ -18,19 +18,19 @@ import time
 
 from absl import flags
 
-from actorQ import cli
-from actorQ import config as config_lib
-from actorQ import config_flags
-from actorQ import errors
-from actorQ import launch_record
-from actorQ import ports
-from actorQ import processes
-from actorQ import provenance
-from actorQ import run_folders
-from actorQ import snapshots
-from actorQ import status_line
-from actorQ import telemetry
-from actorQ.native import library
+from actorQ.core import cli
+from actorQ.core import config as config_lib
+from actorQ.core import config_flags
+from actorQ.core import errors
+from actorQ.core import ports
+from actorQ.core import provenance
+from actorQ.core import snapshots
+from actorQ.core import telemetry
+from actorQ.launch import launch_record
+from actorQ.launch import processes
+from actorQ.launch import run_folders
+from actorQ.launch import status_line
+from actorQ.policy.native import library
 
 # The original's positional arguments, in its order, as flags. LOGDIR is the parent of run folders.
 POSITIONALS = (

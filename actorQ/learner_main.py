@@ -8,11 +8,11 @@ By hand:
 
 from absl import flags
 
-from actorQ import allocator
-from actorQ import cli
-from actorQ import config_flags
-from actorQ import files
-from actorQ import lean_imports
+from actorQ.core import allocator
+from actorQ.core import cli
+from actorQ.core import config_flags
+from actorQ.core import files
+from actorQ.core import lean_imports
 
 
 def main(argv: list[str]) -> int:
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     allocator.keep_large_blocks()
     lean_imports.import_reverb()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
-    from actorQ import learner_process
+    from actorQ.learner import process as learner_process
 
     with files.run_folder(config.logpath):
         return learner_process.LearnerProcess(config).run()

@@ -21,20 +21,20 @@ from absl import flags
 from absl import logging
 import numpy as np
 
-from actorQ import allocator
-from actorQ import cli
-from actorQ import config as config_lib
-from actorQ import config_flags
-from actorQ import conversion
-from actorQ import energy
-from actorQ import errors
-from actorQ import lean_imports
-from actorQ import messages
-from actorQ import run_logger
-from actorQ import telemetry
+from actorQ.core import allocator
+from actorQ.core import cli
+from actorQ.core import config as config_lib
+from actorQ.core import config_flags
+from actorQ.core import energy
+from actorQ.core import errors
+from actorQ.core import lean_imports
+from actorQ.core import run_logger
+from actorQ.core import telemetry
+from actorQ.policy import forms
+from actorQ.wire import messages
 
 if TYPE_CHECKING:
-    from actorQ import wire
+    from actorQ.wire import connection as wire
 
 _HEALTH_PERIOD_S = 0.5
 _CARD_PERIOD_S = 0.05  # Between two looks whether the learner says who it is.
@@ -49,7 +49,7 @@ class Broadcaster:
 
     def __init__(self, config: config_lib.RunConfig):
         # Imported late: flags are checked, and --help answers, without seconds of imports.
-        from actorQ import wire
+        from actorQ.wire import connection as wire
 
         self._wire = wire
         self._config = config
@@ -173,7 +173,7 @@ class Broadcaster:
             # the checkpoint of a learner that was resumed.
             return
         decoded = time.perf_counter()
-        converted = conversion.for_actors(
+        converted = forms.for_actors(
             update, config.quantize, config.quantize_communication, bool(config.weight_compress)
         )
         done = time.perf_counter()

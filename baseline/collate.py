@@ -15,18 +15,18 @@ import sys
 
 from absl import flags
 
-from actorQ import cli
-from actorQ import errors
-from actorQ.scripts import output
-from baseline import intervals
-from baseline import measuring_flags
-from baseline import qat_collate
-from baseline import qat_rows
-from baseline import results
-from baseline import selection
-from baseline import sweep_files
-from baseline import sweep_panel
-from baseline.results import Row
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import output
+from baseline.study import intervals
+from baseline.study import measuring_flags
+from baseline.study import qat_collate
+from baseline.study import qat_rows
+from baseline.study import rows as results
+from baseline.study import selection
+from baseline.study import sweep_files
+from baseline.study import sweep_panel
+from baseline.study.rows import Row
 
 COLOURS = {"weights": sweep_panel.BLUE, "weights+activations": sweep_panel.VERMILLION}
 LABELS = {"weights": "weights", "weights+activations": "weights and activations"}

@@ -13,14 +13,14 @@ import shlex
 from absl import flags
 from absl import logging
 
-from actorQ import cli
-from actorQ import errors
-from actorQ import lean_imports
-from baseline import aarch64
-from baseline import deploy
-from baseline import deploy_formats
-from baseline import measuring_flags
-from baseline import resident_memory
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import lean_imports
+from baseline.deploy import __main__ as deploy
+from baseline.deploy import aarch64
+from baseline.deploy import resident_memory
+from baseline.formats import names as deploy_formats
+from baseline.study import measuring_flags
 
 _NAME = "deploy_benchmark"
 
@@ -73,31 +73,31 @@ def main(argv: list[str]) -> int:
     arm = _arm(values.aarch64_python)
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
-        from actorQ.benchmarks import common
-        from actorQ.scripts import output
+        from actorQ.core import output
+        from actorQ.core import timing
 
-        common.pin(1)  # Before the frameworks start their threads.
-        from baseline import agents
-        from baseline import deploy_measuring
-        from baseline import deploy_table
-        from baseline import deploying
+        timing.pin(1)  # Before the frameworks start their threads.
+        from baseline.agents import finding
+        from baseline.deploy import exporting
+        from baseline.deploy import measuring
+        from baseline.deploy import tables
 
-    agents.set_threads()
-    settings = deploy_measuring.Settings(
+    finding.set_threads()
+    settings = measuring.Settings(
         formats, values.bits, values.scheme, values.granularity, values.calibration_episodes,
         values.episodes, values.seed, values.states, values.repeats,
         _memory_turns(values.memory_turns), arm,
     )
     # All of them are there, and can be measured, before the first is.
-    loaded = [deploying.load(path) for path in argv[1:]]
+    loaded = [exporting.load(path) for path in argv[1:]]
     for agent in loaded:
-        deploy_measuring.check(agent)
+        measuring.check(agent)
     if values.out:
         output.make_folder(values.out)
     found = []
     for agent in loaded:  # What is measured is kept, whatever becomes of the next one.
-        found.append((agent, deploy_measuring.measure(agent, settings)))
-        deploy_table.report(found, settings, values.out)
+        found.append((agent, measuring.measure(agent, settings)))
+        tables.report(found, settings, values.out)
     return 0
 
 

@@ -12,12 +12,12 @@ from absl import flags
 from absl import logging
 import numpy as np
 
-from actorQ import cli
-from actorQ import errors
-from actorQ import lean_imports
-from actorQ import video
-from baseline import measuring_flags
-from baseline import results
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import lean_imports
+from actorQ.environments import video
+from baseline.study import measuring_flags
+from baseline.study import rows
 
 DEFAULT_FPS = 30.0
 
@@ -43,10 +43,10 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
         from actorQ.environments import mujoco_gl
-        from baseline import hub
-        from baseline import measuring
+        from baseline.agents import hub
+        from baseline.study import measuring
 
-    algo = results.canonical_algo(values.algo)
+    algo = rows.canonical_algo(values.algo)
     if values.hub:
         hub.fetch(algo, values.env, values.folder)
     agent = measuring.load_agent(algo, values.env, values.folder)
@@ -83,7 +83,7 @@ def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple
     """
     import gymnasium as gym
 
-    from baseline import evaluation
+    from baseline.agents import evaluation
 
     environment = agent.make_env(mode)
     returns: list[float] = []

@@ -16,20 +16,20 @@ from typing import Any
 from absl import flags
 from absl import logging
 
-from actorQ import cli
-from actorQ import errors
-from actorQ import lean_imports
-from actorQ import provenance
-from actorQ.scripts import output
-from baseline import finding_plots
-from baseline import intervals
-from baseline import measuring_flags
-from baseline import results
-from baseline import selection
-from baseline import weight_files
-from baseline import weight_plots
-from baseline import weight_statistics
-from baseline import width_relation
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import lean_imports
+from actorQ.core import output
+from actorQ.core import provenance
+from baseline.agents import weight_files
+from baseline.quantization import weight_statistics
+from baseline.study import finding_plots
+from baseline.study import intervals
+from baseline.study import measuring_flags
+from baseline.study import rows as results
+from baseline.study import selection
+from baseline.study import weight_plots
+from baseline.study import width_relation
 
 STEM = "findings"
 # Relative difference of widths up to which an agent is taken for the one of the rows.
@@ -167,7 +167,7 @@ def draw_weights(
 def _weights(point: width_relation.Point, env: str, folder: str) -> Any:
     """Returns an agent's weights [N], or None with a warning if it is not there."""
     with lean_imports.without("tensorboard"):  # Which Stable-Baselines3 loads TensorFlow for.
-        from baseline import agents as agents_lib
+        from baseline.agents import finding as agents_lib
 
     if (point.algo, env) not in agents_lib.found(folder):
         logging.warning("Not drawn: %s has no agent %s %s.", folder, point.algo, env)

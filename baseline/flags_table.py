@@ -8,28 +8,28 @@ from collections.abc import Callable
 from absl import flags
 
 from baseline import collate
-from baseline import deploy
 from baseline import deploy_benchmark
 from baseline import enjoy
 from baseline import findings
 from baseline import integer_benchmark
 from baseline import learning_curve
-from baseline import measuring_flags
-from baseline import mixed_precision
-from baseline import qat
 from baseline import qat_integer
 from baseline import qat_speed
 from baseline import qat_sweep
-from baseline import report
 from baseline import sweep
 from baseline import table
-from baseline import training_settings
 from baseline import visualize
+from baseline.deploy import __main__ as deploy
+from baseline.mixed_precision import __main__ as mixed_precision
+from baseline.qat import training
+from baseline.report import __main__ as report
+from baseline.study import measuring_flags
+from baseline.train import settings
 
 TOOLS: dict[str, Callable[[], None]] = {
-    "train": training_settings.define_flags,
+    "train": settings.define_flags,
     "learning_curve": learning_curve.define_flags,
-    "qat": qat.define_flags,
+    "qat": training.define_flags,
     "qat_sweep": qat_sweep.define_flags,
     "qat_speed": qat_speed.define_flags,
     "qat_integer": qat_integer.define_flags,

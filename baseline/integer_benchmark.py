@@ -9,11 +9,11 @@ precision.
 
 from absl import flags
 
-from actorQ import cli
-from actorQ import errors
-from actorQ import lean_imports
-from baseline import measuring_flags
-from baseline import results
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import lean_imports
+from baseline.study import measuring_flags
+from baseline.study import rows
 
 _NAME = "integer_benchmark"
 
@@ -38,22 +38,22 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     values = flags.FLAGS
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
-        from actorQ.benchmarks import common
+        from actorQ.core import timing
 
-        common.pin(1)  # Before the frameworks start their threads.
-        from baseline import agents
-        from baseline import hub
-        from baseline import integer_comparison
-        from baseline import integer_tables
-        from baseline import measuring
+        timing.pin(1)  # Before the frameworks start their threads.
+        from baseline.agents import finding
+        from baseline.agents import hub
+        from baseline.deploy import integer_comparison
+        from baseline.deploy import integer_tables
+        from baseline.study import measuring
 
-    agents.set_threads()
+    finding.set_threads()
     if len(argv) == 3:
-        pairs = [(results.canonical_algo(argv[1]), argv[2])]
+        pairs = [(rows.canonical_algo(argv[1]), argv[2])]
         if values.hub:
             hub.fetch(*pairs[0], values.folder)
     else:
-        pairs = agents.found(values.folder)
+        pairs = finding.found(values.folder)
         if not pairs:
             raise errors.UserError(f"There are no agents in {values.folder}: see --folder.")
     settings = integer_comparison.Settings(

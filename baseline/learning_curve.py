@@ -17,8 +17,8 @@ import pathlib
 from absl import flags
 import numpy as np
 
-from actorQ import cli
-from actorQ import errors
+from actorQ.core import cli
+from actorQ.core import errors
 
 WINDOW = 100  # Episodes in the running mean, as the zoo prints it.
 POINTS = 200
@@ -84,9 +84,9 @@ def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) 
     Raises:
       errors.UserError: see `read`; or the files cannot be written.
     """
-    from actorQ.scripts import curves
-    from actorQ.scripts import output
-    from actorQ.scripts import plotting
+    from actorQ.core import curves
+    from actorQ.core import output
+    from actorQ.core import plotting
 
     steps, scores = read(run_folder)
     mean = curves.running_mean(scores, WINDOW)

@@ -9,9 +9,9 @@ BITS: 2 to 32, fp16, bf16, or fp32 (evaluates only). The quantized agent goes to
 
 from absl import flags
 
-from actorQ import cli
-from actorQ import errors
-from baseline import measuring_flags
+from actorQ.core import cli
+from actorQ.core import errors
+from baseline.study import measuring_flags
 
 
 def main(argv: list[str]) -> int:
@@ -23,12 +23,12 @@ def main(argv: list[str]) -> int:
     _, algo, env, bits = argv
     cli.quiet_tensorflow()
     (request,) = measuring_flags.requests([(algo, env)], [bits])
-    from baseline import agents
-    from baseline import hub
-    from baseline import measuring
-    from baseline import quantize
+    from baseline.agents import finding
+    from baseline.agents import hub
+    from baseline.quantization import schemes
+    from baseline.study import measuring
 
-    agents.set_threads()
+    finding.set_threads()
     if flags.FLAGS.hub:
         hub.fetch(request.algo, env, request.folder)
     agent = measuring.load_agent(request.algo, env, request.folder)
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     row = measuring.measure(request, agent)
     reference = measuring.measured_rows(request.csv_path).get(request.full_precision.key)
     print(measuring.summary(row, reference))
-    if request.scheme.bits != quantize.FP32:
+    if request.scheme.bits != schemes.FP32:
         print(f"Agent: {measuring.quantized_folder(request)}")
     print(f"Row:   {request.csv_path}")
     return 0

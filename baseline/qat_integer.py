@@ -21,18 +21,18 @@ from absl import flags
 from absl import logging
 import numpy as np
 
-from actorQ import cli
-from actorQ import errors
-from actorQ import files
-from actorQ import lean_imports
-from actorQ import provenance
-from actorQ.scripts import output
-from baseline import optional_tensorflow
-from baseline import results
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import lean_imports
+from actorQ.core import output
+from actorQ.core import provenance
+from baseline.agents import optional_tensorflow
+from baseline.study import rows
 
 if TYPE_CHECKING:
-    from baseline import agents
-    from baseline import agreement as agreements
+    from baseline.agents import agreement as agreements
+    from baseline.agents import finding
 
 _NAME = "qat_integer"
 TORCH, ONNX, TFLITE = "fake-quantized, torch", "integers, ONNX Runtime", "integers, TFLite"
@@ -105,7 +105,7 @@ class Measured:
 
 
 def measure(
-    agent: "agents.Agent", episodes: int = 10, seed: int = 0, states: int = 5000
+    agent: "finding.Agent", episodes: int = 10, seed: int = 0, states: int = 5000
 ) -> Measured:
     """Writes an agent's integer forms beside it, and measures all forms.
 
@@ -118,29 +118,29 @@ def measure(
     Raises:
       errors.UserError: the agent has no such form, or a file cannot be written.
     """
-    from actorQ.benchmarks import common
-    from baseline import evaluation
-    from baseline import integer_runner
-    from baseline import qat_export
-    from baseline import tflite_runner
+    from actorQ.core import timing
+    from baseline.agents import evaluation
+    from baseline.formats import onnx_runner
+    from baseline.formats import tflite_runner
+    from baseline.qat import export
 
     contents = {}
-    if _widths(agent) == {qat_export.INTEGER_BITS}:
-        contents[ONNX] = qat_export.export(agent).SerializeToString()
-        _write(agent, qat_export.ONNX_FILENAME, contents[ONNX])
+    if _widths(agent) == {export.INTEGER_BITS}:
+        contents[ONNX] = export.export(agent).SerializeToString()
+        _write(agent, export.ONNX_FILENAME, contents[ONNX])
     try:
-        contents[TFLITE] = qat_export.export_tflite(agent)
+        contents[TFLITE] = export.export_tflite(agent)
     except optional_tensorflow.MissingError as error:
         if not contents:
             raise
         logging.warning("Only the ONNX file is written and measured: %s", error)
     else:
-        _write(agent, qat_export.TFLITE_FILENAME, contents[TFLITE])
-    kinds = {ONNX: integer_runner.Runner, TFLITE: tflite_runner.Runner}
+        _write(agent, export.TFLITE_FILENAME, contents[TFLITE])
+    kinds = {ONNX: onnx_runner.Runner, TFLITE: tflite_runner.Runner}
     runners = {name: kinds[name](content) for name, content in contents.items()}
-    visited = qat_export.visited_states(agent, episodes, seed, states)
+    visited = export.visited_states(agent, episodes, seed, states)
     agreement = {
-        name: qat_export.compare(agent, visited, runner) for name, runner in runners.items()
+        name: export.compare(agent, visited, runner) for name, runner in runners.items()
     }
     forms = {TORCH: agent.act} | {
         name: lambda observations, runner=runner: runner(agent.normalize(observations))
@@ -150,7 +150,7 @@ def measure(
         observation, _ = environment.reset(seed=seed)
     batch = np.asarray(observation)[None]
     calls = {name: lambda act=act: act(batch) for name, act in forms.items()}
-    seconds = common.latencies(calls, ROUNDS)
+    seconds = timing.latencies(calls, ROUNDS)
     measured = {}
     for name, act in forms.items():
         played = evaluation.evaluate(agent.make_env, act, episodes, seed)
@@ -160,10 +160,10 @@ def measure(
             agreement.get(name),
             len(contents[name]) if name in contents else None,
         )
-    return Measured(measured, qat_export.num_bytes(agent), len(visited))
+    return Measured(measured, export.num_bytes(agent), len(visited))
 
 
-def record(agent: "agents.Agent", measured: Measured | None, settings: dict) -> dict:
+def record(agent: "finding.Agent", measured: Measured | None, settings: dict) -> dict:
     """Returns all figures, for JSON.
 
     Args:
@@ -171,7 +171,7 @@ def record(agent: "agents.Agent", measured: Measured | None, settings: dict) -> 
       measured: None if there is no integer form of its width.
       settings: of the measurement.
     """
-    from baseline import qat_export
+    from baseline.qat import export
 
     forms = {}
     for name, form in measured.forms.items() if measured is not None else ():
@@ -185,18 +185,18 @@ def record(agent: "agents.Agent", measured: Measured | None, settings: dict) -> 
         "algo": agent.algo,
         "env": agent.env_id,
         "bits": agent.quantization[0].width,
-        "packed_bytes": qat_export.num_bytes(agent),
+        "packed_bytes": export.num_bytes(agent),
         "forms": forms,
     }
 
 
-def _widths(agent: "agents.Agent") -> set[int]:
+def _widths(agent: "finding.Agent") -> set[int]:
     """Returns the bits of an agent's weights and of what goes into and out of its layers."""
     scheme, ranges = agent.quantization
     return {scheme.width, *(bits for _, _, *own in ranges.values() for bits in own)}
 
 
-def _write(agent: "agents.Agent", filename: str, content: bytes) -> None:
+def _write(agent: "finding.Agent", filename: str, content: bytes) -> None:
     files.write(agent.path.parent / agent.path.stem / filename, content)
 
 
@@ -208,19 +208,19 @@ def main(argv: list[str]) -> int:
     if values.out:
         output.make_folder(os.path.dirname(values.out) or ".")  # Better now than after measuring.
     with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
-        from actorQ.benchmarks import common
+        from actorQ.core import timing
 
-        common.pin(1)  # Before the frameworks start their threads.
-        from baseline import agents
-        from baseline import qat_export
+        timing.pin(1)  # Before the frameworks start their threads.
+        from baseline.agents import finding
+        from baseline.qat import export
 
-    agents.set_threads()
-    agent = agents.load(results.canonical_algo(values.algo), values.env, values.folder)
-    path = qat_export.write_packed(agent)
+    finding.set_threads()
+    agent = finding.load(rows.canonical_algo(values.algo), values.env, values.folder)
+    path = export.write_packed(agent)
     print(f"Packed: {path}, {os.path.getsize(path)} bytes")
     measured = None
-    if max(_widths(agent)) > qat_export.TFLITE_BITS:
-        print(f"Parameters, packed: {qat_export.num_bytes(agent)} bytes")
+    if max(_widths(agent)) > export.TFLITE_BITS:
+        print(f"Parameters, packed: {export.num_bytes(agent)} bytes")
     else:
         measured = measure(agent, values.episodes, values.seed, values.states)
         print(measured)

@@ -19,11 +19,11 @@ from absl import flags
 from absl import logging
 import numpy as np
 
-from actorQ import cli
-from actorQ import errors
-from baseline import parallel
-from baseline import results
-from baseline import training_settings
+from actorQ.core import cli
+from actorQ.core import errors
+from baseline.study import parallel
+from baseline.study import rows as results
+from baseline.train import settings as training_settings
 
 if TYPE_CHECKING:
     from stable_baselines3.common import base_class
@@ -78,7 +78,7 @@ def measure(algo: str, env: str, steps: int, bits: int, turns: int) -> dict[str,
 
 
 def _model(algo: str, env: str, folder: str) -> "base_class.BaseAlgorithm":
-    from baseline import zoo
+    from baseline.train import experiment as zoo
 
     settings = training_settings.TrainSettings(algo, env)
     arguments = training_settings.to_arguments(settings, env)
@@ -87,10 +87,10 @@ def _model(algo: str, env: str, folder: str) -> "base_class.BaseAlgorithm":
 
 
 def _prepare(model: "base_class.BaseAlgorithm", kind: str, bits: int, first: int) -> list:
-    from baseline import qat_callback
-    from baseline import qat_model
+    from baseline.qat import callback
+    from baseline.qat import model as qat_model
 
-    class Schedule(qat_callback.FakeQuantizationSchedule):
+    class Schedule(callback.FakeQuantizationSchedule):
         """Lets the model train on after a turn."""
 
         def _on_training_end(self) -> None:
@@ -127,14 +127,14 @@ def trainable(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     Raises:
       errors.UserError: there is no such environment, or the algorithm cannot act in it.
     """
-    from baseline import environments
-    from baseline import train
+    from baseline.tasks import environments
+    from baseline.train import training
 
     found = [
         (results.canonical_algo(algo), environments.training_name(env)) for algo, env in pairs
     ]
     for algo, env in found:
-        train.check_environment(algo, env)
+        training.check_environment(algo, env)
     return found
 
 
@@ -148,7 +148,7 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     import torch
 
-    from actorQ.scripts import output
+    from actorQ.core import output
 
     logging.set_verbosity(logging.WARNING)
     torch.set_num_threads(1)

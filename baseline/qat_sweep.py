@@ -24,17 +24,17 @@ from typing import Any
 from absl import flags
 from absl import logging
 
-from actorQ import cli
-from actorQ import errors
-from baseline import parallel
-from baseline import qat
-from baseline import qat_rows
-from baseline import qat_runs
-from baseline import results
-from baseline import training_settings
+from actorQ.core import cli
+from actorQ.core import errors
+from baseline.qat import runs
+from baseline.qat import training as qat
+from baseline.study import parallel
+from baseline.study import qat_rows
+from baseline.study import rows as results
+from baseline.train import settings as training_settings
 
 if TYPE_CHECKING:
-    from baseline import qat_model
+    from baseline.qat import model as qat_model
 
 DEFAULT_BITS = "32,8,7,6,5,4,3,2"
 DEFAULT_TRAIN_SEEDS = "0,1,2"
@@ -193,11 +193,11 @@ def _jobs(pairs: Sequence[tuple[str, str]], hyperparams: dict[str, Any]) -> list
     Raises:
       errors.UserError: one makes no sense.
     """
-    from baseline import environments
-    from baseline import measuring
-    from baseline import qat_model
-    from baseline import train
-    from baseline import zoo
+    from baseline.qat import model as qat_model
+    from baseline.study import measuring
+    from baseline.tasks import environments
+    from baseline.train import experiment
+    from baseline.train import training as train
 
     values = flags.FLAGS
     seeds = measuring.parse_seeds(values.seeds)
@@ -211,7 +211,7 @@ def _jobs(pairs: Sequence[tuple[str, str]], hyperparams: dict[str, Any]) -> list
             hyperparams=hyperparams or None, progress=False,
         )
         train.check_environment(algo, settings.env, hyperparams)
-        steps = values.steps or zoo.tuned_steps(algo, settings.env, hyperparams)
+        steps = values.steps or experiment.tuned_steps(algo, settings.env, hyperparams)
         delay = steps // 2 if values.quant_delay is None else values.quant_delay
         for seed in train_seeds:
             for bits in widths:
@@ -278,12 +278,12 @@ def _missing_ptq(controls: Sequence[Job], jobs: Sequence[Job]) -> Iterator[PtqJo
 
 def _train(job: Job) -> str:
     """Trains and evaluates, in a worker; returns a line."""
-    from baseline import measuring
+    from baseline.study import measuring
 
     started = time.perf_counter()
     with _told(job.name), parallel.bugs_told(job.name):
         with _stop_signals_noted():  # What follows may be interrupted anywhere.
-            path, goes_on = qat_runs.find(job.settings, job.qat, job.columns)
+            path, goes_on = runs.find(job.settings, job.qat, job.columns)
             # A worker that was asked to end may still be given what was queued for it.
             if path is None and not _stop_signals:
                 settings = dataclasses.replace(job.settings, resume=goes_on)
@@ -312,9 +312,9 @@ def _stop_signals_noted() -> Iterator[None]:
 
 def _quantize(job: PtqJob) -> str:
     """Quantizes a control to every width and evaluates that, in a worker; returns lines."""
-    from baseline import agents
-    from baseline import measuring
-    from baseline import zoo_files
+    from baseline.agents import finding
+    from baseline.agents import zoo_files
+    from baseline.study import measuring
 
     control = job.control
     settings = control.settings
@@ -330,8 +330,8 @@ def _quantize(job: PtqJob) -> str:
                 input_bits=other.observation_bits, output=other.output,
             )
             # Anew for every width: it is quantized in place.
-            row = measuring.measure(request, agents.load_file(settings.algo, settings.env, path))
-            columns = qat_runs.training_columns(path) | job.columns(other)
+            row = measuring.measure(request, finding.load_file(settings.algo, settings.env, path))
+            columns = runs.training_columns(path) | job.columns(other)
             results.append(control.csv_path, qat_rows.trained(row, **columns))
             lines.append(f"PTQ, seed {settings.seed}: {measuring.summary(row)}")
     return "\n".join(lines)

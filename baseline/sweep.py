@@ -14,11 +14,11 @@ from typing import Any
 
 from absl import flags
 
-from actorQ import cli
-from actorQ import errors
-from baseline import measuring_flags
-from baseline import parallel
-from baseline import results
+from actorQ.core import cli
+from actorQ.core import errors
+from baseline.study import measuring_flags
+from baseline.study import parallel
+from baseline.study import rows
 
 DEFAULT_BITS = ",".join([*(str(width) for width in range(32, 0, -2)), "fp16", "bf16"])
 
@@ -50,11 +50,11 @@ def _sweep(
     pairs: Sequence[tuple[str, str]], widths: Sequence[str]
 ) -> dict[tuple[str, str], str]:
     """Measures what is missing; returns the reason for each agent that failed."""
-    from baseline import agents
-    from baseline import measuring
+    from baseline.agents import finding
+    from baseline.study import measuring
 
     values = flags.FLAGS
-    pairs = pairs or agents.found(values.folder)
+    pairs = pairs or finding.found(values.folder)
     if not pairs:
         raise errors.UserError(
             f"There are no agents in {values.folder}: --folder names one with ALGO/ENV_1/ENV.zip "
@@ -86,7 +86,7 @@ def _sweep(
             )
     parallel.say(f"Rows: {csv_path}")
     # Of which rows are drawn.
-    quantizer = results.as_flags(granularity=values.granularity, rounding=values.rounding)
+    quantizer = rows.as_flags(granularity=values.granularity, rounding=values.rounding)
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):
         if (algo, env) not in failed:
             parallel.say(
@@ -97,8 +97,8 @@ def _sweep(
 
 def _check(requests: Iterable[Any]) -> dict[tuple[str, str], str]:
     """Fetches agents where asked to, and sees that rows which are there already are theirs."""
-    from baseline import hub
-    from baseline import measuring
+    from baseline.agents import hub
+    from baseline.study import measuring
 
     failed = {}
     for request in requests:
@@ -119,7 +119,7 @@ def _named_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _measure(request: Any) -> str:
-    from baseline import measuring
+    from baseline.study import measuring
 
     with parallel.bugs_told(_name(request)):
         return measuring.summary(measuring.measure(request))

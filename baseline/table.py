@@ -14,16 +14,16 @@ from typing import Any
 
 from absl import flags
 
-from actorQ import cli
-from actorQ import errors
-from actorQ.scripts import output
-from baseline import intervals
-from baseline import mean_errors
-from baseline import measuring_flags
-from baseline import paper
-from baseline import results
-from baseline import selection
-from baseline.results import Row
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import output
+from baseline.study import intervals
+from baseline.study import mean_errors
+from baseline.study import measuring_flags
+from baseline.study import paper
+from baseline.study import rows as results
+from baseline.study import selection
+from baseline.study.rows import Row
 
 COMPARED = ("fp16", "8")  # The precisions of the paper's tables.
 # Rows of fewer episodes are marked.

@@ -16,17 +16,17 @@ from typing import NamedTuple
 from absl import flags
 import numpy as np
 
-from actorQ import cli
-from actorQ import errors
-from actorQ import lean_imports
-from actorQ import provenance
-from actorQ import quantization
-from actorQ.scripts import output
-from baseline import measuring_flags
-from baseline import results
-from baseline import weight_files
-from baseline import weight_plots
-from baseline import weight_statistics
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import lean_imports
+from actorQ.core import output
+from actorQ.core import provenance
+from actorQ.policy import quantization
+from baseline.agents import weight_files
+from baseline.quantization import weight_statistics
+from baseline.study import measuring_flags
+from baseline.study import rows as results
+from baseline.study import weight_plots
 
 OUTPUT = "output.txt"
 ALL_WEIGHTS = "all weights"
@@ -67,7 +67,7 @@ def quantize(found: weight_files.WeightFile, settings: Settings) -> dict[str, np
     with granularity "channel"). Biases, which `ptq` leaves alone, have a scale for the tensor.
     """
     with lean_imports.without("tensorboard"):  # Which Stable-Baselines3 loads TensorFlow for.
-        from baseline import quantize as quantize_lib
+        from baseline.quantization import schemes as quantize_lib
 
     scheme = quantize_lib.Scheme(
         settings.bits, granularity=settings.granularity, rounding=settings.rounding
@@ -266,7 +266,7 @@ def main(argv: list[str]) -> None:
 def parse_bits(text: str) -> str:
     """Returns the name of a width, see `quantize.parse_bits`."""
     with lean_imports.without("tensorboard"):
-        from baseline import quantize as quantize_lib
+        from baseline.quantization import schemes as quantize_lib
     return quantize_lib.parse_bits(text)
 
 

@@ -16,11 +16,11 @@ import statistics
 import time
 from typing import Any
 
-from actorQ import config as config_lib
-from actorQ import config_checks
 from actorQ.benchmarks import actor_sides
-from actorQ.benchmarks import common
 from actorQ.benchmarks import remote
+from actorQ.core import config as config_lib
+from actorQ.core import settings
+from actorQ.core import timing
 
 _TASK = "dm_control,cheetah_run"
 _POLICY = "2048,2048,2048"
@@ -129,15 +129,15 @@ def prepare(config: config_lib.RunConfig) -> None:
     import numpy as np
 
     from actorQ import environments
-    from actorQ import n_step_returns
-    from actorQ import replay
-    from actorQ import transition_writer
-    from actorQ import wire
+    from actorQ.actor import n_step_returns
+    from actorQ.actor import transition_writer
+    from actorQ.wire import connection
+    from actorQ.wire import replay
 
     environment = environments.make(_TASK, 0)
     environment.reset()
     layout = replay.Layout.of(environment.spec)
-    client = wire.Connection(config).client
+    client = connection.Connection(config).client
     table = config.replay_table_name
     rng = np.random.default_rng(0)
     size = environment.spec.action_size
@@ -157,13 +157,13 @@ def prepare(config: config_lib.RunConfig) -> None:
 def _policy(mode: str, bits: int) -> Callable[[Any], Any]:
     import numpy as np
 
-    from actorQ import architecture as architecture_lib
-    from actorQ import inference
     from actorQ.benchmarks import inference as inference_benchmark
+    from actorQ.policy import architecture as architecture_lib
+    from actorQ.policy import inference
 
     known = _bench["policies"]
     if (mode, bits) not in known:
-        sizes = config_checks.hidden_sizes("model_str", _POLICY)
+        sizes = settings.hidden_sizes("model_str", _POLICY)
         architecture = architecture_lib.make(_bench["environment"].spec, sizes)
         backend = inference.make_backend(architecture, bits, mode)
         weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
@@ -231,9 +231,9 @@ def run_case(case: Case, seconds: float) -> Cost:
 
 def explain(repeats: int, quick: bool, out: str | None) -> None:
     """Measures all cases in turn, and reports."""
-    from actorQ.native import library
+    from actorQ.policy.native import library
 
-    cores = common.pin(2)
+    cores = timing.pin(2)
     chosen = cases(library.available())
     config = config_lib.RunConfig(taskstr=_TASK, port=0, min_replay_size=1)
     found: dict[Case, list[Cost]] = {case: [] for case in chosen}
@@ -244,12 +244,12 @@ def explain(repeats: int, quick: bool, out: str | None) -> None:
         seconds = 0.5 if quick else 1.5
 
         def measure(case: Case) -> float:
-            common.progress(case.name)
+            timing.progress(case.name)
             actor.call(run_case, case, 0.2)  # Warm-up: the caches held another case's data.
             found[case].append(actor.call(run_case, case, seconds))
             return 0.0
 
-        common.interleave(
+        timing.interleave(
             {case.name: lambda case=case: measure(case) for case in chosen},
             repeats,
         )
@@ -257,7 +257,7 @@ def explain(repeats: int, quick: bool, out: str | None) -> None:
         case: Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))
         for case, costs in found.items()
     }
-    common.report(
+    timing.report(
         "actor_explain",
         f"Where a step of {_TASK} goes inside an actor's process on one core, microseconds; "
         f"policy {_POLICY.replace(',', ', ')}",

@@ -19,11 +19,11 @@ import statistics
 import tempfile
 from typing import Any
 
-from actorQ import config as config_lib
-from actorQ import config_checks
 from actorQ.benchmarks import actor_sides
-from actorQ.benchmarks import common
 from actorQ.benchmarks import remote
+from actorQ.core import config as config_lib
+from actorQ.core import settings
+from actorQ.core import timing
 
 _NAME = "actor_loop"
 _CHEETAH = "dm_control,cheetah_run"
@@ -39,7 +39,7 @@ _MANY_TASK = "dm_control,finger_spin"
 _MANY = 8
 _WIDTHS = (2048, 256)
 _ORIGINALS_WIDTH = 4096  # Its code's default; the papers' is 2048.
-_BITS = config_checks.PRECISION_NAMES
+_BITS = settings.PRECISION_NAMES
 _ORIGINAL, _PULLS = "original", "original with pulls"
 _WARM_UP_S, _SECONDS = 0.2, 1.0
 
@@ -143,13 +143,13 @@ class Stage:
 
 
 def _start_original_server(taskstr: str) -> int:
-    from actorQ.benchmarks import original_loop
+    from actorQ.benchmarks.original import loop as original_loop
 
     return original_loop.start_server(taskstr)
 
 
 def _stop_original_server(port: int) -> None:
-    from actorQ.benchmarks import original_loop
+    from actorQ.benchmarks.original import loop as original_loop
 
     original_loop.stop_server(port)
 
@@ -169,7 +169,7 @@ def measure_group(
         found[side].append(stage.actors.call(actor_sides.measure, keys[side], seconds))
         return 0.0
 
-    common.interleave({str(i): lambda s=s: measure(s) for i, s in enumerate(sides)}, repeats)
+    timing.interleave({str(i): lambda s=s: measure(s) for i, s in enumerate(sides)}, repeats)
     stage.drop_all()
     return found
 
@@ -221,7 +221,7 @@ def table(
 
 def main(argv: Sequence[str]) -> None:
     """Runs the benchmark."""
-    parser = common.parser(_NAME, "Whole actors: environment steps per second.", repeats=3)
+    parser = timing.parser(_NAME, "Whole actors: environment steps per second.", repeats=3)
     extent = parser.add_mutually_exclusive_group()
     extent.add_argument("--quick", action="store_true", help="a few sides, under a minute")
     extent.add_argument(
@@ -233,7 +233,7 @@ def main(argv: Sequence[str]) -> None:
         "--explain", action="store_true",
         help="instead: why a step of the environment is slower inside an actor",
     )
-    arguments = common.parse(parser, argv, repeats=1)
+    arguments = timing.parse(parser, argv, repeats=1)
     if arguments.explain and arguments.task:
         parser.error("--explain has a task of its own: leave --task out")
     if any(task.partition(",")[0].strip() == "atari" for task in arguments.task):
@@ -243,16 +243,16 @@ def main(argv: Sequence[str]) -> None:
 
         actor_explain.explain(arguments.repeats, arguments.quick, arguments.out)
         return
-    from actorQ.native import library
+    from actorQ.policy.native import library
 
-    cores = common.pin(2)
+    cores = timing.pin(2)
     groups = plan(library.available(), arguments.quick, arguments.task)
     rows: list[list[str]] = []
     record: list[dict[str, Any]] = []
     with remote.remotes([cores[1], cores[0]]) as processes, \
             tempfile.TemporaryDirectory() as folder:
         for index, sides in enumerate(groups):
-            common.progress(
+            timing.progress(
                 f"{index + 1} of {len(groups)}: {sides[0].task}, {len(sides)} actors"
             )
             stage = Stage(*processes, os.path.join(folder, str(index)))
@@ -260,7 +260,7 @@ def main(argv: Sequence[str]) -> None:
             more_rows, more_record = table(measure_group(stage, sides, arguments.repeats, _SECONDS))
             rows += more_rows
             record += more_record
-    common.report(
+    timing.report(
         _NAME,
         "Whole actor on one core (the server on another): environment steps per second, and "
         "microseconds a step",
@@ -281,4 +281,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    timing.run(_NAME, main)

@@ -8,7 +8,7 @@ import time
 from typing import Any
 from typing import NamedTuple
 
-from actorQ import config as config_lib
+from actorQ.core import config as config_lib
 
 # The product pulls on a thread of its own, beside the steps; the original within a step.
 _BACKGROUND = {"product": ("pull_s", "deserialize_s")}
@@ -36,7 +36,7 @@ _actors: dict[str, Any] = {}
 def layout_of(taskstr: str) -> Any:
     """Returns the `replay.Layout` of a task's transitions."""
     from actorQ import environments
-    from actorQ import replay
+    from actorQ.wire import replay
 
     environment = environments.make(taskstr, 0)
     layout = replay.Layout.of(environment.spec)
@@ -55,9 +55,9 @@ def build(name: str, config: config_lib.RunConfig, kind: str = "product") -> Non
     if kind == "product":
         actor = _product(config)
     else:
-        from actorQ.benchmarks import original_loop
+        from actorQ.benchmarks.original import loop
 
-        actor = original_loop.OriginalActor(config, pulls=kind.endswith("with pulls"))
+        actor = loop.OriginalActor(config, pulls=kind.endswith("with pulls"))
     _actors[name] = (actor, _BACKGROUND.get(kind, ()))
 
 
@@ -89,20 +89,20 @@ def drop(name: str) -> None:
 def _product(config: config_lib.RunConfig) -> Any:
     import numpy as np
 
-    from actorQ import acting
-    from actorQ import architecture as architecture_lib
-    from actorQ import conversion
     from actorQ import environments
-    from actorQ import messages
-    from actorQ import wire
+    from actorQ.actor import process as acting
     from actorQ.benchmarks import inference as inference_benchmark
+    from actorQ.policy import architecture as architecture_lib
+    from actorQ.policy import forms
+    from actorQ.wire import connection
+    from actorQ.wire import messages
 
     environment = environments.make(config.taskstr, 0)
     architecture = architecture_lib.make(environment.spec, config.model_sizes)
     environment.close()
     weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
-    update = conversion.to_actor_form(weights, 0, config.quantize)
-    wire.Connection(config).publish(config.model_table_name, messages.encode(update))
+    update = forms.to_actor_form(weights, 0, config.quantize)
+    connection.Connection(config).publish(config.model_table_name, messages.encode(update))
     actor = acting.ActorProcess(config)
     actor.connect()
     return actor

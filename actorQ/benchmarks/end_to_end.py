@@ -21,15 +21,15 @@ from typing import Any
 
 import psutil
 
-from actorQ import config as config_lib
-from actorQ import config_checks
-from actorQ import errors
-from actorQ import processes
-from actorQ import telemetry
-from actorQ.benchmarks import common
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import settings
+from actorQ.core import telemetry
+from actorQ.core import timing
+from actorQ.launch import processes
 
 _NAME = "end_to_end"
-_BITS = config_checks.PRECISION_NAMES
+_BITS = settings.PRECISION_NAMES
 _START_TIMEOUT_S = 120.0
 _SETTLE_S = 4.0
 _END_TIMEOUT_S = 60.0
@@ -204,12 +204,12 @@ def _end(launcher: subprocess.Popen) -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Runs the benchmark."""
-    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=1)
+    parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=1)
     parser.add_argument("--task", default="dm_control,cartpole_balance", metavar="TASK")
     parser.add_argument("--model", default="1024,1024,1024", metavar="SIZES")
-    parser.add_argument("--batch_size", type=common.positive, default=256, metavar="B")
+    parser.add_argument("--batch_size", type=timing.positive, default=256, metavar="B")
     parser.add_argument(
-        "--samples_per_insert", type=common.positive, default=2, metavar="K",
+        "--samples_per_insert", type=timing.positive, default=2, metavar="K",
         help="how often a transition is sampled (default: %(default)s, so that the learner asks "
         "for many)",
     )
@@ -217,13 +217,13 @@ def main(argv: Sequence[str]) -> None:
         "--inference_mode", choices=config_lib.INFERENCE_MODES, default="native",
         help="of the actors (default: %(default)s)",
     )
-    parser.add_argument("--actors", type=common.positive, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--actors", type=timing.positive, nargs="+", default=[1, 2, 4])
     parser.add_argument("--bits", type=int, choices=sorted(_BITS), nargs="+", default=[32, 8])
-    parser.add_argument("--envs_per_actor", type=common.positive, default=1, metavar="N")
-    parser.add_argument("--seconds", type=common.positive, default=15, help="that are measured")
+    parser.add_argument("--envs_per_actor", type=timing.positive, default=1, metavar="N")
+    parser.add_argument("--seconds", type=timing.positive, default=15, help="that are measured")
     parser.add_argument("--quick", action="store_true", help="one actor, 5 s")
-    arguments = common.parse(parser, argv, actors=[1], seconds=5)
-    cores = common.pin(2)
+    arguments = timing.parse(parser, argv, actors=[1], seconds=5)
+    cores = timing.pin(2)
     runs = [
         Run(actors, bits, arguments.model, arguments.task, arguments.inference_mode,
             arguments.samples_per_insert, arguments.batch_size, arguments.envs_per_actor)
@@ -232,11 +232,11 @@ def main(argv: Sequence[str]) -> None:
     found: dict[Run, list[Rates]] = {run: [] for run in runs}
 
     def side(run: Run) -> float:
-        common.progress(f"end_to_end: {run.actors} actors, {_BITS[run.bits]}")
+        timing.progress(f"end_to_end: {run.actors} actors, {_BITS[run.bits]}")
         found[run].append(measure(run, arguments.seconds))
         return 0.0
 
-    common.interleave(
+    timing.interleave(
         {str(index): lambda run=run: side(run) for index, run in enumerate(runs)},
         arguments.repeats,
     )
@@ -264,7 +264,7 @@ def _report(found: dict[Run, list[Rates]], arguments: Any, cores: list[int]) -> 
             f"{median(run, 'actor_cpu_us'):.0f}", f"{median(run, 'learner_cpu_ms'):.1f}",
             *(f"{us:.0f}" for us in phases),
         ])
-    common.report(
+    timing.report(
         _NAME,
         f"{arguments.task}, policy {arguments.model}, batch {arguments.batch_size}, "
         f"{arguments.samples_per_insert} samples per insert, {arguments.inference_mode} inference, "
@@ -288,4 +288,4 @@ def _report(found: dict[Run, list[Rates]], arguments: Any, cores: list[int]) -> 
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    timing.run(_NAME, main)

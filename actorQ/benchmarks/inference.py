@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from actorQ import architecture as architecture_lib
-from actorQ import config_checks
-from actorQ import conversion
-from actorQ.benchmarks import common
+from actorQ.core import settings
+from actorQ.core import timing
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import forms
 
 _NAME = "inference"
 _OBSERVATION_SIZE, _ACTIONS = 67, 21  # humanoid_walk's.
 _ATARI_ACTIONS = 18
 _REFERENCE = "torch fp32"
 _PEERS = ("torch int8", "ORT int8", "ORT int4")
-_BITS = config_checks.PRECISION_NAMES
+_BITS = settings.PRECISION_NAMES
 
 
 def architectures(widths: Sequence[int]) -> dict[str, architecture_lib.PolicyArchitecture]:
@@ -66,9 +66,9 @@ def make_sides(
       Name to function of one pass, name to the type of every layer, and name to bytes of weights.
     """
     # Late: pinning comes before the frameworks' threads.
-    from actorQ import inference
     from actorQ.benchmarks import peers
-    from actorQ.native import library
+    from actorQ.policy import inference
+    from actorQ.policy.native import library
 
     sides: dict[str, Callable[[], Any]] = {}
     types, sizes = {}, {}
@@ -87,12 +87,12 @@ def make_sides(
     sides["ORT fp32"] = peers.onnx_call(model, observation)
     sides["ORT int8"] = peers.onnx_call(peers.to_int8(model), observation)
     sides["ORT int4"] = peers.onnx_call(peers.to_int4(model), observation)
-    for quantize, scheme in conversion.SCHEMES.items():
+    for quantize, scheme in forms.SCHEMES.items():
         name = f"native {_BITS[quantize]}"
         add(name, "native", quantize)
         network = library.Network(architecture, scheme)
         packed = network.pack(
-            conversion.expand(conversion.to_actor_form(weights, 0, quantize))
+            forms.expand(forms.to_actor_form(weights, 0, quantize))
         )
         sides[f"floor {_BITS[quantize]}"] = lambda n=network, p=packed: n.read(p)
         sizes[f"floor {_BITS[quantize]}"] = packed.nbytes
@@ -101,15 +101,15 @@ def make_sides(
 
 def main(arguments: Sequence[str]) -> None:
     """Measures and prints."""
-    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=7)
+    parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=7)
     parser.add_argument(
-        "--widths", type=common.positive, nargs="+", metavar="UNITS",
+        "--widths", type=timing.positive, nargs="+", metavar="UNITS",
         default=[64, 256, 512, 1024, 2048, 4096], help="widths of the three hidden layers",
     )
     options = parser.parse_args(arguments)
-    core = common.pin(1)
-    from actorQ import cli
-    from actorQ.native import library
+    core = timing.pin(1)
+    from actorQ.core import cli
+    from actorQ.policy.native import library
 
     cli.quiet_tensorflow()
     rng = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> None:
     times: dict[str, dict[str, float]] = {}
     types = {}
     for name, architecture in architectures(options.widths).items():
-        common.progress(f"inference: {name}")
+        timing.progress(f"inference: {name}")
         shape = (1, *architecture.observation_shape)
         observation = rng.standard_normal(shape, np.float32)
         if architecture.pixels:
@@ -125,8 +125,8 @@ def main(arguments: Sequence[str]) -> None:
         sides, types[name], sizes = make_sides(
             architecture, random_weights(architecture, rng), observation
         )
-        figures = common.latencies(sides, options.repeats)
-        times[name] = common.medians(figures)
+        figures = timing.latencies(sides, options.repeats)
+        times[name] = timing.medians(figures)
         record[name] = {"seconds": figures, "weight_bytes": sizes, "types": types[name]}
     _report(times, types, record, options.out)
 
@@ -167,7 +167,7 @@ def _report(
             for side, kinds in types["Atari"].items() if side in ("torch int8", *native)
         ),
     ]
-    common.report(
+    timing.report(
         _NAME, "Microseconds for one observation (median of medians)", ["policy", *columns], rows,
         record, out, notes,
         more=[("Speed against torch eager fp32, and against the floor", header, ratios)],
@@ -175,4 +175,4 @@ def _report(
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    timing.run(_NAME, main)

@@ -15,10 +15,10 @@ import statistics
 from typing import Any
 from typing import NamedTuple
 
-from actorQ.benchmarks import common
 from actorQ.benchmarks import learner_sides
 from actorQ.benchmarks import remote
 from actorQ.benchmarks.learner_sides import Side
+from actorQ.core import timing
 
 _NAME = "learner"
 _CORES = 2
@@ -104,7 +104,7 @@ class Figures:
             self._cpu[side].append(cpu)
             return seconds
 
-        self._seconds = common.interleave(
+        self._seconds = timing.interleave(
             {side: lambda s=side: measure(s) for side in sides}, repeats
         )
 
@@ -207,7 +207,7 @@ class Bench:
         of_placement: dict[str, Any] = {"peak_flop_per_s": peaks}
         self.record[placement.name] = of_placement
         for width, batch in self._plan.shapes:
-            common.progress(f"learner: cores / threads {placement.name}, 3x{width}, batch {batch}")
+            timing.progress(f"learner: cores / threads {placement.name}, 3x{width}, batch {batch}")
             sides = self._plan.sides(placement, width, batch)
             figures = Figures(process, sides, self._repeats, self._plan.window_s)
             of_placement[f"3x{width}, {batch}"] = figures.record()
@@ -221,7 +221,7 @@ class Bench:
         of_publishing = self.record.setdefault("publishing", {})
         for pair in self._plan.publishing:
             without, with_it = pair
-            common.progress(f"learner: publishing, 3x{without.width}, batch {without.batch}")
+            timing.progress(f"learner: publishing, 3x{without.width}, batch {without.batch}")
             figures = Figures(process, pair, self._repeats, self._plan.push_window_s)
             pushes = process.call(learner_sides.pushes, with_it)
             measured_s = self._repeats * self._plan.push_window_s
@@ -237,12 +237,12 @@ class Bench:
 
 def main(arguments: Sequence[str]) -> None:
     """Measures and prints."""
-    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=5)
+    parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=5)
     parser.add_argument(
         "--quick", action="store_true", help="one small network, short: does it run at all?"
     )
-    options = common.parse(parser, arguments, repeats=2)
-    cores = common.pin(_CORES)
+    options = timing.parse(parser, arguments, repeats=2)
+    cores = timing.pin(_CORES)
     bench = Bench(QUICK if options.quick else Plan(), options.repeats, cores)
     head = ["cores / threads", "policy", "batch"]
     variants = ["fp32 Sonnet", "fp32 fused", "bf16 Sonnet", "bf16 fused"]
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str]) -> None:
         )
         for name, of in bench.record.items() if "peak_flop_per_s" in of
     )
-    common.report(
+    timing.report(
         _NAME,
         "Steps per second by precision of the products and optimizer, from memory",
         [*head, *variants, *(f"{name} / fp32 Sonnet" for name in variants[1:]),
@@ -292,4 +292,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    timing.run(_NAME, main)

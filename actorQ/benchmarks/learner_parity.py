@@ -16,18 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actorQ import algorithms
-from actorQ import architecture as architecture_lib
-from actorQ import config as config_lib
-from actorQ import environment_loop
 from actorQ import environments
-from actorQ import n_step_returns
-from actorQ import replay
-from actorQ import telemetry
-from actorQ.benchmarks import common
+from actorQ.actor import environment_loop
+from actorQ.actor import n_step_returns
 from actorQ.benchmarks import learner_sides
 from actorQ.benchmarks import remote
-from actorQ.scripts import loss_parity
+from actorQ.core import config as config_lib
+from actorQ.core import telemetry
+from actorQ.core import timing
+from actorQ.experiments.run_logs import loss_parity
+from actorQ.policy import algorithms
+from actorQ.policy import architecture as architecture_lib
+from actorQ.wire import replay
 
 _NAME = "learner_parity"
 _TASKS = {"d4pg": "dm_control,cartpole_balance", "dqn": "gym,CartPole-v1"}
@@ -146,7 +146,7 @@ class Member:
         import reverb
         import tensorflow as tf
 
-        from actorQ import learning
+        from actorQ.learner import dataset as learning
 
         for variable, value in zip(self._variables(), weights, strict=True):
             variable.assign(value)
@@ -195,7 +195,7 @@ def compare(settings: Settings, algorithm: str, cores: list[int]) -> dict[str, L
     batches = rows[rng.integers(len(rows), size=(settings.steps, settings.batch))]
     learned, weights = {}, None
     for precision in _PRECISIONS:
-        common.progress(f"{_NAME}: {algorithm}, {precision}")
+        timing.progress(f"{_NAME}: {algorithm}, {precision}")
         with remote.remotes([cores[-1]]) as (process,):
             process.call(build, settings.config(algorithm, precision), cores)
             if weights is None:
@@ -206,7 +206,7 @@ def compare(settings: Settings, algorithm: str, cores: list[int]) -> dict[str, L
 
 def main(arguments: Sequence[str]) -> None:
     """Compares and prints."""
-    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=None)
+    parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=None)
     for name, help_text in (
         ("steps", "gradient steps of each learner"),
         ("transitions", "of the recorded replay"),
@@ -214,11 +214,11 @@ def main(arguments: Sequence[str]) -> None:
         ("batch", "transitions of a gradient step"),
     ):
         parser.add_argument(
-            f"--{name}", type=common.positive, default=getattr(Settings, name), metavar="N",
+            f"--{name}", type=timing.positive, default=getattr(Settings, name), metavar="N",
             help=f"{help_text} (default: %(default)s)",
         )
     options = parser.parse_args(arguments)
-    cores = common.pin(_CORES)
+    cores = timing.pin(_CORES)
     settings = Settings(options.steps, options.transitions, options.width, options.batch)
     learned = {name: compare(settings, name, cores) for name in _TASKS}
     full, half = _PRECISIONS
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str]) -> None:
         algorithm: {precision: found[precision].peak_bytes for precision in _PRECISIONS}
         for algorithm, found in learned.items()
     }
-    common.report(
+    timing.report(
         _NAME,
         f"Losses of {settings.steps} learner steps in float32 and bfloat16, 3x{settings.width}, "
         f"batch {settings.batch}, from the same weights on the same batches of "
@@ -259,4 +259,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    timing.run(_NAME, main)

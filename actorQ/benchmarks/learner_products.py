@@ -17,10 +17,10 @@ import os
 import statistics
 from typing import NamedTuple
 
-from actorQ import cli
-from actorQ.benchmarks import common
 from actorQ.benchmarks import learner_sides
 from actorQ.benchmarks import remote
+from actorQ.core import cli
+from actorQ.core import timing
 
 _NAME = "learner_products"
 _WINDOW_S = 0.8
@@ -72,7 +72,7 @@ def measure(
         seconds, _ = processes[way].call(learner_sides.measure, sides[way], _WINDOW_S)
         return seconds
 
-    return common.interleave(
+    return timing.interleave(
         {way.name: functools.partial(measure_step, way) for way in WAYS}, repeats
     )
 
@@ -99,23 +99,23 @@ def row(width: int, batch: int, seconds: Mapping[str, Sequence[float]]) -> list[
 
 def main(arguments: Sequence[str]) -> None:
     """Measures and prints."""
-    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=5)
+    parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=5)
     parser.add_argument(
         "--quick", action="store_true", help="one shape, short: does it run at all?"
     )
-    options = common.parse(parser, arguments, repeats=2)
-    (core,) = common.pin(1)
+    options = timing.parse(parser, arguments, repeats=2)
+    (core,) = timing.pin(1)
     rows, record = [], {}
     with remote.remotes([core, core]) as (without, with_it):
         without.call(prepare, False, core)
         with_it.call(prepare, True, core)
         processes = {way: with_it if way.onednn else without for way in WAYS}
         for width, batch in _QUICK_SHAPES if options.quick else _SHAPES:
-            common.progress(f"{_NAME}: 3x{width}, batch {batch}")
+            timing.progress(f"{_NAME}: 3x{width}, batch {batch}")
             seconds = measure(processes, width, batch, options.repeats)
             record[f"3x{width}, {batch}"] = seconds
             rows.append(row(width, batch, seconds))
-    common.report(
+    timing.report(
         _NAME,
         "Milliseconds of a learner's step on one core, by its matrix products",
         ["policy", "batch", *(way.name for way in WAYS),
@@ -133,4 +133,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    timing.run(_NAME, main)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from actorQ import architecture as architecture_lib
-from actorQ import cli
-from actorQ import config as config_lib
-from actorQ import replay
-from actorQ import transition_writer
-from actorQ.benchmarks import common
+from actorQ.actor import transition_writer
+from actorQ.core import cli
+from actorQ.core import config as config_lib
+from actorQ.core import timing
+from actorQ.policy import architecture as architecture_lib
+from actorQ.wire import replay
 
 # Of cheetah_run.
 OBSERVATION_SIZE, ACTIONS = 17, 6
@@ -92,8 +92,8 @@ def set_up(cores: list[int], threads: int) -> None:
 
 def serve() -> int:
     """Starts a server with random transitions in replay; returns its port."""
-    from actorQ import serving
-    from actorQ import wire
+    from actorQ.wire import connection as wire
+    from actorQ.wire import server as serving
 
     config = Side(8, 8).config
     server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
@@ -117,7 +117,7 @@ def drain(port: int) -> None:
     """Takes pushed weights for ever, on a thread, as the broadcaster does."""
     import threading
 
-    from actorQ import wire
+    from actorQ.wire import connection as wire
 
     config = Side(8, 8).config
     connection = wire.Connection(config, f"localhost:{port}")
@@ -152,7 +152,7 @@ def products_per_s(precision: str, size: int, seconds: float) -> float:
 
     matrix = tf.cast(tf.random.normal((size, size)), precision)
     multiply = tf.function(lambda a: tf.matmul(a, a), autograph=False)
-    return 2.0 * size**3 / common.seconds_per_call(lambda: multiply(matrix), seconds)
+    return 2.0 * size**3 / timing.seconds_per_call(lambda: multiply(matrix), seconds)
 
 
 class _Learner:
@@ -164,17 +164,17 @@ class _Learner:
     """
 
     def __init__(self, side: Side):
-        from actorQ import layers
-        from actorQ import learning
-        from actorQ import publishing
         from actorQ.d4pg import learner as d4pg
+        from actorQ.learner import dataset as learning
+        from actorQ.learner import publisher
+        from actorQ.policy import sonnet_layers
 
         config = side.config
         architecture = architecture_lib.PolicyArchitecture(
             (OBSERVATION_SIZE,), config.model_sizes, ACTIONS, architecture_lib.TANH_HEAD
         )
         networks = d4pg.make_networks(
-            config, architecture, layers.FLOAT32_PADDED if side.padded else side.precision
+            config, architecture, sonnet_layers.FLOAT32_PADDED if side.padded else side.precision
         )
         make = _sonnet_learner if side.optimizer == SONNET else d4pg.make_learner
         self._learner = make(
@@ -182,7 +182,7 @@ class _Learner:
         )
         self.publisher = None
         if side.source == PUBLISHING:
-            self.publisher = publishing.VariablePublisher(
+            self.publisher = publisher.VariablePublisher(
                 networks.policy.named_variables(), _state["connection"],
                 config.broadcaster_table_name, config.push_period_s, config.push_precision,
                 config.push_share,
@@ -219,7 +219,7 @@ def _dataset(side: Side) -> Any:
     import reverb
     import tensorflow as tf
 
-    from actorQ import learning
+    from actorQ.learner import dataset as learning
 
     if side.source == MEMORY:
         batch = reverb.ReplaySample((), _random_transitions(side.batch))

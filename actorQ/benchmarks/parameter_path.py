@@ -21,15 +21,15 @@ import tempfile
 import time
 from typing import Any
 
-from actorQ import config as config_lib
-from actorQ import replay
-from actorQ import telemetry
-from actorQ.benchmarks import common
-from actorQ.benchmarks import original_parameters
 from actorQ.benchmarks import parameter_sides
 from actorQ.benchmarks import remote
+from actorQ.benchmarks.original import parameters
 from actorQ.benchmarks.parameter_sides import Side
-from actorQ.native import library
+from actorQ.core import config as config_lib
+from actorQ.core import telemetry
+from actorQ.core import timing
+from actorQ.policy.native import library
+from actorQ.wire import replay
 
 _NAME = "parameter_path"
 _WIDTH = 2048
@@ -97,7 +97,7 @@ class Bench:
             process.call(parameter_sides.keep_large_blocks)
         layout = replay.Layout((17,), False, 6, False)
         for side in sides:
-            common.progress(f"building {side.name}")
+            timing.progress(f"building {side.name}")
             learner, broadcaster, actor = processes[side.kind]
             config = side.config(folder, _WIDTH)
             port = learner.call(remote.start_server, config, layout)
@@ -107,7 +107,7 @@ class Bench:
                 learner.call(parameter_sides.make_learner, config)
                 broadcaster.call(parameter_sides.make_broadcaster, config)
             else:
-                broadcaster.call(original_parameters.make_broadcaster, config)
+                broadcaster.call(parameters.make_broadcaster, config)
             self._push(side)
             actor.call(parameter_sides.make_actor, config, side.kind)
 
@@ -172,7 +172,7 @@ class Bench:
 
     def _push(self, side: Side) -> dict[str, float]:
         self._version += 1
-        module = parameter_sides if side.kind == parameter_sides.PRODUCT else original_parameters
+        module = parameter_sides if side.kind == parameter_sides.PRODUCT else parameters
         return self._processes[side.kind][0].call(module.push, self._configs[side], self._version)
 
     def _update(self, side: Side) -> dict[str, float]:
@@ -184,7 +184,7 @@ class Bench:
                 update = telemetry.last_row(path)
             else:
                 update = self._processes[side.kind][1].call(
-                    original_parameters.last_update, config
+                    parameters.last_update, config
                 )
             if update.get("model_version") == self._version:
                 break
@@ -213,11 +213,11 @@ def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[str]]:
 
 def main(arguments: Sequence[str]) -> None:
     """Measures, prints and writes the tables."""
-    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=5)
+    parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=5)
     parser.add_argument("--quick", action="store_true", help="a few sides, under a minute")
-    options = common.parse(parser, arguments, repeats=3)
+    options = timing.parse(parser, arguments, repeats=3)
     repeats = options.repeats
-    cores = common.pin(min(2, len(os.sched_getaffinity(0))))
+    cores = timing.pin(min(2, len(os.sched_getaffinity(0))))
     sides = plan(library.available(), options.quick)
     kinds = sorted({side.kind for side in sides})
     placements: dict[str, dict[str, list[dict[str, Any]]]] = {}
@@ -229,13 +229,13 @@ def main(arguments: Sequence[str]) -> None:
         processes = {kind: started[3 * i : 3 * i + 3] for i, kind in enumerate(kinds)}
         bench = Bench(sides, processes, folder)
         for count in range(1, len(cores) + 1):
-            common.progress(f"{repeats} rounds on {count} core(s)")
+            timing.progress(f"{repeats} rounds on {count} core(s)")
             bench.place(cores[-count], cores[-1])
             bench.rows = {}
             for side in sides:
                 bench.measure(side)  # Caches and memory are those of a second push.
             bench.rows = {}
-            common.interleave(
+            timing.interleave(
                 {side.name: lambda side=side: bench.measure(side) for side in sides}, repeats
             )
             placements[f"{count} core" + "s" * (count > 1)] = bench.rows
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str]) -> None:
             ]
             bench.make_busy(losing[0])
             for turn in range(repeats):
-                common.progress(f"a busy learner, round {turn + 1}")
+                timing.progress(f"a busy learner, round {turn + 1}")
                 for side in losing:
                     lost = bench.lost(side, 4.0 if options.quick else 15.0)
                     losses.setdefault(side.name, []).append(lost)
@@ -284,7 +284,7 @@ def _report(
             ["Path", "steps/s without pushes", "pushes/s", "steps lost, %"],
             lines,
         ))
-    common.report(
+    timing.report(
         _NAME, *tables[0], {"placements": placements, "lost": losses}, out,
         notes=[
             "Stages beside the total: they overlap where processes work at the same time, and the "
@@ -301,4 +301,4 @@ def _report(
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    timing.run(_NAME, main)

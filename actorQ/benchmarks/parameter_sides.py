@@ -10,11 +10,11 @@ import threading
 import time
 from typing import Any
 
-from actorQ import allocator
-from actorQ import architecture as architecture_lib
-from actorQ import config as config_lib
-from actorQ import config_checks
-from actorQ import provenance
+from actorQ.core import allocator
+from actorQ.core import config as config_lib
+from actorQ.core import provenance
+from actorQ.core import settings
+from actorQ.policy import architecture as architecture_lib
 
 PRODUCT, ORIGINAL = "ActorQ here", "original (stand-in)"
 UPDATE_PERIOD = 30  # Steps between two looks, the default of --actor_update_period.
@@ -45,7 +45,7 @@ class Side:
     @property
     def name(self) -> str:
         """Names the side in the table."""
-        bits = config_checks.PRECISION_NAMES[self.quantize]
+        bits = settings.PRECISION_NAMES[self.quantize]
         if self.kind == ORIGINAL:
             return f"{bits}, {self.kind}"
         parts = [bits, self.inference_mode]
@@ -97,21 +97,21 @@ _steps: dict[int, Any] = {}
 
 def learner_policy(config: config_lib.RunConfig) -> Any:
     """Returns the one Sonnet policy of this process and width."""
-    from actorQ import networks
+    from actorQ.policy import sonnet_policy
 
     width = config.model_sizes[0]
     if width not in _policies:
-        _policies[width] = networks.Policy(architecture_of(config))
+        _policies[width] = sonnet_policy.Policy(architecture_of(config))
     return _policies[width]
 
 
 def make_learner(config: config_lib.RunConfig) -> None:
     """Makes the publisher of a side."""
-    from actorQ import publishing
-    from actorQ import wire
+    from actorQ.learner import publisher as publishing
+    from actorQ.wire import connection
 
     _publishers[config.logpath] = publishing.VariablePublisher(
-        learner_policy(config).named_variables(), wire.Connection(config),
+        learner_policy(config).named_variables(), connection.Connection(config),
         config.broadcaster_table_name, config.push_period_s, config.push_precision,
         config.push_share,
     )
@@ -164,15 +164,15 @@ def busy_steps_per_s(
       seconds: how long.
       period_s: as --push_period_s; None: no pushes.
     """
-    from actorQ import publishing
-    from actorQ import wire
+    from actorQ.learner import publisher as publishing
+    from actorQ.wire import connection
 
     step, publisher = _steps[config.model_sizes[0]], None
     if period_s is not None:
         key = f"{config.logpath} every {period_s}"
         if key not in _publishers:
             _publishers[key] = publishing.VariablePublisher(
-                learner_policy(config).named_variables(), wire.Connection(config),
+                learner_policy(config).named_variables(), connection.Connection(config),
                 config.broadcaster_table_name, period_s, config.push_precision,
                 # Of the machine, of which this process has some cores only.
                 config.push_share * provenance.machine_cores() / provenance.usable_cores(),
@@ -218,16 +218,16 @@ class ProductActor:
     """Policy and weights of the product's actor, without an environment."""
 
     def __init__(self, config: config_lib.RunConfig):
-        from actorQ import inference
-        from actorQ import telemetry
-        from actorQ import weights
-        from actorQ import wire
+        from actorQ.actor import weight_client
+        from actorQ.core import telemetry
+        from actorQ.policy import inference
+        from actorQ.wire import connection
 
         architecture = architecture_of(config)
         self.infer = inference.make_backend(architecture, config.quantize, config.inference_mode)
         self._timings = telemetry.Timings()
-        self._client = weights.WeightClient(
-            wire.Connection(config), config, architecture, self.infer, self._timings
+        self._client = weight_client.WeightClient(
+            connection.Connection(config), config, architecture, self.infer, self._timings
         )
 
     @property
@@ -259,9 +259,9 @@ def make_actor(config: config_lib.RunConfig, kind: str) -> None:
     if kind == PRODUCT:
         actor: Any = ProductActor(config)
     else:
-        from actorQ.benchmarks import original_parameters
+        from actorQ.benchmarks.original import parameters
 
-        actor = original_parameters.OriginalActor(config)
+        actor = parameters.OriginalActor(config)
     actor.first_weights()
     _actors[config.logpath] = actor
 

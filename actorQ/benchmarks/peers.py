@@ -15,7 +15,7 @@ import onnxruntime
 from onnxruntime import quantization as onnx_quantization
 from onnxruntime.quantization import matmul_4bits_quantizer
 
-from actorQ import architecture as architecture_lib
+from actorQ.policy import architecture as architecture_lib
 
 logging.getLogger().setLevel(logging.WARNING)  # The quantizers turn on everybody's chatter.
 

@@ -12,8 +12,8 @@ import os
 import traceback
 from typing import Any
 
-from actorQ import config as config_lib
-from actorQ import errors
+from actorQ.core import config as config_lib
+from actorQ.core import errors
 
 
 class Remote:
@@ -88,7 +88,7 @@ _servers: dict[int, Any] = {}
 
 def start_server(config: config_lib.RunConfig, layout: Any) -> int:
     """Starts a server with the tables of a run; returns its port."""
-    from actorQ import serving
+    from actorQ.wire import server as serving
 
     server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     _servers[server.port] = server

@@ -11,14 +11,14 @@ import tempfile
 import threading
 from typing import Any
 
-from actorQ import config as config_lib
-from actorQ import config_checks
-from actorQ.benchmarks import common
 from actorQ.benchmarks import remote
 from actorQ.benchmarks import scaling_sides
+from actorQ.core import config as config_lib
+from actorQ.core import settings
+from actorQ.core import timing
 
 _NAME = "scaling"
-_BITS = config_checks.PRECISION_NAMES
+_BITS = settings.PRECISION_NAMES
 _MODEL = "2048,2048,2048"
 _Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
@@ -60,8 +60,8 @@ def actors_table(cores: list[int], counts: Sequence[int], repeats: int) -> tuple
             })
             return 0.0
 
-        common.progress("scaling: writers")
-        common.interleave({str(n): lambda n=n: measure(n) for n in counts}, repeats)
+        timing.progress("scaling: writers")
+        timing.interleave({str(n): lambda n=n: measure(n) for n in counts}, repeats)
     names = ("inserts_per_s", "writer_cpu_us", "server_cpu_us")
     rows = [
         [str(n), *(f"{statistics.median(r[name] for r in runs):.0f}" for name in names)]
@@ -74,7 +74,7 @@ def actors_table(cores: list[int], counts: Sequence[int], repeats: int) -> tuple
 
 def width_table(core: int, widths: Sequence[int], repeats: int) -> tuple[_Table, Any]:
     """Measures inference of one observation over the widths, in a process of its own."""
-    common.progress("scaling: widths")
+    timing.progress("scaling: widths")
     with remote.remotes([core]) as (process,):
         figures = {w: process.call(_inference_us, w, repeats) for w in widths}
     sides = list(figures[widths[0]])
@@ -87,9 +87,9 @@ def width_table(core: int, widths: Sequence[int], repeats: int) -> tuple[_Table,
 def _inference_us(width: int, repeats: int) -> dict[str, float]:
     import numpy as np
 
-    from actorQ import inference
     from actorQ.benchmarks import inference as inference_benchmark
-    from actorQ.native import library
+    from actorQ.policy import inference
+    from actorQ.policy.native import library
 
     architecture = inference_benchmark.architectures([width])[f"3x{width}"]
     weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
@@ -101,7 +101,7 @@ def _inference_us(width: int, repeats: int) -> dict[str, float]:
             inference.load_weights(backend, weights, bits)
             backends[f"{mode} {_BITS[bits]}"] = backend
     calls = {name: lambda b=backend: b(observation) for name, backend in backends.items()}
-    seconds = common.medians(common.latencies(calls, repeats))
+    seconds = timing.medians(timing.latencies(calls, repeats))
     return {name: 1e6 * value for name, value in seconds.items()}
 
 
@@ -121,7 +121,7 @@ def replay_table(cores: list[int], sizes: Sequence[int]) -> tuple[_Table, Any]:
         empty = server.call(scaling_sides.resident_bytes)
         filled = 0
         for size in sizes:
-            common.progress(f"scaling: replay of {size} transitions")
+            timing.progress(f"scaling: replay of {size} transitions")
             count, seconds, _ = writer.call(scaling_sides.write, 300.0, size - filled)
             filled += count
             resident = server.call(scaling_sides.resident_bytes)
@@ -149,7 +149,7 @@ def replay_table(cores: list[int], sizes: Sequence[int]) -> tuple[_Table, Any]:
 
 def start_table(cores: list[int], quick: bool, repeats: int) -> tuple[_Table, Any]:
     """Starts actors of every backend and precision on one core."""
-    from actorQ.native import library
+    from actorQ.policy.native import library
 
     sides = [("original", 8), ("original", 32)]
     sides += [(m, bits) for m, all_bits in _modes(library.available()).items() for bits in all_bits]
@@ -159,11 +159,11 @@ def start_table(cores: list[int], quick: bool, repeats: int) -> tuple[_Table, An
     with remote.remotes([cores[0]]) as (process,), tempfile.TemporaryDirectory() as folder:
 
         def measure(side: tuple[str, int]) -> float:
-            common.progress(f"scaling: start of an actor, {side[0]} {_BITS[side[1]]}")
+            timing.progress(f"scaling: start of an actor, {side[0]} {_BITS[side[1]]}")
             found[side].append(process.call(scaling_sides.start_actor, *side, _MODEL, folder))
             return 0.0
 
-        common.interleave({str(s): lambda s=s: measure(s) for s in sides}, repeats)
+        timing.interleave({str(s): lambda s=s: measure(s) for s in sides}, repeats)
     rows = [
         [f"{mode} {_BITS[bits]}",
          *(f"{statistics.median(getattr(s, name) for s in starts):.{digits}f}"
@@ -178,11 +178,11 @@ def start_table(cores: list[int], quick: bool, repeats: int) -> tuple[_Table, An
 
 def main(argv: Sequence[str]) -> None:
     """Runs the benchmark."""
-    parser = common.parser(_NAME, __doc__.split("\n")[0], repeats=3)
+    parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=3)
     parser.add_argument("--quick", action="store_true", help="the smallest sizes, under a minute")
-    arguments = common.parse(parser, argv, repeats=1)
+    arguments = timing.parse(parser, argv, repeats=1)
     quick, repeats = arguments.quick, arguments.repeats
-    cores = common.pin(2)
+    cores = timing.pin(2)
     parts = {
         "actors": actors_table(cores, (1, 2) if quick else (1, 2, 4, 8), repeats),
         "widths": width_table(
@@ -192,7 +192,7 @@ def main(argv: Sequence[str]) -> None:
         "start": start_table(cores, quick, repeats),
     }
     (title, header, rows), *more = [table for table, _ in parts.values()]
-    common.report(
+    timing.report(
         _NAME, title, header, rows, {name: found for name, (_, found) in parts.items()},
         arguments.out,
         notes=(
@@ -206,4 +206,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    common.run(_NAME, main)
+    timing.run(_NAME, main)

@@ -9,7 +9,7 @@ import time
 from typing import Any
 from typing import NamedTuple
 
-from actorQ import config as config_lib
+from actorQ.core import config as config_lib
 
 # walker_stand's: 24 numbers observed, 6 acted.
 _OBSERVATION, _ACTION = 24, 6
@@ -25,7 +25,7 @@ def resident_bytes() -> int:
 
 def layout() -> Any:
     """Returns the layout of the transitions."""
-    from actorQ import replay
+    from actorQ.wire import replay
 
     return replay.Layout((_OBSERVATION,), False, _ACTION, False)
 
@@ -35,14 +35,14 @@ def layout() -> Any:
 
 def open_writer(config: config_lib.RunConfig) -> None:
     """Connects the product's writer to the server at the address of `config`."""
-    from actorQ import lean_imports
+    from actorQ.core import lean_imports
 
     lean_imports.import_reverb_client()
     import numpy as np
 
-    from actorQ import replay
-    from actorQ import transition_writer
-    from actorQ import wire
+    from actorQ.actor import transition_writer
+    from actorQ.wire import connection
+    from actorQ.wire import replay
 
     rng = np.random.default_rng(0)
     observations = rng.standard_normal((1001, _OBSERVATION), np.float32)
@@ -54,7 +54,7 @@ def open_writer(config: config_lib.RunConfig) -> None:
         for i in range(1000)
     ]
     _state["writer"] = transition_writer.TransitionWriter(
-        wire.Connection(config).client, config.replay_table_name, layout()
+        connection.Connection(config).client, config.replay_table_name, layout()
     )
 
 
@@ -84,9 +84,9 @@ def write(seconds: float, most: int = sys.maxsize) -> tuple[int, float, float]:
 
 def batches_per_second(config: config_lib.RunConfig, port: int, seconds: float) -> float:
     """Returns how many batches the learner's own dataset gives in a second."""
-    from actorQ import learning
+    from actorQ.learner import dataset
 
-    batches = iter(learning.make_dataset(config, f"localhost:{port}", layout()))
+    batches = iter(dataset.make_dataset(config, f"localhost:{port}", layout()))
     for _ in range(20):
         next(batches)
     started, taken = time.perf_counter(), 0
@@ -102,11 +102,16 @@ def batches_per_second(config: config_lib.RunConfig, port: int, seconds: float) 
 _ACTOR = """
 import os, sys, time
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-from actorQ import lean_imports
+from actorQ.core import lean_imports
 if sys.argv[2] != "tensorflow":
     lean_imports.import_reverb_client()
 import numpy as np
-from actorQ import acting, architecture, config, conversion, environments, inference
+from actorQ.actor import process as acting
+from actorQ.policy import architecture
+from actorQ.core import config
+from actorQ.policy import forms as conversion
+from actorQ import environments
+from actorQ.policy import inference
 from actorQ.benchmarks import inference as inference_benchmark
 from actorQ.benchmarks import scaling_sides
 settings = config.RunConfig(
@@ -131,8 +136,8 @@ print(ready, cpu, scaling_sides.resident_bytes())
 _ORIGINAL = """
 import os, sys, time
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-from actorQ import config
-from actorQ.benchmarks import original_loop
+from actorQ.core import config
+from actorQ.benchmarks.original import loop as original_loop
 from actorQ.benchmarks import scaling_sides
 port = original_loop.start_server("dm_control,walker_stand")
 settings = config.RunConfig(

@@ -1,6 +1,6 @@
 """D4PG on the learner's side (Barth-Maron et al. 2018): Acme's learner and its networks."""
 
-from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
+from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Mapping
 import functools
@@ -13,12 +13,12 @@ import reverb
 import sonnet as snt
 import tensorflow as tf
 
-from actorQ import architecture as architecture_lib
-from actorQ import config as config_lib
-from actorQ import layers
-from actorQ import learning
-from actorQ import networks as networks_lib
-from actorQ import optimizers
+from actorQ.policy import architecture as architecture_lib
+from actorQ.core import config as config_lib
+from actorQ.policy import sonnet_layers
+from actorQ.learner import dataset as learning
+from actorQ.policy import sonnet_policy as networks_lib
+from actorQ.learner import optimizers
 
 PRIORITIZED = False
 
@@ -52,7 +52,7 @@ def make_networks(
     def critic() -> snt.Module:
         network = snt.Sequential([
             acme_networks.CriticMultiplexer(action_network=_clip_gradient_of_action),
-            layers.LayerNormTorso(
+            sonnet_layers.LayerNormTorso(
                 config.critic_sizes,
                 math.prod(architecture.observation_shape) + architecture.num_outputs,
                 precision,

@@ -1,0 +1,1 @@
+"""What DQN does differently: its learner (TensorFlow) and its exploration (numpy)."""

@@ -1,6 +1,6 @@
 """DQN on the learner's side (Mnih et al. 2015, double Q-learning): Acme's learner and networks."""
 
-from actorQ import acme_compat  # noqa: F401, I001 (must come before acme)
+from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acme)
 
 from collections.abc import Mapping
 import functools
@@ -13,11 +13,11 @@ import reverb
 import sonnet as snt
 import tensorflow as tf
 
-from actorQ import architecture as architecture_lib
-from actorQ import config as config_lib
-from actorQ import learning
-from actorQ import networks as networks_lib
-from actorQ import optimizers
+from actorQ.policy import architecture as architecture_lib
+from actorQ.core import config as config_lib
+from actorQ.learner import dataset as learning
+from actorQ.policy import sonnet_policy as networks_lib
+from actorQ.learner import optimizers
 
 PRIORITIZED = True
 

@@ -6,7 +6,7 @@ are imported when one of its tasks is made, never before.
 
 import importlib
 
-from actorQ import config as config_lib
+from actorQ.core import config as config_lib
 from actorQ.environments import core
 
 __all__ = [

@@ -24,7 +24,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from actorQ import errors
+from actorQ.core import errors
 
 # Bounds from here on mean "none": MuJoCo writes 1e10 for that, older environments float32's
 # largest number, others infinity.

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from actorQ import processes
-from actorQ import provenance
+from actorQ.core import provenance
 from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments import specification
+from actorQ.launch import processes
 
 
 def most_at_once(runs: Sequence[specification.Run]) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Protocol
 
-from actorQ import errors
-from actorQ.experiments import peers
+from actorQ.core import errors
 from actorQ.experiments import results
 from actorQ.experiments import training
+from actorQ.experiments.peers import kinds
 
 
 class Kind(Protocol):
@@ -64,7 +64,7 @@ class Kind(Protocol):
 
 
 TRAINING = "training"
-KINDS: dict[str, Kind] = {TRAINING: training.Training(), **peers.PEERS}
+KINDS: dict[str, Kind] = {TRAINING: training.Training(), **kinds.PEERS}
 
 
 def get(name: str) -> Kind:

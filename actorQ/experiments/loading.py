@@ -39,13 +39,13 @@ import dataclasses
 import os
 from typing import Any
 
-from actorQ import errors
+from actorQ.core import errors
 from actorQ.experiments import kinds
-from actorQ.experiments import peers as peers_lib
 from actorQ.experiments import specification
 from actorQ.experiments import yaml_files
+from actorQ.experiments.peers import kinds as peers_lib
 
-_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "definitions")
 _COMMON = "common"
 _ENDING = ".yaml"
 _EXTENDS = "extends"

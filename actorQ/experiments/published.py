@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import dataclasses
 import os
 
-from actorQ import errors
-from actorQ import provenance
+from actorQ.core import errors
+from actorQ.core import output
+from actorQ.core import provenance
 from actorQ.experiments import plans
-from actorQ.experiments import reporting
-from actorQ.experiments import reports
 from actorQ.experiments import results
 from actorQ.experiments import specification
-from actorQ.scripts import output
+from actorQ.experiments.reports import catalogue
+from actorQ.experiments.reports import reporting
 
 
 def publish(
@@ -53,10 +53,10 @@ def publish(
     done = plans.finished(copy)
     reasons = {**plans.of_other_settings(copy), **plans.failures(plan)}
     named = {*done, *reasons, *(run.name for run in plan.runs)}
-    reports.write(
+    catalogue.write(
         reporting.Material(
             experiment, plan.profile, [run for run in shown if run.name in named], done, reasons,
-            reports.folder(folder), common.profile(plan.profile).gpu_optional,
+            catalogue.folder(folder), common.profile(plan.profile).gpu_optional,
         ),
         plan.smoke,
     )

@@ -12,12 +12,12 @@ import json
 import os
 from typing import Any
 
-from actorQ import config_checks
-from actorQ import errors
-from actorQ import files
-from actorQ import provenance
-from actorQ import telemetry
-from actorQ.scripts import output
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import output
+from actorQ.core import provenance
+from actorQ.core import settings as config_checks
+from actorQ.core import telemetry
 
 RESULT_FILENAME = "result.json"
 PHYSICAL_CORES = "physical_cores"  # Among what is noted of the machine.

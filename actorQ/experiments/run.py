@@ -13,20 +13,20 @@ import shlex
 
 from absl import flags
 
-from actorQ import cli
-from actorQ import config_checks
-from actorQ import errors
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import settings
 from actorQ.experiments import cores
 from actorQ.experiments import expectation
 from actorQ.experiments import loading
 from actorQ.experiments import plans
 from actorQ.experiments import published
-from actorQ.experiments import reporting
-from actorQ.experiments import reports
 from actorQ.experiments import runner
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.native import library
+from actorQ.experiments.reports import catalogue
+from actorQ.experiments.reports import reporting
+from actorQ.policy.native import library
 
 NAME = "experiments.run"
 DEFAULT_PROFILE = "laptop"
@@ -119,9 +119,9 @@ def main(argv: list[str]) -> int:
     common = loading.load_common()
     common.profile(values.profile)
     experiment = loading.load(argv[1], common)
-    reports.check(experiment)
+    catalogue.check(experiment)
     precisions = None if values.precisions == NONE else [
-        config_checks.named_precision("precisions", text) for text in values.precisions
+        settings.named_precision("precisions", text) for text in values.precisions
     ]
     runs = specification.expand(
         experiment, common, values.profile,
@@ -154,16 +154,16 @@ def main(argv: list[str]) -> int:
             else f"There is no result in {folder} to report on."
         )
     material = reporting.Material(
-        experiment, values.profile, runs, done, plans.reasons(plan), reports.folder(folder),
+        experiment, values.profile, runs, done, plans.reasons(plan), catalogue.folder(folder),
         common.profile(values.profile).gpu_optional,
     )
-    _print(f"{reports.write(material, values.smoke)}\nReport: {material.folder}")
+    _print(f"{catalogue.write(material, values.smoke)}\nReport: {material.folder}")
     if values.publish:
         count = published.publish(plan, values.publish, experiment, common)
         _print(f"Published: {count} results in {values.publish}")
     if failed:
         raise errors.UserError(_failed(failed, runs, folder))
-    if values.smoke and (short := reports.too_short(list(done.values()))):
+    if values.smoke and (short := catalogue.too_short(list(done.values()))):
         raise errors.UserError(" ".join(short))
     return code
 

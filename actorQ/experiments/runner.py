@@ -22,11 +22,11 @@ import sys
 import threading
 import time
 
-from actorQ import cli
-from actorQ import errors
-from actorQ import files
-from actorQ import processes
-from actorQ import provenance
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import output
+from actorQ.core import provenance
 from actorQ.experiments import cores
 from actorQ.experiments import expectation
 from actorQ.experiments import kinds
@@ -34,7 +34,7 @@ from actorQ.experiments import plans
 from actorQ.experiments import results
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.scripts import output
+from actorQ.launch import processes
 
 OUTPUT_FILENAME = "output.txt"
 _POLL_S = 0.2

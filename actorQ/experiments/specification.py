@@ -9,10 +9,10 @@ import dataclasses
 import re
 from typing import Any
 
-from actorQ import config_checks
-from actorQ import errors
+from actorQ.core import errors
+from actorQ.core import settings as config_checks
 from actorQ.experiments import kinds
-from actorQ.experiments import peers as peers_lib
+from actorQ.experiments.peers import kinds as peers_lib
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,15 +13,15 @@ import threading
 import time
 from typing import Any
 
-from actorQ import config as config_lib
-from actorQ import config_flags
-from actorQ import errors
-from actorQ import files
-from actorQ import status_line
-from actorQ import telemetry
+from actorQ.core import config as config_lib
+from actorQ.core import config_flags
+from actorQ.core import curves
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import telemetry
 from actorQ.experiments import results
 from actorQ.experiments import training_logs
-from actorQ.scripts import curves
+from actorQ.launch import status_line
 
 LOGS_FOLDER = "run"  # The launcher's folder, in the folder of the run.
 SMOKE_STEPS = 100

@@ -20,15 +20,15 @@ import math
 
 import numpy as np
 
-from actorQ import config as config_lib
-from actorQ import energy
-from actorQ import errors
-from actorQ import evaluation
-from actorQ import telemetry
+from actorQ.core import config as config_lib
+from actorQ.core import curves
+from actorQ.core import energy
+from actorQ.core import errors
+from actorQ.core import telemetry
+from actorQ.environments import evaluation
 from actorQ.experiments import results
+from actorQ.experiments.run_logs import staleness
 from actorQ.scripts import breakdown_table
-from actorQ.scripts import curves
-from actorQ.scripts import staleness
 
 _LEAST_LEARNING_S = 5.0  # Of a run that is measured.
 _DIGITS = 3  # Of seconds in results: milliseconds.

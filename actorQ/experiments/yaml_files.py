@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from actorQ import errors
+from actorQ.core import errors
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,0 +1,1 @@
+"""Programs that draw and tabulate the logs of runs; `experiments` holds what they compute."""

@@ -16,11 +16,11 @@ import sys
 from matplotlib import colors
 import numpy as np
 
-from actorQ import errors
-from actorQ import telemetry
-from actorQ.scripts import curves
-from actorQ.scripts import output
-from actorQ.scripts import plotting
+from actorQ.core import curves
+from actorQ.core import errors
+from actorQ.core import output
+from actorQ.core import plotting
+from actorQ.core import telemetry
 
 _NAME = "breakdown_table"
 # Between two rows of an actor's log: it was dead, or waited for the learner.
@@ -342,7 +342,7 @@ def _notes(breakdowns: Sequence[Breakdown]) -> list[str]:
     notes.append(
         "Staleness at looks: learner steps by which the weights in use lag behind when an actor "
         "has looked for newer ones, median over the rows of the actors' logs (mean over time: "
-        "actorQ.scripts.staleness). Convert and bytes: medians of the broadcaster."
+        "actorQ.experiments.run_logs.staleness). Convert and bytes: medians of the broadcaster."
     )
     return notes
 

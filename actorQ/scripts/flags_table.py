@@ -11,10 +11,10 @@ By hand:
 import dataclasses
 import sys
 
-from actorQ import config as config_lib
 from actorQ import launch_ray
-from actorQ.experiments import cluster
+from actorQ.core import config as config_lib
 from actorQ.experiments import run as experiments
+from actorQ.experiments.cluster import __main__ as cluster
 
 
 def rows() -> list[str]:

@@ -13,11 +13,11 @@ from typing import Any
 from absl import logging
 import numpy as np
 
-from actorQ import errors
-from actorQ import telemetry
-from actorQ.scripts import curves
-from actorQ.scripts import output
-from actorQ.scripts import plotting
+from actorQ.core import curves
+from actorQ.core import errors
+from actorQ.core import output
+from actorQ.core import plotting
+from actorQ.core import telemetry
 
 _NAME = "plot_run"
 PLOTS_FOLDER = "plots"

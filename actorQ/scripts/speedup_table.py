@@ -14,12 +14,12 @@ import sys
 from matplotlib import patches
 import numpy as np
 
-from actorQ import errors
-from actorQ.scripts import curves
-from actorQ.scripts import output
-from actorQ.scripts import paper
-from actorQ.scripts import plotting
-from actorQ.scripts import times
+from actorQ.core import curves
+from actorQ.core import errors
+from actorQ.core import output
+from actorQ.core import plotting
+from actorQ.experiments.run_logs import paper
+from actorQ.experiments.run_logs import times
 
 _NAME = "speedup_table"
 

@@ -30,7 +30,7 @@ run_of() {
     mapfile -t lines < <(hyperparams "$2")
     "$python" - "$1" "$out/$2" "$env" "$steps" "${lines[@]}" <<'PYTHON'
 import sys
-from baseline import training_state
+from baseline.train import state as training_state
 state, folder, env, steps, *lines = sys.argv[1:]
 wanted = dict(line.split(":", 1) for line in lines)
 for run in training_state.runs(folder, "ppo", env):

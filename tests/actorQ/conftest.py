@@ -22,8 +22,8 @@ def config():
 @pytest.fixture
 def connection(config):
     """A connection to a server in this process, with small tables."""
-    from actorQ import serving  # Late, as in the harness: they import Reverb.
-    from actorQ import wire
+    from actorQ.wire import connection as wire
+    from actorQ.wire import server as serving  # Late, as in the harness: they import Reverb.
 
     tables = serving.make_tables(config, harness.small_layout(), prioritized=True)
     server = serving.start_server(config, tables)

@@ -9,8 +9,8 @@ import time
 import numpy as np
 import psutil
 
-from actorQ import checkpoints
-from actorQ import config as config_lib
+from actorQ.core import config as config_lib
+from actorQ.policy import saved
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
@@ -126,7 +126,7 @@ def random_checkpoint(architecture, facts, seed=0):
         name: rng.normal(size=shape).astype(np.float32)
         for name, shape in architecture.parameter_shapes.items()
     }
-    return checkpoints.PolicyCheckpoint(architecture, weights, facts)
+    return saved.PolicyCheckpoint(architecture, weights, facts)
 
 
 def run_folder(logdir):
@@ -151,6 +151,6 @@ def small_tables() -> config_lib.RunConfig:
 
 def small_layout():
     """Returns the layout of transitions for `small_tables`: 3 observations, 2 actions."""
-    from actorQ import replay  # Late: most tests of processes need no Reverb in their own.
+    from actorQ.wire import replay  # Late: most tests of processes need no Reverb in their own.
 
     return replay.Layout((3,), pixels=False, action_size=2, discrete=False)

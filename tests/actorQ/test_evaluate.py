@@ -1,4 +1,4 @@
-"""Tests `actorQ.evaluate` and `actorQ.evaluation`."""
+"""Tests `actorQ.evaluate` and `actorQ.environments.evaluation`."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from actorQ import architecture as architecture_lib
-from actorQ import checkpoints
 from actorQ import environments
-from actorQ import errors
 from actorQ import evaluate
-from actorQ import evaluation
+from actorQ.core import errors
+from actorQ.environments import evaluation
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import saved
 from tests.actorQ import harness
 
 PENDULUM = architecture_lib.PolicyArchitecture((3,), (16,), 1, "tanh")
@@ -50,7 +50,7 @@ def save(tmp_path):
     """Saves a checkpoint as a run does; returns the run folder."""
 
     def save_as_run(checkpoint):
-        checkpoints.save_policy(str(tmp_path / "checkpoint"), checkpoint)
+        saved.save_policy(str(tmp_path / "checkpoint"), checkpoint)
         return str(tmp_path)
 
     return save_as_run
@@ -100,7 +100,7 @@ def test_load_policy_quantized_is_close_but_not_equal(save, quantize, bound):
 def test_load_policy_best_takes_the_best(save, tmp_path):
     run = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS, seed=1))
     best = harness.random_checkpoint(PENDULUM, PENDULUM_FACTS, seed=2)
-    checkpoints.save_policy(str(tmp_path / "checkpoint" / "best"), best)
+    saved.save_policy(str(tmp_path / "checkpoint" / "best"), best)
     observation = np.ones(3, np.float32)
     expected = 2 * np.tanh(by_hand(best, observation))
     assert evaluate.load_policy(run, best=True)(observation) == pytest.approx(expected, abs=1e-5)

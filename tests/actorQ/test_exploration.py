@@ -1,15 +1,15 @@
-"""Tests `actorQ.d4pg.policy`, `actorQ.dqn.policy` and the choice between them."""
+"""Tests `actorQ.d4pg.exploration`, `actorQ.dqn.exploration` and the choice between them."""
 
 import numpy as np
 import pytest
 
-from actorQ import algorithms
-from actorQ import architecture as architecture_lib
-from actorQ import config as config_lib
 from actorQ import environments
-from actorQ import errors
-from actorQ.d4pg import policy as d4pg
-from actorQ.dqn import policy as dqn
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.d4pg import exploration as d4pg
+from actorQ.dqn import exploration as dqn
+from actorQ.policy import algorithms
+from actorQ.policy import architecture as architecture_lib
 
 DISCRETE = environments.EnvironmentSpec((4,), np.dtype(np.float32), num_actions=3)
 CONTINUOUS = environments.EnvironmentSpec(

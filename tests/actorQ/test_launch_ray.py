@@ -10,11 +10,11 @@ import types
 import psutil
 import pytest
 
-from actorQ import config as config_lib
-from actorQ import errors
 from actorQ import launch_ray
-from actorQ import ports
-from actorQ import telemetry
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import ports
+from actorQ.core import telemetry
 from tests.actorQ import harness
 
 

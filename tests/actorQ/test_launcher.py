@@ -14,16 +14,16 @@ from unittest import mock
 from absl import flags
 import pytest
 
-from actorQ import config as config_lib
-from actorQ import config_flags
-from actorQ import errors
 from actorQ import launcher
-from actorQ import ports
-from actorQ import processes
-from actorQ import status_line
-from actorQ import telemetry
+from actorQ.core import config as config_lib
+from actorQ.core import config_flags
+from actorQ.core import errors
+from actorQ.core import ports
+from actorQ.core import telemetry
+from actorQ.launch import processes
+from actorQ.launch import status_line
 from tests.actorQ import harness
-from tests.actorQ import test_processes
+from tests.actorQ.launch import test_processes
 
 
 def _wait_for_acting(run, timeout_s=60):
@@ -131,7 +131,7 @@ def test_launcher_time_limit_ends_training_like_its_last_step(crew, tmp_path):
 def test_launcher_without_native_kernels_says_so_before_it_starts(crew, tmp_path):
     code = (
         "import runpy, sys\n"
-        "from actorQ.native import build\n"
+        "from actorQ.policy.native import build\n"
         f"build.library_path = lambda: {str(tmp_path / 'none.so')!r}\n"
         f"sys.argv = ['x', '--logdir', {str(tmp_path / 'logs')!r}, '--inference_mode=native']\n"
         "runpy.run_module('actorQ.launcher', run_name='__main__')\n"
@@ -377,7 +377,7 @@ def test_launcher_port_in_use_is_refused_before_anything_starts(crew, tmp_path):
 def test_port_that_another_process_has_claimed_is_refused():
     port = ports.free_port()
     program = (
-        "import sys; from actorQ import ports; held = ports.claim(int(sys.argv[1]));"
+        "import sys; from actorQ.core import ports; held = ports.claim(int(sys.argv[1]));"
         "print('held', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from actorQ.scripts import loss_parity
+from actorQ.experiments.run_logs import loss_parity
 
 
 def test_deviations_are_relative_to_fp32():

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from actorQ import architecture as architecture_lib
-from actorQ import config as config_lib
-from actorQ import errors
-from actorQ import inference
-from actorQ import networks
 from actorQ import parameter_broadcaster
-from actorQ import publishing
-from actorQ import replay
-from actorQ import serving
-from actorQ import telemetry
-from actorQ import weights as weights_lib
-from actorQ import wire
+from actorQ.actor import weight_client as weights_lib
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import telemetry
+from actorQ.learner import publisher
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import inference
+from actorQ.policy import sonnet_policy
+from actorQ.wire import connection
+from actorQ.wire import replay
+from actorQ.wire import server
 from tests.actorQ import harness
 
 ARCHITECTURE = architecture_lib.PolicyArchitecture((17,), (64, 48), 6, architecture_lib.TANH_HEAD)
@@ -31,18 +31,18 @@ class Path:
         }
         config = config_lib.RunConfig(**settings)
         layout = replay.Layout((17,), False, 6, False)
-        self.server = serving.start_server(config, serving.make_tables(config, layout, False))
+        self.server = server.start_server(config, server.make_tables(config, layout, False))
         settings["server_address"] = f"localhost:{self.server.port}"
         self.config = config = config_lib.RunConfig(**settings)
-        self.policy = networks.Policy(ARCHITECTURE)
+        self.policy = sonnet_policy.Policy(ARCHITECTURE)
         for variable in self.policy.variables:
             variable.assign(tf.random.stateless_normal(variable.shape, (3, variable.shape[0])))
-        self.publisher = publishing.VariablePublisher(
-            self.policy.named_variables(), wire.Connection(config), config.broadcaster_table_name,
-            0.0, config.push_precision,
+        self.publisher = publisher.VariablePublisher(
+            self.policy.named_variables(), connection.Connection(config),
+            config.broadcaster_table_name, 0.0, config.push_precision,
         )
         self.broadcaster = parameter_broadcaster.Broadcaster(config)
-        self.connection = wire.Connection(config)
+        self.connection = connection.Connection(config)
         self.backend = inference.make_backend(
             ARCHITECTURE, config.quantize, config.inference_mode
         )

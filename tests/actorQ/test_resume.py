@@ -12,9 +12,9 @@ import time
 import numpy as np
 import pytest
 
-from actorQ import ports
-from actorQ import snapshots
-from actorQ import telemetry
+from actorQ.core import ports
+from actorQ.core import snapshots
+from actorQ.core import telemetry
 from tests.actorQ import harness
 
 # Checkpoints and evaluations often; steps enough that a run outlives what is done to it.
@@ -274,7 +274,7 @@ def test_processes_killed_while_the_disk_is_full_come_back(crew, tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_while_reconnecting_ends_each_process(crew, tmp_path):
-    from tests.actorQ import test_processes
+    from tests.actorQ.launch import test_processes
 
     learner, broadcaster, actor = test_processes.start_by_hand(
         crew, tmp_path, "--num_episodes=100000000"

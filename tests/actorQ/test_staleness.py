@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from actorQ import telemetry
-from actorQ.scripts import staleness
+from actorQ.core import telemetry
+from actorQ.experiments.run_logs import staleness
 from tests.faults.test_campaign import write_log
 
 TRAIN = {"unix_time": [0, 1, 2, 3, 4, 5], "learner_steps": [0, 10, 20, 30, 40, 40]}

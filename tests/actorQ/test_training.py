@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from actorQ import evaluate
-from actorQ import telemetry
+from actorQ.core import telemetry
 from tests.actorQ import harness
 
 

@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 import torch
 
-from actorQ import files
+from actorQ.core import files
 from tests import commands
 from tests import trained_agents
 from tests.baseline import small_agents
@@ -102,9 +102,9 @@ def run_commands():
 @pytest.fixture(scope="session")
 def qat8(tmp_path_factory):
     """A folder with a small agent trained with 8 bits, not to be changed."""
-    from baseline import qat
-    from baseline import qat_model
-    from baseline import training_settings
+    from baseline.qat import model as qat_model
+    from baseline.qat import training
+    from baseline.train import settings as training_settings
 
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # Each has a folder in one that all share.
@@ -116,6 +116,6 @@ def qat8(tmp_path_factory):
             settings = training_settings.TrainSettings(
                 "a2c", "CartPole-v1", steps=4000, folder=str(made), device="cpu", progress=False
             )
-            qat.train(settings, qat_model.QatSettings(8, 2000))
+            training.train(settings, qat_model.QatSettings(8, 2000))
             made.rename(folder)
     return folder

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from baseline import networks
+from baseline.quantization import acting_path
 
 
 def dense(activation=nn.Tanh, sizes=(6, 32, 24, 4), head="argmax", seed=0):
@@ -21,7 +21,7 @@ def dense(activation=nn.Tanh, sizes=(6, 32, 24, 4), head="argmax", seed=0):
     if head != "argmax":
         low = np.linspace(-2, -1, sizes[-1], dtype=np.float32)
         high = np.linspace(0.5, 3, sizes[-1], dtype=np.float32)
-    return networks.PolicyNetwork(tuple(layers), head, low, high)
+    return acting_path.PolicyNetwork(tuple(layers), head, low, high)
 
 
 def images(size=20, padding=0, seed=0, tail=nn.ReLU):
@@ -40,7 +40,7 @@ def images(size=20, padding=0, seed=0, tail=nn.ReLU):
         ("layer_0", nn.Linear(probe.shape[1], 16)), ("relu_2", nn.ReLU()),
         ("layer_1", nn.Linear(16, 5)),
     ]
-    return networks.PolicyNetwork((*convolutions, *dense_layers), "argmax", image=True)
+    return acting_path.PolicyNetwork((*convolutions, *dense_layers), "argmax", image=True)
 
 
 def observations(network, count=200, seed=1, size=20):
@@ -59,7 +59,7 @@ def calibrate(network, inputs):
         seen[name] = (float(x.min()), float(x.max()))
         return x
 
-    networks.forward(network, inputs, watch)
+    acting_path.forward(network, inputs, watch)
     return seen
 
 
@@ -94,7 +94,7 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper"):
     if network.image:
         x = x / 255.0
     for name, module in network.layers:
-        if not isinstance(module, networks.WITH_WEIGHTS):
+        if not isinstance(module, acting_path.WITH_WEIGHTS):
             x = module(torch.from_numpy(x)).numpy()
             continue
         if name in ranges:
@@ -112,8 +112,8 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper"):
             ).numpy()
         else:
             x = x @ weights.T.astype(np.float64) + bias
-    if networks.OUTPUT in ranges:
-        x = fake(x, *ranges[networks.OUTPUT], 8)
+    if acting_path.OUTPUT in ranges:
+        x = fake(x, *ranges[acting_path.OUTPUT], 8)
     return x
 
 
@@ -127,7 +127,7 @@ def nature_cnn(seed=0):
         ("cnn.6", nn.Flatten()),
         ("linear.0", nn.Linear(3136, 512)), ("linear.1", nn.ReLU()), ("q_net", nn.Linear(512, 6)),
     )
-    network = networks.PolicyNetwork(layers, "argmax", image=True)
+    network = acting_path.PolicyNetwork(layers, "argmax", image=True)
     for _, module in network.with_weights():
         nn.init.orthogonal_(module.weight, 2**0.5)
         nn.init.zeros_(module.bias)

@@ -16,7 +16,7 @@ from stable_baselines3.common import vec_env
 import torch
 import yaml
 
-from baseline import environments
+from baseline.tasks import environments
 
 ALGORITHMS = {
     "a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "td3": sb3.TD3,

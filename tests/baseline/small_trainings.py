@@ -6,7 +6,7 @@ import zipfile
 from stable_baselines3.common import callbacks
 import torch
 
-from baseline import train
+from baseline.train import training
 
 CARTPOLE = "CartPole-v1"
 # 4 environments x 16 steps make a rollout of 64.
@@ -40,7 +40,7 @@ def settings(tmp_path, **changes):
         "algo": "ppo", "env": CARTPOLE, "steps": 640, "folder": str(tmp_path), "device": "cpu",
         "hyperparams": SMALL_PPO, "progress": False, **changes,
     }
-    return train.TrainSettings(**values)
+    return training.TrainSettings(**values)
 
 
 def readable(path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from baseline import results
+from baseline.study import rows as results
 
 WEIGHTS = {
     "weight_min": -1.5, "weight_max": 2.25, "weight_range": 3.75, "weight_width": 0.4,

@@ -1,4 +1,4 @@
-"""Tests `baseline.collate` and `baseline.sweep_plot` on sweeps that were never measured."""
+"""Tests `baseline.collate` and `baseline.study.sweep_plot` on sweeps that were never measured."""
 
 import os
 import subprocess
@@ -8,11 +8,11 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from actorQ import errors
+from actorQ.core import errors
 from baseline import collate
-from baseline import results
-from baseline import selection
-from baseline import sweep_plot
+from baseline.study import rows as results
+from baseline.study import selection
+from baseline.study import sweep_plot
 from tests.baseline import sweep_rows
 
 BOTH = "weights+activations"

@@ -9,24 +9,24 @@ import sys
 import numpy as np
 import pytest
 
-from actorQ import checkpoints
-from actorQ import errors
-from baseline import aarch64
-from baseline import agents
-from baseline import agreement
+from actorQ.core import errors
+from actorQ.policy import saved
 from baseline import deploy_benchmark
-from baseline import deploy_measuring
-from baseline import deploy_table
-from baseline import deploying
-from baseline import evaluation
-from baseline import navigation
-from baseline import paper
-from baseline import resident_memory
-from baseline import run_policy
+from baseline.agents import agreement
+from baseline.agents import evaluation
+from baseline.agents import finding
+from baseline.deploy import aarch64
+from baseline.deploy import exporting
+from baseline.deploy import measuring
+from baseline.deploy import resident_memory
+from baseline.deploy import run_policy
+from baseline.deploy import tables
+from baseline.study import paper
+from baseline.tasks import navigation
 from tests.baseline import small_agents
-from tests.baseline import test_actorq_agents as actorq
+from tests.baseline.agents import test_actorq as actorq
 
-SMALL = deploy_measuring.Settings(
+SMALL = measuring.Settings(
     ("onnx", "torchscript"), calibration_episodes=1, episodes=6, states=40, repeats=2,
     memory_turns=0,
 )
@@ -44,8 +44,8 @@ def fixture_navigator(tmp_path_factory):
 
 @pytest.fixture(name="measured", scope="module")
 def fixture_measured(navigator):
-    agent = deploying.load(str(navigator))
-    return agent, deploy_measuring.measure(agent, SMALL)
+    agent = exporting.load(str(navigator))
+    return agent, measuring.measure(agent, SMALL)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -69,9 +69,9 @@ def test_every_file_is_measured_over_the_same_starts(measured):
 
 def test_files_of_actorqs_policies_play_the_same_task(tmp_path):
     made = actorq.checkpoint(actorq.PENDULUM, (3,), 1, "tanh")
-    checkpoints.save_policy(str(tmp_path), made)
-    agent = deploying.load(str(tmp_path))
-    found = deploy_measuring.measure(agent, dataclasses.replace(SMALL, formats=("onnx",), bits=16))
+    saved.save_policy(str(tmp_path), made)
+    agent = exporting.load(str(tmp_path))
+    found = measuring.measure(agent, dataclasses.replace(SMALL, formats=("onnx",), bits=16))
     assert {file.alike.alike for file in found.files.values()} == {1.0}
     returns = [[each.episode_return for each in found.episodes[side]] for side in ("fp32", "onnx")]
     assert np.ptp(returns[0]) > 10  # Halved or doubled actions would not come to the same.
@@ -88,7 +88,7 @@ def test_memory_is_left_out_with_one_line_where_it_cannot_be_measured(monkeypatc
 
 
 def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeypatch):
-    agent = deploying.load(str(navigator))
+    agent = exporting.load(str(navigator))
     asked = []
 
     def of_policy(path, empty, turns):
@@ -96,7 +96,7 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
         return 1_000_000
 
     monkeypatch.setattr(resident_memory, "of_policy", of_policy)
-    found = deploy_measuring.measure(
+    found = measuring.measure(
         agent,
         dataclasses.replace(
             SMALL, formats=("onnx",), memory_turns=2,
@@ -108,30 +108,30 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
         assert file.resident_bytes == 1_000_000
         assert file.arm.alike.alike == 1.0, key  # Of the same file's actions here.
         assert file.arm.largest_output < 1e-6, key
-    row = deploy_table.row(agent, found, "onnx", SMALL)
+    row = tables.row(agent, found, "onnx", SMALL)
     assert row["int_arm_states"] == file.arm.alike.states == min(40, file.alike.states)
-    assert "ONNX Runtime" in deploy_table._arm_table([row])[-1]
+    assert "ONNX Runtime" in tables._arm_table([row])[-1]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_the_empty_runtimes_policy_is_tiny_and_can_be_played():
     for file_format in ("onnx", "tflite", "torchscript"):
         for name in ("fp32", "quantized"):
-            content = deploy_measuring.empty_file(SMALL.of_file(file_format, name))
+            content = measuring.empty_file(SMALL.of_file(file_format, name))
             assert len(content) < 20_000
-            with deploying.playing(content, file_format) as policy:
+            with exporting.playing(content, file_format) as policy:
                 assert policy([0.0] * 8) in range(8)
 
 
 def test_an_agent_that_is_quantized_is_refused(navigator):
-    agent = deploying.load(str(navigator))
+    agent = exporting.load(str(navigator))
     agent.quantization = ("8", None)
     with pytest.raises(errors.UserError, match="is quantized already: name the agent"):
-        deploy_measuring.measure(agent, SMALL)
+        measuring.measure(agent, SMALL)
 
 
 def file(size, seconds, memory=None, alike=1.0):
-    return deploy_measuring.File(
+    return measuring.File(
         size, agreement.Agreement(100, alike), [seconds, 9 * seconds, seconds], memory
     )
 
@@ -143,7 +143,7 @@ def episodes(*successes):
 
 
 def figures(memory=(20_000_000, 5_000_000), successes=((1, 1, 1, 0), (1, 0, 1, 0))):
-    return deploy_measuring.Measured(
+    return measuring.Measured(
         (64, 64, 64),
         {
             ("onnx", "fp32"): file(40_000, 3e-6, memory[0]),
@@ -156,12 +156,12 @@ def figures(memory=(20_000_000, 5_000_000), successes=((1, 1, 1, 0), (1, 0, 1, 0
     )
 
 
-ONE = deploy_measuring.Settings(episodes=4)
+ONE = measuring.Settings(episodes=4)
 
 
 def test_rows_have_medians_ratios_and_the_papers_figures(measured):
     agent, _ = measured
-    row = deploy_table.row(agent, figures(), "onnx", ONE)
+    row = tables.row(agent, figures(), "onnx", ONE)
     assert row["fp32_us"] == pytest.approx(3.0) and row["speedup"] == pytest.approx(3.0)
     assert row["fp32_success"] == 0.75 and row["int_success"] == 0.5
     assert row["success_change"] == -0.25 and row["return_change"] is None
@@ -173,42 +173,42 @@ def test_rows_have_medians_ratios_and_the_papers_figures(measured):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_what_arm_cannot_play_is_told_and_costs_no_other_figure(navigator):
-    agent = deploying.load(str(navigator))
+    agent = exporting.load(str(navigator))
     arm = aarch64.Python((sys.executable, "-c", "raise SystemExit('crash')"), {})
     settings = dataclasses.replace(SMALL, formats=("onnx",), states=5, arm=arm)
-    found = deploy_measuring.measure(agent, settings)
-    row = deploy_table.row(agent, found, "onnx", settings)
+    found = measuring.measure(agent, settings)
+    row = tables.row(agent, found, "onnx", settings)
     assert row["fp32_arm_alike"] is None and "crash" in row["int_arm_failure"]
     assert row["speedup"] > 0
-    assert "FAILS: " in deploy_table._arm_table([row])[-1]
+    assert "FAILS: " in tables._arm_table([row])[-1]
 
 
 def test_the_papers_figures_stand_beside_its_task_and_width_alone(measured):
     agent, _ = measured
     other = dataclasses.replace(agent, env_id="CartPole-v1")
-    assert deploy_table.row(other, figures(), "onnx", ONE)["paper_policy"] is None
+    assert tables.row(other, figures(), "onnx", ONE)["paper_policy"] is None
     narrow = dataclasses.replace(ONE, bits=4)
-    assert deploy_table.row(agent, figures(), "onnx", narrow)["paper_policy"] is None
+    assert tables.row(agent, figures(), "onnx", narrow)["paper_policy"] is None
 
 
 def test_bars_of_agents_with_the_same_layers_have_different_names(measured):
     agent, _ = measured
     first, second = (
-        {**deploy_table.row(agent, figures(), "onnx", ONE), "speedup": speedup}
+        {**tables.row(agent, figures(), "onnx", ONE), "speedup": speedup}
         for speedup in (1.0, 2.0)
     )
-    labels = [deploy_table._label(each, [first, second]) for each in (first, second)]
+    labels = [tables._label(each, [first, second]) for each in (first, second)]
     assert len(set(labels)) == 2 and all(navigation.ENV_ID in label for label in labels)
-    assert deploy_table._label(first, [first]) == "64-64-64, onnx"
+    assert tables._label(first, [first]) == "64-64-64, onnx"
 
 
 def test_rows_of_little_memory_and_without_success_say_so(measured):
     agent, _ = measured
     found = figures(memory=(90_000, 40_000), successes=((None, None), (None, None)))
-    row = deploy_table.row(agent, found, "onnx", ONE)
+    row = tables.row(agent, found, "onnx", ONE)
     assert row["memory_ratio"] is None and row["fp32_memory_bytes"] == 90_000
     assert row["fp32_success"] is None and row["success_change"] is None
-    assert "return 0.00" in deploy_table._cells(row)
+    assert "return 0.00" in tables._cells(row)
 
 
 def test_where_there_is_no_success_returns_have_the_interval(measured):
@@ -216,19 +216,19 @@ def test_where_there_is_no_success_returns_have_the_interval(measured):
     found = figures()
     for side, returns in (("fp32", (1.0, 2.0, 3.0)), ("onnx", (1.0, 1.0, 3.0))):
         found.episodes[side] = [evaluation.Episode(earned, 5, None) for earned in returns]
-    row = deploy_table.row(agent, found, "onnx", ONE)
+    row = tables.row(agent, found, "onnx", ONE)
     assert row["return_change"] == pytest.approx(-1 / 3)
     assert (row["return_change_low"], row["return_change_high"]) == (-1.0, 0.0)
     assert row["success_change"] is row["success_change_low"] is None
-    assert "-0.33 [-1.00, +0.00]" in deploy_table._cells(row)
+    assert "-0.33 [-1.00, +0.00]" in tables._cells(row)
     found.episodes = {side: episodes[:1] for side, episodes in found.episodes.items()}
-    row = deploy_table.row(agent, found, "onnx", ONE)
-    assert row["return_change_low"] is None and "+0.00" in deploy_table._cells(row)
+    row = tables.row(agent, found, "onnx", ONE)
+    assert row["return_change_low"] is None and "+0.00" in tables._cells(row)
 
 
 def test_tables_and_files_have_the_command_and_both_sides(measured, tmp_path, capsys):
     agent, _ = measured
-    deploy_table.report([(agent, figures())], ONE, str(tmp_path / "out"))
+    tables.report([(agent, figures())], ONE, str(tmp_path / "out"))
     text = capsys.readouterr().out
     assert (tmp_path / "out" / "deployment.md").read_text().startswith(text)
     for words in ("64-64-64", "3.00x", "75.0 %", "-25.0 [", "Policy I", "1.18x", "aarch64:"):
@@ -253,7 +253,7 @@ def test_deploy_writes_a_file_and_its_runner(run_commands, navigator, tmp_path):
     assert (tmp_path / "d" / "run_policy.py").read_text() == pathlib.Path(
         run_policy.__file__
     ).read_text()
-    assert agents.found(navigator.parents[1]) == [("ppo", navigation.ENV_ID)]
+    assert finding.found(navigator.parents[1]) == [("ppo", navigation.ENV_ID)]
 
 
 def test_deploy_tells_what_users_get_wrong_in_one_line(run_commands, navigator, tmp_path):

@@ -5,11 +5,11 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 
-from actorQ import errors
-from baseline import agents
+from actorQ.core import errors
 from baseline import enjoy
-from baseline import evaluation
-from baseline import quantize
+from baseline.agents import evaluation
+from baseline.agents import finding
+from baseline.quantization import schemes
 from tests.baseline import small_agents
 
 
@@ -34,10 +34,10 @@ def test_text(zoo, run_commands):
         ["--algo=a2c", "--env=Pendulum-v1", f"--folder={zoo.folder}", "--no-render", "-n", "3"],
     ])
     assert [answer.code for answer in (played, again, other, short)] == [0] * 4, played
-    path = agents.find("ppo", "CartPole-v1", zoo.folder)
+    path = finding.find("ppo", "CartPole-v1", zoo.folder)
     lines = played.out.splitlines()
     assert lines[0] == f"ppo CartPole-v1, full precision: {path}"
-    agent = agents.load("ppo", "CartPole-v1", zoo.folder)
+    agent = finding.load("ppo", "CartPole-v1", zoo.folder)
     expected = [
         episode for episode in evaluation.evaluate(agent.make_env, agent.act, 10, 0, num_envs=1)
     ]
@@ -76,9 +76,9 @@ def test_films_of_every_library(drawable, tmp_path, run_commands):
 
 
 def test_quantized_agents_are_played(zoo, tmp_path, run_commands):
-    agent = agents.load("a2c", "Pendulum-v1", zoo.folder)
-    scheme = quantize.Scheme("2", quantize.WEIGHTS_AND_ACTIVATIONS)
-    quantize.quantize_weights(agent.network, scheme)
+    agent = finding.load("a2c", "Pendulum-v1", zoo.folder)
+    scheme = schemes.Scheme("2", schemes.WEIGHTS_AND_ACTIVATIONS)
+    schemes.quantize_weights(agent.network, scheme)
     ranges = {name: (-1.0, 1.0) for name, _ in agent.network.with_weights()}
     agent.note_quantization(scheme, ranges)
     agent.save(agent, tmp_path)
@@ -122,7 +122,7 @@ def test_mistakes_are_one_line_each(zoo, tmp_path, run_commands):
 
 
 def test_pictures_that_cannot_be_drawn_are_an_error(zoo, tmp_path, monkeypatch):
-    agent = agents.load("ppo", "CartPole-v1", zoo.folder)
+    agent = finding.load("ppo", "CartPole-v1", zoo.folder)
 
     def render(self):
         raise gym.error.DependencyNotInstalled("pygame is not installed")
@@ -136,7 +136,7 @@ def test_pictures_that_cannot_be_drawn_are_an_error(zoo, tmp_path, monkeypatch):
 
 
 def test_losing_a_life_is_no_end_of_an_episode(atari_zoo, capsys):
-    agent = agents.load("ppo", "BreakoutNoFrameskip-v4", atari_zoo.folder)
+    agent = finding.load("ppo", "BreakoutNoFrameskip-v4", atari_zoo.folder)
     ends = []
     make_env = agent.make_env
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from actorQ import errors
+from actorQ.core import errors
 from baseline import findings
-from baseline import results
-from baseline import selection
-from baseline import weight_statistics
-from baseline import width_relation
+from baseline.quantization import weight_statistics
+from baseline.study import rows as results
+from baseline.study import selection
+from baseline.study import width_relation
 
 # Width of the fp32 weights, and loss at 8 bits, by algorithm and environment.
 AGENTS = {

@@ -1,6 +1,6 @@
 import pytest
 
-from actorQ import errors
+from actorQ.core import errors
 from baseline import integer_benchmark
 
 

@@ -2,7 +2,7 @@ import csv
 
 import pytest
 
-from actorQ import errors
+from actorQ.core import errors
 from baseline import learning_curve
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from baseline import agents
-from baseline import results
+from baseline.agents import finding
+from baseline.study import rows as results
 from tests import commands
 from tests.baseline import small_agents
 
@@ -19,7 +19,7 @@ SHORT = ("--episodes=2", "--seeds=0,1")
 def broken(zoo, atari_zoo, tmp_path_factory):
     """A folder of agents with something wrong each."""
     folder = tmp_path_factory.mktemp("broken")
-    good = agents.find("ppo", "CartPole-v1", zoo.folder)
+    good = finding.find("ppo", "CartPole-v1", zoo.folder)
     content = good.read_bytes()
 
     def add(algo, env_id, content):
@@ -38,7 +38,7 @@ def broken(zoo, atari_zoo, tmp_path_factory):
     add("a2c", "CartPole-v1", content)
     add("dqn", "CartPole-v1", content)
     add("ddpg", "CartPole-v1", content)
-    add("ppo", "Pendulum-v1", agents.find("ddpg", "Pendulum-v1", zoo.folder).read_bytes())
+    add("ppo", "Pendulum-v1", finding.find("ddpg", "Pendulum-v1", zoo.folder).read_bytes())
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"))
     made.policy.action_net.weight.data[0, 0] = float("nan")
     small_agents.save(folder, "ppo", "CartPole-v1", made)

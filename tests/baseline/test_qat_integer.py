@@ -7,23 +7,23 @@ import shutil
 import numpy as np
 import pytest
 
-from actorQ import errors
-from baseline import agents
-from baseline import agreement
-from baseline import networks
-from baseline import qat
-from baseline import qat_export
+from actorQ.core import errors
 from baseline import qat_integer
-from baseline import qat_model
-from baseline import tflite_runner
-from tests.baseline import test_qat
+from baseline.agents import agreement
+from baseline.agents import finding
+from baseline.formats import tflite_runner
+from baseline.qat import export as qat_export
+from baseline.qat import model as qat_model
+from baseline.qat import training
+from baseline.quantization import acting_path
+from tests.baseline.qat import test_training
 
-CARTPOLE = test_qat.CARTPOLE
+CARTPOLE = test_training.CARTPOLE
 
 
 def trained(folder, algo, **kwargs):
-    qat.train(test_qat.settings(folder, algo), qat_model.QatSettings(**kwargs))
-    return agents.load(algo, test_qat.RUNS[algo][0], folder)
+    training.train(test_training.settings(folder, algo), qat_model.QatSettings(**kwargs))
+    return finding.load(algo, test_training.RUNS[algo][0], folder)
 
 
 @pytest.fixture(name="folder8", scope="module")
@@ -33,12 +33,12 @@ def fixture_folder8(qat8, tmp_path_factory):
 
 @pytest.fixture(name="agent8")
 def fixture_agent8(folder8):
-    return agents.load("a2c", CARTPOLE, folder8)
+    return finding.load("a2c", CARTPOLE, folder8)
 
 
 def compared(agent, episodes, states):
     act = tflite_runner.Runner(qat_export.export_tflite(agent))
-    return test_qat.compared(agent, act, episodes, states)
+    return test_training.compared(agent, act, episodes, states)
 
 
 def test_tflite_acts_as_a_trained_agent_does(agent8):
@@ -57,12 +57,12 @@ def test_tflite_acts_as_agents_of_continuous_actions_do(tmp_path, algo):
 
 def test_tflite_takes_narrow_integers_and_quantized_outputs(tmp_path):
     agent = trained(tmp_path, "a2c", bits=3, output=True)
-    assert agent.quantization[1][networks.OUTPUT][2:] == ()
+    assert agent.quantization[1][acting_path.OUTPUT][2:] == ()
     visited = qat_export.visited_states(agent, 3, 0, 5000)
 
     made = tflite_runner.Runner(qat_export.export_tflite(agent))
 
-    expected = networks.forward(agent.network, visited, agent.tap).numpy()
+    expected = acting_path.forward(agent.network, visited, agent.tap).numpy()
     assert len(np.unique(made.output(visited))) <= 8
     # Sums that differ in their last digit may round to two sides of a level's edge.
     assert np.mean(np.abs(made.output(visited) - expected) < 1e-5) > 0.99
@@ -91,11 +91,11 @@ def test_inputs_of_more_bits_are_refused_not_cut(tmp_path):
 
 def test_an_output_of_other_bits_is_refused_not_cut(agent8):
     scheme, ranges = agent8.quantization
-    agent8.quantization = scheme, {**ranges, networks.OUTPUT: (-1.0, 1.0, 4)}
+    agent8.quantization = scheme, {**ranges, acting_path.OUTPUT: (-1.0, 1.0, 4)}
     with pytest.raises(errors.UserError, match="the output has 4 bits, but ONNX Runtime"):
         qat_export.export(agent8)
     qat_export.export_tflite(agent8)
-    agent8.quantization = scheme, {**ranges, networks.OUTPUT: (-1.0, 1.0, 8)}
+    agent8.quantization = scheme, {**ranges, acting_path.OUTPUT: (-1.0, 1.0, 8)}
     qat_export.export(agent8)
 
 

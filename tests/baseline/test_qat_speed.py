@@ -5,9 +5,9 @@ import json
 import gymnasium
 import pytest
 
-from actorQ import errors
-from baseline import navigation
+from actorQ.core import errors
 from baseline import qat_speed
+from baseline.tasks import navigation
 
 
 def test_every_kind_trains_in_turns():

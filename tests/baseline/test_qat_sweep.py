@@ -9,16 +9,16 @@ import subprocess
 import psutil
 import pytest
 
-from actorQ import errors
-from baseline import agents
-from baseline import parallel
-from baseline import qat
-from baseline import qat_model
-from baseline import qat_rows
-from baseline import qat_runs
+from actorQ.core import errors
 from baseline import qat_sweep
-from baseline import training_settings
-from baseline import training_state
+from baseline.agents import finding
+from baseline.qat import model as qat_model
+from baseline.qat import runs
+from baseline.qat import training
+from baseline.study import parallel
+from baseline.study import qat_rows
+from baseline.train import settings as training_settings
+from baseline.train import state
 from tests import commands
 
 CARTPOLE = "CartPole-v1"
@@ -58,7 +58,7 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
         # As many bytes either way, since the same is quantized; and the same agent.
         assert by_kind["qat", "3", seed].bytes == by_kind["ptq", "3", seed].bytes
         folder = tmp_path / "32/a2c" / control.run / qat_sweep.PTQ_FOLDER / "calibrated-1-input7"
-        assert agents.load("a2c", CARTPOLE, folder / "3-activations").quantization[0].bits == "3"
+        assert finding.load("a2c", CARTPOLE, folder / "3-activations").quantization[0].bits == "3"
         # Training is the same until quantization starts, so that pairs can be compared.
         assert control.commit == by_kind["ptq", "8", seed].commit
 
@@ -84,7 +84,7 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
 
 
 def find_run(made):
-    return qat_runs.find(made.settings, made.qat, made.columns)
+    return runs.find(made.settings, made.qat, made.columns)
 
 
 def wait_for_episodes(folders):
@@ -114,7 +114,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     assert find_run(job(tmp_path, 16001)) == (None, False)
     assert find_run(job(tmp_path, 16000)) == (None, True)
     # Nobody else may train there meanwhile.
-    with training_state.locked(folders[1]):
+    with state.locked(folders[1]):
         (other,) = run_commands("qat", [[
             "--algo=a2c", f"--env={CARTPOLE}", "-q", "4", "--resume", f"--folder={tmp_path}",
         ]])
@@ -159,9 +159,9 @@ def job(folder, steps, bits=4, seed=0, **changes):
 
 def test_only_runs_of_the_same_settings_are_taken(tmp_path):
     made = job(tmp_path, 200)
-    path = qat.train(made.settings, made.qat)
+    path = training.train(made.settings, made.qat)
     assert find_run(made) == (path, False)
-    assert qat.evaluate(path, "a2c", (0,), 1).key == made.key()
+    assert training.evaluate(path, "a2c", (0,), 1).key == made.key()
     for other in (
         job(tmp_path, 201), job(tmp_path, 200, seed=1), job(tmp_path, 200, delay=90),
         job(tmp_path, 200, ranges="moving"), job(tmp_path, 200, output=True),
@@ -181,7 +181,7 @@ def test_hyperparams_are_part_of_a_row(tmp_path):
             "policy_kwargs": {"ortho_init": False, "net_arch": [8]}, "n_steps": 8, "gamma": 0.9,
         }
     ))
-    row = qat.evaluate(qat.train(made.settings, made.qat), "a2c", (0,), 1)
+    row = training.evaluate(training.train(made.settings, made.qat), "a2c", (0,), 1)
     assert row.hyperparams == (
         "gamma:0.9 n_envs:2 n_steps:8 policy_kwargs:{'net_arch': [8], 'ortho_init': False}"
     )
@@ -225,7 +225,7 @@ def test_a_run_that_fails_stops_no_other_and_has_one_line(tmp_path, run_commands
 def test_resuming_with_another_width_says_which_there_is(tmp_path, run_commands):
     made = job(tmp_path, 400)
     calls = iter(range(30))
-    assert qat.train(made.settings, made.qat, lambda: next(calls, None) is None) is None
+    assert training.train(made.settings, made.qat, lambda: next(calls, None) is None) is None
     (answer,) = run_commands("qat", [[
         "--algo=a2c", f"--env={CARTPOLE}", "-q", "5", "--resume", f"--folder={tmp_path}",
     ]])

@@ -14,15 +14,15 @@ from absl import flags
 import psutil
 import pytest
 
-from actorQ import errors
-from baseline import agents
-from baseline import hub
-from baseline import measuring
-from baseline import measuring_flags
-from baseline import parallel
-from baseline import quantize
-from baseline import results
+from actorQ.core import errors
 from baseline import sweep
+from baseline.agents import finding
+from baseline.agents import hub
+from baseline.quantization import schemes
+from baseline.study import measuring
+from baseline.study import measuring_flags
+from baseline.study import parallel
+from baseline.study import rows as results
 from tests import commands
 from tests.baseline import small_agents
 
@@ -39,7 +39,7 @@ def mixed(zoo, tmp_path_factory):
     """Two good agents, and three that cannot be measured."""
     folder = tmp_path_factory.mktemp("mixed")
     for algo, env_id in (("ppo", "CartPole-v1"), ("a2c", "Pendulum-v1")):
-        source = agents.find(algo, env_id, zoo.folder).parent
+        source = finding.find(algo, env_id, zoo.folder).parent
         shutil.copytree(source, folder / algo / source.name)
     (folder / "ppo/Corrupt-v1_1").mkdir()
     (folder / "ppo/Corrupt-v1_1/Corrupt-v1.zip").write_bytes(b"nonsense")
@@ -100,7 +100,7 @@ def test_named_agents_that_are_measured_already(zoo, tmp_path, run_commands):
         for bits in ("fp32", "8"):
             measuring.measure(
                 measuring.Request(
-                    algo, env_id, quantize.Scheme(bits), str(zoo.folder), str(tmp_path), (0,), 1
+                    algo, env_id, schemes.Scheme(bits), str(zoo.folder), str(tmp_path), (0,), 1
                 )
             )
     (answer,) = run_commands("sweep", [
@@ -113,7 +113,7 @@ def test_named_agents_that_are_measured_already(zoo, tmp_path, run_commands):
 
 
 def test_the_plot_command_is_of_the_rows_that_were_measured(zoo, tmp_path, run_commands):
-    floor = quantize.Scheme("8", granularity="channel", rounding="floor")
+    floor = schemes.Scheme("8", granularity="channel", rounding="floor")
     measuring.measure(
         measuring.Request(
             "ppo", "CartPole-v1", floor, str(zoo.folder), str(tmp_path), (0,), 1
@@ -177,8 +177,8 @@ def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_com
         assert path.read_text().endswith("\n")
         assert 2 <= len(rows) < 31 and rows[0].bits == "fp32"
         for folder in (tmp_path / way).iterdir():
-            for agent in agents.found(folder):
-                agents.load(*agent, folder)  # Whole, or not there.
+            for agent in finding.found(folder):
+                finding.load(*agent, folder)  # Whole, or not there.
         assert "Traceback" not in answer.err
         if way in ("SIGINT", "SIGTERM"):
             assert answer.code == 130
@@ -233,7 +233,7 @@ def test_mistakes_are_one_line_each(zoo, mixed, tmp_path, run_commands):
 
 def test_rows_of_another_agent_are_not_taken_for_this_ones(zoo, tmp_path, run_commands):
     request = measuring.Request(
-        "ppo", "CartPole-v1", quantize.Scheme("fp32"), str(zoo.folder), str(tmp_path), (0,), 1
+        "ppo", "CartPole-v1", schemes.Scheme("fp32"), str(zoo.folder), str(tmp_path), (0,), 1
     )
     measuring.measure(request)
     noted = json.dumps({"ppo CartPole-v1": "0123456789abcdef"})
@@ -269,7 +269,7 @@ def test_bug_is_told_as_one_and_stops_no_other_agent(monkeypatch, caplog):
         raise TypeError("two\nlines")
 
     monkeypatch.setattr(measuring, "measure", broken)
-    request = types.SimpleNamespace(algo="ppo", env="A", scheme=quantize.Scheme("8"))
+    request = types.SimpleNamespace(algo="ppo", env="A", scheme=schemes.Scheme("8"))
     with pytest.raises(errors.UserError, match="^internal error: TypeError: lines$"):
         sweep._measure(request)
     assert "ppo A    8 failed" in caplog.text  # With the trace, for us.

@@ -1,4 +1,4 @@
-"""Tests `baseline.table` and `baseline.mean_errors` on sweeps that were never measured."""
+"""Tests `baseline.table` and `baseline.study.mean_errors` on sweeps that were never measured."""
 
 import csv
 import re
@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from baseline import intervals
-from baseline import mean_errors
-from baseline import results
-from baseline import selection
 from baseline import table
+from baseline.study import intervals
+from baseline.study import mean_errors
+from baseline.study import rows as results
+from baseline.study import selection
 from tests.baseline import sweep_rows
 
 BOTH = "weights+activations"

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from actorQ import errors
-from actorQ import quantization
+from actorQ.core import errors
+from actorQ.policy import quantization
 from baseline import visualize
-from baseline import weight_files
-from baseline import weight_plots
+from baseline.agents import weight_files
+from baseline.study import weight_plots
 
 PAPER_8 = visualize.Settings("8", "nearest", "paper")
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from baseline import qat_rows
-from baseline import results
+from baseline.study import qat_rows
+from baseline.study import rows as results
 from tests.baseline import sweep_rows
 
 WIDTHS = tuple("8765432")

@@ -5,16 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from actorQ import config as config_lib
-from actorQ import errors
-from actorQ import ports
-from actorQ import replay
-from actorQ import serving
-from actorQ import telemetry
-from actorQ import transition_writer
-from actorQ import wire
-from actorQ.benchmarks import fault_checks
-from actorQ.benchmarks import faults
+from actorQ.actor import transition_writer
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import ports
+from actorQ.core import telemetry
+from actorQ.wire import connection as wire
+from actorQ.wire import replay
+from actorQ.wire import server as serving
+from tests.faults import campaign as faults
+from tests.faults import checks
 
 
 def test_draw_every_kind_meets_every_victim_and_actors_differ():
@@ -108,24 +108,24 @@ def test_logs_that_go_back_are_found(tmp_path):
     write_log(tmp_path, "actor_1", telemetry.PHASES_CSV, actor_steps=[5, 9], model_version=[1, 4])
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 2, 5])
     (tmp_path / "stdout").mkdir()
-    assert fault_checks.logs(str(tmp_path)) == 5
-    known = fault_checks.beginnings(str(tmp_path), {})
-    assert len(known) == 2 and fault_checks.beginnings(str(tmp_path), known) == known
+    assert checks.logs(str(tmp_path)) == 5
+    known = checks.beginnings(str(tmp_path), {})
+    assert len(known) == 2 and checks.beginnings(str(tmp_path), known) == known
     path = tmp_path / "actor_1" / telemetry.PHASES_CSV
     whole = path.read_text().splitlines()
     for rest, words in (([whole[0], whole[2]], "its first rows"), (whole[:1], "all its rows")):
         path.write_text("\n".join(rest) + "\n")
         with pytest.raises(errors.UserError, match=f"lost {words}"):
-            fault_checks.beginnings(str(tmp_path), known)
+            checks.beginnings(str(tmp_path), known)
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 5, 2])
     with pytest.raises(errors.UserError, match="model_version goes back from 5 to 2 in row 3"):
-        fault_checks.logs(str(tmp_path))
+        checks.logs(str(tmp_path))
     write_log(tmp_path, "broadcaster", telemetry.UPDATES_CSV, model_version=[1, 2])
     write_log(tmp_path, "actor_1", telemetry.PHASES_CSV, actor_steps=[5, 9], model_version=[1, 4])
     for field in ("push_snapshot_s", "push_insert_s", "checkpoint_s"):
         write_log(tmp_path, "learner", telemetry.TRAIN_CSV, learner_steps=[1, 2], **{field: [2, 1]})
         with pytest.raises(errors.UserError, match=f"{field} goes back from 2 to 1 in row 2"):
-            fault_checks.logs(str(tmp_path))
+            checks.logs(str(tmp_path))
 
 
 def test_replay_items_that_are_not_whole_are_found(monkeypatch):
@@ -136,7 +136,7 @@ def test_replay_items_that_are_not_whole_are_found(monkeypatch):
     layout = replay.Layout((4,), False, 1, True)
     server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     connection = wire.Connection(config)
-    check = fault_checks.ReplayCheck(config)
+    check = checks.ReplayCheck(config)
     observation = np.zeros(4, np.float32)
 
     def insert(reward=1.0 + config.discount, discount=config.discount, action=1.0):

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from actorQ import errors
-from actorQ import messages
-from actorQ.benchmarks import fuzz_messages
-from actorQ.benchmarks import message_faults
-from actorQ.native import library
+from actorQ.core import errors
+from actorQ.policy.native import library
+from actorQ.wire import messages
+from tests.faults import fuzz_messages
+from tests.faults import message_faults
 
 WHOLE = fuzz_messages.Form(8, 32, False, False)
 

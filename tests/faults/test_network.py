@@ -12,11 +12,11 @@ import time
 
 import pytest
 
-from actorQ import errors
-from actorQ import ports
-from actorQ import telemetry
-from actorQ.benchmarks import network_figures
-from actorQ.benchmarks import network_hosts
+from actorQ.core import errors
+from actorQ.core import ports
+from actorQ.core import telemetry
+from tests.faults import network_figures
+from tests.faults import network_hosts
 from tests.faults.test_campaign import write_log
 
 
@@ -81,7 +81,7 @@ def test_delay_proxy_passes_all_on_and_late():
     listener = socket.create_server(("127.0.0.1", 0))
     port, proxy_port = listener.getsockname()[1], ports.free_port()
     proxy = subprocess.Popen([
-        sys.executable, "-m", "actorQ.benchmarks.delay_proxy", str(proxy_port),
+        sys.executable, "-m", "tests.faults.delay_proxy", str(proxy_port),
         f"127.0.0.1:{port}", "100",
     ])
     received = bytearray()

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from actorQ import errors
-from actorQ.benchmarks import soak
+from actorQ.core import errors
+from tests.faults import soak
 
 
 def make(memory, files=None, pending=None):

@@ -3,11 +3,11 @@
 import pathlib
 import sys
 
-from actorQ import cli
-from actorQ.experiments import peers
+from actorQ.core import cli
 from actorQ.experiments import run
 from actorQ.experiments import runner
 from actorQ.experiments import training
+from actorQ.experiments.peers import kinds
 
 FAKE = pathlib.Path(__file__).with_name("fake_launcher.py")
 
@@ -19,13 +19,13 @@ def use_fake_launcher():
         return [sys.executable, str(FAKE), *real(self, settings, folder)[3:]]
 
     training.Training.command = command
-    real_peer = peers.Peer.command
+    real_peer = kinds.Peer.command
 
     def peer_command(self, settings, folder):
         flags = real_peer(self, settings, folder)[4:]
         return [sys.executable, str(FAKE), f"--logdir={folder}", "--run_name=run", *flags]
 
-    peers.Peer.command = peer_command
+    kinds.Peer.command = peer_command
     runner._POLL_S = 0.02  # These runs take no time.
 
 

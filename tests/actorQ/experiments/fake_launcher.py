@@ -23,16 +23,16 @@ import time
 
 from absl import flags
 
-from actorQ import config_flags
-from actorQ import errors
 from actorQ import launcher
-from actorQ import processes
-from actorQ import telemetry
+from actorQ.core import config_flags
+from actorQ.core import errors
+from actorQ.core import telemetry
+from actorQ.launch import processes
 
 # A learner that ends in its own time after its launcher, and only then leaves the folder.
 LEFT_BEHIND = """
 import os, sys, time
-from actorQ import files
+from actorQ.core import files
 run, made, name = sys.argv[1:]
 launcher = os.getppid()
 with files.run_folder(run):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from actorQ import errors
+from actorQ.core import errors
 from actorQ.experiments import loading
-from actorQ.experiments import reports
 from actorQ.experiments import yaml_files
+from actorQ.experiments.reports import catalogue
 from tests.actorQ.experiments import conftest
 
 COMMON = loading.load_common()
@@ -72,7 +72,7 @@ changed = conftest.changed
 )
 def test_load_wrong_file_is_one_clear_line(tmp_path, text, parts):
     with pytest.raises(errors.UserError) as caught:
-        reports.check(conftest.load(tmp_path, text))
+        catalogue.check(conftest.load(tmp_path, text))
     for part in [*parts, "mine"]:
         assert part in str(caught.value)
 

@@ -3,7 +3,7 @@
 import csv
 import json
 
-from actorQ import provenance
+from actorQ.core import provenance
 from tests.actorQ.experiments import conftest
 
 

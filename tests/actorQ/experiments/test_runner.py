@@ -11,8 +11,8 @@ import sys
 import psutil
 import pytest
 
-from actorQ import provenance
-from actorQ import telemetry
+from actorQ.core import provenance
+from actorQ.core import telemetry
 from actorQ.experiments import loading
 from actorQ.experiments import plans
 from actorQ.experiments import results

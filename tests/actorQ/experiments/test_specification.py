@@ -2,13 +2,13 @@
 
 import pytest
 
-from actorQ import config as config_lib
-from actorQ import errors
+from actorQ.core import config as config_lib
+from actorQ.core import errors
 from actorQ.experiments import kinds
 from actorQ.experiments import loading
-from actorQ.experiments import reports
 from actorQ.experiments import specification
-from actorQ.scripts import paper
+from actorQ.experiments.reports import catalogue
+from actorQ.experiments.run_logs import paper
 from tests.actorQ.experiments import conftest
 
 COMMON = loading.load_common()
@@ -44,7 +44,7 @@ def test_expand_every_setting_is_there_and_makes_a_configuration(tmp_path):
 @pytest.mark.parametrize("name", loading.names())
 def test_experiments_of_this_folder_are_whole(name, profile):
     experiment = loading.load(name, COMMON)
-    reports.check(experiment)
+    catalogue.check(experiment)
     runs = specification.expand(experiment, COMMON, profile)
     values = experiment.values.get(profile, (experiment.vary or ("", [None]))[1])
     sides = len(experiment.tasks) * len(experiment.precisions) * len(values)

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from actorQ import config as config_lib
-from actorQ import telemetry
+from actorQ.core import config as config_lib
+from actorQ.core import telemetry
 from actorQ.experiments import kinds
 from tests.actorQ.experiments import fake_launcher
 

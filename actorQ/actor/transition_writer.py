@@ -1,0 +1,181 @@
+"""The actor's way of writing transitions into replay, in blocks.
+
+Imports no framework, Reverb comes in as an argument.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+import math
+import threading
+import time
+from typing import Any
+
+from actorQ.core import errors
+from actorQ.wire import replay
+
+# Transitions that are handed to Reverb together, and rows that it compresses together. Measured
+# with reverb 0.14 beside 80 to 200 us of other work a step: one at a time, an insert costs 50 to
+# 59 us of this process's CPU time and 57 to 65 us of the server's; like this, 10 and 10. Samples
+# cost what they cost from chunks of 1; from chunks of 16, up to a third more.
+_VECTOR_BLOCK = 32
+_PIXEL_BLOCK = 8
+_CHUNK = 4
+
+_CHECK_PERIOD_S = 2.0
+
+
+class TransitionWriter:
+    """Writes transitions into a Reverb table, in blocks.
+
+    Reverb's writer has two threads in the background, which each item that is written alone wakes
+    several times, in this process and in the server: most of the price of an insert. So
+    transitions gather in a block here, and a whole block is handed over such that it is sent in
+    one message. Rows of vectors also share chunks, the unit that Reverb compresses, sends and
+    unpacks; images do not, since a sample would unpack all the images of its chunk.
+
+    A block that is not full is sent with the first transition that comes `max_delay_s` after the
+    block before: an actor slower than that sends each transition at once. A full block is
+    confirmed while the next one gathers, and before that is sent; all others, with what was sent
+    before, at once: the server is never further behind. Within a block, items have no order.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        table: str,
+        layout: replay.Layout,
+        block_size: int | None = None,
+        max_delay_s: float = 0.1,
+        timeout_s: float = 30.0,
+        check: Callable[[], Any] | None = None,
+    ):
+        """Opens the stream.
+
+        Args:
+          client: a reverb.Client.
+          table: name of the replay table.
+          layout: of the transitions.
+          block_size: transitions; by default 32, or 8 with images.
+          max_delay_s: see the class.
+          timeout_s: longest wait for confirmation, seconds; for actors --transfer_timeout.
+          check: called now and then during a long wait; raises when the server is gone.
+        """
+        if block_size is None:
+            block_size = _PIXEL_BLOCK if layout.pixels else _VECTOR_BLOCK
+        self._writer = client.trajectory_writer(num_keep_alive_refs=block_size)
+        chunk = min(block_size, _CHUNK)
+        chunks = {(0,): 1, (1,): chunk} if layout.pixels else {(): chunk}
+        for path, length in chunks.items():
+            self._writer.configure(
+                path, num_keep_alive_refs=block_size, max_chunk_length=length
+            )
+        self._table = table
+        self._layout = layout
+        self._vectors, self._frames = layout.allocate(block_size)
+        self._block_size = block_size
+        self._max_delay_s = max_delay_s
+        self._timeout_s = timeout_s
+        self._check = check
+        self._gathered = 0
+        self._sent_at = -math.inf
+
+    def write(self, transition: replay.Transition) -> None:
+        """Inserts one transition with priority 1, now or together with later ones.
+
+        Raises:
+          environments.TaskError: of what gathered, something is not finite; none of it was sent.
+          errors.LearnerGoneError: the server does not confirm in time.
+          Exception: the server went away (Reverb's errors).
+        """
+        row, frames = self._gathered, self._frames
+        self._layout.pack_into(
+            transition, self._vectors[row], None if frames is None else frames[row]
+        )
+        self._gathered = row + 1
+        if self._gathered == self._block_size:
+            self._wait()  # For the block before; it had a block's time.
+            self._send()
+        elif time.monotonic() - self._sent_at >= self._max_delay_s:
+            self.flush()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Sends what has gathered and waits until all is confirmed.
+
+        Args:
+          timeout_s: longest wait, by default the writer's own.
+
+        Raises:
+          Exception: as `write`.
+        """
+        self._send()
+        self._wait(timeout_s)
+
+    def close(self) -> None:
+        """Sends what is left and closes the stream."""
+        self.flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Closes the stream without sending what is left; for a server that is gone.
+
+        Reverb's writer would otherwise send it to the server that comes back.
+        """
+        self._gathered = 0
+        # On a thread of its own: whatever state the stream is in, nobody waits for it.
+        threading.Thread(target=self._writer.close, daemon=True, name="old writer").start()
+
+    def _send(self) -> None:
+        """Hands the block to Reverb's background threads; Reverb copies the rows."""
+        if not self._gathered:
+            return
+        self._layout.require_finite(self._vectors[: self._gathered])
+        last = self._gathered - 1
+        rows = self._vectors
+        if self._frames is not None:
+            rows = list(zip(self._frames, self._vectors, strict=True))
+        for row in rows[:last]:
+            self._writer.append(row)
+        if last:
+            # Items leave in the order of this queue, and none before its chunk is complete. The
+            # chunk of the row before the last is not, for now: its item, put first, holds the
+            # others back until the last row comes, and then they leave in one message.
+            self._create_items([-1, *range(-last, -1)])
+        self._writer.append(rows[last])
+        self._create_items([-1])
+        self._gathered = 0
+        self._sent_at = time.monotonic()
+
+    def _create_items(self, offsets: Iterable[int]) -> None:
+        """Makes items of rows, which are counted from the newest one, -1."""
+        history = self._writer.history
+        for offset in offsets:
+            if self._layout.pixels:
+                item = tuple(column[offset] for column in history)
+            else:
+                item = history[offset]
+            self._writer.create_item(self._table, priority=1.0, trajectory=item)
+
+    def _wait(self, timeout_s: float | None = None) -> None:
+        """Waits until all that was sent is confirmed, at most `timeout_s` or the writer's own."""
+        hint = ""
+        if timeout_s is None:
+            timeout_s, hint = self._timeout_s, ": is the link too slow? (See --transfer_timeout.)"
+        deadline = time.monotonic() + timeout_s
+        while True:
+            now = time.monotonic()
+            until = min(deadline, now + _CHECK_PERIOD_S)
+            try:
+                self._writer.flush(0, max(1, math.ceil(1000 * (until - now))))
+                return
+            except Exception:
+                # An error before its time is a broken stream rather than Reverb's timeout (whose
+                # type would have to be imported).
+                if time.monotonic() < until:
+                    raise
+            if self._check is not None:
+                self._check()
+            # The check takes time as well, and Reverb takes a limit of 0 ms for none at all.
+            if time.monotonic() >= deadline:
+                raise errors.LearnerGoneError(
+                    f"The learner did not confirm transitions within {timeout_s:g} s{hint or '.'}"
+                )

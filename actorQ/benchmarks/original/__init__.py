@@ -1,0 +1,1 @@
+"""Stand-ins for the original ActorQ's loop and weights' path, pickle included."""

@@ -1,0 +1,154 @@
+"""A stand-in for the original ActorQ's way of weights, to measure ours against.
+
+Written from the description of what it does, not from its code: the learner pickles fp32 weights
+into Reverb, the broadcaster loads them into a torch model, quantizes that and pickles its
+state_dict, and every actor pulls whatever lies there each 30 steps, new or not, between two of
+its steps. Everything unpickled here was pickled by this benchmark. Called through
+`remote.Remote`, hence late imports.
+"""
+
+import pickle
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from actorQ.benchmarks import parameter_sides
+from actorQ.core import config as config_lib
+
+_VERSION = "version"  # Smuggled among the weights, as the original does.
+_HEADER = np.zeros(1, np.uint8)
+
+_updates: dict[str, dict[str, float]] = {}
+_connections: dict[str, Any] = {}
+
+
+def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
+    """Pushes the learner's weights once; see `parameter_sides.push`."""
+    started = time.monotonic()
+    variables = parameter_sides.learner_policy(config).named_variables()
+    weights = {name: variable.numpy() for name, variable in variables.items()}
+    taken = time.monotonic()
+    blob = _pickled({**weights, _VERSION: version})
+    pickled = time.monotonic()
+    _connection(config).client.insert((_HEADER, blob), {config.broadcaster_table_name: 1.0})
+    end = time.monotonic()
+    return {
+        "started": started, "push_end": end, "snapshot_s": taken - started,
+        "push_encode_s": pickled - taken, "push_insert_s": end - pickled,
+    }
+
+
+def make_broadcaster(config: config_lib.RunConfig) -> None:
+    """Starts the broadcaster of a side, on a thread."""
+    threading.Thread(target=_broadcast, args=(config,), daemon=True).start()
+
+
+def last_update(config: config_lib.RunConfig) -> dict[str, float]:
+    """Returns the seconds of the broadcaster's newest update, named as the product logs them."""
+    return _updates[config.logpath]
+
+
+def _broadcast(config: config_lib.RunConfig) -> None:
+    import torch
+
+    from actorQ.policy import torch_policy
+
+    torch.set_num_threads(1)
+    client = _connection(config).client
+    model = torch_policy.Policy(parameter_sides.architecture_of(config)).eval()
+    while True:
+        blob = _sample(client, config.broadcaster_table_name)
+        arrived = time.monotonic()
+        weights = pickle.loads(blob)
+        version = weights.pop(_VERSION)
+        decoded = time.monotonic()
+        state = {}
+        for name, array in weights.items():
+            layer, _, kind = name.partition("/")
+            state[f"{layer}.{'weight' if kind == 'w' else 'bias'}"] = torch.from_numpy(array.T)
+        model.load_state_dict(state)
+        quantized = torch_policy.quantize_linears(model, config.quantize)
+        converted = time.monotonic()
+        state = quantized.state_dict()
+        state[_VERSION] = version
+        message = _pickled(state)
+        encoded = time.monotonic()
+        client.insert((_HEADER, message), {config.model_table_name: 1.0})
+        inserted = time.monotonic()
+        _updates[config.logpath] = {
+            "model_version": version, "arrived": arrived, "decode_s": decoded - arrived,
+            "convert_s": converted - decoded, "encode_s": encoded - converted,
+            "insert_s": inserted - encoded, "message_bytes": message.size,
+            "fp32_bytes": sum(array.nbytes for array in weights.values()),
+        }
+
+
+class OriginalActor:
+    """Pulls between two steps; what the newest weights are, it finds out by loading them.
+
+    Attributes:
+      version: of the weights in use.
+    """
+
+    def __init__(self, config: config_lib.RunConfig):
+        import torch
+
+        from actorQ.policy import torch_policy
+
+        torch.set_num_threads(1)
+        self._torch = torch
+        self._client = _connection(config).client
+        self._table = config.model_table_name
+        self._policy = torch_policy.make_policy(
+            parameter_sides.architecture_of(config), config.quantize
+        )
+        self._seconds = dict.fromkeys(("pull_s", "deserialize_s", "load_state_dict_s"), 0.0)
+        self.version = -1
+
+    def first_weights(self) -> None:
+        """Waits for weights."""
+        self.between_steps(look=True)
+
+    def infer(self, observation: np.ndarray) -> np.ndarray:
+        """Returns the policy's output."""
+        with self._torch.no_grad():
+            return self._policy(self._torch.from_numpy(observation)).numpy()
+
+    def between_steps(self, look: bool) -> None:
+        """Pulls and loads weights."""
+        if not look:
+            return
+        clock, seconds = time.monotonic, self._seconds
+        started = clock()
+        blob = _sample(self._client, self._table)
+        pulled = clock()
+        state = pickle.loads(blob)
+        self.version = state.pop(_VERSION)
+        unpickled = clock()
+        self._policy.load_state_dict(state)
+        seconds["pull_s"] += pulled - started
+        seconds["deserialize_s"] += unpickled - pulled
+        seconds["load_state_dict_s"] += clock() - unpickled
+
+    def seconds(self) -> dict[str, float]:
+        """Returns the seconds in each phase so far."""
+        return dict(self._seconds)
+
+
+def _pickled(state: Any) -> np.ndarray:
+    return np.frombuffer(pickle.dumps(state), np.uint8)
+
+
+def _sample(client: Any, table: str) -> bytes:
+    (_, blob) = next(client.sample(table, emit_timesteps=False)).data
+    return np.asarray(blob)[0].tobytes()
+
+
+def _connection(config: config_lib.RunConfig) -> Any:
+    from actorQ.wire import connection
+
+    if config.logpath not in _connections:
+        _connections[config.logpath] = connection.Connection(config)
+    return _connections[config.logpath]

@@ -1,0 +1,4 @@
+"""What every process knows: settings, files, logs, errors, command lines.
+
+Imports nothing else of ours, and no framework.
+"""

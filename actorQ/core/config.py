@@ -1,0 +1,440 @@
+"""The configuration of a run: one frozen dataclass that is CLI, documentation and record.
+
+Every flag of every process is a field of `RunConfig`; its default, help text and legal values are
+written here and nowhere else (`config_flags` makes flags of them). Imports no framework.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+from typing import Any
+
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import settings
+
+ALGORITHMS = ("auto", "d4pg", "dqn")
+INFERENCE_MODES = ("pytorch", "native", "tensorflow")
+LEARNER_PRECISIONS = ("float32", "bfloat16")
+PUSH_PRECISIONS = ("float32", "bfloat16")
+DEVICES = ("CPU", "GPU")
+CONFIG_FILENAME = "config.json"
+
+_field = settings.declare
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """All settings of one training run; equal in every process of the run but for `actor_id`.
+
+    Raises:
+      errors.UserError: a value is not legal; the message names flag, value and legal values.
+    """
+
+    # --- What to train ---
+    taskstr: str = _field(
+        "dm_control,cartpole_balance",
+        "Task as 'suite,task'; suites: dm_control, gym, mujoco, pybullet, atari. A bare task name "
+        "means gym; your own environment is 'gym,my_package:MyEnv-v0'.",
+    )
+    algorithm: str = _field(
+        "auto",
+        "Learning algorithm; auto: d4pg for continuous and dqn for discrete actions.",
+        choices=ALGORITHMS,
+    )
+    model_str: str = _field(
+        "256,256,256",
+        "Hidden layer sizes of the policy (or Q) network, units, comma-separated. The papers use "
+        "2048,2048,2048.",
+    )
+    critic_str: str = _field(
+        "512,512,512", "Hidden layer sizes of the D4PG critic, units, comma-separated."
+    )
+    num_episodes: int = _field(
+        6000,
+        "Number of LEARNER STEPS after which training ends (the name is the original's; it never "
+        "counted episodes).",
+        low=1,
+    )
+    stop_return: float | None = _field(
+        None,
+        "End training early once this evaluation return was reached in `--stop_window` "
+        "evaluations in a row (none: train for all steps).",
+    )
+    stop_window: int = _field(
+        3, "Number of evaluations in a row that must reach --stop_return.", low=1
+    )
+    stop_smoothing: int = _field(
+        1,
+        "Evaluations in the running mean that is held against --stop_return; 1: single episodes.",
+        low=1,
+    )
+    max_seconds: float = _field(
+        0.0,
+        "Seconds since the launch after which training ends as it does after its last step (one "
+        "that waits for data then gets 30 s more); 0: no limit.",
+        low=0.0,
+    )
+    max_episode_steps: int = _field(
+        1000, "Longest episode in environment steps; a cut-off episode is not terminal.", low=1
+    )
+    scale_observations: int = _field(
+        0,
+        "1: scale observations to [-1, 1] by the task's own bounds, in the dimensions that have "
+        "any (gym, mujoco and pybullet, vectors only); 0: take them as they come.",
+        choices=(0, 1),
+    )
+    seed: int = _field(
+        0, "Seed from which every process derives its own, >= 0.", low=0, high=2**31 - 1
+    )
+
+    # --- Quantization ---
+    quantize: int = _field(
+        8,
+        "Precision of the actors' inference, bits: 32, 16, 8 or 4 (4 needs --inference_mode "
+        "native or tensorflow).",
+        choices=settings.PRECISIONS,
+    )
+    quantize_communication: int = _field(
+        32,
+        "Width of the weights on the wire, bits, 2 to 32. Below the width of --quantize, weights "
+        "travel as packed integers of so many bits; otherwise the form of --quantize travels.",
+        low=2,
+        high=32,
+    )
+    weight_compress: int = _field(
+        0,
+        "1: lossy 8-bit coding of every weight and bias still wider than 8 bits in the message; "
+        "0: off.",
+        choices=(0, 1),
+    )
+    compress: int = _field(
+        0, "1: lossless (zlib) compression of the whole message; 0: off.", choices=(0, 1)
+    )
+    inference_mode: str = _field(
+        "pytorch",
+        "Actor inference: pytorch (its quantized operators), native (our kernels in C, the fastest "
+        "at every precision), or tensorflow (weights are dequantized, arithmetic is fp32).",
+        choices=INFERENCE_MODES,
+    )
+
+    # --- Actors ---
+    n_actors: int = _field(1, "Number of actor processes, >= 1.", low=1, high=10_000)
+    actor_id: int = _field(1, "Which actor this process is, 1 to --n_actors.", low=1)
+    envs_per_actor: int = _field(
+        1,
+        "Environments of one actor process, 1 to 64: all take a step in turn, with one policy call "
+        "for the batch of their observations.",
+        low=1,
+        high=64,
+    )
+    actor_update_period: int = _field(
+        30,
+        "Environment steps of the actor, in all its environments, between two looks for newer "
+        "weights, >= 1.",
+        low=1,
+    )
+    sigma: float = _field(
+        0.2,
+        "D4PG: largest standard deviation of the Gaussian exploration noise (actions are scaled "
+        "to [-1, 1]); actor i of N uses sigma * (i-1)/(N-1), a single actor uses sigma.",
+        low=0.0,
+    )
+    epsilon_max: float = _field(
+        0.05,
+        "DQN: largest probability of a random action (of beginning one, with --epsilon_zeta); "
+        "actor i of N uses epsilon_max * i/N.",
+        low=0.0,
+        high=1.0,
+    )
+    epsilon_zeta: float = _field(
+        0.0,
+        "DQN: exponent z >= 1.01 of exploration that lasts: a random action is taken for n steps, "
+        "with a probability in proportion to n^-z, at most to the episode's end; 0: for one step.",
+        low=0.0,
+    )
+    actor_device_placement: str = _field(
+        "CPU",
+        "Device of the actors' inference, CPU or GPU (fp32 and fp16 only).",
+        choices=DEVICES,
+    )
+
+    # --- Learner ---
+    batch_size: int = _field(256, "Transitions in one learner step.", low=1)
+    discount: float = _field(
+        0.99, "Discount per environment step, for n-step sums and learner alike.", low=0.0, high=1.0
+    )
+    n_step: int = _field(5, "Steps of the n-step return.", low=1)
+    target_update_period: int = _field(
+        100, "Learner steps between two copies into the target networks.", low=1
+    )
+    policy_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the policy.", low=0.0)
+    critic_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the critic.", low=0.0)
+    learning_rate: float = _field(1e-4, "DQN: Adam step size of the Q-network.", low=0.0)
+    invert_gradients: int = _field(
+        0,
+        "D4PG: 1: the policy's gradients are scaled by how far an action is from the bound that "
+        "they push it to, as a share of the range (Hausknecht and Stone 2016, equation 11); 0: by "
+        "tanh's derivative, next to nothing at both bounds.",
+        choices=(0, 1),
+    )
+    learning_rate_decay_steps: int = _field(
+        0,
+        "Learner steps over which all Adam step sizes fall linearly to a hundredth, where they "
+        "stay (0: they do not fall).",
+        low=0,
+    )
+    max_abs_reward: float = _field(
+        1.0,
+        "DQN: each environment step's reward is clipped to +- this before n-step sums, as is usual "
+        "for Atari; set it to the task's largest reward for no clipping.",
+        low=1e-6,
+    )
+    vmin: float = _field(-150.0, "D4PG: lowest discounted return that the critic can express.")
+    vmax: float = _field(150.0, "D4PG: highest discounted return that the critic can express.")
+    num_atoms: int = _field(51, "D4PG: atoms of the critic's return distribution.", low=2)
+    learner_precision: str = _field(
+        "float32",
+        "Precision of the learner's matrix products, float32 or bfloat16 (faster on an AMD Zen 4, "
+        "slower on an Intel Xeon whose AMX cannot be used: the learner measures it at its start "
+        "and warns; weights, losses and the optimizer stay float32).",
+        choices=LEARNER_PRECISIONS,
+    )
+    learner_device_placement: str = _field(
+        "GPU",
+        "Device of the learner, CPU or GPU; without a GPU that TensorFlow sees it uses the CPU "
+        "and says so.",
+        choices=DEVICES,
+    )
+    learner_threads: int = _field(
+        0,
+        "CPU threads of the learner's arithmetic; 0: the machine's cores less --n_actors, as if "
+        "all of them ran on it, and at least one.",
+        low=0,
+    )
+
+    # --- Replay ---
+    replay_table_max_times_sampled: int = _field(
+        16, "Samples per insert: an item leaves replay after so many samples; 0: no limit.", low=0
+    )
+    samples_per_insert: float = _field(
+        0.0,
+        "Most samples for each insert on average, below 1 as well: the learner waits for actors "
+        "where it would take more; 0: --replay_table_max_times_sampled alone is the limit.",
+        low=0.0,
+    )
+    replay_table_max_replay_size: int = _field(
+        100_000, "Most transitions in replay; the oldest leaves first.", low=1
+    )
+    min_replay_size: int = _field(
+        2_000,
+        "Transitions that replay must hold for learning: it starts there, and waits whenever "
+        "replay is smaller (items leave after --replay_table_max_times_sampled samples).",
+        low=1,
+    )
+    priority_exponent: float = _field(
+        0.6, "DQN: exponent of prioritized replay; 0 samples uniformly.", low=0.0
+    )
+    importance_sampling_exponent: float = _field(
+        0.2, "DQN: exponent of the importance weights of prioritized replay.", low=0.0
+    )
+
+    # --- Server ---
+    port: int = _field(
+        8181, "TCP port of the learner's Reverb server; 0: any free one.", low=0, high=65535
+    )
+    server_address: str = _field(
+        "",
+        "HOST:PORT of the learner, for broadcaster and actors on other machines; empty: this "
+        "machine at --port.",
+    )
+    connect_timeout: float = _field(
+        120.0,
+        "Seconds to wait for a learner (or for first weights) before giving up; one that answers, "
+        "but is not ready yet, gets up to --data_timeout more.",
+        low=0.0,
+    )
+    transfer_timeout: float = _field(
+        600.0,
+        "Seconds that an actor's pull or insert, or a push to the server, may take while the "
+        "learner answers other questions. 33.6 MB (3x2048, fp32) take 14 s at 20 Mbit/s, times the "
+        "actors that share the link.",
+        low=1.0,
+    )
+    broadcaster_table_name: str = _field(
+        "broadcaster_table", "Reverb table from learner to broadcaster."
+    )
+    replay_table_name: str = _field("replay_table", "Reverb table of transitions.")
+    model_table_name: str = _field("model_table", "Reverb table from broadcaster to actors.")
+    shutdown_table_name: str = _field("shutdown_table", "Reverb table that announces the end.")
+    push_period_s: float = _field(
+        0.5,
+        "Least seconds between two pushes of weights by the learner (0: after every step); a push "
+        "still under way is never joined by a second one, the newest weights win; see "
+        "--push_share.",
+        low=0.0,
+    )
+    push_share: float = _field(
+        0.02,
+        "Largest part of the machine's time that pushes may take, 0 to 1 (0: no limit, like "
+        "--push_period_s=0): where one takes T CPU seconds on C cores, the next starts no sooner "
+        "than T / C / push_share seconds after it. More means fresher weights for the actors, and "
+        "costs nothing where the learner waits for them.",
+        low=0.0, high=1.0,
+    )
+    push_precision: str = _field(
+        "float32",
+        "Form in which weights travel from the learner to the broadcaster, float32 or bfloat16 "
+        "(half the bytes: int8 and int4 actors get new weights sooner, fp32 ones got them later in "
+        "our benchmark; each weight is rounded to 8 significant bits, less than what 8-bit actors "
+        "lose anyway).",
+        choices=PUSH_PRECISIONS,
+    )
+
+    # --- Evaluation, logs ---
+    eval_period_s: float = _field(
+        10.0,
+        "Seconds between two evaluation episodes of the learner's full-precision policy; 0: none.",
+        low=0.0,
+    )
+    eval_period_steps: int = _field(
+        0,
+        "Learner steps between two evaluation episodes, in place of --eval_period_s: equally many "
+        "for equal progress, however long it takes; 0: by --eval_period_s.",
+        low=0,
+    )
+    final_eval_episodes: int = _field(
+        10, "Evaluation episodes at the end of training; 0: none.", low=0
+    )
+    checkpoint_period_s: float = _field(
+        300.0,
+        "Seconds between two checkpoints of the learner; one is always made at the end, and one "
+        "for --resume at the beginning. Writing replay takes about 2 CPU seconds for 100,000 "
+        "transitions.",
+        low=1.0,
+    )
+    log_period_s: float = _field(
+        1.0, "Seconds between two rows of a process's logs.", low=0.05
+    )
+    logpath: str = _field(
+        "logs/run", "Folder of this run's logs and checkpoints (made if missing)."
+    )
+    resume: bool = _field(
+        False,
+        "Continue the run in --logpath from its checkpoint (launcher and learner: flags not given "
+        "are those of the run; broadcaster and actors: go on in their logs).",
+    )
+    track_energy: int = _field(
+        0,
+        "1: estimate energy and CO2 of each process with codecarbon (modelled from CPU load; GPUs' "
+        "is measured by their driver); 0: off.",
+        choices=(0, 1),
+    )
+    restarts: int = _field(
+        0, "How often this process was restarted; varies its seeds. The launcher sets it.", low=0
+    )
+    data_timeout: float = _field(
+        600.0,
+        "Seconds that the learner waits for transitions when none come before it ends the run.",
+        low=1.0,
+    )
+    run_start_time: float = _field(
+        0.0,
+        "Start of the run in seconds since 1970, from which logs count; 0: start of the process. "
+        "The launcher sets it.",
+        low=0.0,
+    )
+    launch_id: int = _field(
+        0,
+        "Number that keeps runs apart: broadcaster and actors take none but a learner with the "
+        "same; 0: any. The launcher draws it.",
+        low=0,
+    )
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            settings.check_range(field, getattr(self, field.name))
+        settings.check_together(self)
+
+    @property
+    def model_sizes(self) -> tuple[int, ...]:
+        """Hidden layer sizes of the policy."""
+        return settings.hidden_sizes("model_str", self.model_str)
+
+    @property
+    def critic_sizes(self) -> tuple[int, ...]:
+        """Hidden layer sizes of the critic."""
+        return settings.hidden_sizes("critic_str", self.critic_str)
+
+    @property
+    def most_samples_per_insert(self) -> float:
+        """Samples of the replay table for each insert, at most, on average; 0: no limit.
+
+        The rate limiter allows `samples_per_insert`, and an item leaves the table after
+        `replay_table_max_times_sampled`.
+        """
+        limits = (self.samples_per_insert, float(self.replay_table_max_times_sampled))
+        return min((limit for limit in limits if limit), default=0.0)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT at which broadcaster and actors find the learner."""
+        return self.server_address or f"localhost:{self.port}"
+
+    @property
+    def table_names(self) -> tuple[str, str, str, str]:
+        """Names of the replay, broadcaster, model and shutdown tables."""
+        return (
+            self.replay_table_name,
+            self.broadcaster_table_name,
+            self.model_table_name,
+            self.shutdown_table_name,
+        )
+
+    def save(self, folder: str, **extra: Any) -> None:
+        """Writes the configuration and `extra` facts (machine, commit) to `folder`."""
+        record = {"config": dataclasses.asdict(self), **extra}
+        text = json.dumps(record, indent=1, sort_keys=True)
+        files.write(os.path.join(folder, CONFIG_FILENAME), text)
+
+    @classmethod
+    def load(cls, folder: str) -> "RunConfig":
+        """Reads the configuration of a run.
+
+        Raises:
+          errors.UserError: there is no readable configuration in `folder`.
+        """
+        try:
+            return cls(**_known_fields(load_record(folder)["config"]))
+        except (AttributeError, TypeError) as error:  # A value of another type.
+            path = os.path.join(folder, CONFIG_FILENAME)
+            raise errors.UserError(f"{path} is damaged: {error!r}.") from None
+
+
+def load_record(folder: str) -> dict[str, Any]:
+    """Returns everything that config.json of a run says: config, machine, commit.
+
+    Raises:
+      errors.UserError: there is no readable configuration in `folder`.
+    """
+    path = os.path.join(folder, CONFIG_FILENAME)
+    try:
+        with open(path, encoding="utf-8") as file:
+            record = json.load(file)
+        record["config"]["taskstr"]
+        return record
+    except (FileNotFoundError, NotADirectoryError):
+        raise errors.UserError(
+            f"{folder} is not a run folder: it has no {CONFIG_FILENAME}."
+        ) from None
+    except OSError as error:
+        raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, or not text.
+        raise errors.UserError(f"{path} is damaged: {error!r}.") from None
+
+
+def _known_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Drops settings that this version does not have, so that older runs load."""
+    names = {field.name for field in dataclasses.fields(RunConfig)}
+    return {name: value for name, value in values.items() if name in names}

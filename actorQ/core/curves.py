@@ -1,0 +1,229 @@
+"""What the analysis scripts read: runs and their curves against time. Imports no framework."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import os
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import settings as config_checks
+from actorQ.core import telemetry
+
+# As ActorQ's results page: "running mean (window=10)" (arXiv:1910.01055's project).
+DEFAULT_WINDOW = 10
+PRECISION_NAMES = config_checks.PRECISION_NAMES
+# Settings in which the runs of one comparison may differ without harm.
+PRIVATE_SETTINGS = frozenset(
+    ("quantize", "seed", "logpath", "port", "server_address", "run_start_time", "launch_id",
+     "actor_id")
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run folder and what its config.json says."""
+
+    folder: str
+    config: config_lib.RunConfig
+    algorithm: str  # Resolved, where the learner recorded it; else the flag, maybe "auto".
+    surroundings: Mapping[str, Any]  # Processor, cores, learner device, commit: to compare.
+
+    @property
+    def task(self) -> str:
+        """The task as 'suite,task'."""
+        text = self.config.taskstr
+        return text if "," in text else f"gym,{text}"
+
+    @property
+    def precision(self) -> int:
+        """Bits of the actors' inference."""
+        return self.config.quantize
+
+
+class Curve(NamedTuple):
+    """Evaluations of one run, all of shape [T]."""
+
+    seconds: np.ndarray
+    returns: np.ndarray  # One episode each.
+    smoothed: np.ndarray  # Running mean of `returns`.
+    evaluation_s: np.ndarray  # Cumulative seconds spent on evaluation.
+
+
+class MeanCurve(NamedTuple):
+    """Running means of several seeds on one time grid, all of shape [T]."""
+
+    seconds: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray  # Lowest seed.
+    high: np.ndarray  # Highest seed.
+    evaluation_s: np.ndarray  # Mean over the seeds.
+
+
+def load_run(folder: str) -> Run:
+    """Reads what a run was.
+
+    Raises:
+      errors.UserError: `folder` is not a run folder.
+    """
+    record = config_lib.load_record(folder)
+    config = config_lib.RunConfig.load(folder)
+    about = surroundings(
+        record.get("machine", {}), record.get("learner_device"), record.get("git_commit")
+    )
+    return Run(folder, config, record.get("algorithm", config.algorithm), about)
+
+
+def surroundings(
+    machine: Mapping[str, Any], learner_device: str | None, git_commit: str | None
+) -> dict[str, Any]:
+    """Returns what `Run` knows of a run besides its settings; what was not noted is None."""
+    return {
+        "processor": machine.get("processor"),
+        "usable_cores": machine.get("usable_cores"),
+        "gpu_models": machine.get("gpu_models"),
+        "learner_device": learner_device,
+        "git_commit": git_commit,
+    }
+
+
+def load_runs(folders: Sequence[str]) -> list[Run]:
+    """Reads what the runs were.
+
+    Raises:
+      errors.UserError: one is not a run folder, or appears twice.
+    """
+    seen = set()
+    for folder in folders:
+        if os.path.realpath(folder) in seen:
+            raise errors.UserError(f"The run {folder} is named twice.")
+        seen.add(os.path.realpath(folder))
+    return [load_run(folder) for folder in folders]
+
+
+def differing_settings(runs: Sequence[Run], allowed: Sequence[str] = ()) -> list[str]:
+    """Returns 'setting (value, value)' for each setting in which the runs differ.
+
+    Args:
+      runs: the runs to compare.
+      allowed: settings that may differ besides `PRIVATE_SETTINGS`.
+    """
+    settings = [{**dataclasses.asdict(run.config), **run.surroundings} for run in runs]
+    lines = []
+    for name in settings[0]:
+        values = list(dict.fromkeys(str(setting[name]) for setting in settings))
+        if name in runs[0].surroundings:  # What an older version did not note is not known.
+            values = [value for value in values if value != "None"]
+        if len(values) > 1 and name not in PRIVATE_SETTINGS and name not in allowed:
+            lines.append(f"{name} ({', '.join(values)})")
+    return lines
+
+
+def run_labels(runs: Sequence[Run]) -> list[str]:
+    """Returns the shortest labels that tell the runs apart: precision, period, folder."""
+    names = [PRECISION_NAMES[run.precision] for run in runs]
+    if len(set(names)) == len(names):
+        return names
+    names = [
+        f"{name}, period {run.config.actor_update_period}"
+        for name, run in zip(names, runs, strict=True)
+    ]
+    if len(set(names)) == len(names):
+        return names
+    return [
+        f"{PRECISION_NAMES[run.precision]} ({os.path.basename(os.path.abspath(run.folder))})"
+        for run in runs
+    ]
+
+
+def read_log(*path: str) -> dict[str, np.ndarray]:
+    """Reads a log into arrays.
+
+    Args:
+      *path: parts of the path, to be joined.
+
+    Returns:
+      Columns; to ask for one that the log lacks is a UserError.
+
+    Raises:
+      errors.UserError: missing, empty or damaged, or several runs wrote to one file.
+    """
+    name = os.path.join(*path)
+    columns = telemetry.read_csv(name)
+    for key, values in columns.items():
+        columns[key] = np.asarray(values)
+    if np.any(np.diff(columns["seconds"]) < 0):
+        raise errors.UserError(
+            f"The log {name} goes back in time: several runs wrote to this folder. Give every run "
+            "a --logpath of its own."
+        )
+    return columns
+
+
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Returns the mean of each value and its up to `window` - 1 predecessors, shape [T]."""
+    sums = np.cumsum(np.concatenate(([0.0], values)))
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def load_curve(run_folder: str, window: int = DEFAULT_WINDOW) -> Curve:
+    """Reads the learner's evaluations.
+
+    Raises:
+      errors.UserError: there are none.
+    """
+    path = os.path.join(run_folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
+    columns = read_log(path)
+    whole = np.isfinite(columns["episode_return"]) & np.isfinite(columns["evaluation_s"])
+    if not whole.any():
+        raise errors.UserError(f"The log {path} has no whole row.")
+    returns = columns["episode_return"][whole]
+    return Curve(
+        columns["seconds"][whole],
+        returns,
+        running_mean(returns, window),
+        columns["evaluation_s"][whole],
+    )
+
+
+def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
+    """Averages the running means of several seeds.
+
+    The grid is every moment at which any seed was evaluated, from the moment on at which all
+    have been; between its evaluations, and after its end, a seed holds its last value.
+    """
+    start = max(curve.seconds[0] for curve in curves)
+    grid = np.unique(np.concatenate([curve.seconds for curve in curves]))
+    grid = grid[grid >= start]
+
+    def hold(seconds: np.ndarray, values: np.ndarray) -> np.ndarray:
+        return values[np.searchsorted(seconds, grid, side="right") - 1]
+
+    smoothed = np.stack([hold(curve.seconds, curve.smoothed) for curve in curves])
+    evaluation_s = np.stack([hold(curve.seconds, curve.evaluation_s) for curve in curves])
+    return MeanCurve(
+        grid, smoothed.mean(0), smoothed.min(0), smoothed.max(0), evaluation_s.mean(0)
+    )
+
+
+def throughput(run_folder: str) -> tuple[float, float]:
+    """Returns actor steps/s and learner steps/s of a run, NaN where one row is all there is.
+
+    Raises:
+      errors.UserError: the learner's log cannot be read.
+    """
+    columns = read_log(run_folder, telemetry.LEARNER, telemetry.TRAIN_CSV)
+    elapsed_s = columns["seconds"][-1] - columns["seconds"][0]
+    if elapsed_s <= 0:
+        return float("nan"), float("nan")
+    actor, learner = (
+        (columns[name][-1] - columns[name][0]) / elapsed_s
+        for name in ("actor_steps", "learner_steps")
+    )
+    return float(actor), float(learner)

@@ -1,0 +1,81 @@
+"""Figures: their looks, and how they are saved.
+
+Imports no framework but matplotlib, and of that only the figures that need no display.
+"""
+
+from typing import Any
+
+from matplotlib import figure as mpl_figure
+
+from actorQ.core import errors
+
+# Told apart by the colour-blind, too (Okabe and Ito's palette).
+PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
+_TASK_STYLES = ("-", "--", ":", "-.")
+_TASK_MARKERS = ("o", "s", "^", "D")
+
+
+def task_style(index: int) -> str:
+    """Returns the line style of a task, where a figure has several."""
+    return _TASK_STYLES[index % len(_TASK_STYLES)]
+
+
+def task_marker(index: int) -> str:
+    """Returns the marker of a task's points, which may be too few for a line to show."""
+    return _TASK_MARKERS[index % len(_TASK_MARKERS)]
+
+
+def new_figure(panels: int = 1, height: float = 4.2) -> tuple[mpl_figure.Figure, list[Any]]:
+    """Returns a figure and its panels, one above the other on one time axis.
+
+    Args:
+      panels: number of panels.
+      height: of the figure, inches.
+    """
+    return new_grid(panels, 1, (7.0, height), sharex=True)
+
+
+def new_grid(
+    rows: int, columns: int, size: tuple[float, float], **shared: bool
+) -> tuple[mpl_figure.Figure, list[Any]]:
+    """Returns a figure and its panels, row after row.
+
+    Args:
+      rows: of panels.
+      columns: of panels.
+      size: of the figure, width and height, inches.
+      **shared: axes that panels have in common, sharex and sharey, as matplotlib takes them.
+    """
+    figure = mpl_figure.Figure(figsize=size, layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False, **shared).ravel())
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", color="0.9", linewidth=0.8)
+        ax.set_axisbelow(True)
+    return figure, axes
+
+
+def keep_flat(axis: Any, least: float) -> None:
+    """Gives a y axis a least height: else luck, or rounding, would fill a panel as a loss does.
+
+    Args:
+      axis: drawn already.
+      least: between its ends.
+    """
+    low, high = axis.get_ylim()
+    lacking = least - (high - low)
+    if lacking > 0:
+        axis.set_ylim(low - lacking / 2, high + lacking / 2)
+
+
+def save_figure(figure: mpl_figure.Figure, path: str) -> str:
+    """Writes a figure and returns its path.
+
+    Raises:
+      errors.UserError: it cannot be written.
+    """
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
+    return path

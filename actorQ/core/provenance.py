@@ -1,0 +1,122 @@
+"""Which machine and which commit made a result. Imports no framework."""
+
+import contextlib
+import glob
+import math
+import os
+import pathlib
+import platform
+import subprocess
+import time
+from typing import Any
+
+ROOT = str(pathlib.Path(os.path.abspath(__file__)).parents[2])  # The repository's folder.
+DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
+CGROUPS = "/sys/fs/cgroup"
+CPU_FACTS = "/proc/cpuinfo"
+GPU_FACTS = "/proc/driver/nvidia/gpus/*/information"
+
+
+def machine() -> dict[str, Any]:
+    """Returns host, processor, cores (in all, and for this process), GPUs and Python version."""
+    return {
+        "host": platform.node(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "usable_cores": usable_cores(),
+        "gpus": len(glob.glob("/dev/nvidia[0-9]*")),  # Whether or not a framework can use them.
+        "gpu_models": _gpu_models(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def facts(command: str) -> dict[str, Any]:
+    """Returns what every file of measured figures begins with: command, date, machine, commit.
+
+    Args:
+      command: that measures them again.
+    """
+    return {
+        "command": command,
+        "date": time.strftime(DATE_FORMAT),
+        "machine": machine(),
+        "git_commit": git_commit(),
+    }
+
+
+def machine_cores() -> int:
+    """Returns how many cores the machine has; of a quota of a container's, rounded up."""
+    cores = os.cpu_count() or 1
+    return min(cores, _quota_cores() or cores)
+
+
+def usable_cores() -> int:
+    """Returns how many of the `machine_cores` this process may use."""
+    cores = machine_cores()
+    if hasattr(os, "sched_getaffinity"):
+        cores = min(cores, len(os.sched_getaffinity(0)))
+    return cores
+
+
+def _quota_cores() -> int:
+    """Returns how many cores' time Linux's control groups let this process take; 0: no limit."""
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):  # v2, v1.
+        try:
+            quota, period = " ".join(
+                pathlib.Path(CGROUPS, name).read_text() for name in names
+            ).split()
+            if int(quota) > 0 and int(period) > 0:
+                return math.ceil(int(quota) / int(period))
+        except (OSError, ValueError):  # None is set ("max" or -1), or there are no such groups.
+            continue
+    return 0
+
+
+def git_commit() -> str:
+    """Returns the commit of this code, with "+changes" if files differ from it, or "unknown"."""
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=True,
+            timeout=10,
+        ).stdout.strip()
+
+    try:
+        changes = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("+changes" if changes else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def short(commit: str) -> str:
+    """Returns a commit for tables: its first 12 digits, and "+changes" where there were some."""
+    name, plus, changes = commit.partition("+")
+    return name[:12] + plus + changes
+
+
+def _processor() -> str:
+    """Returns the processor's name; where a virtual machine hides its number, also which it is."""
+    facts: dict[str, str] = {}
+    try:
+        with open(CPU_FACTS, encoding="utf-8") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                facts.setdefault(name.strip(), value.strip())
+    except OSError:
+        pass
+    name = facts.get("model name") or platform.processor() or "unknown"
+    numbered = any(digit.isdigit() for digit in name.partition("@")[0])  # Behind it: GHz.
+    if numbered or "cpu family" not in facts:
+        return name
+    return f"{name} (family {facts['cpu family']}, model {facts.get('model')})"
+
+
+def _gpu_models() -> str:
+    """Returns the names of NVIDIA's GPUs, "" where there are none or the driver does not say."""
+    names = []
+    for path in sorted(glob.glob(GPU_FACTS)):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+            names += [
+                line.partition(":")[2].strip() for line in file if line.startswith("Model:")
+            ]
+    return " + ".join(dict.fromkeys(names))

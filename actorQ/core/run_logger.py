@@ -1,0 +1,257 @@
+"""Writes the logs of one process of a run: CSV files and TensorBoard scalars (`telemetry` reads).
+
+Imports TensorBoard when a logger is made, which brings TensorFlow in (every process that writes has
+it from Reverb anyway).
+"""
+
+from collections.abc import Mapping
+import contextlib
+import csv
+import os
+import threading
+import time
+from typing import Any
+
+from absl import logging
+
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import lean_imports
+from actorQ.core import telemetry
+
+_TENSORBOARD_PERIOD_S = 1.0
+_COMPLAINT_PERIOD_S = 60.0  # About logs that cannot be written.
+_PATIENCE_S = 60.0  # How long a folder is waited for that was there before.
+_PATIENT_LOOK_S = 0.5
+_NO_ROOM_S = 1.0  # No row is tried for so long after one that could not be written.
+
+
+class RunLogger:
+    """Writes the CSV files and TensorBoard scalars of one process.
+
+    Rows are flushed as they are written, so that a killed process loses none. Where the disk is
+    full they are lost, which is said, and the run goes on. TensorBoard gets at most one point a
+    second of each file: short episodes end hundreds of times a second, and its points cost many
+    times a CSV row.
+    """
+
+    def __init__(
+        self,
+        run_folder: str,
+        process: str,
+        start_time: float = 0.0,
+        purge_step: int | None = None,
+        again: bool = False,
+    ):
+        """Opens (or makes) the process's folder.
+
+        Args:
+          run_folder: the run's folder.
+          process: name of the process, which is also the name of its folder.
+          start_time: seconds since 1970 from which the field `seconds` counts; 0 is now.
+          purge_step: TensorBoard forgets what it has at this step and later ones (None: nothing).
+          again: whether the process was started again in a run under way: what made it write
+            before may be back in a minute, and is waited for.
+
+        Raises:
+          errors.UserError: the folder cannot be written.
+        """
+        now = time.time()
+        self.start_time = start_time or now
+        # Once it runs, the clock of the run does not follow changes of the machine's clock.
+        self._seconds_before, self._began = now - self.start_time, time.monotonic()
+        if again:  # The machine's clock may have been set back since.
+            last = telemetry.last_seconds(run_folder)
+            self._seconds_before = max(self._seconds_before, last)
+        self.folder = os.path.join(run_folder, process)
+        _require_folder(self.folder, _PATIENCE_S if again else 0.0)
+        self._lock = threading.Lock()  # The learner logs from two threads.
+        self._files: dict[str, Any] = {}
+        self._lengths: dict[str, int] = {}
+        self._next_point: dict[str, float] = {}
+        self._next_row = self._next_complaint = self._next_tensorboard = 0.0
+        self._tensorboard: Any = None
+        self.rows_lost = 0
+        try:
+            # TensorBoard would load TensorFlow for its files, if it is not there yet, and does
+            # without for good once it has found none.
+            with lean_imports.without("tensorflow"):
+                if purge_step is not None:
+                    _purge_tensorboard(self.folder, purge_step)
+                self._tensorboard = _tensorboard_writer(self.folder)
+        except Exception as error:  # OSError or TensorFlow's: a disk that is full already.
+            self._complain(error)
+
+    def seconds(self) -> float:
+        """Returns the seconds since `start_time`, the field of that name."""
+        return self._seconds_before + time.monotonic() - self._began
+
+    def write(self, filename: str, step: int, **values: float) -> None:
+        """Appends one row to `filename`, and its scalars to TensorBoard at `step`.
+
+        Args:
+          filename: one of the keys of `FIELDS`.
+          step: the TensorBoard step (learner steps or actor steps, as the file counts).
+          **values: the row without its time fields; fields left out stay empty.
+        """
+        row = {"seconds": f"{self.seconds():.3f}", "unix_time": f"{time.time():.3f}"}
+        row |= {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()}
+        with self._lock:
+            self._write_row(filename, row)
+            self._write_points(filename, step, values)
+
+    def _write_row(self, filename: str, row: Mapping[str, Any]) -> None:
+        if time.monotonic() < self._next_row:
+            self.rows_lost += 1
+            return
+        try:
+            writer, file = self._open(filename)
+            writer.writerow(row)
+            file.flush()
+        except OSError as error:
+            self.rows_lost += 1
+            self._next_row = time.monotonic() + _NO_ROOM_S
+            self._complain(error)
+            self._close_files()  # What is half written is removed when the file is opened again.
+
+    def _write_points(self, filename: str, step: int, values: Mapping[str, float]) -> None:
+        now = time.monotonic()
+        if now >= self._next_point.get(filename, 0.0):
+            self._next_point[filename] = now + _TENSORBOARD_PERIOD_S
+            self._add_points(filename[:-4], step, values)
+
+    def _add_points(self, prefix: str, step: int, values: Mapping[str, float]) -> None:
+        try:
+            if self._tensorboard is None:
+                if time.monotonic() < self._next_tensorboard:
+                    return
+                self._tensorboard = _tensorboard_writer(self.folder)
+            for name, value in values.items():
+                self._tensorboard.add_scalar(f"{prefix}/{name}", float(value), step)
+        except Exception as error:  # Of any type: what TensorBoard's own thread met.
+            self._next_tensorboard = time.monotonic() + _COMPLAINT_PERIOD_S
+            self._complain(error)
+            self._close_tensorboard()
+
+    def _complain(self, error: Exception) -> None:
+        if time.monotonic() >= self._next_complaint:
+            self._next_complaint = time.monotonic() + _COMPLAINT_PERIOD_S
+            logging.warning(
+                "Cannot write logs to %s (%s): %d rows are lost so far; the run goes on.",
+                self.folder, errors.summary(error), self.rows_lost,
+            )
+
+    def _open(self, filename: str) -> tuple[csv.DictWriter, Any]:
+        if filename not in self._files:
+            path = os.path.join(self.folder, filename)
+            new = not os.path.exists(path) or files.drop_half_row(path) == 0
+            # A file of another version keeps its columns: rows of other lengths would not be read.
+            fields = telemetry.FIELDS[filename] if new else _header(path)
+            file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115 (closed in close)
+            writer = csv.DictWriter(
+                file, fields, restval="", extrasaction="raise" if new else "ignore"
+            )
+            if new:
+                writer.writeheader()
+            self._files[filename] = (writer, file)
+        return self._files[filename]
+
+    def lengths(self) -> dict[str, int]:
+        """Returns the lengths of the logs, name to bytes; where their folder is away, too."""
+        with self._lock:
+            self._note_lengths()
+            return dict(self._lengths)
+
+    def _note_lengths(self) -> None:
+        with contextlib.suppress(OSError):  # A network disk may be away.
+            self._lengths |= telemetry.log_bytes(self.folder)
+        for name, (_, file) in self._files.items():
+            with contextlib.suppress(OSError):
+                self._lengths[name] = os.fstat(file.fileno()).st_size
+
+    def close(self) -> None:
+        """Flushes and closes all files."""
+        with self._lock:
+            self._close_files()
+            self._close_tensorboard()
+
+    def _close_files(self) -> None:
+        self._note_lengths()
+        for _, file in self._files.values():
+            with contextlib.suppress(OSError):  # Of rows that were not written before.
+                file.close()
+        self._files = {}
+
+    def _close_tensorboard(self) -> None:
+        if self._tensorboard is not None:
+            with contextlib.suppress(Exception):
+                self._tensorboard.flush()
+            with contextlib.suppress(Exception):
+                self._tensorboard.close()
+        self._tensorboard = None
+
+
+def _require_folder(folder: str, patience_s: float) -> None:
+    """Makes a folder, or waits until it can be used.
+
+    Raises:
+      errors.UserError: it cannot, even then.
+    """
+    deadline = time.monotonic() + patience_s
+    said = False
+    while True:
+        try:
+            os.makedirs(folder, exist_ok=True)
+            reason = "" if os.access(folder, os.W_OK) else "permission denied"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if not reason:
+            return
+        if time.monotonic() >= deadline:
+            raise errors.UserError(f"Cannot write logs to {folder}: {reason}.")
+        if not said:
+            logging.warning(
+                "Cannot write logs to %s (%s): waiting up to %g s.", folder, reason, patience_s
+            )
+            said = True
+        time.sleep(_PATIENT_LOOK_S)
+
+
+def _tensorboard_writer(folder: str) -> Any:
+    # Imported here: reading logs must not pay for it.
+    from tensorboard.summary import Writer
+
+    _silence_tensorboard_threads()
+    return Writer(folder)
+
+
+def _silence_tensorboard_threads() -> None:
+    """Keeps the stack trace of TensorBoard's writer off the terminal: we say what is wrong."""
+    before = threading.excepthook
+    if getattr(before, "silences_tensorboard", False):
+        return
+
+    def hook(arguments: Any) -> None:
+        if not type(arguments.thread).__module__.startswith("tensorboard"):
+            before(arguments)
+
+    hook.silences_tensorboard = True  # type: ignore[attr-defined]
+    threading.excepthook = hook
+
+
+def _purge_tensorboard(folder: str, step: int) -> None:
+    """Writes an event file that makes readers forget the points at `step` and after it."""
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.summary.writer import event_file_writer
+
+    writer = event_file_writer.EventFileWriter(folder)
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    for _ in range(2):  # Readers take the first one that they see for the start of the run.
+        writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
+    writer.close()
+
+
+def _header(path: str) -> list[str]:
+    """Returns the names of a log's columns."""
+    with open(path, newline="", encoding="utf-8", errors="replace") as file:
+        return next(csv.reader(file))

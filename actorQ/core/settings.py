@@ -1,0 +1,157 @@
+"""How one setting is declared and checked; `config` lists the settings. Imports no framework."""
+
+import dataclasses
+import math
+from typing import Any
+
+from actorQ.core import errors
+
+PRECISION_NAMES = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+PRECISIONS = tuple(PRECISION_NAMES)
+RUN_TABLE = "run"  # `wire`'s own table beside the four that have flags.
+
+
+def declare(
+    default: Any,
+    help_text: str,
+    choices: tuple | None = None,
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
+    """Declares one flag: default, help (with unit), and its legal values or range."""
+    return dataclasses.field(
+        default=default,
+        metadata={"help": help_text, "choices": choices, "low": low, "high": high},
+    )
+
+
+def check_precision(quantize: int, inference_mode: str) -> None:
+    """Checks that a backend computes at a precision.
+
+    Raises:
+      errors.UserError: it does not, or there is no such precision.
+    """
+    if quantize not in PRECISIONS:
+        legal = ", ".join(str(bits) for bits in PRECISIONS)
+        raise errors.UserError(f"--quantize={quantize} is not possible: choose one of {legal}.")
+    if quantize == 4 and inference_mode == "pytorch":
+        raise errors.UserError(
+            "--quantize=4 needs --inference_mode=native (or tensorflow): torch has no 4-bit "
+            "operator for single observations."
+        )
+
+
+def named_precision(flag: str, text: str) -> int:
+    """Parses '8' or 'int8' into 8.
+
+    Raises:
+      errors.UserError: `text` is no precision.
+    """
+    names = {name: bits for bits, name in PRECISION_NAMES.items()}
+    names |= {str(bits): bits for bits in PRECISIONS}
+    if text not in names:
+        legal = ", ".join(f"{bits} ({PRECISION_NAMES[bits]})" for bits in PRECISIONS)
+        raise errors.UserError(f"--{flag}: {text!r} is not a precision: choose from {legal}.")
+    return names[text]
+
+
+def hidden_sizes(flag: str, text: str) -> tuple[int, ...]:
+    """Parses '256,256' into (256, 256).
+
+    Raises:
+      errors.UserError: `text` is not a comma-separated list of positive integers.
+    """
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise errors.UserError(
+            f"--{flag}={text!r} is not a list of layer sizes: write positive whole numbers with "
+            "commas between, for example 256,256,256."
+        )
+    return sizes
+
+
+def check_range(field: dataclasses.Field, value: Any) -> None:
+    """Checks a value against the choices or the range that `declare` was given.
+
+    Raises:
+      errors.UserError: it is not legal; the message names flag, value and legal values.
+    """
+    choices, low, high = (field.metadata[key] for key in ("choices", "low", "high"))
+    if choices and value not in choices:
+        legal = ", ".join(str(choice) for choice in choices)
+        raise errors.UserError(f"--{field.name}={value} is not possible: choose one of {legal}.")
+    if value is None:
+        return
+    if isinstance(value, float) and not math.isfinite(value):
+        raise errors.UserError(f"--{field.name}={value} is not a finite number.")
+    if low is not None and value < low or high is not None and value > high:
+        legal = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise errors.UserError(f"--{field.name}={value} is out of range: it must be {legal}.")
+
+
+def check_together(config: Any) -> None:
+    """Checks what several settings of a `config.RunConfig` must be together, and texts.
+
+    Raises:
+      errors.UserError: they do not fit; the message names flags and values.
+    """
+    hidden_sizes("model_str", config.model_str)
+    hidden_sizes("critic_str", config.critic_str)
+    if config.vmin >= config.vmax:
+        raise errors.UserError(
+            f"--vmin={config.vmin} must be below --vmax={config.vmax}: together they span the "
+            "discounted returns of the task."
+        )
+    if 0 < config.epsilon_zeta < 1.01:
+        raise errors.UserError(
+            f"--epsilon_zeta={config.epsilon_zeta} is too small an exponent for a zeta "
+            "distribution: it must be at least 1.01, or 0 for random actions of one step."
+        )
+    if config.actor_id > config.n_actors:
+        raise errors.UserError(
+            f"--actor_id={config.actor_id} is out of range: ids go from 1 to "
+            f"--n_actors={config.n_actors}."
+        )
+    if config.min_replay_size > config.replay_table_max_replay_size:
+        raise errors.UserError(
+            f"--min_replay_size={config.min_replay_size} can never be reached with "
+            f"--replay_table_max_replay_size={config.replay_table_max_replay_size}."
+        )
+    if config.batch_size > config.replay_table_max_replay_size:
+        raise errors.UserError(
+            f"--batch_size={config.batch_size} exceeds "
+            f"--replay_table_max_replay_size={config.replay_table_max_replay_size}."
+        )
+    evaluates = config.eval_period_steps or config.eval_period_s
+    if config.stop_return is not None and not evaluates:
+        raise errors.UserError(
+            f"--stop_return={config.stop_return:g} needs evaluations: set --eval_period_steps or "
+            "--eval_period_s."
+        )
+    check_precision(config.quantize, config.inference_mode)
+    if config.actor_device_placement == "GPU" and (
+        config.quantize <= 8 or config.inference_mode == "native"
+    ):
+        raise errors.UserError(
+            "--actor_device_placement=GPU works with --quantize 32 or 16 and "
+            "--inference_mode=pytorch or tensorflow: quantized kernels run on CPUs."
+        )
+    if config.server_address and not is_host_port(config.server_address):
+        raise errors.UserError(
+            f"--server_address={config.server_address!r} is not HOST:PORT, for example "
+            "192.168.1.7:8181."
+        )
+    tables = config.table_names
+    if len(set(tables)) != len(tables) or not all(tables):
+        raise errors.UserError(f"The four table names must differ and not be empty: {tables}.")
+    if RUN_TABLE in tables:
+        raise errors.UserError(f"No table can be named {RUN_TABLE!r}: a run has one of its own.")
+
+
+def is_host_port(text: str) -> bool:
+    """Returns whether a text is HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 65536

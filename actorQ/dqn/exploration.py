@@ -1,0 +1,70 @@
+"""DQN on the actor's side: epsilon-greedy over Q-values. Imports no TensorFlow."""
+
+import numpy as np
+
+from actorQ.core import config as config_lib
+
+
+class EpsilonGreedy:
+    """Takes a random action with probability epsilon, else the best one.
+
+    A random action may be repeated for a number of steps n that is drawn from a zeta distribution,
+    P(n) ~ n^-exponent: mostly one, sometimes many, which is what gets a car up a hill that single
+    steps in random directions never climb (Dabney, Ostrovski and Barreto 2021,
+    "Temporally-Extended epsilon-Greedy Exploration", algorithm 1).
+    """
+
+    def __init__(self, scale: float, rng: np.random.Generator, exponent: float = 0.0):
+        """Takes the parameters.
+
+        Args:
+          scale: epsilon.
+          rng: of the exploration.
+          exponent: above 1, or 0 for random actions of one step.
+        """
+        self.scale = scale
+        self._rng = rng
+        self._exponent = exponent
+        self._action, self._repeats = 0, 0
+
+    def begin(self) -> None:
+        """Tells that an episode begins: no action is repeated into the next one."""
+        self._repeats = 0
+
+    def __call__(self, output: np.ndarray) -> int:
+        """Returns the action for Q-values, float32 [num_actions]."""
+        if self._repeats:
+            self._repeats -= 1
+            return self._action
+        if self._rng.random() < self.scale:
+            self._action = int(self._rng.integers(output.shape[0]))
+            if self._exponent:
+                self._repeats = int(self._rng.zipf(self._exponent)) - 1
+            return self._action
+        return int(output.argmax())
+
+
+def exploration_scale(config: config_lib.RunConfig, actor_id: int) -> float:
+    """Returns epsilon_i = epsilon_max i/N.
+
+    An even ladder that ends at `--epsilon_max` and leaves no actor without exploration (a greedy
+    actor can repeat one episode for ever where the environment is deterministic).
+    """
+    return config.epsilon_max * actor_id / config.n_actors
+
+
+def make_exploration(
+    config: config_lib.RunConfig, actor_id: int, rng: np.random.Generator
+) -> EpsilonGreedy:
+    """Builds the exploration of one actor."""
+    return EpsilonGreedy(exploration_scale(config, actor_id), rng, config.epsilon_zeta)
+
+
+def greedy(output: np.ndarray) -> int:
+    """Returns the action without exploration."""
+    return int(output.argmax())
+
+
+def reward_limit(config: config_lib.RunConfig) -> float:
+    """Returns the largest magnitude of a single reward in replay."""
+    return config.max_abs_reward

@@ -1,0 +1,126 @@
+"""Plays episodes without exploration, and says when, and when they are good enough to stop at.
+
+Imports no framework.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import time
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from actorQ import environments
+from actorQ.core import config as config_lib
+
+
+class Episode(NamedTuple):
+    """What an episode came to."""
+
+    episode_return: float
+    length: int
+    seconds: float
+
+
+def play(
+    environment: environments.Environment,
+    act: Callable[[np.ndarray], Any],
+    on_frame: Callable[[np.ndarray], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Episode | None:
+    """Plays one episode.
+
+    Args:
+      environment: is reset first.
+      act: observation to action.
+      on_frame: takes a rendered frame, uint8 [H, W, 3], after every step and the reset.
+      stop: asked now and then; ends the episode early.
+
+    Returns:
+      The episode, or None if it was ended by `stop`.
+    """
+    started = time.perf_counter()
+    timestep = environment.reset()
+    episode_return, length = 0.0, 0
+    while not timestep.last():
+        if on_frame is not None:
+            on_frame(environment.render())
+        if length % 50 == 0 and stop():
+            return None
+        timestep = environment.step(act(timestep.observation))
+        episode_return += timestep.reward
+        length += 1
+    if on_frame is not None:
+        on_frame(environment.render())
+    return Episode(episode_return, length, time.perf_counter() - started)
+
+
+def due(config: config_lib.RunConfig, learner_steps: int, time_is_up: bool) -> bool:
+    """Returns whether a training plays an evaluation episode now.
+
+    Args:
+      config: of the run.
+      learner_steps: done.
+      time_is_up: whether --eval_period_s is over.
+    """
+    if config.eval_period_steps:
+        return learner_steps % config.eval_period_steps == 0
+    return bool(config.eval_period_s) and time_is_up
+
+
+def reached_stop_return(config: config_lib.RunConfig, returns: Sequence[float]) -> bool:
+    """Returns whether the stop rule is met by the last of the returns of evaluation episodes.
+
+    Not by those before: a run that is resumed with another rule goes on until it holds that.
+    """
+    if config.stop_return is None:
+        return False
+    row = last_streak(returns, config.stop_return, config.stop_smoothing)
+    return row >= config.stop_window
+
+
+def held_since(
+    returns: Sequence[float], target: float, window: int, smoothing: int
+) -> int | None:
+    """Returns from which evaluation on the target return was held, or None.
+
+    Args:
+      returns: of the evaluation episodes, in their order.
+      target: what the running mean must reach.
+      window: in how many evaluations in a row.
+      smoothing: evaluations in the running mean, which starts when there are so many.
+
+    Returns:
+      Index of the first evaluation of the first such row.
+    """
+    for end, streak in _streaks(returns, target, smoothing):
+        if streak == window:
+            return end - window
+    return None
+
+
+def last_streak(returns: Sequence[float], target: float, smoothing: int) -> int:
+    """Returns how many evaluations in a row, up to the last, have a running mean at the target.
+
+    A run that ends within such a row may have been about to hold its target since the row began.
+
+    Args:
+      returns: of the evaluation episodes, in their order.
+      target: what the running mean must reach.
+      smoothing: evaluations in the running mean, which starts when there are so many.
+    """
+    streaks = [streak for _, streak in _streaks(returns, target, smoothing)]
+    return streaks[-1] if streaks else 0
+
+
+def _streaks(
+    returns: Sequence[float], target: float, smoothing: int
+) -> Iterator[tuple[int, int]]:
+    """Yields the number of evaluations, and how many of them in a row were at the target."""
+    streak = 0
+    for end in range(smoothing, len(returns) + 1):
+        mean = sum(returns[end - smoothing : end]) / smoothing
+        streak = streak + 1 if mean >= target else 0
+        yield end, streak

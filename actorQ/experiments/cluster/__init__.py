@@ -1,0 +1,1 @@
+"""A simulation of how many actors saturate a learner: `python -m actorQ.experiments.cluster`."""

@@ -1,0 +1,125 @@
+"""Measured figures that the simulation of a cluster is fed with.
+
+From the results of the experiment `throughput`, or any other with runs of one actor. Imports no
+framework but matplotlib.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import os
+import statistics
+
+from actorQ.core import curves
+from actorQ.core import errors
+from actorQ.core import provenance
+from actorQ.experiments import kinds
+from actorQ.experiments import results as results_lib
+from actorQ.experiments import training
+
+_RESULTS = os.path.join(provenance.ROOT, "actorQ", "results")
+# Where the results of `throughput` lie once they are committed (--publish of `run`).
+COMMITTED = os.path.join(_RESULTS, "throughput")
+_CORES = 2  # Of a run: one for the learner, one for its actor.
+_MAY_DIFFER = ("git_commit",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """What was measured.
+
+    Attributes:
+      source: where, in words.
+      steps_per_s: by precision, bits: environment steps per second of one actor alone on its core.
+      message_bytes: by precision: of the weights on their way to an actor.
+      learner_steps_per_s: of the fastest learner in these runs, or None. It may have waited for
+        data.
+      batch_size: of that learner.
+    """
+
+    source: str
+    steps_per_s: Mapping[int, float]
+    message_bytes: Mapping[int, float]
+    learner_steps_per_s: float | None = None
+    batch_size: int | None = None
+
+    @property
+    def precisions(self) -> list[int]:
+        """Precisions of which all is known, widest first."""
+        return sorted(set(self.steps_per_s) & set(self.message_bytes), reverse=True)
+
+
+def load(folder: str) -> Rates:
+    """Returns means over the seeds of the runs of one actor.
+
+    Args:
+      folder: of an experiment, or of a published copy; empty: those that come with this code.
+
+    Raises:
+      errors.UserError: there are none, they are of several experiments, machines or settings, or
+        their actors had no core of their own.
+    """
+    folder = folder or COMMITTED
+    found = _single_actors(folder)
+    differing = curves.differing_settings(list(map(training.as_run, found)), _MAY_DIFFER)
+    experiments = dict.fromkeys(result.experiment for result in found)
+    if len(experiments) > 1:
+        differing.insert(0, f"experiment ({', '.join(experiments)})")
+    if differing:
+        raise errors.UserError(
+            f"--rates={folder} has runs of several kinds: they differ in {'; '.join(differing)}. "
+            "Give a folder with one."
+        )
+    first = found[0]
+    if (first.cores or _CORES) < _CORES:
+        raise errors.UserError(
+            f"--rates={folder} has runs of one core, which the actor shared with the learner: give "
+            "a folder of runs on two cores or more."
+        )
+    seeds = len({result.seed for result in found})
+    source = (
+        f"{len(found)} runs with one actor in {_short(folder)} ({first.task}, policy "
+        f"{first.settings['model_str']}, {first.settings['inference_mode']} inference, {seeds} "
+        f"seeds, {first.machine.get('processor')})"
+    )
+    return Rates(
+        source,
+        _means(found, "actor_steps_per_s"),
+        _means(found, "message_bytes"),
+        max((r.measured.learner_steps_per_s or 0.0 for r in found), default=0.0) or None,
+        first.settings["batch_size"],
+    )
+
+
+def _single_actors(folder: str) -> list[results_lib.Result]:
+    """Returns the trainings with one actor, below a folder, that know their rate."""
+    found = []
+    for parent, _, files in sorted(os.walk(folder)):
+        if results_lib.RESULT_FILENAME in files and ".old" not in os.path.basename(parent):
+            result = results_lib.read(parent)
+            if (
+                result.kind == kinds.TRAINING and result.settings.get("n_actors") == 1
+                and not result.smoke and result.measured.actor_steps_per_s
+            ):
+                found.append(result)
+    if not found:
+        raise errors.UserError(
+            f"--rates={folder} has no result of a training with one actor: make the runs first "
+            "(python -m actorQ.experiments.run throughput)."
+        )
+    return found
+
+
+def _means(found: Sequence[results_lib.Result], name: str) -> dict[int, float]:
+    values: dict[int, list[float]] = {}
+    for result in found:
+        value = getattr(result.measured, name)
+        if value:
+            values.setdefault(result.precision, []).append(value)
+    return {bits: statistics.fmean(numbers) for bits, numbers in values.items()}
+
+
+def _short(folder: str) -> str:
+    """Returns a folder as seen from here, if it is below."""
+    relative = os.path.relpath(folder)
+    return folder if relative.startswith("..") else relative

@@ -1,0 +1,1 @@
+"""Trainings of other projects' agents, as peers of ours in experiments."""

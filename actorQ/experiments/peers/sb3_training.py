@@ -1,0 +1,236 @@
+"""Stable-Baselines3's nearest agents as peers of our training: TD3 for D4PG, and DQN.
+
+TD3 and not DDPG: in SB3, DDPG is TD3 with its three improvements switched off and no other gain in
+speed than one critic less; who picks a deterministic actor-critic there picks TD3, whose twin
+critics and delayed policy make it the stronger and, since the wide policy is updated every second
+step only, the faster one.
+
+What our flags are to the agents:
+- --model_str, --critic_str: hidden layers, tanh in policy and Q-network as in ours; elu in the
+  critics, as in ours behind the first layer (whose layer norm SB3's critics do not have).
+- samples per insert: train_freq and gradient_steps, whose ratio is that of the lower of
+  --samples_per_insert and --replay_table_max_times_sampled to --batch_size.
+- --target_update_period: DQN copies its target as often, counted in environment steps. TD3's
+  targets are moving averages, made to lag as far behind as copies do (`peers.target_average`).
+- --policy_learning_rate, --critic_learning_rate: TD3 takes one step size; it is given two here.
+  --learning_rate_decay_steps: counted in gradient steps, as in ours.
+- --n_step: SB3's own n-step replay. --min_replay_size: learning_starts, until when it takes random
+  actions. --sigma: Gaussian action noise. --epsilon_max: constant from there on, SB3's own unless
+  --epsilon_zeta asks for random actions that last, which are our actors'.
+- --max_abs_reward: rewards are clipped before DQN sees them, as in ours.
+Left at SB3's defaults, which are its authors' choice: policy_delay 2, target policy noise, twin
+critics, initial weights, DQN's gradient norm of 10. What ours has and SB3 has not: prioritized
+replay, double Q-learning, a distribution of returns, clipping and --invert_gradients in D4PG.
+
+torch computes on all cores (--learner_threads), in acting and learning alike. Imports no
+TensorFlow.
+"""
+
+from typing import Any
+
+import numpy as np
+from stable_baselines3 import DQN
+from stable_baselines3 import TD3
+from stable_baselines3.common import base_class
+from stable_baselines3.common import callbacks
+from stable_baselines3.common import noise
+from stable_baselines3.td3 import policies as td3_policies
+import torch
+
+from actorQ.core import config as config_lib
+from actorQ.core import seeding
+from actorQ.core import step_sizes
+from actorQ.dqn import exploration as dqn_policy
+from actorQ.experiments.peers import gymnasium_task
+from actorQ.experiments.peers import kinds
+from actorQ.experiments.peers import session as peer_session
+from actorQ.policy import algorithms
+from actorQ.policy import torch_device
+
+_POLICY_DELAY = 2  # TD3's default.
+_FOREVER = 2**62  # Environment steps: the session ends training.
+
+
+class _EnvironmentSteps(callbacks.BaseCallback):
+    """Reports every environment step, and every episode's end to exploration that lasts."""
+
+    def __init__(
+        self, session: peer_session.Session, explore: dqn_policy.EpsilonGreedy | None = None
+    ):
+        super().__init__()
+        self._session = session
+        self._explore = explore
+
+    def _on_step(self) -> bool:
+        self._session.acted()
+        if self._explore is not None and self.locals["dones"][0]:
+            self._explore.begin()
+        return True
+
+
+class _Reporting:
+    """Reports every gradient step of an agent of SB3; to be mixed in before its class.
+
+    Attributes:
+      session: to report to.
+      first_step_sizes: of the optimizers; TD3's first is the policy's.
+      decay_steps: see `step_sizes`.
+      loss_names: the log's names to SB3's.
+      explore: our actors' exploration, in place of SB3's; None: SB3's.
+    """
+
+    explore: dqn_policy.EpsilonGreedy | None = None
+    session: peer_session.Session
+    first_step_sizes: tuple[float, ...]
+    decay_steps: int
+    loss_names: dict[str, str]
+
+    def _update_learning_rate(self, optimizers: Any) -> None:
+        # SB3 calls this before every update, with one optimizer or several.
+        several = optimizers if isinstance(optimizers, list) else [optimizers]
+        share = step_sizes.share(self._n_updates, self.decay_steps)
+        for optimizer, first in zip(several, self.first_step_sizes, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = first * share
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Makes the gradient steps that are due, one by one."""
+        for _ in range(gradient_steps):
+            super().train(1, batch_size)
+            newest = self.logger.name_to_value
+            self.session.learned({
+                name: float(newest[theirs])
+                for name, theirs in self.loss_names.items()
+                if theirs in newest
+            })
+
+
+class _EluCriticsPolicy(td3_policies.TD3Policy):
+    """SB3's networks with another activation in the critics."""
+
+    def make_critic(self, features_extractor: Any = None) -> Any:
+        """See TD3Policy."""
+        self.critic_kwargs["activation_fn"] = torch.nn.ELU
+        return super().make_critic(features_extractor)
+
+
+class ReportingTD3(_Reporting, TD3):
+    """TD3 with a step size for the policy, and one for the critics."""
+
+    loss_names = {"loss": "train/critic_loss", "policy_loss": "train/actor_loss"}
+
+
+class ReportingDQN(_Reporting, DQN):
+    """DQN."""
+
+    loss_names = {"loss": "train/loss"}
+
+    def predict(
+        self,
+        observation: np.ndarray,
+        state: Any = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, Any]:
+        """Returns actions for observations, one or several; see DQN."""
+        if deterministic or self.explore is None:
+            return super().predict(observation, state, episode_start, deterministic)
+        batch, vectorized = self.policy.obs_to_tensor(observation)
+        with torch.no_grad():
+            values = self.q_net(batch).cpu().numpy()
+        actions = np.array([self.explore(row) for row in values])
+        return (actions if vectorized else actions[0]), state
+
+
+def train(config: config_lib.RunConfig) -> int:
+    """Trains an agent to the end; returns the process's exit code.
+
+    Raises:
+      errors.UserError: the task cannot be used, or training has diverged.
+    """
+    torch.set_num_threads(peer_session.threads(config))
+    session = peer_session.Session(config)
+    spec = session.environment.spec
+    algorithm = algorithms.resolve(config, spec)
+    limit = algorithms.policy_module(algorithm).reward_limit(config)
+    task = gymnasium_task.GymnasiumTask(session.environment, limit)
+    wants_gpu = config.learner_device_placement == "GPU"
+    device = torch_device.choose("SB3's agent") if wants_gpu else "cpu"
+    model = make_model(config, task, session, device)
+
+    def act(observation: np.ndarray) -> Any:
+        return model.predict(observation, deterministic=True)[0]
+
+    return session.run(
+        peer_session.Agent(
+            f"SB3 {'DQN' if spec.discrete else 'TD3'}",
+            "dqn" if spec.discrete else "td3",
+            "CPU" if device == "cpu" else "GPU",
+            train=lambda: model.learn(
+                _FOREVER, _EnvironmentSteps(session, model.explore), log_interval=None
+            ),
+            act=act,
+            is_finite=lambda: all(
+                bool(torch.isfinite(parameter).all()) for parameter in model.policy.parameters()
+            ),
+        )
+    )
+
+
+def make_model(
+    config: config_lib.RunConfig,
+    task: gymnasium_task.GymnasiumTask,
+    session: peer_session.Session,
+    device: str,
+) -> base_class.BaseAlgorithm:
+    """Builds SB3's agent for a task from our flags."""
+    steps, updates = kinds.steps_per_update(config)
+    settings = dict(
+        env=task,
+        buffer_size=config.replay_table_max_replay_size,
+        learning_starts=max(config.min_replay_size, config.batch_size),
+        batch_size=config.batch_size,
+        gamma=config.discount,
+        train_freq=steps,
+        gradient_steps=updates,
+        n_steps=config.n_step,
+        seed=seeding.derive(config.seed, "learner"),
+        device=device,
+    )
+    if task.is_discrete:
+        model = ReportingDQN(
+            "MlpPolicy",
+            learning_rate=config.learning_rate,
+            tau=1.0,
+            target_update_interval=kinds.target_interval(config),
+            exploration_initial_eps=config.epsilon_max,
+            exploration_final_eps=config.epsilon_max,
+            policy_kwargs={
+                "net_arch": list(config.model_sizes), "activation_fn": torch.nn.Tanh,
+            },
+            **settings,
+        )
+        model.first_step_sizes = (config.learning_rate,)
+        if config.epsilon_zeta:
+            rng = np.random.default_rng(seeding.derive(config.seed, "actor exploration"))
+            model.explore = dqn_policy.EpsilonGreedy(config.epsilon_max, rng, config.epsilon_zeta)
+    else:
+        size = task.action_space.shape[0]
+        model = ReportingTD3(
+            _EluCriticsPolicy,
+            learning_rate=config.critic_learning_rate,
+            tau=kinds.target_average(config, _POLICY_DELAY),
+            action_noise=noise.NormalActionNoise(
+                np.zeros(size, np.float32), np.full(size, config.sigma, np.float32), np.float32
+            ) if config.sigma else None,
+            policy_delay=_POLICY_DELAY,
+            policy_kwargs={
+                "net_arch": {"pi": list(config.model_sizes), "qf": list(config.critic_sizes)},
+                "activation_fn": torch.nn.Tanh,
+            },
+            **settings,
+        )
+        model.first_step_sizes = (config.policy_learning_rate, config.critic_learning_rate)
+    model.decay_steps = config.learning_rate_decay_steps
+    model.session = session
+    return model

@@ -1,0 +1,277 @@
+"""What trainings of somebody else's agents have in common with ours: clock, evaluation, end, logs.
+
+The agent reports its environment steps and its gradient steps to a `Session`, which does what our
+learner's process does around them: an evaluation episode without exploration every so many
+gradient steps, the stop rule, the time limit, rows of the logs, the end where numbers are no
+longer finite. All of it on the agent's one thread; no checkpoints are made. Imports no framework.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import math
+import os
+import time
+from typing import Any
+
+from absl import flags
+from absl import logging
+import numpy as np
+
+from actorQ import environments
+from actorQ.core import cli
+from actorQ.core import config as config_lib
+from actorQ.core import config_flags
+from actorQ.core import energy
+from actorQ.core import errors
+from actorQ.core import provenance
+from actorQ.core import run_logger
+from actorQ.core import seeding
+from actorQ.core import telemetry
+from actorQ.environments import evaluation
+from actorQ.experiments.peers import kinds
+
+
+class Finished(Exception):
+    """Training is over; raised through the agent's own loop, which must let it pass."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+    """An agent that is ready to be trained."""
+
+    name: str  # For people.
+    algorithm: str
+    device: str
+    # Acts and learns, and reports to the session, until that raises `Finished`.
+    train: Callable[[], None]
+    act: Callable[[np.ndarray], Any]  # Without exploration.
+    is_finite: Callable[[], bool]  # Whether all weights are.
+
+
+def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> config_lib.RunConfig:
+    """Returns the configuration of a peer's process: it starts now, in 32 bits.
+
+    Args:
+      flag_values: the flags.
+
+    Raises:
+      errors.UserError: a value is not legal, or not possible here.
+    """
+    config = config_flags.from_flags(flag_values)
+    if flag_values["quantize"].present and config.quantize != kinds.PRECISION:
+        raise errors.UserError(
+            f"--quantize={config.quantize} is not possible: agents for comparison compute in "
+            f"{kinds.PRECISION} bits only."
+        )
+    if config.resume:
+        raise errors.UserError(
+            "--resume is not possible: agents for comparison make no checkpoints to go on from."
+        )
+    return dataclasses.replace(
+        config, quantize=kinds.PRECISION, run_start_time=config.run_start_time or time.time()
+    )
+
+
+def threads(config: config_lib.RunConfig) -> int:
+    """Returns how many threads an agent gets: all cores, or --learner_threads."""
+    return config.learner_threads or provenance.usable_cores()
+
+
+class Session:
+    """One training.
+
+    Attributes:
+      environment: in which the agent trains; what it acts in is the agent's business.
+      actor_steps: environment steps reported.
+      learner_steps: gradient steps reported.
+    """
+
+    def __init__(self, config: config_lib.RunConfig):
+        """Makes environments and log folder.
+
+        Raises:
+          errors.UserError: task or log folder cannot be used.
+        """
+        self._config = config
+        if os.path.exists(os.path.join(config.logpath, telemetry.LEARNER, telemetry.TRAIN_CSV)):
+            raise errors.UserError(
+                f"There is a run in {config.logpath}: choose another --logpath."
+            )
+        self._logger = run_logger.RunLogger(
+            config.logpath, telemetry.LEARNER, config.run_start_time
+        )
+        self.environment, self._evaluation_environment = (
+            environments.make_for(config, seeding.derive(config.seed, role))
+            for role in ("actor environment", "evaluation environment")
+        )
+        if len(self.environment.spec.observation_shape) != 1:
+            raise errors.UserError(
+                f"{config.taskstr} has images; the agents for comparison take vectors here."
+            )
+        self.actor_steps = 0
+        self.learner_steps = 0
+        self._agent: Agent | None = None
+        self._interrupted = False
+        self._losses: Mapping[str, float] = {}
+        self._returns: list[float] = []
+        self._evaluation_s = 0.0
+        self._next_evaluation = 0.0
+        self._last_row = (time.monotonic(), 0, 0)
+
+    def run(self, agent: Agent) -> int:
+        """Trains an agent to the end; returns the process's exit code.
+
+        Raises:
+          errors.UserError: training has diverged.
+        """
+        config = self._config
+        self._agent = agent
+        config.save(
+            config.logpath,
+            algorithm=agent.algorithm,
+            agent=agent.name,
+            machine=provenance.machine(),
+            git_commit=provenance.git_commit(),
+            learner_device=agent.device,
+        )
+        logging.info(
+            "%s on %s, learning on %s, logs in %s",
+            agent.name, config.taskstr, agent.device, config.logpath,
+        )
+        undo = cli.on_stop_signals(self._interrupt)
+        try:
+            with energy.track(bool(config.track_energy), self._logger.folder):
+                self._log()
+                self._next_evaluation = time.monotonic() + config.eval_period_s
+                self._train()
+                self._log()
+                self._evaluate_last()
+                self._log()
+        finally:
+            self._logger.close()
+            undo()
+        if self._interrupted:
+            logging.info("Interrupted after %d learner steps.", self.learner_steps)
+            return cli.EXIT_INTERRUPTED
+        logging.info("Done: %d learner steps; results in %s", self.learner_steps, config.logpath)
+        return 0
+
+    def acted(self) -> None:
+        """Takes note of an environment step.
+
+        Raises:
+          Finished: training is over.
+        """
+        self.actor_steps += 1
+        if time.monotonic() - self._last_row[0] >= self._config.log_period_s:
+            self._log()
+        self._check_end()
+
+    def learned(self, losses: Mapping[str, float]) -> None:
+        """Takes note of a gradient step; evaluates where that is due.
+
+        Args:
+          losses: `loss`, and `policy_loss` where there is one.
+
+        Raises:
+          Finished: training is over.
+          errors.UserError: it has diverged.
+        """
+        config = self._config
+        self.learner_steps += 1
+        self._losses = losses
+        for name, value in losses.items():
+            if not math.isfinite(value):
+                raise errors.UserError(
+                    f"{name} is {value} after {self.learner_steps} learner steps: "
+                    f"{errors.DIVERGED} and ends."
+                )
+        if evaluation.due(config, self.learner_steps, time.monotonic() >= self._next_evaluation):
+            self._evaluate()
+            self._next_evaluation = time.monotonic() + config.eval_period_s
+            if evaluation.reached_stop_return(config, self._returns):
+                logging.info("Held the return %g: training ends.", config.stop_return)
+                raise Finished
+        if self.learner_steps >= config.num_episodes:
+            raise Finished
+        self._check_end()
+
+    def _check_end(self) -> None:
+        limit_s = self._config.max_seconds
+        if self._interrupted:
+            raise Finished
+        if limit_s and self._logger.seconds() > limit_s:
+            logging.info("%g s have passed: training ends.", limit_s)
+            raise Finished
+
+    def _train(self) -> None:
+        try:
+            self._agent.train()
+        except Finished:
+            return
+        except errors.UserError:
+            raise
+        except Exception as error:
+            if self._agent.is_finite():
+                raise
+            # A simulation that is given NaN as an action fails in ways of its own.
+            raise self._diverged() from error
+
+    def _evaluate_last(self) -> None:
+        if not self._agent.is_finite():
+            raise self._diverged()
+        final = [self._evaluate() for _ in range(self._config.final_eval_episodes)]
+        final = [value for value in final if value is not None]
+        if final:
+            logging.info(
+                "Final return: %.1f +- %.1f over %d episodes.",
+                np.mean(final), np.std(final), len(final),
+            )
+
+    def _diverged(self) -> errors.UserError:
+        return errors.UserError(
+            f"The policy holds NaN or infinity after {self.learner_steps} learner steps: "
+            f"{errors.DIVERGED} and ends."
+        )
+
+    def _evaluate(self) -> float | None:
+        episode = evaluation.play(
+            self._evaluation_environment, self._agent.act, stop=lambda: self._interrupted
+        )
+        if episode is None:
+            return None
+        self._evaluation_s += episode.seconds
+        self._returns.append(episode.episode_return)
+        self._logger.write(
+            telemetry.EVALUATION_CSV,
+            self.learner_steps,
+            learner_steps=self.learner_steps,
+            actor_steps=self.actor_steps,
+            episode_return=episode.episode_return,
+            episode_length=episode.length,
+            episode_s=episode.seconds,
+            evaluation_s=self._evaluation_s,
+        )
+        return episode.episode_return
+
+    def _log(self) -> None:
+        now = time.monotonic()
+        then, learned_then, acted_then = self._last_row
+        self._last_row = (now, self.learner_steps, self.actor_steps)
+        seconds = max(now - then, 1e-9)
+        self._logger.write(
+            telemetry.TRAIN_CSV,
+            self.learner_steps,
+            learner_steps=self.learner_steps,
+            learner_steps_per_s=(self.learner_steps - learned_then) / seconds,
+            actor_steps=self.actor_steps,
+            actor_steps_per_s=(self.actor_steps - acted_then) / seconds,
+            replay_size=min(self.actor_steps, self._config.replay_table_max_replay_size),
+            model_version=self.learner_steps,  # It acts with the newest weights.
+            evaluation_s=self._evaluation_s,
+            **self._losses,
+        )
+
+    def _interrupt(self) -> None:
+        self._interrupted = True

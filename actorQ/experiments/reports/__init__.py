@@ -1,0 +1,1 @@
+"""Reports on an experiment's results: tables, figures and CSV files."""

@@ -1,0 +1,136 @@
+"""Figures of times to reward: learning curves, and bars as in the paper.
+
+Imports no framework but matplotlib.
+"""
+
+from collections.abc import Mapping
+import math
+
+from matplotlib import axes
+from matplotlib import patches
+import numpy as np
+
+from actorQ.core import curves
+from actorQ.core import plotting
+from actorQ.experiments import results as results_lib
+from actorQ.experiments import specification
+from actorQ.experiments import training
+from actorQ.experiments.reports import reaching
+from actorQ.experiments.run_logs import paper
+from actorQ.scripts import speedup_table
+
+_PAPER_COLOUR = "0.6"
+_LINE_OF_TEXT = 0.05  # Of the height of a panel of bars.
+
+
+def draw_curves(task: str, rows: reaching.Rows, path: str) -> None:
+    """Draws returns against time, one colour for each side; nothing where nothing was evaluated."""
+    sides = []
+    for side, row in rows.items():
+        seeds = [result for result in row.results if result.measured.rewards.seconds]
+        if not seeds:
+            continue
+        curve_list = [_curve(result) for result in seeds]
+        sides.append(
+            speedup_table.Side(
+                side.precision, [training.as_run(result) for result in seeds], curve_list,
+                curves.mean_curve(curve_list), row.median, list(row.reaches), math.nan, math.nan,
+                row.name if side.is_peer else "", side.colour,
+            )
+        )
+    if not sides:
+        return
+    first = next(iter(rows.values()))
+    comparison = speedup_table.Comparison(
+        task, first.algorithm or first.side.kind, reaching.target(rows), True,
+        first.results[0].measured.window, sides, [],
+    )
+    speedup_table.draw(comparison, path, ("median to hold it", "not held (median) in"))
+
+
+def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
+    """Draws speed-ups over fp32 as the paper does, tasks side by side, the paper's beside ours.
+
+    Peers have none: they are no precision of ours. Nothing is drawn where nothing is to compare.
+    """
+    rows_of = {
+        task: {side: row for side, row in rows.items() if not side.is_peer}
+        for task, rows in table.items()
+    }
+    tasks = [task for task, rows in rows_of.items() if reaching.FP32 in rows and len(rows) > 1]
+    if not tasks:
+        return
+    quantized = sorted(
+        {side for task in tasks for side in rows_of[task]} - {reaching.FP32},
+        key=lambda side: -side.precision,
+    )
+    figure, (ax,) = plotting.new_figure()
+    figure.set_size_inches(max(7.0, 1.1 * len(tasks) * (len(quantized) + 1) / 2), 4.2)
+    width = 0.84 / (len(quantized) + 1)
+    texts = []
+    for i, side in enumerate(quantized):
+        speedups = [reaching.speedup(rows_of[task], side) for task in tasks]
+        shown = [
+            s.value if s is not None and s.bound != "?" and math.isfinite(s.value) else 0.0
+            for s in speedups
+        ]
+        bars = ax.bar(
+            np.arange(len(tasks)) + (i - len(quantized) / 2) * width, shown, 0.92 * width,
+            color=side.colour, label=f"{side.short_name} actors",
+        )
+        for bar, speedup in zip(bars, speedups, strict=True):
+            if speedup is not None and speedup.bound:
+                bar.set_hatch("//")  # A bound, or nothing to compare.
+        for bar, task in zip(bars, tasks, strict=True):
+            gain = reaching.learner_gain(rows_of[task], side)
+            if gain is not None:
+                left = bar.get_x()
+                ax.hlines(gain, left, left + bar.get_width(), color="black", linewidth=1.5)
+            text = reaching.speedup_text(rows_of[task], side).replace(" (", "\n(")
+            texts.append((bar, gain, text))
+    published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
+    bars = ax.bar(
+        np.arange(len(tasks)) + len(quantized) / 2 * width, published, 0.92 * width,
+        color=_PAPER_COLOUR, label="paper, int8",
+    )
+    ax.bar_label(bars, [f"{value:.2f}" if value else "" for value in published], fontsize=7,
+                 padding=2)
+    ax.axhline(1.0, color="0.35", linewidth=1, linestyle="--")
+    ax.plot([], [], color="black", linewidth=1.5, label="learner steps/s: quantized / fp32")
+    names = [specification.short_task(task).replace("_", "\n") for task in tasks]
+    ax.set_xticks(np.arange(len(tasks)), names, fontsize=8)
+    ax.tick_params(axis="x", length=0)
+    margin = 0.6 + max(0, 4 - len(tasks)) / 2  # One task's bars do not fill the panel.
+    ax.set_xlim(-margin, len(tasks) - 1 + margin)
+    ax.set_ylabel("Time to reward: fp32 / quantized")
+    ax.margins(y=0.12)
+    for bar, gain, text in texts:  # Last, when the panel's height is known.
+        _write(ax, bar, gain, text)
+    # Of some 3 cm each: what is wider than the figure would be cut off.
+    columns = min(len(quantized) + 2, 3 if len(tasks) < 4 else 5)
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False)
+    plotting.save_figure(figure, path)
+
+
+def _write(ax: axes.Axes, bar: patches.Rectangle, gain: float | None, text: str) -> None:
+    """Writes on top of a bar.
+
+    Above the line at `gain` only if that would cross the text, which far from its bar would read
+    as the line's.
+    """
+    top, lines = bar.get_height(), 1 + text.count("\n")
+    if gain is not None and top <= gain < top + lines * _LINE_OF_TEXT * ax.get_ylim()[1]:
+        top = gain
+    ax.annotate(
+        text, (bar.get_x() + bar.get_width() / 2, top), (0, 2), textcoords="offset points",
+        ha="center", va="bottom", fontsize=7,
+    )
+
+
+def _curve(result: results_lib.Result) -> curves.Curve:
+    rewards = result.measured.rewards
+    returns = np.asarray(rewards.returns)
+    return curves.Curve(
+        np.asarray(rewards.seconds), returns,
+        curves.running_mean(returns, result.measured.window), np.asarray(rewards.evaluation_s),
+    )

@@ -1,0 +1,306 @@
+"""What the reports of experiments share: their input, and notes that each of them owes.
+
+Imports no framework but matplotlib.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import math
+import os
+
+import numpy as np
+
+from actorQ.core import curves
+from actorQ.core import output
+from actorQ.core import plotting
+from actorQ.core import provenance
+from actorQ.core import settings
+from actorQ.experiments import kinds
+from actorQ.experiments import results as results_lib
+from actorQ.experiments import specification
+from actorQ.experiments import training
+from actorQ.experiments.peers import kinds as peers
+
+NOTHING = "–"
+_NAMED = 4  # Runs that were not made yet; of more there is a count.
+
+# What PRECISION_COLOURS leaves of a palette that the colour-blind can tell apart.
+_PEER_COLOURS = {peers.ACME: "#E69F00", peers.SB3: "#000000"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """What reports set side by side: our runs of one precision, or those of a peer."""
+
+    kind: str
+    precision: int
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is somebody else's agent."""
+        return self.kind in peers.PEERS
+
+    @property
+    def short_name(self) -> str:
+        """'int8', or 'Acme'."""
+        return peers.PEERS[self.kind].side_name("") if self.is_peer else (
+            precision_name(self.precision)
+        )
+
+    def name(self, algorithm: str) -> str:
+        """Returns 'int8', or 'Acme D4PG, fp32'.
+
+        Args:
+          algorithm: ours, on the task in question.
+        """
+        name = precision_name(self.precision)
+        if not self.is_peer:
+            return name
+        return f"{peers.PEERS[self.kind].side_name(algorithm)}, {name}"
+
+    @property
+    def colour(self) -> str:
+        """Of curves."""
+        return _PEER_COLOURS[self.kind] if self.is_peer else (
+            plotting.PRECISION_COLOURS[self.precision]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """What a report is made of."""
+
+    experiment: specification.Experiment
+    profile: str
+    runs: Sequence[specification.Run]  # All that belong to it.
+    results: Mapping[str, results_lib.Result]  # By name of the run; not all need be there.
+    failures: Mapping[str, str]  # By name of the run.
+    folder: str  # For files.
+    gpu_optional: bool = False  # Whether the profile is for machines without a GPU, too.
+
+    def path(self, name: str) -> str:
+        """Returns the path of a file of the report."""
+        return os.path.join(self.folder, name)
+
+    @property
+    def all_results(self) -> list[results_lib.Result]:
+        """The results in the order of the runs."""
+        return [self.results[run.name] for run in self.runs if run.name in self.results]
+
+    def tasks(self) -> list[str]:
+        """Returns the tasks that have a result, in the experiment's order."""
+        return list(dict.fromkeys(result.task for result in self.all_results))
+
+    def precisions(self) -> list[int]:
+        """Returns the precisions that have a result of ours, widest first."""
+        mine = {r.precision for r in self.all_results if r.kind == self.experiment.kind}
+        return sorted(mine, reverse=True)
+
+    def sides(self) -> list[Side]:
+        """Returns what has a result: our precisions, widest first, then peers."""
+        known = {result.kind for result in self.all_results}
+        ours = [Side(self.experiment.kind, bits) for bits in self.precisions()]
+        return ours + [Side(kind, peers.PRECISION) for kind in peers.PEERS if kind in known]
+
+    def group(self, task: str, precision: int) -> list[results_lib.Result]:
+        """Returns our results of a task and precision, by seed."""
+        return self.of_side(task, Side(self.experiment.kind, precision))
+
+    def of_side(self, task: str, side: Side) -> list[results_lib.Result]:
+        """Returns the results of a task and side, by seed."""
+        wanted = (task, side.kind, side.precision)
+        return sorted(
+            (r for r in self.all_results if (r.task, r.kind, r.precision) == wanted),
+            key=lambda result: result.seed,
+        )
+
+
+def notes(material: Material) -> list[str]:
+    """Returns what a reader must know besides the figures: what is missing, what differs, where."""
+    lines = []
+    missing = [run.name for run in material.runs if run.name not in material.results]
+    unmade = [name for name in missing if name not in material.failures]
+    lines += [
+        f"**No result**: {name}: {material.failures[name]}"
+        for name in missing if name in material.failures
+    ]
+    lines += [
+        f"**{run.name} failed when it was made last**; the result shown is an older one: "
+        f"{material.failures[run.name]}"
+        for run in material.runs
+        if run.name in material.results and run.name in material.failures
+    ]
+    if unmade:
+        more = f" and {len(unmade) - _NAMED} more" if len(unmade) > _NAMED else ""
+        lines.append(f"**No result**: {', '.join(unmade[:_NAMED])}{more}: not made yet")
+    lines += [
+        f"**{r.name}: training diverged**; it has no last policy, and no final reward."
+        for r in material.all_results if r.measured.outcome == results_lib.DIVERGED
+    ]
+    for task in material.tasks():
+        lines += _of_several_machines(material, task)
+        mine = [r for r in material.all_results if r.task == task and r.kind == kinds.TRAINING]
+        allowed = [material.experiment.vary[0]] if material.experiment.vary else []
+        if not mine:  # Of peers alone.
+            continue
+        differing = curves.differing_settings([training.as_run(r) for r in mine], allowed)
+        if differing:
+            lines.append(
+                f"**Warning**: runs of {task} differ in more than they should: "
+                f"{'; '.join(differing)}."
+            )
+    together = [r.name for r in material.all_results if r.parallel > 1]
+    if together:
+        lines.append(
+            f"**Warning**: {len(together)} runs had others beside them on the machine: their times "
+            "depend on that."
+        )
+    if material.all_results:
+        commits = list(dict.fromkeys(provenance.short(r.git_commit) for r in material.all_results))
+        machines = list(
+            dict.fromkeys(_machine(result) for result in material.all_results)
+        )
+        lines += _elsewhere(material)
+        lines.append(
+            f"Profile {material.profile}; {'; '.join(machines)}{_devices(material)}; commit "
+            f"{', '.join(commits)}; command, settings and curve of every run: its result.json; all "
+            "figures: runs.csv."
+        )
+    return lines
+
+
+def of_shared_seeds(
+    one: Sequence[results_lib.Result], other: Sequence[results_lib.Result]
+) -> tuple[list[results_lib.Result], list[results_lib.Result]]:
+    """Returns the results of both sides whose seeds both have: what a ratio is of."""
+    seeds = {result.seed for result in one} & {result.seed for result in other}
+    return (
+        [result for result in one if result.seed in seeds],
+        [result for result in other if result.seed in seeds],
+    )
+
+
+def _machine(result: results_lib.Result) -> str:
+    facts = result.machine
+    parts = [facts.get("processor"), f"{facts.get('usable_cores')} cores", facts.get("gpu_models")]
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _of_several_machines(material: Material, task: str) -> list[str]:
+    """Returns a warning where peers ran on other machines than we; what we differ in is told."""
+    by_machine: dict[str, list[str]] = {}
+    for side in material.sides():
+        for result in material.of_side(task, side):
+            names = by_machine.setdefault(_machine(result), [])
+            if side.short_name not in names:
+                names.append(side.short_name)
+    with_peer = any(side.is_peer and material.of_side(task, side) for side in material.sides())
+    if len(by_machine) < 2 or not with_peer:
+        return []
+    where = "; ".join(f"{' and '.join(names)}: {name}" for name, names in by_machine.items())
+    return [f"**Warning**: runs of {task} had several machines ({where})."]
+
+
+def _devices(material: Material) -> str:
+    """Returns '; learner on CPU', or what each side had where they differ."""
+    by_side: dict[str, list[str]] = {}
+    for side in material.sides():
+        found = [d for r in _of_side(material, side) if (d := r.measured.learner_device)]
+        if found:
+            by_side[side.short_name] = list(dict.fromkeys(found))
+    known = list(dict.fromkeys(device for found in by_side.values() for device in found))
+    if len(known) < 2:
+        return f"; learner on {known[0]}" if known else ""
+    return "; learners: " + ", ".join(
+        f"{name} on {' and '.join(found)}" for name, found in by_side.items()
+    )
+
+
+def _of_side(material: Material, side: Side) -> list[results_lib.Result]:
+    return [r for task in material.tasks() for r in material.of_side(task, side)]
+
+
+def _elsewhere(material: Material) -> list[str]:
+    """Returns lines where runs had not the machine that their settings are for."""
+    no_gpu = [
+        result.name for result in material.all_results
+        if result.settings.get("learner_device_placement") == "GPU"
+        and result.measured.learner_device not in (None, "GPU")
+    ]
+    if material.gpu_optional and not any(
+        result.measured.learner_device == "GPU" or result.machine.get("gpus")
+        for result in material.all_results
+    ):
+        no_gpu = []  # The machine has none, and need not have one.
+    varied = material.experiment.vary[0] if material.experiment.vary else ""
+    crowded = [  # A report on the number of actors has words of its own for it.
+        result.name for result in material.all_results
+        if varied != "n_actors" and (result.cores or math.inf)
+        < kinds.get(result.kind).cores(result.settings)
+    ]
+    return [
+        f"**Warning**: {what}: {', '.join(names)}."
+        for what, names in (
+            ("learners that were to be on a GPU and were not", no_gpu),
+            ("runs with fewer cores than processes that want one, so that times are not those of "
+             "the profile", crowded),
+        )
+        if names
+    ]
+
+
+def seeds(count: int) -> str:
+    """Returns '1 seed' or '3 seeds'."""
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def below_fp32(
+    task: str, fp32: Sequence[float], others: Mapping[str, Sequence[float]]
+) -> list[str]:
+    """Returns a line for each whose mean is below fp32's less fp32's standard deviation.
+
+    Args:
+      task: that it is about.
+      fp32: final rewards; of fewer than two seeds nothing is said.
+      others: final rewards by name.
+    """
+    if len(fp32) < 2:
+        return []
+    least = float(np.mean(fp32) - np.std(fp32, ddof=1))
+    return [
+        f"**{task}: final reward of {name} ({np.mean(rewards):.2f}; {seeds(len(rewards))}) is "
+        f"below fp32's mean less its standard deviation ({least:.2f}; {seeds(len(fp32))}).**"
+        for name, rewards in others.items()
+        if rewards and np.mean(rewards) < least
+    ]
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """Returns lines as a Markdown list."""
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def mean_and_deviation(values: Sequence[float | None], digits: int = 1) -> str:
+    """Returns 'mean ± standard deviation' (of one value only itself), leaving out None."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return NOTHING
+    text = output.number(float(np.mean(known)), digits)
+    return f"{text} ± {np.std(known, ddof=1):.{digits}f}" if len(known) > 1 else text
+
+
+def of_all(values: Sequence[float], count: int) -> str:
+    """Returns mean and deviation, and of how many of `count` runs where some have no value."""
+    text = mean_and_deviation(values)
+    return text if len(values) in (0, count) else f"{text} ({len(values)} of {count})"
+
+
+def mean(values: Sequence[float | None], digits: int = 1) -> str:
+    """Returns the mean as a text, leaving out None."""
+    return mean_and_deviation(values, digits).partition(" ")[0]
+
+
+def precision_name(bits: int) -> str:
+    """Returns 'fp32', 'fp16', 'int8' or 'int4'."""
+    return settings.PRECISION_NAMES[bits]

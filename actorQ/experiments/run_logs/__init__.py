@@ -1,0 +1,1 @@
+"""Figures that reports, scripts and benchmarks take from the logs of runs."""

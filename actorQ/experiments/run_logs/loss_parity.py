@@ -1,0 +1,110 @@
+"""Losses of the same gradient steps in two precisions: how far apart they are, and their plot.
+
+The steps start from the same weights and learn from the same batches, so that losses differ by
+what a lower precision rounds, and by what that leads to. Imports no framework but matplotlib.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import os
+from typing import Any
+
+import numpy as np
+
+from actorQ.core import curves
+from actorQ.core import output
+from actorQ.core import plotting
+
+WINDOW = 20  # Gradient steps in the running means.
+HEADER = (
+    "mean loss, fp32", "mean loss, half", "last running mean, fp32", "last running mean, half",
+    "largest deviation of a step", "largest deviation of a running mean",
+)
+NOTE = f"deviations in the loss of fp32; running means: over {WINDOW} steps"
+_STYLES = (("0.2", "-"), ("#D55E00", "--"))  # Colour and line of full and of half precision.
+
+# Losses, float64 [gradient steps], by what lost them and then by precision, full precision first.
+Losses = Mapping[str, Mapping[str, np.ndarray]]
+
+
+def deviations(full: np.ndarray, half: np.ndarray, window: int = WINDOW) -> tuple[float, float]:
+    """Returns the largest relative deviation of a step's loss, and of a running mean.
+
+    Running means count from the first full window on.
+
+    Args:
+      full: losses in fp32, [steps].
+      half: likewise, in half precision.
+      window: steps of a running mean.
+    """
+    start = min(window, len(full)) - 1
+    means = [curves.running_mean(losses, window)[start:] for losses in (full, half)]
+    return tuple(
+        float(np.max(np.abs(b - a) / np.abs(a))) for a, b in ((full, half), tuple(means))
+    )
+
+
+def row(full: np.ndarray, half: np.ndarray) -> dict[str, float]:
+    """Returns what a table says of two curves, as numbers; deviations in the loss of fp32."""
+    each, means = deviations(full, half)
+    return {
+        "mean_fp32": float(np.mean(full)), "mean": float(np.mean(half)),
+        "last_fp32": float(curves.running_mean(full, WINDOW)[-1]),
+        "last": float(curves.running_mean(half, WINDOW)[-1]),
+        "deviation": each, "deviation_of_means": means,
+    }
+
+
+def cells(numbers: Mapping[str, float]) -> list[str]:
+    """Returns what `row` returns as text, under `HEADER`."""
+    return [
+        *(f"{numbers[name]:.3g}" for name in ("mean_fp32", "mean", "last_fp32", "last")),
+        *(f"{100 * numbers[name]:.2f}%" for name in ("deviation", "deviation_of_means")),
+    ]
+
+
+def write(losses: Losses, titles: Mapping[str, str], out: str, name: str) -> None:
+    """Writes every step's losses (NAME.csv) and a plot of them (NAME.png).
+
+    Args:
+      losses: see `Losses`.
+      titles: of the panels, by what lost them.
+      out: folder, which exists.
+      name: of the files, without ending.
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    output.write_csv(os.path.join(out, f"{name}.csv"), _columns(losses))
+    draw(losses, titles, os.path.join(out, f"{name}.png"))
+
+
+def _columns(losses: Losses) -> Sequence[Mapping[str, Any]]:
+    named = {
+        f"{name}_{precision}": values
+        for name, found in losses.items() for precision, values in found.items()
+    }
+    steps = len(next(iter(named.values())))
+    return [
+        {"gradient_step": step + 1, **{name: float(named[name][step]) for name in named}}
+        for step in range(steps)
+    ]
+
+
+def draw(losses: Losses, titles: Mapping[str, str], path: str) -> str:
+    """Draws every step's loss, and running means, a panel for each entry; returns the path."""
+    figure, panels = plotting.new_figure(len(losses), 2.4 * len(losses) + 0.6)
+    for axes, (name, found) in zip(panels, losses.items(), strict=True):
+        for index, (precision, values) in enumerate(found.items()):
+            steps, (colour, style) = np.arange(1, len(values) + 1), _STYLES[index]
+            axes.plot(steps, values, ".", color=colour, markersize=2, alpha=0.4)
+            axes.plot(
+                steps, curves.running_mean(values, WINDOW), style, color=colour, label=precision
+            )
+        axes.set_title(titles[name])
+        if min(values.min() for values in found.values()) > 0:
+            axes.set_yscale("log")
+        axes.set_ylabel("Loss")
+        axes.legend(frameon=False)
+    panels[-1].set_xlabel(f"Gradient steps (lines: running means of {WINDOW})")
+    return plotting.save_figure(figure, path)

@@ -1,0 +1,191 @@
+"""Brings what a process writes on another machine into the run's folder here.
+
+The source, beside the process, hands out what is new since what the sink has acknowledged; the sink
+writes it. Nothing is lost when an answer is: the next one begins at the same place. Files that grow
+(logs) come in pieces, CSV files and printed text in whole lines; others come as a whole, each time
+that they change. Imports no framework.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import os
+import secrets
+import time
+from typing import NamedTuple
+
+from absl import logging
+
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import telemetry
+
+_MOST_BYTES = 4 << 20  # Of one answer, and of one file in it.
+_LINES = (".csv", ".log")
+_GROWING_PREFIX = "events.out"  # TensorBoard's.
+# Snapshots hold replay, and are of use only where the learner is.
+_LEFT_OUT = (os.path.join(telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER),)
+_DRAFT = ".tmp"
+_COMPLAINT_PERIOD_S = 60.0
+
+
+class Piece(NamedTuple):
+    """Part of a file, or a file.
+
+    Attributes:
+      path: within the run's folder.
+      content: bytes.
+      begin: where they begin in the source's file; None: they are all of it.
+      mark: what the sink acknowledges when it has written them.
+    """
+
+    path: str
+    content: bytes
+    begin: int | None
+    mark: int
+
+
+class Source:
+    """The files of one process, or of several that share a folder.
+
+    Attributes:
+      incarnation: of the files; another one begins anew at byte 0 of each.
+      replaces: whether they take the place of those of the incarnation before (a process that
+        went back to a checkpoint), or go on after them (one that was started elsewhere).
+    """
+
+    def __init__(self, folder: str):
+        """Takes the folder, which may be empty yet."""
+        self._folder = folder
+        self.replaces = False
+        self.incarnation = secrets.token_hex(8)
+
+    def rewrite(self) -> None:
+        """Says that the files may be shorter than they were: the sink gets all of them again."""
+        self.replaces = True
+        self.incarnation = secrets.token_hex(8)
+
+    def news(self, acknowledged: Mapping[str, int]) -> list[Piece]:
+        """Returns what the sink does not have, at most a few megabytes.
+
+        Args:
+          acknowledged: path to the newest mark that the sink has, of this incarnation.
+        """
+        paths = list(self._paths())
+        if any(self._is_shorter(path, acknowledged.get(path, 0)) for path in paths):
+            self.rewrite()  # A log was cut by its process, which went back to a checkpoint.
+            acknowledged = {}
+        pieces: list[Piece] = []
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):  # It has just been replaced.
+                piece = self._piece(path, acknowledged.get(path, 0))
+                if piece is not None:
+                    pieces.append(piece)
+            if sum(len(piece.content) for piece in pieces) > _MOST_BYTES:
+                break
+        return pieces
+
+    def _paths(self) -> Iterator[str]:
+        for folder, subfolders, names in os.walk(self._folder):
+            inside = os.path.relpath(folder, self._folder)
+            subfolders[:] = [
+                name for name in sorted(subfolders)
+                if os.path.normpath(os.path.join(inside, name)) not in _LEFT_OUT
+            ]
+            for name in sorted(names):
+                if not name.endswith(_DRAFT) and name != telemetry.ADDRESS_FILENAME:
+                    yield os.path.normpath(os.path.join(inside, name))
+
+    def _is_shorter(self, path: str, mark: int) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return _grows(path) and os.path.getsize(os.path.join(self._folder, path)) < mark
+        return False
+
+    def _piece(self, path: str, mark: int) -> Piece | None:
+        full = os.path.join(self._folder, path)
+        if not _grows(path):
+            changed = os.stat(full).st_mtime_ns
+            if changed == mark:
+                return None
+            with open(full, "rb") as file:
+                return Piece(path, file.read(), None, changed)
+        with open(full, "rb") as file:
+            file.seek(mark)
+            content = file.read(_MOST_BYTES)
+        if path.endswith(_LINES):
+            content = content[: content.rfind(b"\n") + 1]
+        return Piece(path, content, mark, mark + len(content)) if content else None
+
+
+class Sink:
+    """The run's folder, as far as it is filled from one source after another."""
+
+    def __init__(self, folder: str):
+        """Takes the run's folder."""
+        self._folder = folder
+        self._incarnation = ""
+        self._marks: dict[str, int] = {}
+        self._next_complaint = 0.0
+
+    def acknowledged(self, incarnation: str) -> Mapping[str, int]:
+        """Returns what the sink has of an incarnation."""
+        return dict(self._marks) if incarnation == self._incarnation else {}
+
+    def take(self, incarnation: str, replaces: bool, pieces: Sequence[Piece]) -> None:
+        """Writes what came; pieces that do not go on where the file here ends are left for later.
+
+        What the disk has no room for is left for later too, and said.
+
+        Args:
+          incarnation: of the source.
+          replaces: see `Source`.
+          pieces: of its files.
+
+        Raises:
+          errors.UserError: a piece is of a file outside the run's folder.
+        """
+        if incarnation != self._incarnation:
+            self._incarnation, self._marks = incarnation, {}
+        for piece in pieces:
+            path = os.path.join(self._folder, os.path.normpath(piece.path))
+            if os.path.isabs(piece.path) or os.path.normpath(piece.path).startswith(".."):
+                raise errors.UserError(f"A log from another machine wants to be {piece.path!r}.")
+            try:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                if piece.begin is None:
+                    files.write(path, piece.content)
+                elif piece.begin == self._marks.get(piece.path, 0):
+                    self._append(path, piece, replaces)
+                else:
+                    continue
+            except (OSError, errors.WriteError) as error:
+                self._complain(path, error)
+                continue
+            self._marks[piece.path] = piece.mark
+
+    def _append(self, path: str, piece: Piece, replaces: bool) -> None:
+        content, mode = piece.content, "ab"
+        if piece.begin == 0:
+            if replaces:
+                mode = "wb"
+            elif path.endswith(".csv") and os.path.exists(path) and os.path.getsize(path):
+                content = content.partition(b"\n")[2]  # There is a header already.
+        with open(path, mode, buffering=0) as file:
+            before = file.tell()
+            written = 0
+            try:
+                while written < len(content):
+                    written += file.write(content[written:])
+            finally:
+                if written < len(content):  # The piece comes again as a whole.
+                    os.truncate(path, before)
+
+    def _complain(self, path: str, error: Exception) -> None:
+        if time.monotonic() >= self._next_complaint:
+            self._next_complaint = time.monotonic() + _COMPLAINT_PERIOD_S
+            logging.warning("Cannot write %s (%s): it is tried again.", path, error)
+
+
+def _grows(path: str) -> bool:
+    return path.endswith(_LINES) or os.path.basename(path).startswith(_GROWING_PREFIX)

@@ -1,0 +1,122 @@
+"""The folder of a run that the launcher starts or resumes. Imports no framework."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import secrets
+import time
+
+from absl import flags
+
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import resuming
+from actorQ.core import snapshots
+from actorQ.core import telemetry
+
+_RESTARTS_A_LAUNCH = 1000  # Numbers of restarts that are kept free for each start of the learner.
+
+
+def define_flags() -> None:
+    """Defines the flags that say where a run's folder is."""
+    flags.DEFINE_string("logdir", "logs", "Folder under which the run gets a folder of its own.")
+    flags.DEFINE_string(
+        "run_name", "", "Name of the run's folder under --logdir; empty: task, precision, time."
+    )
+
+
+def make_run_folder(config: config_lib.RunConfig, logdir: str, run_name: str) -> str:
+    """Makes the run's own folder under `logdir`; two launchers never get the same one.
+
+    Raises:
+      errors.UserError: the named folder exists, or it cannot be made.
+    """
+    task = re.sub(r"[^A-Za-z0-9]+", "-", config.taskstr).strip("-")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    name = run_name or f"{task}-q{config.quantize}-s{config.seed}-{stamp}"
+    for attempt in range(1000):
+        folder = os.path.join(logdir, name if not attempt else f"{name}-{attempt + 1}")
+        try:
+            os.makedirs(folder)
+            os.makedirs(os.path.join(folder, telemetry.STDOUT_FOLDER))
+            return folder
+        except FileExistsError:
+            if run_name:
+                raise errors.UserError(
+                    f"The run folder {folder} exists already: choose another --run_name."
+                ) from None
+        except OSError as error:
+            raise errors.UserError(
+                f"Cannot make the run folder {folder}: {error.strerror}."
+            ) from None
+    raise errors.UserError(f"Cannot find a free run folder under {logdir}.")
+
+
+def new(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> config_lib.RunConfig:
+    """Completes the configuration of a new run.
+
+    Args:
+      config: of the flags.
+      flag_values: the launcher's flags.
+
+    Raises:
+      errors.UserError: its folder cannot be made.
+    """
+    if flag_values["logpath"].present:
+        raise errors.UserError(
+            "--logpath is set by the launcher, unless a run is resumed (--resume); choose the "
+            "folder with --logdir and --run_name."
+        )
+    return dataclasses.replace(
+        config,
+        logpath=make_run_folder(config, flag_values.logdir, flag_values.run_name),
+        run_start_time=time.time(),
+        launch_id=_launch_id(),
+    )
+
+
+def require_named(flag_values: flags.FlagValues) -> None:
+    """Checks that the launcher's flags say which run goes on.
+
+    Raises:
+      errors.UserError: they do not.
+    """
+    elsewhere = any(flag_values[name].present for name in ("logdir", "run_name"))
+    if elsewhere or not flag_values["logpath"].present:
+        raise errors.UserError(
+            "--resume goes on with the run whose folder --logpath names, and with no other."
+        )
+
+
+def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
+    """Completes the configuration of a run that goes on.
+
+    Args:
+      config: of the flags and, where they are not given, of the run.
+
+    Raises:
+      errors.UserError: it cannot go on, or not with these settings.
+      errors.WriteError: its folder cannot be written.
+    """
+    store = snapshots.Store(config.logpath)
+    resuming.check(config, store.newest().state.settings)
+    with files.run_folder(config.logpath):  # A run that is alive keeps its address.
+        pass
+    with files.writing(config.logpath):
+        os.makedirs(os.path.join(config.logpath, telemetry.STDOUT_FOLDER), exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # It says that the learner is up.
+            os.remove(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME))
+    return dataclasses.replace(
+        config,
+        server_address="",  # A run that was started by hand may have noted that of its learner.
+        run_start_time=telemetry.start_time(config.logpath, 0.0, resumed=True),
+        launch_id=_launch_id(),
+        # Other seeds than all processes had before: actors must not repeat themselves.
+        restarts=_RESTARTS_A_LAUNCH * store.version_record().starts,
+    )
+
+
+def _launch_id() -> int:
+    return 1 + secrets.randbits(62)

@@ -1,0 +1,76 @@
+"""What people see of a run while it trains, made of its logs. Imports no framework."""
+
+import contextlib
+import os
+import sys
+import time
+
+from actorQ.core import config as config_lib
+from actorQ.core import telemetry
+
+_PERIOD_S = 1.0
+_PERIOD_FILE_S = 10.0  # Where the output is not a terminal.
+
+
+class StatusLine:
+    """One live line on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, config: config_lib.RunConfig):
+        """Shows nothing yet.
+
+        Args:
+          config: of the run, with its folder and start.
+        """
+        self._config = config
+        self._live = sys.stdout.isatty()
+        self._next = 0.0
+        learner = os.path.join(config.logpath, telemetry.LEARNER)
+        self._train = os.path.join(learner, telemetry.TRAIN_CSV)
+        self._evaluation = os.path.join(learner, telemetry.EVALUATION_CSV)
+
+    def update(self) -> None:
+        """Refreshes the line if it is time."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + (_PERIOD_S if self._live else _PERIOD_FILE_S)
+        line = self.compose()
+        with contextlib.suppress(OSError):  # A full disk, or nobody there: no end of a training.
+            if self._live:
+                width = os.get_terminal_size().columns
+                sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
+                sys.stdout.flush()
+            else:
+                print(line, flush=True)
+
+    def compose(self) -> str:
+        """Returns the line: time, steps and rates, replay, model version, last return."""
+        elapsed = time.time() - self._config.run_start_time
+        clock = f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
+        row = telemetry.last_row(self._train)
+        if not row:
+            return f"{clock}  starting ..."
+        evaluation = telemetry.last_row(self._evaluation)
+        # Most wanted first: a narrow terminal cuts the end.
+        parts = [
+            clock,
+            f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",
+            f"learner {row['learner_steps']:.0f}/{self._config.num_episodes} "
+            f"({row['learner_steps_per_s']:.0f}/s)",
+            f"actors {row['actor_steps']:.0f} ({row['actor_steps_per_s']:.0f}/s)",
+            f"replay {row['replay_size']:.0f}",
+            f"model v{row['model_version']:.0f}",
+        ]
+        return "  ".join(parts)
+
+    def say(self, text: str) -> None:
+        """Prints a lasting line."""
+        self.end()
+        with contextlib.suppress(OSError):
+            print(text, flush=True)
+
+    def end(self) -> None:
+        """Leaves the live line."""
+        if self._live:
+            with contextlib.suppress(OSError):
+                sys.stdout.write("\r\x1b[K")
+                sys.stdout.flush()

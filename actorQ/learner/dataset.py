@@ -1,0 +1,159 @@
+"""What the learners share: replay as a dataset, and monitors inside the step.
+
+Learner's process only; imports TensorFlow, Reverb and Acme, no torch.
+"""
+
+from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acme)
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import itertools
+from typing import Any
+
+from acme import types
+import reverb
+import tensorflow as tf
+
+from actorQ.core import config as config_lib
+from actorQ.wire import replay
+
+_PREFETCH_BATCHES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """Batches of transitions for Acme's learners, as often as they are iterated.
+
+    A batch is sliced into a transition where it is taken, inside the compiled learner step: there
+    that costs a few operations, whereas a stage of the dataset would hand every batch from one
+    thread to another once more (measured: 0.12 of 0.42 ms for 64 transitions).
+
+    Attributes:
+      packed: of reverb.ReplaySample, with what `layout` unpacks as data.
+      layout: of the transitions.
+      reward_scale: rewards are divided by this.
+    """
+
+    packed: tf.data.Dataset
+    layout: replay.Layout
+    reward_scale: float = 1.0
+
+    def __iter__(self) -> "_BatchIterator":
+        """Starts to sample."""
+        return _BatchIterator(iter(self.packed), self._unpack)
+
+    def scaled(self, reward_scale: float) -> "Batches":
+        """Returns the same with rewards divided by `reward_scale`."""
+        return dataclasses.replace(self, reward_scale=reward_scale)
+
+    def _unpack(self, sample: reverb.ReplaySample) -> reverb.ReplaySample:
+        transition = self.layout.unpack(sample.data)
+        action, reward = transition.action, transition.reward
+        if self.layout.discrete:
+            action = tf.cast(action, tf.int32)
+        if self.reward_scale != 1.0:
+            reward = reward / self.reward_scale
+        data = types.Transition(
+            transition.observation, action, reward, transition.discount,
+            transition.next_observation, (),
+        )
+        return reverb.ReplaySample(sample.info, data)
+
+
+class _BatchIterator:
+    """Gives reverb.ReplaySample with an acme.types.Transition of [B, ...] as data."""
+
+    def __init__(
+        self, iterator: Any, unpack: Callable[[reverb.ReplaySample], reverb.ReplaySample]
+    ):
+        self._iterator = iterator
+        self._unpack = unpack
+
+    def __iter__(self) -> "_BatchIterator":
+        return self
+
+    def __next__(self) -> reverb.ReplaySample:
+        # Not `next`, which TensorFlow's iterators refuse inside a compiled function.
+        return self._unpack(self._iterator.get_next())
+
+
+def make_dataset(
+    config: config_lib.RunConfig, server_address: str, layout: replay.Layout
+) -> Batches:
+    """Returns batches from replay.
+
+    The server is in this process, so that samplers read the table directly, without gRPC.
+
+    Args:
+      config: batch size, table.
+      server_address: HOST:PORT of the server in this process.
+      layout: of the transitions.
+    """
+    dataset = reverb.TrajectoryDataset.from_table_signature(
+        server_address=server_address,
+        table=config.replay_table_name,
+        max_in_flight_samples_per_worker=2 * config.batch_size,
+    )
+    dataset = dataset.batch(config.batch_size, drop_remainder=True).prefetch(_PREFETCH_BATCHES)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # There is nothing to tune, and it times every item.
+    return Batches(dataset.with_options(options), layout)
+
+
+class Monitors:
+    """Scalars picked up inside the compiled learner step, without changing Acme's learners.
+
+    Holds variables that no module owns, so that Acme's pairing of online and target variables
+    never sees them.
+    """
+
+    def __init__(self):
+        self._variables: dict[str, tf.Variable] = {}
+
+    def _variable(self, name: str) -> tf.Variable:
+        return self._variables.setdefault(
+            name, tf.Variable(0.0, trainable=False, dtype=tf.float32, name=name)
+        )
+
+    def watch_output(self, name: str, measure: Callable[[Any], tf.Tensor]) -> Callable[[Any], Any]:
+        """Returns a layer that passes its input on and records `measure` of it.
+
+        Both learners call their online network twice a step: on the batch's observations first,
+        then on the next ones (many of them terminal, where values mean nothing). Only the first
+        call of each pair is recorded, as the step is compiled.
+        """
+        variable = self._variable(name)
+        calls = itertools.count()
+
+        def layer(output: Any) -> Any:
+            if next(calls) % 2 == 0:
+                variable.assign(tf.stop_gradient(measure(output)))
+            return output
+
+        return layer
+
+    def recorder(self, name: str) -> Callable[[tf.Tensor], Any]:
+        """Returns a function that records the scalar it is called with, for others to call."""
+        return self._variable(name).assign
+
+    def read(self) -> dict[str, float]:
+        """Returns the newest values."""
+        return {name: float(variable.numpy()) for name, variable in self._variables.items()}
+
+
+class LastFetches:
+    """A logger for Acme's learners that keeps the newest step's tensors, and writes nothing."""
+
+    def __init__(self):
+        self._data: Mapping[str, Any] = {}
+
+    def write(self, data: Mapping[str, Any]) -> None:
+        """Takes what a step returns."""
+        self._data = data
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def read(self) -> dict[str, float]:
+        """Returns the newest losses as floats (this waits for the device)."""
+        return {k: float(v) for k, v in self._data.items() if "loss" in k}

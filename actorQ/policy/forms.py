@@ -1,0 +1,194 @@
+"""From the learner's fp32 weights to the form in which actors receive them.
+
+Run by the broadcaster (so that the learner carries none of it). Imports neither the learner's
+framework nor the actors'.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from actorQ.core import errors
+from actorQ.policy import architecture
+from actorQ.policy import quantization
+from actorQ.policy.native import convert
+from actorQ.wire import messages
+
+# What actors compute with, by `--quantize`.
+SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4"}
+LEARNER_SCHEME = "sonnet_float32"  # First hop: TensorFlow's names and layouts.
+
+
+def from_sonnet(variables: Mapping[str, messages.Tensor]) -> dict[str, np.ndarray]:
+    """Renames and transposes TensorFlow's weights to torch's names and layouts.
+
+    Weights are matched by name, never by order: `linear_0/w` [in, out] becomes `linear_0.weight`
+    [out, in], `conv_0/w` [height, width, in, out] becomes [out, in, height, width], and `/b`
+    becomes `.bias`.
+
+    Raises:
+      errors.MessageError: a name or a number of axes is not one of these.
+    """
+    converted = {}
+    for name, tensor in variables.items():
+        layer, _, kind = name.rpartition("/")
+        shape = messages.shape_of(tensor)
+        if isinstance(tensor, quantization.QuantizedTensor):
+            raise errors.MessageError(f"The learner's weights {name!r} are quantized.")
+        if kind == "b" and len(shape) == 1:
+            converted[f"{layer}.bias"] = messages.to_float32(tensor)
+        elif kind == "w" and len(shape) == 2:
+            converted[f"{layer}.weight"] = convert.transposed(tensor)
+        elif kind == "w" and len(shape) == 4:
+            array = messages.to_float32(tensor).transpose(3, 2, 0, 1)
+            converted[f"{layer}.weight"] = np.ascontiguousarray(array)
+        else:
+            raise errors.MessageError(f"Cannot convert the weights {name!r} {list(shape)}.")
+    return converted
+
+
+def for_actors(
+    update: messages.ModelUpdate,
+    quantize: int,
+    quantize_communication: int = 32,
+    weight_compress: bool = False,
+) -> messages.ModelUpdate:
+    """Returns what the learner pushed in the actors' form, see `to_actor_form`.
+
+    Raises:
+      errors.MessageError: it is no push of a learner, or its weights are unusable.
+    """
+    if update.scheme != LEARNER_SCHEME:
+        raise errors.MessageError(
+            f"The broadcaster table holds weights of scheme {update.scheme!r}, expected "
+            f"{LEARNER_SCHEME!r}: are the table names mixed up?"
+        )
+    try:
+        return learner_to_actor_form(
+            update.tensors, update.version, quantize, quantize_communication, weight_compress
+        )
+    except ValueError as error:
+        raise errors.MessageError(
+            f"The learner's weights of version {update.version} are unusable: {error}"
+        ) from None
+
+
+def learner_to_actor_form(
+    variables: Mapping[str, messages.Tensor],
+    version: int,
+    quantize: int,
+    quantize_communication: int = 32,
+    weight_compress: bool = False,
+) -> messages.ModelUpdate:
+    """Returns `to_actor_form(from_sonnet(variables), ...)`, in one pass where there is a kernel.
+
+    Raises:
+      errors.MessageError: see `from_sonnet`.
+      ValueError: see `to_actor_form`.
+    """
+    settings = (version, quantize, quantize_communication, weight_compress)
+    if quantize > 8 or quantize_communication < quantize:
+        return to_actor_form(from_sonnet(variables), *settings)
+    tensors: dict[str, messages.Tensor] = {}
+    for name, tensor in variables.items():
+        quantized = isinstance(tensor, quantization.QuantizedTensor)
+        layer, axes = name.removesuffix("/w"), len(messages.shape_of(tensor))
+        if name.endswith("/w") and axes == 2 and not quantized:
+            in_groups = quantize == 4 and architecture.computes_in_int4(layer, axes)
+            convert_matrix = convert.int4_groups if in_groups else convert.int8_channels
+            tensors[f"{layer}.weight"] = convert_matrix(tensor)
+        else:
+            tensors |= to_actor_form(from_sonnet({name: tensor}), *settings).tensors
+    return messages.ModelUpdate(version, SCHEMES[quantize], tensors)
+
+
+def to_actor_form(
+    weights: Mapping[str, np.ndarray],
+    version: int,
+    quantize: int,
+    quantize_communication: int = 32,
+    weight_compress: bool = False,
+) -> messages.ModelUpdate:
+    """Quantizes weights for the wire and for the actors' arithmetic.
+
+    Which width travels, for matrices and convolutions (axes >= 2):
+
+    * `quantize_communication` below `quantize`: integers of that width, one scale and zero point
+      for each tensor. The actor expands them to its own form: up to 7 bits fit into int8 exactly.
+    * otherwise the actor's own form: fp32, fp16, int8 per output channel, or int4 per group of
+      inputs (where `architecture.computes_in_int4` says so).
+    * `weight_compress`: everything still wider than 8 bits, biases too, becomes 8-bit integers.
+
+    Biases (under 0.1 % of a 3x2048 policy) travel and add in fp32 but for `weight_compress`.
+
+    Args:
+      weights: torch names and layouts, float32.
+      version: learner steps.
+      quantize: 32, 16, 8 or 4.
+      quantize_communication: 2 to 32.
+      weight_compress: see above.
+
+    Raises:
+      ValueError: NaN or infinity in the weights, or a width that is not possible.
+    """
+    wire_bits = min(quantize_communication, 8) if weight_compress else quantize_communication
+    tensors: dict[str, messages.Tensor] = {}
+    for name, array in weights.items():
+        if array.ndim < 2:
+            tensors[name] = quantization.quantize_affine(array, 8) if weight_compress else array
+        elif wire_bits < quantize:
+            tensors[name] = quantization.quantize_affine(array, wire_bits)
+        elif quantize <= 8:
+            tensors[name] = _to_integers(name, array, quantize)
+        elif quantize == 16:
+            if not np.all(np.isfinite(array)):
+                raise ValueError(f"The weights {name!r} hold NaN or infinity.")
+            tensors[name] = _to_float16(array)
+        else:
+            tensors[name] = array
+    return messages.ModelUpdate(version, SCHEMES[quantize], tensors)
+
+
+def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
+    """Turns whatever travelled into the tensors that the scheme computes with.
+
+    Returns:
+      Name to tensor: biases as float32, weights as float32, float16, int8 per output channel or
+      int4 per group, by `update.scheme`.
+    """
+    expanded: dict[str, messages.Tensor] = {}
+    for name, tensor in update.tensors.items():
+        if isinstance(tensor, messages.Bfloat16):
+            tensor = messages.to_float32(tensor)
+        if len(messages.shape_of(tensor)) < 2 or update.scheme == SCHEMES[32]:
+            expanded[name] = messages.to_float32(tensor)
+        elif update.scheme in (SCHEMES[8], SCHEMES[4]):
+            expanded[name] = _to_integers(name, tensor, 8 if update.scheme == SCHEMES[8] else 4)
+        else:
+            expanded[name] = _to_float16(tensor)
+    return expanded
+
+
+def _to_integers(
+    name: str, tensor: messages.Tensor, bits: int
+) -> quantization.QuantizedTensor:
+    """Returns a matrix or convolution in the form that actors at 8 or 4 bits compute with."""
+    layer, axes = name.rpartition(".")[0], len(messages.shape_of(tensor))
+    in_groups = bits == 4 and architecture.computes_in_int4(layer, axes)
+    if isinstance(tensor, quantization.QuantizedTensor):
+        if in_groups == (tensor.scale.ndim == 2) and tensor.values.dtype == np.int8:
+            return tensor
+        if not in_groups and tensor.scale.ndim == 1 and tensor.bits < 8:
+            return quantization.to_int8_channels(tensor)
+        # Two or three bits travelled, with a scale that bfloat16 may not hold.
+        tensor = messages.to_float32(tensor)
+    if in_groups:
+        return quantization.quantize_int4_groups(tensor)
+    return quantization.quantize_int8_channels(tensor)
+
+
+def _to_float16(tensor: messages.Tensor) -> np.ndarray:
+    """Returns float16: what has that form already as it is."""
+    if isinstance(tensor, np.ndarray) and tensor.dtype == np.float16:
+        return tensor
+    return quantization.to_float16(messages.to_float32(tensor))

@@ -1,0 +1,247 @@
+"""The C library through ctypes: a policy network and its packed weights.
+
+Imports no framework, so that an actor with this backend needs none.
+"""
+
+from collections.abc import Mapping
+import ctypes
+import functools
+import os
+
+import numpy as np
+
+from actorQ.core import errors
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import quantization
+from actorQ.policy.native import build
+from actorQ.wire import messages
+
+# In the order of policy.c, the fastest last.
+ISAS = ("portable", "avx2", "avxvnni", "avx512")
+
+_TYPES = {"float32": 0, "float16": 1, "int8": 2, "int4": 3}
+_NO_ACTIVATION, _TANH, _RELU = range(3)
+_MAX_LAYERS = 64
+
+
+class _Layer(ctypes.Structure):
+    """The same fields in the same order as `Layer` in policy.c."""
+
+    _fields_ = [
+        (name, ctypes.c_int32)
+        for name in (
+            "type", "activation", "inputs", "outputs", "nonnegative", "kernel", "stride", "height",
+            "width", "channels",
+        )
+    ]
+
+
+def available() -> bool:
+    """Returns whether the library was built."""
+    return os.path.exists(build.library_path())
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """Loads the library.
+
+    Raises:
+      errors.UserError: it was not built, or does not load.
+    """
+    path = build.library_path()
+    if not os.path.exists(path):
+        raise errors.UserError(
+            "The native kernels are not built: run ./setup_ubuntu.sh (or .venv/bin/python -m "
+            "actorQ.policy.native.build), or use --inference_mode=pytorch."
+        )
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise errors.UserError(
+            f"The native kernels do not load ({error}): delete actorQ/policy/native/_build and run "
+            "./setup_ubuntu.sh again, or use --inference_mode=pytorch."
+        ) from None
+    pointer, number = ctypes.c_void_p, ctypes.c_int32
+    for name, result, arguments in (
+        ("isa_usable", number, [number]),
+        ("network_new", pointer, [pointer, number, number, number, number]),
+        ("network_free", None, [pointer]),
+        ("weights_new", pointer, [pointer]),
+        ("weights_free", None, [pointer]),
+        ("weights_bytes", ctypes.c_size_t, [pointer]),
+        ("weights_read", ctypes.c_uint32, [pointer, pointer]),
+        ("weights_set", None, [pointer, pointer, number, pointer, pointer, pointer]),
+        ("run", None, [pointer, pointer, pointer, number, pointer]),
+    ):
+        function = getattr(library, f"actorq_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def usable_isas() -> list[str]:
+    """Returns the instruction sets that were built and that this processor has, fastest last."""
+    library = load()
+    return [name for index, name in enumerate(ISAS) if library.actorq_isa_usable(index)]
+
+
+class Weights:
+    """One version of a policy's weights, packed for the kernels."""
+
+    def __init__(self, network: "Network"):
+        self._library = load()
+        self.pointer = self._library.actorq_weights_new(network.pointer)
+        if not self.pointer:
+            raise MemoryError("no memory for the policy's weights")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the packed weights take."""
+        return self._library.actorq_weights_bytes(self.pointer)
+
+    def __del__(self):
+        if getattr(self, "pointer", None):
+            self._library.actorq_weights_free(self.pointer)
+
+
+class Network:
+    """A policy's layers and scratch memory; computes up to `max_batch` observations at a time.
+
+    `pack` may run in another thread than calls; calls must not overlap each other.
+    """
+
+    def __init__(
+        self,
+        architecture: architecture_lib.PolicyArchitecture,
+        scheme: str,
+        max_batch: int = 1,
+        isa: str | None = None,
+    ):
+        """Lays out the network.
+
+        Args:
+          architecture: its layers.
+          scheme: "float32", "float16", "int8", or "int4" (convolutions and head in int8).
+          max_batch: most observations of one call.
+          isa: one of `usable_isas()`; by default the fastest.
+
+        Raises:
+          errors.UserError: the library is missing, or the policy is of a shape without a kernel.
+        """
+        self._library = load()
+        self.isa = isa or usable_isas()[-1]
+        self._layers = _layers(architecture, scheme)
+        if len(self._layers) > _MAX_LAYERS:
+            raise errors.UserError(
+                f"--inference_mode=native has room for {_MAX_LAYERS} layers, the policy has "
+                f"{len(self._layers)}: use --inference_mode=pytorch."
+            )
+        self.types = {name: tuple(_TYPES)[layer.type] for name, layer in self._layers.items()}
+        self.pointer = None
+        array = (_Layer * len(self._layers))(*self._layers.values())
+        self.pointer = self._library.actorq_network_new(
+            array, len(array), int(architecture.pixels), max_batch, ISAS.index(self.isa)
+        )
+        if not self.pointer:
+            raise MemoryError(f"no memory for the policy, or no {self.isa} instructions")
+        dtype = np.uint8 if architecture.pixels else np.float32
+        # Fixed buffers: their addresses are taken once, not in every step.
+        self._input = np.zeros((max_batch, *architecture.observation_shape), dtype)
+        self._output = np.zeros((max_batch, architecture.num_outputs), np.float32)
+        self._input_pointer = ctypes.c_void_p(self._input.ctypes.data)
+        self._output_pointer = ctypes.c_void_p(self._output.ctypes.data)
+        self._run = self._library.actorq_run
+
+    def __del__(self):
+        if getattr(self, "pointer", None):
+            self._library.actorq_network_free(self.pointer)
+
+    def pack(self, tensors: Mapping[str, messages.Tensor]) -> Weights:
+        """Packs weights for the kernels.
+
+        Args:
+          tensors: torch names to tensors of the network's scheme, as `conversion.expand` gives
+            them.
+        """
+        weights = Weights(self)
+        for index, (name, layer) in enumerate(self._layers.items()):
+            values, scale = _values_and_scale(tensors[f"{name}.weight"], self.types[name])
+            if layer.kernel:
+                values = values.transpose(0, 2, 3, 1)
+            values = np.ascontiguousarray(values)
+            bias = np.ascontiguousarray(messages.to_float32(tensors[f"{name}.bias"]))
+            self._library.actorq_weights_set(
+                self.pointer, weights.pointer, index, values.ctypes.data,
+                None if scale is None else scale.ctypes.data, bias.ctypes.data,
+            )
+        return weights
+
+    def read(self, weights: Weights) -> None:
+        """Reads every byte of the weights once and does nothing else, as a floor for benchmarks."""
+        self._library.actorq_weights_read(self.pointer, weights.pointer)
+
+    def __call__(self, weights: Weights, observations: np.ndarray) -> np.ndarray:
+        """Computes the policy.
+
+        Args:
+          weights: from `pack`.
+          observations: float32 [B, D], or pixels uint8 [B, H, W, C], B up to `max_batch`.
+
+        Returns:
+          float32 [B, num_outputs], a new array; at 8 and 4 bits NaN for an
+          observation that is not finite.
+        """
+        batch = len(observations)
+        self._input[:batch] = observations
+        self._run(
+            self.pointer, weights.pointer, self._input_pointer, batch, self._output_pointer
+        )
+        return self._output[:batch].copy()
+
+
+def _values_and_scale(
+    tensor: messages.Tensor, kind: str
+) -> tuple[np.ndarray, np.ndarray | None]:
+    if kind == "float32":
+        return messages.to_float32(tensor), None
+    if kind == "float16":
+        return np.asarray(tensor, np.float16), None
+    axes = 2 if kind == "int4" else 1
+    if not isinstance(tensor, quantization.QuantizedTensor) or tensor.scale.ndim != axes:
+        raise TypeError(f"expected {kind} weights, got {type(tensor)}")
+    if kind == "int8":
+        return tensor.values, np.ascontiguousarray(tensor.scale, np.float32)
+    return tensor.values, quantization.to_bfloat16(tensor.scale)
+
+
+def _layers(
+    architecture: architecture_lib.PolicyArchitecture, scheme: str
+) -> dict[str, _Layer]:
+    layers = {}
+    if architecture.pixels:
+        height, width, _ = architecture.observation_shape
+    for name, channels, filters, kernel, stride in architecture.convolutions:
+        kind = _kind(scheme, name, axes=4)
+        layers[name] = _Layer(
+            _TYPES[kind], _RELU, kernel * kernel * channels, filters, 1, kernel, stride, height,
+            width, channels,
+        )
+        height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        if filters % 16:
+            raise errors.UserError(
+                "--inference_mode=native needs convolutions with a multiple of 16 filters."
+            )
+    behind_relu = architecture.pixels
+    for name, inputs, outputs in architecture.linears:
+        tanh = name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD
+        kind = _kind(scheme, name, axes=2)
+        layers[name] = _Layer(
+            _TYPES[kind], _TANH if tanh else _NO_ACTIVATION, inputs, outputs, int(behind_relu)
+        )
+        behind_relu = False
+    return layers
+
+
+def _kind(scheme: str, layer: str, axes: int) -> str:
+    if scheme == "int4" and not architecture_lib.computes_in_int4(layer, axes):
+        return "int8"
+    return scheme

@@ -1,0 +1,187 @@
+"""The policy at every precision in numpy: what each scheme computes, step by step.
+
+Slow and plain. Every inference backend is tested against it; `quantization` defines the weights,
+this module the activations:
+
+* float32, float16: fp32 arithmetic, on weights rounded to that type.
+* int8, int4: integer products with int32 sums. A layer's inputs are quantized on the fly, one
+  scale for each observation: s = max |x| / 127 to signed integers, or s = max x / 255 to unsigned
+  ones where inputs cannot be negative (pixels, with s = 1/255, and behind a ReLU; int8 only).
+  With int8 weights (one scale per output channel w):
+
+      y = float(sum q_w q_x) * (s_w s_x) + bias
+
+  and with int4 (one scale for every group g of 64 inputs):
+
+      y = (sum over g of float(sum q_w q_x) * s_g) * s_x + bias
+
+* int8 as torch's dynamic quantization has it (`Activations.AFFINE_7_BITS`): inputs are affine, one
+  scale and zero point for the whole batch, to 7 of 8 bits, no scale below 6.1e-5 (inputs whose
+  whole range is below 0.0077 have fewer levels, below 3e-5 none); pixels' convolutions in fp32.
+
+Rounding is to the nearest, ties to even, and float arithmetic in float32. Imports no framework.
+"""
+
+from collections.abc import Mapping
+import enum
+
+import numpy as np
+
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import quantization
+from actorQ.wire import messages
+
+_SMALLEST = np.float32(1e-30)  # Largest magnitudes below this quantize to zeros.
+_TORCH_SMALLEST_SCALE = 6.1e-5  # SMALL_SCALE_THRESHOLD of ATen's quantization.
+
+
+class Activations(enum.Enum):
+    """How the inputs of int8 and int4 layers are quantized."""
+
+    SYMMETRIC = enum.auto()
+    AFFINE_7_BITS = enum.auto()
+
+
+def forward(
+    architecture: architecture_lib.PolicyArchitecture,
+    tensors: Mapping[str, messages.Tensor],
+    observations: np.ndarray,
+    activations: Activations = Activations.SYMMETRIC,
+) -> np.ndarray:
+    """Computes the policy, without noise.
+
+    Args:
+      architecture: its layers.
+      tensors: weights as `conversion.expand` gives them; each layer computes as its weights say.
+      observations: float32 [B, D], or pixels uint8 [B, H, W, C].
+      activations: how inputs of quantized layers are quantized.
+
+    Returns:
+      float32 [B, num_outputs].
+    """
+    hidden = observations
+    for name, *_, kernel, stride in architecture.convolutions:
+        weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+        hidden = np.maximum(_convolution(hidden, weight, bias, kernel, stride, activations), 0)
+    behind_relu = architecture.pixels
+    hidden = np.ascontiguousarray(hidden.reshape(len(hidden), -1), np.float32)
+    for name, _, _ in architecture.linears:
+        weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+        hidden = _linear(hidden, weight, bias, behind_relu, activations)
+        if name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD:
+            hidden = tanh(hidden)
+        behind_relu = False
+    return hidden
+
+
+def tanh(x: np.ndarray) -> np.ndarray:
+    """Returns tanh within 1.5e-7, in float32 operations that any processor rounds alike.
+
+    tanh |x| = 1 - 2 / (e^{2|x|} + 1); e^y = 2^n e^r with |r| <= ln(2) / 2, by Taylor's series.
+    """
+    f = np.float32
+    y = np.minimum(f(2) * np.abs(x), f(20))
+    n = np.rint(y * f(1.44269504))
+    r = (y - n * f(0.693359375)) - n * f(-2.12194440e-4)
+    e = np.full_like(r, f(1 / 720))
+    for coefficient in (1 / 120, 1 / 24, 1 / 6, 1 / 2, 1, 1):
+        e = e * r + f(coefficient)
+    power = np.ldexp(f(1), n.astype(np.int32)).astype(f)
+    return np.copysign(f(1) - f(2) / (e * power + f(1)), x)
+
+
+def quantize_activations(x: np.ndarray, unsigned: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Quantizes every observation by itself.
+
+    Args:
+      x: float32 [B, ...], finite.
+      unsigned: whether to use 0 to 255 (no number is negative) rather than -127 to 127.
+
+    Returns:
+      Integers (int32, the shape of x) and scales, float32 [B].
+    """
+    levels = np.float32(255 if unsigned else 127)
+    rows = x.reshape(len(x), -1)
+    largest = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
+    small = largest < _SMALLEST
+    largest[small] = levels
+    factors = levels / largest
+    integers = np.rint(rows * factors[:, None]).astype(np.int32)
+    integers[small] = 0
+    return integers.reshape(x.shape), largest / levels
+
+
+def _linear(
+    x: np.ndarray,
+    weight: messages.Tensor,
+    bias: np.ndarray,
+    nonnegative: bool,
+    activations: Activations,
+) -> np.ndarray:
+    if not isinstance(weight, quantization.QuantizedTensor):
+        return x @ weight.astype(np.float32).T + bias
+    if activations is Activations.AFFINE_7_BITS:
+        return _affine_product(x, weight, bias)
+    integers, scale = quantize_activations(x, nonnegative and weight.scale.ndim == 1)
+    return _integer_product(integers, scale, weight, bias)
+
+
+def _integer_product(
+    x: np.ndarray, x_scale: np.ndarray, weight: quantization.QuantizedTensor, bias: np.ndarray
+) -> np.ndarray:
+    values = weight.values.reshape(len(weight.values), -1).astype(np.int32)
+    if weight.scale.ndim == 1:
+        sums = (x @ values.T).astype(np.float32)
+        return sums * (weight.scale * x_scale[:, None]) + bias
+    total = np.zeros((len(x), len(values)), np.float32)
+    for group in range(weight.scale.shape[1]):
+        columns = slice(group * quantization.INT4_GROUP, (group + 1) * quantization.INT4_GROUP)
+        sums = (x[:, columns] @ values[:, columns].T).astype(np.float32)
+        total = total + sums * weight.scale[:, group]
+    return total * x_scale[:, None] + bias
+
+
+def _affine_product(
+    x: np.ndarray, weight: quantization.QuantizedTensor, bias: np.ndarray
+) -> np.ndarray:
+    low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
+    scale = (high - low) / 127 or 1.0
+    zero_point = np.clip(np.rint(-low / scale), 0, 127)
+    scale = max(scale, _TORCH_SMALLEST_SCALE)
+    integers = np.clip(np.rint(x / np.float32(scale)) + zero_point, 0, 127) - zero_point
+    sums = integers.astype(np.int32) @ weight.values.astype(np.int32).T
+    return (sums * (weight.scale * np.float32(scale)) + bias).astype(np.float32)
+
+
+def _convolution(
+    x: np.ndarray,
+    weight: messages.Tensor,
+    bias: np.ndarray,
+    kernel: int,
+    stride: int,
+    activations: Activations,
+) -> np.ndarray:
+    """Convolves [B, H, W, C] with weights [out, C, kernel, kernel] without padding."""
+    pixels = x.dtype == np.uint8
+    quantized = isinstance(weight, quantization.QuantizedTensor)
+    if quantized and activations is Activations.SYMMETRIC:
+        scale = np.full(len(x), 1 / np.float32(255), np.float32)
+        integers = x.astype(np.int32)
+        if not pixels:
+            integers, scale = quantize_activations(x, unsigned=True)
+        patches = _patches(integers, kernel, stride)
+        ordered = weight._replace(values=weight.values.transpose(0, 2, 3, 1))
+        count = patches.shape[1] * patches.shape[2]
+        flat = patches.reshape(len(x) * count, -1)
+        result = _integer_product(flat, np.repeat(scale, count), ordered, bias)
+        return result.reshape(*patches.shape[:3], -1)
+    floats = x.astype(np.float32) / np.float32(255) if pixels else x
+    matrix = messages.to_float32(weight).transpose(0, 2, 3, 1).reshape(len(bias), -1)
+    return _patches(floats, kernel, stride) @ matrix.T + bias
+
+
+def _patches(x: np.ndarray, kernel: int, stride: int) -> np.ndarray:
+    """Returns [B, height, width, kernel * kernel * C] for [B, H, W, C]."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(1, 2))
+    windows = windows[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
+    return np.ascontiguousarray(windows).reshape(*windows.shape[:3], -1)

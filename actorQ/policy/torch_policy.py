@@ -1,0 +1,153 @@
+"""The torch policy, twin of the Sonnet one in `networks`, and its quantized forms.
+
+The only module that touches `torch.ao.quantization`. Imports no TensorFlow.
+"""
+
+import collections
+from collections.abc import Mapping
+import warnings
+
+import numpy as np
+import torch
+
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import quantization
+from actorQ.wire import messages
+
+_PACKED = "._packed_params._packed_params"  # torch's key for (weight, bias) of a packed layer.
+
+
+class Policy(torch.nn.Module):
+    """The function of `architecture.PolicyArchitecture`, without noise.
+
+    Input: observations float32 [B, D], or pixels uint8 [B, H, W, C].
+    Output: float32 [B, num_outputs]: actions in [-1, 1], or Q-values.
+    """
+
+    def __init__(self, architecture: architecture_lib.PolicyArchitecture):
+        super().__init__()
+        self.architecture = architecture
+        self.compute_dtype = torch.float32
+        self._convolutions = []
+        for name, inputs, filters, kernel, stride in architecture.convolutions:
+            self.add_module(name, torch.nn.Conv2d(inputs, filters, kernel, stride))
+            self._convolutions.append(name)
+        self._linears = []
+        for name, inputs, outputs in architecture.linears:
+            self.add_module(name, torch.nn.Linear(inputs, outputs))
+            self._linears.append(name)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """See the class."""
+        hidden = observation
+        if self._convolutions:
+            hidden = hidden.permute(0, 3, 1, 2).to(self.compute_dtype) / 255.0
+            for name in self._convolutions:
+                hidden = torch.relu(self._modules[name](hidden))
+            # Flatten in TensorFlow's order, so that the next layer's weights need no shuffling.
+            hidden = hidden.permute(0, 2, 3, 1).flatten(1)
+        for name in self._linears[:-1]:
+            hidden = torch.tanh(self._modules[name](hidden))
+        output = self._modules[self._linears[-1]](hidden)
+        if self.architecture.head == architecture_lib.TANH_HEAD:
+            output = torch.tanh(output)
+        return output
+
+
+def make_policy(
+    architecture: architecture_lib.PolicyArchitecture, quantize: int, device: str = "cpu"
+) -> torch.nn.Module:
+    """Builds a policy that computes at `quantize` bits, with arbitrary weights.
+
+    * 32: fp32.
+    * 16: linear layers with fp16 weights (torch's dynamic quantization; on a GPU all in fp16).
+    * 8: linear layers with int8 weights per output channel, and activations quantized on the fly,
+      per tensor, to 7 of 8 bits (torch's dynamic quantization, whose kernels must not overflow on
+      processors without VNNI).
+
+    torch has no dynamically quantized convolution: convolutions compute in fp32 with weights that
+    were quantized to 16 or 8 bits.
+    """
+    policy = Policy(architecture).eval()
+    if device != "cpu":
+        policy.compute_dtype = torch.float16 if quantize == 16 else torch.float32
+        return policy.to(device, policy.compute_dtype)
+    return quantize_linears(policy, quantize)
+
+
+def quantize_linears(policy: torch.nn.Module, bits: int) -> torch.nn.Module:
+    """Returns a policy whose linear layers compute at 32, 16 or 8 bits, with its weights."""
+    with warnings.catch_warnings():
+        # torch announces that quantize_dynamic will move to torchao, whose int8 is slower than
+        # fp32 at batch 1; our pin has it.
+        warnings.simplefilter("ignore")
+        if bits == 16:
+            return torch.ao.quantization.quantize_dynamic(
+                policy, {torch.nn.Linear}, dtype=torch.float16
+            )
+        if bits == 8:
+            return torch.ao.quantization.quantize_dynamic(
+                policy, {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
+            )
+    return policy
+
+
+def executed_types(policy: torch.nn.Module) -> dict[str, str]:
+    """Returns the type in which each layer computes, by name, first to last."""
+    types = {}
+    for name, layer in policy.named_children():
+        if isinstance(layer, torch.ao.nn.quantized.dynamic.Linear):
+            types[name] = "int8" if layer._packed_params.dtype == torch.qint8 else "float16"
+        else:
+            types[name] = str(policy.compute_dtype).removeprefix("torch.")
+    return types
+
+
+class StateDictTemplate:
+    """Arranges received tensors as a state_dict of a policy from `make_policy`."""
+
+    def __init__(self, policy: torch.nn.Module):
+        """Notes the policy's keys once; asking packed layers for them is slow."""
+        state = policy.state_dict()
+        # torch reads the format of packed layers from here; a plain dict would be taken as old.
+        self._metadata = state._metadata
+        self._constants = {
+            key: None if key.endswith((_PACKED, ".weight", ".bias")) else value
+            for key, value in state.items()
+        }
+
+    def fill(self, tensors: Mapping[str, messages.Tensor]) -> collections.OrderedDict:
+        """Returns a complete state_dict.
+
+        Args:
+          tensors: torch names to tensors, as `conversion.expand` gives them.
+        """
+        state: collections.OrderedDict = collections.OrderedDict()
+        for key, constant in self._constants.items():
+            if constant is not None:
+                state[key] = constant
+            elif key.endswith(_PACKED):
+                layer = key.removesuffix(_PACKED)
+                bias = _torch(messages.to_float32(tensors[f"{layer}.bias"]))
+                state[key] = (_packed_weight(tensors[f"{layer}.weight"]), bias)
+            else:
+                state[key] = _torch(messages.to_float32(tensors[key]))
+        state._metadata = self._metadata
+        return state
+
+
+def _packed_weight(weight: messages.Tensor) -> torch.Tensor:
+    if not isinstance(weight, quantization.QuantizedTensor):
+        return _torch(weight).to(torch.float32)
+    scale = torch.from_numpy(weight.scale.astype(np.float64))
+    zero_points = torch.zeros(scale.shape, dtype=torch.int64)
+    return torch._make_per_channel_quantized_tensor(
+        _torch(weight.values), scale, zero_points, axis=0
+    )
+
+
+def _torch(array: np.ndarray) -> torch.Tensor:
+    # A received array is read-only, which torch warns about; nothing here writes to it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)

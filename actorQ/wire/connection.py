@@ -1,0 +1,435 @@
+"""Every way of talking to the tables of `serving`; nothing here waits for ever.
+
+The learner's process hosts the server; broadcaster and actors are clients. Model messages are
+opaque pairs of uint8 arrays (`messages`). Imports Reverb (with TensorFlow, unless `lean_imports`
+left that out before), no torch.
+"""
+
+from collections.abc import Callable
+import concurrent.futures
+import itertools
+import math
+import os
+import socket
+import threading
+import time
+from typing import Any
+from typing import NamedTuple
+from typing import TypeVar
+
+import numpy as np
+import reverb
+from reverb import pybind
+from reverb.cc import schema_pb2
+
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import settings
+from actorQ.core import telemetry
+
+# States of a run that are announced at its end.
+COMPLETED = 0
+FAILED = 1
+INTERRUPTED = 2
+
+_STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
+_STATUS_TRY_S = 2
+_SMALL_TIMEOUT_S = 60.0  # For what is no weights; a checkpoint may hold the server up.
+_OLD_CARD_S = 10.0  # How long a learner that is resumed may show the card of its checkpoint.
+_MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
+
+# gRPC would take the proxy of http_proxy or https_proxy to every learner, localhost too, and few
+# proxies pass it on. Empty stands for none; somebody who sets grpc_proxy means it.
+os.environ.setdefault("grpc_proxy", "")
+
+T = TypeVar("T")
+
+_connection_numbers = itertools.count()
+
+
+class ServerStatus(NamedTuple):
+    """What one cheap question to the server tells."""
+
+    models_published: int  # Messages ever put into the model table: grows when there is news.
+    pushes_waiting: int  # 1 while the broadcaster has not taken the learner's newest push.
+    replay_size: int  # Transitions in replay.
+    transitions_inserted: int  # Since the start.
+    transitions_sampled: int  # Since the start.
+    shutdown: bool  # Whether the end of the run was announced.
+    shutdown_seen: int  # How many processes have acknowledged it.
+    starts: int  # How often the learner was started in this run; 0: it is not ready yet.
+    pushes: int  # Of the learner since its last start; 0: it is not ready to learn yet.
+
+
+class Card(NamedTuple):
+    """What a learner says of itself in the run table, once for each of its starts."""
+
+    run_id: int  # Of the run; another one is another run's learner.
+    starts: int  # See `ServerStatus`; 0 is no card yet.
+    # What is to be added to the batches ever sampled for the version that weights would have now.
+    version_offset: int
+    launch_id: int = 0  # Of the launcher that started it, see --launch_id; 0: none.
+
+    def of_the_run(self, known: "Card", address: str) -> "Card":
+        """Returns the card, which must be of the run of another card if both are there.
+
+        Raises:
+          errors.UserError: it is not.
+        """
+        if self.run_id and known.run_id and self.run_id != known.run_id:
+            raise errors.UserError(
+                f"The learner at {address} is another run's: the one of this run is gone."
+            )
+        return self if self.starts else known._replace(starts=0)
+
+
+NO_CARD = Card(0, 0, 0)
+
+
+def require_port(config: config_lib.RunConfig) -> None:
+    """Checks that a client knows where the learner is.
+
+    Raises:
+      errors.UserError: port 0 (any free one) was left for the learner to choose.
+    """
+    if not config.server_address and not config.port:
+        raise errors.UserError(
+            "--port=0 lets the learner choose: tell broadcaster and actors its port with --port or "
+            f"--server_address (the learner writes it to RUN/{telemetry.ADDRESS_FILENAME})."
+        )
+
+
+class Connection:
+    """A client of the run's server."""
+
+    def __init__(self, config: config_lib.RunConfig, address: str | None = None):
+        """Makes a client; nothing is sent yet.
+
+        Args:
+          config: table names and address.
+          address: HOST:PORT, by default `config.address`.
+        """
+        self.address = address or config.address
+        self.client = reverb.Client(_own_target(self.address))
+        # TCP connections of their own: on a slow link, the confirmations of inserts and the answers
+        # to status questions would queue behind weights.
+        self._downloads = reverb.Client(_own_target(self.address))
+        # reverb.Client.server_info takes three times as long: it also rebuilds all signatures.
+        self._info_client = pybind.Client(_own_target(self.address))
+        self._config = config
+        self._stop: threading.Event | None = None
+        self._starts: int | None = None
+        self._others_since: float | None = None  # Since when another launcher's card is seen.
+
+    def wait_until_up(self, stop: threading.Event | None = None) -> bool:
+        """Waits until the server answers, at most `connect_timeout` seconds.
+
+        Args:
+          stop: ends the wait, and those for transfers later.
+
+        Returns:
+          Whether it answers; False only if `stop` was set meanwhile.
+
+        Raises:
+          errors.NoLearnerError: no learner is there in time.
+        """
+        self._starts, self._stop = None, stop
+        deadline = time.monotonic() + self._config.connect_timeout
+        while stop is None or not stop.is_set():
+            if _listens(self.address):
+                try:
+                    self.status(timeout_s=2)
+                    return True
+                except errors.LearnerGoneError:
+                    pass
+            if time.monotonic() >= deadline:
+                raise errors.NoLearnerError(
+                    f"No learner at {self.address} within {self._config.connect_timeout:g} s: "
+                    "start learner_main there first (see --server_address, --port and "
+                    "--connect_timeout)."
+                )
+            time.sleep(0.1)
+        return False
+
+    def status(self, timeout_s: int = _STATUS_TIMEOUT_S) -> ServerStatus:
+        """Asks how things stand; also the health check.
+
+        Raises:
+          errors.LearnerGoneError: no answer in time, or the learner was started again since `card`.
+          errors.UserError: the server has other tables than this process expects.
+        """
+        info = self._server_info(timeout_s)
+        config = self._config
+        expected = (*config.table_names, settings.RUN_TABLE)
+        missing = [name for name in expected if name not in info]
+        if missing:
+            raise errors.UserError(
+                f"The server at {self.address} has no table {missing[0]!r}, it has "
+                f"{', '.join(sorted(info))}: give all processes the same table names."
+            )
+        replay_info = info[config.replay_table_name]
+        shutdown = info[config.shutdown_table_name]
+        starts = info[settings.RUN_TABLE].rate_limiter_info.insert_stats.completed
+        if self._starts is not None and starts != self._starts:
+            raise errors.LearnerGoneError(f"The learner at {self.address} was started again.")
+        return ServerStatus(
+            info[config.model_table_name].rate_limiter_info.insert_stats.completed,
+            info[config.broadcaster_table_name].current_size,
+            replay_info.current_size,
+            replay_info.rate_limiter_info.insert_stats.completed,
+            replay_info.rate_limiter_info.sample_stats.completed,
+            shutdown.current_size > 0,
+            shutdown.rate_limiter_info.sample_stats.completed,
+            starts,
+            info[config.broadcaster_table_name].rate_limiter_info.insert_stats.completed,
+        )
+
+    def card(self) -> Card:
+        """Asks who the learner is; if it says so, another start of it counts as its end.
+
+        Returns:
+          Its card, NO_CARD where it is not ready to show one yet. So may one be that is resumed:
+          for a moment it shows the card of its checkpoint, which says another launcher.
+
+        Raises:
+          errors.LearnerGoneError: no answer in time.
+          errors.UserError: another launcher started it, as it says for ten seconds.
+        """
+        starts = self.status().starts
+        card = NO_CARD
+        if starts:
+            numbers = self.fetch(settings.RUN_TABLE, _STATUS_TIMEOUT_S)[0]
+            card = Card(*map(int, numbers))
+        if starts and self._config.launch_id and card.launch_id != self._config.launch_id:
+            now = time.monotonic()
+            self._others_since = self._others_since or now
+            if now - self._others_since > _OLD_CARD_S:
+                raise errors.UserError(
+                    f"The learner at {self.address} is another run's: another launcher started it."
+                )
+            starts, card = 0, NO_CARD
+        self._starts = starts or None
+        return card
+
+    def publish_card(self, run_id: int, starts: int, version_offset: int) -> None:
+        """Says who the learner is.
+
+        The run table's inserts count its starts: that is what clients see in every status.
+
+        Args:
+          run_id: of the run.
+          starts: of the learner so far, this one included.
+          version_offset: see `Card`.
+
+        Raises:
+          errors.LearnerGoneError: the server does not take it.
+        """
+        before = self.status().starts
+        launch_id = self._config.launch_id
+        card = Card(run_id, max(starts, before + 1), version_offset, launch_id)
+        for _ in range(before, card.starts):
+            self.publish(settings.RUN_TABLE, np.array(card, np.int64), _SMALL_TIMEOUT_S)
+
+    def _server_info(self, timeout_s: int) -> dict[str, schema_pb2.TableInfo]:
+        deadline = time.monotonic() + timeout_s
+        try_s, again = min(timeout_s, _STATUS_TRY_S), timeout_s > _STATUS_TRY_S
+        while True:
+            try:
+                serialized = self._info_client.ServerInfo(try_s)
+                tables = [schema_pb2.TableInfo.FromString(table) for table in serialized]
+                return {table.name: table for table in tables}
+            except Exception as error:  # Reverb raises several types, RuntimeError among them.
+                # A port that nobody listens at needs no second try; a busy server deserves one,
+                # with all the time that is left, and some in any case: this process may have been
+                # stopped meanwhile.
+                if not again or not _listens(self.address):
+                    raise errors.LearnerGoneError(
+                        f"The learner at {self.address} does not answer ({errors.summary(error)})."
+                    ) from None
+                try_s = max(_STATUS_TRY_S, math.ceil(deadline - time.monotonic()))
+                again = False
+
+    def fetch(self, table: str, timeout_s: float | None = None) -> list[np.ndarray]:
+        """Samples the one item of a mailbox that is known to have one.
+
+        Args:
+          table: the mailbox.
+          timeout_s: None: --transfer_timeout.
+
+        Raises:
+          errors.LearnerGoneError: it does not come in time: the server went away.
+        """
+        return self.bounded(lambda: self.take(table), timeout_s)
+
+    def take(self, table: str) -> list[np.ndarray]:
+        """Samples the one item of a mailbox, waiting for it as long as it takes.
+
+        For threads that may hang: when the server dies this can wait for ever.
+        """
+        data = next(self._downloads.sample(table, emit_timesteps=False)).data
+        return [np.asarray(column)[0] for column in data]
+
+    def sample(self, table: str, items: int) -> list[Any]:
+        """Samples items of a table.
+
+        Returns:
+          The columns of each item, arrays with its steps first where it has some.
+
+        Raises:
+          errors.LearnerGoneError: they do not come in time.
+        """
+
+        def call() -> list[Any]:
+            samples = self.client.sample(table, items, emit_timesteps=False)
+            return [[np.asarray(column) for column in sample.data] for sample in samples]
+
+        return self.bounded(call)
+
+    def publish(self, table: str, item: Any, timeout_s: float | None = None) -> None:
+        """Puts an item into a mailbox, replacing the one that may be there.
+
+        Args:
+          table: the mailbox.
+          item: of its signature.
+          timeout_s: None: --transfer_timeout.
+
+        Raises:
+          errors.LearnerGoneError: the server does not take it in time.
+        """
+        self.bounded(lambda: self.client.insert(item, {table: 1.0}), timeout_s)
+
+    def announce_shutdown(self, state: int) -> None:
+        """Tells broadcaster and actors that the run has ended.
+
+        Args:
+          state: COMPLETED, FAILED or INTERRUPTED.
+
+        Raises:
+          errors.LearnerGoneError: the server does not take it in time.
+        """
+        self.publish(self._config.shutdown_table_name, np.int32(state), _SMALL_TIMEOUT_S)
+
+    def acknowledge_shutdown(self) -> None:
+        """Tells the learner that its announcement was seen.
+
+        The learner waits for that only so long: one that is gone has ended as announced (or was
+        killed on its way, which is the launcher's to mend).
+
+        Raises:
+          errors.UserError: the announcement says that the run has failed.
+        """
+        try:
+            state = int(self.fetch(self._config.shutdown_table_name, _STATUS_TIMEOUT_S)[0])
+        except errors.LearnerGoneError:
+            return
+        if state == FAILED:
+            raise errors.UserError(
+                "The learner announced that the run has failed; its own log says why."
+            )
+
+    def bounded(self, call: Callable[[], T], timeout_s: float | None = None) -> T:
+        """Runs a call, on another thread, that Reverb would let hang for ever if the server dies.
+
+        Args:
+          call: may go on when it is given up.
+          timeout_s: None: --transfer_timeout.
+
+        Raises:
+          errors.LearnerGoneError: it fails, or does not end in time or before this process is
+            stopped.
+        """
+        hint = ""
+        if timeout_s is None:
+            timeout_s = self._config.transfer_timeout
+            hint = (
+                ": is the link too slow? (See --transfer_timeout, and --quantize_communication for "
+                "smaller messages.)"
+            )
+        future: concurrent.futures.Future = concurrent.futures.Future()
+
+        def work() -> None:
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True, name="reverb call").start()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return future.result(timeout=min(2.0, timeout_s))
+            except concurrent.futures.TimeoutError:
+                if self._stop is not None and self._stop.is_set():
+                    raise errors.LearnerGoneError(
+                        f"A transfer from or to the learner at {self.address} was given up."
+                    ) from None
+                self.status()  # Raises when the server is gone.
+                if time.monotonic() >= deadline:
+                    raise errors.LearnerGoneError(
+                        f"The learner at {self.address} answers, but a transfer did not end within "
+                        f"{timeout_s:g} s{hint or '.'}"
+                    ) from None
+            except errors.UserError:
+                raise
+            except Exception as error:
+                raise errors.LearnerGoneError(
+                    f"The learner at {self.address} broke off a transfer ({errors.summary(error)})."
+                ) from None
+
+
+class Losses:
+    """Counts how often in a row a client has lost its learner.
+
+    What ends a row: the learner was started again, or something was done.
+    """
+
+    def __init__(self) -> None:
+        """Begins with none, and without a learner."""
+        self._card = NO_CARD
+        self._in_a_row = 0
+
+    def card(self, connection: Connection) -> Card:
+        """Asks who the learner is; see `Connection.card`.
+
+        Raises:
+          errors.LearnerGoneError: no answer in time.
+          errors.UserError: it is another run's than the one before.
+        """
+        card = connection.card().of_the_run(self._card, connection.address)
+        if card.starts != self._card.starts:
+            self._in_a_row = 0
+        self._card = card
+        return card
+
+    def note(self, reason: errors.LearnerGoneError) -> None:
+        """Counts one more.
+
+        Raises:
+          errors.LearnerGoneError: the reason, where it was one too many.
+        """
+        self._in_a_row += 1
+        if self._in_a_row > _MAX_LOSSES:
+            raise reason
+
+    def clear(self) -> None:
+        """Tells that something was done."""
+        self._in_a_row = 0
+
+
+def _own_target(address: str) -> str:
+    """Spells an address as no other connection of this process does.
+
+    gRPC shares TCP connections, and the wait before the next try to make one, among clients of the
+    same target. What hangs in a call to a dead server keeps trying, less and less often: after an
+    outage of minutes, a new client would wait up to two more for a server that is there again.
+    """
+    return f"dns:///{address}?connection={next(_connection_numbers)}"
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+            return True
+    except (OSError, UnicodeError):  # The second for names that no host can have.
+        return False

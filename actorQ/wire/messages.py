@@ -1,0 +1,387 @@
+"""Model messages: named, typed tensors with a version, a scheme and a checksum; no pickle.
+
+A message is two uint8 arrays. `header` is JSON (format, version, scheme, for every tensor its name,
+coding and shape, and a checksum of all this and of the blob); `blob` holds the tensors' bytes one
+after another, little-endian, C order. Both hops use it: learner to broadcaster (fp32) and
+broadcaster to actors (their form). Imports numpy only.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import math
+from typing import Any
+from typing import NamedTuple
+import zlib
+
+import numpy as np
+
+from actorQ.core import errors
+from actorQ.policy import packing
+from actorQ.policy import quantization
+from actorQ.wire import checksums
+
+FORMAT = 3
+MAX_HEADER_BYTES = 1 << 20
+MAX_BLOB_BYTES = 1 << 31
+MAX_AXES = 8
+MAX_VERSION = 1 << 53  # A version that far ahead would make everything after it look old.
+
+# How the numbers of one tensor are stored.
+FLOAT32 = "float32"
+FLOAT16 = "float16"
+BFLOAT16 = "bfloat16"  # Upper halves of float32.
+INT8_CHANNELS = "int8_channels"  # float32 scales [rows], then int8 values.
+INT4_GROUPS = "int4_groups"  # bfloat16 scales [rows, groups], then int4 values plus 8, packed.
+AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` bits.
+
+_FLOAT_DTYPES = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
+
+
+
+class Bfloat16(NamedTuple):
+    """Numbers in bfloat16, a type that numpy lacks.
+
+    Attributes:
+      upper: uint16, the upper halves of float32 numbers (rounded), in the tensor's shape.
+    """
+
+    upper: np.ndarray
+
+
+Tensor = np.ndarray | quantization.QuantizedTensor | Bfloat16
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelUpdate:
+    """One version of a policy's weights.
+
+    Attributes:
+      version: learner steps after which these were the online weights.
+      scheme: what the receiver is expected to compute with ("float32", "float16", "int8", "int4").
+      tensors: name to float array or quantized tensor, in the order of the layers.
+    """
+
+    version: int
+    scheme: str
+    tensors: Mapping[str, Tensor]
+
+
+def encode(update: ModelUpdate, compress: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Turns an update into (header, blob), both uint8 [bytes].
+
+    Args:
+      update: what to send.
+      compress: whether to compress the blob without loss (zlib, its fastest level).
+
+    Raises:
+      ValueError: a tensor holds NaN or infinity, or has a type that cannot be sent.
+      errors.UserError: they are too large for one message.
+    """
+    entries = []
+    parts = []
+    for name, tensor in update.tensors.items():
+        entry, payload = _encode_tensor(tensor)
+        if not _is_finite(tensor):
+            raise ValueError(f"The weights {name!r} hold NaN or infinity.")
+        entries.append({"name": name, **entry})
+        parts.extend(payload)
+    blob = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    if blob.size > MAX_BLOB_BYTES:
+        raise errors.UserError(
+            f"The policy's weights are {blob.size} bytes, and a message has {MAX_BLOB_BYTES} at "
+            "most: choose a smaller --model_str."
+        )
+    header = {
+        "format": FORMAT,
+        "version": int(update.version),
+        "scheme": update.scheme,
+        "entries": entries,
+        "bytes": blob.size,
+        "compressed": bool(compress),
+    }
+    if compress:
+        blob = np.frombuffer(zlib.compress(blob, 1), np.uint8)
+    return header_bytes({**header, "checksum": checksum(header, blob)}), blob
+
+
+def header_bytes(fields: Mapping[str, Any]) -> np.ndarray:
+    """Returns the header of these fields, uint8 [bytes]: the only one that `decode` takes."""
+    return np.frombuffer(json.dumps(fields).encode(), np.uint8)
+
+
+def checksum(fields: Mapping[str, Any], blob: np.ndarray) -> int:
+    """Returns the checksum of a whole message.
+
+    Args:
+      fields: of the header; its own checksum does not count.
+      blob: uint8 [bytes], contiguous.
+    """
+    rest = {name: value for name, value in fields.items() if name != "checksum"}
+    return checksums.checksum(header_bytes({**rest, "blob": checksums.checksum(blob)}))
+
+
+def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
+    """Undoes `encode`, checking everything that was received.
+
+    Float and int8 tensors are views of `blob` where it is not compressed: no copy is made.
+
+    Raises:
+      errors.MessageError: the message is damaged or of another format; says what is wrong.
+    """
+    fields = _decode_header(header)
+    blob = np.ascontiguousarray(blob)
+    _check_size(blob.size)
+    if blob.dtype != np.uint8 or blob.ndim != 1:
+        raise errors.MessageError(
+            f"The model message's blob is {blob.dtype} {blob.shape}, expected uint8 [bytes]."
+        )
+    if checksum(fields, blob) != fields["checksum"]:
+        raise errors.MessageError("The model message's checksum does not match its contents.")
+    size = fields["bytes"]
+    if fields["compressed"]:
+        blob = _decompress(blob, size)
+    if blob.size != size:
+        raise errors.MessageError(
+            f"The model message has {blob.size} bytes, its header says {size}."
+        )
+    tensors: dict[str, Tensor] = {}
+    offset = 0
+    for entry in fields["entries"]:
+        tensor, offset = _decode_tensor(entry, blob, offset)
+        if entry["name"] in tensors:
+            raise errors.MessageError(f"The model message names {entry['name']!r} twice.")
+        tensors[entry["name"]] = tensor
+    if offset != size:
+        raise errors.MessageError(
+            f"The model message has {size - offset} bytes that belong to no tensor."
+        )
+    return ModelUpdate(fields["version"], fields["scheme"], tensors)
+
+
+def check(update: ModelUpdate, shapes: Mapping[str, tuple[int, ...]], scheme: str) -> None:
+    """Checks that an update fits the receiver's model.
+
+    Args:
+      update: what arrived.
+      shapes: name to shape of every weight of the receiver's model.
+      scheme: the scheme that the receiver computes with.
+
+    Raises:
+      errors.MessageError: it does not; names the first difference and the flag to look at.
+    """
+    if update.scheme != scheme:
+        raise errors.MessageError(
+            f"The model message is for scheme {update.scheme!r}, this process uses {scheme!r}: "
+            "start broadcaster and actors with the same --quantize."
+        )
+    missing = sorted(set(shapes) ^ set(update.tensors))
+    if missing:
+        raise errors.MessageError(
+            f"The model message is of another model: {missing[0]!r} is on one side only. Start "
+            "all processes with the same --taskstr, --algorithm and --model_str."
+        )
+    for name, shape in shapes.items():
+        arrived = shape_of(update.tensors[name])
+        if arrived != shape:
+            raise errors.MessageError(
+                f"The model message is of another model: {name!r} has shape {list(arrived)}, "
+                f"this process expects {list(shape)}. Start all processes with the same "
+                "--taskstr, --algorithm and --model_str."
+            )
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """Returns the shape of a float or quantized tensor."""
+    return _values(tensor).shape
+
+
+def to_float32(tensor: Tensor) -> np.ndarray:
+    """Returns a tensor's numbers as float32, whatever its coding."""
+    if isinstance(tensor, quantization.QuantizedTensor):
+        return quantization.dequantize(tensor)
+    if isinstance(tensor, Bfloat16):
+        return quantization.from_bfloat16(tensor.upper)
+    return tensor.astype(np.float32, copy=False)
+
+
+def fp32_bytes(update: ModelUpdate) -> int:
+    """Returns the bytes that the same weights take as float32."""
+    return sum(4 * _values(tensor).size for tensor in update.tensors.values())
+
+
+def _values(tensor: Tensor) -> np.ndarray:
+    if isinstance(tensor, Bfloat16):
+        return tensor.upper
+    return tensor.values if isinstance(tensor, quantization.QuantizedTensor) else tensor
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    if isinstance(tensor, quantization.QuantizedTensor):
+        return True  # The quantizers refuse what is not.
+    # The exponent's bits are all set in NaN and infinity alone; numpy's isfinite takes 16-bit
+    # numbers one at a time.
+    if isinstance(tensor, Bfloat16):
+        return bool(np.max(tensor.upper & np.uint16(0x7FFF), initial=0) < 0x7F80)
+    if tensor.dtype == np.float16:
+        return bool(np.max(tensor.view(np.uint16) & np.uint16(0x7FFF), initial=0) < 0x7C00)
+    return bool(np.all(np.isfinite(tensor)))
+
+
+def _encode_tensor(tensor: Tensor) -> tuple[dict[str, Any], list[np.ndarray]]:
+    shape = list(shape_of(tensor))
+    if isinstance(tensor, quantization.QuantizedTensor):
+        if tensor.scale.ndim == 2:
+            upper = quantization.to_bfloat16(tensor.scale).astype("<u2", copy=False)
+            values = packing.pack((tensor.values.reshape(-1) + np.int8(8)).view(np.uint8), 4)
+            return {"coding": INT4_GROUPS, "shape": shape}, [upper.reshape(-1).view("u1"), values]
+        scale = np.ascontiguousarray(tensor.scale, "<f4").view(np.uint8)
+        if tensor.values.dtype == np.int8:
+            values = np.ascontiguousarray(tensor.values).reshape(-1).view(np.uint8)
+            return {"coding": INT8_CHANNELS, "shape": shape}, [scale, values]
+        values = packing.pack(tensor.values.reshape(-1), tensor.bits)
+        entry = {
+            "coding": AFFINE,
+            "shape": shape,
+            "bits": tensor.bits,
+            "zero_point": tensor.zero_point,
+        }
+        return entry, [scale, values]
+    if isinstance(tensor, Bfloat16):
+        flat = np.ascontiguousarray(tensor.upper, "<u2").reshape(-1)
+        return {"coding": BFLOAT16, "shape": shape}, [flat.view(np.uint8)]
+    for coding, dtype in _FLOAT_DTYPES.items():
+        if tensor.dtype == dtype:
+            flat = np.ascontiguousarray(tensor, dtype).reshape(-1)
+            return {"coding": coding, "shape": shape}, [flat.view(np.uint8)]
+    raise ValueError(f"Cannot send a tensor of type {tensor.dtype}.")
+
+
+def _decode_header(header: np.ndarray) -> dict[str, Any]:
+    if header.dtype != np.uint8 or header.ndim != 1 or header.size > MAX_HEADER_BYTES:
+        raise errors.MessageError(
+            f"The model message's header is {header.dtype} {header.shape}, expected uint8 [bytes]."
+        )
+    try:
+        fields = json.loads(header.tobytes())
+        as_written = header_bytes(fields)
+    except (ValueError, RecursionError) as error:  # ValueError: also an endless integer.
+        raise errors.MessageError(f"The model message's header is not JSON: {error}.") from None
+    number = fields.get("format") if isinstance(fields, dict) else None
+    if number != FORMAT:
+        raise errors.MessageError(
+            f"The model message has format {number!r}, this program reads format {FORMAT}: run "
+            "the same version everywhere."
+        )
+    types = {
+        "version": int, "scheme": str, "entries": list, "bytes": int, "compressed": bool,
+        "checksum": int,
+    }
+    for name, kind in types.items():
+        if type(fields.get(name)) is not kind:
+            raise errors.MessageError(f"The model message's header has a bad field {name!r}.")
+    if not 0 <= fields["version"] <= MAX_VERSION or fields["bytes"] < 0:
+        raise errors.MessageError("The model message's version or size is out of range.")
+    _check_size(fields["bytes"])
+    if not np.array_equal(header, as_written):
+        raise errors.MessageError("The model message's header is not written as it must be.")
+    return fields
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BLOB_BYTES:
+        raise errors.MessageError(
+            f"The model message has {size} bytes, more than the {MAX_BLOB_BYTES} that one may have."
+        )
+
+
+def _decompress(blob: np.ndarray, size: int) -> np.ndarray:
+    decompressor = zlib.decompressobj()
+    try:
+        # One byte more than announced would already be wrong: never inflate beyond that.
+        data = decompressor.decompress(blob.tobytes(), size + 1)
+    except zlib.error as error:
+        raise errors.MessageError(f"The model message cannot be decompressed: {error}.") from None
+    if len(data) <= size and (not decompressor.eof or decompressor.unused_data):
+        raise errors.MessageError("The model message's compressed data is not one whole stream.")
+    return np.frombuffer(data, np.uint8)
+
+
+def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, int]:
+    try:
+        name, coding, shape = entry["name"], entry["coding"], tuple(entry["shape"])
+        if not isinstance(name, str) or not isinstance(coding, str):
+            raise ValueError("name or coding")
+        if len(shape) > MAX_AXES or any(type(s) is not int or s < 0 for s in shape):
+            raise ValueError("shape")
+        # Axes of length 0 excuse no others: numpy refuses shapes that it could not address.
+        if math.prod(max(length, 1) for length in shape) > 8 * MAX_BLOB_BYTES:
+            raise ValueError("shape")
+        if coding == AFFINE:
+            bits, zero_point = entry["bits"], entry["zero_point"]
+            if type(bits) is not int or type(zero_point) is not int:
+                raise ValueError("bits or zero point")
+            if not quantization.MIN_BITS <= bits <= quantization.MAX_BITS:
+                raise ValueError(f"{bits} bits")
+            if not 0 <= zero_point < 2**bits:
+                raise ValueError(f"zero point {zero_point}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.MessageError(f"The model message has a bad entry: {error}.") from None
+    count = math.prod(shape)
+
+    def take(num_bytes: int) -> np.ndarray:
+        nonlocal offset
+        if offset + num_bytes > blob.size:
+            raise errors.MessageError(f"The model message ends within the tensor {name!r}.")
+        offset += num_bytes
+        return blob[offset - num_bytes : offset]
+
+    if coding in _FLOAT_DTYPES:
+        dtype = _FLOAT_DTYPES[coding]
+        tensor: Tensor = _view(take(count * dtype.itemsize), dtype).reshape(shape)
+        _check_finite(name, tensor)
+        return tensor, offset
+    if coding == BFLOAT16:
+        tensor = Bfloat16(_view(take(2 * count), np.dtype("<u2")).reshape(shape))
+        _check_finite(name, tensor)
+        return tensor, offset
+    if coding == INT8_CHANNELS and shape:
+        scale = _view(take(4 * shape[0]), np.dtype("<f4"))
+        _check_scale(name, scale, 8)
+        values = take(count).view(np.int8).reshape(shape)
+        return quantization.QuantizedTensor(values, scale, 0, 8), offset
+    if coding == INT4_GROUPS and len(shape) == 2:
+        groups = quantization.num_groups(shape[1])
+        upper = _view(take(2 * shape[0] * groups), np.dtype("<u2"))
+        scale = quantization.from_bfloat16(upper).reshape(shape[0], groups)
+        _check_scale(name, scale, 4)
+        packed = take(packing.packed_bytes(count, 4))
+        values = packing.unpack(packed, 4, count).view(np.int8) - np.int8(8)
+        return quantization.QuantizedTensor(values.reshape(shape), scale, 0, 4), offset
+    if coding == AFFINE:
+        scale = _view(take(4), np.dtype("<f4"))
+        _check_scale(name, scale, bits)
+        packed = take(packing.packed_bytes(count, bits))
+        values = packing.unpack(packed, bits, count).reshape(shape)
+        return quantization.QuantizedTensor(values, scale, zero_point, bits), offset
+    raise errors.MessageError(f"The model message has an unknown coding {coding!r} for {name!r}.")
+
+
+def _view(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Views bytes as numbers; copies only where the bytes are not aligned for them."""
+    if data.ctypes.data % dtype.itemsize:
+        data = data.copy()
+    return data.view(dtype)
+
+
+def _check_scale(name: str, scale: np.ndarray, bits: int) -> None:
+    _check_finite(name, scale)
+    if np.max(np.abs(scale), initial=0) > np.finfo(np.float32).max / 2**bits:
+        raise errors.MessageError(
+            f"The model message's scales of {name!r} are so large that weights overflow."
+        )
+
+
+def _check_finite(name: str, numbers: Tensor) -> None:
+    if not _is_finite(numbers):
+        raise errors.MessageError(f"The model message holds NaN or infinity in {name!r}.")

@@ -1,0 +1,283 @@
+"""ActorQ's policies (D4PG and DQN, from a learner's checkpoint) as agents for PTQ.
+
+python -m baseline.ptq d4pg dm_control,cartpole_balance 8 --folder logs/RUN
+"""
+
+from collections.abc import Callable
+import dataclasses
+import pathlib
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from actorQ import environments
+from actorQ.core import errors
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import saved
+from baseline.agents import evaluation
+from baseline.agents import finding
+from baseline.agents import saving
+from baseline.agents import zoo_files
+from baseline.quantization import acting_path
+from baseline.quantization import schemes
+
+
+@dataclasses.dataclass(kw_only=True)
+class ActorQAgent(finding.Agent):
+    """One of ActorQ's policies, whose actions are ActorQ's own: in [-1, 1], or counted from 0.
+
+    Attributes:
+      checkpoint: that it was loaded from.
+    """
+
+    checkpoint: saved.PolicyCheckpoint
+
+
+def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
+    """Returns the file of a policy.
+
+    Args:
+      algo: d4pg or dqn.
+      env_id: the task, such as "dm_control,cheetah_run".
+      folder: a run folder, or where a quantized agent was saved (FOLDER/ALGO/TASK).
+
+    Raises:
+      errors.UserError: there is none.
+    """
+    saved_there = _agent_folder(folder, algo, env_id)
+    path = saved_there if saved_there.is_dir() else pathlib.Path(folder)
+    if not path.exists():
+        raise errors.UserError(f"There is no folder {path}: --folder names an ActorQ run.")
+    return pathlib.Path(saved.find_policy(str(path)))
+
+
+def load(algo: str, env_id: str, folder: str | pathlib.Path) -> finding.Agent:
+    """Loads a policy as an agent.
+
+    Args:
+      algo: d4pg or dqn.
+      env_id: the task; must be the one it was trained on.
+      folder: see `find`.
+
+    Raises:
+      errors.UserError: there is no policy, or it is of another algorithm or task.
+    """
+    path = find(algo, env_id, folder)
+    checkpoint = saved.load_policy(str(path))
+    if algo != checkpoint.algorithm:
+        raise errors.UserError(f"{path} holds a policy of {checkpoint.algorithm}, not of {algo}.")
+    task = str(checkpoint.facts["taskstr"])
+    if _canonical(task) != _canonical(env_id):
+        raise errors.UserError(f"{path} holds a policy for {task}, not for {env_id}.")
+    steps = checkpoint.facts["max_episode_steps"]
+
+    def make_env(render_mode: str | None = None) -> gym.Env:
+        if render_mode == "human":
+            raise errors.UserError(
+                "ActorQ's tasks have no window: --video=FILE.mp4 films, --no-render plays."
+            )
+        return TaskEnv(task, steps)
+
+    network = _network(checkpoint)
+    agent = ActorQAgent(
+        algo, env_id, path, network, make_env, _saver(checkpoint), _normalization(checkpoint),
+        checkpoint=checkpoint,
+    )
+    agent.check_weights()
+    agent.restore_quantization(path.parent / schemes.FILENAME)
+    return agent
+
+
+def native_network(agent: finding.Agent) -> acting_path.PolicyNetwork:
+    """Returns an agent's acting path with actions in the units of its task, for a device.
+
+    Stable-Baselines3's agents act in them anyway.
+
+    Raises:
+      errors.UserError: the head of a network has no such form.
+    """
+    if not isinstance(agent, ActorQAgent):
+        return agent.network
+    network, start = agent.network, agent.checkpoint.action_start
+    if network.head == "argmax":
+        if start:
+            raise errors.UserError(
+                f"{agent.path}: the actions of {agent.env_id} begin at {start}, and those of a "
+                "file at 0: wrap the task so that its own do, too, and train on that."
+            )
+        return network
+    to_native, shape = agent.checkpoint.action_map, network.low.shape
+    low, middle, high = (to_native(np.full(shape, end, np.float32)) for end in (-1, 0, 1))
+    if np.any(np.abs(low + high - 2 * middle) > 1e-3 * (high - low)):
+        raise errors.UserError(
+            f"{agent.path}: an action of {agent.env_id} has a bound on one side only, at which "
+            "ActorQ clips and a file cannot: wrap the task to have two, and train on that."
+        )
+    return network._replace(low=low, high=high)
+
+
+def act_in_task(agent: finding.Agent, act: evaluation.Act) -> evaluation.Act:
+    """Returns what acts in the agent's environments, which for ActorQ's are `TaskEnv`s.
+
+    Args:
+      agent: whose environments.
+      act: raw observations to actions as of `native_network`.
+    """
+    network = native_network(agent)
+    if network is agent.network:
+        return act
+    width = np.maximum(network.high - network.low, np.finfo(np.float32).tiny)
+    return lambda observations: 2 * (act(observations) - network.low) / width - 1
+
+
+def _normalization(
+    checkpoint: saved.PolicyCheckpoint,
+) -> zoo_files.Normalization | None:
+    """Returns what stands for `--scale_observations`, which clips nothing and has seen nothing."""
+    scale = checkpoint.observation_scale
+    if scale is None:
+        return None
+    factors, summands = (array.astype(np.float64) for array in scale)
+    return zoo_files.Normalization(
+        mean=-summands / factors, variance=factors**-2, count=0.0,
+        clip=float(np.finfo(np.float32).max), epsilon=0.0,
+    )
+
+
+class TaskEnv(gym.Env):
+    """An ActorQ task behind Gymnasium's interface, with SB3's monitor's note of the return.
+
+    Observations: float32 [D], or uint8 [C, H, W] for pixels. Actions are ActorQ's: float32 [A] in
+    [-1, 1], or an integer from 0 on; `native_network` gives the task's own.
+    """
+
+    def __init__(self, taskstr: str, max_episode_steps: int):
+        self._taskstr, self._max_episode_steps = taskstr, max_episode_steps
+        self._environment: environments.Environment | None = None
+        self._rewards: list[float] = []
+        # For who asks how long an episode may be.
+        self.spec = gym.envs.registration.EnvSpec(
+            "ActorQ-v0", max_episode_steps=max_episode_steps
+        )
+        self.render_mode = "rgb_array"
+
+    @property
+    def render_fps(self) -> float:
+        """Pictures per second at the task's true speed."""
+        return self._environment.render_fps
+
+    def reset(
+        self, seed: int | None = None, options: Any = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode; with a seed, of an environment made anew with it."""
+        del options
+        if seed is not None or self._environment is None:
+            self.close()
+            self._environment = environments.make(
+                self._taskstr, seed or 0, self._max_episode_steps
+            )
+        self._rewards = []
+        return _channels_first(self._environment.reset().observation), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Takes one step; at an episode's end the info tells its return and length."""
+        timestep = self._environment.step(action)
+        self._rewards.append(timestep.reward)
+        info = {}
+        if timestep.last():
+            info["episode"] = {"r": sum(self._rewards), "l": len(self._rewards)}
+        terminated = timestep.last() and timestep.discount == 0
+        observation = _channels_first(timestep.observation)
+        return observation, timestep.reward, terminated, timestep.last() and not terminated, info
+
+    def render(self) -> np.ndarray:
+        """Returns a picture, uint8 [H, W, 3]."""
+        return self._environment.render()
+
+    def close(self) -> None:
+        """Frees the environment."""
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+
+
+def _canonical(taskstr: str) -> tuple[str, str]:
+    return environments.parse_taskstr(taskstr)
+
+
+def _agent_folder(folder: str | pathlib.Path, algo: str, env_id: str) -> pathlib.Path:
+    """Returns where a quantized agent goes, inside of `folder` whatever the task's name."""
+    suite, task = _canonical(env_id)
+    return pathlib.Path(folder, algo, f"{suite},{zoo_files.file_name(task)}")
+
+
+def _channels_first(observation: np.ndarray) -> np.ndarray:
+    return observation.transpose(2, 0, 1) if observation.ndim == 3 else observation
+
+
+def _network(checkpoint: saved.PolicyCheckpoint) -> acting_path.PolicyNetwork:
+    architecture = checkpoint.architecture
+    layers: list[tuple[str, nn.Module]] = []
+    for name, inputs, filters, kernel, stride in architecture.convolutions:
+        layers += [
+            (name, nn.Conv2d(inputs, filters, kernel, stride)), (f"{name}.relu", nn.ReLU())
+        ]
+    layers.append(("flatten", nn.Flatten()))
+    for name, inputs, outputs in architecture.linears:
+        layers += [(name, nn.Linear(inputs, outputs)), (f"{name}.tanh", nn.Tanh())]
+    if architecture.head == architecture_lib.Q_VALUES_HEAD:
+        layers.pop()
+    for name, module in layers:
+        if isinstance(module, acting_path.WITH_WEIGHTS):
+            weight = checkpoint.weights[f"{name}.weight"]
+            if name == _after_flatten(architecture):
+                weight = _reordered(weight, architecture, to_channels_first=True)
+            with torch.no_grad():
+                module.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
+                module.bias.copy_(torch.from_numpy(checkpoint.weights[f"{name}.bias"].copy()))
+    if architecture.head == architecture_lib.Q_VALUES_HEAD:
+        return acting_path.PolicyNetwork(tuple(layers), "argmax", image=architecture.pixels)
+    bound = np.ones(architecture.num_outputs, np.float32)
+    return acting_path.PolicyNetwork(tuple(layers), "scale", -bound, bound, architecture.pixels)
+
+
+def _after_flatten(architecture: architecture_lib.PolicyArchitecture) -> str | None:
+    """Returns the linear layer whose inputs are a flattened image, if there is one."""
+    return architecture.linears[0][0] if architecture.pixels else None
+
+
+def _reordered(
+    weight: np.ndarray, architecture: architecture_lib.PolicyArchitecture, to_channels_first: bool
+) -> np.ndarray:
+    """Reorders inputs that ActorQ flattens as H, W, C and torch as C, H, W, or back."""
+    height, width, _ = architecture.observation_shape
+    for _, _, channels, kernel, stride in architecture.convolutions:  # noqa: B007
+        height, width = ((side - kernel) // stride + 1 for side in (height, width))
+    rows = len(weight)
+    if to_channels_first:
+        image = weight.reshape(rows, height, width, channels).transpose(0, 3, 1, 2)
+    else:
+        image = weight.reshape(rows, channels, height, width).transpose(0, 2, 3, 1)
+    return image.reshape(rows, -1)
+
+
+def _saver(checkpoint: saved.PolicyCheckpoint) -> Callable[..., pathlib.Path]:
+    def save(agent: finding.Agent, folder: pathlib.Path) -> pathlib.Path:
+        """Writes a policy that ActorQ's own tools read too."""
+        weights = {}
+        for name, module in agent.network.with_weights():
+            weight = module.weight.detach().numpy()
+            if name == _after_flatten(checkpoint.architecture):
+                weight = _reordered(weight, checkpoint.architecture, to_channels_first=False)
+            weights[f"{name}.weight"] = weight
+            weights[f"{name}.bias"] = module.bias.detach().numpy()
+        target = _agent_folder(folder, agent.algo, agent.env_id)
+        with saving.whole_folder(target) as draft:
+            saved.save_policy(str(draft), checkpoint._replace(weights=weights))
+            agent.write_quantization(draft / schemes.FILENAME)
+        return target / saved.POLICY_FILENAME
+
+    return save

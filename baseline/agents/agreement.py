@@ -1,0 +1,102 @@
+"""How far two forms of a policy agree: the same actions in the states that are visited."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from baseline.agents import evaluation
+
+LEAST_SHARE = 0.99  # Of the states, in which two forms of a policy have to act alike.
+TOLERANCE = 0.02  # Continuous actions are alike if they differ by this share of their range.
+
+
+class Agreement(NamedTuple):
+    """A comparison of actions, state by state.
+
+    Attributes:
+      states: how many.
+      alike: share of them in which the actions are the same (discrete), or each component is
+        within `TOLERANCE` (continuous).
+      largest: largest deviation of a component as a share of its range; None for discrete actions.
+      mean: mean deviation, likewise.
+      percentile_99: 99th percentile of the deviations, likewise.
+    """
+
+    states: int
+    alike: float
+    largest: float | None = None
+    mean: float | None = None
+    percentile_99: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the forms act alike in enough of the states."""
+        return self.alike >= LEAST_SHARE
+
+    def __str__(self) -> str:
+        text = f"{100 * self.alike:.2f} %"
+        if self.largest is not None:
+            text += f" (largest {100 * self.largest:.2f} %, mean {100 * self.mean:.3f} %)"
+        return text
+
+
+def compare(
+    reference: np.ndarray,
+    actions: np.ndarray,
+    low: np.ndarray | None = None,
+    high: np.ndarray | None = None,
+) -> Agreement:
+    """Compares two forms' actions for the same states.
+
+    Args:
+      reference: int [N], or float [N, A].
+      actions: the same shape.
+      low: [A], smallest actions; None for discrete ones.
+      high: [A], largest actions.
+
+    Raises:
+      ValueError: shapes differ, or there are no states.
+    """
+    if reference.shape != actions.shape or not len(reference):
+        raise ValueError(f"Cannot compare actions {reference.shape} with {actions.shape}.")
+    if low is None:
+        return Agreement(len(reference), float((reference == actions).mean()))
+    width = np.where(high > low, high - low, 1.0)  # A bound on both sides of one value: none.
+    shares = np.abs(reference.astype(np.float64) - actions) / width
+    return Agreement(
+        len(reference),
+        float((shares <= TOLERANCE).all(axis=1).mean()),
+        float(shares.max()),
+        float(shares.mean()),
+        float(np.percentile(shares, 99)),
+    )
+
+
+def visited_states(
+    make_env: Callable[[], gym.Env], act: evaluation.Act, episodes: int, seed: int, limit: int
+) -> np.ndarray:
+    """Returns observations [N, ...] that a policy meets, evenly thinned to at most `limit`.
+
+    Args:
+      make_env: makes one environment with a monitor inside.
+      act: raw observations [B, ...] to actions.
+      episodes: to play, >= 1.
+      seed: of the starts.
+      limit: observations to return at most, >= 1.
+    """
+    kept: list[np.ndarray] = []
+    step, seen = 1, 0
+
+    def keep(batch: np.ndarray) -> None:
+        nonlocal step, seen, kept
+        for observation in batch:
+            if seen % step == 0:
+                kept.append(np.array(observation))
+            seen += 1
+            if len(kept) > limit:  # Thinned on the way: images of whole episodes take gigabytes.
+                kept, step = kept[::2], 2 * step
+
+    evaluation.evaluate(make_env, act, episodes, seed, on_batch=keep)
+    return np.stack(kept)

@@ -1,0 +1,334 @@
+"""Trained agents in the layout of rl-baselines3-zoo: found, loaded safely, saved again.
+
+See `zoo_files` for what is read and how. ActorQ's policies come through `actorq_agents` in the
+same form; `hub` fetches agents.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import functools
+import json
+import pathlib
+import re
+import reprlib
+from typing import Any
+
+from absl import logging
+import gymnasium as gym
+import numpy as np
+from stable_baselines3.common import base_class
+from stable_baselines3.common import preprocessing
+import torch
+
+from actorQ.core import errors
+from baseline.agents import model_building
+from baseline.agents import saving
+from baseline.agents import zoo_files
+from baseline.quantization import acting_path
+from baseline.quantization import schemes
+from baseline.study import rows
+from baseline.tasks import environments
+from baseline.train import settings as training_settings
+
+ALGORITHMS = tuple(model_building.ALGORITHMS)
+
+@dataclasses.dataclass
+class Agent:
+    """A trained agent, ready to play.
+
+    Attributes:
+      algo: a2c, ppo, dqn, ddpg, td3 or sac (ActorQ: d4pg or dqn).
+      env_id: the environment's name as the agent was saved with.
+      path: of its file.
+      network: the acting path.
+      make_env: makes one environment, wrapped as in training, a monitor inside. Takes a render
+        mode ("rgb_array", "human") or nothing.
+      save: writes the agent, as it is now, into a folder of the zoo's layout; returns the file.
+      normalization: of observations; None: they are used as they come.
+      tap: quantizes activations; None: they stay in fp32.
+      quantization: how the agent was quantized, if it was.
+      model: SB3's model; None for ActorQ's policies.
+    """
+
+    algo: str
+    env_id: str
+    path: pathlib.Path
+    network: acting_path.PolicyNetwork
+    make_env: Callable[..., gym.Env]
+    save: Callable[["Agent", pathlib.Path], pathlib.Path]
+    normalization: zoo_files.Normalization | None = None
+    tap: acting_path.Tap | None = None
+    quantization: tuple[schemes.Scheme, schemes.Ranges | None] | None = None
+    model: base_class.BaseAlgorithm | None = None
+
+    def normalize(self, observations: np.ndarray) -> np.ndarray:
+        """Returns observations [B, ...] as the network takes them."""
+        return observations if self.normalization is None else self.normalization(observations)
+
+    def image_size(self) -> tuple[int, int] | None:
+        """Returns height and width of what convolutions look at; None: they see no images."""
+        environment = self.make_env()
+        shape = np.shape(environment.reset()[0])
+        environment.close()
+        return tuple(shape[1:]) if len(shape) == 3 else None
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """Returns deterministic actions for raw observations [B, ...]."""
+        outputs = acting_path.forward(self.network, self.normalize(observations), self.tap)
+        return acting_path.to_actions(self.network, outputs.numpy())
+
+    def note_quantization(self, scheme: schemes.Scheme, ranges: schemes.Ranges | None) -> None:
+        """Notes how the weights were quantized; with ranges, `act` quantizes activations too."""
+        self.quantization = (scheme, ranges)
+        self.tap = None if ranges is None else schemes.ActivationQuantizer(scheme, ranges)
+
+    def write_quantization(self, path: pathlib.Path) -> None:
+        """Keeps what was noted, if anything, beside the agent."""
+        if self.quantization is not None:
+            path.write_text(json.dumps(schemes.to_json(*self.quantization), indent=1))
+
+    def restore_quantization(self, path: pathlib.Path) -> None:
+        """Notes again what was kept in a file, if there is one.
+
+        Raises:
+          errors.UserError: it is damaged, or of another network.
+        """
+        if not path.exists():
+            return
+        try:
+            scheme, ranges = schemes.from_json(json.loads(path.read_text()))
+        except (OSError, ValueError, RecursionError, errors.UserError) as error:
+            raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
+        names = {name for name, _ in self.network.with_weights()}
+        if ranges is not None and set(ranges) - {acting_path.OUTPUT} != names:
+            raise errors.UserError(f"{path} does not have the layers of {self.path}.")
+        self.note_quantization(scheme, ranges)
+
+    def check_weights(self) -> None:
+        """Checks that the agent can act.
+
+        Raises:
+          errors.UserError: a weight is NaN or infinite.
+        """
+        for name, module in self.network.with_weights():
+            if not all(torch.isfinite(tensor).all() for tensor in module.parameters()):
+                raise errors.UserError(
+                    f"The weights of {self.path} hold NaN or infinity (layer {name}): its "
+                    "training failed."
+                )
+
+
+def check_algo(name: str) -> str:
+    """Returns the canonical name.
+
+    Raises:
+      errors.UserError: the algorithm is not one of ours.
+    """
+    algo = rows.canonical_algo(name)
+    if algo not in ALGORITHMS:
+        raise errors.UserError(
+            f"The algorithm {name!r} is not known: {', '.join(ALGORITHMS)} are (ppo2 means ppo)."
+        )
+    return algo
+
+
+def found(folder: str | pathlib.Path) -> list[tuple[str, str]]:
+    """Returns algorithm and environment of every ALGO/ENV[_<n>]/ENV.zip in a folder, sorted."""
+    return sorted(
+        {
+            (algo, zoo_files.environment_name(path.with_suffix("")))
+            for algo in ALGORITHMS
+            for number, path in _numbered(pathlib.Path(folder, algo))
+            if number >= 0
+        }
+    )
+
+
+def _numbered(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
+    """Returns number and zip of every agent ENV_<n>/ENV.zip, ENV/ENV.zip (0) or ENV.zip (-1)."""
+    agents = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.suffix == ".zip":
+            agents.append((-1, entry))
+            continue
+        name, number = re.fullmatch(r"(.*?)(?:_(\d+))?", entry.name, re.DOTALL).groups()
+        for stem, count in {entry.name: 0, name: int(number or 0)}.items():
+            agents.append((count, entry / f"{stem}.zip"))
+    return [(number, path) for number, path in agents if path.is_file()]
+
+
+def has(algo: str, env_id: str, folder: str | pathlib.Path) -> bool:
+    """Returns whether `find` finds an agent."""
+    name = zoo_files.file_name(env_id)
+    return any(path.stem == name for _, path in _numbered(pathlib.Path(folder, algo)))
+
+
+def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
+    """Returns the zip of the newest agent (highest number) of a pair, rather a finished one.
+
+    Raises:
+      errors.UserError: there is none; says which there are. Or a file is damaged.
+    """
+    algo = check_algo(algo)
+    environments.check_name(env_id)
+    name = zoo_files.file_name(env_id)
+    candidates = [
+        entry for entry in _numbered(pathlib.Path(folder, algo)) if entry[1].stem == name
+    ]
+    if candidates:
+        newest_first = [path for _, path in sorted(candidates, reverse=True)]
+        whole = next((path for path in newest_first if not stopped_early(path)), None)
+        if whole is None:
+            warn_of_stopped(newest_first[0])
+        return whole or newest_first[0]
+    if not pathlib.Path(folder).is_dir():
+        raise errors.UserError(f"There is no folder {folder}: --folder names one with agents.")
+    pairs = found(folder)
+    there = ", ".join(f"{a} {e}" for a, e in pairs) or "none"
+    today = environments.training_name(env_id)
+    remedy = "Fetch the zoo's: --hub."
+    if today != env_id and (algo, today) in pairs:
+        remedy = f"It is trained and saved as {today}: name that."
+    elif algo in training_settings.ALGOS:
+        remedy = (
+            f"Train one: python -m baseline.train --algo {algo} --env {today}; or fetch the "
+            "zoo's: --hub."
+        )
+    raise errors.UserError(
+        f"There is no agent {algo} {env_id} in {folder} (there are: {there}). {remedy}"
+    )
+
+
+def stopped_early(path: pathlib.Path) -> bool:
+    """Returns whether `baseline.train` or `baseline.qat` has not ended an agent's training.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    arguments = _arguments(path)
+    wanted = arguments.get("n_timesteps")
+    if "program" not in arguments or not isinstance(wanted, int):  # rl_zoo3 notes no program.
+        return False
+    steps = zoo_files.read_zip(path).data.get("num_timesteps")
+    return isinstance(steps, int) and steps < wanted
+
+
+@functools.cache  # Once in a process is enough.
+def warn_of_stopped(path: pathlib.Path) -> None:
+    """Says that an agent is one of those of `stopped_early`, and how its training goes on."""
+    logging.warning(
+        "%s is of a training that has not come to its end: python -m %s --resume goes on.",
+        path, _arguments(path)["program"],
+    )
+
+
+def _arguments(path: pathlib.Path) -> dict[str, Any]:
+    return zoo_files.read_yaml(path.parent / path.stem / "args.yml")
+
+
+def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
+    """Loads an agent without running anything that its files contain.
+
+    Args:
+      algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
+      env_id: environment, as in the file's name.
+      folder: laid out as FOLDER/ALGO/ENV_<n>/ENV.zip.
+
+    Raises:
+      errors.UserError: it is missing, damaged, of another algorithm, or does not fit its
+        environment.
+    """
+    return load_file(algo, env_id, find(algo, env_id, folder))
+
+
+def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
+    """Loads one agent of several of its name; see `load`.
+
+    Args:
+      algo: its algorithm.
+      env_id: its environment.
+      path: of its zip: ENV.zip, or best_model.zip beside it, whose statistics of observations lie
+        beside that where `baseline.train` wrote it.
+
+    Raises:
+      errors.UserError: as `load` does.
+    """
+    algo = check_algo(algo)
+    saved = zoo_files.read_zip(path)
+    settings = path.parent / zoo_files.file_name(env_id)
+    is_last = path.stem == settings.name  # Else it is the best_model.zip of --eval_freq.
+    statistics = settings / zoo_files.NORMALIZATION
+    beside = path.with_name(zoo_files.NORMALIZATION)
+    if not is_last and beside.exists():
+        statistics = beside
+    config = zoo_files.read_yaml(settings / "config.yml")
+    arguments = zoo_files.read_yaml(settings / "args.yml")
+    if config.get("vec_env_wrapper"):
+        raise errors.UserError(
+            f"{settings} names a vec_env_wrapper ({reprlib.repr(config['vec_env_wrapper']):.200}): "
+            "agents of that kind cannot be read here."
+        )
+    stacked = config.get("frame_stack")
+    make_env = functools.partial(
+        environments.make, env_id, config.get("env_wrapper"), 1 if stacked is None else stacked,
+        {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
+    )
+    model = model_building.build(algo, saved, make_env, path)
+    agent = Agent(
+        algo, env_id, path, acting_path.policy_network(model), make_env, saving.save,
+        _normalization(config, statistics, model), model=model,
+    )
+    agent.check_weights()
+    if is_last:
+        agent.restore_quantization(settings / schemes.FILENAME)
+    return agent
+
+
+def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[str, Any]:
+    kwargs = config.get("env_kwargs") or {}
+    if not isinstance(kwargs, Mapping):
+        raise errors.UserError(
+            f"env_kwargs in {settings} are {reprlib.repr(kwargs):.200}: names with values?"
+        )
+    return kwargs
+
+
+def _normalization(
+    config: Mapping[str, Any], path: pathlib.Path, model: base_class.BaseAlgorithm
+) -> zoo_files.Normalization | None:
+    """Returns how observations are normalized; as in the zoo, config.yml says whether they are."""
+    if config and not config.get("normalize"):
+        return None
+    normalization = zoo_files.read_normalization(path)
+    if normalization is None:
+        if config and not path.exists():
+            raise errors.UserError(
+                f"The agent was trained on normalized observations, but {path} is missing: copy "
+                "it from where the agent comes from."
+            )
+        return None
+    if preprocessing.is_image_space(model.observation_space):
+        raise errors.UserError(
+            f"{path} is of images, whose statistics SB3 takes before it scales them: agents of "
+            "that kind cannot be read here."
+        )
+    if normalization.mean.shape != model.observation_space.shape:
+        raise errors.UserError(
+            f"{path} is for observations of shape {normalization.mean.shape}, the environment's "
+            f"are {model.observation_space.shape}."
+        )
+    return normalization
+
+
+def policy_weights(network: acting_path.PolicyNetwork) -> dict[str, np.ndarray]:
+    """Returns copies of the acting path's weights (no biases), by layer."""
+    return {
+        f"{name}.weight": module.weight.detach().numpy().copy()
+        for name, module in network.with_weights()
+    }
+
+
+def set_threads(count: int = 1) -> None:
+    """Limits torch: small policies lose by threads, and sweeps use a process for each core."""
+    torch.set_num_threads(count)

@@ -1,0 +1,237 @@
+"""Builds a Stable-Baselines3 model anew from what a zip says plainly, and fills in its tensors.
+
+SB3's own loader restores the model from the zip's pickles instead, see `zoo_files`.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import inspect
+import math
+import pathlib
+import re
+import sys
+import types
+from typing import Any
+import warnings
+
+import gymnasium as gym
+import stable_baselines3 as sb3
+from stable_baselines3.common import base_class
+from stable_baselines3.common import vec_env
+import torch
+from torch import overrides
+
+from actorQ.core import errors
+from baseline.agents import zoo_files
+from baseline.quantization import fake_quantizers
+
+# The paper's four, and what else its users train; `baseline.train` trains the four.
+ALGORITHMS = {
+    "a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "td3": sb3.TD3,
+    "sac": sb3.SAC,
+}
+# The module that a policy's class comes from tells the family of the algorithm.
+_FAMILIES = {
+    "stable_baselines3.common.policies": ("a2c", "ppo"),
+    "stable_baselines3.a2c.policies": ("a2c", "ppo"),
+    "stable_baselines3.ppo.policies": ("a2c", "ppo"),
+    "stable_baselines3.dqn.policies": ("dqn",),
+    "stable_baselines3.td3.policies": ("ddpg", "td3"),
+    "stable_baselines3.sac.policies": ("sac",),
+    "sb3_contrib.tqc.policies": ("tqc",),
+    "sb3_contrib.qrdqn.policies": ("qrdqn",),
+}
+_COMPILER = "torch._dynamo"
+# Arguments of algorithms that a file does not decide on.
+_OURS = ("buffer_size", "learning_rate", "optimize_memory_usage", "seed", "verbose")
+# Numbers, and tensors, that a policy may have beyond twice what its file holds: one that differs a
+# little is built, so that the difference can be told.
+_SPARE_NUMBERS = 1 << 22
+_SPARE_TENSORS = 100
+
+
+def build(
+    algo: str,
+    saved: zoo_files.SavedModel,
+    make_env: Callable[[], gym.Env],
+    path: pathlib.Path,
+) -> base_class.BaseAlgorithm:
+    """Makes the model of an agent, ready to predict.
+
+    Args:
+      algo: one of ALGORITHMS.
+      saved: what the zip holds.
+      make_env: makes its environment.
+      path: of the zip, for messages.
+
+    Raises:
+      errors.UserError: the file is of another algorithm, or does not fit its environment.
+    """
+    _check_family(algo, saved, path)
+    environment = vec_env.DummyVecEnv([make_env])
+    try:
+        _check_spaces(saved, environment, path)
+        limit = _AsLargeAs(saved.state_dict, path)
+        with warnings.catch_warnings(), no_compiler(), limit:
+            warnings.simplefilter("ignore")  # About rollout sizes: it is not going to train.
+            model = ALGORITHMS[algo](
+                _policy_name(saved), environment, device="cpu",
+                policy_kwargs=dict(saved.policy_kwargs), **_arguments(algo, saved),
+            )
+        _load_tensors(model, saved, path)
+    except errors.UserError:
+        raise
+    except Exception as error:  # Whatever SB3 makes of a stranger's arguments.
+        raise errors.UserError(
+            f"Cannot build the policy of {path} on {environment.observation_space}: "
+            f"{errors.summary(error)}"
+        ) from None
+    finally:
+        environment.close()
+    steps = saved.data.get("num_timesteps")
+    model.num_timesteps = steps if isinstance(steps, int) else 0
+    model.policy.set_training_mode(False)
+    return model
+
+
+@contextlib.contextmanager
+def no_compiler() -> Iterator[None]:
+    """Keeps torch from importing its compiler, for nothing, when an optimizer is made or saved.
+
+    Where it asks for a function not to be compiled, it gets the function. (Torch 2.13: 1.2 s of a
+    process's start, and 70 MB.)
+    """
+    if _COMPILER in sys.modules:
+        yield
+        return
+    stand_in = types.ModuleType(_COMPILER)
+    stand_in.disable = lambda function, *args, **kwargs: function
+    sys.modules[_COMPILER] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[_COMPILER]
+
+
+class _AsLargeAs(overrides.TorchFunctionMode):
+    """Lets no policy be made that is far larger than its file.
+
+    A few bytes may ask for layers of any width, and of any number. Whatever asks for them
+    (`net_arch`, `features_extractor_kwargs`, `n_critics`), modules make their parameters by
+    `torch.empty`.
+    """
+
+    def __init__(self, state_dict: Mapping[str, torch.Tensor], path: pathlib.Path) -> None:
+        super().__init__()
+        self._path = path
+        # Not shapes, of which strides of zero make any from nothing.
+        storages = [tensor.untyped_storage() for tensor in state_dict.values() if tensor.is_cpu]
+        held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()) // 4
+        self._numbers = 2 * held + _SPARE_NUMBERS
+        self._tensors = 2 * len(state_dict) + _SPARE_TENSORS
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.empty and args:
+            shape = args[0] if isinstance(args[0], tuple | list) else args
+            self._numbers -= math.prod(shape)
+            self._tensors -= 1
+            if self._numbers < 0 or self._tensors < 0:
+                raise errors.UserError(
+                    f"{self._path} asks for a far larger policy than it holds: not built."
+                )
+        return func(*args, **(kwargs or {}))
+
+
+def _policy_name(saved: zoo_files.SavedModel) -> str:
+    return "CnnPolicy" if any(".cnn." in name for name in saved.state_dict) else "MlpPolicy"
+
+
+def _arguments(algo: str, saved: zoo_files.SavedModel) -> dict[str, Any]:
+    """Returns the algorithm's plain arguments from the file: those who train on want them."""
+    known = inspect.signature(ALGORITHMS[algo]).parameters
+    arguments = {
+        name: saved.data[name]
+        for name in known
+        if isinstance(saved.data.get(name), bool | int | float)
+        and name not in _OURS
+        and not name.startswith("_")
+    }
+    arguments["learning_rate"] = 0.0
+    if "buffer_size" in known:
+        arguments["buffer_size"] = 1
+    if arguments.get("n_steps") == 1 and "normalize_advantage" in known:
+        # It was trained in several environments: of the one here a single step has no deviation.
+        arguments["normalize_advantage"] = False
+    return arguments
+
+
+def _check_family(algo: str, saved: zoo_files.SavedModel, path: pathlib.Path) -> None:
+    policy_class = saved.data.get("policy_class")
+    module = policy_class.get("__module__") if isinstance(policy_class, Mapping) else None
+    family = _FAMILIES.get(str(module))
+    # A2C and PPO share their policies; what else is in the file tells them apart.
+    if family == ("a2c", "ppo"):
+        family = ("ppo",) if "n_epochs" in saved.data else ("a2c",)
+    elif family == ("ddpg", "td3"):  # SB3's DDPG is TD3 without noise on the target's actions.
+        family = ("ddpg",) if saved.data.get("target_noise_clip") == 0.0 else ("td3",)
+    if family is not None and algo not in family:
+        raise errors.UserError(
+            f"{path} is an agent of {' or '.join(family)}, not of {algo}: name the right algorithm."
+        )
+
+
+def _check_spaces(
+    saved: zoo_files.SavedModel, environment: vec_env.VecEnv, path: pathlib.Path
+) -> None:
+    for name in ("observation_space", "action_space"):
+        facts, space = saved.data.get(name), getattr(environment, name)
+        if not isinstance(facts, Mapping):
+            continue
+        shape = facts.get("_shape", facts.get("shape"))
+        here = list(space.shape)
+        # Images may be stored with the channels first or last.
+        if shape is not None and sorted(shape) != sorted(here):
+            raise errors.UserError(
+                f"{path} does not fit the environment: its {name} has shape {tuple(shape)}, the "
+                f"environment's {tuple(here)}."
+            )
+        n = facts.get("n")
+        if n is not None and hasattr(space, "n") and int(n) != int(space.n):
+            raise errors.UserError(
+                f"{path} does not fit the environment: it knows {n} actions, the environment has "
+                f"{space.n}."
+            )
+
+
+def _load_tensors(
+    model: base_class.BaseAlgorithm, saved: zoo_files.SavedModel, path: pathlib.Path
+) -> None:
+    tensors = dict(saved.state_dict)
+    if any(name.startswith(f"{fake_quantizers.NAME}.") for name in tensors):
+        raise errors.UserError(
+            f"{path} is of a training with quantization that has not come to its end "
+            "(python -m baseline.qat --resume goes on), or its best_model.zip."
+        )
+    expected = model.policy.state_dict()
+    # Since SB3 1.8 a shared features extractor is listed three times.
+    for name in expected:
+        old = re.sub(r"^(pi|vf)_features_extractor\.", "features_extractor.", name)
+        if name not in tensors and old in tensors:
+            tensors[name] = tensors[old]
+    different = [
+        f"{name} {tuple(tensors[name].shape) if name in tensors else 'missing'} for "
+        f"{tuple(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name not in tensors or tensors[name].shape != tensor.shape
+    ]
+    different += [f"{name} is not expected" for name in tensors if name not in expected]
+    if different:
+        raise errors.UserError(
+            f"The tensors of {path} do not fit its policy and environment: "
+            f"{'; '.join(different[:3])}{' ...' if len(different) > 3 else ''}."
+        )
+    model.policy.load_state_dict(tensors)

@@ -1,0 +1,125 @@
+"""Whether files for a small device also play on its processor, a 64-bit ARM one.
+
+Imports no framework.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import tempfile
+from typing import NamedTuple
+
+import numpy as np
+
+from actorQ.core import errors
+from baseline.deploy import run_policy
+
+MACHINES = ("aarch64", "arm64")
+_PROBE_LIMIT_S, _LIMIT_S = 60.0, 600.0
+_RUNTIMES = ("numpy", "onnxruntime", "tflite-runtime", "ai-edge-litert", "torch")
+_PROBE = f"""
+import importlib.metadata, json, platform
+versions = {{}}
+for name in {_RUNTIMES}:
+    try:
+        versions[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps([platform.machine(), versions]))
+"""
+
+
+class Python(NamedTuple):
+    """A Python on an ARM processor, real or emulated.
+
+    Attributes:
+      command: that starts it.
+      versions: of numpy and the runtimes that it has.
+    """
+
+    command: tuple[str, ...]
+    versions: Mapping[str, str]
+
+
+def situation() -> str:
+    """Returns, in a sentence, what the figures say of ARM where nothing was played there."""
+    if platform.machine() in MACHINES:
+        return "aarch64: this machine is one; all figures are its own."
+    return (
+        f"aarch64: not checked, this machine is {platform.machine()}. baseline/aarch64_setup.sh "
+        "makes an emulated Python for ARM, and --aarch64_python=COMMAND plays the files there, too."
+    )
+
+
+def probe(command: Sequence[str]) -> Python:
+    """Returns what a command starts.
+
+    Args:
+      command: for example ["/opt/arm/bin/python3"].
+
+    Raises:
+      errors.UserError: it cannot be started, or is no Python on an ARM processor.
+    """
+    printed = _run([*command, "-c", _PROBE], "cannot be asked for its processor", _PROBE_LIMIT_S)
+    try:
+        machine, versions = json.loads(printed)
+    except ValueError:
+        raise errors.UserError(f"{' '.join(command)} is no Python.") from None
+    if machine not in MACHINES:
+        raise errors.UserError(
+            f"{' '.join(command)} runs on {machine}, not on a 64-bit ARM processor: "
+            "baseline/aarch64_setup.sh makes one that does, emulated."
+        )
+    return Python(tuple(command), versions)
+
+
+def play(
+    command: Sequence[str], path: str | os.PathLike[str], observations: np.ndarray, name: str
+) -> np.ndarray:
+    """Returns what a file's policy computes under another Python, float64.
+
+    Args:
+      command: that starts it; needs numpy and the runtime.
+      path: of the file.
+      observations: raw ones [N, ...].
+      name: "action", for [N] or [N, A], or "output", what the action follows from, for [N, A].
+
+    Raises:
+      errors.UserError: it fails there.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = pathlib.Path(folder, "observations.npy")
+        np.save(inputs, observations)
+        printed = _run(
+            [*command, os.path.abspath(run_policy.__file__), os.fspath(path), str(inputs),
+             f"--print={name}"],
+            f"cannot play {os.fspath(path)}", _LIMIT_S,
+        )
+    try:
+        rows = [np.array(line.strip("[] ").split(), float) for line in printed.splitlines()]
+        found = np.stack(rows)
+    except ValueError:
+        raise errors.UserError(
+            f"{' '.join(command)} printed something else than numbers."
+        ) from None
+    return found if "[" in printed else found[:, 0]
+
+
+def _run(command: Sequence[str], failure: str, limit_s: float) -> str:
+    """Returns what a command prints."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise errors.UserError(f"{command[0]} {failure}: over {limit_s:.0f} s") from None
+    except OSError as error:
+        raise errors.UserError(f"{command[0]} fails: {errors.summary(error)}") from None
+    if result.returncode:
+        reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        raise errors.UserError(f"{command[0]} {failure}: {reason}")
+    return result.stdout

@@ -1,0 +1,283 @@
+"""The integer form of a quantized policy: an ONNX file whose layers compute with integers.
+
+It holds the same integers, scales and zero points as the simulated form (`quantize`), and runs in
+ONNX Runtime (`integer_runner`):
+
+- 8 bits with calibrated ranges: MatMulIntegerToFloat and QLinearConv, 8-bit inputs and weights,
+  int32 sums. Biases of linear layers, tanh and ELU are in fp32, since biases in steps of the sums
+  round too coarsely where a layer has few inputs.
+- 8 bits without: DynamicQuantizeMatMul and ConvInteger, ranges taken from every call.
+- 4 bits: MatMulNBits, 4-bit weights and fp32 inputs, which it rounds to int8 block by block.
+  Convolutions have no such operator and stay at 8 bits.
+- 16 bits: weights are stored as halves and computed with in fp32. 32 bits: fp32.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from torch import nn
+
+from actorQ.core import errors
+from actorQ.policy import quantization
+from baseline.agents import zoo_files
+from baseline.formats import names as deploy_formats
+from baseline.formats import onnx_graph
+from baseline.formats import onnx_layers
+from baseline.formats import runner
+from baseline.quantization import acting_path
+from baseline.quantization import schemes
+
+INPUT_BITS = 8  # Of the inputs of layers that compute with integers.
+
+
+def export(
+    network: acting_path.PolicyNetwork,
+    bits: int = 8,
+    ranges: schemes.Ranges | None = None,
+    granularity: str = schemes.PAPER,
+    normalization: zoo_files.Normalization | None = None,
+    weights: Mapping[str, quantization.QuantizedTensor] | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> onnx.ModelProto:
+    """Returns a policy as a model for an integer engine.
+
+    The model takes "observation", float32 [batch, D] or uint8 [batch, C, H, W], and gives
+    "output", float32 [batch, A], and "action", int64 [batch] or float32 [batch, A].
+
+    Args:
+      network: the acting path, its weights in full precision.
+      bits: of the weights: 32, 16, 8 or 4.
+      ranges: smallest and largest input of layers by name, and of the last output
+        (`networks.OUTPUT`; if left out, it stays in floats), which become 8-bit integers by these
+        ranges, wherever weights have 8 bits. None: ranges are taken from every call.
+      granularity: of linear layers' weights: "paper" (per tensor) or "channel" (per output).
+      normalization: of observations, to be done by the model; None: the caller does it.
+      weights: integers to use instead of those made here, by layer, as wide as the layer's.
+      image_size: height and width of images, which the file then says; None: it leaves them open.
+
+    Raises:
+      errors.UserError: the width is not possible, weights or ranges are not finite, a range is
+        missing, or a layer has no such form.
+    """
+    deploy_formats.check_bits("onnx", bits)
+    if ranges is not None and bits > INPUT_BITS:
+        raise errors.UserError(f"Ranges of activations are for 8 or 4 bits, not for {bits}.")
+    scheme = schemes.Scheme(str(bits), granularity=granularity)
+    return _Exporter(network, scheme, ranges, weights or {}, image_size).run(normalization)
+
+
+class _Exporter:
+    """Walks along the layers and writes their nodes."""
+
+    def __init__(
+        self,
+        network: acting_path.PolicyNetwork,
+        scheme: schemes.Scheme,
+        ranges: schemes.Ranges | None,
+        weights: Mapping[str, quantization.QuantizedTensor],
+        image_size: tuple[int, int] | None,
+    ):
+        """Takes what `export` is given."""
+        self._network = network
+        self._scheme = scheme
+        self._ranges = ranges
+        self._weights = weights
+        self._image_size = image_size or ("height", "width")
+        self._graph = onnx_graph.Graph()
+        layers = network.with_weights()
+        if not layers:
+            raise errors.UserError("The policy has no layer with weights: nothing to export.")
+        self._bits = {
+            name: 8 if scheme.width == 4 and isinstance(module, nn.Conv2d) else scheme.width
+            for name, module in layers
+        }
+        self._quantizes_output = (
+            self._bits[layers[-1][0]] == 8 and ranges is not None and acting_path.OUTPUT in ranges
+        )
+
+    def run(self, normalization: zoo_files.Normalization | None) -> onnx.ModelProto:
+        """Returns the model."""
+        observation, value = self._observation(normalization)
+        for position, (name, module) in enumerate(self._network.layers):
+            if isinstance(module, acting_path.WITH_WEIGHTS):
+                value = self._layer(name, module, value, self._next_map(position + 1))
+            else:
+                value = self._activation(name, module, value)
+        if self._quantizes_output:
+            value = self._to_integers(value, self._map(acting_path.OUTPUT))
+        output = self._graph.rename(self._to_float(value).name, runner.OUTPUT)
+        self._graph.rename(self._head(output), runner.ACTION)
+        actions = self._network.with_weights()[-1][1].weight.shape[0]
+        discrete = self._network.head == "argmax"
+        return self._graph.model(
+            {runner.OBSERVATION: observation},
+            {
+                runner.OUTPUT: (np.dtype(np.float32), ["batch", actions]),
+                runner.ACTION: (np.dtype(np.int64), ["batch"])
+                if discrete
+                else (np.dtype(np.float32), ["batch", actions]),
+            },
+            self._metadata(normalization is not None),
+        )
+
+    def _observation(
+        self, normalization: zoo_files.Normalization | None
+    ) -> tuple[tuple[np.dtype, list[int | str]], onnx_layers.Value]:
+        """Returns dtype and shape of the model's input, and what the first layer takes."""
+        name, first = runner.OBSERVATION, self._network.with_weights()[0][1]
+        if isinstance(first, nn.Conv2d):
+            shape = ["batch", first.in_channels, *self._image_size]
+        else:
+            shape = ["batch", first.in_features]
+        if self._network.image:
+            return (np.dtype(np.uint8), shape), onnx_layers.Value(name, acting_path.PIXEL_MAP)
+        if normalization is not None:
+            if not isinstance(first, nn.Conv2d):
+                normalization = normalization.flat()
+            clip = np.float32(normalization.clip)
+            name = self._graph.add("Sub", name, self._constant("mean", normalization.mean))
+            name = self._graph.add(
+                "Div", name, self._constant("deviation", normalization.deviation)
+            )
+            name = self._graph.add(
+                "Clip", name, self._constant("clip low", -clip), self._constant("clip high", clip)
+            )
+        return (np.dtype(np.float32), shape), onnx_layers.Value(name)
+
+    def _layer(
+        self,
+        name: str,
+        module: nn.Module,
+        value: onnx_layers.Value,
+        following: quantization.AffineMap | None,
+    ) -> onnx_layers.Value:
+        bits = self._bits[name]
+        if bits > INPUT_BITS:
+            return onnx_layers.in_floats(self._graph, name, module, value, half=bits == 16)
+        weights = self._integers(name, module)
+        if bits == 4:
+            return onnx_layers.linear4(self._graph, name, module, weights, value)
+        if self._ranges is not None:
+            value = self._to_integers(value, self._map(name))
+        if isinstance(module, nn.Conv2d):
+            return onnx_layers.convolution8(
+                self._graph, name, module, weights, value, following
+            )
+        return onnx_layers.linear8(self._graph, name, module, weights, value, following)
+
+    def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
+        bits = self._bits[name]
+        if name in self._weights:
+            given = self._weights[name]
+            if given.bits != bits or given.values.shape != tuple(module.weight.shape):
+                raise ValueError(
+                    f"Integers for {name}: {given.bits} bits, shape {given.values.shape} instead "
+                    f"of {bits} bits, shape {tuple(module.weight.shape)}."
+                )
+            return given
+        return schemes.integers(name, module, self._scheme, bits)
+
+    def _next_map(self, position: int) -> quantization.AffineMap | None:
+        """Returns the map of the integers that layers from `position` on can take directly.
+
+        None where they take floats, or where clamping to the map's levels is no ReLU.
+        """
+        if self._ranges is None:
+            return None
+        relu = False
+        for name, module in self._network.layers[position:]:
+            if isinstance(module, acting_path.WITH_WEIGHTS):
+                takes_integers = self._bits[name] == 8
+                break
+            if not isinstance(module, nn.ReLU | nn.Flatten):
+                return None
+            relu = relu or isinstance(module, nn.ReLU)
+        else:
+            name, takes_integers = acting_path.OUTPUT, self._quantizes_output
+        if not takes_integers:
+            return None
+        affine = self._map(name)
+        return None if relu and affine.zero_point else affine
+
+    def _activation(
+        self, name: str, module: nn.Module, value: onnx_layers.Value
+    ) -> onnx_layers.Value:
+        if isinstance(module, nn.Flatten):
+            if (module.start_dim, module.end_dim) != (1, -1):
+                raise errors.UserError(f"Layer {name} flattens other axes than all but the first.")
+            if value.name == runner.OBSERVATION and not self._network.image:
+                return value  # [batch, D] already.
+            return value._replace(name=self._graph.add("Flatten", value.name, axis=1))
+        if isinstance(module, nn.ReLU) and value.affine is not None and not value.affine.zero_point:
+            return value  # No integer stands for less than zero.
+        value = self._to_float(value)
+        if isinstance(module, nn.ReLU):
+            return onnx_layers.Value(self._graph.add("Relu", value.name))
+        if isinstance(module, nn.Tanh):
+            return onnx_layers.Value(self._graph.add("Tanh", value.name))
+        if isinstance(module, nn.ELU):
+            return onnx_layers.Value(self._graph.add("Elu", value.name, alpha=module.alpha))
+        raise errors.UserError(f"Layer {name}, a {type(module).__name__}, has no integer form.")
+
+    def _head(self, output: str) -> str:
+        """Adds what turns outputs into actions, as `networks.to_actions`, and returns its name."""
+        add = self._graph.add
+        if self._network.head == "argmax":
+            return add("ArgMax", output, axis=1, keepdims=0)
+        low, high = self._network.low, self._network.high
+        low_name = self._constant("low", low)
+        if self._network.head == "clip":
+            return add("Max", add("Min", output, self._constant("high", high)), low_name)
+        half = add("Mul", self._constant("half", 0.5), add("Add", output, self._constant("one", 1)))
+        return add("Add", add("Mul", half, self._constant("width", high - low)), low_name)
+
+    def _map(self, name: str) -> quantization.AffineMap:
+        if name not in self._ranges:
+            raise errors.UserError(
+                f"There is no range for the input of {name}: calibrate with this policy."
+            )
+        try:
+            return quantization.affine_map(*self._ranges[name], INPUT_BITS)
+        except ValueError as error:
+            raise errors.UserError(f"Activations of {name}: {error}") from None
+
+    def _to_integers(
+        self, value: onnx_layers.Value, affine: quantization.AffineMap
+    ) -> onnx_layers.Value:
+        return onnx_layers.to_integers(self._graph, value, affine)
+
+    def _to_float(self, value: onnx_layers.Value) -> onnx_layers.Value:
+        return onnx_layers.to_float(self._graph, value)
+
+    def _constant(self, name: str, numbers: Any) -> str:
+        return self._graph.constant(name, np.asarray(numbers, np.float32))
+
+    def _metadata(self, normalizes: bool) -> dict[str, Any]:
+        """Returns what the file says of itself."""
+        bounds = {
+            name: None if bound is None else bound.tolist()
+            for name, bound in (("low", self._network.low), ("high", self._network.high))
+        }
+        if min(self._bits.values()) > INPUT_BITS:
+            activations = "floats"
+        else:
+            # Layers of 4 bits, of which all may be, get their inputs' ranges from every call.
+            uses_ranges = self._ranges is not None and INPUT_BITS in self._bits.values()
+            activations = "calibrated" if uses_ranges else "dynamic"
+        return {
+            runner.FORMAT: runner.FORMAT_VERSION,
+            "bits": int(self._scheme.bits),
+            "layer_bits": self._bits,
+            "activations": activations,
+            "granularity": self._scheme.granularity,
+            "rounding": self._scheme.rounding,
+            "head": self._network.head,
+            **bounds,
+            "image": self._network.image,
+            "normalizes": normalizes,
+            # Ranges that are taken from a call make observations of one call meddle.
+            "one_by_one": any(kind.startswith("Dynamic") for kind in self._graph.kinds),
+            "weight_bytes": self._graph.constant_bytes,
+        }

@@ -1,0 +1,187 @@
+"""A policy as a TorchScript file, normalization included: needs torch alone where it is played.
+
+8 bits: weights are the integers of `quantize`, stored as int8; products are those of torch's
+dynamically quantized layers, which find the range of a layer's inputs in every call (so that there
+is nothing to calibrate) and add up in int32. Torch packs weights for the processor's own kernels
+when it loads the file: FBGEMM on x86, QNNPACK on ARM. 32 bits: fp32.
+
+The module returns "output" [B, A] and "action"; it knows its observation's shape and dtype.
+"""
+
+from collections.abc import Callable
+import io
+import json
+import warnings
+
+import numpy as np
+import torch
+from torch import nn
+
+from actorQ.core import errors
+from baseline.agents import zoo_files
+from baseline.formats import names as deploy_formats
+from baseline.formats import runner
+from baseline.quantization import acting_path
+from baseline.quantization import schemes
+
+METADATA = "policy.json"  # Inside the file.
+_SHIFT = 128  # From unsigned 8-bit integers to int8.
+
+
+def export(
+    network: acting_path.PolicyNetwork,
+    bits: int = 8,
+    granularity: str = schemes.PAPER,
+    normalization: zoo_files.Normalization | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> bytes:
+    """Returns a policy as a TorchScript file.
+
+    Args:
+      network: the acting path, its weights in full precision; stays as it is.
+      bits: of the weights, 32 or 8.
+      granularity: of linear layers' weights: "paper" (per tensor) or "channel" (per output).
+      normalization: of observations, to be done by the model; None: the caller does it.
+      image_size: height and width of images; None where there are none.
+
+    Raises:
+      errors.UserError: the width is not possible, weights are not finite, or a layer has no such
+        form.
+    """
+    deploy_formats.check_bits("torchscript", bits)
+    if not network.with_weights():
+        raise errors.UserError("The policy has no layer with weights: nothing to export.")
+    scheme = schemes.Scheme(str(bits), granularity=granularity)
+    with warnings.catch_warnings():
+        # Torch announces an end of quantized tensors, and of TorchScript: the release is pinned.
+        warnings.simplefilter("ignore")
+        layers = [_layer(name, module, scheme) for name, module in network.layers]
+        policy = _Policy(network, layers, normalization, image_size).eval()
+        metadata = json.dumps({
+            runner.FORMAT: runner.FORMAT_VERSION,
+            "bits": bits,
+            "activations": "floats" if bits == 32 else "dynamic",
+            "granularity": granularity,
+            "rounding": scheme.rounding,
+            "head": network.head,
+            "normalizes": normalization is not None,
+        })
+        buffer = io.BytesIO()
+        torch.jit.save(torch.jit.script(policy), buffer, _extra_files={METADATA: metadata})
+    return buffer.getvalue()
+
+
+class _Policy(nn.Module):
+    """From raw observations to the last layer's outputs and to actions."""
+
+    def __init__(
+        self,
+        network: acting_path.PolicyNetwork,
+        layers: list[nn.Module],
+        normalization: zoo_files.Normalization | None,
+        image_size: tuple[int, int] | None,
+    ):
+        super().__init__()
+        first = network.with_weights()[0][1]
+        if isinstance(first, nn.Conv2d):
+            if image_size is None:
+                raise errors.UserError("A policy of images needs their size.")
+            self.observation_shape = [first.in_channels, *image_size]
+        else:
+            self.observation_shape = [first.in_features]
+        self.observation_dtype = "uint8" if network.image else "float32"
+        self.scale = 1.0 / acting_path.PIXEL_LEVELS if network.image else 1.0
+        mean, deviation, self.clip = np.zeros(1), np.ones(1), float("inf")
+        if normalization is not None:
+            if not isinstance(first, nn.Conv2d):
+                normalization = normalization.flat()
+            mean, deviation = normalization.mean, normalization.deviation
+            self.clip = float(normalization.clip)
+        self.register_buffer("mean", _tensor(mean))
+        self.register_buffer("deviation", _tensor(deviation))
+        self.layers = nn.Sequential(*layers)
+        self.head = network.head
+        actions = network.with_weights()[-1][1].weight.shape[0]
+        zeros = np.zeros(actions)
+        self.register_buffer("low", _tensor(zeros if network.low is None else network.low))
+        self.register_buffer("high", _tensor(zeros if network.high is None else network.high))
+
+    def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns outputs [B, A] and actions, int64 [B] or float32 [B, A]."""
+        x = observation.float() * self.scale
+        x = ((x - self.mean) / self.deviation).clamp(-self.clip, self.clip)
+        x = self.layers(x)
+        if self.head == "argmax":
+            return x, x.argmax(dim=1)
+        if self.head == "scale":
+            return x, self.low + 0.5 * (x + 1.0) * (self.high - self.low)
+        return x, torch.minimum(torch.maximum(x, self.low), self.high)
+
+
+class _Linear(nn.Module):
+    """A linear layer with int8 weights."""
+
+    def __init__(self, weights: torch.Tensor, bias: torch.Tensor | None):
+        super().__init__()
+        self.packed = torch.ops.quantized.linear_prepack(weights, bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns [B, outputs]."""
+        # With 7 bits for inputs on x86, as torch's own layers: 8 could overflow 16-bit sums there.
+        return torch.ops.quantized.linear_dynamic(x, self.packed, True)
+
+
+class _Convolution(nn.Module):
+    """A convolution with int8 weights."""
+
+    def __init__(self, weights: torch.Tensor, module: nn.Conv2d):
+        super().__init__()
+        self.packed = torch.ops.quantized.conv2d_prepack(
+            weights, module.bias, list(module.stride), list(module.padding),
+            list(module.dilation), module.groups,
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns [B, C, H, W]."""
+        return torch.ops.quantized.conv2d_dynamic(x, self.packed, True)
+
+
+def _layer(name: str, module: nn.Module, scheme: schemes.Scheme) -> nn.Module:
+    """Returns a layer as it goes into the file.
+
+    Raises:
+      errors.UserError: it has no such form.
+    """
+    if type(module) not in acting_path.LAYER_TYPES:
+        raise errors.UserError(
+            f"Layer {name}, a {type(module).__name__}, has no TorchScript form."
+        )
+    if not isinstance(module, acting_path.WITH_WEIGHTS):
+        return module
+    if not all(torch.isfinite(parameter).all() for parameter in module.parameters()):
+        raise errors.UserError(f"Weights of {name} hold NaN or infinity.")
+    if scheme.width == 32:
+        return module
+    weights = _int8(name, module, scheme)
+    if isinstance(module, nn.Linear):
+        return _Linear(weights, module.bias)
+    if module.padding_mode != "zeros" or isinstance(module.padding, str):
+        raise errors.UserError(f"Layer {name}, {module}, has no TorchScript form of 8 bits.")
+    return _Convolution(weights, module)
+
+
+def _int8(name: str, module: nn.Module, scheme: schemes.Scheme) -> torch.Tensor:
+    """Returns a layer's weights as a tensor of torch's own, with the integers of `quantize`."""
+    integers = schemes.integers(name, module, scheme, 8)
+    values = torch.from_numpy((integers.values.astype(np.int16) - _SHIFT).astype(np.int8))
+    make: Callable[..., torch.Tensor] = torch._make_per_tensor_quantized_tensor
+    if integers.scale.size == 1:
+        zero = int(np.asarray(integers.zero_point).reshape(())) - _SHIFT
+        return make(values, float(integers.scale.reshape(())), zero)
+    scales = torch.from_numpy(integers.scale.astype(np.float64))
+    zeros = torch.from_numpy(np.asarray(integers.zero_point, np.int64) - _SHIFT)
+    return torch._make_per_channel_quantized_tensor(values, scales, zeros, 0)
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.array(array, np.float32))

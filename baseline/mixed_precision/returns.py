@@ -1,0 +1,202 @@
+"""Return parity: whole trainings of DQN in fp32 and in half precision, through `baseline.train`.
+
+Every seed is trained once in each precision, in a folder of its own, and its agent is played from
+the same starts. A run that is there is taken, an unfinished one goes on.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from absl import logging
+import numpy as np
+
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import output
+from baseline.quantization import names as precision_lib
+from baseline.train import settings as training_settings
+
+NAME = "mixed_precision_returns"
+_ALGO = "dqn"
+_PROGRAM = "baseline.mixed_precision"
+_HEADER = ("precision", "training seed", "steps", "mean return", "std of episodes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to train and play; see the flags of `mixed_precision`.
+
+    Attributes:
+      env: environment.
+      precision: bf16 or fp16.
+      train_seeds: of the trainings.
+      steps: environment steps of each; None: as tuned.
+      episodes: that each agent is played for.
+      seed: of the episodes.
+      folder: gets PRECISION/seed_<n>/dqn/ENV_<n>, below DEVICE where that is not the CPU.
+      device: "cpu" or "cuda".
+    """
+
+    env: str
+    precision: str
+    train_seeds: tuple[int, ...]
+    steps: int | None
+    episodes: int
+    seed: int
+    folder: str
+    device: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """An agent's episodes.
+
+    Attributes:
+      precision: that it was trained in.
+      train_seed: of its training.
+      steps: environment steps of its training.
+      path: its zip.
+      returns: of its episodes.
+    """
+
+    precision: str
+    train_seed: int
+    steps: int
+    path: str
+    returns: tuple[float, ...]
+
+
+def run(settings: Settings, out: str | None) -> list[Row]:
+    """Trains what is missing, plays, and reports; returns the rows.
+
+    Raises:
+      errors.UserError: the environment cannot be trained on, or a folder cannot be written.
+    """
+    if out:
+        output.make_folder(out)
+    rows = []
+    for train_seed in settings.train_seeds:
+        for precision in dict.fromkeys((precision_lib.FP32, settings.precision)):
+            path = trained(settings, precision, train_seed)
+            row = play(settings, precision, train_seed, path)
+            logging.info(
+                "%s, seed %d: mean return %.2f.", precision, train_seed, np.mean(row.returns)
+            )
+            rows.append(row)
+    report(rows, settings, out)
+    return rows
+
+
+def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path:
+    """Returns the zip of an agent, trained now unless it is there.
+
+    Args:
+      settings: see `Settings`.
+      precision: to train in.
+      train_seed: of the training.
+
+    Raises:
+      errors.UserError: there is no such environment, or DQN cannot act in it.
+      KeyboardInterrupt: it was stopped, and is saved: the same command goes on.
+    """
+    from baseline.agents import zoo_files
+    from baseline.tasks import environments
+    from baseline.train import experiment
+    from baseline.train import state
+    from baseline.train import training
+
+    # Runs are known by their place: one of another device must not be taken for one of this.
+    device = "" if settings.device == "cpu" else settings.device
+    folder = os.path.join(settings.folder, device, precision, f"seed_{train_seed}")
+    env_id = environments.training_name(settings.env)
+    training.check_environment(_ALGO, settings.env)  # Which makes ours known, too, as zoo asks.
+    wanted = settings.steps or experiment.tuned_steps(_ALGO, env_id, {})
+    resume = False
+    for found in state.runs(folder, _ALGO, env_id):
+        if found.arguments["n_timesteps"] != wanted:
+            continue
+        if found.finished:
+            return zoo_files.agent_zip(found.folder, env_id)
+        resume = True
+    to_train = training_settings.TrainSettings(
+        _ALGO, settings.env, wanted, train_seed, folder, resume, device=settings.device,
+        progress=False, precision=precision,
+    )
+    requested: list[bool] = []
+    undo = cli.on_stop_signals(lambda: requested.append(True))
+    try:
+        path = training.train(to_train, stop_requested=lambda: bool(requested))
+    finally:
+        undo()
+    if requested:
+        raise KeyboardInterrupt
+    return path
+
+
+def play(settings: Settings, precision: str, train_seed: int, path: pathlib.Path) -> Row:
+    """Returns an agent's row; the same episodes for all agents."""
+    from baseline.agents import evaluation
+    from baseline.agents import finding
+    from baseline.agents import zoo_files
+    from baseline.tasks import environments
+
+    agent = finding.load_file(_ALGO, environments.training_name(settings.env), path)
+    played = evaluation.evaluate(agent.make_env, agent.act, settings.episodes, settings.seed)
+    steps = zoo_files.read_zip(path).data["num_timesteps"]
+    returns = tuple(episode.episode_return for episode in played)
+    return Row(precision, train_seed, steps, os.fspath(path), returns)
+
+
+def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
+    """Prints the table; with `out` writes it (.md), its rows (.csv) and every return (.json).
+
+    Raises:
+      errors.UserError: the folder cannot be written.
+    """
+    table = [
+        {
+            "precision": row.precision, "train_seed": row.train_seed, "steps": row.steps,
+            "mean": float(np.mean(row.returns)), "std": float(np.std(row.returns)),
+        }
+        for row in rows
+    ]
+    text = "\n".join([
+        f"DQN on {settings.env}: {settings.episodes} episodes of each agent, the same starts for "
+        f"all, trained on {settings.device}\n",
+        output.markdown_table(_HEADER, [_cells(row) for row in table]),
+        *(f"- {line}" for line in _means(table)),
+        "- agents act in fp32: their files hold fp32 weights and nothing of how they were trained "
+        "but args.yml",
+        "",
+    ])
+    record = {
+        "settings": dataclasses.asdict(settings),
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+    output.write_measured(_PROGRAM, NAME, text, record, out)
+    if out:
+        output.write_csv(os.path.join(out, f"{NAME}.csv"), table)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["precision"], str(row["train_seed"]), str(row["steps"]), f"{row['mean']:.2f}",
+        f"{row['std']:.2f}",
+    ]
+
+
+def _means(table: Sequence[dict[str, Any]]) -> list[str]:
+    """Returns a line for each precision: mean and spread over its trainings."""
+    lines = []
+    for precision in dict.fromkeys(row["precision"] for row in table):
+        means = [row["mean"] for row in table if row["precision"] == precision]
+        spread = f" +- {np.std(means, ddof=1):.2f}" if len(means) > 1 else ""
+        lines.append(
+            f"{precision}: {np.mean(means):.2f}{spread} over {len(means)} training(s)"
+        )
+    if not lines:
+        raise errors.UserError("There is nothing to report: name some --train_seeds.")
+    return lines

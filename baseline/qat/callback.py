@@ -1,0 +1,115 @@
+"""Counts steps, starts quantization at the right one, and draws its curves."""
+
+from absl import logging
+from stable_baselines3.common import callbacks
+import torch
+
+from actorQ.core import errors
+from baseline.qat import model as qat_model
+
+CURVE_POINTS = 200  # Of a training.
+MIN_CURVE_STEPS = 1000  # Between two points: each costs as much as some ten steps.
+_SHOWN = 5  # Names in a message.
+
+
+class FakeQuantizationSchedule(callbacks.BaseCallback):
+    """Starts a prepared model's quantization, and turns the model into a plain one at the end.
+
+    Quantization starts as soon as the environments have made as many steps as the delay says, in
+    the middle of a rollout, too: the next action is a quantized policy's.
+
+    Curves, `quantization/...`: of each layer `low` and `high` (the input's range), `weight_low`
+    and `weight_high`; once quantization has started `weight_error`, the root mean square of what
+    quantization changes, as a share of the weights' own.
+
+    Attributes:
+      converted: what `qat_model.convert` gave; None if training has not come to its end.
+    """
+
+    def __init__(self) -> None:
+        """Takes nothing: the prepared model knows its settings."""
+        super().__init__()
+        self.converted: qat_model.Converted | None = None
+        self._whole: qat_model.FakeQuantization | None = None
+        self._total = 0
+        self._next_start: int | None = None
+        self._next_curve = 0
+
+    def _on_training_start(self) -> None:
+        self._whole = qat_model.find(self.model)
+        self._total = self.model._total_timesteps
+        settings = self._whole.settings
+        self._next_start = None
+        if settings.control:
+            return
+        delay = settings.delay_of(self._total)
+        self._whole.set_delay(delay)
+        if self._whole.started:
+            return
+        # Of a resumed run, ranges may be there; and SB3's random steps may have been put off.
+        random_steps = getattr(self.model, "learning_starts", 0)
+        unseen = settings.ranges == qat_model.FROZEN and not self._whole.seen_anything
+        if unseen and delay <= random_steps:
+            raise errors.UserError(
+                f"With --quant-delay={delay} no range is seen before it is frozen, since the first "
+                f"{random_steps} steps are random: give more, or --ranges=moving."
+            )
+        self._next_start = delay
+        self._start_if_due()
+
+    def _on_step(self) -> bool:
+        self._start_if_due()
+        if self.num_timesteps >= self._next_curve:
+            self._next_curve = self.num_timesteps + max(
+                self._total // CURVE_POINTS, MIN_CURVE_STEPS
+            )
+            self._draw()
+        return True
+
+    def _on_training_end(self) -> None:
+        if self.num_timesteps >= self._total:
+            self._draw()
+            self.logger.dump(self.num_timesteps)
+            self.converted = qat_model.convert(self.model)
+
+    def _start_if_due(self) -> None:
+        if self._next_start is None or self.num_timesteps < self._next_start:
+            return
+        self._next_start = None
+        self._next_curve = self.num_timesteps
+        settings = self._whole.settings
+        if settings.ranges == qat_model.FROZEN and not self._whole.seen_anything:
+            raise errors.UserError(
+                f"The policy has not acted in {self.num_timesteps} steps, so that its activations "
+                "have no ranges: give a longer --quant-delay, or --ranges=moving."
+            )
+        self._whole.start()
+        logging.info(
+            "Quantizes to %d bits from step %d on (%s ranges).",
+            settings.bits, self.num_timesteps, settings.ranges,
+        )
+        unmoved = self._whole.never_moved() if settings.ranges == qat_model.FROZEN else []
+        if unmoved:
+            logging.warning(
+                "Nothing but zero was seen in %s%s: as the step of such a range is 1, numbers "
+                "there become whole ones.",
+                ", ".join(unmoved[:_SHOWN]), " ..." if len(unmoved) > _SHOWN else "",
+            )
+
+    def _draw(self) -> None:
+        for name, (low, high, *_) in qat_model.ranges(self.model).items():
+            self.logger.record(f"quantization/{name}/low", low)
+            self.logger.record(f"quantization/{name}/high", high)
+        for name, layer in qat_model.layers(self.model):
+            with torch.no_grad():
+                weights = layer.weight.detach()
+                low, high = layer.weight_quantizer.ends(weights)
+                self.logger.record(f"quantization/{name}/weight_low", float(low.min()))
+                self.logger.record(f"quantization/{name}/weight_high", float(high.max()))
+                if not layer.weight_quantizer.started:
+                    continue
+                lost = layer.weight_quantizer.quantize(weights) - weights
+                size = float(weights.norm())
+                self.logger.record(
+                    f"quantization/{name}/weight_error", float(lost.norm()) / size if size else 0.0
+                )

@@ -1,0 +1,289 @@
+"""What quantization-aware training leaves: a plain agent, its integers, and an integer model.
+
+The agent's zip has the weights as its integers stand for them, in plain layers: SB3's own loader
+takes it. `quantization.json` beside it (as post-training quantization writes it, with the ranges
+of the weights as well) lets `agents.load` quantize activations as in training.
+`packed.safetensors` has the integers, packed to their width. `policy.onnx` and `policy.tflite` are
+models that compute with them.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import onnx
+
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.policy import quantization
+from baseline.agents import agreement
+from baseline.agents import finding
+from baseline.agents import optional_tensorflow
+from baseline.formats import onnx_policy
+from baseline.formats import tflite_layers
+from baseline.formats import tflite_policy
+from baseline.qat import model as qat_model
+from baseline.quantization import acting_path
+from baseline.quantization import packed_policy
+from baseline.quantization import schemes
+
+PACKED_FILENAME = "packed.safetensors"
+ONNX_FILENAME = "policy.onnx"
+TFLITE_FILENAME = "policy.tflite"
+INTEGER_BITS = 8  # Of ONNX Runtime's integers.
+TFLITE_BITS = tflite_layers.MAX_BITS  # At most; narrower ones take a byte each.
+# What anything else in the place of numbers in a quantization.json raises.
+_DAMAGE = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
+
+
+def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
+    """Writes what belongs beside an agent's zip; nothing for one that is not quantized.
+
+    Args:
+      converted: of the model that was saved.
+      path: of the zip, in the zoo's layout.
+
+    Raises:
+      errors.UserError: a file cannot be written.
+    """
+    if not converted.quantized:
+        return
+    settings = converted.settings
+    facts = {
+        **schemes.to_json(settings.scheme, converted.ranges),
+        "training": {"quant_delay": settings.delay, "ranges": settings.ranges},
+        "weight_ranges": {
+            name: [end.tolist() for end in ends] for name, ends in converted.weight_ranges.items()
+        },
+    }
+    files.write(_beside(path) / schemes.FILENAME, json.dumps(facts, indent=1))
+
+
+def is_trained(path: pathlib.Path) -> bool:
+    """Returns whether an agent has integers of its training, as `write` notes them.
+
+    Raises:
+      errors.UserError: the file is damaged.
+    """
+    return bool(_noted(path))
+
+
+def training_facts(path: pathlib.Path) -> dict[str, Any]:
+    """Returns what tells an agent's training from others; nothing for a control.
+
+    Args:
+      path: of its zip.
+
+    Returns:
+      `quant_delay`, `ranges` ("frozen" or "moving"), `input_bits`, and `output_bits` (None: its
+      output is not quantized).
+
+    Raises:
+      errors.UserError: the agent was quantized otherwise, or the file is damaged.
+    """
+    if not (_beside(path) / schemes.FILENAME).exists():
+        return {}
+    facts = _facts(path)
+    try:
+        # In the order of the layers; a range has bits of its own where they are others.
+        bits = {
+            name: int(own[0] if own else facts["bits"])
+            for name, (_, _, *own) in facts["ranges"].items()
+        }
+        return {
+            **facts["training"],
+            "input_bits": next(iter(bits.values())),
+            "output_bits": bits.get(acting_path.OUTPUT),
+        }
+    except (*_DAMAGE, StopIteration):
+        raise errors.UserError(
+            f"What {path} says of its quantization is damaged: train it again."
+        ) from None
+
+
+def integer_weights(agent: finding.Agent) -> dict[str, quantization.QuantizedTensor]:
+    """Returns the integers of an agent's weights by layer, with the maps of its training.
+
+    Raises:
+      errors.UserError: the agent was not trained with quantization, rounds down, or its files do
+        not fit.
+    """
+    facts = _facts(agent.path)
+    if agent.quantization[0].rounding != "nearest":
+        raise errors.UserError(f"{agent.path} rounds down, which its integer forms do not.")
+    tensors = {}
+    for name, module in agent.network.with_weights():
+        reals = module.weight.detach().numpy()
+        try:
+            bits = int(facts["bits"])
+            low, high = (np.asarray(end, np.float32) for end in facts["weight_ranges"][name])
+            affine = quantization.affine_map(low, high, bits)
+            if affine.delta.shape not in ((), reals.shape[:1]) or facts["ranges"] is None:
+                raise ValueError(f"ranges of another shape for {name}, or none")
+        except _DAMAGE as error:
+            raise errors.UserError(
+                f"What {agent.path} says of its quantization is damaged: {error}."
+            ) from None
+        tensor = quantization.QuantizedTensor(
+            quantization.affine_values(reals, affine, bits),
+            np.atleast_1d(affine.delta),
+            affine.zero_point if affine.zero_point.ndim else int(affine.zero_point),
+            bits,
+        )
+        if not np.array_equal(quantization.dequantize(tensor), reals):
+            raise errors.UserError(
+                f"The weights of {agent.path} are not those that {schemes.FILENAME} "
+                "beside it is about."
+            )
+        tensors[name] = tensor
+    return tensors
+
+
+def packed(agent: finding.Agent) -> packed_policy.Policy:
+    """Returns an agent's integers, biases and ranges.
+
+    Raises:
+      errors.UserError: see `integer_weights`.
+    """
+    biases = {
+        name: module.bias.detach().numpy()
+        for name, module in agent.network.with_weights()
+        if module.bias is not None
+    }
+    return packed_policy.Policy(integer_weights(agent), biases, agent.quantization[1])
+
+
+def num_bytes(agent: finding.Agent) -> int:
+    """Returns the size of the acting path's parameters: packed, where they are integers."""
+    if agent.quantization is not None:
+        return packed_policy.num_bytes(packed(agent))
+    return sum(
+        4 * parameter.numel()
+        for _, module in agent.network.with_weights()
+        for parameter in module.parameters()
+    )
+
+
+def write_packed(agent: finding.Agent) -> pathlib.Path:
+    """Writes the integers beside an agent; returns the file.
+
+    Raises:
+      errors.UserError: see `integer_weights`; or the file cannot be written.
+    """
+    path = _beside(agent.path) / PACKED_FILENAME
+    packed_policy.write(path, packed(agent))
+    return path
+
+
+def export(agent: finding.Agent, normalizes: bool = False) -> onnx.ModelProto:
+    """Returns an 8-bit agent as a model that computes with its integers and ranges.
+
+    Args:
+      agent: trained with 8 bits.
+      normalizes: whether the model normalizes observations itself.
+
+    Raises:
+      errors.UserError: weights or activations have other bits, or the agent was not trained with
+        quantization.
+    """
+    weights = integer_weights(agent)
+    scheme, ranges = agent.quantization
+    if scheme.width != INTEGER_BITS:
+        raise errors.UserError(
+            f"{agent.path} has {scheme.bits} bits, but ONNX Runtime computes with {INTEGER_BITS}: "
+            + (
+                "`deploy --format tflite` takes it, and "
+                if scheme.width is not None and scheme.width <= TFLITE_BITS
+                else ""
+            )
+            + f"{PACKED_FILENAME} beside it has its integers, packed."
+        )
+    for name, (_, _, *own) in ranges.items():
+        if own and own[0] != INTEGER_BITS:
+            what = "output has" if name == acting_path.OUTPUT else f"input of {name} has"
+            raise errors.UserError(
+                f"{agent.path}: the {what} {own[0]} bits, but ONNX Runtime computes with "
+                f"{INTEGER_BITS}."
+            )
+    ends = {name: (low, high) for name, (low, high, *_) in ranges.items()}
+    return onnx_policy.export(
+        agent.network, INTEGER_BITS, ends, scheme.granularity,
+        normalization=agent.normalization if normalizes else None, weights=weights,
+        image_size=agent.image_size(),
+    )
+
+
+def export_tflite(agent: finding.Agent, normalizes: bool = False) -> bytes:
+    """Returns an agent of at most 8 bits as a TFLite file, as `export` does.
+
+    Args:
+      agent: trained with 2 to 8 bits.
+      normalizes: whether the model normalizes observations itself.
+
+    Raises:
+      errors.UserError: weights or activations have more bits, or the agent was not trained with
+        quantization.
+    """
+    weights = integer_weights(agent)
+    scheme, ranges = agent.quantization
+    try:
+        return tflite_policy.export(
+            agent.network, ranges, weights, scheme.width,
+            agent.normalization if normalizes else None, agent.image_size(),
+        )
+    except optional_tensorflow.MissingError:
+        raise
+    except errors.UserError as error:
+        raise errors.UserError(f"{agent.path}: {error}") from None
+
+
+def visited_states(agent: finding.Agent, episodes: int, seed: int, states: int) -> np.ndarray:
+    """Returns normalized observations [N, ...] that the agent meets, at most `states`."""
+    return agent.normalize(
+        agreement.visited_states(agent.make_env, agent.act, episodes, seed, states)
+    )
+
+
+def compare(
+    agent: finding.Agent, visited: np.ndarray, act: Callable[[np.ndarray], np.ndarray]
+) -> agreement.Agreement:
+    """Returns how far a model acts as the fake-quantized agent does.
+
+    Args:
+      agent: trained with quantization.
+      visited: normalized observations [N, ...].
+      act: the model, normalized observations to actions.
+    """
+    return agreement.compare(
+        acting_path.to_actions(
+            agent.network, acting_path.forward(agent.network, visited, agent.tap).numpy()
+        ),
+        act(visited),
+        agent.network.low,
+        agent.network.high,
+    )
+
+
+def _beside(path: pathlib.Path) -> pathlib.Path:
+    return path.parent / path.stem
+
+
+def _facts(path: pathlib.Path) -> Mapping[str, Any]:
+    if facts := _noted(path):
+        return facts
+    raise errors.UserError(f"{path} was not trained with quantization: see baseline.qat.")
+
+
+def _noted(path: pathlib.Path) -> Mapping[str, Any]:
+    """Returns what `write` wrote beside an agent's zip; nothing where it did not."""
+    facts_path = _beside(path) / schemes.FILENAME
+    try:
+        facts = json.loads(facts_path.read_text())
+        return facts if "weight_ranges" in facts else {}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise errors.UserError(f"Cannot read {facts_path}: {errors.summary(error)}") from None

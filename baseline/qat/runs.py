@@ -1,0 +1,190 @@
+"""Which runs of quantization-aware training are in a folder: finished, evaluated, to go on with.
+
+`qat` and `qat_sweep` look for theirs here.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING
+from typing import Any
+
+from actorQ.core import errors
+from baseline.study import qat_rows
+from baseline.train import settings as training_settings
+
+if TYPE_CHECKING:
+    from baseline.qat import model as qat_model
+    from baseline.train import state
+
+PROGRAM = "baseline.qat"  # As noted by the runs.
+_OF_THE_START = ("train_seed", "train_steps", "hyperparams")  # What args.yml says of a run.
+
+
+def training_columns(path: pathlib.Path) -> dict[str, Any]:
+    """Returns what `qat_rows.TrainedRow` says of an agent's training.
+
+    Args:
+      path: of the agent's zip.
+
+    Raises:
+      errors.UserError: a file is missing or damaged.
+    """
+    from baseline.agents import zoo_files
+    from baseline.qat import export
+
+    arguments = zoo_files.read_yaml(path.parent / path.stem / "args.yml")
+    try:
+        columns = {
+            "train_seed": int(arguments["seed"]), "train_steps": int(arguments["n_timesteps"]),
+        }
+    except (KeyError, TypeError, ValueError):
+        raise errors.UserError(
+            f"{path.parent} does not say how its agent was trained (args.yml): train it again."
+        ) from None
+    facts = export.training_facts(path)
+    return columns | {
+        "method": qat_rows.QAT if facts else qat_rows.CONTROL,
+        "quant_delay": facts.get("quant_delay"),
+        "ranges": facts.get("ranges", ""),
+        "input_bits": facts.get("input_bits"),
+        "output_bits": facts.get("output_bits"),
+        "run": path.parent.name,
+        "hyperparams": training_settings.hyperparams_text(
+            arguments.get("hyperparams"), arguments.get("num_envs")
+        ),
+    }
+
+
+def find(
+    settings: training_settings.TrainSettings,
+    qat_settings: "qat_model.QatSettings",
+    columns: Mapping[str, Any],
+) -> tuple[pathlib.Path | None, bool]:
+    """Looks for a run that is known in advance, to the last column of its row.
+
+    Args:
+      settings: with the folder of the width, and the environment's present name.
+      qat_settings: of its quantization, as noted when it was started.
+      columns: of its row, as `training_columns` gives them.
+
+    Returns:
+      The agent's zip if a run has finished, else None; and whether one can go on.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    from baseline.agents import zoo_files
+    from baseline.train import state
+
+    goes_on = False
+    for run in state.runs(settings.folder, settings.algo, settings.env):
+        path = zoo_files.agent_zip(run.folder, settings.env)
+        found = training_columns(path)
+        if run.finished and all(found[name] == columns[name] for name in columns):
+            return path, False
+        goes_on |= (
+            not run.finished
+            and run.arguments.get("program") == PROGRAM
+            and run.arguments.get("quantization") == dataclasses.asdict(qat_settings)
+            and all(found[name] == columns[name] for name in _OF_THE_START)
+        )
+    return None, goes_on
+
+
+def trained_only(
+    settings: training_settings.TrainSettings,
+    qat_settings: "qat_model.QatSettings",
+    rows: Collection[qat_rows.TrainedRow],
+) -> pathlib.Path | None:
+    """Returns the zip of the newest run that ended before its evaluation did, if none can go on.
+
+    Of runs that were trained alike only the newest counts, whose row takes the place of others'.
+
+    Args:
+      settings: what the run is to have been trained with; the folder is that of the width.
+      qat_settings: the same of its quantization.
+      rows: of evaluations.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    from baseline.agents import zoo_files
+    from baseline.tasks import environments
+    from baseline.train import state
+
+    env_id = environments.training_name(settings.env)
+    runs = [
+        run for run in state.runs(settings.folder, settings.algo, env_id)
+        if run.arguments.get("program") == PROGRAM and _started_as(settings, run)
+    ]
+    if not all(run.finished for run in runs):
+        return None
+    known: list[dict[str, Any]] = []
+    for run in runs:
+        path = zoo_files.agent_zip(run.folder, env_id)
+        columns = training_columns(path)
+        alike = {**columns, "run": None}
+        if alike in known or not _quantized_as(qat_settings, columns):
+            continue
+        known.append(alike)
+        evaluated = {
+            "algo": settings.algo, "env": env_id, "bits": qat_settings.scheme.bits, **columns
+        }
+        if not any(
+            all(getattr(row, name) == value for name, value in evaluated.items()) for row in rows
+        ):
+            return path
+    return None
+
+
+def _started_as(settings: training_settings.TrainSettings, run: "state.Run") -> bool:
+    """Returns whether a run is one of the settings; what these leave out may be any."""
+    try:
+        training_settings.as_started(settings, run.arguments, str(run.folder))
+    except errors.UserError:
+        return False
+    return True
+
+
+def _quantized_as(qat_settings: "qat_model.QatSettings", columns: Mapping[str, Any]) -> bool:
+    """Returns whether a finished run, by its columns, was quantized so."""
+    if qat_settings.control:
+        return True
+    return (
+        columns["ranges"] == qat_settings.ranges
+        and columns["input_bits"] == qat_settings.observation_bits
+        and columns["output_bits"] == (qat_settings.bits if qat_settings.output else None)
+        and qat_settings.delay in (None, columns["quant_delay"])
+    )
+
+
+def check_width(settings: training_settings.TrainSettings) -> None:
+    """Says so if the run to go on with is one of another width.
+
+    Args:
+      settings: with the folder of the width that was asked for.
+
+    Raises:
+      errors.UserError: only other widths have an unfinished run.
+    """
+    from baseline.tasks import environments
+    from baseline.train import state
+
+    env_id = environments.training_name(settings.env)
+
+    def waits(folder: pathlib.Path) -> bool:
+        found = state.runs(str(folder), settings.algo, env_id)
+        return any(not run.finished for run in found)
+
+    own = pathlib.Path(settings.folder)
+    if waits(own):
+        return
+    others = [path.name for path in own.parent.glob("*") if path.name.isdecimal() and waits(path)]
+    if others:
+        raise errors.UserError(
+            f"The unfinished run of {settings.algo} on {settings.env} in {own.parent} was started "
+            f"with -q {' and '.join(sorted(others, key=int))}, not {own.name}: go on with that, or "
+            "leave --resume out to start another run."
+        )

@@ -1,0 +1,335 @@
+"""Fake quantizers for training: they watch ranges, then quantize and let gradients through.
+
+The formulas are those of `actorQ.policy.quantization`: a tensor that goes through a fake
+quantizer has the numbers that `quantize_affine` and `dequantize` give for the same range.
+`FakeQuantizer` (activations) and `WeightFakeQuantizer` (weights) describe the estimators of their
+gradients.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from actorQ.core import errors
+from actorQ.policy import quantization
+
+NAME = "fake_quantization"  # Of the module in a policy; so begin its keys in checkpoints.
+CONTROL_BITS = 32  # Watches ranges, but never quantizes.
+# Of gradients, numbers and edges: zero where a number is not between the edges.
+_CLIPPED_GRADIENT = torch.ops.aten.hardtanh_backward.default
+MAX_BITS = 16  # Above, float32 cannot tell the integers apart.
+
+
+def check_bits(bits: int) -> None:
+    """Raises errors.UserError for a width that cannot be trained with."""
+    if bits != CONTROL_BITS and not quantization.MIN_BITS <= bits <= MAX_BITS:
+        raise errors.UserError(
+            f"Cannot train with {bits} bits: possible are {quantization.MIN_BITS} to {MAX_BITS}, "
+            f"and {CONTROL_BITS} (the control, which never quantizes)."
+        )
+
+
+class Levels(NamedTuple):
+    """The numbers that a quantized tensor can have: delta times whole numbers.
+
+    Attributes:
+      delta: float32 [], or [rows, 1, ...] for axis 0.
+      smallest: of the whole numbers, in the same shape if a tensor.
+      largest: of the whole numbers.
+      low_edge: where gradients end: half a step below the smallest number of the range.
+      high_edge: half a step above the range's largest number.
+    """
+
+    delta: torch.Tensor
+    smallest: int | torch.Tensor
+    largest: int | torch.Tensor
+    low_edge: float
+    high_edge: float
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns `x`, float32, rounded to the levels."""
+        steps = torch.div(x, self.delta).round_()
+        return steps.clamp_(self.smallest, self.largest).mul_(self.delta)
+
+
+def make_levels(
+    low: np.ndarray | float, high: np.ndarray | float, bits: int, device: Any = None, axes: int = 0
+) -> Levels:
+    """Returns the levels of a range, or of one for each row.
+
+    Args:
+      low: smallest number, or [rows].
+      high: largest number, or [rows].
+      bits: 2 to 16.
+      device: of the tensors.
+      axes: of the tensor to quantize, behind the rows.
+
+    Raises:
+      ValueError: a range holds NaN or infinity.
+    """
+    delta, zero_point = quantization.affine_map(low, high, bits)
+    largest = 2**bits - 1 - zero_point
+    if not delta.ndim:
+        half = 0.5 * float(delta)
+        return Levels(
+            torch.tensor(float(delta), dtype=torch.float32, device=device),
+            -int(zero_point),
+            int(largest),
+            min(float(low), 0.0) - half,
+            max(float(high), 0.0) + half,
+        )
+    columns = [
+        torch.from_numpy(part.astype(np.float32).reshape((-1,) + (1,) * axes)).to(device)
+        for part in (delta, -zero_point, largest)
+    ]
+    return Levels(*columns, -np.inf, np.inf)
+
+
+class _Clipped(torch.autograd.Function):
+    """Rounds to levels; gradients pass inside the range."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, levels: Levels) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.edges = levels.low_edge, levels.high_edge
+        return levels(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return _CLIPPED_GRADIENT(gradient, x, *ctx.edges), None
+
+
+class _PassedThrough(torch.autograd.Function):
+    """Rounds to levels; gradients pass everywhere."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, levels: Levels) -> torch.Tensor:
+        del ctx
+        return levels(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        del ctx
+        return gradient, None
+
+
+class _Quantizer(nn.Module):
+    """A range that is watched until quantization starts: zero is always in it.
+
+    Attributes:
+      name: for messages.
+      bits: of the quantized numbers; 32 never quantizes.
+      moving: whether the range goes on once quantization has started; else it is frozen.
+      low: buffer, float32, smallest number seen, or zero; [] or [rows].
+      high: buffer, likewise the largest.
+      quantizing: buffer, bool [].
+      generation: counts how often the levels changed.
+    """
+
+    _estimate: Callable[..., torch.Tensor]
+
+    def __init__(self, name: str, bits: int, moving: bool, shape: tuple[int, ...], device: Any):
+        super().__init__()
+        check_bits(bits)
+        self.name = name
+        self.bits = bits
+        self.moving = moving
+        self.generation = 0
+        self.register_buffer("low", torch.zeros(shape, device=device))
+        self.register_buffer("high", torch.zeros(shape, device=device))
+        self.register_buffer("quantizing", torch.zeros((), dtype=torch.bool, device=device))
+        self._levels: Levels | None = None
+        self._watches = True
+
+    def start(self) -> None:
+        """Starts to quantize.
+
+        Raises:
+          errors.UserError: the range holds NaN or infinity.
+        """
+        self.quantizing.fill_(self.bits != CONTROL_BITS)
+        self._refresh()
+
+    @property
+    def started(self) -> bool:
+        """Whether numbers are quantized now."""
+        return self._levels is not None
+
+    def quantize(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns `x` as its integers would stand for it, or as it is before the start."""
+        levels = self._levels
+        if levels is None:
+            return x
+        if x.requires_grad and torch.is_grad_enabled():
+            return self._estimate(x, levels)
+        return levels(x)
+
+    def extra_repr(self) -> str:
+        """Returns what print shows."""
+        state = "quantizes" if self._levels is not None else "watches"
+        return f"{self.bits} bits, {'moving' if self.moving else 'frozen'} range, {state}"
+
+    def _refresh(self) -> None:
+        """Brings what is computed from the buffers up to date."""
+        self.generation += 1
+        quantizing = bool(self.quantizing)
+        self._watches = not quantizing or self.moving
+        self._levels = self._make_levels(self.low, self.high) if quantizing else None
+
+    def _make_levels(self, low: torch.Tensor, high: torch.Tensor) -> Levels:
+        if low.ndim:
+            low, high = (end.cpu().numpy() for end in (low, high))
+        else:
+            low, high = low.item(), high.item()
+        try:
+            return make_levels(low, high, self.bits, self.low.device, self._axes())
+        except ValueError as error:
+            raise errors.UserError(f"{self.name}: {error}") from None
+
+    def _axes(self) -> int:
+        return 0
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._refresh()
+
+
+class FakeQuantizer(_Quantizer):
+    """For activations: one range for the tensor.
+
+    The estimator is clipped: gradients pass where a number lies inside the range (widened by half
+    a step, so that its ends count), and are zero outside, where quantized numbers do not change
+    any more.
+
+    Attributes:
+      seen: whether anything was watched, here or by the process whose checkpoint was loaded.
+    """
+
+    _estimate = staticmethod(_Clipped.apply)
+
+    def __init__(self, name: str, bits: int, moving: bool = False, device: Any = None):
+        """Starts with the range of nothing but zero.
+
+        Raises:
+          errors.UserError: there is no such width.
+        """
+        super().__init__(name, bits, moving, (), device)
+        self.seen = False
+        self._ends = (0.0, 0.0)  # Of the buffers, as numbers: less to do for each batch.
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Watches and quantizes float32 of any shape."""
+        if self._watches:
+            self.watch(x)
+        return self.quantize(x)
+
+    def watch(self, x: torch.Tensor) -> None:
+        """Widens the range by what is in `x`."""
+        self.seen = True
+        low, high = (end.item() for end in torch.aminmax(x.detach()))
+        # Not the other way round: NaN shall be seen, too.
+        if not (low >= self._ends[0] and high <= self._ends[1]):
+            self.set_range(
+                low if not low >= self._ends[0] else self._ends[0],
+                high if not high <= self._ends[1] else self._ends[1],
+            )
+
+    def set_range(self, low: float, high: float) -> None:
+        """Replaces the range."""
+        self.low.fill_(low)
+        self.high.fill_(high)
+        self._refresh()
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        before = self._ends  # Pixels have theirs from the start.
+        super()._load_from_state_dict(*args, **kwargs)
+        self.seen = self.seen or self._ends != before
+
+    def _refresh(self) -> None:
+        self._ends = (self.low.item(), self.high.item())
+        super()._refresh()
+
+
+class WeightFakeQuantizer(_Quantizer):
+    """For weights: a range for the tensor, or one for each row (output channel).
+
+    The estimator lets gradients pass everywhere. A clipped one would keep every weight that an
+    update pushes out of a frozen range there for ever, without a gradient that could bring it
+    back; so it stays at the range's end in effect until the gradient turns. Moving ranges are the
+    current weights' own, and none is outside.
+    """
+
+    _estimate = staticmethod(_PassedThrough.apply)
+
+    def __init__(
+        self,
+        name: str,
+        bits: int,
+        moving: bool = False,
+        rows: int | None = None,
+        axes: int = 0,
+        device: Any = None,
+    ):
+        """Starts with ranges of nothing but zero.
+
+        Args:
+          name: for messages.
+          bits: 2 to 16, or 32.
+          moving: whether the ranges are the current weights' own; else those watched.
+          rows: how many have a range of their own; None: the tensor has one.
+          axes: of the weights, behind the rows.
+          device: of the weights.
+
+        Raises:
+          errors.UserError: there is no such width.
+        """
+        super().__init__(name, bits, moving, () if rows is None else (rows,), device)
+        self._num_axes = 0 if rows is None else axes
+        self._version: int | None = None  # Of the weights that moving levels are of.
+
+    def forward(self, weights: torch.Tensor, version: int | None = None) -> torch.Tensor:
+        """Watches and quantizes float32 [rows, ...].
+
+        Args:
+          weights: to quantize.
+          version: tells whether weights have changed since the last call; None: they may have.
+        """
+        if self._levels is None:
+            self.watch(weights)
+        return self.quantize(weights, version)
+
+    def watch(self, weights: torch.Tensor) -> None:
+        """Widens the ranges by the weights."""
+        low, high = self._extremes(weights)
+        torch.minimum(self.low, low, out=self.low)
+        torch.maximum(self.high, high, out=self.high)
+
+    def quantize(self, x: torch.Tensor, version: int | None = None) -> torch.Tensor:
+        """Returns weights as their integers would stand for them, or as they are."""
+        if self.moving and self._levels is not None:
+            if version is None or version != self._version:
+                self._levels = self._make_levels(*self._extremes(x))
+            self._version = version
+        return super().quantize(x)
+
+    def ends(self, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns smallest and largest numbers of the ranges that these weights have."""
+        return self._extremes(weights) if self.moving else (self.low, self.high)
+
+    def _extremes(self, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = weights.detach()
+        if not self.low.ndim:
+            return torch.aminmax(weights)
+        return torch.aminmax(weights.flatten(1), dim=1)
+
+    def _refresh(self) -> None:
+        super()._refresh()
+        self._version = None
+
+    def _axes(self) -> int:
+        return self._num_axes

@@ -1,0 +1,65 @@
+"""Integers of any width in a file of the size that they really take.
+
+The file is in the safetensors format. Arrays of a layer NAME: `NAME.weight` (uint8, see
+`actorQ.policy.packing`), `NAME.scale` (float32), `NAME.zero_point` (uint8 or uint16) and
+`NAME.bias` (float32). Metadata: `bits`, and as JSON
+`shapes` (of the weights) and `ranges` (of activations).
+"""
+
+from collections.abc import Mapping
+import json
+import os
+from typing import NamedTuple
+
+import numpy as np
+import safetensors.numpy
+
+from actorQ.core import files
+from actorQ.policy import packing
+from actorQ.policy import quantization
+
+
+class Policy(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+      weights: integers by layer.
+      biases: float32 by layer.
+      ranges: of activations, by layer; behind its ends a range may have bits of its own.
+    """
+
+    weights: Mapping[str, quantization.QuantizedTensor]
+    biases: Mapping[str, np.ndarray]
+    ranges: Mapping[str, tuple[float, ...]]
+
+
+def num_bytes(policy: Policy) -> int:
+    """Returns the size of the arrays."""
+    return sum(array.nbytes for array in _arrays(policy).values())
+
+
+def write(path: str | os.PathLike[str], policy: Policy) -> None:
+    """Writes a file, which is there as a whole or not at all.
+
+    Raises:
+      errors.UserError: it cannot be written.
+    """
+    metadata = {
+        "bits": str(next(iter(policy.weights.values())).bits),
+        "shapes": json.dumps({k: t.values.shape for k, t in policy.weights.items()}),
+        "ranges": json.dumps(dict(policy.ranges)),
+    }
+    files.write(path, safetensors.numpy.save(_arrays(policy), metadata))
+
+
+def _arrays(policy: Policy) -> dict[str, np.ndarray]:
+    arrays = {}
+    for name, tensor in policy.weights.items():
+        arrays[f"{name}.weight"] = packing.pack(tensor.values.ravel(), tensor.bits)
+        arrays[f"{name}.scale"] = tensor.scale.astype(np.float32)
+        arrays[f"{name}.zero_point"] = np.atleast_1d(tensor.zero_point).astype(
+            np.uint8 if tensor.bits <= 8 else np.uint16
+        )
+        if name in policy.biases:
+            arrays[f"{name}.bias"] = policy.biases[name].astype(np.float32)
+    return arrays

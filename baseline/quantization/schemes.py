@@ -1,0 +1,256 @@
+"""Post-training quantization in its simulated form: quantize, dequantize, compute in fp32.
+
+Weights of the acting path are quantized as in the paper (arXiv:1910.01055, sec. 3; biases stay in
+fp32, as in the original code); activations optionally too, with ranges from `calibration`. The
+formulas are those of `actorQ.policy.quantization`.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import re
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from actorQ.core import errors
+from actorQ.policy import quantization
+from baseline.quantization import acting_path
+from baseline.study import rows
+
+FP32 = rows.FP32
+HALF_TYPES = rows.HALVES
+SCHEMES = WEIGHTS, WEIGHTS_AND_ACTIVATIONS = rows.SCHEMES
+PAPER, CHANNEL = rows.GRANULARITIES
+
+FILENAME = "quantization.json"  # Beside a quantized agent.
+
+# Smallest and largest number; behind them the bits, where they are not the scheme's.
+Ranges = Mapping[str, tuple[float, ...]]
+# "8", and what people write as well: "int8", "8bit", "8 bits", "8-bit".
+_WIDTH = re.compile(
+    rf"(?P<type>{'|'.join((FP32, *HALF_TYPES))})|(?:int)?(?P<bits>\d{{1,4}})(?:[ -]?bits?)?"
+)
+
+
+def parse_bits(text: str) -> str:
+    """Returns the canonical name of a width: "fp32", "fp16", "bf16", or "2" to "32".
+
+    Raises:
+      errors.UserError: there is no such width.
+    """
+    match = _WIDTH.fullmatch(text.strip().lower())
+    if match and match["type"]:
+        return match["type"]
+    if match and quantization.MIN_BITS <= int(match["bits"]) <= quantization.MAX_BITS:
+        return str(int(match["bits"]))
+    raise errors.UserError(
+        f"Cannot quantize to {text!r} bits: possible are {quantization.MIN_BITS} to "
+        f"{quantization.MAX_BITS}, fp16 and bf16."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheme:
+    """How to quantize.
+
+    Attributes:
+      bits: "fp32", "fp16", "bf16", or "2" to "32".
+      scheme: "weights" (the paper's) or "weights+activations".
+      granularity: "paper" (one scale for a linear layer's weights, one for each output channel of
+        a convolution) or "channel" (one for each output of both).
+      rounding: "nearest", or "floor" as the paper prints.
+    """
+
+    bits: str
+    scheme: str = WEIGHTS
+    granularity: str = PAPER
+    rounding: quantization.Rounding = "nearest"
+
+    @property
+    def activations(self) -> bool:
+        """Whether activations are quantized too."""
+        return self.scheme == WEIGHTS_AND_ACTIVATIONS
+
+    @property
+    def width(self) -> int | None:
+        """Bits of the integers; None where the numbers stay floats."""
+        return int(self.bits) if self.bits.isdecimal() else None
+
+
+class StoredWeights(NamedTuple):
+    """A quantized tensor.
+
+    Attributes:
+      reals: float32, what the integers (or halves) stand for.
+      num_bytes: of the packed integers with their scales (float32) and zero points.
+    """
+
+    reals: np.ndarray
+    num_bytes: int
+
+
+def quantize_array(weights: np.ndarray, scheme: Scheme, per_channel: bool) -> StoredWeights:
+    """Quantizes and dequantizes one tensor, output channel first.
+
+    Numbers beyond fp16's range become its largest.
+
+    Raises:
+      errors.UserError: it holds NaN or infinity.
+    """
+    if not np.all(np.isfinite(weights)):
+        raise errors.UserError("The policy's weights hold NaN or infinity: it cannot be quantized.")
+    if scheme.bits == FP32:
+        return StoredWeights(weights.astype(np.float32), 4 * weights.size)
+    if scheme.bits in HALF_TYPES:
+        return StoredWeights(round_to_half(weights, scheme.bits), 2 * weights.size)
+    quantized = quantization.quantize_affine(weights, scheme.width, scheme.rounding, per_channel)
+    per_scale = 4 + -(-scheme.width // 8)
+    num_bytes = -(-scheme.width * weights.size // 8) + per_scale * quantized.scale.size
+    return StoredWeights(quantization.dequantize(quantized), num_bytes)
+
+
+def round_to_half(numbers: np.ndarray, half: str) -> np.ndarray:
+    """Returns float32 rounded to "fp16" or "bf16"."""
+    if half == "bf16":
+        return quantization.from_bfloat16(quantization.to_bfloat16(numbers))
+    return quantization.to_float16(numbers).astype(np.float32)
+
+
+def quantizes_by_channel(module: nn.Module, scheme: Scheme) -> bool:
+    """Returns whether each output of a layer has a scale of its own."""
+    return scheme.granularity == CHANNEL or isinstance(module, nn.Conv2d)
+
+
+def integers(
+    name: str, module: nn.Module, scheme: Scheme, bits: int
+) -> quantization.QuantizedTensor:
+    """Returns the integers of a layer's weights.
+
+    Args:
+      name: of the layer.
+      module: the layer.
+      scheme: which weights share a scale, and the rounding.
+      bits: of the integers; a convolution's may be others than the scheme's.
+
+    Raises:
+      errors.UserError: the weights hold NaN or infinity, or their range exceeds float32's.
+    """
+    weights = module.weight.detach().cpu().numpy()
+    by_channel = quantizes_by_channel(module, scheme)
+    try:
+        return quantization.quantize_affine(weights, bits, scheme.rounding, by_channel)
+    except ValueError as error:
+        raise errors.UserError(f"Weights of {name}: {error}") from None
+
+
+def quantize_weights(network: acting_path.PolicyNetwork, scheme: Scheme) -> int:
+    """Replaces the weights of the acting path by their quantized values, in place.
+
+    Returns:
+      Bytes of the acting path's parameters as they would be stored: packed weights, scales, zero
+      points, and biases in fp32.
+    """
+    num_bytes = 0
+    for _, module in network.with_weights():
+        stored = quantize_array(
+            module.weight.detach().numpy(), scheme, quantizes_by_channel(module, scheme)
+        )
+        with torch.no_grad():
+            module.weight.copy_(torch.from_numpy(stored.reals))
+        num_bytes += stored.num_bytes
+        if module.bias is not None:
+            num_bytes += 4 * module.bias.numel()
+    return num_bytes
+
+
+class ActivationQuantizer:
+    """Quantizes and dequantizes what has a range, or rounds all to halves: a `networks.Tap`."""
+
+    def __init__(self, scheme: Scheme, ranges: Ranges):
+        """Prepares the maps.
+
+        Args:
+          scheme: with activations.
+          ranges: smallest and largest number seen, by layer (`calibration.ranges`).
+
+        Raises:
+          errors.UserError: a range holds NaN or infinity.
+        """
+        self._half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(scheme.bits)
+        self._round = torch.floor if scheme.rounding == "floor" else torch.round
+        self._maps: dict[str, tuple[torch.Tensor, int, int]] = {}
+        if scheme.width is None:
+            return
+        # As for weights: float32 cannot tell 2^24 neighbours apart.
+        self._work = torch.float32 if scheme.width <= 16 else torch.float64
+        for name, (low, high, *own) in ranges.items():
+            bits = own[0] if own else scheme.width
+            try:
+                delta, zero = quantization.affine_map(low, high, bits, scheme.rounding)
+            except ValueError as error:
+                raise errors.UserError(f"Activations of {name}: {error}") from None
+            self._maps[name] = (
+                torch.tensor(float(delta), dtype=self._work),
+                -int(zero),
+                2**bits - 1 - int(zero),
+            )
+
+    def __call__(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """Returns `x`, float32, as its integers would stand for it."""
+        if self._half is not None:
+            largest = torch.finfo(self._half).max
+            return x.clamp(-largest, largest).to(self._half).float()
+        if name not in self._maps:
+            return x
+        delta, smallest, largest = self._maps[name]
+        steps = self._round(x.to(self._work) / delta).clamp_(smallest, largest)
+        return (steps * delta).float()
+
+
+def to_json(scheme: Scheme, ranges: Ranges | None) -> dict[str, Any]:
+    """Returns what to keep beside a quantized agent, so that it acts again as it was measured."""
+    return {
+        **dataclasses.asdict(scheme),
+        "ranges": None if ranges is None else {name: list(r) for name, r in ranges.items()},
+    }
+
+
+def from_json(facts: Mapping[str, Any]) -> tuple[Scheme, Ranges | None]:
+    """Reads what `to_json` wrote.
+
+    Raises:
+      errors.UserError: it is damaged.
+    """
+    try:
+        scheme = Scheme(**{f.name: facts[f.name] for f in dataclasses.fields(Scheme)})
+        ranges = facts["ranges"]
+        if (
+            parse_bits(scheme.bits) != scheme.bits
+            or scheme.scheme not in SCHEMES
+            or scheme.granularity not in rows.GRANULARITIES
+            or scheme.rounding not in quantization.ROUNDINGS
+        ):
+            raise ValueError(str(scheme))
+        if scheme.activations != (ranges is not None):
+            raise ValueError("ranges do not fit the scheme")
+        if ranges is not None:
+            ranges = {
+                str(name): (float(low), float(high), *map(_width, own))
+                for name, (low, high, *own) in ranges.items()
+            }
+    except (
+        KeyError, TypeError, ValueError, OverflowError, AttributeError, errors.UserError
+    ) as error:
+        raise errors.UserError(
+            f"What an agent says of its quantization is damaged: {error}."
+        ) from None
+    return scheme, ranges
+
+
+def _width(bits: int) -> int:
+    if not quantization.MIN_BITS <= bits <= 16:
+        raise ValueError(f"{bits!r} bits")
+    return int(bits)

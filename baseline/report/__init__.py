@@ -1,0 +1,4 @@
+"""The page of all results: `python -m baseline.report`.
+
+Imports anything but programs.
+"""

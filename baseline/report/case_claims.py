@@ -1,0 +1,183 @@
+"""The paper's claims of its case studies and on energy, beside ours; see `report_claims`."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import glob
+import os
+
+from actorQ.experiments import specification
+from actorQ.experiments.run_logs import times
+from baseline.formats import names as deploy_formats
+from baseline.report import claims as claims_lib
+from baseline.report import experiments
+from baseline.report import origins
+from baseline.report.claims import Claim
+from baseline.study import paper
+
+PAPER_CO2 = (1.9, 3.76)  # Times less than full-precision training; journal version, abstract.
+# What this project asks of itself: of all policies, and of one file of the largest.
+_MOST_LOST = 5.0  # Points of the success rate.
+_LEAST = {"speedup": ("as fast", 3.0), "file_ratio": ("file", 3.8), "memory_ratio": ("memory", 3.8)}
+_BEST = "the best runtime counts, each against its own fp32"
+
+
+def deployment(folder: str) -> list[Claim]:
+    """Judges speed-up, success and memory of the paper's policies; the best runtime counts.
+
+    Success: reached where the quantized policy loses at most 5 points, fewer than the paper's lost.
+    Last, what we ask of the largest policy, all of it of one runtime's file.
+
+    Args:
+      folder: with deployment.csv of `baseline.deploy_benchmark`. Only rows count that it sets
+        beside the paper's: of the navigation task, with 8 bits.
+
+    Raises:
+      errors.UserError: the file is damaged.
+    """
+    path = os.path.join(folder, "deployment.csv")
+    rows = origins.read_csv(path) if os.path.exists(path) else []
+    claims = []
+    for theirs in paper.DEPLOYMENT:
+        layers = "-".join(map(str, theirs.layers))
+        found = [row for row in rows if row.get("paper_policy") == theirs.name]
+        claims.append(_trained(theirs, layers, _figures(found, "fp32_success", path)))
+        claims.append(_deployed(theirs, layers, _figures(found, "speedup", path)))
+        lost = theirs.fp32_success - theirs.int8_success
+        claims.append(_succeeding(layers, lost, _figures(found, "success_change", path)))
+    # As in the paper, of its largest policy, which was the last.
+    figures = _figures(found, "memory_ratio", path)
+    claim = f"int8 takes less memory, {layers} policy"
+    claims.append(_ratio(claim, paper.DEPLOYMENT_MEMORY_RATIO, figures))
+    claims.append(_all_at_once(layers, found, path))
+    return claims
+
+
+def mixed_precision(folder: str) -> list[Claim]:
+    """Judges the speed-up of half precision for the paper's three policies.
+
+    Args:
+      folder: with CSV files of `baseline.mixed_precision`; those without the columns `policy` (A,
+        B or C) and `speedup` are not judged.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    rows = [
+        (row, path)
+        for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.csv")))
+        for row in origins.read_csv(path)
+        if row.get("policy") and row.get("speedup")
+    ]
+    claims = []
+    for name, theirs in paper.MIXED_PRECISION.items():
+        speedups = {
+            _side(row): origins.number(row, "speedup", path)
+            for row, path in rows
+            if row["policy"] == name and (row.get("asked") or row.get("precision")) != "fp32"
+        }
+        claim = f"Half precision trains DQN on Pong at the paper's speed, {theirs.name}"
+        claims.append(_ratio(claim, theirs.speedup, speedups, "mixed_precision"))
+    return claims
+
+
+def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
+    """Judges CO2 to the reward, fp32 over int8, against the lower end of the paper's range.
+
+    Args:
+      rows: of all experiments.
+    """
+    low, high = PAPER_CO2
+    printed = f"{low}x to {high}x"
+    found = []
+    for row in rows:
+        if row.grams is None:
+            continue
+        ratio = times.speedup_between(*row.grams)
+        ours = f"{ratio.text()}{'x' if ratio.bound != '?' else ''} (modelled)"
+        claim = f"int8 actors need less CO2, {specification.short_task(row.task)}"
+        limits = (claims_lib.few_seeds(row.seeds),)
+        judged = claims_lib.faster("energy", claim, low, ratio, ours, limits)
+        found.append(judged._replace(published=printed))
+    claim = "int8 actors need less CO2 to the same reward"
+    return found or [Claim("energy", claim, printed, "–", claims_lib.NONE)]
+
+
+def _trained(theirs: paper.Deployment, layers: str, successes: Mapping[str, float]) -> Claim:
+    """Judges what the policy can do before anything is quantized: the same for all runtimes."""
+    claim = f"The policy flies to its goal in fp32, {layers} policy"
+    published = f"{theirs.fp32_success:g} %"
+    if not successes:
+        return Claim("deployment", claim, published, "–", claims_lib.NONE)
+    success = 100 * max(successes.values())
+    kept = int(success >= theirs.fp32_success)
+    return Claim("deployment", claim, published, f"{success:.1f} %", claims_lib.share(kept, 1))
+
+
+def _deployed(theirs: paper.Deployment, layers: str, speedups: Mapping[str, float]) -> Claim:
+    claim = f"int8 is faster on a small device, {layers} policy"
+    return _ratio(claim, theirs.speedup, speedups)
+
+
+def _succeeding(layers: str, lost: float, changes: Mapping[str, float]) -> Claim:
+    claim = f"int8 still flies to its goal, {layers} policy"
+    published = f"{lost:g} points lost; our aim: at most {_MOST_LOST:g}"
+    if not changes:
+        return Claim("deployment", claim, published, "–", claims_lib.NONE)
+    ours = ", ".join(f"{name} {100 * change:+.1f}" for name, change in changes.items())
+    kept = sum(round(-100 * change, 6) <= _MOST_LOST for change in changes.values())
+    return Claim(
+        "deployment", claim, published, f"{ours} points", claims_lib.share(kept, len(changes))
+    )
+
+
+def _all_at_once(layers: str, rows: Sequence[Mapping[str, str]], path: str) -> Claim:
+    """Judges by our own aims the runtime that meets the most of them."""
+    claim = f"One int8 file has all of it, {layers} policy"
+    aims = ", ".join(f"{what} {least:g}x" for what, least in _LEAST.values())
+    published = f"our aim: {aims}"
+    if not rows:
+        return Claim("deployment", claim, published, "–", claims_lib.NONE)
+    columns = {name: _figures(rows, name, path) for name in _LEAST}
+    best, ours = 0, ""
+    for runtime in _figures(rows, "speedup", path):
+        values = {name: column.get(runtime) for name, column in columns.items()}
+        met = sum(value is not None and value >= _LEAST[name][1] for name, value in values.items())
+        if not ours or met > best:
+            best = met
+            ours = f"{runtime}: " + ", ".join(
+                f"{_LEAST[name][0]} {value:.2f}x" for name, value in values.items()
+                if value is not None
+            )
+    return Claim("deployment", claim, published, ours, claims_lib.share(best, len(_LEAST)))
+
+
+def _ratio(
+    claim: str, published: float, found: Mapping[str, float], part: str = "deployment"
+) -> Claim:
+    if not found:
+        return Claim(part, claim, f"{published:.2f}x", "–", claims_lib.NONE)
+    ours = ", ".join(f"{name} {value:.2f}x" for name, value in found.items())
+    best = times.Speedup(max(found.values()))
+    # The paper's own figure may be a loss (0.87x): what is as good as that has reached it.
+    judged = claims_lib.faster(part, claim, published, best, ours, ())
+    return judged._replace(reason=_BEST) if part == "deployment" and len(found) > 1 else judged
+
+
+def _side(row: Mapping[str, str]) -> str:
+    """Returns 'bf16 on 1 thread'."""
+    threads = row.get("threads")
+    return row.get("precision", "") + (
+        f" on {threads} thread{'s' * (threads != '1')}" if threads else ""
+    )
+
+
+def _figures(rows: Sequence[Mapping[str, str]], name: str, path: str) -> dict[str, float]:
+    """Returns a column's numbers by runtime, numbered where several agents have one; no blanks."""
+    figures = {}
+    for number, row in enumerate(rows):
+        kind = row.get("format", "")
+        before = sum(other.get("format", "") == kind for other in rows[:number])
+        runtime = deploy_formats.RUNTIMES.get(kind, kind) + f" ({before + 1})" * bool(before)
+        if row.get(name):
+            figures[runtime] = origins.number(row, name, path)
+    return figures

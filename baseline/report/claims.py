@@ -1,0 +1,317 @@
+"""The paper's claims beside what was measured here, with a verdict that is computed.
+
+A verdict is no opinion: every function here reads the committed figures and applies one rule, which
+its docstring states. Imports no framework but matplotlib.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import os
+import re
+from typing import NamedTuple
+
+from actorQ.experiments.run_logs import paper as actorq_paper
+from actorQ.experiments.run_logs import times
+from baseline.report import markup
+from baseline.report import origins
+from baseline.study import intervals
+from baseline.study import mean_errors
+from baseline.study import paper
+from baseline.study import selection
+from baseline.study import width_relation
+
+REACHED, PARTLY, MISSED, OPEN, NONE = (
+    "reached", "in part", "not reached", "cannot be said", "no results yet"
+)
+_ENOUGH_SEEDS = 3  # The paper averages as many runs.
+_INTERVAL = re.compile(r"(-?[\d.]+) %(?: \[(-?[\d.]+), (-?[\d.]+)\])?")
+_QAT_WIDTHS = (6, 5)  # "QAT holds reward down to 5 or 6 bits".
+_STALENESS = 5.0  # "Up to 5x in final reward".
+_NOTICEABLE = 1.1
+
+
+class Claim(NamedTuple):
+    """A row of the summary.
+
+    Attributes:
+      part: anchor of the section that has the details.
+      claim: of the paper, in words.
+      published: its figure.
+      ours: what was measured here.
+      verdict: REACHED, PARTLY, MISSED, OPEN or NONE.
+      reason: of the verdict, or what limits it; may be empty.
+    """
+
+    part: str
+    claim: str
+    published: str
+    ours: str
+    verdict: str
+    reason: str = ""
+
+
+def ptq(folder: str) -> list[Claim]:
+    """Judges the mean E of int8 of each algorithm: its interval may not lie above the paper's.
+
+    Args:
+      folder: with table.md of `baseline.table`.
+
+    Raises:
+      errors.UserError: a file is damaged.
+    """
+    path = os.path.join(folder, "table.md")
+    tables = {
+        part.heading.partition(":")[0].lower(): markup.table_rows(part.text)
+        for part in markup.parts(markup.read_text(path) if os.path.exists(path) else "")
+        if "fp32, fp16 and int8" in part.heading
+    }
+    claims = []
+    for algo, mean in paper.MEANS.items():
+        claim = f"int8 costs {algo.upper()} agents little reward (mean E)"
+        published = f"{mean.error_int8:.2f} %"
+        rows = tables.get(algo, [])
+        error = _mean_error(rows)
+        if error is None:
+            claims.append(Claim("ptq", claim, published, "–", NONE))
+            continue
+        # Those that the mean is of: an agent whose E has no interval is left out.
+        found = [_INTERVAL.match(row[rows[0].index("E_int8")]) for row in rows[1:-1]]
+        agents = sum(match is not None and match[2] is not None for match in found)
+        said = mean_errors.verdict(error, mean.error_int8)
+        word, _, reason = said.partition(": ")
+        verdict = {"reached": REACHED, "not reached": MISSED}.get(word, OPEN)
+        claims.append(
+            Claim(
+                "ptq", claim, published, f"{error.text()}, {agents} agents", verdict,
+                reason or ("" if verdict != OPEN else said),
+            )
+        )
+    return claims
+
+
+def widths(folder: str) -> list[Claim]:
+    """Judges by the permutation test of `width_relation` whether wider weights lose more.
+
+    Args:
+      folder: with findings.csv of `baseline.findings`.
+
+    Raises:
+      errors.UserError: the file is damaged.
+    """
+    path = os.path.join(folder, "findings.csv")
+    if not os.path.exists(path):
+        return []
+    points = [
+        width_relation.Point(
+            row["algo"], row["env"],
+            *(origins.number(row, name, path) for name in ("width", "error", "low", "high")),
+        )
+        for row in origins.read_csv(path)
+    ]
+    claims = []
+    for over in (width_relation.ENVIRONMENTS, width_relation.ALGORITHMS):
+        relation = width_relation.relation(points, over)
+        holds = relation.p_wider <= width_relation.SIGNIFICANCE
+        pairs = relation.agreeing + relation.opposing
+        opposite = relation.p_narrower <= width_relation.SIGNIFICANCE
+        verdict = OPEN if not pairs else REACHED if holds else MISSED if opposite else OPEN
+        claims.append(
+            Claim(
+                "ptq", f"The wider the weights, the larger E, over {over}", "holds (3 agents each)",
+                f"{relation.agreeing} of {pairs} pairs (p = {relation.p_wider:.3f})", verdict,
+                "" if holds or opposite else "chance explains as much",
+            )
+        )
+    return claims
+
+
+def qat(folder: str) -> list[Claim]:
+    """Judges at how many agents QAT loses at most 2 % at every width down to 6, and to 5 bits.
+
+    Args:
+      folder: with table.csv of `baseline.collate --qat`.
+
+    Raises:
+      errors.UserError: the file is damaged.
+    """
+    path = os.path.join(folder, "table.csv")
+    agents: dict[tuple[str, ...], dict[int, float]] = {}
+    for row in origins.read_csv(path) if os.path.exists(path) else ():
+        if row.get("error_qat"):
+            key = tuple(row.get(name, "") for name in ("algo", "env", "ranges"))
+            bits = int(origins.number(row, "bits", path))
+            agents.setdefault(key, {})[bits] = origins.number(row, "error_qat", path)
+    claims = []
+    for width in _QAT_WIDTHS:
+        claim = f"Trained for it (QAT), policies keep their reward down to {width} bits"
+        measured = [errors for errors in agents.values() if width in errors]
+        if not measured:
+            claims.append(Claim("qat", claim, f"{width} bits", "–", NONE))
+            continue
+        holding = sum(
+            all(loss <= 100 * selection.TOLERATED_LOSS for bits, loss in errors.items()
+                if bits >= width)
+            for errors in measured
+        )
+        claims.append(
+            Claim(
+                "qat", claim, f"{width} bits", f"{holding} of {len(measured)} agents",
+                share(holding, len(measured)),
+                f"E at most {100 * selection.TOLERATED_LOSS:g} % at every width from there up",
+            )
+        )
+    return claims
+
+
+def faster(
+    part: str,
+    claim: str,
+    published: float,
+    speedup: times.Speedup,
+    ours: str,
+    limits: Sequence[str],
+) -> Claim:
+    """Judges a ratio: reached at the paper's figure (in part if there are limits), in part above 1.
+
+    A bound is judged by what it proves: "> 0.9" leaves everything open, "< 0.9" nothing.
+
+    Args:
+      part: see `Claim`.
+      claim: likewise.
+      published: the paper's ratio.
+      speedup: ours.
+      ours: in words.
+      limits: of what was measured, in words: with any, the paper's figure is reached in part.
+    """
+    value, bound = speedup.value, speedup.bound
+    limits = [limit for limit in limits if limit]
+    if bound == "?" or value != value or (bound == "<" and value > 1):
+        verdict = OPEN
+    elif value >= published:
+        verdict = PARTLY if limits else REACHED
+    elif value > 1:
+        verdict = PARTLY
+    else:
+        verdict = OPEN if bound == ">" else MISSED
+    return Claim(part, claim, f"{published:.2f}x", ours, verdict, "; ".join(limits))
+
+
+def few_seeds(seeds: int) -> str:
+    """Returns what few seeds mean for a verdict, or ""."""
+    if seeds >= _ENOUGH_SEEDS:
+        return ""
+    return f"{seeds} seed{'s' * (seeds != 1)} a side: may be luck"
+
+
+def unmeasured(tasks: Iterable[str]) -> list[Claim]:
+    """Returns one row for the tasks of the paper's table that nothing here is known of.
+
+    Args:
+      tasks: that something is known of.
+    """
+    known = set(tasks)
+    lacking = [theirs for task, theirs in actorq_paper.SPEEDUPS.items() if task not in known]
+    if not lacking:
+        return []
+    low, high = min(one.speedup for one in lacking), max(one.speedup for one in lacking)
+    names = ", ".join(one.name for one in lacking)
+    return [
+        Claim(
+            "time_to_reward", f"int8 actors reach the reward sooner: {names}",
+            f"{low:.2f}x to {high:.2f}x" if low != high else f"{low:.2f}x", "–", NONE,
+        )
+    ]
+
+
+def time_to_reward(
+    task: str,
+    target: float,
+    seconds: tuple[times.Reach, times.Reach],
+    seeds: int,
+) -> list[Claim]:
+    """Judges the time of int8 actors to a reward against that of fp32 ones; [] of other tasks.
+
+    Args:
+      task: 'suite,name'.
+      target: return to reach.
+      seconds: of fp32 and int8.
+      seeds: of each side.
+    """
+    theirs = actorq_paper.SPEEDUPS.get(task)
+    if theirs is None:
+        return []
+    speedup = times.speedup_between(*seconds)
+    limits = [few_seeds(seeds)]
+    # The paper prints two decimals; a target of 941 for its 941.22 is the same task.
+    if abs(target - theirs.reward) > 0.005 * abs(theirs.reward):
+        limits.insert(0, f"reward {target:g} in place of {theirs.reward:g}")
+    words = f"{speedup.text()}{'x' if speedup.bound != '?' else ''}"
+    ours = f"{words} ({seconds[0].text()} s to {seconds[1].text()} s)"
+    return [
+        faster(
+            "time_to_reward", f"int8 actors reach the reward of {theirs.name} sooner",
+            theirs.speedup, speedup, ours, limits,
+        )
+    ]
+
+
+def breakdown(cells: Mapping[str, Mapping[str, float]]) -> list[Claim]:
+    """Judges whether inference is the largest phase of every fp32 actor's step.
+
+    Args:
+      cells: microseconds a step by phase, by what was measured; fp32 only.
+    """
+    claim = "Inference takes most of an fp32 actor's time"
+    shares = {
+        name: phases["step (inference)"] / sum(phases.values())
+        for name, phases in cells.items()
+        if "step (inference)" in phases and sum(phases.values()) > 0
+    }
+    if not shares:
+        return [Claim("breakdown", claim, "the largest phase", "–", NONE)]
+    largest = sum(max(cells[name], key=cells[name].get) == "step (inference)" for name in shares)
+    low, high = (f"{100 * end:.0f} %" for end in (min(shares.values()), max(shares.values())))
+    return [
+        Claim(
+            "breakdown", claim, "the largest phase",
+            f"{low if low == high else f'{low} to {high}'} of all phases",
+            share(largest, len(shares)),
+            f"the largest in {largest} of {len(shares)} measurements",
+        )
+    ]
+
+
+def staleness(rewards: Mapping[str, Mapping[str, float]]) -> list[Claim]:
+    """Judges the best final reward over the worst: 5 is the paper's, above 1.1 shows in part.
+
+    Args:
+      rewards: median final reward by update period, by task and precision.
+    """
+    claim = "How stale the actors' weights are decides the final reward"
+    ratios = [
+        max(found.values()) / min(found.values())
+        for found in rewards.values()
+        if len(found) > 1 and min(found.values()) > 0
+    ]
+    if not ratios:
+        return [Claim("staleness", claim, "up to 5x", "–", OPEN if rewards else NONE)]
+    best = max(ratios)
+    verdict = REACHED if best >= _STALENESS else PARTLY if best > _NOTICEABLE else MISSED
+    return [Claim("staleness", claim, "up to 5x", f"up to {best:.2f}x", verdict)]
+
+
+def share(count: int, total: int) -> str:
+    """Returns the verdict of a claim that holds in so many cases."""
+    return REACHED if count == total else PARTLY if count else MISSED
+
+
+def _mean_error(rows: Sequence[Sequence[str]]) -> intervals.Interval | None:
+    """Returns the mean of E at int8 in a table of `baseline.table`, or None."""
+    if not rows or "E_int8" not in rows[0] or rows[-1][0] != "Mean":
+        return None
+    match = _INTERVAL.match(rows[-1][rows[0].index("E_int8")])
+    if match is None:
+        return None
+    ends = [None if text is None else float(text) / 100 for text in match.groups()]
+    return intervals.Interval(*ends)

@@ -1,0 +1,171 @@
+"""Published experiments of ActorQ (result.json of every run), as the report compares them.
+
+Medians and censored seeds: `actorQ.experiments.reports.reaching`. Imports no framework but
+matplotlib.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Sequence
+import dataclasses
+import glob
+import os
+from typing import NamedTuple
+
+from actorQ.experiments import kinds
+from actorQ.experiments import plans
+from actorQ.experiments import results as results_lib
+from actorQ.experiments import specification
+from actorQ.experiments.reports import reaching
+from actorQ.experiments.reports import reporting
+from actorQ.experiments.run_logs import paper
+from actorQ.experiments.run_logs import times
+from baseline.report import markup
+
+
+class Compared(NamedTuple):
+    """fp32 and int8 actors on one task of one experiment.
+
+    Attributes:
+      experiment: its name.
+      task: 'suite,name'.
+      target: return to reach.
+      seconds: to the reward, fp32 and int8; a bound where seeds missed it.
+      seeds: how many, of those that both sides have: all else is of these.
+      reached: 'fp32 3 of 3, int8 2 of 3'.
+      watt_hours: energy to the reward, fp32 and int8, or None where it is not known.
+      grams: CO2 likewise.
+    """
+
+    experiment: str
+    task: str
+    target: float
+    seconds: tuple[times.Reach, times.Reach]
+    seeds: int
+    reached: str
+    watt_hours: tuple[times.Reach, times.Reach] | None
+    grams: tuple[times.Reach, times.Reach] | None
+
+    @property
+    def speedup(self) -> times.Speedup:
+        """Of time to reward."""
+        return times.speedup_between(*self.seconds)
+
+
+def compared(actorq_results: str) -> list[Compared]:
+    """Returns every task that has results of fp32 and of int8 actors with a reward to reach.
+
+    Raises:
+      errors.UserError: a result is damaged.
+    """
+    return [
+        comparison
+        for name, found in _results(actorq_results).items()
+        for group in _by_value(found)
+        for comparison in _compared(name, group)
+    ]
+
+
+def energy_table(rows: Sequence[Compared]) -> str:
+    """Returns HTML: energy and CO2 to the reward, or "" where no run has logged them."""
+    cells = []
+    for row in rows:
+        if row.watt_hours is None or row.grams is None:
+            continue
+        cells.append([
+            row.experiment, specification.short_task(row.task), f"{row.target:.2f}", row.reached,
+            *(_amount(reach) for reach in row.watt_hours),
+            times.speedup_between(*row.watt_hours).text(),
+            *(_amount(reach) for reach in row.grams),
+            times.speedup_between(*row.grams).text(),
+        ])
+    header = ["Experiment", "Task", "Reward", "Seeds that reached it", "fp32, Wh", "int8, Wh",
+              "fp32 / int8", "fp32, g CO2", "int8, g CO2", "fp32 / int8"]
+    return markup.table(header, cells) if cells else ""
+
+
+def published(task: str) -> paper.Result | None:
+    """Returns the paper's row of a task, if it has one."""
+    return paper.SPEEDUPS.get(task)
+
+
+def _results(actorq_results: str) -> dict[str, list[results_lib.Result]]:
+    """Returns the results by experiment, without those of smoke runs."""
+    found: dict[str, list[results_lib.Result]] = {}
+    pattern = os.path.join(
+        glob.escape(actorq_results), "*", plans.RUNS_FOLDER, "*", results_lib.RESULT_FILENAME
+    )
+    for path in sorted(glob.glob(pattern)):
+        folder = os.path.dirname(path)
+        result = results_lib.read(folder)
+        if result is not None and not result.smoke:
+            name = os.path.basename(os.path.dirname(os.path.dirname(folder)))
+            found.setdefault(name, []).append(result)
+    return found
+
+
+def _by_value(found: Sequence[results_lib.Result]) -> Iterator[list[results_lib.Result]]:
+    """Gives results that differ in task, precision and seed only."""
+    for value in dict.fromkeys((result.profile, repr(result.varied)) for result in found):
+        yield [r for r in found if (r.profile, repr(r.varied)) == value]
+
+
+def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compared]:
+    for task, rows in reaching.rows_by_task(_material(name, found)).items():
+        sides = [rows.get(side) for side in (reaching.FP32, reaching.INT8)]
+        if None in sides:
+            continue
+        # As the experiment's own tables: a seed that only one side has would be luck of that side.
+        shared = sides[0].by_seed.keys() & sides[1].by_seed.keys()
+        if not shared:
+            continue
+        fp32, int8 = (_of_seeds(row, shared) for row in sides)
+        counts = [
+            f"{side.name} {side.reached} of {len(side.reaches)}" for side in (fp32, int8)
+        ]
+        yield Compared(
+            name, task, reaching.target(rows), (fp32.median, int8.median), len(shared),
+            ", ".join(counts), _both(fp32, int8, "kwh_to_target"),
+            _both(fp32, int8, "co2_kg_to_target"),
+        )
+
+
+def _of_seeds(row: reaching.Row, seeds: Collection[int]) -> reaching.Row:
+    """Returns what a row says of some of its seeds."""
+    reaches = [reach for seed, reach in row.by_seed.items() if seed in seeds]
+    results = [result for result in row.results if result.seed in seeds]
+    return dataclasses.replace(
+        row, results=results, reaches=reaches, median=reaching.median_reach(reaches)
+    )
+
+
+def _material(name: str, found: Sequence[results_lib.Result]) -> reporting.Material:
+    """Returns what `reaching` wants to know of an experiment: here, its results alone."""
+    experiment = specification.Experiment(
+        name, name, kinds.TRAINING, "", (), (), specification.Layer({}, {}), None, {}
+    )
+    runs = [
+        specification.Run(
+            r.name, r.kind, r.task, r.precision, r.seed, r.varied, r.settings
+        )
+        for r in found
+    ]
+    return reporting.Material(experiment, "", runs, {r.name: r for r in found}, {}, "")
+
+
+def _both(
+    fp32: reaching.Row, int8: reaching.Row, quantity: str
+) -> tuple[times.Reach, times.Reach] | None:
+    """Returns the medians in Wh or g of the seeds that note it on both sides, censored as times."""
+    known = [reaching.amounts(row, quantity) for row in (fp32, int8)]
+    shared = known[0].keys() & known[1].keys()
+    if not shared:
+        return None
+    before, after = (
+        reaching.median_reach([amounts[seed] for seed in shared]) for amounts in known
+    )
+    return before, after
+
+
+def _amount(reach: times.Reach) -> str:
+    return ("" if reach.reached else "> ") + f"{reach.seconds:.3g}"

@@ -1,0 +1,123 @@
+"""Draws the error of quantization against the width of the weights, a panel for each group.
+
+Used by `findings`. Imports no framework but matplotlib.
+"""
+
+import math
+from typing import Any
+
+from matplotlib import figure as mpl_figure
+from matplotlib import lines
+from matplotlib import ticker
+
+from actorQ.core import plotting
+from baseline.study import width_relation
+
+_COLUMNS = 3
+_LEAST_HEIGHT = 1.0  # Of a panel, percent.
+# Okabe and Ito's colours, for the algorithms that there are.
+_COLOURS = {
+    "a2c": "#0072B2", "ppo": "#D55E00", "dqn": "#009E73", "ddpg": "#CC79A7", "d4pg": "#E69F00",
+    "td3": "#56B4E9", "sac": "#7F7F7F",
+}  # fmt: skip
+_OTHER = "0.3"
+
+
+def draw(path: str, relation: width_relation.Relation, described: str) -> str:
+    """Draws a panel for each group, with the intervals of E; returns `path`.
+
+    Args:
+      path: of the PNG.
+      relation: with at least one group.
+      described: what was quantized, for the title.
+    """
+    over_environments = relation.over == width_relation.ENVIRONMENTS
+    columns = min(2 if over_environments else _COLUMNS, len(relation.groups))
+    rows = math.ceil(len(relation.groups) / columns)
+    size = (4.6, 3.3) if over_environments else (3.4, 2.5)
+    figure = mpl_figure.Figure(
+        figsize=(max(size[0] * columns, 6.0), size[1] * rows + 1.1), layout="constrained"
+    )
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    numbers = _numbers(relation) if over_environments else None
+    for index, (ax, group) in enumerate(zip(axes, relation.groups, strict=False)):
+        _draw_group(ax, group, numbers)
+        if index % columns == 0:
+            ax.set_ylabel("E (%), above zero is a loss", fontsize=8)
+        if index + columns >= len(relation.groups):
+            ax.set_xlabel("Width of the fp32 weights (central 99 %)", fontsize=8)
+    for ax in axes[len(relation.groups) :]:
+        ax.set_axis_off()
+    figure.suptitle(
+        f"Width of the weights against E over {relation.over}\n{described}", fontsize=11
+    )
+    figure.legend(
+        handles=_handles(relation), title=_wrapped(relation.verdict()), title_fontsize=9,
+        loc="outside lower center", ncols=4 if over_environments else 6, frameon=False, fontsize=8,
+    )  # fmt: skip
+    return plotting.save_figure(figure, path)
+
+
+def _numbers(relation: width_relation.Relation) -> dict[str, int]:
+    """Returns a number for each environment: their names would cover each other."""
+    names = sorted({point.env for group in relation.groups for point in group.points})
+    return {name: number for number, name in enumerate(names, start=1)}
+
+
+def _handles(relation: width_relation.Relation) -> list[lines.Line2D]:
+    handles = []
+    if relation.over == width_relation.ENVIRONMENTS:
+        handles += [
+            lines.Line2D([], [], marker=f"${number}$", color="0.25", linestyle="", label=name)
+            for name, number in _numbers(relation).items()
+        ]
+    else:
+        algos = sorted({point.algo for group in relation.groups for point in group.points})
+        handles += [
+            lines.Line2D([], [], color=_COLOURS.get(algo, _OTHER), linewidth=2, label=algo.upper())
+            for algo in algos
+        ]
+    for label, face in (("0 outside E's 95 % interval", "0.3"), ("0 within it", "white")):
+        handles.append(
+            lines.Line2D(
+                [], [], color="0.3", marker="o", markerfacecolor=face, linestyle="", label=label
+            )
+        )
+    return handles
+
+
+def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | None) -> None:
+    """Draws the agents, named by their environments' numbers, or by their algorithms."""
+    ax.axhline(0, color="0.5", linewidth=0.8)
+    ax.margins(x=0.15, y=0.18)
+    for point in group.points:
+        colour = _COLOURS.get(point.algo, _OTHER)
+        # Not as error bars, which have to hold their point: bootstrap intervals need not.
+        ax.vlines(point.width, 100 * point.low, 100 * point.high, color=colour, linewidth=1.1)
+        ax.plot(
+            point.width, 100 * point.error, "o", color=colour, markersize=4.5,
+            markerfacecolor=colour if point.certain else "white",
+        )  # fmt: skip
+        if numbers is not None:
+            ax.annotate(
+                str(numbers[point.env]), (point.width, 100 * point.error),
+                textcoords="offset points", xytext=(4, 3), fontsize=7.5, color="0.25",
+            )  # fmt: skip
+    name = group.name if numbers is None else group.name.upper()
+    correlation = "" if group.correlation is None else f"ρ = {group.correlation:+.2f}, "
+    ax.set_title(f"{name}: {correlation}n = {len(group.points)}", fontsize=9)
+    plotting.keep_flat(ax, _LEAST_HEIGHT)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    ax.tick_params(labelsize=7)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color="0.92", linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
+def _wrapped(text: str) -> str:
+    """Breaks a long sentence once."""
+    if len(text) < 80:
+        return text
+    place = text.rfind(" ", 0, len(text) * 6 // 10)
+    return f"{text[:place]}\n{text[place + 1 :]}"

@@ -1,0 +1,375 @@
+"""Quantizes an agent, evaluates it, and adds the row: what `ptq` does once and `sweep` often."""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import time
+import types
+from typing import Any
+
+from absl import logging
+
+from actorQ.core import errors
+from actorQ.core import files
+from actorQ.core import provenance
+from baseline.agents import calibration
+from baseline.agents import evaluation
+from baseline.agents import finding
+from baseline.agents import saving
+from baseline.agents import zoo_files
+from baseline.quantization import schemes
+from baseline.quantization import weight_statistics
+from baseline.study import qat_rows
+from baseline.study import rows as results
+
+AGENTS_FILENAME = "agents.json"  # Which agent the rows are of.
+_ROUNDED = 1e-7  # By so much do a row's numbers differ from what they were.
+_CALIBRATED = re.compile(r"\bcalibrated-(\d+)")  # In a row's note.
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One row to measure.
+
+    Attributes:
+      algo: a2c, ppo, dqn, ddpg, td3, sac; of ActorQ: d4pg, dqn.
+      env: environment; ActorQ's have a comma: "dm_control,cheetah_run".
+      scheme: how to quantize; bits "fp32" for the row that others are compared with.
+      folder: with agents in the zoo's layout; ActorQ: a run folder.
+      out: gets the quantized agents (BITS/...) and the rows (ptq.csv).
+      seeds: of the environments.
+      episodes: for each seed.
+      calibration_episodes: to find the ranges of activations with.
+      note: for the row.
+      input_bits: of observations, where activations are quantized to integers; None: as all.
+      output: whether the last layer's output is quantized with them.
+    """
+
+    algo: str
+    env: str
+    scheme: schemes.Scheme
+    folder: str
+    out: str
+    seeds: tuple[int, ...]
+    episodes: int
+    calibration_episodes: int = calibration.EPISODES
+    note: str = ""
+    input_bits: int | None = None
+    output: bool = False
+
+    @property
+    def key(self) -> results.Key:
+        """Tells the row from others."""
+        return results.Key(
+            self.algo, self.env, self.scheme.bits, self.scheme.scheme, self.scheme.granularity,
+            self.scheme.rounding, ",".join(map(str, self.seeds)),
+            self.episodes * len(self.seeds),
+        )
+
+    @property
+    def row_note(self) -> str:
+        """For the row: `note`, and how ranges were found unless that is the default."""
+        other = self.scheme.activations and self.calibration_episodes != calibration.EPISODES
+        calibrated = qat_rows.calibrated(self.calibration_episodes) if other else ""
+        return "; ".join(part for part in (self.note, calibrated) if part)
+
+    @property
+    def full_precision(self) -> "Request":
+        """The row that this one is compared with."""
+        return dataclasses.replace(self, scheme=schemes.Scheme(schemes.FP32))
+
+    @property
+    def csv_path(self) -> str:
+        """The file of the rows."""
+        return os.path.join(self.out, results.CSV_NAME)
+
+
+def load_agent(algo: str, env: str, folder: str) -> finding.Agent:
+    """Loads an agent of the zoo's layout, or of an ActorQ run (whose tasks have a comma).
+
+    Raises:
+      errors.UserError: see `agents.load` and `actorq_agents.load`.
+    """
+    return _module(algo, env).load(algo, env, folder)
+
+
+def agent_path(algo: str, env: str, folder: str) -> pathlib.Path:
+    """Returns an agent's file.
+
+    Raises:
+      errors.UserError: there is none.
+    """
+    return _module(algo, env).find(algo, env, folder)
+
+
+def _module(algo: str, env: str) -> types.ModuleType:
+    if "," in env or algo == "d4pg":
+        from baseline.agents import actorq
+
+        return actorq
+    return finding
+
+
+def measured_rows(csv_path: str) -> dict[results.Key, results.Row]:
+    """Returns the rows that exist by key; an absent file has none."""
+    if not os.path.exists(csv_path):
+        return {}
+    return {row.key: row for row in results.read(csv_path)}
+
+
+def measure(request: Request, agent: finding.Agent | None = None) -> results.Row:
+    """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
+
+    Args:
+      request: what to measure.
+      agent: as it was loaded for the request; None loads it. Is quantized here.
+
+    Raises:
+      errors.UserError: the agent cannot be loaded or quantized, or the folder holds rows of
+        another agent of the same name.
+    """
+    if agent is None:
+        agent = load_agent(request.algo, request.env, request.folder)
+    check_same_agent(request, agent.path)
+    if agent.quantization is not None:
+        earlier = agent.quantization[0]
+        remark = f"of an agent that had {earlier.bits} bits ({earlier.scheme})"
+        note = "; ".join(part for part in (request.note, remark) if part)
+        request = dataclasses.replace(request, note=note)
+    reference = None
+    if request.scheme.bits != schemes.FP32:
+        baseline = request.full_precision
+        if baseline.key not in measured_rows(request.csv_path):
+            _measure(baseline, agent, None)
+        # As it is in the file, whose digits are fewer: E is the same when it was there already.
+        reference = measured_rows(request.csv_path)[baseline.key]
+    return _measure(request, agent, reference)
+
+
+def _measure(
+    request: Request, agent: finding.Agent, reference: results.Row | None
+) -> results.Row:
+    if reference is not None:
+        ranges = None
+        if request.scheme.activations:
+            ranges = calibration.ranges(
+                agent, request.calibration_episodes, input_bits=request.input_bits,
+                output=request.output,
+            )
+        num_bytes = schemes.quantize_weights(agent.network, request.scheme)
+        agent.note_quantization(request.scheme, ranges)
+        agent.save(agent, quantized_folder(request))
+    else:
+        num_bytes = schemes.quantize_weights(agent.network, schemes.Scheme(schemes.FP32))
+    started = time.perf_counter()
+    returns = play(agent, request.seeds, request.episodes)
+    seconds = time.perf_counter() - started
+    row = row_of(
+        agent, request.key, returns, None if reference is None else reference.returns,
+        bytes=num_bytes, seconds=seconds, note=request.row_note,
+    )
+    results.append(request.csv_path, row)
+    return row
+
+
+def play(agent: finding.Agent, seeds: Sequence[int], episodes: int) -> list[float]:
+    """Returns the returns of so many episodes for each seed, seed-major."""
+    return [
+        episode.episode_return
+        for seed in seeds
+        for episode in evaluation.evaluate(agent.make_env, agent.act, episodes, seed)
+    ]
+
+
+def row_of(
+    agent: finding.Agent,
+    key: results.Key,
+    returns: Sequence[float],
+    fp32_returns: Sequence[float] | None = None,
+    **columns: Any,
+) -> results.Row:
+    """Returns the row of what was played, with what the agent's weights and the code say.
+
+    Args:
+      agent: as it played.
+      key: what was measured.
+      returns: of `play`.
+      fp32_returns: see `results.measured`.
+      **columns: bytes, seconds, note.
+    """
+    spread = weight_statistics.spread(finding.policy_weights(agent.network))
+    return results.measured(
+        key,
+        returns,
+        fp32_returns,
+        weight_min=spread.minimum,
+        weight_max=spread.maximum,
+        weight_range=spread.range,
+        weight_width=spread.width,
+        commit=provenance.git_commit(),
+        **columns,
+    )
+
+
+def quantized_folder(request: Request) -> pathlib.Path:
+    """Returns where the quantized agent goes: OUT/BITS, with what is not the default behind."""
+    scheme = request.scheme
+    parts = [scheme.bits]
+    if scheme.activations:
+        parts.append("activations")
+    parts += results.not_default(
+        granularity=scheme.granularity, rounding=scheme.rounding
+    ).values()
+    return pathlib.Path(request.out, "-".join(parts))
+
+
+def check_same_agent(request: Request, agent_file: pathlib.Path) -> None:
+    """Refuses to mix the rows of two agents of one name; notes the first one's checksum.
+
+    Raises:
+      errors.UserError: the folder's rows are of another file, or it cannot be written.
+    """
+    path = pathlib.Path(request.out, AGENTS_FILENAME)
+    name = f"{request.algo} {request.env}"
+    try:
+        checksum, of_zip = _checksums(agent_file, request.env)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with files.locked(path.parent):  # Sweeps measure several agents at once.
+            known = _read_agents(path)
+            # Versions before noted the zip's alone.
+            same = known.get(name) in (checksum, of_zip)
+            if not same:
+                rows = _rows_of_agent(request)
+                same = not rows or (name not in known and _weigh_as(rows, request, agent_file))
+                if same:
+                    text = json.dumps({**known, name: checksum}, indent=1, sort_keys=True)
+                    files.write(path, text + "\n")
+    except OSError as error:
+        raise errors.UserError(f"Cannot write {path}: {error.strerror or error}.") from None
+    if not same:
+        raise errors.UserError(
+            f"{request.out} holds rows of another agent {name} than {agent_file}: give another "
+            "--out, or remove the folder."
+        )
+
+
+def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
+    """Returns the checksum of an agent with what it is played with, and of its file alone."""
+    digest = hashlib.sha256(agent_file.read_bytes())
+    of_file = digest.hexdigest()[:16]
+    settings = agent_file.parent / zoo_files.file_name(env)
+    for name in (*saving.SETTINGS_FILENAMES, zoo_files.NORMALIZATION, schemes.FILENAME):
+        if (settings / name).exists():
+            digest.update(name.encode())
+            digest.update((settings / name).read_bytes())
+    return digest.hexdigest()[:16], of_file
+
+
+def _rows_of_agent(request: Request) -> list[results.Row]:
+    rows = measured_rows(request.csv_path).values()
+    return [row for row in rows if (row.algo, row.env) == (request.algo, request.env)]
+
+
+def _weigh_as(rows: Iterable[results.Row], request: Request, agent_file: pathlib.Path) -> bool:
+    """Returns whether an agent's weights reach as far as those that rows in full precision had.
+
+    As `results.read_files` tells agents apart. Rows may have come here without agents.json.
+    """
+    full = [row for row in rows if row.bits == schemes.FP32]
+    if not full:
+        return True
+    module = _module(request.algo, request.env)
+    load = finding.load_file if module is finding else module.load
+    agent = load(request.algo, request.env, agent_file)
+    spread = weight_statistics.spread(finding.policy_weights(agent.network))
+    return all(
+        math.isclose(row.weight_min, spread.minimum, rel_tol=_ROUNDED)
+        and math.isclose(row.weight_max, spread.maximum, rel_tol=_ROUNDED)
+        for row in full
+    )
+
+
+def check_same_calibration(requests: Iterable[Request], rows: Iterable[results.Row]) -> None:
+    """Refuses to mix rows of one agent with ranges from other numbers of episodes.
+
+    Args:
+      requests: what is to be measured.
+      rows: that their file holds; without a note of it, the default found their ranges.
+
+    Raises:
+      errors.UserError: they do not go together.
+    """
+    there = {}
+    for row in rows:
+        if row.scheme == schemes.WEIGHTS_AND_ACTIVATIONS:
+            noted = _CALIBRATED.search(row.note)
+            there[row.algo, row.env] = int(noted[1]) if noted else calibration.EPISODES
+    for request in requests:
+        asked = request.calibration_episodes
+        found = there.get((request.algo, request.env), asked)
+        if request.scheme.activations and found != asked:
+            raise errors.UserError(
+                f"{request.csv_path} holds rows of {request.algo} {request.env} with ranges from "
+                f"{found} --calibration_episodes, not {asked}: give another --out."
+            )
+
+
+def _read_agents(path: pathlib.Path) -> dict[str, str]:
+    try:
+        known = json.loads(path.read_text() or "{}")
+        if not isinstance(known, dict):
+            raise ValueError
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise errors.UserError(f"{path} is damaged: give another --out.") from None
+    return known
+
+
+def summary(row: results.Row, reference: results.Row | None = None) -> str:
+    """Returns a row for people, one line."""
+    text = (
+        f"{row.algo} {row.env} {row.bits:>4}: return {row.mean:.2f} +- {row.std:.2f} over "
+        f"{row.episodes} episodes"
+    )
+    if row.error is not None:
+        text += f", E {100 * row.error:+.2f} %"
+        if row.error_low is not None:
+            text += f" [{100 * row.error_low:+.2f}, {100 * row.error_high:+.2f}]"
+    if reference is not None:
+        text += f" (fp32 {reference.mean:.2f})"
+    return f"{text}, {row.bytes} bytes, {row.seconds:.1f} s"
+
+
+def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
+    """Returns the seeds of "0,2,4".
+
+    Args:
+      text: numbers with commas.
+      flag: that it is the value of.
+
+    Raises:
+      errors.UserError: they are not different numbers, 0 or more.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts) or len({*map(int, parts)}) != len(parts):
+        raise errors.UserError(
+            f"--{flag}={text!r} are not different numbers, 0 or more, such as 0,2,4."
+        )
+    return tuple(map(int, parts))
+
+
+def log_start(request: Request) -> None:
+    """Says what is going to be measured."""
+    bits = request.scheme.bits
+    logging.info(
+        "%s %s at %s (%s), %d episodes for each of the seeds %s.",
+        request.algo, request.env, f"{bits} bits" if bits.isdecimal() else bits,
+        request.scheme.scheme, request.episodes, ", ".join(map(str, request.seeds)),
+    )

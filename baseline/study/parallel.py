@@ -1,0 +1,234 @@
+"""Runs many requests over all cores: progress, failures that stop no other, and clean ends.
+
+What `sweep` and `qat_sweep` share. Imports no framework.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from concurrent import futures
+import contextlib
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from typing import Any
+from typing import TypeVar
+
+from absl import flags
+from absl import logging
+
+from actorQ.core import cli
+from actorQ.core import errors
+from actorQ.core import provenance
+
+PAIRS_WANTED = "takes ALGO ENV (one or more pairs, for example ppo CartPole-v1)"
+PATIENCE_S = 5.0  # With workers that are asked to end.
+
+RequestT = TypeVar("RequestT")
+
+
+def define_jobs() -> None:
+    """Defines how many processes work at once."""
+    flags.DEFINE_integer(
+        "jobs", 0, "Processes at once, >= 0; 0: as many as this process may use cores.",
+        lower_bound=0,
+    )
+
+
+def pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the pairs ALGO ENV that a command line names.
+
+    Raises:
+      errors.UserError: there is none, or one is not whole.
+    """
+    if not arguments:
+        raise errors.UserError(f"{PAIRS_WANTED}.")
+    if len(arguments) % 2:
+        raise errors.UserError(f"takes pairs ALGO ENV: {arguments[-1]!r} has no environment.")
+    return list(zip(arguments[::2], arguments[1::2], strict=True))
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP end this process as Ctrl-C does: no worker stays behind."""
+
+    def interrupt(signum: int, frame: Any) -> None:
+        del signum, frame
+        # Both may be said twice (`cli.on_stop_signals` tells by whom); Ctrl-C remains.
+        for other in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {}
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        # What is ignored stays ignored: nohup does that with SIGHUP.
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            before[signum] = signal.signal(signum, interrupt)
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+@contextlib.contextmanager
+def workers(
+    jobs: int, lean: bool = True, patience_s: float = PATIENCE_S
+) -> Iterator[futures.Executor]:
+    """Gives processes of one thread each; they start when there is something to do.
+
+    Args:
+      jobs: so many; 0: one for each core that this process may use.
+      lean: whether they load SB3 without its TensorBoard; trainings need that, but not the
+        TensorFlow that it would load.
+      patience_s: that workers have to end after SIGTERM, should this process be interrupted.
+
+    Raises:
+      errors.UserError: a worker died.
+    """
+    # Spawned, since a fork would copy torch's and PyBullet's threads half-way.
+    context = multiprocessing.get_context("spawn")
+    pool = futures.ProcessPoolExecutor(
+        jobs or provenance.usable_cores(), context, initializer=_start_worker, initargs=(lean,)
+    )
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException as error:
+        end(pool, patience_s)
+        if isinstance(error, KeyboardInterrupt):
+            with contextlib.suppress(OSError):  # The terminal may be gone.
+                print("Interrupted: the same command goes on from here.", file=sys.stderr)
+        if isinstance(error, futures.process.BrokenProcessPool):
+            raise errors.UserError(
+                "A worker process died (out of memory?): the same command goes on from here; "
+                "--jobs sets how many work at once."
+            ) from None
+        raise
+
+
+def run(
+    pool: futures.Executor,
+    function: Callable[[RequestT], str],
+    requests: Sequence[RequestT],
+    name: Callable[[RequestT], str],
+    unit: str,
+) -> list[tuple[RequestT, str]]:
+    """Does every request, and prints a line for each as it is done.
+
+    Args:
+      pool: of `workers`.
+      function: called with a request in a worker; returns the line.
+      requests: what is to be done.
+      name: of a request, for the line of one that failed.
+      unit: what one is called by the progress bar.
+
+    Returns:
+      Those that failed, each with the reason.
+    """
+    import tqdm
+
+    failed: list[tuple[RequestT, str]] = []
+    if not requests:
+        return failed
+    # In log files the lines of the requests say how far it is.
+    progress = tqdm.tqdm(
+        total=len(requests), unit=unit, dynamic_ncols=True, disable=not sys.stderr.isatty()
+    )
+    with progress:
+        for number, (request, outcome) in enumerate(_outcomes(pool, function, requests), 1):
+            if isinstance(outcome, Exception):
+                failed.append((request, str(outcome)))
+                outcome = f"{name(request)}: failed"
+            with contextlib.suppress(OSError):  # As in `say`.
+                progress.write(f"[{number}/{len(requests)}] {outcome}")
+                sys.stdout.flush()
+            progress.update()
+    return failed
+
+
+def say(text: str) -> None:
+    """Prints a line. Where nobody reads it, or a disk is full, work goes on: its rows count."""
+    with contextlib.suppress(OSError):
+        print(text, flush=True)
+
+
+@contextlib.contextmanager
+def bugs_told(name: str) -> Iterator[None]:
+    """Makes one line of a bug of ours, which is not to stop other requests.
+
+    Args:
+      name: of what is being done, for the log, which gets the trace.
+    """
+    try:
+        yield
+    except errors.UserError:
+        raise
+    except Exception as error:
+        logging.exception("%s failed", name)
+        summary = f"internal error: {type(error).__name__}: {errors.summary(error)}"
+        raise errors.UserError(summary) from None
+
+
+@contextlib.contextmanager
+def starting_workers() -> Iterator[None]:
+    """Has processes that start meanwhile leave Ctrl-C and a terminal that closes to this one.
+
+    Both reach the whole group, and this process decides what happens then.
+    """
+    before = {  # What is ignored is inherited.
+        signum: signal.signal(signum, signal.SIG_IGN) for signum in (signal.SIGINT, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def end(pool: futures.ProcessPoolExecutor, patience_s: float = PATIENCE_S) -> None:
+    """Ends the workers, whatever they are at: rows are written at once, agents whole."""
+    processes, manager = list((pool._processes or {}).values()), pool._executor_manager_thread
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(patience_s)
+        process.kill()
+    if manager is not None:
+        manager.join(PATIENCE_S)
+    gc.collect()  # Else Python's tracker of resources warns of semaphores that were left.
+
+
+def _outcomes(
+    pool: futures.Executor, function: Callable[[Any], str], requests: Sequence[Any]
+) -> Iterable[tuple[Any, str | Exception]]:
+    """Gives each request with its result, or with what it raised, as they come."""
+    with starting_workers():
+        waiting = {pool.submit(function, request): request for request in requests}
+    for done in futures.as_completed(waiting):
+        error = done.exception()
+        if isinstance(error, futures.process.BrokenProcessPool):
+            raise error
+        yield waiting[done], error or done.result()
+
+
+def _start_worker(lean: bool) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    cli.quiet_tensorflow()
+    from actorQ.core import lean_imports
+
+    with lean_imports.without("tensorboard" if lean else "tensorflow"):
+        from baseline.agents import finding
+    finding.set_threads()
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when its parent was killed outright."""
+    multiprocessing.parent_process().join()
+    os._exit(cli.EXIT_ERROR)

@@ -1,0 +1,100 @@
+"""Hyper-parameters that a run's folder notes, looked at before rl_zoo3 takes them for Python.
+
+rl_zoo3 evaluates some of them, and imports the modules that others name: whoever wrote them runs
+code. That is as it should be of one's own command line, not of a folder that came from elsewhere.
+"""
+
+import ast
+from collections.abc import Iterator
+from collections.abc import Mapping
+import reprlib
+from typing import Any
+
+from actorQ.core import errors
+from baseline.tasks import environments
+
+_EVALUATED = (
+    "policy_kwargs", "replay_buffer_class", "replay_buffer_kwargs", "normalize", "monitor_kwargs"
+)
+_IMPORTED = ("policy", "vec_env_wrapper", "callback")  # Where a name has dots.
+_HARMLESS = (
+    ast.Expression, ast.Constant, ast.Dict, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast.keyword,
+    ast.Load,
+)
+_NAMES = ("RMSpropTFLike", "HerReplayBuffer")  # SB3's, that rl_zoo3 knows.
+
+
+def check(hyperparams: Any, path: str) -> None:
+    """Checks that hyper-parameters of a file run nothing of its author's.
+
+    Args:
+      hyperparams: as the file has them; of ours, names with values.
+      path: of what they belong to, for the message.
+
+    Raises:
+      errors.UserError: they are something else, one of them could, or there is no such wrapper.
+    """
+    if not isinstance(hyperparams, Mapping):
+        raise errors.UserError(
+            f"{path} notes hyperparams {reprlib.repr(hyperparams):.200}: names with values?"
+        )
+    for name, value in hyperparams.items():
+        objection = _objection(name, value)
+        if objection:
+            raise errors.UserError(f"{path} notes {name}: {objection}")
+
+
+def _objection(name: str, value: Any) -> str:
+    """Returns a sentence on why a value is not taken from a file; empty where it is."""
+    if name == "env_wrapper":
+        try:
+            environments.check_wrappers(value)
+        except errors.UserError as error:
+            return str(error)
+    plain = True
+    if name in _EVALUATED:
+        plain = not isinstance(value, str) or _is_plain(value)
+    elif name in _IMPORTED:
+        plain = not any("." in text for text in _names(value))
+    if plain:
+        return ""
+    return (
+        f"{reprlib.repr(value):.200} is more than plain values, so it is not evaluated. If you "
+        "know it to be yours, repeat --hyperparams as they were."
+    )
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yields what may name something to import: texts, also in lists and as keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple | Mapping):
+        for entry in value:
+            yield from _names(entry)
+
+
+def _is_plain(text: str) -> bool:
+    """Returns whether a Python expression has values, `dict(...)` and torch's classes only."""
+    try:
+        todo: list[ast.AST] = [ast.parse(text.strip(), mode="eval")]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Call):
+            if not (isinstance(node.func, ast.Name) and node.func.id == "dict"):
+                return False
+            todo += [*node.args, *node.keywords]
+        elif isinstance(node, ast.Name):
+            if node.id not in _NAMES:
+                return False
+        elif isinstance(node, ast.Attribute):
+            # As in dict(activation_fn=nn.ReLU).
+            of_torch = isinstance(node.value, ast.Name) and node.value.id == "nn"
+            if not (of_torch and node.attr[0].isupper()):
+                return False
+        elif isinstance(node, _HARMLESS):
+            todo += ast.iter_child_nodes(node)
+        else:
+            return False
+    return True

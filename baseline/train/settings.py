@@ -1,0 +1,257 @@
+"""What a training run is asked for: by flags, by Python callers, and when it goes on.
+
+Imports no framework, so that `--help` and flag errors are instant.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from absl import flags
+import yaml
+
+from actorQ.core import errors
+from baseline.quantization import names as precision_lib
+
+# With the kind of action space that each can choose from; None: any.
+ALGOS = {"a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box"}
+DEVICES = ("auto", "cpu", "cuda")
+PROGRAM = "baseline.train"
+MAX_SEED = 2**32 - 1  # numpy.random.seed takes none beyond it.
+# What a run keeps to when it goes on: fields of `TrainSettings`, and their names in args.yml.
+_ARGUMENTS = {
+    "steps": "n_timesteps", "seed": "seed", "num_envs": "num_envs",
+    "hyperparams": "hyperparams", "precision": "precision",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings:
+    """What to train. None: the default; when a run goes on: what it was started with.
+
+    Attributes:
+      algo: one of ALGOS.
+      env: Gymnasium name; a renamed environment trains as its successor.
+      steps: environment steps in all; by default as many as the tuned hyper-parameters say.
+      seed: of everything random, up to MAX_SEED; by default 0.
+      folder: of all agents, in the zoo's layout.
+      resume: go on with the unfinished run of `algo` and `env` in `folder` whose settings are most
+        like these, of several the newest.
+      save_freq: steps between checkpoints; 0: only at the end.
+      eval_freq: steps between evaluations of 5 episodes; 0: none; when a run goes on, as before.
+      num_envs: environments at once; by default as tuned.
+      device: for the networks, one of DEVICES.
+      hyperparams: values that replace tuned ones.
+      tensorboard: folder for curves (in it ENV/ALGO_<n>); by default inside the run's own folder.
+      progress: draw a progress bar, if on a terminal; else there are lines.
+      precision: that networks train in, one of `precision.CHOICES`; by default fp32.
+    """
+
+    algo: str
+    env: str
+    steps: int | None = None
+    seed: int | None = None
+    folder: str = "logs/zoo"
+    resume: bool = False
+    save_freq: int = 50_000
+    eval_freq: int = 0
+    num_envs: int | None = None
+    device: str = "auto"
+    hyperparams: Mapping[str, Any] | None = None
+    tensorboard: str | None = None
+    progress: bool = True
+    precision: str | None = None
+
+    def __post_init__(self):
+        if self.algo not in ALGOS:
+            raise errors.UserError(f"There is no algorithm {self.algo!r}: {', '.join(ALGOS)}.")
+        if self.device not in DEVICES:
+            raise errors.UserError(f"device is one of {', '.join(DEVICES)}, not {self.device!r}.")
+        if self.precision not in (None, *precision_lib.CHOICES):
+            raise errors.UserError(
+                f"precision is one of {', '.join(precision_lib.CHOICES)}, not {self.precision!r}."
+            )
+        for name, least in (
+            ("steps", 1), ("seed", 0), ("save_freq", 0), ("eval_freq", 0), ("num_envs", 1)
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise errors.UserError(f"{name} must be at least {least}, not {value}.")
+        if self.seed is not None and self.seed > MAX_SEED:
+            raise errors.UserError(f"seed must be at most {MAX_SEED}, not {self.seed}.")
+
+
+def from_flags(words: Sequence[str]) -> TrainSettings:
+    """Builds the settings from parsed flags.
+
+    Args:
+      words: what stands between the flags. The zoo's `--hyperparams a:1 b:2` is `--hyperparams a:1`
+        and the word `b:2` for absl.
+
+    Raises:
+      errors.UserError: a value is not legal.
+    """
+    names = [field.name for field in dataclasses.fields(TrainSettings)]
+    values: dict[str, Any] = {name: flags.FLAGS[name].value for name in names}
+    if words and not values["hyperparams"]:
+        raise errors.UserError(
+            f"does not know what to do with {words[0]!r}: settings are written --flag=value."
+        )
+    values["hyperparams"] = parse_hyperparams([*values["hyperparams"], *words]) or None
+    return TrainSettings(**values)
+
+
+def define_flags() -> None:
+    """Defines the command line: a flag for every field of `TrainSettings`."""
+    default = TrainSettings("ppo", "")
+    flags.DEFINE_enum("algo", None, list(ALGOS), "Algorithm.", required=True)
+    flags.DEFINE_string(
+        "env", None, "Environment, by Gymnasium's name, for example CartPole-v1.", required=True
+    )
+    define_training_flags()
+    flags.DEFINE_integer("seed", default.seed, f"Of everything random, 0 to {MAX_SEED} (else 0).")
+    flags.DEFINE_boolean(
+        "resume", default.resume,
+        "Go on with the unfinished run whose settings are most like those asked for, of several "
+        "the newest (--hyperparams and --num_envs, left out, ask for the tuned ones).",
+    )
+    flags.DEFINE_integer(
+        "eval_freq", default.eval_freq,
+        "Steps between evaluations, whose best agent is kept as ENV_<n>/best_model.zip, with its "
+        "vecnormalize.pkl beside it (0: none).",
+    )
+    flags.DEFINE_string(
+        "tensorboard", default.tensorboard,
+        "Folder for TensorBoard: gets ENV/ALGO_<n> (else `tensorboard` in the run's own folder).",
+    )
+    flags.DEFINE_boolean(
+        "progress", default.progress, "A progress bar on a terminal, else a line a minute."
+    )
+    flags.DEFINE_enum(
+        "precision", default.precision, list(precision_lib.CHOICES),
+        "That dqn's networks, and convolutional extractors of others, train in; weights stay fp32. "
+        "auto: half precision where that is faster, which is measured first (else fp32).",
+    )
+
+
+def define_training_flags() -> None:
+    """Defines the flags that trainings of several seeds and widths have, too."""
+    default = TrainSettings("ppo", "")
+    flags.DEFINE_integer(
+        "steps", default.steps, "Environment steps in all, >= 1 (else as tuned).", short_name="n"
+    )
+    flags.DEFINE_string("folder", default.folder, "Gets ALGO/ENV_<n>/ENV.zip.")
+    flags.DEFINE_integer(
+        "save_freq", default.save_freq, "Steps between checkpoints (0: only at the end)."
+    )
+    flags.DEFINE_integer("num_envs", default.num_envs, "Environments at once (else as tuned).")
+    flags.DEFINE_enum("device", default.device, list(DEVICES), "For the networks.")
+    flags.DEFINE_multi_string(
+        "hyperparams", [], "In place of tuned ones: name:value, several with spaces between."
+    )
+
+
+def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
+    """Reads `name:value` pairs; values are YAML (0.001, lin_3e-4, true, dict(...) as text).
+
+    Raises:
+      errors.UserError: one is not of that form.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            colon = ""
+        if not colon or not name or not value:
+            raise errors.UserError(
+                f"--hyperparams takes name:value, for example learning_rate:0.001, not {text!r}."
+            )
+        if isinstance(values[name], str):
+            try:  # YAML does not take 1e-3 for a number.
+                values[name] = float(values[name])
+            except ValueError:
+                pass
+    return values
+
+
+def hyperparams_text(hyperparams: Mapping[str, Any] | None, num_envs: int | None) -> str:
+    """Returns what replaces tuned values as text: `name:value`, sorted, with spaces between.
+
+    Sorted are keys inside of values, too: a file has them so, a command need not.
+    """
+    changed = dict(hyperparams or {})
+    if num_envs is not None:
+        changed["n_envs"] = num_envs
+    text = " ".join(f"{name}:{value}" for name, value in _sorted_keys(changed).items())
+    return " ".join(text.split())  # One line, as CSV files keep it.
+
+
+def _sorted_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _sorted_keys(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_sorted_keys, value))
+    return value
+
+
+def to_arguments(
+    settings: TrainSettings,
+    env_id: str,
+    program: str = PROGRAM,
+    notes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns what args.yml notes, under the zoo's names where it has them."""
+    return {
+        **(notes or {}),
+        "program": program,
+        "algo": settings.algo,
+        "env": env_id,
+        "n_timesteps": settings.steps,  # Replaced by the number that is tuned, if None.
+        "seed": settings.seed or 0,
+        "num_envs": settings.num_envs,
+        "hyperparams": dict(settings.hyperparams or {}),
+        "precision": settings.precision or precision_lib.FP32,
+        "eval_freq": settings.eval_freq,
+        "tensorboard_log": settings.tensorboard,
+        "env_kwargs": None,
+    }
+
+
+def asked(settings: TrainSettings) -> dict[str, Any]:
+    """Returns what a run to go on with is asked to have been started with; see `as_started`."""
+    values = {name: getattr(settings, field) for field, name in _ARGUMENTS.items()}
+    values = {name: value for name, value in values.items() if value is not None}
+    # What is not asked for is asked to be as tuned.
+    return {"hyperparams": {}, "num_envs": None, **values}
+
+
+def as_started(
+    settings: TrainSettings, arguments: Mapping[str, Any], run_folder: str
+) -> TrainSettings:
+    """Returns the settings with which a run goes on: those it was started with.
+
+    Raises:
+      errors.UserError: others are asked for.
+    """
+    if "precision" not in arguments:  # As runs were noted before there was a choice.
+        half = arguments.get("bfloat16")
+        arguments = {
+            **arguments, "precision": precision_lib.BF16 if half else precision_lib.FP32
+        }
+    started: dict[str, Any] = {}
+    for field, name in _ARGUMENTS.items():
+        started[field] = arguments.get(name)
+        asked = getattr(settings, field)
+        if asked is not None and asked != started[field]:
+            raise errors.UserError(
+                f"The run {run_folder} was started with {field}={started[field]}, not {asked}: "
+                f"leave that out to go on, or leave --resume out to start another run."
+            )
+    if not settings.eval_freq:
+        started["eval_freq"] = arguments.get("eval_freq", 0)  # Older runs did not note it.
+    if settings.tensorboard is None:
+        started["tensorboard"] = arguments.get("tensorboard_log")
+    return dataclasses.replace(settings, **started)

@@ -1,0 +1,62 @@
+"""A worker of a Ray cluster, without Ray: its folder on the machine where it runs."""
+
+import os
+import tempfile
+
+import pytest
+
+from actorQ.core import telemetry
+from actorQ.launch.ray import worker as ray_worker
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def worker(name="actor_1"):
+    return ray_worker.Worker(name, "this", (), "127.0.0.1", True)
+
+
+def homes(folder):
+    return sorted(path.name.split("_")[2] for path in folder.glob("actorq_worker_*"))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_worker_removes_its_folder_unless_somebody_must_look_into_it(temporary, keep):
+    made = worker()
+    assert homes(temporary) == ["actor"]
+    folder = made.report("", {}).folder
+    made.close(keep)
+    assert os.path.isdir(folder) == keep
+
+
+def test_worker_sweeps_what_killed_workers_left_and_nothing_else(temporary):
+    living, kept = worker("living"), worker("kept")
+    kept.close(keep=True)
+    (temporary / "actorq_worker_killed_1" / "run").mkdir(parents=True)
+    (temporary / "actorq_worker_new_1").mkdir()
+    (temporary / "actorq_other_1").mkdir()
+    for path in temporary.iterdir():
+        if "new" not in path.name:
+            os.utime(path, (0, 0))
+    worker("next").close()
+    assert homes(temporary) == ["kept", "living", "new"]
+    assert (temporary / "actorq_other_1").exists()
+    living.close()
+    assert homes(temporary) == ["kept", "new"]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("10.0.0.7", "10.0.0.7:8181"), ("fd00::1", "[fd00::1]:8181")]
+)
+def test_worker_tells_the_address_of_its_server_once_it_is_up(host, address):
+    made = ray_worker.Worker("learner", "this", (), host, True)
+    made._port = 8181
+    assert made.address() == ""
+    folder = made.report("", {}).folder
+    with open(os.path.join(folder, telemetry.ADDRESS_FILENAME), "w", encoding="utf-8"):
+        pass
+    assert made.address() == address
+    made.close()

@@ -1,0 +1,485 @@
+"""What the learner's process does by itself; whole runs: test_launcher, test_training."""
+
+import dataclasses
+import logging
+import pathlib
+import shutil
+import socket
+import threading
+import time
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from actorQ.actor import transition_writer
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import run_logger
+from actorQ.core import snapshots
+from actorQ.core import telemetry
+from actorQ.learner import process as learner_process
+from actorQ.policy import saved as checkpoints
+from actorQ.wire import connection
+from actorQ.wire import replay
+
+
+@pytest.fixture(name="process")
+def _process(tmp_path, monkeypatch):
+    # Threads can be set before TensorFlow is in use only; here other tests may have used it.
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    config = config_lib.RunConfig(
+        taskstr="dm_control,cartpole_balance", model_str="24,24", critic_str="16", port=0,
+        inference_mode="native", max_episode_steps=20, logpath=str(tmp_path),
+    )
+    process = learner_process.LearnerProcess(config)
+    yield process
+    process._server.stop()
+
+
+def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_path):
+    variables = process._evaluator._policy.named_variables()
+    generator = np.random.default_rng(0)
+    for variable in variables.values():  # The output layer starts near zero.
+        variable.assign(generator.normal(size=variable.shape).astype(np.float32))
+    assert process._evaluate() is not None
+    observations = generator.normal(size=(20, 5)).astype(np.float32)
+    with_kernels = [process._evaluator.act(observation) for observation in observations]
+    # Weights of a later step are evaluated as they are then.
+    for variable in variables.values():
+        variable.assign(variable / 2)
+    assert process._evaluate() is not None
+    later = [process._evaluator.act(observation) for observation in observations]
+    process._evaluator._kernels = None
+    np.testing.assert_allclose(
+        later, [process._evaluator.act(observation) for observation in observations], atol=1e-5
+    )
+    for variable in variables.values():
+        variable.assign(2 * variable)
+    np.testing.assert_allclose(
+        with_kernels, [process._evaluator.act(observation) for observation in observations],
+        atol=1e-5,
+    )
+    assert np.ptp(with_kernels) > 0.1
+    rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
+    assert len(rows) == 3
+
+
+def test_checkpoint_after_the_end_was_announced_is_not_written(process, tmp_path):
+    process._save(last=True)
+    store = snapshots.Store(str(tmp_path))
+    before = store.newest_name()
+    process._config = dataclasses.replace(process._config, n_actors=1)
+    process._announce(failed=False)
+    process._save(last=True)
+    assert store.newest_name() == before
+
+
+def test_checkpoint_while_the_log_folder_is_away_keeps_the_lengths_of_logs(process, tmp_path):
+    process._evaluate()
+    lengths = process._state().log_bytes
+    assert lengths[telemetry.EVALUATION_CSV] > 0
+    folder = tmp_path / telemetry.LEARNER
+    folder.rename(tmp_path / "away")
+    assert process._state().log_bytes == lengths
+    (tmp_path / "away").rename(folder)
+    process._logger.close()
+    snapshots.cut_logs(str(folder), process._state())
+    assert (folder / telemetry.EVALUATION_CSV).stat().st_size == lengths[telemetry.EVALUATION_CSV]
+
+
+def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+        max_episode_steps=20, final_eval_episodes=3, num_episodes=1, stop_return=1.0,
+        stop_smoothing=1,
+    )
+    first = learner_process.LearnerProcess(config)
+    first._steps = 1  # All are done.
+    first._learn()
+    first._logger.close()
+    best = first._evaluator.best_return
+    first._server.stop()
+    path = tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV
+    rows = path.read_bytes()
+    assert len(rows.splitlines()) == 4
+    second = learner_process.LearnerProcess(
+        dataclasses.replace(config, resume=True, num_episodes=2)
+    )
+    try:
+        assert path.read_bytes() == rows
+        assert len(second._evaluator.returns) == 3 and second._evaluator.best_return == best
+        # It goes further: that the last policy holds the return is no reason to end at once.
+        assert not second._evaluator.reached_stop_return()
+        second._evaluator.returns += [1.0] * config.stop_window
+        assert second._evaluator.reached_stop_return()
+        del second._evaluator.returns[3:]
+        # The logs' lengths are known, even if their folder goes away before anything is written.
+        path.parent.rename(tmp_path / "away")
+        assert second._state().log_bytes[telemetry.EVALUATION_CSV] == len(rows)
+    finally:
+        second._server.stop()
+
+
+@pytest.mark.parametrize("trace", ["checkpoint", "log"])
+def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, monkeypatch, trace):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path), launch_id=5,
+    )
+    if trace == "checkpoint":
+        first = learner_process.LearnerProcess(config)
+        first._save(last=True)
+        first._server.stop()
+    else:
+        (tmp_path / telemetry.LEARNER).mkdir()
+        (tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV).write_text("seconds\n")
+    before = sorted(tmp_path.rglob("*"))
+    for launch_id in (0, 6):  # By hand, or by another launcher.
+        with pytest.raises(errors.UserError, match="There is a run in .*add --resume"):
+            learner_process.LearnerProcess(dataclasses.replace(config, launch_id=launch_id))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"taskstr": "nosuite,x"}, "nosuite"),
+        ({"algorithm": "dqn"}, "--algorithm=dqn"),
+        ({"logpath": "/proc/nothing"}, "Cannot write logs to /proc/nothing"),
+    ],
+)
+def test_a_learner_that_cannot_use_its_settings_says_so(tmp_path, settings, message):
+    config = config_lib.RunConfig(**{"port": 0, "logpath": str(tmp_path), **settings})
+    with pytest.raises(errors.UserError, match=message):
+        learner_process.LearnerProcess(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads", "line"),
+    [
+        ({"n_actors": 12}, 20,
+         "20 threads on 32 cores (12 left to actors on this machine; see --learner_threads)"),
+        ({"n_actors": 12, "learner_threads": 30}, 30, "30 threads on 32 cores"),
+    ],
+)
+def test_learner_says_how_many_cores_it_takes(monkeypatch, caplog, settings, threads, line):
+    tensorflow = mock.Mock()
+    monkeypatch.setattr(learner_process.device, "tf", tensorflow)
+    monkeypatch.setattr(learner_process.provenance, "usable_cores", lambda: 32)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        learner_process.device.set_up_tensorflow(
+            config_lib.RunConfig(learner_device_placement="CPU", **settings)
+        )
+    tensorflow.config.threading.set_intra_op_parallelism_threads.assert_called_once_with(threads)
+    assert caplog.messages == [f"Learner: {line}"]
+
+
+def test_a_port_in_use_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    with socket.create_server(("", 0)) as holder:
+        port = holder.getsockname()[1]
+        config = config_lib.RunConfig(
+            taskstr="gym,CartPole-v1", model_str="16", port=port, logpath=str(tmp_path)
+        )
+        with pytest.raises(errors.UserError, match=f"Port {port} is in use"):
+            learner_process.LearnerProcess(config)
+
+
+def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process, "_LAST_STEP_S", 0.1)
+    monkeypatch.setattr(learner_process, "_LOOK_S", 0.05)
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+        log_period_s=600.0, data_timeout=1.0, final_eval_episodes=0,
+    )
+    monkeypatch.setattr(learner_process.cli, "on_stop_signals", lambda *_: None)
+    process = learner_process.LearnerProcess(config)
+    process._learner.step = threading.Event().wait  # No actor: replay never fills.
+    with pytest.raises(errors.UserError, match="No transition came for 1 s.*are actors running"):
+        process.run()
+    assert snapshots.Store(str(tmp_path)).exists()
+
+
+def test_a_learner_whose_losses_are_no_numbers_ends_and_says_that_it_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    # Steps of 1e38 send the weights to infinity, and the losses with them.
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+        learning_rate=1e38, batch_size=16, min_replay_size=50, replay_table_max_times_sampled=0,
+        log_period_s=0.05, eval_period_s=0.0,
+    )
+    process = learner_process.LearnerProcess(config)
+    announced = mock.Mock(wraps=process._connection.announce_shutdown)
+    monkeypatch.setattr(process._connection, "announce_shutdown", announced)
+    layout = replay.Layout((4,), pixels=False, action_size=1, discrete=True)
+    writer = transition_writer.TransitionWriter(
+        process._connection.client, config.replay_table_name, layout
+    )
+    generator = np.random.default_rng(0)
+    for action in (0, 1) * 50:
+        before, after = generator.normal(size=(2, 4))
+        writer.write(replay.Transition(before, action, 1.0, 0.9, after))
+    writer.close()
+    with pytest.raises(errors.UserError, match=errors.DIVERGED):
+        process.run()
+    announced.assert_called_once_with(connection.FAILED)
+
+
+def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process, "_LATE_STEP_S", 0.2)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path), max_seconds=0.5,
+        max_episode_steps=20, final_eval_episodes=3, log_period_s=600.0, data_timeout=600.0,
+    )
+    process = learner_process.LearnerProcess(config)
+    try:
+        data = threading.Event()
+        process._learner.step = data.wait  # No actor: replay never fills.
+        learning = threading.Thread(target=process._learn_guarded, daemon=True)
+        learning.start()
+        process._pushed.wait()
+        store = snapshots.Store(str(tmp_path))
+        first = store.newest_name()
+        supervising = threading.Thread(target=process._supervise, daemon=True)
+        supervising.start()
+        supervising.join(60)
+        assert not supervising.is_alive() and process._failure is None
+        newest = store.newest_name()
+        assert newest != first
+        data.set()  # What comes too late is no step any more.
+        learning.join(60)
+        assert process._steps == 0 and store.newest_name() == newest
+        rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
+        assert len(rows) == 1 + 3
+        assert (tmp_path / telemetry.CHECKPOINT_FOLDER / "policy.safetensors").exists()
+    finally:
+        process._server.stop()
+
+
+def test_a_learner_closes_its_environment_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path), num_episodes=3,
+        max_episode_steps=20, final_eval_episodes=1,
+    )
+    process = learner_process.LearnerProcess(config)
+    process._learner.step = lambda: None
+    closed = []
+    environment = process._evaluator._environment
+    monkeypatch.setattr(environment._raw, "close", lambda: closed.append(process._steps))
+    assert process.run() == 0
+    assert closed == [3]
+
+
+def test_a_learner_leaves_an_environment_alone_that_may_be_played(process, monkeypatch):
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    closed = mock.Mock()
+    monkeypatch.setattr(process._evaluator._environment, "close", closed)
+    process._interrupted = True
+    assert process._end() == 130  # Its learning thread has not come to its end.
+    closed.assert_not_called()
+
+
+def test_the_best_policy_outlives_a_crash_after_the_last_checkpoint(process, tmp_path):
+    evaluator = process._evaluator
+    before = process._state()
+    assert before.best_return is None
+    evaluator.returns.append(950.0)
+    evaluator.save_if_best(7)
+    best = checkpoints.find_policy(str(tmp_path), best=True)
+    content = pathlib.Path(best).read_bytes()
+
+    def resume_and_play(state, episode_return):
+        evaluator.best_return = -np.inf
+        evaluator.restore(state)
+        evaluator.returns.append(episode_return)
+        evaluator.save_if_best(8)
+        return pathlib.Path(best).read_bytes() != content
+
+    assert not resume_and_play(before, 12.0)
+    assert evaluator.best_return == 950.0
+    assert not resume_and_play(dataclasses.replace(before, best_return=10.0), 12.0)
+    assert resume_and_play(before, 951.0)
+    evaluator._run_id += 1  # What another run has left says nothing of this one.
+    assert resume_and_play(before, 12.0)
+    assert checkpoints.load_policy(best).facts["episode_return"] == 12.0
+
+
+def test_resumed_learner_goes_on_counting_the_seconds_of_pushes(process, tmp_path):
+    process._publisher.snapshot_s, process._publisher.insert_s = 1.5, 2.5
+    process._save(last=True)
+    process._server.stop()
+    again = learner_process.LearnerProcess(dataclasses.replace(process._config, resume=True))
+    try:
+        again._log(again._connection.status())
+        row = telemetry.last_row(str(tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV))
+        assert (row["push_snapshot_s"], row["push_insert_s"]) == (1.5, 2.5)
+    finally:
+        again._server.stop()
+
+
+def test_a_full_disk_is_survived_until_the_last_policy(process, monkeypatch, caplog):
+    def full(steps):
+        raise errors.WriteError("Cannot write policy: No space left on device.")
+
+    monkeypatch.setattr(process._evaluator, "save_policy", full)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        process._save()
+    assert "No space left" in caplog.text
+    with pytest.raises(errors.WriteError, match="No space left"):
+        process._save(last=True)
+
+
+def test_last_checkpoint_is_written_once(process, monkeypatch):
+    saved = []
+    save = process._checkpoints.save
+    monkeypatch.setattr(
+        process._checkpoints, "save", lambda *a, **k: (saved.append(k), save(*a, **k))
+    )
+    process._save()
+    process._save(last=True)
+    process._save(last=True)  # What the main thread does if the last step took long.
+    assert saved == [{"wait": False}, {"wait": True}]
+
+
+def test_checkpoint_that_reverb_cannot_write_leaves_the_one_before(process, tmp_path, monkeypatch):
+    process._save()
+    process._checkpoints._writing.join()
+    store = snapshots.Store(str(tmp_path))
+    before = store.newest_name()
+
+    def refuse():
+        (tmp_path / "left").mkdir()
+        raise IndexError("No space left on device")  # As Reverb has it.
+
+    monkeypatch.setattr(process._checkpoints, "_client", mock.Mock(checkpoint=refuse))
+    process._save(last=True)
+    assert (tmp_path / "left").exists()
+    assert store.newest_name() == before and not store.being_written()
+
+
+def test_weights_that_nobody_acts_on_are_pushed_again_while_it_does_not_learn(
+    process, monkeypatch
+):
+    publish = mock.Mock()
+    monkeypatch.setattr(process._publisher, "publish", publish)
+    now, status = time.monotonic() + 60.0, process._connection.status()
+    process._watch_data(now, status)
+    assert publish.call_count == 1
+    # A learner that goes on from a checkpoint has data for some steps, which push theirs.
+    process._steps += 1
+    process._watch_data(now + 6.0, status)
+    assert publish.call_count == 1
+    process._watch_data(now + 12.0, status)
+    assert publish.call_count == 2
+
+
+def test_only_a_step_that_waits_for_data_runs_into_the_data_timeout(process):
+    status = process._connection.status()
+    timeout_s = process._config.data_timeout
+    late = time.monotonic() + 2 * timeout_s
+    process._watch_data(late, status)  # No step is under way: evaluations may take this long.
+    assert process._failure is None
+    process._step_started = late - 1.0  # One that began after them has all of its time.
+    process._watch_data(late, status)
+    assert process._failure is None
+    process._watch_data(late + timeout_s, status)
+    assert "No transition came" in str(process._failure)
+
+
+def test_resumed_learner_s_versions_are_new_to_whoever_has_a_log(process, tmp_path):
+    """A machine that crashed may have lost the record of versions, but not an actor's log."""
+    process._save(last=True)
+    process._server.stop()
+    logger = run_logger.RunLogger(str(tmp_path), "actor_1", time.time())
+    logger.write(telemetry.PHASES_CSV, 1, model_version=41)
+    logger.close()
+    again = learner_process.LearnerProcess(dataclasses.replace(process._config, resume=True))
+    try:
+        assert again._version() == 42
+    finally:
+        again._server.stop()
+
+
+def test_resumed_learner_shows_no_weights_of_the_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+    )
+    first = learner_process.LearnerProcess(config)
+    message = [np.zeros(4, np.uint8), np.zeros(4, np.uint8)]
+    for name in (config.model_table_name, config.broadcaster_table_name):
+        first._connection.publish(name, message)
+    first._save(last=True)
+    first._server.stop()
+    second = learner_process.LearnerProcess(dataclasses.replace(config, resume=True))
+    try:
+        status = second._connection.status()
+        assert (status.models_published, status.pushes_waiting) == (0, 0)
+    finally:
+        second._server.stop()
+
+
+def test_resumed_learner_has_forgotten_the_announced_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
+    )
+    first = learner_process.LearnerProcess(config)
+    first._announce(failed=False)
+    first._announced = False  # As an earlier version of this program did.
+    first._save(last=True)
+    first._server.stop()
+    second = learner_process.LearnerProcess(dataclasses.replace(config, resume=True))
+    try:
+        assert not second._connection.status().shutdown
+    finally:
+        second._server.stop()
+
+
+def test_resume_from_a_damaged_checkpoint_or_from_none_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    servers, start = [], learner_process.server.start_server
+
+    def noted(*arguments):  # Also of a learner that is never complete.
+        servers.append(start(*arguments))
+        return servers[-1]
+
+    monkeypatch.setattr(learner_process.server, "start_server", noted)
+    run = tmp_path / "run"
+    config = config_lib.RunConfig(
+        taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(run),
+    )
+    learner_process.LearnerProcess(config)._save(last=True)
+    servers.pop().stop()
+    newest = pathlib.Path(snapshots.Store(str(run)).newest().folder).relative_to(run)
+
+    def check_refused(folder, message):
+        resumed = dataclasses.replace(config, resume=True, logpath=str(folder))
+        with pytest.raises(errors.UserError, match=message):
+            learner_process.LearnerProcess(resumed)
+
+    damages = {
+        "learner.data-00000-of-00001": "damaged, or of other networks",
+        "state.json": "is damaged: state.json",
+    }
+    for name, message in damages.items():
+        damaged = tmp_path / name
+        shutil.copytree(run, damaged)
+        path = damaged / newest / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        check_refused(damaged, message)
+    shutil.rmtree(run / "checkpoint")
+    check_refused(run, "no checkpoint to resume")
+    for server in servers:
+        server.stop()

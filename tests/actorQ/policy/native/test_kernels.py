@@ -1,0 +1,270 @@
+"""The kernels in C against the numpy reference, on every instruction set of this machine."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from actorQ.core import errors
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import forms
+from actorQ.policy import inference
+from actorQ.policy import quantization
+from actorQ.policy import reference
+from actorQ.policy.native import build
+from actorQ.policy.native import library
+
+Q_VALUES, TANH = architecture_lib.Q_VALUES_HEAD, architecture_lib.TANH_HEAD
+ARCHITECTURES = {
+    # Sizes around the kernels' blocks of 16 outputs, 4 inputs, 64 inputs, and tails of all.
+    "tiny": architecture_lib.PolicyArchitecture((1,), (1,), 1, TANH),
+    "odd": architecture_lib.PolicyArchitecture((5,), (17, 33), 3, Q_VALUES),
+    "even": architecture_lib.PolicyArchitecture((64,), (64, 128), 16, TANH),
+    "humanoid": architecture_lib.PolicyArchitecture((67,), (200, 100, 70), 21, TANH),
+    "pixels": architecture_lib.PolicyArchitecture((36, 44, 3), (40,), 5, Q_VALUES),
+}
+EXACT = ("int8", "int4")
+ISAS = (
+    library.usable_isas()
+    if library.available()
+    else [pytest.param("", marks=pytest.mark.skip(reason="the kernels are not built"))]
+)
+
+
+def make_weights(architecture, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        name: (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+        for name, shape in architecture.parameter_shapes.items()
+    }
+
+
+def make_observations(architecture, batch, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (batch, *architecture.observation_shape)
+    if architecture.pixels:
+        return rng.integers(0, 256, shape).astype(np.uint8)
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def expanded(architecture, quantize, seed=0, **options):
+    weights = make_weights(architecture, seed)
+    return forms.expand(forms.to_actor_form(weights, 0, quantize, **options))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("quantize", forms.SCHEMES)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_network_computes_the_reference(name, quantize, isa):
+    architecture, scheme = ARCHITECTURES[name], forms.SCHEMES[quantize]
+    tensors = expanded(architecture, quantize)
+    # 11: whole tiles of every instruction set, and a rest.
+    observations = make_observations(architecture, 11)
+    network = library.Network(architecture, scheme, 11, isa)
+    outputs = network(network.pack(tensors), observations)
+    expected = reference.forward(architecture, tensors, observations)
+    assert outputs.shape == expected.shape
+    assert outputs.dtype == expected.dtype == np.float32
+    if scheme in EXACT:
+        np.testing.assert_array_equal(outputs, expected)
+    else:
+        np.testing.assert_allclose(outputs, expected, atol=3e-6)
+
+
+@pytest.mark.parametrize("quantize", [8, 4])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_network_output_does_not_depend_on_the_batch(name, quantize):
+    architecture = ARCHITECTURES[name]
+    network = library.Network(architecture, forms.SCHEMES[quantize], 13)
+    weights = network.pack(expanded(architecture, quantize))
+    observations = make_observations(architecture, 13)
+    one_by_one = np.concatenate([network(weights, each[None]) for each in observations])
+    np.testing.assert_array_equal(network(weights, observations), one_by_one)
+
+
+@pytest.mark.parametrize("quantize", forms.SCHEMES)
+def test_observations_without_range_and_with_a_huge_one(quantize):
+    architecture = ARCHITECTURES["humanoid"]
+    network = library.Network(architecture, forms.SCHEMES[quantize], 4)
+    tensors = expanded(architecture, quantize)
+    observations = np.zeros((4, 67), np.float32)
+    observations[1] = 1e-35  # Below what a scale expresses.
+    observations[2, 3] = 1e6
+    observations[3] = -1e6
+    outputs = network(network.pack(tensors), observations)
+    expected = reference.forward(architecture, tensors, observations)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("quantize", [8, 4])
+def test_an_observation_that_is_not_finite_gives_nan_and_spares_the_others(quantize, number):
+    architecture = ARCHITECTURES["humanoid"]
+    network = library.Network(architecture, forms.SCHEMES[quantize], 3)
+    weights = network.pack(expanded(architecture, quantize))
+    observations = make_observations(architecture, 3)
+    expected = network(weights, observations)
+    observations[1, 66] = number
+    outputs = network(weights, observations)
+    assert np.isnan(outputs[1]).all()
+    np.testing.assert_array_equal(outputs[[0, 2]], expected[[0, 2]])
+
+
+def test_tanh_is_close_to_the_exact_one():
+    x = np.concatenate([
+        np.linspace(-12, 12, 100_001), [0.0, -0.0, 1e-30, 1e-8, -1e-8, 88.0, -88.0, 1e30, np.inf],
+    ]).astype(np.float32)
+    np.testing.assert_allclose(reference.tanh(x), np.tanh(x.astype(np.float64)), atol=1.5e-7)
+    assert np.abs(reference.tanh(x)).max() <= 1
+
+
+def test_integer_products_do_not_overflow_at_their_extremes():
+    architecture = architecture_lib.PolicyArchitecture((4096,), (16,), 2, Q_VALUES)
+    weights = {
+        "linear_0.weight": np.full((16, 4096), -1, np.float32),
+        "linear_0.bias": np.zeros(16, np.float32),
+        "head.weight": np.ones((2, 16), np.float32),
+        "head.bias": np.zeros(2, np.float32),
+    }
+    observations = np.full((1, 4096), 3, np.float32)
+    for quantize in (8, 4):
+        tensors = forms.expand(forms.to_actor_form(weights, 0, quantize))
+        expected = reference.forward(architecture, tensors, observations)
+        for isa in library.usable_isas():
+            network = library.Network(architecture, forms.SCHEMES[quantize], 1, isa)
+            np.testing.assert_array_equal(network(network.pack(tensors), observations), expected)
+        np.testing.assert_allclose(expected, -16, rtol=5e-3)
+
+
+def test_weights_of_another_version_leave_the_old_ones_alone():
+    architecture = ARCHITECTURES["odd"]
+    network = library.Network(architecture, "int8")
+    observation = make_observations(architecture, 1)
+    old = network.pack(expanded(architecture, 8, seed=1))
+    before = network(old, observation)
+    new = network.pack(expanded(architecture, 8, seed=2))
+    np.testing.assert_array_equal(network(old, observation), before)
+    assert (network(new, observation) != before).any()
+
+
+def test_packed_weights_take_what_their_bits_say():
+    architecture = architecture_lib.PolicyArchitecture((64,), (1024, 1024), 16, TANH)
+    count = 64 * 1024 + 1024 * 1024 + 1024 * 16
+    sizes = {}
+    for quantize, scheme in forms.SCHEMES.items():
+        network = library.Network(architecture, scheme)
+        sizes[quantize] = 8 * network.pack(expanded(architecture, quantize)).nbytes / count
+    assert sizes[32] == pytest.approx(32, rel=0.01)
+    assert sizes[16] == pytest.approx(16, rel=0.01)
+    assert sizes[8] == pytest.approx(8, rel=0.03)
+    assert sizes[4] == pytest.approx(4.25, rel=0.04)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 6])
+@pytest.mark.parametrize("quantize", [8, 4])
+def test_narrow_communication_reaches_the_kernels(quantize, bits):
+    architecture = ARCHITECTURES["humanoid"]
+    tensors = expanded(architecture, quantize, quantize_communication=bits)
+    observations = make_observations(architecture, 2)
+    network = library.Network(architecture, forms.SCHEMES[quantize], 2)
+    np.testing.assert_array_equal(
+        network(network.pack(tensors), observations),
+        reference.forward(architecture, tensors, observations),
+    )
+
+
+def test_backend_lists_the_type_of_every_layer():
+    backend = inference.make_backend(ARCHITECTURES["pixels"], 4, "native")
+    assert backend.types == {
+        "conv_0": "int8", "conv_1": "int8", "conv_2": "int8", "linear_0": "int4", "head": "int8",
+    }
+
+
+def test_int4_groups_stay_within_half_a_step():
+    weights = make_weights(ARCHITECTURES["humanoid"])["linear_1.weight"]
+    weights[3] = 0
+    weights[4, :64] = 1e-39
+    quantized = quantization.quantize_int4_groups(weights)
+    assert quantized.scale.shape == (100, 4)
+    assert np.abs(quantized.values).max() == 7
+    assert (quantized.scale.view(np.uint32) & 0xFFFF == 0).all()  # bfloat16 numbers.
+    steps = np.repeat(quantized.scale, 64, axis=1)[:, :200]
+    error = np.abs(quantization.dequantize(quantized) - weights)
+    # The largest weights lie at 7 steps, but for the rounding of the step to bfloat16.
+    assert (error <= steps * (0.5 + 7 / 256)).all()
+    with pytest.raises(ValueError, match="NaN"):
+        quantization.quantize_int4_groups(np.full((2, 3), np.nan, np.float32))
+
+
+def test_missing_library_is_one_clear_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "library_path", lambda: str(tmp_path / "none.so"))
+    library.load.cache_clear()
+    with pytest.raises(errors.UserError, match="setup_ubuntu.sh"):
+        inference.make_backend(ARCHITECTURES["odd"], 8, "native")
+    assert not library.available()
+
+
+def test_damaged_library_is_one_clear_line(monkeypatch, tmp_path):
+    path = tmp_path / "damaged.so"
+    path.write_bytes(b"not a library")
+    monkeypatch.setattr(build, "library_path", lambda: str(path))
+    library.load.cache_clear()
+    with pytest.raises(errors.UserError, match="_build"):
+        library.load()
+
+
+@pytest.fixture(autouse=True)
+def fresh_library():
+    yield
+    library.load.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [("", "No C compiler found"), ("false", "do not compile with false"),
+     ("no_such_cc -O2", "no program no_such_cc"), ("gcc '", "is no command")],
+)
+def test_build_without_a_working_compiler_says_so(monkeypatch, tmp_path, compiler, said):
+    monkeypatch.setattr(build, "library_path", lambda: str(tmp_path / "new.so"))
+    monkeypatch.setenv("CC", compiler)
+    if not compiler:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(errors.UserError, match=said):
+        build.build()
+    assert not os.path.exists(tmp_path / "new.so")
+
+
+def test_build_takes_a_compiler_with_arguments(monkeypatch):
+    monkeypatch.setenv("CC", "sh -e")
+    assert build._find_compiler() == ["sh", "-e"]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        'for a; do [ "$a" = -mavxvnni ] && exit 1; done',  # As gcc 10.
+        # As clang 14, which compiles for it and cannot ask whether a processor has it.
+        'case "$*" in *-DACTORQ_AVXVNNI*|*probe.c*) exit 1;; esac',
+    ],
+)
+def test_kernels_without_optional_instructions_build_and_work(tmp_path, refused):
+    compiler = tmp_path / "old_compiler"
+    # With -O1 at the end: how fast the kernels are is no matter here, and they compile sooner.
+    compiler.write_text(f'#!/bin/sh\n{refused}\nexec gcc "$@" -O1\n')
+    compiler.chmod(0o755)
+    code = (
+        "from actorQ.policy.native import build, library\n"
+        f"build.library_path = lambda: {str(tmp_path / 'lib.so')!r}\n"
+        "build.build()\n"
+        "print(*library.usable_isas())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "CC": str(compiler)},
+        capture_output=True, text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "avxvnni" not in done.stdout
+    assert "portable" in done.stdout

@@ -1,0 +1,170 @@
+"""Verdicts that the page of all results computes, and what it reads and writes."""
+
+import pytest
+
+from actorQ.core import errors
+from actorQ.core import output
+from actorQ.experiments.run_logs import times
+from baseline.report import case_claims
+from baseline.report import claims
+from baseline.report import markup
+from baseline.report import sections
+
+
+@pytest.mark.parametrize(
+    ("fp32", "int8", "limits", "verdict"),
+    [
+        ((400, True), (100, True), (), claims.REACHED),
+        ((400, True), (100, True), ("1 seed",), claims.PARTLY),
+        ((200, True), (100, True), (), claims.PARTLY),
+        ((100, True), (100, True), (), claims.MISSED),
+        ((400, False), (100, True), (), claims.REACHED),
+        ((200, False), (100, True), (), claims.PARTLY),
+        ((50, False), (100, True), (), claims.OPEN),  # More than 0.5: says nothing.
+        ((400, True), (100, False), (), claims.OPEN),  # Less than 4: may be all or nothing.
+        ((50, True), (100, False), (), claims.MISSED),
+        ((400, False), (100, False), (), claims.OPEN),
+    ],
+)
+def test_verdict_of_a_ratio_is_what_it_proves(fp32, int8, limits, verdict):
+    reaches = (times.Reach(seconds, 0, reached) for seconds, reached in (fp32, int8))
+    speedup = times.speedup_between(*reaches)
+    assert claims.faster("p", "c", 3.0, speedup, "o", limits).verdict == verdict
+
+
+def test_time_to_reward_of_few_seeds_or_another_reward_is_reached_in_part():
+    seconds = (times.Reach(90, 0, True), times.Reach(10, 0, True))
+    (claim,) = claims.time_to_reward("gym,CartPole-v0", 198.22, seconds, 3)
+    assert (claim.verdict, claim.ours) == (claims.REACHED, "9.00x (90.0 s to 10.0 s)")
+    (claim,) = claims.time_to_reward("gym,CartPole-v0", 195.0, seconds, 1)
+    assert claim.verdict == claims.PARTLY
+    assert claim.reason == "reward 195 in place of 198.22; 1 seed a side: may be luck"
+    assert claims.time_to_reward("gym,Other-v0", 1.0, seconds, 3) == []
+    (claim,) = claims.unmeasured(["gym,CartPole-v0"])
+    assert claim.published == "1.51x to 5.41x" and "Acrobot" in claim.claim
+
+
+def test_ptq_is_judged_by_the_interval_of_the_mean(tmp_path):
+    header = ["Environment", "fp32", "E_int8"]
+    rows = [
+        ["Somewhere", "1", "2.00 % [1.00, 3.00]"], ["Nothing learned", "1", "50.00 %"],
+        ["Theirs", "-", "-"],
+    ]
+    text = ""
+    for algo, mean in {"a2c": "2.00 % [1.00, 3.00]", "dqn": "9.00 % [8.70, 9.50]"}.items():
+        table = output.markdown_table(header, [*rows, ["Mean", "", mean]])
+        text += f"## {algo.upper()}: fp32, fp16 and int8 (weights)\n\n{table}\n"
+    (tmp_path / "table.md").write_text(text)
+    found = {claim.claim.split()[2]: claim for claim in claims.ptq(str(tmp_path))}
+    assert {name: claim.verdict for name, claim in found.items()} == {
+        "A2C": claims.REACHED, "DQN": claims.MISSED, "PPO": claims.NONE, "DDPG": claims.NONE,
+    }
+    assert found["A2C"].ours == "2.00 % [1.00, 3.00], 1 agents"
+    assert found["A2C"].published == "2.31 %"
+
+
+def test_qat_holds_where_no_width_down_to_it_loses_more(tmp_path):
+    losses = {"a": {8: 1, 7: 0, 6: -3, 5: 2.1}, "b": {8: 5, 7: 0, 6: 0, 5: 0}, "c": {8: 0, 6: 2}}
+    output.write_csv(str(tmp_path / "table.csv"), [
+        {"algo": "ppo", "env": env, "ranges": "frozen", "bits": bits, "error_qat": loss}
+        for env, found in losses.items() for bits, loss in found.items()
+    ])
+    six, five = claims.qat(str(tmp_path))
+    assert (six.ours, six.verdict) == ("2 of 3 agents", claims.PARTLY)
+    assert (five.ours, five.verdict) == ("0 of 2 agents", claims.MISSED)
+    (tmp_path / "table.csv").write_text("bits,error_qat\n8,much\n")
+    with pytest.raises(errors.UserError, match="error_qat has to be a number, not 'much'"):
+        claims.qat(str(tmp_path))
+
+
+def test_case_studies_are_judged_by_the_best_runtime(tmp_path):
+    columns = (
+        "paper_policy", "format", "speedup", "fp32_success", "success_change", "memory_ratio",
+        "file_ratio",
+    )
+    rows = [
+        ("Policy I", "onnx", 0.9, 0.7, -0.0501, "", 2.0),
+        ("Policy I", "tflite", 1.3, 0.7, -0.05, "", 2.0),
+        ("", "onnx", 9.0, 0.9, 0.0, 9.0, 9.0),  # Another task's policy, of the same layers.
+        # Each alone has what the other lacks.
+        ("Policy III", "onnx", 3.0, 0.8, 0.01, 3.8, 3.7),
+        ("Policy III", "tflite", 2.9, 0.8, 0.01, 3.9, 3.9),
+        ("Policy III", "torchscript", 2.9, 0.8, 0.01, 3.7, 3.9),
+    ]
+    output.write_csv(
+        str(tmp_path / "deployment.csv"), [dict(zip(columns, row, strict=True)) for row in rows]
+    )
+    found = case_claims.deployment(str(tmp_path))
+    assert [(claim.ours, claim.verdict) for claim in found] == [
+        ("70.0 %", claims.REACHED),
+        ("ONNX Runtime 0.90x, TFLite 1.30x", claims.REACHED),
+        ("ONNX Runtime -5.0, TFLite -5.0 points", claims.PARTLY),
+        ("–", claims.NONE), ("–", claims.NONE), ("–", claims.NONE),
+        ("80.0 %", claims.MISSED),  # The paper: 86 %.
+        ("ONNX Runtime 3.00x, TFLite 2.90x, TorchScript 2.90x", claims.PARTLY),
+        ("ONNX Runtime +1.0, TFLite +1.0, TorchScript +1.0 points", claims.REACHED),
+        ("ONNX Runtime 3.80x, TFLite 3.90x, TorchScript 3.70x", claims.PARTLY),
+        ("ONNX Runtime: as fast 3.00x, file 3.70x, memory 3.80x", claims.PARTLY),
+    ]
+    assert "each against its own fp32" in found[1].reason
+    assert found[2].published == "15 points lost; our aim: at most 5"
+    assert found[-1].published == "our aim: as fast 3x, file 3.8x, memory 3.8x"
+    columns = ("paper_policy", "format", "speedup")
+    several = [("Policy I", "onnx", speedup) for speedup in (0.9, 1.2)]
+    output.write_csv(
+        str(tmp_path / "deployment.csv"),
+        [dict(zip(columns, row, strict=True)) for row in several],
+    )
+    found = case_claims.deployment(str(tmp_path))
+    assert found[1].ours == "ONNX Runtime 0.90x, ONNX Runtime (2) 1.20x"
+    (tmp_path / "timing.csv").write_text(
+        "policy,threads,precision,asked,speedup\n"
+        "C,1,fp32,fp32,1\nC,1,bf16,auto,1.7\nC,2,bf16,auto,1.5\nA,1,fp32,auto,0.9\n"
+    )
+    found = case_claims.mixed_precision(str(tmp_path))
+    assert [(claim.ours, claim.verdict) for claim in found] == [
+        ("fp32 on 1 thread 0.90x", claims.REACHED), ("–", claims.NONE),
+        ("bf16 on 1 thread 1.70x, bf16 on 2 threads 1.50x", claims.REACHED),
+    ]
+
+
+def test_breakdown_and_staleness():
+    phases = {"step (inference)": 3.0, "pull": 1.0}
+    (claim,) = claims.breakdown({"x": phases, "y": {"step (inference)": 1.0, "pull": 3.0}})
+    assert (claim.ours, claim.verdict) == ("25 % to 75 % of all phases", claims.PARTLY)
+    assert claims.breakdown({})[0].verdict == claims.NONE
+    (claim,) = claims.staleness({"x": {"1": 100.0, "1000": 20.0}, "y": {"1": 3.0, "9": -1.0}})
+    assert (claim.ours, claim.verdict) == ("up to 5.00x", claims.REACHED)
+    assert claims.staleness({"y": {"1": 3.0, "9": -1.0}})[0].verdict == claims.OPEN
+
+
+def test_markdown_is_split_at_headings_and_tables_are_read_back():
+    text = "before\n\n# One\n\n" + output.markdown_table(["A", "B"], [["x", "1"]]) + "\n## Two\nend"
+    assert [(part.heading, part.level) for part in markup.parts(text)] == [
+        ("", 0), ("One", 1), ("Two", 2),
+    ]
+    assert markup.table_rows(text) == [["A", "B"], ["x", "1"]]
+    assert markup.parts("") == [] and markup.table_rows("none") == []
+    shown = markup.document(text, 4, lambda heading: heading == "Two")
+    assert "<h4>One</h4>" in shown and "<summary>Two</summary>" in shown
+    assert "<p>before</p>" in shown and '<div class="scroll"' in shown
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("r/ptq/plots/ppo_CartPole-v1.png", "PPO CartPole-v1: mean return against bits"),
+        ("r/qat/plots/overview_a2c.png", "A2C: mean return"),
+        ("r/time_to_reward/report/convergence_cartpole_balance.png", "cartpole balance"),
+        ("r/cartpole_gym/convergence.png", "cartpole gym"),
+        ("r/cartpole_gym/breakdown.png", "phase by phase: cartpole gym"),
+        ("r/breakdown/report/breakdown_finger_spin.png", "phase by phase: finger spin"),
+        ("r/cluster/cluster_blocking.png", "blocking downloads"),
+        ("r/mixed_precision/loss_parity.png", "Loss parity"),
+        ("x/mixed_precision/mixed_precision_timing.png", "Run time in fp32 over run time in half"),
+        ("x/mixed_precision/auto/mixed_precision_timing.png", "that was chosen by itself"),
+        ("x/deployment/deployment.png", "Latency of the fp32 file over that of the int8 file"),
+    ],
+)
+def test_captions_come_from_names(path, text):
+    assert text in sections.caption(path)
