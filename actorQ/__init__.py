@@ -1,0 +1,1 @@
+"""ActorQ: a full-precision learner feeds actors that act with quantized weights."""

@@ -17,6 +17,7 @@ from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import provenance
 from actorQ.policy import forms
+from actorQ.policy import model_update
 from actorQ.wire import connection as wire
 from actorQ.wire import messages
 
@@ -175,14 +176,14 @@ class VariablePublisher:
         self, version: int, snapshot: dict[str, tf.Tensor]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Encodes the snapshot, which is emptied."""
-        tensors: dict[str, messages.Tensor] = {}
+        tensors: dict[str, model_update.Tensor] = {}
         for name in list(snapshot):
             tensor = snapshot.pop(name)
             if self._precision == BFLOAT16:
                 halves = np.asarray(tf.cast(tensor, tf.bfloat16)).view(np.uint16)
-                tensors[name] = messages.Bfloat16(halves)
+                tensors[name] = model_update.Bfloat16(halves)
             else:
                 tensors[name] = np.asarray(tensor)  # Of a tensor on the CPU: no copy.
         return messages.encode(
-            messages.ModelUpdate(version, forms.LEARNER_SCHEME, tensors)
+            model_update.ModelUpdate(version, forms.LEARNER_SCHEME, tensors)
         )

@@ -10,16 +10,16 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.policy import architecture
+from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import convert
-from actorQ.wire import messages
 
 # What actors compute with, by `--quantize`.
 SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4"}
 LEARNER_SCHEME = "sonnet_float32"  # First hop: TensorFlow's names and layouts.
 
 
-def from_sonnet(variables: Mapping[str, messages.Tensor]) -> dict[str, np.ndarray]:
+def from_sonnet(variables: Mapping[str, model_update.Tensor]) -> dict[str, np.ndarray]:
     """Renames and transposes TensorFlow's weights to torch's names and layouts.
 
     Weights are matched by name, never by order: `linear_0/w` [in, out] becomes `linear_0.weight`
@@ -32,15 +32,15 @@ def from_sonnet(variables: Mapping[str, messages.Tensor]) -> dict[str, np.ndarra
     converted = {}
     for name, tensor in variables.items():
         layer, _, kind = name.rpartition("/")
-        shape = messages.shape_of(tensor)
+        shape = model_update.shape_of(tensor)
         if isinstance(tensor, quantization.QuantizedTensor):
             raise errors.MessageError(f"The learner's weights {name!r} are quantized.")
         if kind == "b" and len(shape) == 1:
-            converted[f"{layer}.bias"] = messages.to_float32(tensor)
+            converted[f"{layer}.bias"] = model_update.to_float32(tensor)
         elif kind == "w" and len(shape) == 2:
             converted[f"{layer}.weight"] = convert.transposed(tensor)
         elif kind == "w" and len(shape) == 4:
-            array = messages.to_float32(tensor).transpose(3, 2, 0, 1)
+            array = model_update.to_float32(tensor).transpose(3, 2, 0, 1)
             converted[f"{layer}.weight"] = np.ascontiguousarray(array)
         else:
             raise errors.MessageError(f"Cannot convert the weights {name!r} {list(shape)}.")
@@ -48,11 +48,11 @@ def from_sonnet(variables: Mapping[str, messages.Tensor]) -> dict[str, np.ndarra
 
 
 def for_actors(
-    update: messages.ModelUpdate,
+    update: model_update.ModelUpdate,
     quantize: int,
     quantize_communication: int = 32,
     weight_compress: bool = False,
-) -> messages.ModelUpdate:
+) -> model_update.ModelUpdate:
     """Returns what the learner pushed in the actors' form, see `to_actor_form`.
 
     Raises:
@@ -74,12 +74,12 @@ def for_actors(
 
 
 def learner_to_actor_form(
-    variables: Mapping[str, messages.Tensor],
+    variables: Mapping[str, model_update.Tensor],
     version: int,
     quantize: int,
     quantize_communication: int = 32,
     weight_compress: bool = False,
-) -> messages.ModelUpdate:
+) -> model_update.ModelUpdate:
     """Returns `to_actor_form(from_sonnet(variables), ...)`, in one pass where there is a kernel.
 
     Raises:
@@ -89,17 +89,17 @@ def learner_to_actor_form(
     settings = (version, quantize, quantize_communication, weight_compress)
     if quantize > 8 or quantize_communication < quantize:
         return to_actor_form(from_sonnet(variables), *settings)
-    tensors: dict[str, messages.Tensor] = {}
+    tensors: dict[str, model_update.Tensor] = {}
     for name, tensor in variables.items():
         quantized = isinstance(tensor, quantization.QuantizedTensor)
-        layer, axes = name.removesuffix("/w"), len(messages.shape_of(tensor))
+        layer, axes = name.removesuffix("/w"), len(model_update.shape_of(tensor))
         if name.endswith("/w") and axes == 2 and not quantized:
             in_groups = quantize == 4 and architecture.computes_in_int4(layer, axes)
             convert_matrix = convert.int4_groups if in_groups else convert.int8_channels
             tensors[f"{layer}.weight"] = convert_matrix(tensor)
         else:
             tensors |= to_actor_form(from_sonnet({name: tensor}), *settings).tensors
-    return messages.ModelUpdate(version, SCHEMES[quantize], tensors)
+    return model_update.ModelUpdate(version, SCHEMES[quantize], tensors)
 
 
 def to_actor_form(
@@ -108,7 +108,7 @@ def to_actor_form(
     quantize: int,
     quantize_communication: int = 32,
     weight_compress: bool = False,
-) -> messages.ModelUpdate:
+) -> model_update.ModelUpdate:
     """Quantizes weights for the wire and for the actors' arithmetic.
 
     Which width travels, for matrices and convolutions (axes >= 2):
@@ -132,7 +132,7 @@ def to_actor_form(
       ValueError: NaN or infinity in the weights, or a width that is not possible.
     """
     wire_bits = min(quantize_communication, 8) if weight_compress else quantize_communication
-    tensors: dict[str, messages.Tensor] = {}
+    tensors: dict[str, model_update.Tensor] = {}
     for name, array in weights.items():
         if array.ndim < 2:
             tensors[name] = quantization.quantize_affine(array, 8) if weight_compress else array
@@ -146,22 +146,22 @@ def to_actor_form(
             tensors[name] = _to_float16(array)
         else:
             tensors[name] = array
-    return messages.ModelUpdate(version, SCHEMES[quantize], tensors)
+    return model_update.ModelUpdate(version, SCHEMES[quantize], tensors)
 
 
-def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
+def expand(update: model_update.ModelUpdate) -> dict[str, model_update.Tensor]:
     """Turns whatever travelled into the tensors that the scheme computes with.
 
     Returns:
       Name to tensor: biases as float32, weights as float32, float16, int8 per output channel or
       int4 per group, by `update.scheme`.
     """
-    expanded: dict[str, messages.Tensor] = {}
+    expanded: dict[str, model_update.Tensor] = {}
     for name, tensor in update.tensors.items():
-        if isinstance(tensor, messages.Bfloat16):
-            tensor = messages.to_float32(tensor)
-        if len(messages.shape_of(tensor)) < 2 or update.scheme == SCHEMES[32]:
-            expanded[name] = messages.to_float32(tensor)
+        if isinstance(tensor, model_update.Bfloat16):
+            tensor = model_update.to_float32(tensor)
+        if len(model_update.shape_of(tensor)) < 2 or update.scheme == SCHEMES[32]:
+            expanded[name] = model_update.to_float32(tensor)
         elif update.scheme in (SCHEMES[8], SCHEMES[4]):
             expanded[name] = _to_integers(name, tensor, 8 if update.scheme == SCHEMES[8] else 4)
         else:
@@ -170,10 +170,10 @@ def expand(update: messages.ModelUpdate) -> dict[str, messages.Tensor]:
 
 
 def _to_integers(
-    name: str, tensor: messages.Tensor, bits: int
+    name: str, tensor: model_update.Tensor, bits: int
 ) -> quantization.QuantizedTensor:
     """Returns a matrix or convolution in the form that actors at 8 or 4 bits compute with."""
-    layer, axes = name.rpartition(".")[0], len(messages.shape_of(tensor))
+    layer, axes = name.rpartition(".")[0], len(model_update.shape_of(tensor))
     in_groups = bits == 4 and architecture.computes_in_int4(layer, axes)
     if isinstance(tensor, quantization.QuantizedTensor):
         if in_groups == (tensor.scale.ndim == 2) and tensor.values.dtype == np.int8:
@@ -181,14 +181,14 @@ def _to_integers(
         if not in_groups and tensor.scale.ndim == 1 and tensor.bits < 8:
             return quantization.to_int8_channels(tensor)
         # Two or three bits travelled, with a scale that bfloat16 may not hold.
-        tensor = messages.to_float32(tensor)
+        tensor = model_update.to_float32(tensor)
     if in_groups:
         return quantization.quantize_int4_groups(tensor)
     return quantization.quantize_int8_channels(tensor)
 
 
-def _to_float16(tensor: messages.Tensor) -> np.ndarray:
+def _to_float16(tensor: model_update.Tensor) -> np.ndarray:
     """Returns float16: what has that form already as it is."""
     if isinstance(tensor, np.ndarray) and tensor.dtype == np.float16:
         return tensor
-    return quantization.to_float16(messages.to_float32(tensor))
+    return quantization.to_float16(model_update.to_float32(tensor))

@@ -13,7 +13,7 @@ import numpy as np
 
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
-from actorQ.wire import messages
+from actorQ.policy import model_update
 
 
 class InferenceBackend(Protocol):
@@ -22,7 +22,7 @@ class InferenceBackend(Protocol):
     # The type in which each layer computes, first to last, for the log: "int8", "float32", ...
     types: Mapping[str, str]
 
-    def prepare(self, tensors: Mapping[str, messages.Tensor]) -> Any:
+    def prepare(self, tensors: Mapping[str, model_update.Tensor]) -> Any:
         """Turns expanded tensors (`conversion.expand`) into what `load` takes ("deserialize").
 
         May run in another thread than the other methods.
@@ -73,7 +73,7 @@ class TorchInference:
         pixels_or_cpu = architecture.pixels or self._device == "cpu"
         self._input_dtype = None if pixels_or_cpu else self._policy.compute_dtype
 
-    def prepare(self, tensors: Mapping[str, messages.Tensor]) -> Any:
+    def prepare(self, tensors: Mapping[str, model_update.Tensor]) -> Any:
         """Loads the state_dict, every key of it, into a policy that computes nothing meanwhile.
 
         What it returns is good until `prepare` is called again.
@@ -114,7 +114,7 @@ class NativeInference:
         self.types = self._network.types
         logging.info("Native kernels for %s.", self._network.isa)
 
-    def prepare(self, tensors: Mapping[str, messages.Tensor]) -> Any:
+    def prepare(self, tensors: Mapping[str, model_update.Tensor]) -> Any:
         """Packs the weights."""
         return self._network.pack(tensors)
 
@@ -145,9 +145,9 @@ class TensorFlowInference:
         self._call = self._policy.compile_for(batch)
         self.types = dict.fromkeys(architecture.layer_names, "float32")
 
-    def prepare(self, tensors: Mapping[str, messages.Tensor]) -> dict[str, np.ndarray]:
+    def prepare(self, tensors: Mapping[str, model_update.Tensor]) -> dict[str, np.ndarray]:
         """Returns the weights in fp32."""
-        return {name: messages.to_float32(tensor) for name, tensor in tensors.items()}
+        return {name: model_update.to_float32(tensor) for name, tensor in tensors.items()}
 
     def load(self, prepared: dict[str, np.ndarray]) -> None:
         """Assigns the weights."""

@@ -28,8 +28,8 @@ import enum
 import numpy as np
 
 from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import model_update
 from actorQ.policy import quantization
-from actorQ.wire import messages
 
 _SMALLEST = np.float32(1e-30)  # Largest magnitudes below this quantize to zeros.
 _TORCH_SMALLEST_SCALE = 6.1e-5  # SMALL_SCALE_THRESHOLD of ATen's quantization.
@@ -44,7 +44,7 @@ class Activations(enum.Enum):
 
 def forward(
     architecture: architecture_lib.PolicyArchitecture,
-    tensors: Mapping[str, messages.Tensor],
+    tensors: Mapping[str, model_update.Tensor],
     observations: np.ndarray,
     activations: Activations = Activations.SYMMETRIC,
 ) -> np.ndarray:
@@ -113,7 +113,7 @@ def quantize_activations(x: np.ndarray, unsigned: bool) -> tuple[np.ndarray, np.
 
 def _linear(
     x: np.ndarray,
-    weight: messages.Tensor,
+    weight: model_update.Tensor,
     bias: np.ndarray,
     nonnegative: bool,
     activations: Activations,
@@ -155,7 +155,7 @@ def _affine_product(
 
 def _convolution(
     x: np.ndarray,
-    weight: messages.Tensor,
+    weight: model_update.Tensor,
     bias: np.ndarray,
     kernel: int,
     stride: int,
@@ -176,7 +176,7 @@ def _convolution(
         result = _integer_product(flat, np.repeat(scale, count), ordered, bias)
         return result.reshape(*patches.shape[:3], -1)
     floats = x.astype(np.float32) / np.float32(255) if pixels else x
-    matrix = messages.to_float32(weight).transpose(0, 2, 3, 1).reshape(len(bias), -1)
+    matrix = model_update.to_float32(weight).transpose(0, 2, 3, 1).reshape(len(bias), -1)
     return _patches(floats, kernel, stride) @ matrix.T + bias
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import model_update
 from actorQ.policy import quantization
-from actorQ.wire import messages
 
 _PACKED = "._packed_params._packed_params"  # torch's key for (weight, bias) of a packed layer.
 
@@ -116,7 +116,7 @@ class StateDictTemplate:
             for key, value in state.items()
         }
 
-    def fill(self, tensors: Mapping[str, messages.Tensor]) -> collections.OrderedDict:
+    def fill(self, tensors: Mapping[str, model_update.Tensor]) -> collections.OrderedDict:
         """Returns a complete state_dict.
 
         Args:
@@ -128,15 +128,15 @@ class StateDictTemplate:
                 state[key] = constant
             elif key.endswith(_PACKED):
                 layer = key.removesuffix(_PACKED)
-                bias = _torch(messages.to_float32(tensors[f"{layer}.bias"]))
+                bias = _torch(model_update.to_float32(tensors[f"{layer}.bias"]))
                 state[key] = (_packed_weight(tensors[f"{layer}.weight"]), bias)
             else:
-                state[key] = _torch(messages.to_float32(tensors[key]))
+                state[key] = _torch(model_update.to_float32(tensors[key]))
         state._metadata = self._metadata
         return state
 
 
-def _packed_weight(weight: messages.Tensor) -> torch.Tensor:
+def _packed_weight(weight: model_update.Tensor) -> torch.Tensor:
     if not isinstance(weight, quantization.QuantizedTensor):
         return _torch(weight).to(torch.float32)
     scale = torch.from_numpy(weight.scale.astype(np.float64))

@@ -7,16 +7,15 @@ broadcaster to actors (their form). Imports numpy only.
 """
 
 from collections.abc import Mapping
-import dataclasses
 import json
 import math
 from typing import Any
-from typing import NamedTuple
 import zlib
 
 import numpy as np
 
 from actorQ.core import errors
+from actorQ.policy import model_update
 from actorQ.policy import packing
 from actorQ.policy import quantization
 from actorQ.wire import checksums
@@ -38,36 +37,9 @@ AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` 
 _FLOAT_DTYPES = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
 
 
-
-class Bfloat16(NamedTuple):
-    """Numbers in bfloat16, a type that numpy lacks.
-
-    Attributes:
-      upper: uint16, the upper halves of float32 numbers (rounded), in the tensor's shape.
-    """
-
-    upper: np.ndarray
-
-
-Tensor = np.ndarray | quantization.QuantizedTensor | Bfloat16
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelUpdate:
-    """One version of a policy's weights.
-
-    Attributes:
-      version: learner steps after which these were the online weights.
-      scheme: what the receiver is expected to compute with ("float32", "float16", "int8", "int4").
-      tensors: name to float array or quantized tensor, in the order of the layers.
-    """
-
-    version: int
-    scheme: str
-    tensors: Mapping[str, Tensor]
-
-
-def encode(update: ModelUpdate, compress: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def encode(
+    update: model_update.ModelUpdate, compress: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Turns an update into (header, blob), both uint8 [bytes].
 
     Args:
@@ -121,7 +93,7 @@ def checksum(fields: Mapping[str, Any], blob: np.ndarray) -> int:
     return checksums.checksum(header_bytes({**rest, "blob": checksums.checksum(blob)}))
 
 
-def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
+def decode(header: np.ndarray, blob: np.ndarray) -> model_update.ModelUpdate:
     """Undoes `encode`, checking everything that was received.
 
     Float and int8 tensors are views of `blob` where it is not compressed: no copy is made.
@@ -145,7 +117,7 @@ def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
         raise errors.MessageError(
             f"The model message has {blob.size} bytes, its header says {size}."
         )
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, model_update.Tensor] = {}
     offset = 0
     for entry in fields["entries"]:
         tensor, offset = _decode_tensor(entry, blob, offset)
@@ -156,10 +128,12 @@ def decode(header: np.ndarray, blob: np.ndarray) -> ModelUpdate:
         raise errors.MessageError(
             f"The model message has {size - offset} bytes that belong to no tensor."
         )
-    return ModelUpdate(fields["version"], fields["scheme"], tensors)
+    return model_update.ModelUpdate(fields["version"], fields["scheme"], tensors)
 
 
-def check(update: ModelUpdate, shapes: Mapping[str, tuple[int, ...]], scheme: str) -> None:
+def check(
+    update: model_update.ModelUpdate, shapes: Mapping[str, tuple[int, ...]], scheme: str
+) -> None:
     """Checks that an update fits the receiver's model.
 
     Args:
@@ -182,7 +156,7 @@ def check(update: ModelUpdate, shapes: Mapping[str, tuple[int, ...]], scheme: st
             "all processes with the same --taskstr, --algorithm and --model_str."
         )
     for name, shape in shapes.items():
-        arrived = shape_of(update.tensors[name])
+        arrived = model_update.shape_of(update.tensors[name])
         if arrived != shape:
             raise errors.MessageError(
                 f"The model message is of another model: {name!r} has shape {list(arrived)}, "
@@ -191,45 +165,25 @@ def check(update: ModelUpdate, shapes: Mapping[str, tuple[int, ...]], scheme: st
             )
 
 
-def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """Returns the shape of a float or quantized tensor."""
-    return _values(tensor).shape
-
-
-def to_float32(tensor: Tensor) -> np.ndarray:
-    """Returns a tensor's numbers as float32, whatever its coding."""
-    if isinstance(tensor, quantization.QuantizedTensor):
-        return quantization.dequantize(tensor)
-    if isinstance(tensor, Bfloat16):
-        return quantization.from_bfloat16(tensor.upper)
-    return tensor.astype(np.float32, copy=False)
-
-
-def fp32_bytes(update: ModelUpdate) -> int:
+def fp32_bytes(update: model_update.ModelUpdate) -> int:
     """Returns the bytes that the same weights take as float32."""
-    return sum(4 * _values(tensor).size for tensor in update.tensors.values())
+    return sum(4 * model_update.stored_values(tensor).size for tensor in update.tensors.values())
 
 
-def _values(tensor: Tensor) -> np.ndarray:
-    if isinstance(tensor, Bfloat16):
-        return tensor.upper
-    return tensor.values if isinstance(tensor, quantization.QuantizedTensor) else tensor
-
-
-def _is_finite(tensor: Tensor) -> bool:
+def _is_finite(tensor: model_update.Tensor) -> bool:
     if isinstance(tensor, quantization.QuantizedTensor):
         return True  # The quantizers refuse what is not.
     # The exponent's bits are all set in NaN and infinity alone; numpy's isfinite takes 16-bit
     # numbers one at a time.
-    if isinstance(tensor, Bfloat16):
+    if isinstance(tensor, model_update.Bfloat16):
         return bool(np.max(tensor.upper & np.uint16(0x7FFF), initial=0) < 0x7F80)
     if tensor.dtype == np.float16:
         return bool(np.max(tensor.view(np.uint16) & np.uint16(0x7FFF), initial=0) < 0x7C00)
     return bool(np.all(np.isfinite(tensor)))
 
 
-def _encode_tensor(tensor: Tensor) -> tuple[dict[str, Any], list[np.ndarray]]:
-    shape = list(shape_of(tensor))
+def _encode_tensor(tensor: model_update.Tensor) -> tuple[dict[str, Any], list[np.ndarray]]:
+    shape = list(model_update.shape_of(tensor))
     if isinstance(tensor, quantization.QuantizedTensor):
         if tensor.scale.ndim == 2:
             upper = quantization.to_bfloat16(tensor.scale).astype("<u2", copy=False)
@@ -247,7 +201,7 @@ def _encode_tensor(tensor: Tensor) -> tuple[dict[str, Any], list[np.ndarray]]:
             "zero_point": tensor.zero_point,
         }
         return entry, [scale, values]
-    if isinstance(tensor, Bfloat16):
+    if isinstance(tensor, model_update.Bfloat16):
         flat = np.ascontiguousarray(tensor.upper, "<u2").reshape(-1)
         return {"coding": BFLOAT16, "shape": shape}, [flat.view(np.uint8)]
     for coding, dtype in _FLOAT_DTYPES.items():
@@ -307,7 +261,7 @@ def _decompress(blob: np.ndarray, size: int) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
-def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, int]:
+def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[model_update.Tensor, int]:
     try:
         name, coding, shape = entry["name"], entry["coding"], tuple(entry["shape"])
         if not isinstance(name, str) or not isinstance(coding, str):
@@ -338,11 +292,11 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[Tensor, i
 
     if coding in _FLOAT_DTYPES:
         dtype = _FLOAT_DTYPES[coding]
-        tensor: Tensor = _view(take(count * dtype.itemsize), dtype).reshape(shape)
+        tensor: model_update.Tensor = _view(take(count * dtype.itemsize), dtype).reshape(shape)
         _check_finite(name, tensor)
         return tensor, offset
     if coding == BFLOAT16:
-        tensor = Bfloat16(_view(take(2 * count), np.dtype("<u2")).reshape(shape))
+        tensor = model_update.Bfloat16(_view(take(2 * count), np.dtype("<u2")).reshape(shape))
         _check_finite(name, tensor)
         return tensor, offset
     if coding == INT8_CHANNELS and shape:
@@ -382,6 +336,6 @@ def _check_scale(name: str, scale: np.ndarray, bits: int) -> None:
         )
 
 
-def _check_finite(name: str, numbers: Tensor) -> None:
+def _check_finite(name: str, numbers: model_update.Tensor) -> None:
     if not _is_finite(numbers):
         raise errors.MessageError(f"The model message holds NaN or infinity in {name!r}.")

@@ -29,6 +29,7 @@ from actorQ.core import timing
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms as conversion
 from actorQ.policy import inference
+from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import library
 from actorQ.wire import messages
@@ -99,25 +100,25 @@ class Receiver:
             update = messages.decode(*messages.encode(converted, form.compress))
         messages.check(update, self.architecture.parameter_shapes, self._scheme)
         # Looked at again, in another way: what was let through may be wrong, but not unusable.
-        shapes = {name: messages.shape_of(tensor) for name, tensor in update.tensors.items()}
+        shapes = {name: model_update.shape_of(tensor) for name, tensor in update.tensors.items()}
         if update.scheme != self._scheme or shapes != self.architecture.parameter_shapes:
             raise RuntimeError("weights of another scheme or model were taken")
-        if not all(np.isfinite(messages.to_float32(t)).all() for t in update.tensors.values()):
+        if not all(np.isfinite(model_update.to_float32(t)).all() for t in update.tensors.values()):
             raise RuntimeError("weights that are not finite were taken")
         self._backend.load(self._backend.prepare(conversion.expand(update)))
         return self._backend(self._observation)
 
 
-def _push(weights: Mapping[str, np.ndarray], precision: str) -> messages.ModelUpdate:
+def _push(weights: Mapping[str, np.ndarray], precision: str) -> model_update.ModelUpdate:
     """Returns weights as the learner sends them: names and layouts of TensorFlow."""
-    tensors: dict[str, messages.Tensor] = {}
+    tensors: dict[str, model_update.Tensor] = {}
     for name, array in weights.items():
         layer, _, kind = name.rpartition(".")
         own = np.ascontiguousarray(array.T)
         if precision == messages.BFLOAT16:
-            own = messages.Bfloat16(quantization.to_bfloat16(own))
+            own = model_update.Bfloat16(quantization.to_bfloat16(own))
         tensors[f"{layer}/{kind[0]}"] = own
-    return messages.ModelUpdate(7, conversion.LEARNER_SCHEME, tensors)
+    return model_update.ModelUpdate(7, conversion.LEARNER_SCHEME, tensors)
 
 
 class Tally:

@@ -11,12 +11,12 @@ from absl import logging
 import numpy as np
 
 from actorQ.core import errors
+from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import library
-from actorQ.wire import messages
 
 
-def transposed(matrix: np.ndarray | messages.Bfloat16) -> np.ndarray:
+def transposed(matrix: np.ndarray | model_update.Bfloat16) -> np.ndarray:
     """Returns a contiguous float32 transpose of a matrix [inputs, outputs], bit for bit.
 
     Args:
@@ -25,13 +25,13 @@ def transposed(matrix: np.ndarray | messages.Bfloat16) -> np.ndarray:
     kernels = _kernels()
     numbers, bfloat16 = _numbers(matrix)
     if kernels is None or not bfloat16 and numbers.dtype != np.float32:
-        return np.ascontiguousarray(messages.to_float32(matrix).T)
+        return np.ascontiguousarray(model_update.to_float32(matrix).T)
     result = np.empty(numbers.shape[::-1], np.float32)
     kernels.actorq_transpose(numbers.ctypes.data, bfloat16, *numbers.shape, result.ctypes.data)
     return result
 
 
-def int8_channels(matrix: np.ndarray | messages.Bfloat16) -> quantization.QuantizedTensor:
+def int8_channels(matrix: np.ndarray | model_update.Bfloat16) -> quantization.QuantizedTensor:
     """Returns `quantization.quantize_int8_channels` of the transpose, bit for bit.
 
     Args:
@@ -46,7 +46,7 @@ def int8_channels(matrix: np.ndarray | messages.Bfloat16) -> quantization.Quanti
     return _quantized(matrix, "actorq_int8_channels", quantization.quantize_int8_channels, 8)
 
 
-def int4_groups(matrix: np.ndarray | messages.Bfloat16) -> quantization.QuantizedTensor:
+def int4_groups(matrix: np.ndarray | model_update.Bfloat16) -> quantization.QuantizedTensor:
     """Returns `quantization.quantize_int4_groups` of the transpose, bit for bit.
 
     Args:
@@ -62,7 +62,7 @@ def int4_groups(matrix: np.ndarray | messages.Bfloat16) -> quantization.Quantize
 
 
 def _quantized(
-    matrix: np.ndarray | messages.Bfloat16,
+    matrix: np.ndarray | model_update.Bfloat16,
     kernel: str,
     reference: Callable[[np.ndarray], quantization.QuantizedTensor],
     bits: int,
@@ -82,9 +82,9 @@ def _quantized(
     return quantization.QuantizedTensor(values, scale, 0, bits)
 
 
-def _numbers(matrix: np.ndarray | messages.Bfloat16) -> tuple[np.ndarray, bool]:
+def _numbers(matrix: np.ndarray | model_update.Bfloat16) -> tuple[np.ndarray, bool]:
     """Returns contiguous numbers, and whether they are the bits of bfloat16."""
-    bfloat16 = isinstance(matrix, messages.Bfloat16)
+    bfloat16 = isinstance(matrix, model_update.Bfloat16)
     return np.ascontiguousarray(matrix.upper if bfloat16 else matrix), bfloat16
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import build
-from actorQ.wire import messages
 
 # In the order of policy.c, the fastest last.
 ISAS = ("portable", "avx2", "avxvnni", "avx512")
@@ -155,7 +155,7 @@ class Network:
         if getattr(self, "pointer", None):
             self._library.actorq_network_free(self.pointer)
 
-    def pack(self, tensors: Mapping[str, messages.Tensor]) -> Weights:
+    def pack(self, tensors: Mapping[str, model_update.Tensor]) -> Weights:
         """Packs weights for the kernels.
 
         Args:
@@ -168,7 +168,7 @@ class Network:
             if layer.kernel:
                 values = values.transpose(0, 2, 3, 1)
             values = np.ascontiguousarray(values)
-            bias = np.ascontiguousarray(messages.to_float32(tensors[f"{name}.bias"]))
+            bias = np.ascontiguousarray(model_update.to_float32(tensors[f"{name}.bias"]))
             self._library.actorq_weights_set(
                 self.pointer, weights.pointer, index, values.ctypes.data,
                 None if scale is None else scale.ctypes.data, bias.ctypes.data,
@@ -199,10 +199,10 @@ class Network:
 
 
 def _values_and_scale(
-    tensor: messages.Tensor, kind: str
+    tensor: model_update.Tensor, kind: str
 ) -> tuple[np.ndarray, np.ndarray | None]:
     if kind == "float32":
-        return messages.to_float32(tensor), None
+        return model_update.to_float32(tensor), None
     if kind == "float16":
         return np.asarray(tensor, np.float16), None
     axes = 2 if kind == "int4" else 1

@@ -10,6 +10,7 @@ import tensorflow as tf
 from actorQ.core import errors
 from actorQ.learner import publisher as publishing
 from actorQ.policy import forms
+from actorQ.policy import model_update
 from actorQ.wire import messages
 from tests.actorQ import harness
 
@@ -86,7 +87,7 @@ def test_publisher_bfloat16_halves_the_bytes_and_rounds_to_nearest_even():
     variable.assign([1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8])
     publisher.publish(0, wait=True)
     ((_, update),) = connection.published
-    arrived = messages.to_float32(update.tensors["l/b"])
+    arrived = model_update.to_float32(update.tensors["l/b"])
     np.testing.assert_array_equal(arrived, [1.0, 1.0 + 2.0**-6])
     assert update.scheme == forms.LEARNER_SCHEME
 

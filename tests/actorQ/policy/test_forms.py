@@ -7,6 +7,7 @@ import pytest
 
 from actorQ.core import errors
 from actorQ.policy import forms
+from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.wire import messages
 
@@ -90,7 +91,7 @@ def test_expand_grid_gives_what_the_scheme_computes_with(quantize, communication
     assert list(expanded) == list(weights)
     for name, tensor in expanded.items():
         sent = numbers_of(update.tensors[name])
-        assert messages.shape_of(tensor) == weights[name].shape
+        assert model_update.shape_of(tensor) == weights[name].shape
         if name.endswith("bias") or quantize == 32:
             assert tensor.dtype == np.float32
             np.testing.assert_allclose(tensor, sent, rtol=2e-7, atol=1e-9)
@@ -111,12 +112,12 @@ def test_expand_narrow_integers_for_int8_actors_lose_nothing(bits):
     narrow = forms.expand(forms.to_actor_form(weights, 0, 8, bits))
     wide = forms.expand(forms.to_actor_form(weights, 0, 32, bits))
     for name in ("conv_0.weight", "head.weight"):
-        np.testing.assert_array_equal(messages.to_float32(narrow[name]), wide[name])
+        np.testing.assert_array_equal(model_update.to_float32(narrow[name]), wide[name])
 
 
 def test_expand_float_weights_for_int8_actors_are_quantized_on_arrival():
     weights = random_weights()
-    expanded = forms.expand(messages.ModelUpdate(0, "int8", weights))
+    expanded = forms.expand(model_update.ModelUpdate(0, "int8", weights))
     expected = np.abs(weights["head.weight"]).max(axis=1) / 127
     np.testing.assert_allclose(expanded["head.weight"].scale, expected, rtol=1e-6)
     assert expanded["head.weight"].values.dtype == np.int8
@@ -223,7 +224,7 @@ def test_learner_to_actor_form_quantized_weights_are_refused(quantize):
 def test_expand_bfloat16_weights_are_taken_as_float32(scheme):
     upper = quantization.to_bfloat16(random_weights()["head.weight"])
     got, expected = (
-        forms.expand(messages.ModelUpdate(0, scheme, {"head.weight": tensor}))["head.weight"]
-        for tensor in (messages.Bfloat16(upper), quantization.from_bfloat16(upper))
+        forms.expand(model_update.ModelUpdate(0, scheme, {"head.weight": tensor}))["head.weight"]
+        for tensor in (model_update.Bfloat16(upper), quantization.from_bfloat16(upper))
     )
     np.testing.assert_array_equal(numbers_of(got), numbers_of(expected))

@@ -6,8 +6,8 @@ import torch
 
 from actorQ.policy import forms
 from actorQ.policy import inference
+from actorQ.policy import model_update
 from actorQ.policy import reference
-from actorQ.wire import messages
 from tests.actorQ.policy.native import test_kernels
 
 ARCHITECTURES = test_kernels.ARCHITECTURES
@@ -83,7 +83,7 @@ def test_tensorflow_is_the_reference_on_dequantized_weights(name, quantize):
     architecture = ARCHITECTURES[name]
     tensors = test_kernels.expanded(architecture, quantize)
     observations = test_kernels.make_observations(architecture, 3)
-    dequantized = {key: messages.to_float32(tensor) for key, tensor in tensors.items()}
+    dequantized = {key: model_update.to_float32(tensor) for key, tensor in tensors.items()}
     np.testing.assert_allclose(
         run_backend(architecture, "tensorflow", quantize, tensors, observations),
         reference.forward(architecture, dequantized, observations),

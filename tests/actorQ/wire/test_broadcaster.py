@@ -13,6 +13,7 @@ from actorQ.core import errors
 from actorQ.core import ports
 from actorQ.core import telemetry
 from actorQ.policy import forms
+from actorQ.policy import model_update
 from actorQ.wire import connection as wire
 from actorQ.wire import messages
 from actorQ.wire import replay
@@ -43,7 +44,7 @@ def convert(server, tmp_path, weights=None, scheme=forms.LEARNER_SCHEME, **setti
             "linear_0/b": rng.standard_normal(2 * SIZE).astype(np.float32),
         }
     connection = wire.Connection(config)
-    update = messages.ModelUpdate(17, scheme, weights)
+    update = model_update.ModelUpdate(17, scheme, weights)
     connection.publish(config.broadcaster_table_name, messages.encode(update))
     broadcaster = parameter_broadcaster.Broadcaster(config)
     broadcaster._serve_one(connection)
@@ -74,7 +75,7 @@ def test_message_bytes_follow_the_flags(server, tmp_path, settings, share):
     assert row["message_bytes"] / row["fp32_bytes"] == pytest.approx(share, abs=0.015)
     assert received.version == row["model_version"] == 17
     arrived = forms.expand(received)
-    error = np.abs(messages.to_float32(arrived["linear_0.weight"]) - weights["linear_0/w"].T)
+    error = np.abs(model_update.to_float32(arrived["linear_0.weight"]) - weights["linear_0/w"].T)
     bits = min(
         settings["quantize"], settings.get("quantize_communication", 32),
         8 if settings.get("weight_compress") else 32,
@@ -106,7 +107,7 @@ def test_bad_message_after_a_good_one_is_refused_and_counted(server, tmp_path):
     weights = {"linear_0/w": np.ones((2, 3), np.float32)}
 
     def send(version, damage=False, scheme=forms.LEARNER_SCHEME):
-        header, blob = messages.encode(messages.ModelUpdate(version, scheme, weights))
+        header, blob = messages.encode(model_update.ModelUpdate(version, scheme, weights))
         message = (header, blob[:-1] if damage else blob)
         connection.publish(config.broadcaster_table_name, message)
         broadcaster._serve_one(connection)
@@ -131,7 +132,7 @@ def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
     layout = replay.Layout((3,), False, 2, False)
     server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
     others = wire.Connection(dataclasses.replace(config, launch_id=6))
-    update = messages.ModelUpdate(
+    update = model_update.ModelUpdate(
         3, forms.LEARNER_SCHEME, {"linear_0/w": np.ones((2, 2), np.float32)}
     )
     others.publish(config.broadcaster_table_name, messages.encode(update))
@@ -194,7 +195,7 @@ def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatc
         return serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
 
     def push(version):
-        update = messages.ModelUpdate(
+        update = model_update.ModelUpdate(
             version, forms.LEARNER_SCHEME, {"linear_0/w": np.ones((2, 2), np.float32)}
         )
         connection.publish(config.broadcaster_table_name, messages.encode(update))

@@ -21,6 +21,7 @@ from actorQ.core import errors
 from actorQ.core import ports
 from actorQ.core import snapshots
 from actorQ.learner import checkpoints as learner_checkpoints
+from actorQ.policy import model_update
 from actorQ.wire import connection as wire
 from actorQ.wire import messages
 from actorQ.wire import replay
@@ -31,7 +32,8 @@ LAYOUT = harness.small_layout()
 
 
 def _message(version):
-    return messages.encode(messages.ModelUpdate(version, "float32", {"w": np.ones(3, np.float32)}))
+    tensors = {"w": np.ones(3, np.float32)}
+    return messages.encode(model_update.ModelUpdate(version, "float32", tensors))
 
 
 def _version(pair):
@@ -389,7 +391,7 @@ def _with_weights(config, port, megabytes=6):
     weights = {"w": np.random.default_rng(0).standard_normal(size).astype(np.float32)}
     direct = wire.Connection(config)
     assert direct.wait_until_up()
-    message = messages.encode(messages.ModelUpdate(1, "float32", weights))
+    message = messages.encode(model_update.ModelUpdate(1, "float32", weights))
     direct.publish(config.model_table_name, message, timeout_s=60)
     slow = wire.Connection(config, f"localhost:{port}")
     assert slow.wait_until_up()

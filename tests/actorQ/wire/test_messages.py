@@ -10,6 +10,7 @@ import pytest
 from actorQ.core import errors
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
+from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.wire import checksums
 from actorQ.wire import messages
@@ -29,7 +30,7 @@ def make_update():
     """One tensor of every coding, odd sizes so that nothing is aligned."""
     rng = np.random.default_rng(1)
     tensor = rng.normal(size=(3, 5)).astype(np.float32)
-    return messages.ModelUpdate(
+    return model_update.ModelUpdate(
         12,
         "int8",
         {
@@ -98,7 +99,8 @@ def test_encode_then_decode_every_coding_is_bit_exact(compress):
 def test_encode_then_decode_every_width_is_bit_exact(bits):
     tensor = np.random.default_rng(bits).normal(size=(3, 7)).astype(np.float32)
     quantized = quantization.quantize_affine(tensor, bits)
-    back = messages.decode(*messages.encode(messages.ModelUpdate(0, "float32", {"w": quantized})))
+    update = model_update.ModelUpdate(0, "float32", {"w": quantized})
+    back = messages.decode(*messages.encode(update))
     assert_equal_tensors(back.tensors["w"], quantized)
 
 
@@ -114,14 +116,14 @@ def test_encode_then_decode_odd_shapes_are_bit_exact():
         "naïve \"name\"\n": np.ones(1, np.float32),
     }
     tensors["scalar"] = np.asarray(tensors["scalar"])
-    back = messages.decode(*messages.encode(messages.ModelUpdate(0, "float32", tensors)))
+    back = messages.decode(*messages.encode(model_update.ModelUpdate(0, "float32", tensors)))
     for name, tensor in tensors.items():
         assert_equal_tensors(back.tensors[name], tensor)
 
 
 def test_encode_without_tensors_round_trips():
     for compress in (False, True):
-        update = messages.ModelUpdate(3, "float32", {})
+        update = model_update.ModelUpdate(3, "float32", {})
         assert messages.decode(*messages.encode(update, compress)) == update
 
 
@@ -142,12 +144,12 @@ def test_encode_header_is_the_documented_json():
 
 def test_decode_big_float_tensor_is_a_view_of_the_message():
     weights = {"w": np.arange(1000, dtype=np.float32)}
-    header, blob = messages.encode(messages.ModelUpdate(0, "float32", weights))
+    header, blob = messages.encode(model_update.ModelUpdate(0, "float32", weights))
     assert np.shares_memory(messages.decode(header, blob).tensors["w"], blob)
 
 
 def test_what_no_message_may_hold_is_not_sent_and_is_told_by_its_size(monkeypatch):
-    update = messages.ModelUpdate(0, "float32", {"w": np.zeros(8, np.float32)})
+    update = model_update.ModelUpdate(0, "float32", {"w": np.zeros(8, np.float32)})
     message = messages.encode(update)
     monkeypatch.setattr(messages, "MAX_BLOB_BYTES", 31)
     with pytest.raises(errors.UserError, match="32 bytes, and a message has 31 at most"):
@@ -166,22 +168,22 @@ def bfloat16_of(numbers):
 def test_encode_bfloat16_arrives_in_half_the_bytes():
     numbers = np.random.default_rng(0).normal(size=(30, 50)).astype(np.float32)
     rounded = bfloat16_of(numbers)
-    update = messages.ModelUpdate(4, "x", {"w": messages.Bfloat16(rounded.view(np.uint16))})
+    update = model_update.ModelUpdate(4, "x", {"w": model_update.Bfloat16(rounded.view(np.uint16))})
     assert messages.fp32_bytes(update) == numbers.nbytes
     header, blob = messages.encode(update)
     assert blob.size == numbers.nbytes / 2
     (arrived,) = messages.decode(header, blob).tensors.values()
-    assert isinstance(arrived, messages.Bfloat16)
-    assert_equal_tensors(messages.to_float32(arrived), rounded.astype(np.float32))
+    assert isinstance(arrived, model_update.Bfloat16)
+    assert_equal_tensors(model_update.to_float32(arrived), rounded.astype(np.float32))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_encode_bfloat16_not_finite_raises_and_is_refused(bad):
     numbers = bfloat16_of(np.array([3.3e38, bad], np.float32)).view(np.uint16)
     with pytest.raises(ValueError, match="w.*NaN or infinity"):
-        messages.encode(messages.ModelUpdate(0, "x", {"w": messages.Bfloat16(numbers)}))
-    fine = messages.Bfloat16(numbers[[0, 0]])
-    header, blob = messages.encode(messages.ModelUpdate(0, "x", {"w": fine}))
+        messages.encode(model_update.ModelUpdate(0, "x", {"w": model_update.Bfloat16(numbers)}))
+    fine = model_update.Bfloat16(numbers[[0, 0]])
+    header, blob = messages.encode(model_update.ModelUpdate(0, "x", {"w": fine}))
     with pytest.raises(errors.MessageError, match="NaN or infinity in 'w'"):
         messages.decode(*rebuild(header, numbers.view(np.uint8)))
 
@@ -190,14 +192,14 @@ def test_encode_bfloat16_not_finite_raises_and_is_refused(bad):
 def test_encode_number_not_finite_raises(bad):
     tensors = {"linear_3.bias": np.array([1.0, bad], np.float32)}
     with pytest.raises(ValueError, match="linear_3.bias.*NaN or infinity"):
-        messages.encode(messages.ModelUpdate(0, "float32", tensors))
+        messages.encode(model_update.ModelUpdate(0, "float32", tensors))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint8, object])
 def test_encode_type_without_coding_raises(dtype):
     tensors = {"w": np.ones(2, dtype)}
     with pytest.raises(ValueError, match="Cannot send a tensor of type"):
-        messages.encode(messages.ModelUpdate(0, "float32", tensors))
+        messages.encode(model_update.ModelUpdate(0, "float32", tensors))
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +238,7 @@ def test_encode_weight_compress_makes_biases_bytes_too(wide_weights):
 
 def test_encode_compress_shrinks_what_can_be_compressed(wide_weights):
     sparse = {name: np.where(w > 1.5, w, 0).astype(np.float32) for name, w in wide_weights.items()}
-    update = messages.ModelUpdate(5, "float32", sparse)
+    update = model_update.ModelUpdate(5, "float32", sparse)
     plain = messages.encode(update)[1]
     header, compressed = messages.encode(update, compress=True)
     assert compressed.size < 0.5 * plain.size
@@ -527,7 +529,7 @@ def test_decode_random_damage_is_decoded_or_a_message_error(compress):
             continue
         # What is let through can be used.
         for tensor in update.tensors.values():
-            assert messages.to_float32(tensor).shape == messages.shape_of(tensor)
+            assert model_update.to_float32(tensor).shape == model_update.shape_of(tensor)
     assert 750 < refused < 1500
 
 
@@ -550,14 +552,14 @@ def test_check_other_scheme_names_both_and_the_flag():
 
 
 def test_check_other_depth_names_the_layer_and_the_flags():
-    update = messages.ModelUpdate(1, "float32", random_weights((7, 5, 3)))
+    update = model_update.ModelUpdate(1, "float32", random_weights((7, 5, 3)))
     for sizes, name in (((7, 5), "linear_1.bias"), ((7, 5, 3, 2), "linear_2.bias")):
         with pytest.raises(errors.MessageError, match=f"'{name}' is on one side.*--model_str"):
             messages.check(update, shapes_of(random_weights(sizes)), "float32")
 
 
 def test_check_other_width_names_both_shapes():
-    update = messages.ModelUpdate(1, "float32", random_weights((7, 5, 3)))
+    update = model_update.ModelUpdate(1, "float32", random_weights((7, 5, 3)))
     expected = r"'linear_0.weight' has shape \[5, 7\], this process expects \[5, 8\].*--taskstr"
     with pytest.raises(errors.MessageError, match=expected):
         messages.check(update, shapes_of(random_weights((8, 5, 3))), "float32")

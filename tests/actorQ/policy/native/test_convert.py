@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from actorQ.policy import forms
+from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import convert
 from actorQ.policy.native import library
@@ -79,7 +80,7 @@ def test_int4_groups_not_finite_is_refused():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bfloat16_is_converted_as_the_same_numbers_in_float32(shape):
     upper = quantization.to_bfloat16(awkward(shape))
-    matrix, same = messages.Bfloat16(upper), quantization.from_bfloat16(upper)
+    matrix, same = model_update.Bfloat16(upper), quantization.from_bfloat16(upper)
     assert convert.transposed(matrix).tobytes() == convert.transposed(same).tobytes()
     got, expected = convert.int8_channels(matrix), convert.int8_channels(same)
     assert got.values.tobytes() == expected.values.tobytes()
@@ -94,7 +95,7 @@ def test_learner_to_actor_form_takes_bfloat16(quantize):
     }
     got, expected = (
         forms.learner_to_actor_form({n: form(u) for n, u in upper.items()}, 1, quantize)
-        for form in (messages.Bfloat16, quantization.from_bfloat16)
+        for form in (model_update.Bfloat16, quantization.from_bfloat16)
     )
     for side in zip(messages.encode(got), messages.encode(expected), strict=True):
         np.testing.assert_array_equal(*side)
