@@ -26,10 +26,9 @@ from baseline.agents import model_building
 from baseline.agents import saving
 from baseline.agents import zoo_files
 from baseline.quantization import acting_path
+from baseline.quantization import names
 from baseline.quantization import schemes
-from baseline.study import rows
 from baseline.tasks import environments
-from baseline.train import settings as training_settings
 
 ALGORITHMS = tuple(model_building.ALGORITHMS)
 
@@ -100,8 +99,8 @@ class Agent:
             scheme, ranges = schemes.from_json(json.loads(path.read_text()))
         except (OSError, ValueError, RecursionError, errors.UserError) as error:
             raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
-        names = {name for name, _ in self.network.with_weights()}
-        if ranges is not None and set(ranges) - {acting_path.OUTPUT} != names:
+        layers = {name for name, _ in self.network.with_weights()}
+        if ranges is not None and set(ranges) - {acting_path.OUTPUT} != layers:
             raise errors.UserError(f"{path} does not have the layers of {self.path}.")
         self.note_quantization(scheme, ranges)
 
@@ -125,7 +124,7 @@ def check_algo(name: str) -> str:
     Raises:
       errors.UserError: the algorithm is not one of ours.
     """
-    algo = rows.canonical_algo(name)
+    algo = names.canonical_algo(name)
     if algo not in ALGORITHMS:
         raise errors.UserError(
             f"The algorithm {name!r} is not known: {', '.join(ALGORITHMS)} are (ppo2 means ppo)."
@@ -190,7 +189,7 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     remedy = "Fetch the zoo's: --hub."
     if today != env_id and (algo, today) in pairs:
         remedy = f"It is trained and saved as {today}: name that."
-    elif algo in training_settings.ALGOS:
+    elif algo in names.ALGOS:
         remedy = (
             f"Train one: python -m baseline.train --algo {algo} --env {today}; or fetch the "
             "zoo's: --hub."
