@@ -49,17 +49,6 @@ def parts(text: str) -> list[Part]:
     ]
 
 
-def table_rows(text: str) -> list[list[str]]:
-    """Returns the cells of the first table in a Markdown text, its header first; [] without one."""
-    rows: list[list[str]] = []
-    for line in text.splitlines():
-        if line.startswith("|"):
-            rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
-        elif rows:
-            break
-    return [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
-
-
 def markdown(text: str) -> str:
     """Returns Markdown (headings: see `parts`) as HTML; links lead to web pages only."""
     converter = _converter()
