@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from actorQ.experiments.run_logs import paper as actorq_paper
 from actorQ.experiments.run_logs import times
-from baseline.report import origins
+from baseline.report import result_files
 from baseline.study import mean_errors
 from baseline.study import paper
 from baseline.study import rows as rows_lib
@@ -95,9 +95,9 @@ def widths(folder: str) -> list[Claim]:
     points = [
         width_relation.Point(
             row["algo"], row["env"],
-            *(origins.number(row, name, path) for name in ("width", "error", "low", "high")),
+            *(result_files.number(row, name, path) for name in ("width", "error", "low", "high")),
         )
-        for row in origins.read_csv(path)
+        for row in result_files.read_csv(path)
     ]
     claims = []
     for over in (width_relation.ENVIRONMENTS, width_relation.ALGORITHMS):
@@ -127,11 +127,11 @@ def qat(folder: str) -> list[Claim]:
     """
     path = os.path.join(folder, "table.csv")
     agents: dict[tuple[str, ...], dict[int, float]] = {}
-    for row in origins.read_csv(path) if os.path.exists(path) else ():
+    for row in result_files.read_csv(path):
         if row.get("error_qat"):
             key = tuple(row.get(name, "") for name in ("algo", "env", "ranges"))
-            bits = int(origins.number(row, "bits", path))
-            agents.setdefault(key, {})[bits] = origins.number(row, "error_qat", path)
+            bits = int(result_files.number(row, "bits", path))
+            agents.setdefault(key, {})[bits] = result_files.number(row, "error_qat", path)
     claims = []
     for width in _QAT_WIDTHS:
         claim = f"Trained for it (QAT), policies keep their reward down to {width} bits"
@@ -260,7 +260,9 @@ def breakdown(cells: Mapping[str, Mapping[str, float]]) -> list[Claim]:
     }
     if not shares:
         return [Claim("breakdown", claim, "the largest phase", "–", NONE)]
-    largest = sum(max(cells[name], key=cells[name].get) == "step (inference)" for name in shares)
+    largest = sum(
+        max(cells[name].values()) == cells[name]["step (inference)"] for name in shares
+    )
     low, high = (f"{100 * end:.0f} %" for end in (min(shares.values()), max(shares.values())))
     return [
         Claim(

@@ -1,4 +1,4 @@
-"""Verdicts that the page of all results computes, and what it reads and writes."""
+"""Verdicts that the page of all results computes."""
 
 import pathlib
 
@@ -9,8 +9,6 @@ from actorQ.core import output
 from actorQ.experiments.run_logs import times
 from baseline.report import case_claims
 from baseline.report import claims
-from baseline.report import markup
-from baseline.report import sections
 from baseline.study import rows as rows_lib
 from tests.baseline import sweep_rows
 
@@ -151,34 +149,3 @@ def test_breakdown_and_staleness():
     (claim,) = claims.staleness({"x": {"1": 100.0, "1000": 20.0}, "y": {"1": 3.0, "9": -1.0}})
     assert (claim.ours, claim.verdict) == ("up to 5.00x", claims.REACHED)
     assert claims.staleness({"y": {"1": 3.0, "9": -1.0}})[0].verdict == claims.OPEN
-
-
-def test_markdown_is_split_at_headings():
-    text = "before\n\n# One\n\n" + output.markdown_table(["A", "B"], [["x", "1"]]) + "\n## Two\nend"
-    assert [(part.heading, part.level) for part in markup.parts(text)] == [
-        ("", 0), ("One", 1), ("Two", 2),
-    ]
-    assert markup.parts("") == []
-    shown = markup.document(text, 4, lambda heading: heading == "Two")
-    assert "<h4>One</h4>" in shown and "<summary>Two</summary>" in shown
-    assert "<p>before</p>" in shown and '<div class="scroll"' in shown
-
-
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("r/ptq/plots/ppo_CartPole-v1.png", "PPO CartPole-v1: mean return against bits"),
-        ("r/qat/plots/overview_a2c.png", "A2C: mean return"),
-        ("r/time_to_reward/report/convergence_cartpole_balance.png", "cartpole balance"),
-        ("r/cartpole_gym/convergence.png", "cartpole gym"),
-        ("r/cartpole_gym/breakdown.png", "phase by phase: cartpole gym"),
-        ("r/breakdown/report/breakdown_finger_spin.png", "phase by phase: finger spin"),
-        ("r/cluster/cluster_blocking.png", "blocking downloads"),
-        ("r/mixed_precision/loss_parity.png", "Loss parity"),
-        ("x/mixed_precision/mixed_precision_timing.png", "Run time in fp32 over run time in half"),
-        ("x/mixed_precision/auto/mixed_precision_timing.png", "that was chosen by itself"),
-        ("x/deployment/deployment.png", "Latency of the fp32 file over that of the int8 file"),
-    ],
-)
-def test_captions_come_from_names(path, text):
-    assert text in sections.caption(path)
