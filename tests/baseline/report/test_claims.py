@@ -9,6 +9,7 @@ from actorQ.core import output
 from actorQ.experiments.run_logs import times
 from baseline.report import case_claims
 from baseline.report import claims
+from baseline.study import paper
 from baseline.study import rows as rows_lib
 from tests.baseline import sweep_rows
 
@@ -139,6 +140,18 @@ def test_case_studies_are_judged_by_the_best_runtime(tmp_path):
         ("fp32 on 1 thread 0.90x", claims.REACHED), ("–", claims.NONE),
         ("bf16 on 1 thread 1.70x, bf16 on 2 threads 1.50x", claims.REACHED),
     ]
+
+
+def test_memory_is_judged_by_the_largest_policy_wherever_the_paper_prints_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(paper, "DEPLOYMENT", paper.DEPLOYMENT[::-1])
+    output.write_csv(str(tmp_path / "deployment.csv"), [
+        {"paper_policy": policy, "format": "onnx", "speedup": 3.0, "memory_ratio": ratio}
+        for policy, ratio in (("Policy I", 1.5), ("Policy III", 3.9))
+    ])
+    memory, all_at_once = case_claims.deployment(str(tmp_path))[-2:]
+    assert memory.claim == "int8 takes less memory, 4096-512-1024 policy"
+    assert memory.ours == "ONNX Runtime 3.90x"
+    assert all_at_once.claim == "One int8 file has all of it, 4096-512-1024 policy"
 
 
 def test_breakdown_and_staleness():
