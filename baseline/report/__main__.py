@@ -3,7 +3,7 @@
     python -m baseline.report [--baseline_results=FOLDER] [--actorq_results=FOLDER] [--out=FILE]
 
 The page is one file: its plots are inside, it loads nothing and runs nothing. Verdicts are computed
-from the files; results that do not exist yet are named, with the command that makes them.
+from the files. The page names results that do not exist yet, with the command that makes them.
 """
 
 import os
@@ -23,8 +23,8 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string(
         "baseline_results", "baseline/results",
-        "Folder with ptq, qat, findings, integer, atari, mixed_precision and deployment, as far as "
-        "they exist.",
+        "Folder with ptq, qat, findings, integer, atari, mixed_precision and deployment; any of "
+        "them may be missing.",
     )
     flags.DEFINE_string(
         "actorq_results", "actorQ/results",
@@ -34,7 +34,7 @@ def define_flags() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Writes the page and says where; see `cli.run` for errors."""
+    """Writes the page and prints its path; `cli.run` handles errors."""
     del argv
     values = flags.FLAGS
     for folder in (values.baseline_results, values.actorq_results):

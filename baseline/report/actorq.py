@@ -19,16 +19,17 @@ _REPORT = "report"  # Folder of a published experiment that has tables and plots
 _EXPERIMENT = "actorQ/results/reproduce.sh {}"
 _BENCHMARKS = Subject(
     "benchmarks", "Benchmarks of each part",
-    "What inference, an actor's loop, the way of the weights and the learner cost, each beside "
-    "what it replaces. \"Original\" is a stand-in written after the description of the original.",
+    "The cost of inference, an actor's loop, the way of the weights and the learner, each beside "
+    "the part that it replaces. \"Original\" is a stand-in written after the description of the "
+    "original.",
     "python -m actorQ.benchmarks.inference --out actorQ/results/benchmarks",
 )
 _OTHERS = Subject(
-    "others", "Other experiments", "Published results that no section above is about.",
+    "others", "Other experiments", "Published results that belong to no section above.",
     _EXPERIMENT.format("EXPERIMENT"),
 )
 _BREAKDOWNS = ("breakdown", "breakdown_torch")
-# Section, and the folders of results that belong to it.
+# Sections with the folders of results that belong to them.
 _SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
     (
         Subject(
@@ -69,7 +70,7 @@ _SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
     (
         Subject(
             "final_reward", "ActorQ: final reward",
-            "What quantized actors cost in reward where all train equally long.",
+            "How much reward do quantized actors cost where all train equally long?",
             _EXPERIMENT.format("final_reward final_reward_2048"),
         ),
         ("final_reward", "final_reward_2048"),
@@ -85,8 +86,8 @@ _SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
     (
         Subject(
             "learner_precision", "ActorQ: a learner in half precision",
-            "What bfloat16 matrix products in the learner cost in reward, and how many more steps "
-            "it makes with them.",
+            "How much reward do bfloat16 matrix products in the learner cost, and how many more "
+            "steps does it make with them?",
             _EXPERIMENT.format("learner_precision"),
         ),
         ("learner_precision",),
@@ -128,21 +129,21 @@ def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
     """Returns the section with the table of energy and CO2 to a reward.
 
     Args:
-      results: folder of ActorQ's results.
-      rows: of all experiments.
+      results: The folder of ActorQ's results.
+      rows: The comparisons of all experiments.
 
     Raises:
-      errors.UserError: a file is damaged.
+      errors.UserError: A file is damaged.
     """
     subject = Subject(
         "energy", "Energy and CO2 to a reward",
         "What all processes of a training together are estimated to have used until the reward "
         "was held. Modelled, not measured: codecarbon derives power from the CPU load of each "
         "process and takes a constant for the machine's memory, which counts once; CO2 is that "
-        "energy times the mean of a country's grid (ACTORQ_COUNTRY, else the USA's). Until the "
-        "reward: as if power had been the same all the time. Medians of the seeds that both sides "
-        "have; '>' is a bound, where a seed that missed the reward decides the median. The paper "
-        "reports 1.9 to 3.76 times less CO2 than full-precision training.",
+        "energy times the mean of a country's grid (ACTORQ_COUNTRY, else the USA's). The share "
+        "until the reward assumes constant power. Figures are medians of the seeds that both "
+        "sides have; '>' is a bound, where a seed that missed the reward decides the median. The "
+        "paper reports 1.9 to 3.76 times less CO2 than full-precision training.",
         _EXPERIMENT.format("time_to_reward"),
     )
     names = dict.fromkeys(row.experiment for row in rows if row.grams is not None)
@@ -155,11 +156,11 @@ def claims(results: str, rows: Sequence[experiments.Compared]) -> list[claims_li
     """Returns the paper's claims on ActorQ but energy, beside ours.
 
     Args:
-      results: folder of ActorQ's results.
-      rows: of all experiments.
+      results: The folder of ActorQ's results.
+      rows: The comparisons of all experiments.
 
     Raises:
-      errors.UserError: a file is damaged.
+      errors.UserError: A file is damaged.
     """
     judged = {
         row.task: claims_lib.time_to_reward(row.task, row.target, row.seconds, row.seeds)
@@ -216,7 +217,7 @@ def _csv(path: str) -> blocks.Table:
 
 
 def _fp32_phases(results: str) -> dict[str, dict[str, float]]:
-    """Returns microseconds a step by phase, for fp32 actors, of every breakdown there is."""
+    """Returns the microseconds of each phase of an fp32 actor's step, for every breakdown."""
     cells: dict[str, dict[str, float]] = {}
     for folder in result_files.folders(results):
         name = os.path.basename(folder)
@@ -229,9 +230,9 @@ def _fp32_phases(results: str) -> dict[str, dict[str, float]]:
 
 
 def _final_rewards(results: str) -> dict[str, dict[str, float]]:
-    """Returns final rewards by update period, by task and precision: medians of the seeds.
+    """Returns the median final reward by update period, for each task and precision.
 
-    Medians, since one seed that forgot what it had learned says nothing about its period.
+    A mean would let one seed that forgot its task decide about its period.
     """
     path = os.path.join(results, "staleness", _REPORT, "staleness.csv")
     rewards: dict[str, dict[str, float]] = {}

@@ -1,7 +1,7 @@
 """The paper's claims beside what was measured here, with a verdict that is computed.
 
-A verdict is no opinion: every function here reads the committed figures and applies one rule, which
-its docstring states. Imports no framework but matplotlib.
+A verdict is no opinion: every function reads committed figures and applies one rule, which its
+docstring states. Imports no framework but matplotlib.
 """
 
 from collections.abc import Iterable
@@ -34,12 +34,12 @@ class Claim(NamedTuple):
     """A row of the summary.
 
     Attributes:
-      part: anchor of the section that has the details.
-      claim: of the paper, in words.
-      published: its figure.
-      ours: what was measured here.
+      part: Anchor of the section that has the details.
+      claim: The paper's claim in words.
+      published: The paper's figure.
+      ours: Our own figure.
       verdict: REACHED, PARTLY, MISSED, OPEN or NONE.
-      reason: of the verdict, or what limits it; may be empty.
+      reason: The reason of the verdict, or its limits; may be empty.
     """
 
     part: str
@@ -84,10 +84,10 @@ def widths(folder: str) -> list[Claim]:
     """Judges by the permutation test of `width_relation` whether wider weights lose more.
 
     Args:
-      folder: with findings.csv of `baseline.findings`.
+      folder: The folder with findings.csv of `baseline.findings`.
 
     Raises:
-      errors.UserError: the file is damaged.
+      errors.UserError: The file is damaged.
     """
     path = os.path.join(folder, "findings.csv")
     if not os.path.exists(path):
@@ -117,13 +117,13 @@ def widths(folder: str) -> list[Claim]:
 
 
 def qat(folder: str) -> list[Claim]:
-    """Judges at how many agents QAT loses at most 2 % at every width down to 6, and to 5 bits.
+    """Judges how many agents QAT costs at most 2 % at every width down to 6, and to 5 bits.
 
     Args:
-      folder: with table.csv of `baseline.collate --qat`.
+      folder: The folder with table.csv of `baseline.collate --qat`.
 
     Raises:
-      errors.UserError: the file is damaged.
+      errors.UserError: The file is damaged.
     """
     path = os.path.join(folder, "table.csv")
     agents: dict[tuple[str, ...], dict[int, float]] = {}
@@ -162,17 +162,19 @@ def faster(
     ours: str,
     limits: Sequence[str],
 ) -> Claim:
-    """Judges a ratio: reached at the paper's figure (in part if there are limits), in part above 1.
+    """Judges a ratio.
 
-    A bound is judged by what it proves: "> 0.9" leaves everything open, "< 0.9" nothing.
+    1. At the paper's figure or above: reached, or reached in part if there are limits.
+    2. Above 1: reached in part.
+    3. Else: not reached. A bound counts for what it proves: "> 0.9" leaves everything open.
 
     Args:
-      part: see `Claim`.
-      claim: likewise.
-      published: the paper's ratio.
-      speedup: ours.
-      ours: in words.
-      limits: of what was measured, in words: with any, the paper's figure is reached in part.
+      part: See `Claim`.
+      claim: See `Claim`.
+      published: The paper's ratio.
+      speedup: Our ratio.
+      ours: Our ratio in words.
+      limits: Limits of our measurement in words; empty ones do not count.
     """
     value, bound = speedup.value, speedup.bound
     limits = [limit for limit in limits if limit]
@@ -188,17 +190,17 @@ def faster(
 
 
 def few_seeds(seeds: int) -> str:
-    """Returns what few seeds mean for a verdict, or ""."""
+    """Returns the limit that too few seeds put on a verdict; "" if there are enough."""
     if seeds >= _ENOUGH_SEEDS:
         return ""
     return f"{seeds} seed{'s' * (seeds != 1)} a side: may be luck"
 
 
 def unmeasured(tasks: Iterable[str]) -> list[Claim]:
-    """Returns one row for the tasks of the paper's table that nothing here is known of.
+    """Returns one row for all tasks of the paper's table that were not measured here.
 
     Args:
-      tasks: that something is known of.
+      tasks: The measured tasks.
     """
     known = set(tasks)
     lacking = [theirs for task, theirs in actorq_paper.SPEEDUPS.items() if task not in known]
@@ -220,13 +222,13 @@ def time_to_reward(
     seconds: tuple[times.Reach, times.Reach],
     seeds: int,
 ) -> list[Claim]:
-    """Judges the time of int8 actors to a reward against that of fp32 ones; [] of other tasks.
+    """Judges the time of int8 actors to a reward against that of fp32 actors.
 
     Args:
-      task: 'suite,name'.
-      target: return to reach.
-      seconds: of fp32 and int8.
-      seeds: of each side.
+      task: 'suite,name'; a task that the paper does not have gives no claim.
+      target: Return to reach.
+      seconds: Times of fp32 and int8.
+      seeds: Number of seeds of each side.
     """
     theirs = actorq_paper.SPEEDUPS.get(task)
     if theirs is None:
@@ -250,7 +252,7 @@ def breakdown(cells: Mapping[str, Mapping[str, float]]) -> list[Claim]:
     """Judges whether inference is the largest phase of every fp32 actor's step.
 
     Args:
-      cells: microseconds a step by phase, by what was measured; fp32 only.
+      cells: Microseconds of a step by phase, for each measurement of fp32.
     """
     claim = "Inference takes most of an fp32 actor's time"
     shares = {
@@ -275,10 +277,10 @@ def breakdown(cells: Mapping[str, Mapping[str, float]]) -> list[Claim]:
 
 
 def staleness(rewards: Mapping[str, Mapping[str, float]]) -> list[Claim]:
-    """Judges the best final reward over the worst: 5 is the paper's, above 1.1 shows in part.
+    """Judges the best final reward over the worst: reached at 5, reached in part above 1.1.
 
     Args:
-      rewards: median final reward by update period, by task and precision.
+      rewards: Median final reward by update period, for each task and precision.
     """
     claim = "How stale the actors' weights are decides the final reward"
     ratios = [

@@ -1,6 +1,6 @@
-"""Published experiments of ActorQ (result.json of every run), as the report compares them.
+"""Compares fp32 and int8 actors by the published results (result.json) of ActorQ's runs.
 
-Medians and censored seeds: `actorQ.experiments.reports.reaching`. Imports no framework but
+`actorQ.experiments.reports.reaching` defines medians and censored seeds. Imports no framework but
 matplotlib.
 """
 
@@ -26,14 +26,14 @@ class Compared(NamedTuple):
     """fp32 and int8 actors on one task of one experiment.
 
     Attributes:
-      experiment: its name.
+      experiment: The experiment's name.
       task: 'suite,name'.
-      target: return to reach.
-      seconds: to the reward, fp32 and int8; a bound where seeds missed it.
-      seeds: how many, of those that both sides have: all else is of these.
+      target: Return to reach.
+      seconds: Time to the reward, fp32 and int8; a bound where seeds missed it.
+      seeds: Number of seeds that both sides have. All fields describe these seeds only.
       reached: 'fp32 3 of 3, int8 2 of 3'.
-      watt_hours: energy to the reward, fp32 and int8, or None where it is not known.
-      grams: CO2 likewise.
+      watt_hours: Energy to the reward, fp32 and int8; None where it is not known.
+      grams: CO2 to the reward, fp32 and int8; None where it is not known.
     """
 
     experiment: str
@@ -50,7 +50,7 @@ def compared(actorq_results: str) -> list[Compared]:
     """Returns every task that has results of fp32 and of int8 actors with a reward to reach.
 
     Raises:
-      errors.UserError: a result is damaged.
+      errors.UserError: A result is damaged.
     """
     return [
         comparison
@@ -94,7 +94,7 @@ def _results(actorq_results: str) -> dict[str, list[results_lib.Result]]:
 
 
 def _by_value(found: Sequence[results_lib.Result]) -> Iterator[list[results_lib.Result]]:
-    """Gives results that differ in task, precision and seed only."""
+    """Yields groups of results that differ in task, precision and seed only."""
     for value in dict.fromkeys((result.profile, repr(result.varied)) for result in found):
         yield [r for r in found if (r.profile, repr(r.varied)) == value]
 
@@ -120,7 +120,7 @@ def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compar
 
 
 def _of_seeds(row: reaching.Row, seeds: Collection[int]) -> reaching.Row:
-    """Returns what a row says of some of its seeds."""
+    """Returns a row of some of its seeds."""
     reaches = [reach for seed, reach in row.by_seed.items() if seed in seeds]
     results = [result for result in row.results if result.seed in seeds]
     return dataclasses.replace(
@@ -129,7 +129,7 @@ def _of_seeds(row: reaching.Row, seeds: Collection[int]) -> reaching.Row:
 
 
 def _material(name: str, found: Sequence[results_lib.Result]) -> reporting.Material:
-    """Returns what `reaching` wants to know of an experiment: here, its results alone."""
+    """Returns an experiment as `reaching` takes it; it has results but no definition."""
     experiment = specification.Experiment(
         name, name, kinds.TRAINING, "", (), (), specification.Layer({}, {}), None, {}
     )
@@ -145,7 +145,10 @@ def _material(name: str, found: Sequence[results_lib.Result]) -> reporting.Mater
 def _both(
     fp32: reaching.Row, int8: reaching.Row, quantity: str
 ) -> tuple[times.Reach, times.Reach] | None:
-    """Returns the medians in Wh or g of the seeds that note it on both sides, censored as times."""
+    """Returns both medians in Wh or g, of the seeds that note it on both sides.
+
+    Seeds that missed the reward are bounds, as they are for times.
+    """
     known = [reaching.amounts(row, quantity) for row in (fp32, int8)]
     shared = known[0].keys() & known[1].keys()
     if not shared:

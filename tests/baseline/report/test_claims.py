@@ -25,8 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
         ((100, True), (100, True), (), claims.MISSED),
         ((400, False), (100, True), (), claims.REACHED),
         ((200, False), (100, True), (), claims.PARTLY),
-        ((50, False), (100, True), (), claims.OPEN),  # More than 0.5: says nothing.
-        ((400, True), (100, False), (), claims.OPEN),  # Less than 4: may be all or nothing.
+        ((50, False), (100, True), (), claims.OPEN),  # More than 0.5 proves nothing.
+        ((400, True), (100, False), (), claims.OPEN),  # Less than 4 may be all or nothing.
         ((50, True), (100, False), (), claims.MISSED),
         ((400, False), (100, False), (), claims.OPEN),
     ],
@@ -99,8 +99,8 @@ def test_case_studies_are_judged_by_the_best_runtime(tmp_path):
     rows = [
         ("Policy I", "onnx", 0.9, 0.7, -0.0501, "", 2.0),
         ("Policy I", "tflite", 1.3, 0.7, -0.05, "", 2.0),
-        ("", "onnx", 9.0, 0.9, 0.0, 9.0, 9.0),  # Another task's policy, of the same layers.
-        # Each alone has what the other lacks.
+        ("", "onnx", 9.0, 0.9, 0.0, 9.0, 9.0),  # A policy of the same layers for another task.
+        # Each file lacks a figure that another has.
         ("Policy III", "onnx", 3.0, 0.8, 0.01, 3.8, 3.7),
         ("Policy III", "tflite", 2.9, 0.8, 0.01, 3.9, 3.9),
         ("Policy III", "torchscript", 2.9, 0.8, 0.01, 3.7, 3.9),

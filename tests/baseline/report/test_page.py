@@ -37,7 +37,7 @@ BROWSERS = (
     "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",
     "google-chrome-stable", "chrome",
 )
-# Runs in the browser, in a copy of the page: what it made of it.
+# Runs in the browser, in a copy of the page, and prints how the browser understood the page.
 PROBE = """<script>addEventListener("load", () => {
   const images = [...document.images], root = document.documentElement;
   for (const details of document.querySelectorAll("details")) details.open = true;
@@ -60,7 +60,7 @@ PROBE = """<script>addEventListener("load", () => {
 
 
 class Outline(html.parser.HTMLParser):
-    """Tags that are open, ids, and what the page points to."""
+    """The page's open tags, ids, links and sources."""
 
     def __init__(self, text):
         super().__init__()
@@ -85,7 +85,7 @@ class Outline(html.parser.HTMLParser):
 
 
 def check(page):
-    """Checks that a page is whole: balanced, nothing from elsewhere, links that lead somewhere."""
+    """Checks that tags are balanced, links lead somewhere and nothing is loaded from elsewhere."""
     outline = Outline(page)
     assert len(set(outline.ids)) == len(outline.ids)
     for link in outline.links:
@@ -135,7 +135,7 @@ def test_page_in_a_real_browser_on_a_phone(page, tmp_path):
     outline = Outline(page)
     assert found["images"] == len(outline.sources) > 20
     assert (found["broken"], found["wrongSizes"], found["loaded"], found["dangling"]) == (0,) * 4
-    # Wide tables scroll by themselves: the page does not.
+    # Wide tables scroll by themselves; the page does not.
     assert found["width"] <= 500 and found["overflow"] <= 0
     assert found["sections"] > 12 and found["tables"] > 20
     assert found["title"].startswith("Quantized reinforcement learning")
@@ -153,7 +153,7 @@ def test_command_writes_the_page(tmp_path, run_commands):
     assert done.out == f"{out}: 0.0 MB\n"
     page = out.read_text()
     check(page)
-    # Every section is there and says with which command it comes to be.
+    # Every section exists and names the command that makes its results.
     assert page.count("No results yet: <code>") == 14
     assert "There is no folder" in missing.error("report")
 
@@ -203,7 +203,7 @@ def test_energy_is_the_median_with_censored_seeds_as_bounds(tmp_path):
     )
     (row,) = experiments.compared(str(tmp_path))
     assert (row.seeds, row.reached) == (3, "fp32 1 of 3, int8 3 of 3")
-    # The second of three seeds, which missed the reward: a bound.
+    # The median is the second of three seeds. That seed missed the reward: it is a bound.
     assert row.watt_hours == (times.Reach(50, 0, False), times.Reach(20, 0, True))
     assert experiments.energy_table([row]).rows == [[
         "time_to_reward", "cartpole_balance", "941.22", "fp32 1 of 3, int8 3 of 3",
@@ -215,12 +215,12 @@ def test_energy_is_the_median_with_censored_seeds_as_bounds(tmp_path):
     assert experiments.energy_table([row._replace(grams=None)]).rows == []
     page = report_page.build(str(tmp_path / "none"), str(tmp_path), "command")
     check(page)
-    # Found where the experiment's own files note it.
+    # The experiment's own files note the machine.
     assert "Modelled, not measured" in page and "Fast CPU, 2 cores" in page
 
 
 def test_only_seeds_that_both_sides_have_are_compared(tmp_path):
-    """As in the experiment's own tables: a third seed of fp32, and of int8, are left out."""
+    """A third seed of fp32, and of int8, are left out, as in the experiment's own tables."""
     publish(
         tmp_path,
         *(
