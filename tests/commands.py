@@ -1,7 +1,7 @@
-"""Real command lines, many of them for one import of what is slow.
+"""Runs real command lines, many of them for one import of slow libraries.
 
-A process imports that and forks for every command; the child runs the module as Python would, and
-its exit code and output are noted.
+A process imports the libraries and forks for every command. The child runs the module as Python
+would, and the server notes its exit code and output.
 """
 
 import importlib
@@ -24,7 +24,7 @@ LIMIT_S = 300
 
 
 class Result(NamedTuple):
-    """What a command came to; minus the signal's number where one ended it."""
+    """The result of a command; its code is minus a signal's number if one ended it."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ class Result(NamedTuple):
     seconds: float
 
     def error(self, name):
-        """Returns the one line on stderr with which a command says that the user is wrong."""
+        """Returns the one line on stderr that tells the user's mistake."""
         lines = self.err.splitlines()
         assert self.code == 1, self
         assert len(lines) == 1 and lines[0].startswith(f"{name}: error: "), self
@@ -44,11 +44,11 @@ class Server:
     """The process that forks for commands."""
 
     def __init__(self, package, *preloads):
-        """Starts it.
+        """Starts the process.
 
         Args:
-          package: of the modules that commands run.
-          *preloads: whole names of modules that it imports before; none that commands run.
+          package: Package of the modules that commands run.
+          *preloads: Full names of modules to import first; none of them may be a command.
         """
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.commands", package, *preloads],
@@ -83,7 +83,7 @@ class Server:
 
 
 def wait_for(condition, timeout_s=120):
-    """Waits until a condition holds, with patience for busy machines."""
+    """Waits until a condition holds, long enough for busy machines."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -127,7 +127,7 @@ def _start(started, package, module, arguments, cwd, environment):
             code = 0
         except SystemExit as exit:
             code = exit.code or 0
-        except BaseException:  # As Python would, who is not asked any more.
+        except BaseException:  # Python would print it, but does not get control again.
             traceback.print_exc()
         finally:
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What all tests run under, and in which order."""
+"""Sets up the process and the order of all tests."""
 
 import os
 import signal
@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-# Else every process that a test starts would compile our sources anew.
+# Otherwise every process that a test starts would compile our sources anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Files whose tests wait for processes and trainings, and take longest: what the first of two
-# workers begins with, and the second.
+# Files with the slowest tests, which wait for processes and trainings. The first of two workers
+# begins with FIRST, the second with SECOND.
 FIRST = ("test_processes.py", "test_resume.py", "test_launcher.py", "test_training.py")
 SECOND = ("test_qat_sweep.py", "test_sweep.py", "test_runner.py")
 
@@ -22,12 +22,12 @@ def pytest_configure():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(trylast=True)  # What is not selected is gone by then.
+@pytest.hookimpl(trylast=True)  # By then, tests that are not selected are gone.
 def pytest_collection_modifyitems(items):
     """Moves the longest files to where each of two workers begins.
 
-    `--dist worksteal` gives one the first half of the list and the other the second, and who is
-    done takes from the end of the other's: there tests are to be short, or one waits for the other.
+    `--dist worksteal` gives each worker one half of the list. A worker that is done takes tests
+    from the end of the other half. Tests there have to be short, or one worker waits.
     """
     first, second, others = (
         [item for item in items if item.path.name in FIRST],

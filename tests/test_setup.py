@@ -13,8 +13,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BASH = shutil.which("bash")
 
-# Answers as Python 3.11 does, logs each pip command, and fails where one has the text $PIP_FAILS;
-# with $INTERRUPTED as pip does on Ctrl-C, which bash gets as well.
+# The stand-in answers as Python 3.11 does and logs each pip command. It fails for commands with the
+# text $PIP_FAILS. With $INTERRUPTED it ends as pip does on Ctrl-C, which bash gets as well.
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
   "-m venv"*)
@@ -63,7 +63,7 @@ class Checkout:
             capture_output=True,
             text=True,
             timeout=60,
-            # Tests that run in the background ignore it, and so would what they start.
+            # Tests in the background ignore Ctrl-C, and so would the processes that they start.
             preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
 
@@ -74,7 +74,7 @@ class Checkout:
         return subprocess.run([BASH, str(script)], capture_output=True, text=True, timeout=60)
 
     def installs(self) -> list[str]:
-        """What the last run installed: the last word of each `pip install`."""
+        """Returns the installed packages of the last run: the last word of each `pip install`."""
         lines = self.log.read_text().splitlines()
         return [line.split()[-1] for line in lines if " install " in line]
 

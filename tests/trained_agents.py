@@ -1,4 +1,4 @@
-"""Where agents of rl-baselines3-zoo lie for tests: beside the repository, if anywhere."""
+"""The folder of rl-baselines3-zoo's agents for tests: beside the repository, if it exists."""
 
 import pathlib
 

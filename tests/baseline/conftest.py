@@ -1,4 +1,4 @@
-"""Agents for tests: small ones made here, and the trained ones where they are."""
+"""Agents for tests: small ones made here, and trained ones where they exist."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from tests.baseline import small_agents
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Small networks lose by threads, and the cores may be busy."""
+    """Limits torch to one thread: threads slow small networks, and the cores may be busy."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -41,7 +41,7 @@ def trained():
 
 @pytest.fixture(scope="session")
 def zoo(tmp_path_factory):
-    """A folder of small agents, not to be changed; `made` maps pairs to SB3's environments."""
+    """A folder of small agents that tests must not change; `made` has SB3's environments."""
     folder = tmp_path_factory.mktemp("zoo")
     made = {}
 
@@ -82,7 +82,7 @@ def atari_zoo(tmp_path_factory):
 
 @pytest.fixture
 def own_environment(monkeypatch):
-    """The name of an environment with a namespace, registered as a module of the user's does."""
+    """The name of an environment with a namespace, registered as a user's module would do it."""
     name = "own/CartPole-v0"
     spec = gym.envs.registration.EnvSpec(
         name, "gymnasium.envs.classic_control.cartpole:CartPoleEnv", max_episode_steps=50
@@ -93,7 +93,7 @@ def own_environment(monkeypatch):
 
 @pytest.fixture(scope="session")
 def run_commands():
-    """Runs real command lines: takes the tool's name and a list of arguments for each."""
+    """Runs real command lines; takes the tool's name and a list of arguments for each."""
     server = commands.Server("baseline", "tests.baseline.preloads")
     yield server
     server.end()
@@ -101,13 +101,13 @@ def run_commands():
 
 @pytest.fixture(scope="session")
 def qat8(tmp_path_factory):
-    """A folder with a small agent trained with 8 bits, not to be changed."""
+    """A folder with a small agent trained with 8 bits; tests must not change it."""
     from baseline.qat import model as qat_model
     from baseline.qat import training
     from baseline.train import settings as training_settings
 
     shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # Each has a folder in one that all share.
+    if "PYTEST_XDIST_WORKER" in os.environ:  # Workers have folders in a shared one.
         shared = shared.parent
     folder = shared / "qat8"
     with files.locked(shared):

@@ -8,7 +8,7 @@ from baseline.quantization import acting_path
 
 
 def dense(activation=nn.Tanh, sizes=(6, 32, 24, 4), head="argmax", seed=0):
-    """A policy of linear layers: names layer_0, layer_1, ..."""
+    """Returns a policy of linear layers that are named layer_0, layer_1, ..."""
     torch.manual_seed(seed)
     layers = [("flatten", nn.Flatten())]
     for index, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
@@ -25,7 +25,7 @@ def dense(activation=nn.Tanh, sizes=(6, 32, 24, 4), head="argmax", seed=0):
 
 
 def images(size=20, padding=0, seed=0, tail=nn.ReLU):
-    """A policy that looks at images uint8 [3, size, size]."""
+    """Returns a policy for images uint8 [3, size, size]."""
     torch.manual_seed(seed)
     convolutions = [
         ("conv_0", nn.Conv2d(3, 8, 4, 2, padding=padding)), ("relu_0", nn.ReLU()),
@@ -52,7 +52,7 @@ def observations(network, count=200, seed=1, size=20):
 
 
 def calibrate(network, inputs):
-    """Ranges of what the layers meet with these inputs."""
+    """Returns the ranges of the layers' inputs for these observations."""
     seen = {}
 
     def watch(name, x):
@@ -64,7 +64,7 @@ def calibrate(network, inputs):
 
 
 def affine(low, high, bits):
-    """Step and zero point by the paper's formula, as float32 and int."""
+    """Returns step (float32) and zero point (int) by the paper's formula."""
     low, high = min(low, 0.0), max(high, 0.0)
     step = np.float32((high - low) / 2**bits)
     if step == 0:
@@ -73,14 +73,14 @@ def affine(low, high, bits):
 
 
 def fake(x, low, high, bits):
-    """Quantized and dequantized."""
+    """Returns numbers quantized and dequantized."""
     step, zero = affine(low, high, bits)
     levels = np.clip(np.rint(x / step) + zero, 0, 2**bits - 1)
     return (levels - zero) * np.float64(step)
 
 
 def fake_weights(weights, bits, per_channel):
-    """Quantized and dequantized weights, output channel first."""
+    """Returns weights quantized and dequantized, output channel first."""
     weights = np.asarray(weights, np.float32)
     if per_channel:
         return np.stack([fake(row, row.min(), row.max(), bits) for row in weights])
@@ -88,7 +88,7 @@ def fake_weights(weights, bits, per_channel):
 
 
 def simulate(network, inputs, bits_of, ranges=None, granularity="paper"):
-    """The last output [B, A] with weights of `bits_of[layer]` and inputs of 8 bits (or float)."""
+    """Returns the last output [B, A] for weights of `bits_of[layer]` and inputs of 8 bits."""
     ranges = ranges or {}
     x = np.asarray(inputs, np.float64)
     if network.image:
@@ -118,7 +118,7 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper"):
 
 
 def nature_cnn(seed=0):
-    """The Atari network of Stable-Baselines3's DQN, with weights that tell images apart."""
+    """Returns the Atari network of SB3's DQN, with weights that tell images apart."""
     torch.manual_seed(seed)
     layers = (
         ("cnn.0", nn.Conv2d(4, 32, 8, 4)), ("cnn.1", nn.ReLU()),
@@ -135,7 +135,7 @@ def nature_cnn(seed=0):
 
 
 def scenes(count=100, seed=2):
-    """Images uint8 [count, 4, 84, 84]: bright rectangles on dark ground, moving."""
+    """Returns images uint8 [count, 4, 84, 84] of bright rectangles that move on dark ground."""
     rng = np.random.default_rng(seed)
     made = np.zeros((count, 4, 84, 84), np.uint8)
     for image in made:

@@ -1,4 +1,4 @@
-"""What commands of `baseline` have in common, imported as they would: for `tests.commands`."""
+"""Imports that most commands of `baseline` share, for the server of `tests.commands`."""
 
 import os
 
@@ -9,11 +9,11 @@ from actorQ.core import cli
 from actorQ.core import lean_imports
 
 cli.quiet_tensorflow()
-with lean_imports.without("tensorflow"):  # As trainings do; others do without TensorBoard, too.
+with lean_imports.without("tensorflow"):  # Trainings do the same.
     from baseline.agents import finding
     from baseline.agents import hub  # noqa: F401
     from baseline.study import measuring  # noqa: F401
     from baseline.tasks import environments
-os.environ.pop("TF_CPP_MIN_LOG_LEVEL")  # A command is to say so itself.
+os.environ.pop("TF_CPP_MIN_LOG_LEVEL")  # Every command sets it by itself.
 finding.set_threads()
 environments.register()

@@ -22,7 +22,7 @@ ALGORITHMS = {
     "a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "td3": sb3.TD3,
     "sac": sb3.SAC,
 }
-CONTINUOUS = ("ddpg", "td3", "sac")  # Act in nothing else.
+CONTINUOUS = ("ddpg", "td3", "sac")  # They need continuous actions.
 ATARI_WRAPPER = "stable_baselines3.common.atari_wrappers.AtariWrapper"
 ATARI_CONFIG = {"env_wrapper": [ATARI_WRAPPER], "frame_stack": 4, "policy": "CnnPolicy"}
 SMALL_CNN = {"features_extractor_kwargs": {"features_dim": 32}}
@@ -32,7 +32,7 @@ def vector(env_id, wrap=lambda env: env, **kwargs):
     """Returns SB3's own kind of environment."""
     environments.register()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # About versions that are out of date.
+        warnings.simplefilter("ignore")  # They are about old versions.
         env = gym.make(env_id, **kwargs)
     return vec_env.DummyVecEnv([lambda: wrap(monitor.Monitor(env))])
 
@@ -44,7 +44,7 @@ def atari_vector(env_id):
 
 
 def normalized(environment, steps=200, **kwargs):
-    """Returns an environment with the statistics of random play, as of training."""
+    """Returns an environment with the statistics of random play, as a training has them."""
     environment = vec_env.VecNormalize(environment, **kwargs)
     environment.seed(0)
     environment.action_space.seed(0)

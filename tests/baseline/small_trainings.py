@@ -1,4 +1,4 @@
-"""Trainings of seconds, and what tests read of them."""
+"""Trainings of a few seconds, and readers of their files."""
 
 import json
 import zipfile
@@ -14,7 +14,7 @@ SMALL_PPO = {"n_envs": 4, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
 
 
 class Recorder(callbacks.BaseCallback):
-    """Notes what SB3's schedules are at, at every step."""
+    """Notes the values of SB3's schedules at every step."""
 
     def __init__(self):
         super().__init__()

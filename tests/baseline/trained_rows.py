@@ -23,7 +23,7 @@ def make_row(
     train_steps=1000,
     **training,
 ):
-    """Returns a row of given returns; `training`: further columns of `qat_rows.TrainedRow`."""
+    """Returns a row with given returns; `training` holds further columns of `TrainedRow`."""
     full = bits == results.FP32
     key = results.Key(
         algo, env, bits, "weights" if full else BOTH, granularity, rounding, seeds, len(returns)
@@ -53,17 +53,17 @@ def make_study(
     episodes=6,
     **columns,
 ):
-    """Returns rows of a study: what is lost is known, luck is shared by the rows of one training.
+    """Returns rows of a study with known losses; rows of one training share its luck.
 
     Args:
-      reward: of the control of training seed 0.
-      qat: loss of reward by width; by default that of a narrow width only.
-      ptq: the same; {}: no rows of PTQ.
-      train_seeds: of the trainings.
-      spread: between the rewards of two successive training seeds.
-      noise: of the starts.
-      episodes: of every row.
-      **columns: as `make_row` takes them.
+      reward: Reward of the control of training seed 0.
+      qat: QAT's loss of reward by width; by default, only 2 bits lose.
+      ptq: PTQ's loss of reward by width; {}: no rows of PTQ.
+      train_seeds: Seeds of the trainings.
+      spread: Difference between the rewards of two successive training seeds.
+      noise: Standard deviation between starts.
+      episodes: Episodes of every row.
+      **columns: Further arguments of `make_row`.
     """
     qat = {bits: 60.0 * (bits == "2") for bits in WIDTHS} if qat is None else qat
     ptq = {bits: 100.0 * 4.0 ** (2 - int(bits)) for bits in WIDTHS} if ptq is None else ptq
@@ -81,6 +81,6 @@ def make_study(
 
 
 def _control(columns):
-    """Returns the columns that QAT rows share with others."""
+    """Returns the columns that rows of QAT share with other rows."""
     own = ("quant_delay", "ranges", "input_bits", "output_bits")
     return {name: value for name, value in columns.items() if name not in own}
