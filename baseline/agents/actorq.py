@@ -1,4 +1,4 @@
-"""ActorQ's policies (D4PG and DQN, from a learner's checkpoint) as agents for PTQ.
+"""Loads ActorQ's policies (D4PG and DQN, from a learner's checkpoint) as agents for PTQ.
 
 python -m baseline.ptq d4pg dm_control,cartpole_balance 8 --folder logs/RUN
 """
@@ -29,7 +29,7 @@ class ActorQAgent(agent_lib.Agent):
     """One of ActorQ's policies, whose actions are ActorQ's own: in [-1, 1], or counted from 0.
 
     Attributes:
-      checkpoint: that it was loaded from.
+      checkpoint: The checkpoint that the policy was loaded from.
     """
 
     checkpoint: saved.PolicyCheckpoint
@@ -43,6 +43,7 @@ class ActorQAgent(agent_lib.Agent):
         architecture = self.checkpoint.architecture
         weights = {}
         for name, module in self.network.with_weights():
+            assert module.bias is not None  # ActorQ's layers have biases.
             weight = module.weight.detach().numpy()
             if name == _after_flatten(architecture):
                 weight = _reordered(weight, architecture, to_channels_first=False)
@@ -60,11 +61,11 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
 
     Args:
       algo: d4pg or dqn.
-      env_id: the task, such as "dm_control,cheetah_run".
-      folder: a run folder, or where a quantized agent was saved (FOLDER/ALGO/TASK).
+      env_id: The task, such as "dm_control,cheetah_run".
+      folder: A run folder, or a folder of quantized agents (FOLDER/ALGO/TASK).
 
     Raises:
-      errors.UserError: there is none.
+      errors.UserError: There is no policy.
     """
     saved_there = _agent_folder(folder, algo, env_id)
     path = saved_there if saved_there.is_dir() else pathlib.Path(folder)
@@ -78,11 +79,11 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
 
     Args:
       algo: d4pg or dqn.
-      env_id: the task; must be the one it was trained on.
-      folder: see `find`.
+      env_id: The task, which must be the policy's own.
+      folder: See `find`.
 
     Raises:
-      errors.UserError: there is no policy, or it is of another algorithm or task.
+      errors.UserError: There is no policy, or it is of another algorithm or task.
     """
     path = find(algo, env_id, folder)
     checkpoint = saved.load_policy(str(path))
@@ -112,10 +113,10 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
 def native_network(agent: agent_lib.Agent) -> acting_path.PolicyNetwork:
     """Returns an agent's acting path with actions in the units of its task, for a device.
 
-    Stable-Baselines3's agents act in them anyway.
+    Stable-Baselines3's agents act in these units anyway.
 
     Raises:
-      errors.UserError: the head of a network has no such form.
+      errors.UserError: The head of the network has no such form.
     """
     if not isinstance(agent, ActorQAgent):
         return agent.network
@@ -124,10 +125,12 @@ def native_network(agent: agent_lib.Agent) -> acting_path.PolicyNetwork:
         if start:
             raise errors.UserError(
                 f"{agent.path}: the actions of {agent.env_id} begin at {start}, and those of a "
-                "file at 0: wrap the task so that its own do, too, and train on that."
+                "file at 0: wrap the task so that its actions begin at 0, and train on that."
             )
         return network
-    to_native, shape = agent.checkpoint.action_map, network.low.shape
+    to_native = agent.checkpoint.action_map
+    assert to_native is not None and network.low is not None  # Continuous actions have both.
+    shape = network.low.shape
     low, middle, high = (to_native(np.full(shape, end, np.float32)) for end in (-1, 0, 1))
     if np.any(np.abs(low + high - 2 * middle) > 1e-3 * (high - low)):
         raise errors.UserError(
@@ -138,45 +141,45 @@ def native_network(agent: agent_lib.Agent) -> acting_path.PolicyNetwork:
 
 
 def act_in_task(agent: agent_lib.Agent, act: evaluation.Act) -> evaluation.Act:
-    """Returns what acts in the agent's environments, which for ActorQ's are `TaskEnv`s.
+    """Returns an acting function for the agent's own environments: ActorQ's are `TaskEnv`s.
 
     Args:
-      agent: whose environments.
-      act: raw observations to actions as of `native_network`.
+      agent: The agent.
+      act: Takes raw observations; returns actions as `native_network` does.
     """
     network = native_network(agent)
-    if network is agent.network:
+    if network is agent.network or network.low is None or network.high is None:
         return act
-    width = np.maximum(network.high - network.low, np.finfo(np.float32).tiny)
-    return lambda observations: 2 * (act(observations) - network.low) / width - 1
+    low, width = network.low, np.maximum(network.high - network.low, np.finfo(np.float32).tiny)
+    return lambda observations: 2 * (act(observations) - low) / width - 1
 
 
 def _normalization(
     checkpoint: saved.PolicyCheckpoint,
 ) -> zoo_files.Normalization | None:
-    """Returns what stands for `--scale_observations`, which clips nothing and has seen nothing."""
+    """Returns `--scale_observations` as a normalization that clips nothing."""
     scale = checkpoint.observation_scale
     if scale is None:
         return None
     factors, summands = (array.astype(np.float64) for array in scale)
     return zoo_files.Normalization(
-        mean=-summands / factors, variance=factors**-2, count=0.0,
+        mean=-summands / factors, variance=factors**-2, num_observations=0.0,
         clip=float(np.finfo(np.float32).max), epsilon=0.0,
     )
 
 
 class TaskEnv(gym.Env):
-    """An ActorQ task behind Gymnasium's interface, with SB3's monitor's note of the return.
+    """An ActorQ task behind Gymnasium's interface, which notes returns as SB3's monitor does.
 
-    Observations: float32 [D], or uint8 [C, H, W] for pixels. Actions are ActorQ's: float32 [A] in
-    [-1, 1], or an integer from 0 on; `native_network` gives the task's own.
+    Observations are float32 [D], or uint8 [C, H, W] for pixels. Actions are ActorQ's: float32 [A]
+    in [-1, 1], or an integer from 0 on. `native_network` acts in the task's own units.
     """
 
     def __init__(self, taskstr: str, max_episode_steps: int):
         self._taskstr, self._max_episode_steps = taskstr, max_episode_steps
         self._environment: environments.Environment | None = None
         self._rewards: list[float] = []
-        # For who asks how long an episode may be.
+        # The spec tells how long an episode may be.
         self.spec = gym.envs.registration.EnvSpec(
             "ActorQ-v0", max_episode_steps=max_episode_steps
         )
@@ -190,7 +193,7 @@ class TaskEnv(gym.Env):
     def reset(
         self, seed: int | None = None, options: Any = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode; with a seed, of an environment made anew with it."""
+        """Starts an episode; a seed makes the environment anew."""
         del options
         if seed is not None or self._environment is None:
             self.close()
@@ -227,7 +230,7 @@ def _canonical(taskstr: str) -> tuple[str, str]:
 
 
 def _agent_folder(folder: str | pathlib.Path, algo: str, env_id: str) -> pathlib.Path:
-    """Returns where a quantized agent goes, inside of `folder` whatever the task's name."""
+    """Returns a quantized agent's folder, which is inside of `folder` whatever the task's name."""
     suite, task = _canonical(env_id)
     return pathlib.Path(folder, algo, f"{suite},{zoo_files.file_name(task)}")
 
@@ -255,6 +258,7 @@ def _network(checkpoint: saved.PolicyCheckpoint) -> acting_path.PolicyNetwork:
                 weight = _reordered(weight, architecture, to_channels_first=True)
             with torch.no_grad():
                 module.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
+                assert module.bias is not None  # ActorQ's layers have biases.
                 module.bias.copy_(torch.from_numpy(checkpoint.weights[f"{name}.bias"].copy()))
     if architecture.head == architecture_lib.Q_VALUES_HEAD:
         return acting_path.PolicyNetwork(tuple(layers), "argmax", image=architecture.pixels)

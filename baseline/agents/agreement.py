@@ -8,7 +8,7 @@ import numpy as np
 
 from baseline.agents import evaluation
 
-LEAST_SHARE = 0.99  # Of the states, in which two forms of a policy have to act alike.
+LEAST_SHARE = 0.99  # Two forms of a policy have to act alike in this share of the states.
 TOLERANCE = 0.02  # Continuous actions are alike if they differ by this share of their range.
 
 
@@ -16,12 +16,12 @@ class Agreement(NamedTuple):
     """A comparison of actions, state by state.
 
     Attributes:
-      states: how many.
-      alike: share of them in which the actions are the same (discrete), or each component is
-        within `TOLERANCE` (continuous).
-      largest: largest deviation of a component as a share of its range; None for discrete actions.
-      mean: mean deviation, likewise.
-      percentile_99: 99th percentile of the deviations, likewise.
+      states: Number of states.
+      alike: Share of the states in which the actions are the same (discrete), or each component
+        is within `TOLERANCE` (continuous).
+      largest: Largest deviation of a component as a share of its range; None for discrete actions.
+      mean: Mean deviation; None for discrete actions.
+      percentile_99: 99th percentile of the deviations; None for discrete actions.
     """
 
     states: int
@@ -37,7 +37,7 @@ class Agreement(NamedTuple):
 
     def __str__(self) -> str:
         text = f"{100 * self.alike:.2f} %"
-        if self.largest is not None:
+        if self.largest is not None and self.mean is not None:
             text += f" (largest {100 * self.largest:.2f} %, mean {100 * self.mean:.3f} %)"
         return text
 
@@ -51,19 +51,19 @@ def compare(
     """Compares two forms' actions for the same states.
 
     Args:
-      reference: int [N], or float [N, A].
-      actions: the same shape.
-      low: [A], smallest actions; None for discrete ones.
-      high: [A], largest actions.
+      reference: Actions of the first form, int [N] or float [N, A].
+      actions: Actions of the second form, of the same shape.
+      low: Smallest actions [A]; None for discrete ones.
+      high: Largest actions [A]; None for discrete ones.
 
     Raises:
-      ValueError: shapes differ, or there are no states.
+      ValueError: Shapes differ, or there are no states.
     """
     if reference.shape != actions.shape or not len(reference):
         raise ValueError(f"Cannot compare actions {reference.shape} with {actions.shape}.")
-    if low is None:
+    if low is None or high is None:
         return Agreement(len(reference), float((reference == actions).mean()))
-    width = np.where(high > low, high - low, 1.0)  # A bound on both sides of one value: none.
+    width = np.where(high > low, high - low, 1.0)  # Equal bounds leave no range.
     shares = np.abs(reference.astype(np.float64) - actions) / width
     return Agreement(
         len(reference),
@@ -80,11 +80,11 @@ def visited_states(
     """Returns observations [N, ...] that a policy meets, evenly thinned to at most `limit`.
 
     Args:
-      make_env: makes one environment with a monitor inside.
-      act: raw observations [B, ...] to actions.
-      episodes: to play, >= 1.
-      seed: of the starts.
-      limit: observations to return at most, >= 1.
+      make_env: Makes one environment with a monitor inside.
+      act: Takes raw observations [B, ...]; returns actions.
+      episodes: Episodes to play, >= 1.
+      seed: Seed of the starts.
+      limit: Largest number of observations to return, >= 1.
     """
     kept: list[np.ndarray] = []
     step, seen = 1, 0
@@ -95,7 +95,7 @@ def visited_states(
             if seen % step == 0:
                 kept.append(np.array(observation))
             seen += 1
-            if len(kept) > limit:  # Thinned on the way: images of whole episodes take gigabytes.
+            if len(kept) > limit:  # Thin on the way: images of whole episodes take gigabytes.
                 kept, step = kept[::2], 2 * step
 
     evaluation.evaluate(make_env, act, episodes, seed, on_batch=keep)

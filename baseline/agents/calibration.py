@@ -20,16 +20,16 @@ def ranges(
 ) -> dict[str, tuple[float, ...]]:
     """Returns the smallest and the largest input of every layer with weights.
 
-    The last layer's output is not among them unless asked for: nothing computes with it, and
-    Q-values of several actions often differ by less than a step (with 8 bits there, CartPole's DQN
-    fell from 408 to 20). Pixels get the range whose 8-bit levels are just the pixels.
+    The last layer's output has a range only if asked for. Nothing computes with it, and Q-values of
+    several actions often differ by less than a step: with 8 bits there, CartPole's DQN fell from
+    408 to 20. Pixels get the range whose 8-bit levels are just the pixels.
 
     Args:
-      agent: plays in full precision.
-      episodes: to play, >= 1; other starts than those of any evaluation.
-      seed: of the starts.
-      input_bits: of the first layer's input, kept behind its range; None: as many as the others.
-      output: whether the last layer's output gets a range, too.
+      agent: The agent, which plays in full precision.
+      episodes: Episodes to play, >= 1. Their starts differ from those of any evaluation.
+      seed: Seed of the starts.
+      input_bits: Bits of the first layer's input, appended to its range; None: as the others.
+      output: Whether the last layer's output gets a range, too.
     """
     seen: dict[str, tuple[float, float]] = {}
 
@@ -38,7 +38,7 @@ def ranges(
             return x
         low, high = (float(end) for end in torch.aminmax(x))
         before = seen.get(name, (np.inf, -np.inf))
-        # Unlike Python's, these pass NaN on: quantizing by such a range is refused.
+        # Unlike Python's min, numpy's passes NaN on; quantizing by such a range is refused.
         seen[name] = (float(np.minimum(before[0], low)), float(np.maximum(before[1], high)))
         return x
 
@@ -50,4 +50,7 @@ def ranges(
     first = agent.network.with_weights()[0][0]
     if agent.network.image:
         seen[first] = acting_path.PIXEL_RANGE
-    return seen if input_bits is None else {**seen, first: (*seen[first], input_bits)}
+    found: dict[str, tuple[float, ...]] = dict(seen)
+    if input_bits is not None:
+        found[first] = (*seen[first], input_bits)
+    return found

@@ -16,20 +16,21 @@ import numpy as np
 from actorQ.core import errors
 from actorQ.core import seeding
 
-MAX_ENVIRONMENTS = 34  # At once: what 100 episodes over three seeds need; each costs memory.
-# Of an episode whose environment sets no longer limit. Atari's longest have 108,000 frames.
+# Environments at once. 100 episodes over three seeds need 34; each environment costs memory.
+MAX_ENVIRONMENTS = 34
+# Limit of an episode, unless its environment sets a longer one. Atari's have 108,000 frames.
 MAX_STEPS = 250_000
 
 Act = Callable[[np.ndarray], np.ndarray]
 
 
 class Episode(NamedTuple):
-    """What an episode came to.
+    """The result of an episode.
 
     Attributes:
-      episode_return: the monitor's (unclipped, all lives).
-      length: agent steps.
-      success: whether it reached what it was for; None where the environment does not say.
+      episode_return: The monitor's return: unclipped, over all lives.
+      length: Agent steps.
+      success: Whether the agent reached its goal; None where the environment does not say.
     """
 
     episode_return: float
@@ -48,15 +49,15 @@ def evaluate(
     """Plays episodes and returns them in the order of their numbers.
 
     Args:
-      make_env: makes one environment with a monitor (SB3's) inside.
-      act: observations [B, ...] to actions [B, ...]; B shrinks as environments run out of work.
-      episodes: how many, >= 1.
-      seed: of the series of starts.
-      on_batch: sees every batch of observations before it is acted on.
-      num_envs: environments at once, >= 1.
+      make_env: Makes one environment with SB3's monitor inside.
+      act: Takes observations [B, ...]; returns actions [B, ...]. B shrinks towards the end.
+      episodes: Number of episodes, >= 1.
+      seed: Seed of the series of starts.
+      on_batch: Sees every batch of observations before `act` does.
+      num_envs: Environments at once, >= 1.
 
     Raises:
-      errors.UserError: a return is no finite number, or an episode does not end.
+      errors.UserError: A return is no finite number, or an episode does not end.
     """
     with contextlib.ExitStack() as stack:
         environments = []
@@ -73,14 +74,14 @@ def _play(
     on_batch: Callable[[np.ndarray], None] | None,
 ) -> list[Episode]:
     played: dict[int, Episode] = {}
-    number_in = list(range(len(environments)))  # Which episode each environment is at.
+    number_in = list(range(len(environments)))  # The episode of each environment.
     observations = [
         environment.reset(seed=episode_seed(seed, number))[0]
         for number, environment in zip(number_in, environments, strict=True)
     ]
     lengths = [0] * len(environments)
     most_steps = longest(environments[0])
-    # Episodes are dealt out beforehand, so that what is played does not hang on who is done first.
+    # Episodes are dealt out beforehand: the order in which environments finish changes nothing.
     stride = len(environments)
     while environments:
         batch = np.stack(observations)
@@ -93,7 +94,7 @@ def _play(
             lengths[slot] += 1
             if terminated or truncated:
                 number, following = number_in[slot], number_in[slot] + stride
-                if following >= episodes and "episode" in info:  # No other is to begin.
+                if following >= episodes and "episode" in info:  # No episode follows.
                     episode_return: float | None = float(info["episode"]["r"])
                 else:
                     observation, episode_return = begin_next(
@@ -126,13 +127,13 @@ def _play(
 
 
 def longest(environment: gym.Env) -> int:
-    """Returns the number of steps without an end after which an episode is taken to have none."""
+    """Returns the number of steps after which an episode counts as endless."""
     spec = environment.spec
     return max(MAX_STEPS, spec and spec.max_episode_steps or 0)
 
 
 def endless(episode: str, steps: int) -> errors.UserError:
-    """Returns the error of an episode that has not ended within so many steps."""
+    """Returns the error for an episode that has not ended within so many steps."""
     return errors.UserError(
         f"{episode} has not ended within {steps:,} steps: "
         "gymnasium.register(..., max_episode_steps=...) gives an environment a time limit."
@@ -145,17 +146,17 @@ def begin_next(
     """Resets an environment that said that it is over.
 
     Args:
-      environment: with a monitor (SB3's) inside, or one that notes episodes as that does.
-      info: of its last step.
-      seed: of the next episode.
+      environment: An environment with SB3's monitor inside, or with one that notes alike.
+      info: The info of its last step.
+      seed: Seed of the next episode.
 
     Returns:
-      The next observation, and the return of the episode that is over; None where only a life was
-      lost and the game goes on, which is when `EpisodicLifeEnv` passes no reset on.
+      The next observation, and the return of the episode that is over. The return is None where
+      only a life was lost and the game goes on: `EpisodicLifeEnv` then passes no reset on.
     """
     if "episode" in info:
         return environment.reset(seed=seed)[0], float(info["episode"]["r"])
-    # Else a wrapper around the monitor ends episodes of which that knows nothing.
+    # A wrapper around the monitor ended the episode, and the monitor does not know it.
     rewards = environment.get_wrapper_attr("rewards")
     observation, _ = environment.reset(seed=seed)
     goes_on = environment.get_wrapper_attr("rewards") is rewards

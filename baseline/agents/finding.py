@@ -1,13 +1,12 @@
-"""Trained agents in the layout of rl-baselines3-zoo: found, loaded safely, saved again.
+"""Finds and loads trained agents in the layout of rl-baselines3-zoo.
 
-See `zoo_files` for what is read and how. ActorQ's policies come through `actorq_agents` in the
-same form; `hub` fetches agents.
+`zoo_files` reads their files, `actorq` loads ActorQ's policies in the same form, and `hub` fetches
+agents.
 """
 
 from collections.abc import Mapping
 import functools
 import pathlib
-import re
 import reprlib
 from typing import Any
 
@@ -33,7 +32,7 @@ def check_algo(name: str) -> str:
     """Returns the canonical name.
 
     Raises:
-      errors.UserError: the algorithm is not one of ours.
+      errors.UserError: The algorithm is not one of ours.
     """
     algo = names.canonical_algo(name)
     if algo not in ALGORITHMS:
@@ -56,14 +55,17 @@ def found(folder: str | pathlib.Path) -> list[tuple[str, str]]:
 
 
 def _numbered(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
-    """Returns number and zip of every agent ENV_<n>/ENV.zip, ENV/ENV.zip (0) or ENV.zip (-1)."""
+    """Returns every agent's number and zip: ENV_<n>/ENV.zip, ENV/ENV.zip (0), ENV.zip (-1)."""
     agents = []
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.suffix == ".zip":
             agents.append((-1, entry))
             continue
-        name, number = re.fullmatch(r"(.*?)(?:_(\d+))?", entry.name, re.DOTALL).groups()
-        for stem, count in {entry.name: 0, name: int(number or 0)}.items():
+        name, underscore, number = entry.name.rpartition("_")
+        stems = {entry.name: 0}
+        if underscore and number.isdecimal():
+            stems[name] = int(number)
+        for stem, count in stems.items():
             agents.append((count, entry / f"{stem}.zip"))
     return [(number, path) for number, path in agents if path.is_file()]
 
@@ -75,10 +77,12 @@ def has(algo: str, env_id: str, folder: str | pathlib.Path) -> bool:
 
 
 def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
-    """Returns the zip of the newest agent (highest number) of a pair, rather a finished one.
+    """Returns the zip of the newest finished agent (highest number) of a pair.
+
+    Where no training has come to its end, it is the newest agent, with a warning.
 
     Raises:
-      errors.UserError: there is none; says which there are. Or a file is damaged.
+      errors.UserError: There is no such agent (the message lists the others), or a file is damaged.
     """
     algo = check_algo(algo)
     environments.check_name(env_id)
@@ -114,7 +118,7 @@ def stopped_early(path: pathlib.Path) -> bool:
     """Returns whether `baseline.train` or `baseline.qat` has not ended an agent's training.
 
     Raises:
-      errors.UserError: a file is damaged.
+      errors.UserError: A file is damaged.
     """
     arguments = _arguments(path)
     wanted = arguments.get("n_timesteps")
@@ -126,9 +130,9 @@ def stopped_early(path: pathlib.Path) -> bool:
 
 @functools.cache  # Once in a process is enough.
 def warn_of_stopped(path: pathlib.Path) -> None:
-    """Says that an agent is one of those of `stopped_early`, and how its training goes on."""
+    """Warns that an agent's training has not come to its end, and tells how to go on."""
     logging.warning(
-        "%s is of a training that has not come to its end: python -m %s --resume goes on.",
+        "The training of %s has not come to its end: python -m %s --resume goes on.",
         path, _arguments(path)["program"],
     )
 
@@ -142,32 +146,32 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
 
     Args:
       algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
-      env_id: environment, as in the file's name.
-      folder: laid out as FOLDER/ALGO/ENV_<n>/ENV.zip.
+      env_id: The environment, as in the file's name.
+      folder: A folder laid out as FOLDER/ALGO/ENV_<n>/ENV.zip.
 
     Raises:
-      errors.UserError: it is missing, damaged, of another algorithm, or does not fit its
+      errors.UserError: The agent is missing, damaged, of another algorithm, or does not fit its
         environment.
     """
     return load_file(algo, env_id, find(algo, env_id, folder))
 
 
 def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
-    """Loads one agent of several of its name; see `load`.
+    """Loads one of several agents with the same name; see `load`.
 
     Args:
-      algo: its algorithm.
-      env_id: its environment.
-      path: of its zip: ENV.zip, or best_model.zip beside it, whose statistics of observations lie
-        beside that where `baseline.train` wrote it.
+      algo: The agent's algorithm.
+      env_id: The agent's environment.
+      path: ENV.zip, or best_model.zip beside it. `baseline.train` writes the statistics of
+        observations of best_model.zip beside that file.
 
     Raises:
-      errors.UserError: as `load` does.
+      errors.UserError: As in `load`.
     """
     algo = check_algo(algo)
     saved = zoo_files.read_zip(path)
     settings = path.parent / zoo_files.file_name(env_id)
-    is_last = path.stem == settings.name  # Else it is the best_model.zip of --eval_freq.
+    is_last = path.stem == settings.name  # Otherwise it is the best_model.zip of --eval_freq.
     statistics = settings / zoo_files.NORMALIZATION
     beside = path.with_name(zoo_files.NORMALIZATION)
     if not is_last and beside.exists():
@@ -199,7 +203,8 @@ def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[st
     kwargs = config.get("env_kwargs") or {}
     if not isinstance(kwargs, Mapping):
         raise errors.UserError(
-            f"env_kwargs in {settings} are {reprlib.repr(kwargs):.200}: names with values?"
+            f"env_kwargs in {settings} have to be names with values, not "
+            f"{reprlib.repr(kwargs):.200}."
         )
     return kwargs
 
@@ -207,7 +212,7 @@ def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[st
 def _normalization(
     config: Mapping[str, Any], path: pathlib.Path, model: base_class.BaseAlgorithm
 ) -> zoo_files.Normalization | None:
-    """Returns how observations are normalized; as in the zoo, config.yml says whether they are."""
+    """Returns how observations are normalized, if config.yml says that they are (as in the zoo)."""
     if config and not config.get("normalize"):
         return None
     normalization = zoo_files.read_normalization(path)
@@ -220,7 +225,7 @@ def _normalization(
         return None
     if preprocessing.is_image_space(model.observation_space):
         raise errors.UserError(
-            f"{path} is of images, whose statistics SB3 takes before it scales them: agents of "
+            f"{path} holds statistics of images, which SB3 takes before it scales them: agents of "
             "that kind cannot be read here."
         )
     if normalization.mean.shape != model.observation_space.shape:
@@ -232,5 +237,5 @@ def _normalization(
 
 
 def set_threads(count: int = 1) -> None:
-    """Limits torch: small policies lose by threads, and sweeps use a process for each core."""
+    """Limits torch's threads: they slow small policies, and sweeps use a process for each core."""
     torch.set_num_threads(count)

@@ -22,16 +22,16 @@ def fetch(
 ) -> None:
     """Downloads an agent into a folder of the zoo's layout, if there is none of its name yet.
 
-    What is fetched is no more trusted than other files: see `zoo_files`.
+    Fetched files are no more trusted than others: see `zoo_files`.
 
     Args:
       algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
-      env_id: environment, as the agent is called there.
-      folder: gets ALGO/ENV_<n>, whole or not at all; the number is the first that is free.
-      organization: whose agent.
+      env_id: The environment, as in the agent's name on the hub.
+      folder: Gets ALGO/ENV_<n>, whole or not at all; the number is the first that is free.
+      organization: The owner of the agent.
 
     Raises:
-      errors.UserError: there is no such agent, or no network.
+      errors.UserError: There is no such agent, or no network.
     """
     algo = finding.check_algo(algo)
     environments.check_name(env_id)
@@ -45,7 +45,7 @@ def fetch(
     wanted.update((filename, filename) for filename in zoo_files.SETTINGS_FILENAMES)
     if f"{algo}-{name}.zip" not in there:
         raise errors.UserError(f"huggingface.co/{repository} holds no agent.")
-    # A training that has just begun has a folder, but no agent in it yet.
+    # The folder of a training that has just begun holds no agent yet, and stays as it is.
     targets = (pathlib.Path(folder, algo, f"{name}_{number}") for number in itertools.count(1))
     target = next(target for target in targets if not target.exists())
     with saving.whole_folder(target) as draft:
@@ -62,11 +62,11 @@ def _filenames(repository: str) -> list[str]:
     from huggingface_hub import errors as hub_errors
 
     try:
-        # The first question: unlike downloads, it is not asked again and again.
+        # This request comes first because, unlike downloads, it is not repeated on failure.
         facts = huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT_S)
     except hub_errors.RepositoryNotFoundError:
         raise errors.UserError(f"There is no agent huggingface.co/{repository}.") from None
-    except Exception as error:  # Of whichever library carries it.
+    except Exception as error:  # The hub's transport libraries each have their own.
         raise _unreachable(repository, error) from None
     return [file.rfilename for file in facts.siblings or []]
 
@@ -76,7 +76,7 @@ def _download(repository: str, filename: str, folder: pathlib.Path) -> str:
 
     try:
         return huggingface_hub.hf_hub_download(repository, filename, local_dir=folder)
-    except Exception as error:  # Of whichever library carries it.
+    except Exception as error:  # The hub's transport libraries each have their own.
         raise _unreachable(repository, error) from None
 
 

@@ -1,6 +1,6 @@
-"""Builds a Stable-Baselines3 model anew from what a zip says plainly, and fills in its tensors.
+"""Builds a Stable-Baselines3 model anew from a zip's plain entries, and fills in its tensors.
 
-SB3's own loader restores the model from the zip's pickles instead, see `zoo_files`.
+SB3's own loader restores the model from the zip's pickles instead; see `zoo_files`.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,12 @@ from actorQ.core import errors
 from baseline.agents import zoo_files
 from baseline.quantization import fake_quantizers
 
-# The paper's four, and what else its users train; `baseline.train` trains the four.
+# The paper's four, which `baseline.train` trains, and two more that the zoo has.
 ALGORITHMS = {
     "a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "td3": sb3.TD3,
     "sac": sb3.SAC,
 }
-# The module that a policy's class comes from tells the family of the algorithm.
+# Families of algorithms by the module of the policy's class.
 _FAMILIES = {
     "stable_baselines3.common.policies": ("a2c", "ppo"),
     "stable_baselines3.a2c.policies": ("a2c", "ppo"),
@@ -44,30 +44,30 @@ _FAMILIES = {
     "sb3_contrib.qrdqn.policies": ("qrdqn",),
 }
 _COMPILER = "torch._dynamo"
-# Arguments of algorithms that a file does not decide on.
+# Arguments of algorithms that are not taken from a file.
 _OURS = ("buffer_size", "learning_rate", "optimize_memory_usage", "seed", "verbose")
-# Numbers, and tensors, that a policy may have beyond twice what its file holds: one that differs a
-# little is built, so that the difference can be told.
+# A policy may have twice the numbers and tensors of its file, and these on top. One that differs a
+# little is built, so that a message can tell the difference.
 _SPARE_NUMBERS = 1 << 22
 _SPARE_TENSORS = 100
 
 
 def build(
     algo: str,
-    saved: zoo_files.SavedModel,
+    saved: zoo_files.ZipContents,
     make_env: Callable[[], gym.Env],
     path: pathlib.Path,
 ) -> base_class.BaseAlgorithm:
     """Makes the model of an agent, ready to predict.
 
     Args:
-      algo: one of ALGORITHMS.
-      saved: what the zip holds.
-      make_env: makes its environment.
-      path: of the zip, for messages.
+      algo: One of ALGORITHMS.
+      saved: The contents of the zip.
+      make_env: Makes the agent's environment.
+      path: The zip's path, for messages.
 
     Raises:
-      errors.UserError: the file is of another algorithm, or does not fit its environment.
+      errors.UserError: The file is of another algorithm, or does not fit its environment.
     """
     _check_family(algo, saved, path)
     environment = vec_env.DummyVecEnv([make_env])
@@ -75,7 +75,7 @@ def build(
         _check_spaces(saved, environment, path)
         limit = _AsLargeAs(saved.state_dict, path)
         with warnings.catch_warnings(), no_compiler(), limit:
-            warnings.simplefilter("ignore")  # About rollout sizes: it is not going to train.
+            warnings.simplefilter("ignore")  # They are about rollout sizes of a training.
             model = ALGORITHMS[algo](
                 _policy_name(saved), environment, device="cpu",
                 policy_kwargs=dict(saved.policy_kwargs), **_arguments(algo, saved),
@@ -83,7 +83,7 @@ def build(
         _load_tensors(model, saved, path)
     except errors.UserError:
         raise
-    except Exception as error:  # Whatever SB3 makes of a stranger's arguments.
+    except Exception as error:  # SB3 may raise anything for a stranger's arguments.
         raise errors.UserError(
             f"Cannot build the policy of {path} on {environment.observation_space}: "
             f"{errors.summary(error)}"
@@ -98,16 +98,16 @@ def build(
 
 @contextlib.contextmanager
 def no_compiler() -> Iterator[None]:
-    """Keeps torch from importing its compiler, for nothing, when an optimizer is made or saved.
+    """Keeps torch from importing its compiler when an optimizer is made or saved.
 
-    Where it asks for a function not to be compiled, it gets the function. (Torch 2.13: 1.2 s of a
-    process's start, and 70 MB.)
+    Torch imports it only to mark functions that are not to be compiled, which takes 1.2 s and 70 MB
+    (torch 2.13). A stand-in returns such functions as they are.
     """
     if _COMPILER in sys.modules:
         yield
         return
     stand_in = types.ModuleType(_COMPILER)
-    stand_in.disable = lambda function, *args, **kwargs: function
+    vars(stand_in)["disable"] = lambda function, *args, **kwargs: function
     sys.modules[_COMPILER] = stand_in
     try:
         yield
@@ -118,15 +118,14 @@ def no_compiler() -> Iterator[None]:
 class _AsLargeAs(overrides.TorchFunctionMode):
     """Lets no policy be made that is far larger than its file.
 
-    A few bytes may ask for layers of any width, and of any number. Whatever asks for them
-    (`net_arch`, `features_extractor_kwargs`, `n_critics`), modules make their parameters by
-    `torch.empty`.
+    A few bytes may ask for layers of any width and number, by `net_arch`, `n_critics` or
+    `features_extractor_kwargs`. All modules make their parameters by `torch.empty`.
     """
 
     def __init__(self, state_dict: Mapping[str, torch.Tensor], path: pathlib.Path) -> None:
         super().__init__()
         self._path = path
-        # Not shapes, of which strides of zero make any from nothing.
+        # Storages are counted, not shapes: strides of zero make any shape from nothing.
         storages = [tensor.untyped_storage() for tensor in state_dict.values() if tensor.is_cpu]
         held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()) // 4
         self._numbers = 2 * held + _SPARE_NUMBERS
@@ -146,12 +145,12 @@ class _AsLargeAs(overrides.TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _policy_name(saved: zoo_files.SavedModel) -> str:
+def _policy_name(saved: zoo_files.ZipContents) -> str:
     return "CnnPolicy" if any(".cnn." in name for name in saved.state_dict) else "MlpPolicy"
 
 
-def _arguments(algo: str, saved: zoo_files.SavedModel) -> dict[str, Any]:
-    """Returns the algorithm's plain arguments from the file: those who train on want them."""
+def _arguments(algo: str, saved: zoo_files.ZipContents) -> dict[str, Any]:
+    """Returns the algorithm's plain arguments from the file, for those who train on."""
     known = inspect.signature(ALGORITHMS[algo]).parameters
     arguments = {
         name: saved.data[name]
@@ -164,16 +163,16 @@ def _arguments(algo: str, saved: zoo_files.SavedModel) -> dict[str, Any]:
     if "buffer_size" in known:
         arguments["buffer_size"] = 1
     if arguments.get("n_steps") == 1 and "normalize_advantage" in known:
-        # It was trained in several environments: of the one here a single step has no deviation.
+        # The agent was trained in several environments. In one, a single step has no deviation.
         arguments["normalize_advantage"] = False
     return arguments
 
 
-def _check_family(algo: str, saved: zoo_files.SavedModel, path: pathlib.Path) -> None:
+def _check_family(algo: str, saved: zoo_files.ZipContents, path: pathlib.Path) -> None:
     policy_class = saved.data.get("policy_class")
     module = policy_class.get("__module__") if isinstance(policy_class, Mapping) else None
     family = _FAMILIES.get(str(module))
-    # A2C and PPO share their policies; what else is in the file tells them apart.
+    # A2C and PPO share their policies; other entries of the file tell them apart.
     if family == ("a2c", "ppo"):
         family = ("ppo",) if "n_epochs" in saved.data else ("a2c",)
     elif family == ("ddpg", "td3"):  # SB3's DDPG is TD3 without noise on the target's actions.
@@ -185,7 +184,7 @@ def _check_family(algo: str, saved: zoo_files.SavedModel, path: pathlib.Path) ->
 
 
 def _check_spaces(
-    saved: zoo_files.SavedModel, environment: vec_env.VecEnv, path: pathlib.Path
+    saved: zoo_files.ZipContents, environment: vec_env.VecEnv, path: pathlib.Path
 ) -> None:
     for name in ("observation_space", "action_space"):
         facts, space = saved.data.get(name), getattr(environment, name)
@@ -208,13 +207,13 @@ def _check_spaces(
 
 
 def _load_tensors(
-    model: base_class.BaseAlgorithm, saved: zoo_files.SavedModel, path: pathlib.Path
+    model: base_class.BaseAlgorithm, saved: zoo_files.ZipContents, path: pathlib.Path
 ) -> None:
     tensors = dict(saved.state_dict)
     if any(name.startswith(f"{fake_quantizers.NAME}.") for name in tensors):
         raise errors.UserError(
-            f"{path} is of a training with quantization that has not come to its end "
-            "(python -m baseline.qat --resume goes on), or its best_model.zip."
+            f"{path} belongs to a training with quantization that has not come to its end "
+            "(python -m baseline.qat --resume goes on), or is its best_model.zip."
         )
     expected = model.policy.state_dict()
     # Since SB3 1.8 a shared features extractor is listed three times.

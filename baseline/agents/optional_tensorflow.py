@@ -1,4 +1,7 @@
-"""TensorFlow where there is one: on macOS `setup_ubuntu.sh` leaves it out. Imports no framework."""
+"""Explains a missing TensorFlow, which setup_ubuntu.sh leaves out on macOS.
+
+Imports no framework.
+"""
 
 from collections.abc import Iterator
 import contextlib
@@ -7,18 +10,18 @@ from actorQ.core import errors
 
 
 class MissingError(errors.UserError):
-    """There is no TensorFlow here."""
+    """Raised where TensorFlow is needed and not installed."""
 
 
 @contextlib.contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Tells, where TensorFlow cannot be imported inside, what it is needed for.
+    """Explains a failed import of TensorFlow inside the context.
 
     Args:
-      what: begins the sentence.
+      what: The parts that need TensorFlow, in the plural: they begin the message.
 
     Raises:
-      MissingError: there is no TensorFlow here.
+      MissingError: TensorFlow is not installed.
     """
     try:
         yield

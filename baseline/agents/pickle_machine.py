@@ -1,7 +1,7 @@
 """Runs the instructions of a pickle, on a machine that calls nothing but `pickle_values.CALLS`.
 
-Used by `safe_pickle`, which says what that is good for. `pickletools` decodes the instructions;
-their meaning is in its documentation.
+`safe_pickle` runs it and explains its purpose. `pickletools` decodes the instructions and documents
+their meaning.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from baseline.agents import pickle_values
 
 MAX_OPERATIONS = 20_000_000
 NAME_LENGTH = 1000
-# Bytes that what a byte or two of the file make takes of the allowance.
+# Bytes that objects take from the allowance, though the file spends only a byte or two on them.
 CONTAINER_BYTES = 64
-LARGE_BYTES = 256  # A set, or what stands for an object.
+LARGE_BYTES = 256  # A set, or the stand-in for an object.
 
 Placeholder = pickle_values.Placeholder
 Reference = pickle_values.Reference
@@ -27,7 +27,7 @@ LITERALS = frozenset(
     "UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 "
     "BYTEARRAY8".split()
 )
-CONSTANTS: dict[str, tuple[Callable[[], Any], int]] = {  # What makes it, and what it takes.
+CONSTANTS: dict[str, tuple[Callable[[], Any], int]] = {  # Maker, and bytes of the allowance.
     "NONE": (lambda: None, 0),
     "NEWTRUE": (lambda: True, 0),
     "NEWFALSE": (lambda: False, 0),
@@ -36,7 +36,7 @@ CONSTANTS: dict[str, tuple[Callable[[], Any], int]] = {  # What makes it, and wh
     "EMPTY_DICT": (dict, CONTAINER_BYTES),
     "EMPTY_SET": (set, LARGE_BYTES),
 }
-# What protocols below 2 call to make an object without its constructor: (class, base, state).
+# Protocols below 2 call these with (class, base, state) to make an object without its constructor.
 _RECONSTRUCTORS = (("copyreg", "_reconstructor"), ("copy_reg", "_reconstructor"))
 
 
@@ -44,18 +44,23 @@ class Machine:
     """Runs the instructions of one pickle.
 
     Attributes:
-      calls: names of what was not called, in order, as keys.
+      calls: Names of the functions that were not called, in order, as keys.
     """
 
     def __init__(self, file_bytes: int) -> None:
         self.calls: dict[str, None] = {}
         self._allowance = pickle_values.Allowance(file_bytes)
         self._stack: list[Any] = []
-        self._below: list[list[Any]] = []  # The stacks below each mark.
+        self._below: list[list[Any]] = []  # The stack below each mark.
         self._memo: dict[int, Any] = {}
 
     def run(self, content: bytes) -> Any:
-        """Returns the object; raises DamagedError or what goes wrong in damaged instructions."""
+        """Returns the object.
+
+        Raises:
+          DamagedError: The pickle is damaged or asks for too much.
+          ValueError, LookupError, TypeError, ArithmeticError: Its instructions do not fit together.
+        """
         operations = pickletools.genops(io.BytesIO(content))
         for count, (operation, argument, _) in enumerate(operations):
             if count > MAX_OPERATIONS:
@@ -113,7 +118,7 @@ class Machine:
             raise pickle_values.DamagedError(f"its protocol, {argument}, is unknown")
 
     def _do_frame(self, argument: int) -> None:
-        """Frames help a reader to fetch ahead; all is here already."""
+        """Does nothing: frames help a reader to fetch ahead, and the whole file is in memory."""
 
     def _do_mark(self, argument: None) -> None:
         self._allowance.take(CONTAINER_BYTES)
@@ -223,7 +228,7 @@ class Machine:
         self._stack.append(self._named(self._stack.pop(), name))
 
     def _do_ext1(self, argument: int) -> None:
-        """An extension code stands for a name that the program at the time had registered."""
+        """Names an extension code, which stood for a name that the writing program registered."""
         self._stack.append(self._named("copyreg", f"extension {argument}"))
 
     _do_ext2 = _do_ext4 = _do_ext1

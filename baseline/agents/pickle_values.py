@@ -1,7 +1,7 @@
-"""The few things in a pickle that are rebuilt as themselves: numpy arrays and plain containers.
+"""Rebuilds the few things of a pickle that become themselves: numpy arrays and plain containers.
 
-Used by `safe_pickle`, which calls nothing else. Every function here checks what a stranger's file
-hands it: types, sizes against the bytes that are there, and how much is copied in all.
+`safe_pickle` calls nothing else. Every function checks its input from a stranger's file: types,
+sizes against the bytes that are there, and the amount that is copied in all.
 """
 
 from collections import OrderedDict
@@ -24,17 +24,17 @@ _PLAIN_KEYS = (str, bytes, float, type(None), np.integer, np.floating)
 
 
 class DamagedError(Exception):
-    """The file is no pickle that Python could have written, or asks for too much."""
+    """Raised for a file that Python cannot have written as a pickle, or that asks for too much."""
 
 
 class Inert:
-    """What a pickle says about an object, without the object: nothing of it is imported or run.
+    """A stand-in for a pickled object, of which nothing is imported or run.
 
     Entries of a recorded state are attributes too (`stats.obs_rms.mean`), dunder names excepted.
 
     Attributes:
-      states: what the object was to be set to, as recorded, in order.
-      items: what was to be put into it: values, or (key, value) pairs.
+      states: The states that the pickle sets, in order.
+      items: The values, or (key, value) pairs, that the pickle puts into the object.
     """
 
     __slots__ = ("items", "states")
@@ -50,8 +50,8 @@ class Inert:
                 for part in reversed(state) if type(state) is tuple else [state]:
                     if isinstance(part, dict) and name in part:
                         return part[name]
-        # Not repr(self): it would look for attributes that a half-made copy has not yet.
-        raise AttributeError(f"What the pickle says about this object has no {name!r}.")
+        # repr(self) would look for attributes that a half-made copy has not yet.
+        raise AttributeError(f"The pickle's record of this object has no {name!r}.")
 
 
 class Reference(Inert):
@@ -80,13 +80,13 @@ class Placeholder(Inert):
         self.kwargs = {} if kwargs is None else kwargs
 
     def __repr__(self) -> str:
-        # Not the arguments: they may refer to each other without end.
+        # The arguments are left out: they may refer to each other without end.
         of = repr(self.function) if isinstance(self.function, Reference) else "<a result>"
         return f"<{of[1:-1]}(...), not called>"
 
 
 class Allowance:
-    """How many bytes and items may still be copied, so that a small file stays small in memory."""
+    """The bytes and items that may still be copied, so that a small file stays small in memory."""
 
     def __init__(self, file_bytes: int) -> None:
         self._left = COPIES_AT_LEAST + COPIES_PER_BYTE * file_bytes
@@ -95,7 +95,7 @@ class Allowance:
         """Takes from the allowance.
 
         Raises:
-          DamagedError: it is used up.
+          DamagedError: The allowance is used up.
         """
         self._left -= amount
         if self._left < 0:
@@ -103,11 +103,11 @@ class Allowance:
 
 
 def check_key(key: Any) -> Any:
-    """Returns a dictionary key or member of a set whose hash takes no time to speak of.
+    """Returns a key of a dictionary or member of a set, if its hash is fast.
 
     Raises:
-      DamagedError: it has none, or one that a stranger could make slow (nested tuples that share
-        their parts take exponential time, huge integers collide at will).
+      DamagedError: The key has no hash, or one that a stranger could make slow. Nested tuples that
+        share their parts take exponential time, and huge integers collide at will.
     """
     parts = [key]
     for count, part in enumerate(parts):
@@ -135,12 +135,12 @@ def set_array_state(array: np.ndarray, state: Any, allowance: Allowance) -> None
     """Fills an array that `_blank_array` made, in place: the file may refer to it elsewhere.
 
     Args:
-      array: empty.
-      state: what ndarray.__reduce__ gives: (1, shape, dtype, is_fortran, bytes or list).
-      allowance: of the file.
+      array: The empty array.
+      state: (1, shape, dtype, is_fortran, bytes or list), as ndarray.__reduce__ gives it.
+      allowance: The file's allowance.
 
     Raises:
-      DamagedError: the state is not of this form, or claims other sizes than it has.
+      DamagedError: The state has another form, or claims other sizes than it has.
     """
     if array.size or type(state) is not tuple or len(state) != 5:
         raise DamagedError("an array in it has no proper content")
@@ -159,11 +159,11 @@ def set_dtype_state(dtype: np.dtype, state: Any) -> None:
     """Gives a dtype its byte order.
 
     Args:
-      dtype: a copy that `_dtype` made.
-      state: what dtype.__reduce__ gives for numbers: (3, order, None, None, None, -1, -1, flags).
+      dtype: A copy that `_dtype` made.
+      state: (3, order, None, None, None, -1, -1, flags), as dtype.__reduce__ gives for numbers.
 
     Raises:
-      DamagedError: the state is another, such as flags that make numpy follow bytes as pointers.
+      DamagedError: The state differs. Other flags could make numpy follow bytes as pointers.
     """
     flags = 63 if dtype.hasobject else 0
     orders = [(3, order, None, None, None, -1, -1, flags) for order in "<>|="]
@@ -171,7 +171,7 @@ def set_dtype_state(dtype: np.dtype, state: Any) -> None:
         raise DamagedError("a numpy type in it has no proper state")
     if state not in orders:
         raise DamagedError(f"a numpy type in it has the state {str(state)[:100]}")
-    dtype.__setstate__(state)
+    dtype.__setstate__(state)  # type: ignore[attr-defined]  # numpy's stubs lack the method.
 
 
 def _checked_dtype(dtype: Any) -> np.dtype:
@@ -197,7 +197,7 @@ def _blank_array(args: tuple, allowance: Allowance) -> Any:
     del allowance
     kind = args[0] if args else None
     if not isinstance(kind, Reference) or (kind.module, kind.name) != ("numpy", "ndarray"):
-        return NotImplemented  # A subclass, of which only numpy's code knows the state.
+        return NotImplemented  # Only numpy's code knows the state of a subclass.
     return np.ndarray((0,), np.int8)
 
 
@@ -280,8 +280,8 @@ def _byte_string(kind: type) -> Callable[[tuple, Allowance], Any]:
     return make
 
 
-# What may stand for itself: (arguments, allowance) -> value, or NotImplemented for arguments that
-# Python does not write. Modules as numpy 1 and 2, Python 2 and 3 name them.
+# Functions that are called. Each takes arguments and allowance; for arguments that Python does not
+# write, it returns NotImplemented. Modules have the names of numpy 1 and 2, Python 2 and 3.
 CALLS: dict[tuple[str, str], Callable[[tuple, Allowance], Any]] = {
     ("numpy", "dtype"): _dtype,
     ("_codecs", "encode"): _encoded,
@@ -292,7 +292,7 @@ for _core in ("numpy.core", "numpy._core"):
     CALLS[_core + ".multiarray", "scalar"] = _scalar
     CALLS[_core + ".numeric", "_frombuffer"] = _array_of_buffer
 for _builtins in ("builtins", "__builtin__"):
-    for _kind in (list, tuple, set, frozenset):
-        CALLS[_builtins, _kind.__name__] = _container(_kind)
-    for _kind in (bytes, bytearray):
-        CALLS[_builtins, _kind.__name__] = _byte_string(_kind)
+    for _container_kind in (list, tuple, set, frozenset):
+        CALLS[_builtins, _container_kind.__name__] = _container(_container_kind)
+    for _string_kind in (bytes, bytearray):
+        CALLS[_builtins, _string_kind.__name__] = _byte_string(_string_kind)

@@ -3,10 +3,10 @@
 A pickle is a program: loading one with Python's own unpickler imports whatever it names and calls
 it. Here the program runs on a machine of our own (`pickle_machine`) that can build numbers, text,
 containers and numpy arrays (`pickle_values.CALLS`). Every other class or function is recorded as a
-`Reference` and every call of one as a `Placeholder`, which hold what they were given and do
-nothing. So no module is imported, and no attribute of anything is looked up or set.
+`Reference`, and every call of one as a `Placeholder`. Both hold their arguments and do nothing. So
+no module is imported, and no attribute of anything is looked up or set.
 
-Serves `vecnormalize.pkl` of rl-baselines3-zoo and agents of stable-baselines 2.
+This reads `vecnormalize.pkl` of rl-baselines3-zoo and agents of stable-baselines 2.
 """
 
 import os
@@ -19,18 +19,18 @@ from baseline.agents import pickle_machine
 from baseline.agents import pickle_values
 
 MAX_BYTES = 1 << 30
-LISTED = 6  # Names in a message.
+LISTED = 6  # Largest number of names in a message.
 
 Placeholder = pickle_values.Placeholder
 Reference = pickle_values.Reference
 
 
 class Contents(NamedTuple):
-    """What a pickle holds.
+    """The contents of a pickle.
 
     Attributes:
-      value: the object, with placeholders.
-      calls: "module.name" of what Python's unpickler would have called, and this one did not.
+      value: The object, with placeholders.
+      calls: "module.name" of all that Python's unpickler would have called, and this one did not.
     """
 
     value: Any
@@ -38,7 +38,7 @@ class Contents(NamedTuple):
 
 
 def load(source: str | os.PathLike | bytes | BinaryIO) -> Any:
-    """Returns the object in a pickle, see `read`."""
+    """Returns the object in a pickle; see `read`."""
     return read(source).value
 
 
@@ -46,10 +46,10 @@ def read(source: str | os.PathLike | bytes | BinaryIO) -> Contents:
     """Reads a pickle without running it.
 
     Args:
-      source: a path, the bytes, or a file open for reading bytes.
+      source: A path, the bytes, or a file open for reading bytes.
 
     Raises:
-      errors.UserError: there is no such file, or it is damaged.
+      errors.UserError: There is no such file, or it is damaged.
     """
     name, content = _bytes_of(source)
     machine = pickle_machine.Machine(len(content))
@@ -91,6 +91,6 @@ def _bytes_of(source: str | os.PathLike | bytes | BinaryIO) -> tuple[str, bytes]
 def _reason(error: Exception) -> str:
     if isinstance(error, pickle_values.DamagedError):
         return str(error)
-    if isinstance(error, ValueError):  # pickletools says what is missing.
+    if isinstance(error, ValueError):  # Its message comes from pickletools and tells the cause.
         return errors.summary(error).rstrip(".")
     return "its instructions do not fit together"

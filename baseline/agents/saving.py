@@ -1,4 +1,4 @@
-"""Writes agents in the zoo's layout: a folder is there whole, or not at all."""
+"""Puts a written folder in its place as a whole, or not at all."""
 
 from collections.abc import Iterator
 import contextlib
@@ -12,29 +12,29 @@ import time
 from actorQ.core import errors
 
 _ATTEMPTS = 10
-_ASIDE_S = 0.02  # Longest wait between two of them.
+_ASIDE_S = 0.02  # Longest wait between two attempts.
 _DRAFT = ".unfinished-"
 _ABANDONED_S = 3600.0
 
 
 @contextlib.contextmanager
 def whole_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives an empty folder that takes `target`'s place, and its content's, once all is written.
+    """Yields an empty folder that replaces `target` when the context ends without an error.
 
-    If it is not, `target` stays as it was.
+    After an error, `target` stays as it was.
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     draft = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f"{_DRAFT}*"):
-            with contextlib.suppress(FileNotFoundError):  # Of a process that just got done.
+            with contextlib.suppress(FileNotFoundError):  # Its process has just finished.
                 if time.time() - left.stat().st_mtime > _ABANDONED_S:  # Its process was killed.
                     shutil.rmtree(left, ignore_errors=True)
-        # Beside the target, since a folder can be renamed within one disk only; the name is not
-        # that of any agent.
+        # The draft lies beside the target: a folder can be renamed within one disk only. No agent
+        # has such a name.
         draft = pathlib.Path(tempfile.mkdtemp(prefix=_DRAFT, dir=target.parent))
         draft.chmod(0o755)
         yield draft
@@ -58,9 +58,9 @@ def _replace(draft: pathlib.Path, target: pathlib.Path) -> None:
             break
         except OSError:  # Another process was quicker; its agent is replaced as well.
             if attempt == _ATTEMPTS - 1:
-                with contextlib.suppress(OSError, IndexError):  # What was there goes back.
+                with contextlib.suppress(OSError, IndexError):  # The old folder goes back.
                     os.rename(replaced.pop(), target)
                 raise
             time.sleep(random.uniform(0.0, _ASIDE_S))  # Out of step with the others.
-    for old in replaced:  # Only now: a process may be killed before it is through.
+    for old in replaced:  # Remove them last: a process may be killed at any time.
         shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Unpacks what strangers have zipped: a megabyte may claim, or become, any size.
+"""Unpacks strangers' zip files within limits: a megabyte may claim, or become, any size.
 
 Imports no framework.
 """
@@ -10,8 +10,9 @@ import zipfile
 
 from actorQ.core import errors
 
-MAX_MEMBERS = 100_000  # Of a zip in a zip. Each becomes an object of ten times its entry's size.
-_BEGINNING = b"PK"  # What numpy and torch take for a zip.
+# Limit for a zip in a zip. Each member becomes an object of ten times its entry's size.
+MAX_MEMBERS = 100_000
+_BEGINNING = b"PK"  # numpy and torch take files that begin so for zips.
 _ENTRY = b"PK\x01\x02"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # The others unpack without any bound.
 
@@ -22,19 +23,19 @@ def member(
     """Returns the content of one member of a zip.
 
     Args:
-      archive: the zip.
-      name: of the member.
-      max_bytes: that it may have.
-      path: of the zip, for messages.
+      archive: The zip.
+      name: The member's name.
+      max_bytes: Largest size of the member.
+      path: The zip's path, for messages.
 
     Raises:
-      errors.UserError: it has more.
-      KeyError: there is no such member.
+      errors.UserError: The member is larger, or packed by a method that is not read.
+      KeyError: There is no such member.
     """
     info = archive.getinfo(name)
     _check([info], name, max_bytes, path)
     with archive.open(info) as file:
-        return file.read(info.file_size)  # Asked for no size, it may unpack far more than that.
+        return file.read(info.file_size)  # Without a size it may unpack far more.
 
 
 def check_nested(
@@ -43,14 +44,14 @@ def check_nested(
     """Checks how much a file unpacks to, if it is a zip itself.
 
     Args:
-      file: at its beginning, and left there.
-      name: of what it is, for messages.
-      max_bytes: that its members may have in all.
-      path: of the file it comes from, for messages.
+      file: The file at its beginning, where it is left.
+      name: What the file is, for messages.
+      max_bytes: Largest size of all its members together.
+      path: Path of the outer file, for messages.
 
     Raises:
-      errors.UserError: they have more.
-      zipfile.BadZipFile: it is a damaged zip.
+      errors.UserError: The members are larger, or packed by a method that is not read.
+      zipfile.BadZipFile: The file is a damaged zip.
     """
     begins_as_zip = file.read(len(_BEGINNING)) == _BEGINNING
     file.seek(0)

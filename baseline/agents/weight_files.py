@@ -1,9 +1,9 @@
 """Finds the weights of a model in a file or folder, whatever library wrote it.
 
-Used by `visualize` and `findings`. What may be asked for: a zip of Stable-Baselines3 (or 2), a
-state_dict of torch, safetensors (such as ActorQ's policies), a checkpoint or SavedModel of
-TensorFlow (such as ActorQ's learner writes), a frozen graph, a pickle of stable-baselines 2, or a
-folder with any of them. Nothing in these files is run.
+`visualize` and `findings` use it. It reads zips of Stable-Baselines3 and 2, state_dicts of torch,
+safetensors (ActorQ's policies), checkpoints and SavedModels of TensorFlow (ActorQ's learner),
+frozen graphs, pickles of stable-baselines 2, and folders with any of them. Nothing in these files
+is run.
 """
 
 from collections.abc import Mapping
@@ -23,28 +23,29 @@ POLICY = "policy"
 ALL = "all"
 PARTS = (POLICY, ALL)
 
-TORCH_AXIS = 0  # Of a kernel's output channels.
+# Axis of a kernel's output channels.
+TORCH_AXIS = 0
 TENSORFLOW_AXIS = -1
 
-LISTED = 4  # Names in a message.
-DEPTH = 4  # Of folders in which agents are looked for.
+LISTED = 4  # Largest number of names in a message.
+DEPTH = 4  # Levels of folders in which agents are looked for.
 _ENDINGS = (".safetensors", ".pth", ".pt", ".pb", ".pkl")
 _NOT_AGENTS = ("vecnormalize.pkl", weight_readers.SAVED_MODEL_PB)
 
 _TF_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-# Counters, and what optimizers keep for each weight.
+# Counters, and the numbers that optimizers keep for each weight.
 _TRAINING = re.compile(
     r"(^|[/._])(optimizer|optim|OPTIMIZER_SLOT|exp_avg|exp_avg_sq|square_avg|Adam|Adam_\d+"
     r"|RMSProp|RMSProp_\d+|Momentum|beta[12]_power|num_steps|save_counter|global_step"
     r"|running_mean|running_var)([/._]|$)"
 )
-# Networks that take no part in acting: critics, targets and the spread of exploration; names as
-# Stable-Baselines 3 and 2 and ActorQ's learner have them.
+# Networks that take no part in acting (critics, targets, the spread of exploration), by their names
+# in Stable-Baselines 3 and 2 and in ActorQ's learner.
 _NOT_ACTING = re.compile(
     r"(^|[/._])target([/._]|$)|(^|[/.])([^/.]*_target|critics?|value_net|vf_features_extractor"
     r"|vf|vf_fc\d+|value_fn|qf\d*|log_?std)([/.]|$)|(^|/)target_[^/]*/|^model/q/"
 )
-# Stable-Baselines3 lists a features extractor that policy and value function share thrice.
+# Stable-Baselines3 lists a features extractor thrice if policy and value function share it.
 _SHARED, _SHARED_AGAIN = "features_extractor.", "pi_features_extractor."
 
 
@@ -52,12 +53,12 @@ class WeightFile(NamedTuple):
     """The weights of a model.
 
     Attributes:
-      model: path that stands for the model: the folder of an agent or run, or the file.
-      path: of the file that was read, or the prefix of a checkpoint.
-      kind: what it is, for people.
-      tensors: names to float32 arrays of one axis or more, in the file's order.
-      channel_axis: axis of the output channels: 0 (torch) or -1 (TensorFlow).
-      notes: what a reader of the results must know, such as what else lies there.
+      model: Path that stands for the model: the folder of an agent or run, or the file.
+      path: The file that was read, or the prefix of a checkpoint.
+      kind: The kind of the file, for people.
+      tensors: float32 arrays of one axis or more by name, in the file's order.
+      channel_axis: Axis of the output channels: 0 (torch) or -1 (TensorFlow).
+      notes: Remarks for readers of the results, such as other models in the same place.
     """
 
     model: str
@@ -72,7 +73,7 @@ class WeightFile(NamedTuple):
         return {name: array for name, array in self.tensors.items() if not is_bias(name, array)}
 
     def biases(self) -> dict[str, np.ndarray]:
-        """Returns the biases, and what else there is one of for each channel."""
+        """Returns the biases and other tensors with one number for each channel."""
         return {name: array for name, array in self.tensors.items() if is_bias(name, array)}
 
 
@@ -85,15 +86,15 @@ def read(path: str | os.PathLike, part: str = POLICY) -> WeightFile:
     """Reads the weights at a path.
 
     Args:
-      path: a file of any known kind, the prefix of a checkpoint, or a folder, of which the best
-        candidate is read: ActorQ's policy, an agent's zip, a SavedModel, the newest checkpoint,
-        then other files by kind. Folders within are searched if it has none itself.
-      part: "policy" leaves out what takes no part in acting, as far as names tell it (critics,
-        target networks, the spread of exploration); "all" keeps it. Neither has optimizers'
-        state and counters.
+      path: A file of any known kind, the prefix of a checkpoint, or a folder. In a folder the first
+        of these is read: ActorQ's policy, an agent's zip, a SavedModel, the newest checkpoint,
+        other files by kind. A folder without any of them is searched for inner folders.
+      part: "policy" leaves out tensors whose names show that they take no part in acting (critics,
+        target networks, the spread of exploration); "all" keeps them. Optimizers' state and
+        counters are always left out.
 
     Raises:
-      errors.UserError: there is nothing to read, or it is damaged, or of an unknown kind.
+      errors.UserError: There is nothing to read, or it is damaged, or of an unknown kind.
     """
     model, found, notes = _locate(pathlib.Path(path))
     kind, tensors, axis, more = _read_file(found)
@@ -120,7 +121,7 @@ def _acts(name: str, tensors: Mapping[str, np.ndarray]) -> bool:
 
 
 def _read_file(path: pathlib.Path) -> tuple[str, dict[str, np.ndarray], int, tuple[str, ...]]:
-    """Returns what a file is, its tensors, the axis of output channels, and notes."""
+    """Returns a file's kind, its tensors, the axis of output channels, and notes."""
     if path.is_dir():
         tensors = weight_readers.read_saved_model(path)
         return "TensorFlow SavedModel", tensors, TENSORFLOW_AXIS, ()
@@ -151,7 +152,7 @@ def _read_file(path: pathlib.Path) -> tuple[str, dict[str, np.ndarray], int, tup
 
 
 def _locate(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, tuple[str, ...]]:
-    """Returns, for a path, that of the model, what to read, and notes on what is passed over."""
+    """Returns the model's path, the path to read, and notes on other files there."""
     if path.is_dir():
         return _locate_in(path)
     if path.name == weight_readers.SAVED_MODEL_PB:
@@ -188,7 +189,7 @@ def _locate_in(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, tuple[
 
 
 def _candidates(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns what can be read right in a folder (or run), the most telling first."""
+    """Returns the readable files of a folder (or run), the best first."""
     found = []
     for inner in (folder / telemetry.CHECKPOINT_FOLDER, folder):
         for best in ("", telemetry.BEST_FOLDER):
@@ -212,7 +213,7 @@ def _candidates(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _newest_checkpoint(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the prefix that TensorFlow's `checkpoint` file names, or the newest, or nothing."""
+    """Returns the checkpoints' prefixes: first the one that `checkpoint` names, then the newest."""
     if not folder.is_dir():
         return []
     indices = sorted(folder.glob("*" + weight_readers.INDEX), key=lambda path: path.stat().st_mtime)
@@ -220,14 +221,14 @@ def _newest_checkpoint(folder: pathlib.Path) -> list[pathlib.Path]:
     state = folder / "checkpoint"
     if state.is_file():
         text = state.read_text(errors="replace")
-        # Only the name: the path may be of another machine.
+        # Only the name counts: the path may be of another machine.
         named = re.search(r'^model_checkpoint_path: ".*?([^"/\\]+)"', text, re.MULTILINE)
         prefixes.sort(key=lambda path: named is not None and path.name == named.group(1))
     return prefixes[::-1]
 
 
 def _agents_below(folder: pathlib.Path, depth: int) -> list[pathlib.Path]:
-    """Returns the folders below that hold something to read, not looking into those."""
+    """Returns the folders below that hold readable files; it does not look into these."""
     found: list[pathlib.Path] = []
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         if _candidates(inner):

@@ -1,7 +1,7 @@
 """Reads the tensors in one file of each kind that `weight_files` knows; runs nothing in them.
 
-Every reader takes a path and returns names and float arrays, or raises `errors.UserError` with one
-line. TensorFlow and torch are imported when a file needs them.
+Every reader takes a path and returns names and float arrays, or raises a one-line
+`errors.UserError`. TensorFlow and torch are imported when a file needs them.
 """
 
 from collections.abc import Iterable
@@ -27,8 +27,8 @@ from baseline.agents import optional_tensorflow
 from baseline.agents import safe_pickle
 from baseline.agents import unpacking
 
-MAX_NUMBERS = 1 << 28  # In one model: 1 GiB of float32.
-_LEAST = 256  # Numbers that a tensor counts as at least: its name and header take room, too.
+MAX_NUMBERS = 1 << 28  # Limit for one model: 1 GiB of float32.
+_LEAST = 256  # A tensor counts as at least so many numbers: its name and header take room, too.
 SAVED_MODEL_PB = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
 POLICY_PTH = "policy.pth"
@@ -38,7 +38,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def read_zip(path: pathlib.Path) -> tuple[str, Tensors]:
-    """Reads a zip of stable-baselines 3 or 2, or of torch.save; returns what it is, and tensors."""
+    """Reads a zip of stable-baselines 3 or 2, or of torch.save; returns its kind and tensors."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -63,7 +63,7 @@ def read_zip(path: pathlib.Path) -> tuple[str, Tensors]:
 
 
 def read_torch(path: pathlib.Path) -> Tensors:
-    """Reads what torch.save wrote: a state_dict, or dictionaries and lists with tensors."""
+    """Reads a file of torch.save: a state_dict, or dictionaries and lists with tensors."""
     try:
         with open(path, "rb") as file:
             return _torch_tensors(path, file)
@@ -72,7 +72,7 @@ def read_torch(path: pathlib.Path) -> Tensors:
 
 
 def read_safetensors(path: pathlib.Path) -> tuple[str, Tensors]:
-    """Reads safetensors; returns what it is, and tensors."""
+    """Reads safetensors; returns the file's kind and tensors."""
     import safetensors
 
     try:
@@ -95,7 +95,7 @@ def read_checkpoint(prefix: pathlib.Path) -> Tensors:
     """Reads a TensorFlow checkpoint.
 
     Args:
-      prefix: path without ".index" and ".data-...", also of a SavedModel's variables.
+      prefix: Path without ".index" and ".data-..."; a SavedModel's variables have one, too.
     """
     cli.quiet_tensorflow()
     with optional_tensorflow.needed_for("TensorFlow's checkpoints"):
@@ -105,8 +105,8 @@ def read_checkpoint(prefix: pathlib.Path) -> Tensors:
         raise errors.UserError(f"The checkpoint {prefix} has no file {prefix.name}{INDEX}.")
     if not list(prefix.parent.glob(glob.escape(prefix.name) + ".data-*")):
         raise errors.UserError(
-            f"The checkpoint {prefix} has no file {prefix.name}.data-00000-of-00001: its numbers "
-            "are there, copy it too."
+            f"The checkpoint {prefix} has no file {prefix.name}.data-00000-of-00001: it holds the "
+            "numbers, copy it too."
         )
     tensors = {}
     room = _Room(prefix)
@@ -125,7 +125,7 @@ def read_checkpoint(prefix: pathlib.Path) -> Tensors:
 
 
 def read_saved_model(folder: pathlib.Path) -> Tensors:
-    """Reads a SavedModel's variables; of one that has none, its constants. Runs no function."""
+    """Reads a SavedModel's variables, or its constants if it has none. Runs no function."""
     if (folder / (VARIABLES + INDEX)).is_file():
         return read_checkpoint(folder / VARIABLES)
     return read_graph(folder / SAVED_MODEL_PB)
@@ -170,7 +170,7 @@ def read_pickle(path: pathlib.Path) -> tuple[Tensors, str]:
     """Reads an old agent of stable-baselines 2; returns its arrays and a note.
 
     Raises:
-      errors.UserError: there are no arrays but such that only its code could make.
+      errors.UserError: The file holds no arrays, or only its own code could make them.
     """
     contents = safe_pickle.read(path)
     parts = contents.value
@@ -186,9 +186,9 @@ def read_pickle(path: pathlib.Path) -> tuple[Tensors, str]:
 
 
 def _nested(value: Any, wanted: type) -> Iterator[tuple[str, Any]]:
-    """Yields what is of a type in dictionaries, lists and tuples, named by the way to it.
+    """Yields the values of a type in dictionaries, lists and tuples, named by the way to them.
 
-    What is shared comes under each of its names: any of them may be the one that says its part.
+    A shared value comes under each of its names: any of them may tell its part.
     """
     todo = [iter([("", value)])]
     seen = set()
@@ -206,7 +206,7 @@ def _nested(value: Any, wanted: type) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(name: str, container: dict | list | tuple) -> Iterator[tuple[str, Any]]:
-    # One by one: millions of names for what is no tensor would take gigabytes.
+    # Names are made one by one: millions of names for values of other types take gigabytes.
     for key, item in container.items() if isinstance(container, dict) else enumerate(container):
         yield f"{name}/{key!s:.100}".lstrip("/")[-1000:], item
 
@@ -217,7 +217,7 @@ def _torch_tensors(path: pathlib.Path, file: BinaryIO) -> Tensors:
     try:
         unpacking.check_nested(file, "its tensors", 4 * MAX_NUMBERS, path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # On formats that torch will give up one day.
+            warnings.simplefilter("ignore")  # Torch warns of formats that it will give up one day.
             loaded = torch.load(file, map_location="cpu", weights_only=True)
     except errors.UserError:
         raise
@@ -260,7 +260,7 @@ def _npz_tensors(path: pathlib.Path, file: BinaryIO) -> Tensors:
 
 
 def _floats(path: pathlib.Path, arrays: Iterable[tuple[str, np.ndarray]]) -> Tensors:
-    """Returns those of floats as float32."""
+    """Returns the arrays of floats as float32."""
     tensors: Tensors = {}
     room = _Room(path)
     for name, array in arrays:
@@ -271,20 +271,24 @@ def _floats(path: pathlib.Path, arrays: Iterable[tuple[str, np.ndarray]]) -> Ten
 
 
 class _Room:
-    """How many numbers of a model may still be read; shapes may be lies."""
+    """The count of numbers that may still be read from a model; claimed shapes may be false."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
         self._left = MAX_NUMBERS
 
     def take(self, name: str, shape: Sequence[int]) -> None:
-        """Raises UserError if a tensor would take too much memory, with those before it."""
+        """Takes room for a tensor.
+
+        Raises:
+          errors.UserError: The tensors so far would take too much memory.
+        """
         self._left -= max(math.prod(shape), _LEAST)
         if any(axis < 0 for axis in shape) or self._left < 0:
             claim = " x ".join(str(axis) for axis in shape)
             raise errors.UserError(
                 f"{self._path} claims the shape {claim} for {name}, which makes it larger than "
-                f"the {MAX_NUMBERS:,} numbers that are read of a model."
+                f"the {MAX_NUMBERS:,} numbers that are read from a model."
             )
 
 

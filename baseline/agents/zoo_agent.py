@@ -75,7 +75,7 @@ class ZooAgent(agent_lib.Agent):
             environment.clip_obs, environment.epsilon = normalization.clip, normalization.epsilon
             statistics = running_mean_std.RunningMeanStd()
             statistics.mean, statistics.var = normalization.mean, normalization.variance
-            statistics.count = normalization.count
+            statistics.count = normalization.num_observations
             # SB3's hint knows only the form for dictionaries of observations.
             environment.obs_rms = statistics  # type: ignore[assignment]
         environment.save(str(path))

@@ -1,10 +1,10 @@
 """Reads the files of an rl-baselines3-zoo agent without running anything that is in them.
 
-An agent is `FOLDER/ALGO/ENV_<n>/ENV.zip`, beside it `ENV/config.yml` (how its environment was
-wrapped) and, if observations were normalized, `ENV/vecnormalize.pkl`. Stable-Baselines3's own
-loader unpickles parts of all three, which runs whatever code a stranger put there. Here only the
-plain parts of the zip's JSON are used, tensors are read by torch's weights-only loader, YAML by
-the safe loader, and the normalization's pickle by `safe_pickle`.
+An agent is `FOLDER/ALGO/ENV_<n>/ENV.zip`. Beside it lie `ENV/config.yml` (the wrappers of its
+environment) and, if observations were normalized, `ENV/vecnormalize.pkl`. Stable-Baselines3's own
+loader unpickles parts of all three, which runs whatever code a stranger put there. Here, only plain
+entries of the zip's JSON are used. Torch's weights-only loader reads tensors, the safe loader YAML,
+and `safe_pickle` the normalization.
 """
 
 from collections.abc import Mapping
@@ -30,18 +30,18 @@ from actorQ.core import errors
 from baseline.agents import safe_pickle
 from baseline.agents import unpacking
 
-MAX_BYTES = 1 << 30  # Of policy.pth, unpacked.
-# Of the JSON, which becomes up to 20 times as large in memory. The zoo's have 30 kB; the images
-# of many environments that SB3 keeps in it, some megabytes.
+MAX_BYTES = 1 << 30  # Limit for policy.pth, unpacked.
+# Limit for the JSON, which becomes up to 20 times as large in memory. The zoo's files have 30 kB;
+# images of many environments, which SB3 keeps in it, take some megabytes.
 MAX_DATA_BYTES = 1 << 24
 MAX_VERSION_BYTES = 1 << 10
-MAX_ENTRIES = 100_000  # Of a YAML file, where what is referred to counts again each time.
+MAX_ENTRIES = 100_000  # Limit for a YAML file; each reference counts its target again.
 NORMALIZATION = "vecnormalize.pkl"
 SETTINGS_FILENAMES = ("config.yml", "args.yml", "env_kwargs.yml")
 YAML_TUPLE = "tag:yaml.org,2002:python/tuple"
 _SERIALIZED = ":serialized:"
 _TYPE = ":type:"
-# Of what SB3 saves with the arguments of a policy; `device` by old releases.
+# Entries of a policy's arguments that are none; old releases of SB3 saved `device`.
 _NO_ARGUMENT = (_SERIALIZED, _TYPE, "device")
 _VERSION = "_stable_baselines3_version"
 _CLASS = re.compile(r"^<class '([\w.]+)'>$")
@@ -54,14 +54,14 @@ _TRUSTED_CLASSES = (
 _BUILDING_BLOCKS = (nn.Module, torch.optim.Optimizer)
 
 
-class SavedModel(NamedTuple):
-    """What an SB3 zip holds, without its pickles.
+class ZipContents(NamedTuple):
+    """The contents of an SB3 zip without its pickles.
 
     Attributes:
-      data: the JSON's entries that are plain; of others the readable parts.
-      policy_kwargs: arguments of the policy, classes resolved.
-      state_dict: the policy's tensors.
-      version: of the SB3 that wrote it.
+      data: The JSON's entries; those that are not plain have only their readable parts.
+      policy_kwargs: Arguments of the policy, classes resolved.
+      state_dict: The policy's tensors.
+      version: Version of the SB3 that wrote the zip.
     """
 
     data: Mapping[str, Any]
@@ -75,21 +75,21 @@ class Normalization(NamedTuple):
 
     Attributes:
       mean: float64 [D], or of the observations' shape.
-      variance: float64, likewise.
-      count: observations seen.
-      clip: largest absolute value that is let through, > 0; infinity: all are.
-      epsilon: added to the variance.
+      variance: float64, of the same shape.
+      num_observations: Observations seen.
+      clip: Largest absolute value that passes, > 0; infinity: all values pass.
+      epsilon: Summand of the variance.
     """
 
     mean: np.ndarray
     variance: np.ndarray
-    count: float
+    num_observations: float
     clip: float
     epsilon: float
 
     @property
     def deviation(self) -> np.ndarray:
-        """What observations less their mean are divided by."""
+        """The divisor of observations less their mean."""
         return np.sqrt(self.variance + self.epsilon)
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
@@ -98,19 +98,19 @@ class Normalization(NamedTuple):
         return np.clip(normal, -self.clip, self.clip).astype(np.float32)
 
     def flat(self) -> "Normalization":
-        """Returns the same of observations that are flattened before, [B, D]."""
+        """Returns the same for observations that are flattened before, [B, D]."""
         return self._replace(mean=self.mean.ravel(), variance=self.variance.ravel())
 
 
-def read_zip(path: pathlib.Path) -> SavedModel:
+def read_zip(path: pathlib.Path) -> ZipContents:
     """Reads an SB3 zip.
 
     Raises:
-      errors.UserError: it is damaged, no SB3 model, or needs a class that is not trusted.
+      errors.UserError: The zip is damaged, no SB3 model, or needs a class that is not trusted.
     """
     try:
         with zipfile.ZipFile(path) as archive, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Torch's, about pickles that it then refuses.
+            warnings.simplefilter("ignore")  # Torch warns of pickles that it then refuses.
             data = json.loads(unpacking.member(archive, "data", MAX_DATA_BYTES, path))
             policy = io.BytesIO(unpacking.member(archive, "policy.pth", MAX_BYTES, path))
             unpacking.check_nested(policy, "policy.pth", MAX_BYTES, path)
@@ -133,7 +133,7 @@ def read_zip(path: pathlib.Path) -> SavedModel:
             f"policy.pth in {path} holds something else than tensors"
             f"{f' ({named[1]})' if named else ', or is damaged'}: not loaded."
         ) from None
-    # zipfile, zlib, json and torch each have their own; RecursionError is of a nested JSON.
+    # zipfile, zlib, json and torch each have their own; a nested JSON gives a RecursionError.
     except Exception as error:
         what = errors.summary(error).partition(". ")[0]
         raise errors.UserError(
@@ -150,7 +150,7 @@ def read_zip(path: pathlib.Path) -> SavedModel:
         resolved = _policy_kwargs(kwargs, path)
     except RecursionError:
         raise errors.UserError(f"{path} has policy_kwargs that are nested too deeply.") from None
-    return SavedModel(data, resolved, state_dict, version.strip())
+    return ZipContents(data, resolved, state_dict, version.strip())
 
 
 def _policy_kwargs(kwargs: Mapping[str, Any], path: pathlib.Path) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _policy_kwargs(kwargs: Mapping[str, Any], path: pathlib.Path) -> dict[str, A
 
 
 def _resolve(value: Any, path: pathlib.Path) -> Any:
-    """Turns the text of a class into the class, if it is of those that policies are made with."""
+    """Turns the text of a class into the class, if policies are made with it."""
     if isinstance(value, Mapping):
         return {name: _resolve(part, path) for name, part in value.items()}
     match = _CLASS.match(value) if isinstance(value, str) else None
@@ -197,7 +197,7 @@ class _ConfigLoader(yaml.SafeLoader):
     """The safe loader, with the two Python types that the zoo writes, as plain data."""
 
     def get_single_node(self) -> yaml.Node | None:
-        """Returns what will be built; refuses what references make huge of a few lines."""
+        """Returns the whole document; refuses one that references make huge."""
         whole = super().get_single_node()
         todo, count = [whole], 0
         while todo:
@@ -225,7 +225,7 @@ def read_yaml(path: pathlib.Path) -> dict[str, Any]:
     """Reads a `config.yml` or `args.yml`; an absent one is empty.
 
     Raises:
-      errors.UserError: it is damaged or asks for Python objects.
+      errors.UserError: The file is damaged or asks for Python objects.
     """
     try:
         content = yaml.load(path.read_text(), Loader=_ConfigLoader)  # noqa: S506 - a safe loader.
@@ -246,7 +246,7 @@ def read_normalization(path: pathlib.Path) -> Normalization | None:
     """Reads `vecnormalize.pkl`; None if there is none or it leaves observations as they are.
 
     Raises:
-      errors.UserError: it is damaged or is something else.
+      errors.UserError: The file is damaged or holds something else.
     """
     if not path.exists():
         return None
@@ -282,7 +282,7 @@ def real_numbers(value: Any) -> np.ndarray:
     """Returns a stranger's array, or number, as float64.
 
     Raises:
-      TypeError: it is something else, such as short lists that hold each other without end.
+      TypeError: The value is something else, such as lists that hold each other without end.
     """
     if not isinstance(value, np.ndarray | np.number | int | float):
         raise TypeError(f"a {type(value).__name__} instead of numbers")
@@ -293,7 +293,7 @@ def real_numbers(value: Any) -> np.ndarray:
 
 
 def file_name(env_id: str) -> str:
-    """Returns how the zoo calls files and folders of an environment: a slash becomes a dash."""
+    """Returns the name of an environment's files and folders in the zoo: slashes become dashes."""
     return env_id.replace("/", "-")
 
 
@@ -303,12 +303,12 @@ def agent_zip(run_folder: str | os.PathLike[str], env_id: str) -> pathlib.Path:
 
 
 def environment_name(settings: pathlib.Path) -> str:
-    """Returns the environment of an agent, ENV.zip, whose settings are in the folder ENV beside it.
+    """Returns the environment of an agent by its folder of settings, ENV.
 
-    A dash in the name may stand for a slash: args.yml says. Where that does not, it does in the
-    one family of the zoo's whose names have a slash.
+    A dash in the folder's name may stand for a slash. args.yml tells; without it, only ALE's names
+    have a slash.
     """
-    with contextlib.suppress(errors.UserError):  # A damaged file is told on loading.
+    with contextlib.suppress(errors.UserError):  # Loading the agent tells of a damaged file.
         noted = read_yaml(settings / "args.yml").get("env")
         if isinstance(noted, str) and file_name(noted) == settings.name:
             return noted

@@ -118,7 +118,7 @@ def test_actions_for_a_device_are_in_the_units_of_the_task(tmp_path):
     seen = observations(policy)
     found = acting_path.to_actions(native, acting_path.forward(native, seen).numpy())
     np.testing.assert_allclose(found, [policy(each) for each in seen], rtol=1e-5, atol=1e-5)
-    # And back, as the agent's environments take them.
+    # The way back gives the actions that the agent's environments take.
     act = actorq.act_in_task(agent, lambda _: found)
     np.testing.assert_allclose(act(seen), agent.act(seen), rtol=1e-5, atol=1e-5)
     one_sided = {"action_low": [-0.5], "action_high": [np.inf]}
@@ -180,7 +180,7 @@ def test_rows_of_actorqs_policies(runs, tmp_path):
             str(out), (0, 1), 2, 1,
         )
         rows[run] = measuring.measure(request)
-        # What was saved plays as measured.
+        # The saved agent plays as measured.
         agent = measuring.load_agent(algo, task, str(out / "8-activations"))
         played = [evaluation.evaluate(agent.make_env, agent.act, 2, seed) for seed in (0, 1)]
         returns = [e.episode_return for part in played for e in part]
@@ -190,7 +190,7 @@ def test_rows_of_actorqs_policies(runs, tmp_path):
         ("d4pg", PENDULUM, "fp32"), ("d4pg", PENDULUM, "8"), ("dqn", CARTPOLE, "fp32"),
         ("dqn", CARTPOLE, "8"),
     }
-    # Without the checksums, by their weights.
+    # Without the checksums, agents are compared by their weights.
     (out / measuring.AGENTS_FILENAME).unlink()
     measuring.check_same_agent(request, measuring.agent_path(algo, task, request.folder))
     assert (out / measuring.AGENTS_FILENAME).exists()
@@ -207,7 +207,7 @@ def test_episodes_are_those_of_the_task(runs):
         observation, reward, terminated, truncated, info = env.step(agent.act(observation[None])[0])
         total, length, over = total + reward, length + 1, terminated or truncated
         assert ("episode" in info) == over
-    # Cut by the limit that the policy was trained with, which is no end.
+    # The limit that the policy was trained with cuts the episode, which is no end.
     assert (length, truncated, terminated) == (60, True, False)
     assert info["episode"] == {"r": pytest.approx(total), "l": 60}
     assert env.render().shape[2] == 3 and env.render_fps > 0

@@ -17,7 +17,7 @@ def test_ranges_are_those_of_what_was_seen(zoo):
     agent = finding.load("a2c", "Pendulum-v1", zoo.folder)
     ranges = calibration.ranges(agent, 2, seed=1)
     assert list(ranges) == [name for name, _ in agent.network.with_weights()]
-    # Independently: one environment, one state at a time.
+    # The expected ranges come from one environment, one state at a time.
     seen = {name: [] for name in ranges}
     hidden = {}
     for name, module in agent.network.with_weights():

@@ -13,7 +13,7 @@ from baseline.tasks import environments
 
 
 class Countdown(gym.Env):
-    """Lasts as many steps as its seed says; gives the seed's start as reward at its end."""
+    """An episode of as many steps as its seed tells, with the seed's start as its last reward."""
 
     observation_space = gym.spaces.Box(-1000, 1000, (2,), np.float64)
     action_space = gym.spaces.Discrete(10)
@@ -81,7 +81,7 @@ def test_returns_of_agents_do_not_depend_on_the_number_of_environments(zoo, algo
         [e.episode_return for e in evaluation.evaluate(agent.make_env, agent.act, 6, 1, None, n)]
         for n in (1, 4, 6)
     ]
-    # Sums of floats depend on the size of the batch; an episode multiplies what is in the way.
+    # Sums of floats depend on the size of the batch, and an episode multiplies the differences.
     np.testing.assert_allclose(returns[1], returns[0], rtol=1e-3)
     np.testing.assert_allclose(returns[2], returns[0], rtol=1e-3)
     assert len(set(returns[0])) == 6 or env_id == "CartPole-v1"
@@ -209,7 +209,7 @@ def test_losing_a_life_is_no_end_of_an_episode(atari_zoo):
     rng = np.random.default_rng(0)
     act, _ = counted(lambda observations: rng.integers(4, size=len(observations)))
     returns = {}
-    # The monitor inside sees whole games, their returns not clipped.
+    # The monitor inside sees whole games and unclipped returns.
     games = []
 
     def make_env():
@@ -224,9 +224,9 @@ def test_losing_a_life_is_no_end_of_an_episode(atari_zoo):
             inner = inner.env
         returns[game] = inner.get_episode_rewards()
         assert returns[game] == [episode.episode_return]
-        # Five lives: a game of a single one lasts some 25 steps.
+        # A game has five lives; a single one lasts some 25 steps.
         assert episode.length > 60
-        # Four frames a step, and what the wrappers do at resets.
+        # A step has four frames, and wrappers act at resets.
         assert 4 * episode.length <= inner.get_episode_lengths()[0] < 4 * episode.length + 200
 
 

@@ -128,7 +128,7 @@ def test_trained_agents_act_as_sb3_predicts(trained):
     for algo, env_id in pairs:
         agent = finding.load(algo, env_id, trained)
         environment = vec_env.DummyVecEnv([agent.make_env])
-        # What old files hold of a gym that is gone.
+        # Old files refer to a gym that is gone.
         replaced = {
             "observation_space": environment.observation_space, "action_noise": None,
             "action_space": environment.action_space, "learning_rate": 0.0,
@@ -363,7 +363,7 @@ def test_quantization_is_noted_and_restored(zoo, tmp_path):
     np.testing.assert_array_equal(again.act(batch), agent.act(batch))
     plain = finding.load("ppo", "CartPole-v1", zoo.folder)
     assert (plain.act(batch) != agent.act(batch)).any()
-    # Weights alone, quantized once more: activations are not any longer.
+    # Quantizing the weights once more, alone, ends the quantization of activations.
     again.note_quantization(schemes.Scheme("4"), None)
     np.testing.assert_array_equal(again.act(batch), plain.act(batch))
 

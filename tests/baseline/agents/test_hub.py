@@ -17,7 +17,7 @@ from tests.baseline import small_agents
 
 @pytest.fixture
 def there(tmp_path, monkeypatch):
-    """The hub: maps repositories to folders of files; `fetched` lists what was downloaded."""
+    """A stand-in for the hub: folders of files by repository; `fetched` lists the downloads."""
     repositories, fetched = {}, []
 
     def model_info(self, repository, timeout):
@@ -66,7 +66,7 @@ def test_fetch_gives_an_agent_that_loads(zoo, there, tmp_path, algo, env_id):
     target = folder / algo / f"{env_id}_1"
     assert sorted(os.listdir(target)) == [env_id, f"{env_id}.zip"]
     assert "README.md" not in there.fetched and "train_eval_metrics.zip" not in there.fetched
-    # What is there is not fetched again.
+    # An agent that is there is not fetched again.
     there.fetched.clear()
     hub.fetch(algo, env_id, folder)
     assert there.fetched == []

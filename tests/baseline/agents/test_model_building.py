@@ -1,4 +1,4 @@
-"""Models are built for the algorithm and environment that they are of, or refused."""
+"""Models are built for their own algorithm and environment, or refused."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ def test_wrong_algorithm_is_an_error_where_the_file_does_not_say(tmp_path, made,
     data = json.loads(small_agents.members(path, "data"))
     del data["policy_class"]
     small_agents.rewritten(path, data=json.dumps(data))
-    # The same policies; and DDPG's is that of TD3 with one critic.
+    # A2C and PPO have the same policies, and DDPG's is that of TD3 with one critic.
     same = (("a2c", "ppo"), ("ppo", "a2c"), ("td3", "ddpg"))
     if actual == named or (named, actual) in same:
         finding.load(named, env_id, tmp_path)

@@ -1,4 +1,4 @@
-"""What must not run writes a file: the tests look whether it is there."""
+"""Pickles that must not run would write a file; the tests check that it does not exist."""
 
 from collections import OrderedDict
 import copy
@@ -22,7 +22,7 @@ from tests import trained_agents
 
 
 class Bomb:
-    """Pickles as a call of anything."""
+    """An object whose pickle calls any function."""
 
     def __init__(self, function, *args):
         self._call = (function, args)
@@ -33,14 +33,14 @@ class Bomb:
 
 @pytest.fixture
 def mark(tmp_path):
-    """A file that an attack creates; its absence is what the tests are about."""
+    """A file that an attack would create."""
     path = tmp_path / "ran"
     yield path
     assert not path.exists()
 
 
 def _armed(content, mark):
-    """Whether Python's own unpickler falls for it (else the test would show nothing)."""
+    """Returns whether Python's own unpickler runs the attack; otherwise a test shows nothing."""
     code = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
     subprocess.run([sys.executable, "-c", code], input=content, capture_output=True, check=False)
     fell = mark.exists()
@@ -150,7 +150,7 @@ def test_every_instruction_of_pickle_has_a_meaning():
         )
 
 
-# What others' classes become.
+# Objects of unknown classes.
 
 
 @pytest.mark.skipif(not trained_agents.FOLDER.is_dir(), reason="no zoo agents here")

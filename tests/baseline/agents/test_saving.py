@@ -39,7 +39,7 @@ def test_sb3_loads_and_plays_the_quantized_agent(zoo, tmp_path, algo, env_id):
     model = small_agents.ALGORITHMS[algo].load(path)  # No custom objects.
     environment = zoo.made[algo, env_id]
     if agent.normalization is not None:
-        # Of the same statistics, as the zoo's own tools would read them.
+        # The zoo's own tools would read the same statistics.
         statistics = path.parent / env_id / "vecnormalize.pkl"
         environment = vec_env.VecNormalize.load(str(statistics), small_agents.vector(env_id))
         assert not environment.training and environment.norm_obs and not environment.norm_reward
@@ -56,7 +56,7 @@ def test_sb3_loads_and_plays_the_quantized_agent(zoo, tmp_path, algo, env_id):
     # The copy of the acting network for targets, the values and the biases stay.
     assert {name.partition(".")[2] for name in acting} <= {n.partition(".")[2] for n in saved}
     assert set(original) - set(unchanged) == acting
-    # Those who train on get the same settings.
+    # A training that goes on gets the same settings.
     assert model.gamma == agent.model.gamma
 
 
@@ -96,7 +96,7 @@ def test_settings_go_with_the_agent(tmp_path):
         {"env_wrapper": wrappers, "shape": (1, (2, 3)), "env_kwargs": {"g": 5.0}},
         {"env_kwargs": {"g": 2.0}}, normalization=statistics,
     )
-    # Rewards were normalized, observations not: the saved agent says so as well.
+    # Rewards were normalized, observations were not; the saved agent says so as well.
     first, path = quantized("a2c", "Pendulum-v1", tmp_path, tmp_path / "once")
     _, path = quantized("a2c", "Pendulum-v1", tmp_path / "once", tmp_path / "twice")
     again = finding.load("a2c", "Pendulum-v1", tmp_path / "twice")
@@ -147,12 +147,12 @@ def test_killed_save_leaves_nothing_that_is_taken_for_an_agent(zoo, tmp_path):
     source = finding.find("ppo", "CartPole-v1", zoo.folder).parent
     with pytest.raises(SystemExit), saving.whole_folder(tmp_path / "ppo/CartPole-v1_1") as draft:
         shutil.copytree(source, draft, dirs_exist_ok=True)
-        # As a process that is killed here leaves it.
+        # A process that is killed here leaves this copy behind.
         shutil.copytree(draft, draft.with_name(f"{draft.name}x"))
         raise SystemExit
     (left,) = (tmp_path / "ppo").iterdir()
     assert finding.found(tmp_path) == []
-    # What is old is no other process's work any more.
+    # An old draft belongs to no running process.
     os.utime(left, (time.time() - 10_000,) * 2)
     quantized("ppo", "CartPole-v1", zoo.folder, tmp_path)
     assert os.listdir(tmp_path / "ppo") == ["CartPole-v1_1"]

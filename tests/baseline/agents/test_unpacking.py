@@ -1,4 +1,4 @@
-"""Zips of strangers unpack to no more than is allowed, whatever they claim."""
+"""Strangers' zips unpack to no more than is allowed, whatever they claim."""
 
 import io
 import struct

@@ -190,7 +190,7 @@ def _actorq_policy(folder):
 
 
 def _learner_checkpoint(tf, folder):
-    """As `learner_process` writes them."""
+    """Writes a checkpoint as the learner does."""
     networks = {}
     for name in ("policy", "target_policy", "critic"):
         module = tf.Module(name)
@@ -452,7 +452,7 @@ def test_zip_member_that_claims_too_much_is_refused(tmp_path, monkeypatch):
 
 
 def _with_deflated(content, name, size):
-    """Adds to a zip what takes next to no room in it."""
+    """Adds members to a zip that take next to no room in it."""
     buffer = io.BytesIO(content)
     with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as archive:
         array = io.BytesIO()

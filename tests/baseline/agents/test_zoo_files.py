@@ -1,4 +1,4 @@
-"""Files of strangers are read without running anything that is in them."""
+"""Strangers' files are read without running anything that is in them."""
 
 import base64
 import io
@@ -32,7 +32,7 @@ def load(path):
 
 
 def refused(path, match):
-    """Loads what must not be loaded; returns the one line that says so."""
+    """Loads an agent that must be refused; returns the message's one line."""
     with pytest.raises(errors.UserError, match=match) as caught:
         load(path)
     message = str(caught.value)
@@ -97,7 +97,7 @@ def test_pickles_in_the_zips_json_are_ignored(agent_path, tmp_path):
     with_data(agent_path, **entries)
     np.testing.assert_array_equal(load(agent_path).act(np.ones((1, 3))), before)
     assert not marker.exists()
-    # That the payload works: SB3's own loader runs it.
+    # The payload works: SB3's own loader runs it.
     with pytest.raises(Exception):  # noqa: B017 - whatever it makes of a closed file.
         small_agents.ALGORITHMS["a2c"].load(agent_path)
     assert marker.exists()
@@ -120,7 +120,7 @@ def test_pickle_in_vecnormalize_is_not_run(agent_path, tmp_path):
     path = agent_path.parent / "Pendulum-v1/vecnormalize.pkl"
     path.write_bytes(payload.pickled())
     refused(agent_path, "vecnormalize.pkl holds no statistics")
-    # Even where the rest of the file is good.
+    # The file is refused even where the rest of it is good.
     good = finding.find("a2c", "Pendulum-v1", agent_path.parents[2])
     assert good == agent_path
     assert not (tmp_path / "executed").exists()
@@ -292,7 +292,7 @@ def test_directory_instead_of_a_zip_is_an_error(tmp_path):
 
 
 def normalization_file(path, **changes):
-    """Writes a pickle as VecNormalize's, with attributes changed."""
+    """Writes a pickle like VecNormalize's, with attributes changed."""
     environment = small_agents.normalized(small_agents.vector("Pendulum-v1"), 20)
     for name, value in changes.items():
         part = environment.obs_rms if hasattr(environment.obs_rms, name) else environment
@@ -308,7 +308,8 @@ def test_read_normalization_is_what_sb3_saved(tmp_path):
     found = zoo_files.read_normalization(path)
     np.testing.assert_array_equal(found.mean, environment.obs_rms.mean)
     np.testing.assert_array_equal(found.variance, environment.obs_rms.var)
-    assert (found.count, found.clip, found.epsilon) == (environment.obs_rms.count, 5.0, 1e-8)
+    assert found.num_observations == environment.obs_rms.count
+    assert (found.clip, found.epsilon) == (5.0, 1e-8)
     normalization_file(path, clip_obs=float("inf"))  # Nothing is clipped.
     unclipped = zoo_files.read_normalization(path)
     assert unclipped(np.full((1, 3), 1e9)).min() > 1e6
@@ -360,7 +361,7 @@ def test_names_of_files(tmp_path):
     [
         ("env: own/Grid-World-v0", "own/Grid-World-v0"),
         ("env: own-Grid-World-v0", "own-Grid-World-v0"),
-        # What is of something else, or damaged, says nothing.
+        # Files of something else, or damaged ones, tell nothing.
         ("env: other/Grid-World-v0", "own-Grid-World-v0"), ("env: [own]", "own-Grid-World-v0"),
         ("algo: ppo", "own-Grid-World-v0"), ("[", "own-Grid-World-v0"),
     ],
