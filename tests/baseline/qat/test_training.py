@@ -399,7 +399,7 @@ def test_packed_files_hold_the_same_integers(agent8):
 
 
 def test_agents_of_other_origin_have_no_trained_integers(tmp_path, agent8):
-    agent8.save(agent8, tmp_path)
+    agent8.save(tmp_path)
     with pytest.raises(errors.UserError, match="not trained with quantization"):
         export.export(finding.load("a2c", CARTPOLE, tmp_path))
     with torch.no_grad():
