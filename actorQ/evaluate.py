@@ -17,13 +17,14 @@ from absl import flags
 from absl import logging
 import numpy as np
 
-from actorQ import environments
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import seeding
 from actorQ.core import settings
+from actorQ.environments import base
 from actorQ.environments import evaluation
+from actorQ.environments import suites
 from actorQ.environments import video
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
@@ -115,7 +116,7 @@ def evaluate(
     with contextlib.ExitStack() as film:
         on_frame = None
         for number in range(episodes):
-            environment = environments.make(
+            environment = suites.make(
                 facts["taskstr"], seeding.derive(seed, "evaluate", number),
                 facts["max_episode_steps"],
             )
@@ -128,7 +129,7 @@ def evaluate(
 
 
 def _require_fit(
-    trained: architecture_lib.PolicyArchitecture, environment: environments.Environment, task: str
+    trained: architecture_lib.PolicyArchitecture, environment: base.Environment, task: str
 ) -> None:
     """Checks that observations and actions are what the policy was trained on."""
     now = architecture_lib.make(environment.spec, trained.hidden_sizes)

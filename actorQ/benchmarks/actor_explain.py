@@ -128,13 +128,13 @@ def prepare(config: config_lib.RunConfig) -> None:
     """Makes what the cases need, but for the policies."""
     import numpy as np
 
-    from actorQ import environments
     from actorQ.actor import n_step_returns
     from actorQ.actor import transition_writer
+    from actorQ.environments import suites
     from actorQ.wire import connection
     from actorQ.wire import replay
 
-    environment = environments.make(_TASK, 0)
+    environment = suites.make(_TASK, 0)
     environment.reset()
     layout = replay.Layout.of(environment.spec)
     client = connection.Connection(config).client

@@ -110,7 +110,6 @@ from actorQ.actor import process as acting
 from actorQ.policy import architecture
 from actorQ.core import config
 from actorQ.policy import forms as conversion
-from actorQ import environments
 from actorQ.policy import inference
 from actorQ.benchmarks import inference as inference_benchmark
 from actorQ.benchmarks import scaling_sides

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from actorQ import environments
 from actorQ import evaluate
 from actorQ.core import errors
 from actorQ.environments import evaluation
+from actorQ.environments import suites
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import saved
 from tests.actorQ import harness
@@ -152,7 +152,7 @@ def test_evaluate_starts_are_the_same_whatever_plays(save, monkeypatch):
     lander = architecture_lib.PolicyArchitecture((8,), (16,), 4, architecture_lib.Q_VALUES_HEAD)
     facts = {**CARTPOLE_FACTS, "taskstr": "gym,LunarLander-v3", "max_episode_steps": 1000}
     starts = []
-    make = environments.make
+    make = suites.make
 
     def noted(*arguments):
         environment = make(*arguments)
@@ -166,7 +166,7 @@ def test_evaluate_starts_are_the_same_whatever_plays(save, monkeypatch):
         environment.reset = reset_and_note
         return environment
 
-    monkeypatch.setattr(environments, "make", noted)
+    monkeypatch.setattr(suites, "make", noted)
     lengths = []
     for seed, bits in ((0, 32), (1, 8)):
         policy = evaluate.load_policy(save(harness.random_checkpoint(lander, facts, seed)), bits)
@@ -241,10 +241,10 @@ def test_play_asked_to_stop_gives_up_the_episode():
 
 
 def test_load_policy_action_is_what_the_environment_itself_would_do(save):
-    # The map of a loaded policy and that of `environments.make` must be one and the same.
+    # The map of a loaded policy and that of `suites.make` must be one and the same.
     run = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))
     policy = evaluate.load_policy(run)
-    environment = environments.make("gym,Pendulum-v1", 0)
+    environment = suites.make("gym,Pendulum-v1", 0)
     observation = environment.reset().observation
     native = environment._to_native(policy.scaled(observation))
     environment.close()
@@ -260,12 +260,12 @@ def test_load_policy_counts_discrete_actions_as_the_task_does(save):
 
 
 def test_load_policy_trained_with_scaled_observations_takes_the_tasks_own(save):
-    scaling = environments.make("gym,Pendulum-v1", 4, scale_observations=True)
+    scaling = suites.make("gym,Pendulum-v1", 4, scale_observations=True)
     scale = scaling.spec.observation_scale
     facts = {**PENDULUM_FACTS, "observation_scale": [array.tolist() for array in scale]}
     policy = evaluate.load_policy(save(harness.random_checkpoint(PENDULUM, facts)))
     plain = evaluate.LoadedPolicy(policy.checkpoint._replace(facts=PENDULUM_FACTS), 32, "pytorch")
-    with scaling, environments.make("gym,Pendulum-v1", 4) as environment:
+    with scaling, suites.make("gym,Pendulum-v1", 4) as environment:
         own, scaled = (each.reset().observation for each in (environment, scaling))
         for _ in range(5):
             action = policy.scaled(own)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import torch
 
-from actorQ import environments
+from actorQ.environments import base
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
@@ -107,12 +107,12 @@ def test_architecture_json_round_trips(name):
 
 
 def test_architecture_make_chooses_the_head_by_the_actions():
-    discrete = environments.EnvironmentSpec((4,), np.dtype(np.float32), num_actions=3)
+    discrete = base.EnvironmentSpec((4,), np.dtype(np.float32), num_actions=3)
     assert architecture_lib.make(discrete, (8,)) == architecture_lib.PolicyArchitecture(
         (4,), (8,), 3, "q_values"
     )
     low = np.full(2, -1, np.float32)
-    continuous = environments.EnvironmentSpec((4,), np.dtype(np.float32), None, low, -low)
+    continuous = base.EnvironmentSpec((4,), np.dtype(np.float32), None, low, -low)
     assert architecture_lib.make(continuous, (8,)) == architecture_lib.PolicyArchitecture(
         (4,), (8,), 2, "tanh"
     )
