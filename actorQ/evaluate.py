@@ -18,6 +18,7 @@ import numpy as np
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.policy import inference
 from actorQ.policy import loaded
 
 # Public API: `evaluate.load_policy(RUN)`.
@@ -46,6 +47,7 @@ def main(argv: list[str]) -> int:
         raise errors.UserError("takes one argument: the run folder (or a policy.safetensors).")
     values = flags.FLAGS
     cli.quiet_tensorflow()
+    inference.use_one_thread(values.inference_mode)
     policy = loaded.load_policy(argv[1], values.quantize, values.best, values.inference_mode)
     try:
         played = loaded.play_episodes(policy, values.episodes, values.seed, values.video)

@@ -165,6 +165,7 @@ def _policy(mode: str, bits: int) -> Callable[[Any], Any]:
     if (mode, bits) not in known:
         sizes = settings.hidden_sizes("model_str", _POLICY)
         architecture = architecture_lib.make(_bench["environment"].spec, sizes)
+        inference.use_one_thread(mode)
         backend = inference.make_backend(architecture, bits, mode)
         weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
         inference.load_weights(backend, weights, bits)

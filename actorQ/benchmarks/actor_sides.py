@@ -94,6 +94,7 @@ def _product(config: config_lib.RunConfig) -> Any:
     from actorQ.environments import suites
     from actorQ.policy import architecture as architecture_lib
     from actorQ.policy import forms
+    from actorQ.policy import inference
     from actorQ.wire import connection
     from actorQ.wire import messages
 
@@ -103,6 +104,7 @@ def _product(config: config_lib.RunConfig) -> Any:
     weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
     update = forms.to_actor_form(weights, 0, config.quantize)
     connection.Connection(config).publish(config.model_table_name, messages.encode(update))
+    inference.use_one_thread(config.inference_mode)
     actor = acting.ActorProcess(config)
     actor.connect()
     return actor

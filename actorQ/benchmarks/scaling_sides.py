@@ -117,6 +117,7 @@ settings = config.RunConfig(
     taskstr="dm_control,walker_stand", model_str=sys.argv[1], inference_mode=sys.argv[2],
     quantize=int(sys.argv[3]), port=1, logpath=sys.argv[4],
 )
+inference.use_one_thread(settings.inference_mode)
 actor = acting.ActorProcess(settings)
 ready, cpu = time.time(), time.process_time()
 spec = actor.loop.lanes[0].environment.spec

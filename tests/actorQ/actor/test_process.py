@@ -684,6 +684,33 @@ def test_actor_inference_mode_tensorflow_acts(stage):
     assert type(made.actor._infer).__name__ == "TensorFlowInference"
 
 
+def test_actor_main_gives_torch_one_thread(monkeypatch):
+    import torch
+
+    config = config_lib.RunConfig(inference_mode="pytorch")
+    before = torch.get_num_threads()
+    seen = []
+
+    class Actor:
+        def __init__(self, given):
+            assert given is config
+            seen.append(torch.get_num_threads())
+
+        def run(self):
+            return 0
+
+    monkeypatch.setattr(actor_main.config_flags, "from_flags", lambda: config)
+    monkeypatch.setattr(actor_main.allocator, "keep_large_blocks", lambda: None)
+    monkeypatch.setattr(acting, "ActorProcess", Actor)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # `main` sets it too; this undoes that.
+    torch.set_num_threads(3)
+    try:
+        assert actor_main.main([]) == 0
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1]
+
+
 @pytest.mark.parametrize(("mode", "threads"), [("tensorflow", "1"), ("native", None)])
 def test_actor_gives_its_own_tensorflow_one_thread(monkeypatch, mode, threads):
     config = config_lib.RunConfig(inference_mode=mode)

@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from actorQ.core import errors
 from actorQ.environments import suites
@@ -97,6 +98,17 @@ def test_load_policy_impossible_precision_is_a_user_error(save, quantize):
     run = save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS))
     with pytest.raises(errors.UserError, match=f"--quantize={quantize} .*32, 16, 8"):
         loaded.load_policy(run, quantize)
+
+
+def test_load_policy_leaves_the_threads_of_the_caller_alone(save):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        policy = loaded.load_policy(save(harness.random_checkpoint(PENDULUM, PENDULUM_FACTS)))
+        policy(np.zeros(3, np.float32))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_load_policy_missing_is_a_user_error(tmp_path):
