@@ -13,7 +13,7 @@ from actorQ.policy import forms
 from actorQ.policy import inference
 from actorQ.policy import quantization
 from actorQ.policy import reference
-from actorQ.policy.native import build
+from actorQ.policy.native import compiling
 from actorQ.policy.native import library
 
 Q_VALUES, TANH = architecture_lib.Q_VALUES_HEAD, architecture_lib.TANH_HEAD
@@ -200,7 +200,7 @@ def test_int4_groups_stay_within_half_a_step():
 
 
 def test_missing_library_is_one_clear_line(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "library_path", lambda: str(tmp_path / "none.so"))
+    monkeypatch.setattr(compiling, "library_path", lambda: str(tmp_path / "none.so"))
     library.load.cache_clear()
     with pytest.raises(errors.UserError, match="setup_ubuntu.sh"):
         inference.make_backend(ARCHITECTURES["odd"], 8, "native")
@@ -210,7 +210,7 @@ def test_missing_library_is_one_clear_line(monkeypatch, tmp_path):
 def test_damaged_library_is_one_clear_line(monkeypatch, tmp_path):
     path = tmp_path / "damaged.so"
     path.write_bytes(b"not a library")
-    monkeypatch.setattr(build, "library_path", lambda: str(path))
+    monkeypatch.setattr(compiling, "library_path", lambda: str(path))
     library.load.cache_clear()
     with pytest.raises(errors.UserError, match="_build"):
         library.load()
@@ -228,18 +228,18 @@ def fresh_library():
      ("no_such_cc -O2", "no program no_such_cc"), ("gcc '", "is no command")],
 )
 def test_build_without_a_working_compiler_says_so(monkeypatch, tmp_path, compiler, said):
-    monkeypatch.setattr(build, "library_path", lambda: str(tmp_path / "new.so"))
+    monkeypatch.setattr(compiling, "library_path", lambda: str(tmp_path / "new.so"))
     monkeypatch.setenv("CC", compiler)
     if not compiler:
         monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(errors.UserError, match=said):
-        build.build()
+        compiling.build()
     assert not os.path.exists(tmp_path / "new.so")
 
 
 def test_build_takes_a_compiler_with_arguments(monkeypatch):
     monkeypatch.setenv("CC", "sh -e")
-    assert build._find_compiler() == ["sh", "-e"]
+    assert compiling._find_compiler() == ["sh", "-e"]
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_kernels_without_optional_instructions_build_and_work(tmp_path, refused)
     compiler.write_text(f'#!/bin/sh\n{refused}\nexec gcc "$@" -O1\n')
     compiler.chmod(0o755)
     code = (
-        "from actorQ.policy.native import build, library\n"
-        f"build.library_path = lambda: {str(tmp_path / 'lib.so')!r}\n"
-        "build.build()\n"
+        "from actorQ.policy.native import compiling, library\n"
+        f"compiling.library_path = lambda: {str(tmp_path / 'lib.so')!r}\n"
+        "compiling.build()\n"
         "print(*library.usable_isas())\n"
     )
     done = subprocess.run(
