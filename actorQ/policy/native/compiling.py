@@ -19,16 +19,15 @@ _SOURCES = ("kernels.c", "policy.c", "convert.c")
 _HEADERS = ("kernels.h", "vectors.h")
 # No fusing or reordering of float operations: results must be those of the numpy reference.
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-ffp-contract=off", "-fvisibility=default", "-Wno-psabi")
-# Instruction set to the compiler's flags for it, of which kernels.c is compiled once each.
-_VARIANTS = {
+# The instruction sets and the features that each one uses. kernels.c is compiled once for each
+# set with these features, and policy.c tests the same features before it takes a set's kernels.
+_FEATURES = {
     "portable": (),
-    "avx2": ("-mavx2", "-mfma", "-mf16c"),
-    "avxvnni": ("-mavx2", "-mfma", "-mf16c", "-mavxvnni"),
-    "avx512": (
-        "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mf16c",
-        "-mprefer-vector-width=512",
-    ),
+    "avx2": ("avx2", "fma", "f16c"),
+    "avxvnni": ("avx2", "fma", "f16c", "avxvnni"),
+    "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "fma", "f16c"),
 }
+_MORE_FLAGS = {"avx512": ("-mprefer-vector-width=512",)}
 _OPTIONAL = "avxvnni"  # Compilers before gcc 11 and clang 12 do not know it.
 
 
@@ -54,19 +53,22 @@ def build() -> str:
         return path
     compiler = _find_compiler()
     x86 = platform.machine() in ("x86_64", "AMD64")
-    variants = dict(_VARIANTS) if x86 else {"portable": ()}
+    variants = dict(_FEATURES) if x86 else {"portable": ()}
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
         if x86 and not _knows_avxvnni(compiler, folder):
             del variants[_OPTIONAL]
         objects = []
-        for variant, flags in variants.items():
+        defines = []
+        for variant, features in variants.items():
             objects.append(os.path.join(folder, f"{variant}.o"))
             _run(
-                *compiler, *_FLAGS, *flags, f"-DKERNELS=actorq_{variant}",
+                *compiler, *_FLAGS, *(f"-m{feature}" for feature in features),
+                *_MORE_FLAGS.get(variant, ()), f"-DKERNELS=actorq_{variant}",
                 "-c", os.path.join(_FOLDER, "kernels.c"), "-o", objects[-1],
             )
-        defines = ["-DACTORQ_AVXVNNI"] if _OPTIONAL in variants else []
+            tests = " && ".join(f"HAS_{feature}" for feature in features) or "1"
+            defines.append(f"-DCAN_RUN_{variant}={tests}")
         library = os.path.join(folder, "library.so")
         _run(
             *compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"),
