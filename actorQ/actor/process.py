@@ -20,7 +20,6 @@ from typing import TypeVar
 from absl import logging
 import numpy as np
 
-from actorQ import environments
 from actorQ.actor import environment_loop
 from actorQ.actor import n_step_returns
 from actorQ.actor import transition_writer
@@ -33,6 +32,8 @@ from actorQ.core import files
 from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import telemetry
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import inference
@@ -68,13 +69,13 @@ class ActorProcess:
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
             again=bool(config.restarts),
         )
-        made: list[environments.Environment] = []
-        with environments.closed_on_failure(made):
+        made: list[base.Environment] = []
+        with base.closed_on_failure(made):
             for lane in range(config.envs_per_actor):
-                made.append(environments.make_for(config, self._seed("environment", lane)))
+                made.append(suites.make_for(config, self._seed("environment", lane)))
             self._build(made)
 
-    def _build(self, made: Sequence[environments.Environment]) -> None:
+    def _build(self, made: Sequence[base.Environment]) -> None:
         """Builds everything around the environments."""
         config, lanes, spec = self._config, range(len(made)), made[0].spec
         policy_module = algorithms.policy_module(algorithms.resolve(config, spec))

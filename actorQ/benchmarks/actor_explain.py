@@ -128,13 +128,13 @@ def prepare(config: config_lib.RunConfig) -> None:
     """Makes what the cases need, but for the policies."""
     import numpy as np
 
-    from actorQ import environments
     from actorQ.actor import n_step_returns
     from actorQ.actor import transition_writer
+    from actorQ.environments import suites
     from actorQ.wire import connection
     from actorQ.wire import replay
 
-    environment = environments.make(_TASK, 0)
+    environment = suites.make(_TASK, 0)
     environment.reset()
     layout = replay.Layout.of(environment.spec)
     client = connection.Connection(config).client
@@ -165,6 +165,7 @@ def _policy(mode: str, bits: int) -> Callable[[Any], Any]:
     if (mode, bits) not in known:
         sizes = settings.hidden_sizes("model_str", _POLICY)
         architecture = architecture_lib.make(_bench["environment"].spec, sizes)
+        inference.use_one_thread(mode)
         backend = inference.make_backend(architecture, bits, mode)
         weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
         inference.load_weights(backend, weights, bits)

@@ -35,10 +35,10 @@ _actors: dict[str, Any] = {}
 
 def layout_of(taskstr: str) -> Any:
     """Returns the `replay.Layout` of a task's transitions."""
-    from actorQ import environments
+    from actorQ.environments import suites
     from actorQ.wire import replay
 
-    environment = environments.make(taskstr, 0)
+    environment = suites.make(taskstr, 0)
     layout = replay.Layout.of(environment.spec)
     environment.close()
     return layout
@@ -89,20 +89,22 @@ def drop(name: str) -> None:
 def _product(config: config_lib.RunConfig) -> Any:
     import numpy as np
 
-    from actorQ import environments
     from actorQ.actor import process as acting
     from actorQ.benchmarks import inference as inference_benchmark
+    from actorQ.environments import suites
     from actorQ.policy import architecture as architecture_lib
     from actorQ.policy import forms
+    from actorQ.policy import inference
     from actorQ.wire import connection
     from actorQ.wire import messages
 
-    environment = environments.make(config.taskstr, 0)
+    environment = suites.make(config.taskstr, 0)
     architecture = architecture_lib.make(environment.spec, config.model_sizes)
     environment.close()
     weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
     update = forms.to_actor_form(weights, 0, config.quantize)
     connection.Connection(config).publish(config.model_table_name, messages.encode(update))
+    inference.use_one_thread(config.inference_mode)
     actor = acting.ActorProcess(config)
     actor.connect()
     return actor

@@ -70,6 +70,7 @@ def make_sides(
     from actorQ.policy import inference
     from actorQ.policy.native import library
 
+    inference.use_one_thread("pytorch")
     sides: dict[str, Callable[[], Any]] = {}
     types, sizes = {}, {}
 

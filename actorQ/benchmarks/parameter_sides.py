@@ -224,6 +224,7 @@ class ProductActor:
         from actorQ.wire import connection
 
         architecture = architecture_of(config)
+        inference.use_one_thread(config.inference_mode)
         self.infer = inference.make_backend(architecture, config.quantize, config.inference_mode)
         self._timings = telemetry.Timings()
         self._client = weight_client.WeightClient(

@@ -97,6 +97,7 @@ def _inference_us(width: int, repeats: int) -> dict[str, float]:
     backends = {}
     for mode, all_bits in _modes(library.available()).items():
         for bits in all_bits:
+            inference.use_one_thread(mode)
             backend = inference.make_backend(architecture, bits, mode)
             inference.load_weights(backend, weights, bits)
             backends[f"{mode} {_BITS[bits]}"] = backend

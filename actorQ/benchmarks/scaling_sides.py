@@ -110,7 +110,6 @@ from actorQ.actor import process as acting
 from actorQ.policy import architecture
 from actorQ.core import config
 from actorQ.policy import forms as conversion
-from actorQ import environments
 from actorQ.policy import inference
 from actorQ.benchmarks import inference as inference_benchmark
 from actorQ.benchmarks import scaling_sides
@@ -118,6 +117,7 @@ settings = config.RunConfig(
     taskstr="dm_control,walker_stand", model_str=sys.argv[1], inference_mode=sys.argv[2],
     quantize=int(sys.argv[3]), port=1, logpath=sys.argv[4],
 )
+inference.use_one_thread(settings.inference_mode)
 actor = acting.ActorProcess(settings)
 ready, cpu = time.time(), time.process_time()
 spec = actor.loop.lanes[0].environment.spec

@@ -24,7 +24,6 @@ from typing import Any
 from absl import logging
 import numpy as np
 
-from actorQ import environments
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import energy
@@ -37,7 +36,9 @@ from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import snapshots
 from actorQ.core import telemetry
+from actorQ.environments import base
 from actorQ.environments import evaluation
+from actorQ.environments import suites
 from actorQ.learner import checkpoints
 from actorQ.learner import dataset
 from actorQ.learner import device
@@ -71,13 +72,13 @@ class LearnerProcess:
         self._open_logs()
         # A resumed learner's evaluations begin with other starts than those that were seen.
         steps = 0 if self._resumed is None else self._resumed.state.learner_steps
-        environment = environments.make_for(
+        environment = suites.make_for(
             config, seeding.derive(config.seed, "evaluation environment", steps)
         )
-        with environments.closed_on_failure([environment]):
+        with base.closed_on_failure([environment]):
             self._build(environment)
 
-    def _build(self, environment: environments.Environment) -> None:
+    def _build(self, environment: base.Environment) -> None:
         """Builds everything around the environment of evaluations."""
         config = self._config
         algorithm = algorithms.resolve(config, environment.spec)

@@ -25,7 +25,7 @@ import reverb
 import torch
 
 from actorQ.core import config as config_lib
-from actorQ import environments
+from actorQ.environments import suites
 
 _MODEL_TABLE = "model"
 _PHASES = ("environment_s", "conversion_s", "inference_s", "insert_s", "pull_s")
@@ -138,7 +138,7 @@ class OriginalActor:
 
 def make_environment(taskstr: str) -> dm_env.Environment:
     """Builds a task behind Acme's wrappers, with flat observations."""
-    suite, task = environments.parse_taskstr(taskstr)
+    suite, task = suites.parse_taskstr(taskstr)
     if suite == "dm_control":
         from dm_control import suite as control_suite
 
@@ -146,7 +146,7 @@ def make_environment(taskstr: str) -> dm_env.Environment:
         raw = control_suite.load(*names[task], task_kwargs={"random": 0})
         canonical = wrappers.CanonicalSpecWrapper(raw, clip=True)
         return wrappers.SinglePrecisionWrapper(_Flat(canonical))
-    return wrappers.SinglePrecisionWrapper(environments.make(taskstr, 0))
+    return wrappers.SinglePrecisionWrapper(suites.make(taskstr, 0))
 
 
 class _Flat(wrappers.EnvironmentWrapper):

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 
-from actorQ import environments
 from actorQ.benchmarks import actor_explain
 from actorQ.benchmarks import actor_loop
 from actorQ.benchmarks import actor_sides
@@ -21,6 +20,7 @@ from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import telemetry
 from actorQ.core import timing
+from actorQ.environments import task_errors
 from actorQ.policy.native import library
 from tests.actorQ import harness
 
@@ -196,7 +196,7 @@ def _fail():
 
 
 def _refuse():
-    raise environments.TaskError("no such task; it has others")
+    raise task_errors.TaskError("no such task; it has others")
 
 
 def test_remote_runs_in_a_process_on_its_core_and_tells_failures():

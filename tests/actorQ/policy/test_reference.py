@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from actorQ.policy import forms
 from actorQ.policy import inference
@@ -11,13 +10,6 @@ from actorQ.policy import reference
 from tests.actorQ.policy.native import test_kernels
 
 ARCHITECTURES = test_kernels.ARCHITECTURES
-
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def run_backend(architecture, mode, quantize, tensors, observations):

@@ -3,7 +3,6 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 
 from actorQ import evaluate
 from actorQ.core import errors
@@ -19,14 +18,6 @@ from baseline.study import rows as rows_lib
 from tests.actorQ import harness
 
 PENDULUM, CARTPOLE, PONG = "gym,Pendulum-v1", "gym,CartPole-v1", "atari,Pong"
-
-
-@pytest.fixture(autouse=True)
-def keep_torch_threads():
-    """Undoes that a backend takes one thread of torch."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def checkpoint(task, shape, outputs, head, hidden=(16, 12), seed=0, **facts):
