@@ -1,6 +1,7 @@
 """How one setting is declared and checked; `config` lists the settings. Imports no framework."""
 
 import dataclasses
+import enum
 import math
 from typing import Any
 
@@ -11,17 +12,32 @@ PRECISIONS = tuple(PRECISION_NAMES)
 RUN_TABLE = "run"  # `wire`'s own table beside the four that have flags.
 
 
+class Kind(enum.Flag):
+    """What a setting is for; a setting may be of several kinds."""
+
+    LEARNING = 0  # It decides what is learned, and from which data.
+    CHANGEABLE = enum.auto()  # A resumed run may change it.
+    DISTRIBUTED = enum.auto()  # Agents of other libraries have nothing that it could set.
+    LAUNCHED = enum.auto()  # The launcher sets it; runs that are compared may differ in it.
+    NOT_KEPT = enum.auto()  # A resumed run does not take it over from the run before.
+    ADDRESS = CHANGEABLE | LAUNCHED
+    PROCESS = CHANGEABLE | LAUNCHED | NOT_KEPT
+
+
 def declare(
     default: Any,
     help_text: str,
     choices: tuple | None = None,
     low: float | None = None,
     high: float | None = None,
+    kinds: Kind = Kind.LEARNING,
 ) -> Any:
-    """Declares one flag: default, help (with unit), and its legal values or range."""
+    """Declares one flag: default, help (with unit), legal values or range, and kinds."""
     return dataclasses.field(
         default=default,
-        metadata={"help": help_text, "choices": choices, "low": low, "high": high},
+        metadata={
+            "help": help_text, "choices": choices, "low": low, "high": high, "kinds": kinds
+        },
     )
 
 
