@@ -21,8 +21,8 @@ from actorQ import environments
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import precisions
 from actorQ.core import seeding
-from actorQ.core import settings
 from actorQ.environments import evaluation
 from actorQ.environments import video
 from actorQ.policy import algorithms
@@ -91,7 +91,7 @@ def load_policy(
     Raises:
       errors.UserError: there is no usable policy, or the precision is not possible.
     """
-    settings.check_precision(quantize, inference_mode)
+    precisions.check(quantize, inference_mode)
     return LoadedPolicy(saved.load_policy(path, best), quantize, inference_mode)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from actorQ.core import errors
 from actorQ.core import files
+from actorQ.core import precisions
 from actorQ.core import settings
 
 ALGORITHMS = ("auto", "d4pg", "dqn")
@@ -97,7 +98,7 @@ class RunConfig:
         8,
         "Precision of the actors' inference, bits: 32, 16, 8 or 4 (4 needs --inference_mode "
         "native or tensorflow).",
-        choices=settings.PRECISIONS,
+        choices=precisions.LEGAL,
     )
     quantize_communication: int = _field(
         32,
