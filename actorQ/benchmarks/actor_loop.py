@@ -22,7 +22,7 @@ from typing import Any
 from actorQ.benchmarks import actor_sides
 from actorQ.benchmarks import remote
 from actorQ.core import config as config_lib
-from actorQ.core import settings
+from actorQ.core import precisions
 from actorQ.core import timing
 
 _NAME = "actor_loop"
@@ -39,7 +39,7 @@ _MANY_TASK = "dm_control,finger_spin"
 _MANY = 8
 _WIDTHS = (2048, 256)
 _ORIGINALS_WIDTH = 4096  # Its code's default; the papers' is 2048.
-_BITS = settings.PRECISION_NAMES
+_BITS = precisions.NAMES
 _ORIGINAL, _PULLS = "original", "original with pulls"
 _WARM_UP_S, _SECONDS = 0.2, 1.0
 

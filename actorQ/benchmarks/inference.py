@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.core import settings
+from actorQ.core import precisions
 from actorQ.core import timing
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
@@ -23,7 +23,7 @@ _OBSERVATION_SIZE, _ACTIONS = 67, 21  # humanoid_walk's.
 _ATARI_ACTIONS = 18
 _REFERENCE = "torch fp32"
 _PEERS = ("torch int8", "ORT int8", "ORT int4")
-_BITS = settings.PRECISION_NAMES
+_BITS = precisions.NAMES
 
 
 def architectures(widths: Sequence[int]) -> dict[str, architecture_lib.PolicyArchitecture]:
@@ -88,7 +88,7 @@ def make_sides(
     sides["ORT fp32"] = peers.onnx_call(model, observation)
     sides["ORT int8"] = peers.onnx_call(peers.to_int8(model), observation)
     sides["ORT int4"] = peers.onnx_call(peers.to_int4(model), observation)
-    for quantize, scheme in forms.SCHEMES.items():
+    for quantize, scheme in precisions.SCHEMES.items():
         name = f"native {_BITS[quantize]}"
         add(name, "native", quantize)
         network = library.Network(architecture, scheme)

@@ -12,8 +12,8 @@ from typing import Any
 
 from actorQ.core import allocator
 from actorQ.core import config as config_lib
+from actorQ.core import precisions
 from actorQ.core import provenance
-from actorQ.core import settings
 from actorQ.policy import architecture as architecture_lib
 
 PRODUCT, ORIGINAL = "ActorQ here", "original (stand-in)"
@@ -45,7 +45,7 @@ class Side:
     @property
     def name(self) -> str:
         """Names the side in the table."""
-        bits = settings.PRECISION_NAMES[self.quantize]
+        bits = precisions.NAMES[self.quantize]
         if self.kind == ORIGINAL:
             return f"{bits}, {self.kind}"
         parts = [bits, self.inference_mode]

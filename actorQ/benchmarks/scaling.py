@@ -14,11 +14,11 @@ from typing import Any
 from actorQ.benchmarks import remote
 from actorQ.benchmarks import scaling_sides
 from actorQ.core import config as config_lib
-from actorQ.core import settings
+from actorQ.core import precisions
 from actorQ.core import timing
 
 _NAME = "scaling"
-_BITS = settings.PRECISION_NAMES
+_BITS = precisions.NAMES
 _MODEL = "2048,2048,2048"
 _Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 

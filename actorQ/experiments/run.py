@@ -15,7 +15,7 @@ from absl import flags
 
 from actorQ.core import cli
 from actorQ.core import errors
-from actorQ.core import settings
+from actorQ.core import precisions as precisions_lib
 from actorQ.experiments import cores
 from actorQ.experiments import expectation
 from actorQ.experiments import loading
@@ -121,7 +121,7 @@ def main(argv: list[str]) -> int:
     experiment = loading.load(argv[1], common)
     catalogue.check(experiment)
     precisions = None if values.precisions == NONE else [
-        settings.named_precision("precisions", text) for text in values.precisions
+        precisions_lib.parse("precisions", text) for text in values.precisions
     ]
     runs = specification.expand(
         experiment, common, values.profile,

@@ -12,6 +12,7 @@ from typing import Protocol
 from absl import logging
 import numpy as np
 
+from actorQ.core import precisions
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import model_update
@@ -127,7 +128,7 @@ class NativeInference:
         """
         from actorQ.policy.native import library
 
-        self._network = library.Network(architecture, forms.SCHEMES[quantize], batch)
+        self._network = library.Network(architecture, precisions.SCHEMES[quantize], batch)
         self._weights: Any = None
         self.types = self._network.types
         logging.info("Native kernels for %s.", self._network.isa)

@@ -10,7 +10,7 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.core import seeding
-from actorQ.core import settings
+from actorQ.core import precisions
 from actorQ.environments import base
 from actorQ.environments import evaluation
 from actorQ.environments import suites
@@ -81,7 +81,7 @@ def load_policy(
     Raises:
       errors.UserError: There is no usable policy, or the precision is not possible.
     """
-    settings.check_precision(quantize, inference_mode)
+    precisions.check(quantize, inference_mode)
     return LoadedPolicy(saved.load_policy(path, best), quantize, inference_mode)
 
 

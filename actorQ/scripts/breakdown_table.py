@@ -20,6 +20,7 @@ from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import plotting
+from actorQ.core import precisions
 from actorQ.core import telemetry
 
 _NAME = "breakdown_table"
@@ -174,7 +175,7 @@ def csv_rows(breakdowns: Sequence[Breakdown]) -> list[dict[str, object]]:
         {
             "run": item.run.folder,
             "task": item.run.task,
-            "precision": curves.PRECISION_NAMES[item.run.precision],
+            "precision": precisions.NAMES[item.run.precision],
             "actor_update_period": item.run.config.actor_update_period,
             "actors": item.actors,
             "phase": name,

@@ -18,6 +18,7 @@ from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import plotting
+from actorQ.core import precisions
 from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
 
@@ -42,7 +43,7 @@ class Side:
     @property
     def name(self) -> str:
         """'fp32', 'fp16', 'int8' or 'int4'."""
-        return curves.PRECISION_NAMES[self.precision]
+        return precisions.NAMES[self.precision]
 
     @property
     def seeds_reached(self) -> int:

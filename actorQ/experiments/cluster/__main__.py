@@ -20,7 +20,7 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import output
-from actorQ.core import settings
+from actorQ.core import precisions as precisions_lib
 from actorQ.experiments import run
 from actorQ.experiments.cluster import rates as cluster_rates
 from actorQ.experiments.cluster import report
@@ -338,7 +338,7 @@ def _pulls(names: Sequence[str]) -> list[str]:
 
 
 def _precisions(texts: Sequence[str]) -> list[int]:
-    found = [settings.named_precision("precisions", text) for text in texts]
+    found = [precisions_lib.parse("precisions", text) for text in texts]
     return sorted(set(found), reverse=True)
 
 
@@ -353,7 +353,7 @@ def _by_precision(name: str, texts: Sequence[str]) -> Mapping[int, float]:
         bits_text, colon, number = text.partition(":")
         if not colon:
             raise errors.UserError(f"--{name}: {text!r} is not BITS:NUMBER, for example 8:4000.")
-        bits = settings.named_precision(name, bits_text)
+        bits = precisions_lib.parse(name, bits_text)
         if bits in found:
             raise errors.UserError(f"--{name} names {bits} bits twice.")
         found[bits] = _number(name, number)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from actorQ.policy import forms
+from actorQ.core import precisions
 from actorQ.policy import inference
 from actorQ.policy import model_update
 from actorQ.policy import reference
@@ -69,7 +69,7 @@ def test_torch_int8_has_a_smallest_step_in_the_reference_too():
     )
 
 
-@pytest.mark.parametrize("quantize", forms.SCHEMES)
+@pytest.mark.parametrize("quantize", precisions.SCHEMES)
 @pytest.mark.parametrize("name", ["humanoid", "pixels"])
 def test_tensorflow_is_the_reference_on_dequantized_weights(name, quantize):
     architecture = ARCHITECTURES[name]

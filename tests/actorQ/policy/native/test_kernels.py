@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from actorQ.core import errors
+from actorQ.core import precisions
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
@@ -57,10 +58,10 @@ def expanded(architecture, quantize, seed=0, **options):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("quantize", forms.SCHEMES)
+@pytest.mark.parametrize("quantize", precisions.SCHEMES)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_network_computes_the_reference(name, quantize, isa):
-    architecture, scheme = ARCHITECTURES[name], forms.SCHEMES[quantize]
+    architecture, scheme = ARCHITECTURES[name], precisions.SCHEMES[quantize]
     tensors = expanded(architecture, quantize)
     # 11: whole tiles of every instruction set, and a rest.
     observations = make_observations(architecture, 11)
@@ -79,17 +80,17 @@ def test_network_computes_the_reference(name, quantize, isa):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_network_output_does_not_depend_on_the_batch(name, quantize):
     architecture = ARCHITECTURES[name]
-    network = library.Network(architecture, forms.SCHEMES[quantize], 13)
+    network = library.Network(architecture, precisions.SCHEMES[quantize], 13)
     weights = network.pack(expanded(architecture, quantize))
     observations = make_observations(architecture, 13)
     one_by_one = np.concatenate([network(weights, each[None]) for each in observations])
     np.testing.assert_array_equal(network(weights, observations), one_by_one)
 
 
-@pytest.mark.parametrize("quantize", forms.SCHEMES)
+@pytest.mark.parametrize("quantize", precisions.SCHEMES)
 def test_observations_without_range_and_with_a_huge_one(quantize):
     architecture = ARCHITECTURES["humanoid"]
-    network = library.Network(architecture, forms.SCHEMES[quantize], 4)
+    network = library.Network(architecture, precisions.SCHEMES[quantize], 4)
     tensors = expanded(architecture, quantize)
     observations = np.zeros((4, 67), np.float32)
     observations[1] = 1e-35  # Below what a scale expresses.
@@ -105,7 +106,7 @@ def test_observations_without_range_and_with_a_huge_one(quantize):
 @pytest.mark.parametrize("quantize", [8, 4])
 def test_an_observation_that_is_not_finite_gives_nan_and_spares_the_others(quantize, number):
     architecture = ARCHITECTURES["humanoid"]
-    network = library.Network(architecture, forms.SCHEMES[quantize], 3)
+    network = library.Network(architecture, precisions.SCHEMES[quantize], 3)
     weights = network.pack(expanded(architecture, quantize))
     observations = make_observations(architecture, 3)
     expected = network(weights, observations)
@@ -136,7 +137,7 @@ def test_integer_products_do_not_overflow_at_their_extremes():
         tensors = forms.expand(forms.to_actor_form(weights, 0, quantize))
         expected = reference.forward(architecture, tensors, observations)
         for isa in library.usable_isas():
-            network = library.Network(architecture, forms.SCHEMES[quantize], 1, isa)
+            network = library.Network(architecture, precisions.SCHEMES[quantize], 1, isa)
             np.testing.assert_array_equal(network(network.pack(tensors), observations), expected)
         np.testing.assert_allclose(expected, -16, rtol=5e-3)
 
@@ -156,7 +157,7 @@ def test_packed_weights_take_what_their_bits_say():
     architecture = architecture_lib.PolicyArchitecture((64,), (1024, 1024), 16, TANH)
     count = 64 * 1024 + 1024 * 1024 + 1024 * 16
     sizes = {}
-    for quantize, scheme in forms.SCHEMES.items():
+    for quantize, scheme in precisions.SCHEMES.items():
         network = library.Network(architecture, scheme)
         sizes[quantize] = 8 * network.pack(expanded(architecture, quantize)).nbytes / count
     assert sizes[32] == pytest.approx(32, rel=0.01)
@@ -171,7 +172,7 @@ def test_narrow_communication_reaches_the_kernels(quantize, bits):
     architecture = ARCHITECTURES["humanoid"]
     tensors = expanded(architecture, quantize, quantize_communication=bits)
     observations = make_observations(architecture, 2)
-    network = library.Network(architecture, forms.SCHEMES[quantize], 2)
+    network = library.Network(architecture, precisions.SCHEMES[quantize], 2)
     np.testing.assert_array_equal(
         network(network.pack(tensors), observations),
         reference.forward(architecture, tensors, observations),
