@@ -34,6 +34,7 @@ INTERRUPTED = 2
 
 _STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
 _STATUS_TRY_S = 2
+_CHECK_PERIOD_S = 2.0  # Time between two health checks during a long transfer.
 _SMALL_TIMEOUT_S = 60.0  # For what is no weights; a checkpoint may hold the server up.
 _OLD_CARD_S = 10.0  # How long a learner that is resumed may show the card of its checkpoint.
 _MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
@@ -345,7 +346,7 @@ class Connection:
                 ": is the link too slow? (See --transfer_timeout, and --quantize_communication for "
                 "smaller messages.)"
             )
-        future: concurrent.futures.Future = concurrent.futures.Future()
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def work() -> None:
             try:
@@ -355,26 +356,27 @@ class Connection:
 
         threading.Thread(target=work, daemon=True, name="reverb call").start()
         deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                return future.result(timeout=min(2.0, timeout_s))
-            except concurrent.futures.TimeoutError:
-                if self._stop is not None and self._stop.is_set():
-                    raise errors.LearnerGoneError(
-                        f"A transfer from or to the learner at {self.address} was given up."
-                    ) from None
-                self.status()  # Raises when the server is gone.
-                if time.monotonic() >= deadline:
-                    raise errors.LearnerGoneError(
-                        f"The learner at {self.address} answers, but a transfer did not end within "
-                        f"{timeout_s:g} s{hint or '.'}"
-                    ) from None
-            except errors.UserError:
-                raise
-            except Exception as error:
+        # The future is asked for its result only when it is done: the call itself may raise a
+        # TimeoutError, which is no sign of a call that is still under way.
+        while not concurrent.futures.wait([future], min(_CHECK_PERIOD_S, timeout_s)).done:
+            if self._stop is not None and self._stop.is_set():
                 raise errors.LearnerGoneError(
-                    f"The learner at {self.address} broke off a transfer ({errors.summary(error)})."
-                ) from None
+                    f"A transfer from or to the learner at {self.address} was given up."
+                )
+            self.status()  # Raises when the server is gone.
+            if time.monotonic() >= deadline and not future.done():
+                raise errors.LearnerGoneError(
+                    f"The learner at {self.address} answers, but a transfer did not end within "
+                    f"{timeout_s:g} s{hint or '.'}"
+                )
+        try:
+            return future.result()
+        except errors.UserError:
+            raise
+        except Exception as error:
+            raise errors.LearnerGoneError(
+                f"The learner at {self.address} broke off a transfer ({errors.summary(error)})."
+            ) from None
 
 
 class Losses:

@@ -282,6 +282,20 @@ def test_transfer_ends_when_this_process_is_stopped(connection):
     assert time.monotonic() - started < 10
 
 
+def test_transfer_that_raises_a_timeout_itself_ends_at_once(connection, monkeypatch):
+    # In Python 3.11 this is also what a future raises that is not done.
+    status = mock.Mock(wraps=connection.status)
+    monkeypatch.setattr(connection, "status", status)
+
+    def call():
+        raise TimeoutError("The socket's own limit.")
+
+    started = time.monotonic()
+    with pytest.raises(errors.LearnerGoneError, match="broke off a transfer .*socket's own limit"):
+        connection.bounded(call, timeout_s=3.0)
+    assert time.monotonic() - started < 2 and not status.called
+
+
 def test_status_asks_again_after_a_pause_of_this_process(connection, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(wire, "time", mock.Mock(monotonic=lambda: now[0]))
