@@ -24,6 +24,7 @@ from actorQ.core import errors
 from actorQ.core import run_logger
 from actorQ.core import telemetry
 from actorQ.policy import forms
+from actorQ.wire import card
 from actorQ.wire import connection as connection_lib
 from actorQ.wire import messages
 
@@ -41,7 +42,7 @@ class Broadcaster:
     def __init__(self, config: config_lib.RunConfig):
         self._config = config
         self.connection = connection_lib.Connection(config)
-        self._losses = connection_lib.Losses()
+        self._losses = card.Losses()
         self._logger = run_logger.RunLogger(
             config.logpath,
             telemetry.BROADCASTER,
