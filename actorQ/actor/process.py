@@ -37,6 +37,7 @@ from actorQ.environments import suites
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import inference
+from actorQ.wire import card as card_lib
 from actorQ.wire import connection
 from actorQ.wire import replay
 
@@ -107,7 +108,7 @@ class ActorProcess:
             policy_module.reward_limit(config),
         )
         self._writer: transition_writer.TransitionWriter | None = None
-        self._losses = connection.Losses()
+        self._losses = card_lib.Losses()
         self._layout = replay.Layout.of(spec)
         self._stop = threading.Event()
         self._announced_end = False
@@ -265,10 +266,10 @@ class ActorProcess:
             raise errors.LearnerGoneError("The learner was slow to confirm transitions.")
         self._connection.status()
 
-    def _read_card(self) -> connection.Card | None:
+    def _read_card(self) -> card_lib.Card | None:
         """Asks the learner who it is; returns None if the actor was stopped before it said so."""
 
-        def look() -> connection.Card | None:
+        def look() -> card_lib.Card | None:
             card = self._losses.card(self._connection)
             # One that has sent weights has shown its card before; but the weights may be those of
             # a learner that is gone, and this one another run's that is just starting.

@@ -52,7 +52,7 @@ class WeightClient:
         before there are any. Never goes back.
       pulls: how often weights were loaded.
       refused: how many messages were refused.
-      version_offset: see `wire.Card`.
+      version_offset: see `wire.card.Card`.
       staleness: learner steps done since the weights in use were the newest, at the last look.
         Steps are counted as batches that the learner took from replay, which runs up to four
         ahead of its steps (batches in the pipeline) while it never waits for data.

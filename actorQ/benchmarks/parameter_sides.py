@@ -201,9 +201,9 @@ def busy_steps_per_s(
 
 def make_broadcaster(config: config_lib.RunConfig) -> None:
     """Starts the product's broadcaster of a side, on a thread."""
-    from actorQ import parameter_broadcaster
+    from actorQ.wire import broadcaster as broadcaster_lib
 
-    broadcaster = parameter_broadcaster.Broadcaster(config)
+    broadcaster = broadcaster_lib.Broadcaster(config)
     threading.Thread(
         target=broadcaster.serve, args=(broadcaster.connection,), daemon=True
     ).start()

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from actorQ.core import errors
-from actorQ.core import seeding
 from actorQ.core import precisions
+from actorQ.core import seeding
 from actorQ.environments import base
 from actorQ.environments import evaluation
 from actorQ.environments import suites
