@@ -27,8 +27,8 @@ from actorQ.core import errors
 from actorQ.core import telemetry
 from actorQ.environments import evaluation
 from actorQ.experiments import results
+from actorQ.experiments.run_logs import actor_time
 from actorQ.experiments.run_logs import staleness
-from actorQ.scripts import breakdown_table
 
 _LEAST_LEARNING_S = 5.0  # Of a run that is measured.
 _DIGITS = 3  # Of seconds in results: milliseconds.
@@ -215,21 +215,19 @@ def _actor_time(
     if rows is None:
         return None, None, None
     try:
-        stretch = breakdown_table.load(run, "", *(float(train["seconds"][row]) for row in rows))
+        stretch = actor_time.load(run, *(float(train["seconds"][row]) for row in rows))
     except errors.UserError:  # No actor has a row in it.
         return None, None, None
     if not stretch.steady or not stretch.steps > 0:
         return None, None, None
-    phases = {
-        phase: round(stretch.us_per_step(f"{phase}_s"), _DIGITS) for phase in results.PHASES
-    }
+    phases = {phase: round(stretch.phases_us[phase], _DIGITS) for phase in results.PHASES}
     loads = stretch.loads if stretch.loads > 0 else math.nan  # NaN: not logged.
-    return phases, _number(1e6 * stretch.elapsed_s / stretch.steps), _number(stretch.steps / loads)
+    return phases, _number(stretch.step_us), _number(stretch.steps / loads)
 
 
 def _parameter_path(run: curves.Run) -> Sequence[float | None]:
     try:
-        breakdown = breakdown_table.load(run, "")
+        breakdown = actor_time.load(run)
     except errors.UserError:  # A short run may have no row yet.
         return None, None, None
     return (
