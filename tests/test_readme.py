@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from actorQ.experiments import run as experiments
-from actorQ.experiments.cluster import __main__ as cluster
+from actorQ.experiments import command_line as experiments
+from actorQ.experiments.cluster import command_line as cluster
 from actorQ.scripts import flags_table
 from baseline import flags_table as baseline_flags_table
 

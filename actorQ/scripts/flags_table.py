@@ -13,8 +13,8 @@ import sys
 
 from actorQ import launch_ray
 from actorQ.core import config as config_lib
-from actorQ.experiments import run as experiments
-from actorQ.experiments.cluster import __main__ as cluster
+from actorQ.experiments import command_line as experiments
+from actorQ.experiments.cluster import command_line as cluster
 
 
 def rows() -> list[str]:
