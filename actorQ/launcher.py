@@ -317,9 +317,9 @@ def report(config: config_lib.RunConfig, status: status_line.StatusLine) -> None
             "evaluation episodes, full-precision policy)."
         )
     try:
-        from actorQ.scripts import plot_run
+        from actorQ.experiments.run_logs import plots as run_plots
 
-        plots = plot_run.plot_run(folder)
+        plots = run_plots.plot_run(folder)
     except Exception as error:  # The training is done and must not look failed.
         plots = []
         status.say(f"No plots: {errors.summary(error)}")

@@ -14,8 +14,8 @@ from absl import flags
 
 from actorQ import launch_ray
 from actorQ.core import config as config_lib
-from actorQ.experiments import run as experiments
-from actorQ.experiments.cluster import __main__ as cluster
+from actorQ.experiments import command_line as experiments
+from actorQ.experiments.cluster import command_line as cluster
 from baseline import collate
 from baseline import deploy_benchmark
 from baseline import enjoy

@@ -84,7 +84,7 @@ def energy_table(rows: Sequence[Compared]) -> str:
     return markup.table(header, cells) if cells else ""
 
 
-def published(task: str) -> paper.Result | None:
+def published(task: str) -> paper.Published | None:
     """Returns the paper's row of a task, if it has one."""
     return paper.SPEEDUPS.get(task)
 
