@@ -19,6 +19,7 @@ from actorQ.benchmarks import remote
 from actorQ.benchmarks import scaling_sides
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import provenance
 from actorQ.core import telemetry
 from actorQ.core import timing
 from actorQ.policy.native import library
@@ -149,11 +150,28 @@ def test_original_loop_acts_inserts_and_pulls(monkeypatch, task, pulls):
         loop.stop_server(port)
 
 
-# --- common ---
+# --- timing ---
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("actorQ/benchmarks/actor_loop.py", "actorQ.benchmarks.actor_loop"),
+        ("tests/faults/campaign.py", "tests.faults.campaign"),
+        ("baseline/mixed_precision/__main__.py", "baseline.mixed_precision"),
+    ],
+)
+def test_report_names_the_command_that_ran(tmp_path, monkeypatch, path, module):
+    monkeypatch.setattr(sys, "argv", [os.path.join(provenance.ROOT, path), "--quick"])
+    timing.report("it", "Title", ["a"], [["b"]], {}, str(tmp_path))
+    record = json.loads((tmp_path / "it.json").read_text())
+    assert record["command"] == f"python -m {module} --quick"
+    assert timing.parser("it", "Words.").prog == f"python -m {module}"
 
 
 def test_report_that_cannot_be_printed_is_written_with_its_origin(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["somewhere/actor_loop.py", "--quick"])
+    path = os.path.join(provenance.ROOT, "actorQ/benchmarks/actor_loop.py")
+    monkeypatch.setattr(sys, "argv", [path, "--quick"])
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         timing.report("explain", "Title", ["a"], [["b"]], {"actors": [5]}, str(tmp_path), ["note"])
