@@ -147,7 +147,7 @@ def test_original_loop_acts_inserts_and_pulls(monkeypatch, task, pulls):
         assert len(signature) == 6  # Five columns, and extras without any.
     finally:
         actor_sides._actors.clear()
-        loop.stop_server(port)
+        remote.stop_server(port)
 
 
 # --- timing ---
@@ -304,10 +304,10 @@ def test_scaling_writer_fills_a_server_and_the_learners_dataset_reads_it():
     port = remote.start_server(config, scaling_sides.layout())
     try:
         scaling_sides.open_writer(dataclasses.replace(config, server_address=f"localhost:{port}"))
-        written, seconds, cpu = scaling_sides.write(60.0, most=2_500)
-        assert written == 2_500
-        assert seconds > 0
-        assert cpu > 0
+        written = scaling_sides.write(60.0, most=2_500)
+        assert written.transitions == 2_500
+        assert written.wall_s > 0
+        assert written.cpu_s > 0
         assert scaling_sides.batches_per_second(config, port, 0.1) > 0
     finally:
         scaling_sides._state.clear()
@@ -321,7 +321,14 @@ def test_pin_says_so_where_the_system_cannot(monkeypatch, caplog):
     assert "cannot keep a process to some cores" in caplog.text
 
 
-def test_scaling_resident_bytes_grow_with_memory_that_is_used():
-    before = scaling_sides.resident_bytes()
+@pytest.mark.parametrize("mode", ["pytorch", "original"])
+def test_scaling_actor_starts_as_a_program_and_acts(tmp_path, mode):
+    start = scaling_sides.start_actor(mode, 8, "16,16,16", str(tmp_path))
+    assert 0 < start.cpu_s and 0 < start.wall_s < 120
+    assert start.megabytes > 50
+
+
+def test_resident_bytes_grow_with_memory_that_is_used():
+    before = remote.resident_bytes()
     kept = np.ones(10_000_000)
-    assert scaling_sides.resident_bytes() - before > 0.9 * kept.nbytes
+    assert remote.resident_bytes() - before > 0.9 * kept.nbytes
