@@ -54,6 +54,7 @@ class ActorProcess:
 
     Attributes:
       loop: the environments, and how many steps were done in them.
+      infer: the backend that computes the policy.
       timings: seconds of each phase so far.
     """
 
@@ -87,7 +88,7 @@ class ActorProcess:
             for lane in lanes
         ]
         architecture = architecture_lib.make(spec, config.model_sizes)
-        self._infer = inference.make_backend(
+        self.infer = inference.make_backend(
             architecture, config.quantize, config.inference_mode, config.actor_device_placement,
             len(lanes),
         )
@@ -95,14 +96,14 @@ class ActorProcess:
         self._connection = connection.Connection(config)
         again = config.resume or config.restarts
         self._weights = weight_client.WeightClient(
-            self._connection, config, architecture, self._infer, self.timings,
+            self._connection, config, architecture, self.infer, self.timings,
             # A learner that was resumed shows the weights of its checkpoint until it pushes.
             telemetry.last_version(self._logger.folder) if again else 0,
         )
         self.loop = environment_loop.EnvironmentLoop(
             made,
             explorations,
-            self._infer,
+            self.infer,
             [n_step_returns.NStepAccumulator(config.n_step, config.discount) for _ in lanes],
             self.timings,
             policy_module.reward_limit(config),
@@ -123,7 +124,7 @@ class ActorProcess:
         )
         logging.info(
             "Layers compute in: %s",
-            ", ".join(f"{name} {kind}" for name, kind in self._infer.types.items()),
+            ", ".join(f"{name} {kind}" for name, kind in self.infer.types.items()),
         )
 
     def _go_on_counting(self) -> None:

@@ -145,11 +145,11 @@ def test_actor_clips_single_rewards_for_dqn_only(stage):
 def test_actor_sigma_zero_repeats_the_policy_and_sigma_spreads_actions(stage):
     quiet = stage(sigma=0.0)
     batch = quiet.act(100)
-    expected = np.array([quiet.actor._infer(o[None])[0] for o in batch.observation[:20]])
+    expected = np.array([quiet.actor.infer(o[None])[0] for o in batch.observation[:20]])
     np.testing.assert_allclose(batch.action[:20], expected, atol=1e-6)
     loud = stage(sigma=2.0)
     noisy = loud.act(100)
-    expected = np.array([loud.actor._infer(o[None])[0] for o in noisy.observation])
+    expected = np.array([loud.actor.infer(o[None])[0] for o in noisy.observation])
     assert np.std(noisy.action - expected) > 0.3
 
 
@@ -681,7 +681,7 @@ def test_actor_inference_mode_tensorflow_acts(stage):
     made = stage(inference_mode="tensorflow", quantize=8)
     batch = made.act(60)
     assert np.all(np.abs(batch.action) <= 1)
-    assert type(made.actor._infer).__name__ == "TensorFlowInference"
+    assert type(made.actor.infer).__name__ == "TensorFlowInference"
 
 
 def test_actor_main_gives_torch_one_thread(monkeypatch):
