@@ -28,7 +28,7 @@ from actorQ.core import lean_imports
 from actorQ.core import output
 from actorQ.core import provenance
 from baseline.agents import optional_tensorflow
-from baseline.study import rows
+from baseline.quantization import names
 
 if TYPE_CHECKING:
     from baseline.agents import agreement as agreements
@@ -216,7 +216,7 @@ def main(argv: list[str]) -> int:
         from baseline.qat import export
 
     finding.set_threads()
-    agent = finding.load(rows.canonical_algo(values.algo), values.env, values.folder)
+    agent = finding.load(names.canonical_algo(values.algo), values.env, values.folder)
     path = export.write_packed(agent)
     print(f"Packed: {path}, {os.path.getsize(path)} bytes")
     measured = None

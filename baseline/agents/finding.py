@@ -26,8 +26,8 @@ from baseline.agents import model_building
 from baseline.agents import saving
 from baseline.agents import zoo_files
 from baseline.quantization import acting_path
+from baseline.quantization import names
 from baseline.quantization import schemes
-from baseline.study import rows
 from baseline.tasks import environments
 from baseline.train import settings as training_settings
 
@@ -125,7 +125,7 @@ def check_algo(name: str) -> str:
     Raises:
       errors.UserError: the algorithm is not one of ours.
     """
-    algo = rows.canonical_algo(name)
+    algo = names.canonical_algo(name)
     if algo not in ALGORITHMS:
         raise errors.UserError(
             f"The algorithm {name!r} is not known: {', '.join(ALGORITHMS)} are (ppo2 means ppo)."

@@ -22,9 +22,9 @@ from baseline.qat import export
 from baseline.qat import model as qat_model
 from baseline.qat import runs
 from baseline.qat import training as qat
+from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.study import qat_rows
-from baseline.study import rows as results
 from baseline.train import settings as training_settings
 from baseline.train import state
 from baseline.train import training as train
@@ -109,7 +109,7 @@ def test_a_control_leaves_a_plain_agent(tmp_path, spied):
     np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
     row = qat.evaluate(path, "a2c", (0,), 2)
     assert row.key[1:] == (qat_rows.CONTROL, 0, 400, None, "", None, None, "")
-    assert (row.bits, row.bytes) == (results.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
+    assert (row.bits, row.bytes) == (names.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
 
 
 def test_rows_are_of_the_quantized_agent(tmp_path):
