@@ -120,8 +120,7 @@ def measure(
     """
     from actorQ.core import timing
     from baseline.agents import evaluation
-    from baseline.formats import onnx_runner
-    from baseline.formats import tflite_runner
+    from baseline.deploy import exporting
     from baseline.qat import export
 
     contents = {}
@@ -136,8 +135,10 @@ def measure(
         logging.warning("Only the ONNX file is written and measured: %s", error)
     else:
         _write(agent, export.TFLITE_FILENAME, contents[TFLITE])
-    kinds = {ONNX: onnx_runner.Runner, TFLITE: tflite_runner.Runner}
-    runners = {name: kinds[name](content) for name, content in contents.items()}
+    runners = {}
+    for name, content in contents.items():
+        with exporting.playing(content, "onnx" if name == ONNX else "tflite") as player:
+            runners[name] = exporting.one_by_one(player)
     visited = export.visited_states(agent, episodes, seed, states)
     agreement = {
         name: export.compare(agent, visited, runner) for name, runner in runners.items()

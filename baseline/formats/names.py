@@ -8,6 +8,9 @@ from baseline.quantization import names
 
 FORMATS = ("onnx", "tflite", "torchscript")
 ENDINGS = {"onnx": ".onnx", "tflite": ".tflite", "torchscript": ".pt"}
+# In every file: its input, its two outputs, and the entry that marks it as a policy of ours.
+OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
+MARK, MARK_VERSION = "quarl_policy", "1"
 # For people.
 RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
 WIDTHS = {"onnx": (32, 16, 8, 4), "tflite": (32, 8, 7, 6, 5, 4, 3, 2), "torchscript": (32, 8)}

@@ -14,11 +14,11 @@ from baseline.agents import agreement
 from baseline.agents import zoo_files
 from baseline.formats import names as deploy_formats
 from baseline.formats import onnx_policy
-from baseline.formats import onnx_runner
 from baseline.quantization import acting_path
 from baseline.quantization import names
 from baseline.quantization import schemes
 from tests.baseline import integer_reference as reference
+from tests.baseline import players
 
 FLOAT_KINDS = {"Gemm", "FusedGemm", "MatMul", "FusedMatMul", "Conv", "FusedConv"}
 POLICIES = {
@@ -41,7 +41,7 @@ def content(model):
 
 
 def runner(network, *args, **kwargs):
-    return onnx_runner.Runner(content(onnx_policy.export(network, *args, **kwargs)))
+    return players.onnx_player(content(onnx_policy.export(network, *args, **kwargs)))
 
 
 def kernels(network, inputs, *args, **kwargs):
@@ -245,7 +245,7 @@ def test_export_4_bits_keeps_convolutions_at_8():
     network = reference.images()
     inputs = reference.observations(network)
     model = onnx_policy.export(network, 4, reference.calibrate(network, inputs))
-    made = onnx_runner.Runner(content(model))
+    made = players.onnx_player(content(model))
     assert made.metadata["layer_bits"] == {"conv_0": 8, "conv_1": 8, "layer_0": 4, "layer_1": 4}
     expected = reference.simulate(network, inputs, made.metadata["layer_bits"])
     assert np.abs(made.output(inputs) - expected).max() < 0.05 * np.ptp(expected)

@@ -17,7 +17,6 @@ from actorQ.policy import packing
 from actorQ.policy import quantization
 from baseline.agents import finding
 from baseline.deploy import exporting
-from baseline.formats import onnx_runner
 from baseline.qat import callback
 from baseline.qat import export
 from baseline.qat import model as qat_model
@@ -30,6 +29,7 @@ from baseline.train import settings as training_settings
 from baseline.train import state
 from baseline.train import training as train
 from tests.baseline import integer_reference as reference
+from tests.baseline import players
 
 CARTPOLE = "CartPole-v1"
 OFF_POLICY = {"learning_starts": 40, "train_freq": 16, "gradient_steps": 4, "buffer_size": 1000}
@@ -350,7 +350,7 @@ def compared(agent, act, episodes, states):
 
 
 def on_onnx_runtime(agent):
-    return onnx_runner.Runner(export.export(agent).SerializeToString())
+    return players.onnx_player(export.export(agent).SerializeToString())
 
 
 def test_integers_run_on_an_engine_and_act_alike(agent8):
