@@ -31,8 +31,8 @@ from baseline.agents import optional_tensorflow
 from baseline.quantization import names
 
 if TYPE_CHECKING:
+    from baseline.agents import agent as agent_lib
     from baseline.agents import agreement as agreements
-    from baseline.agents import finding
 
 _NAME = "qat_integer"
 TORCH, ONNX, TFLITE = "fake-quantized, torch", "integers, ONNX Runtime", "integers, TFLite"
@@ -105,7 +105,7 @@ class Measured:
 
 
 def measure(
-    agent: "finding.Agent", episodes: int = 10, seed: int = 0, states: int = 5000
+    agent: "agent_lib.Agent", episodes: int = 10, seed: int = 0, states: int = 5000
 ) -> Measured:
     """Writes an agent's integer forms beside it, and measures all forms.
 
@@ -164,7 +164,7 @@ def measure(
     return Measured(measured, export.num_bytes(agent), len(visited))
 
 
-def record(agent: "finding.Agent", measured: Measured | None, settings: dict) -> dict:
+def record(agent: "agent_lib.Agent", measured: Measured | None, settings: dict) -> dict:
     """Returns all figures, for JSON.
 
     Args:
@@ -191,13 +191,13 @@ def record(agent: "finding.Agent", measured: Measured | None, settings: dict) ->
     }
 
 
-def _widths(agent: "finding.Agent") -> set[int]:
+def _widths(agent: "agent_lib.Agent") -> set[int]:
     """Returns the bits of an agent's weights and of what goes into and out of its layers."""
     scheme, ranges = agent.quantization
     return {scheme.width, *(bits for _, _, *own in ranges.values() for bits in own)}
 
 
-def _write(agent: "finding.Agent", filename: str, content: bytes) -> None:
+def _write(agent: "agent_lib.Agent", filename: str, content: bytes) -> None:
     files.write(agent.path.parent / agent.path.stem / filename, content)
 
 

@@ -12,10 +12,10 @@ import torch
 
 from actorQ.core import errors
 from actorQ.core import timing
+from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import evaluation
-from baseline.agents import finding
 from baseline.deploy import exporting
 from baseline.formats import onnx_graph
 from baseline.formats import onnx_kernels
@@ -97,7 +97,7 @@ class Measured:
     returns: list[float] = dataclasses.field(default_factory=list)
 
 
-def measure(agent: finding.Agent, settings: Settings) -> dict[str, Measured]:
+def measure(agent: agent_lib.Agent, settings: Settings) -> dict[str, Measured]:
     """Measures torch's fp32 and every form of FORMS, in the states that the agent visits.
 
     Raises:

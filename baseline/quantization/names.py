@@ -13,6 +13,10 @@ SCHEMES = WEIGHTS, WEIGHTS_AND_ACTIVATIONS = "weights", "weights+activations"
 GRANULARITIES = PAPER, CHANNEL = "paper", "channel"
 
 ALGO_ALIASES = {"ppo2": "ppo"}  # The names of stable-baselines 2.
+# Algorithms of `baseline.train`, each with the kind of actions that it needs (None: any).
+ALGOS: dict[str, str | None] = {
+    "a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box",
+}
 
 
 def canonical_algo(name: str) -> str:

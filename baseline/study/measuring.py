@@ -18,10 +18,10 @@ from absl import logging
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import provenance
+from baseline.agents import agent as agent_lib
 from baseline.agents import calibration
 from baseline.agents import evaluation
 from baseline.agents import finding
-from baseline.agents import saving
 from baseline.agents import zoo_files
 from baseline.quantization import schemes
 from baseline.quantization import weight_statistics
@@ -90,7 +90,7 @@ class Request:
         return os.path.join(self.out, rows_lib.CSV_NAME)
 
 
-def load_agent(algo: str, env: str, folder: str) -> finding.Agent:
+def load_agent(algo: str, env: str, folder: str) -> agent_lib.Agent:
     """Loads an agent of the zoo's layout, or of an ActorQ run (whose tasks have a comma).
 
     Raises:
@@ -123,7 +123,7 @@ def measured_rows(csv_path: str) -> dict[rows_lib.Key, rows_lib.Row]:
     return {row.key: row for row in rows_lib.read(csv_path)}
 
 
-def measure(request: Request, agent: finding.Agent | None = None) -> rows_lib.Row:
+def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.Row:
     """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
 
     Args:
@@ -153,7 +153,7 @@ def measure(request: Request, agent: finding.Agent | None = None) -> rows_lib.Ro
 
 
 def _measure(
-    request: Request, agent: finding.Agent, reference: rows_lib.Row | None
+    request: Request, agent: agent_lib.Agent, reference: rows_lib.Row | None
 ) -> rows_lib.Row:
     if reference is not None:
         ranges = None
@@ -164,7 +164,7 @@ def _measure(
             )
         num_bytes = schemes.quantize_weights(agent.network, request.scheme)
         agent.note_quantization(request.scheme, ranges)
-        agent.save(agent, quantized_folder(request))
+        agent.save(quantized_folder(request))
     else:
         num_bytes = schemes.quantize_weights(agent.network, schemes.Scheme(schemes.FP32))
     started = time.perf_counter()
@@ -178,7 +178,7 @@ def _measure(
     return row
 
 
-def play(agent: finding.Agent, seeds: Sequence[int], episodes: int) -> list[float]:
+def play(agent: agent_lib.Agent, seeds: Sequence[int], episodes: int) -> list[float]:
     """Returns the returns of so many episodes for each seed, seed-major."""
     return [
         episode.episode_return
@@ -188,7 +188,7 @@ def play(agent: finding.Agent, seeds: Sequence[int], episodes: int) -> list[floa
 
 
 def row_of(
-    agent: finding.Agent,
+    agent: agent_lib.Agent,
     key: rows_lib.Key,
     returns: Sequence[float],
     fp32_returns: Sequence[float] | None = None,
@@ -203,7 +203,7 @@ def row_of(
       fp32_returns: see `rows.measured`.
       **columns: bytes, seconds, note.
     """
-    spread = weight_statistics.spread(finding.policy_weights(agent.network))
+    spread = weight_statistics.spread(agent.weights())
     return rows_lib.measured(
         key,
         returns,
@@ -264,7 +264,7 @@ def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
     digest = hashlib.sha256(agent_file.read_bytes())
     of_file = digest.hexdigest()[:16]
     settings = agent_file.parent / zoo_files.file_name(env)
-    for name in (*saving.SETTINGS_FILENAMES, zoo_files.NORMALIZATION, schemes.FILENAME):
+    for name in (*zoo_files.SETTINGS_FILENAMES, zoo_files.NORMALIZATION, schemes.FILENAME):
         if (settings / name).exists():
             digest.update(name.encode())
             digest.update((settings / name).read_bytes())
@@ -287,7 +287,7 @@ def _weigh_as(rows: Iterable[rows_lib.Row], request: Request, agent_file: pathli
     module = _module(request.algo, request.env)
     load = finding.load_file if module is finding else module.load
     agent = load(request.algo, request.env, agent_file)
-    spread = weight_statistics.spread(finding.policy_weights(agent.network))
+    spread = weight_statistics.spread(agent.weights())
     return all(
         math.isclose(row.weight_min, spread.minimum, rel_tol=_ROUNDED)
         and math.isclose(row.weight_max, spread.maximum, rel_tol=_ROUNDED)

@@ -234,7 +234,7 @@ def test_an_agent_that_was_quantized_after_training_is_refused(zoo, tmp_path):
     scheme = schemes.Scheme("8")
     schemes.quantize_weights(agent.network, scheme)
     agent.note_quantization(scheme, None)
-    saved = exporting.load(agent.save(agent, tmp_path))
+    saved = exporting.load(agent.save(tmp_path))
     # Whatever is asked for: no other flag would help.
     for how in (exporting.Settings(), settings("torchscript"), settings("tflite", 4)):
         with pytest.raises(errors.UserError, match="was quantized after training: name the agent"):

@@ -6,6 +6,7 @@ import pytest
 from stable_baselines3.common import monitor
 
 from actorQ.core import errors
+from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import finding
@@ -46,12 +47,17 @@ class Walk(gym.Env):
         return self.np_random.normal(1.0, 2.0, 6).astype(np.float32)
 
 
+class Unsaved(agent_lib.Agent):
+    def save(self, folder):
+        raise NotImplementedError
+
+
 def make_agent(head="argmax"):
     network = reference.dense(head=head)
     normalization = zoo_files.Normalization(np.ones(6), 4 * np.ones(6), 1.0, 10.0, 0.0)
-    return finding.Agent(
+    return Unsaved(
         "ppo", "Walk", pathlib.Path("Walk.zip"), network,
-        lambda: monitor.Monitor(Walk(head != "argmax")), lambda *_: None, normalization,
+        lambda: monitor.Monitor(Walk(head != "argmax")), normalization,
     )
 
 
