@@ -28,7 +28,7 @@ from actorQ.core import lean_imports
 from actorQ.core import output
 from actorQ.core import provenance
 from baseline.agents import optional_tensorflow
-from baseline.study import rows
+from baseline.quantization import names
 
 if TYPE_CHECKING:
     from baseline.agents import agent as agent_lib
@@ -120,8 +120,7 @@ def measure(
     """
     from actorQ.core import timing
     from baseline.agents import evaluation
-    from baseline.formats import onnx_runner
-    from baseline.formats import tflite_runner
+    from baseline.deploy import exporting
     from baseline.qat import export
 
     contents = {}
@@ -136,8 +135,10 @@ def measure(
         logging.warning("Only the ONNX file is written and measured: %s", error)
     else:
         _write(agent, export.TFLITE_FILENAME, contents[TFLITE])
-    kinds = {ONNX: onnx_runner.Runner, TFLITE: tflite_runner.Runner}
-    runners = {name: kinds[name](content) for name, content in contents.items()}
+    runners = {}
+    for name, content in contents.items():
+        with exporting.playing(content, "onnx" if name == ONNX else "tflite") as player:
+            runners[name] = exporting.one_by_one(player)
     visited = export.visited_states(agent, episodes, seed, states)
     agreement = {
         name: export.compare(agent, visited, runner) for name, runner in runners.items()
@@ -215,7 +216,7 @@ def main(argv: list[str]) -> int:
         from baseline.qat import export
 
     finding.set_threads()
-    agent = finding.load(rows.canonical_algo(values.algo), values.env, values.folder)
+    agent = finding.load(names.canonical_algo(values.algo), values.env, values.folder)
     path = export.write_packed(agent)
     print(f"Packed: {path}, {os.path.getsize(path)} bytes")
     measured = None

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from actorQ import environments
 from actorQ.core import errors
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import saved
 from baseline.agents import agent as agent_lib
@@ -177,7 +178,7 @@ class TaskEnv(gym.Env):
 
     def __init__(self, taskstr: str, max_episode_steps: int):
         self._taskstr, self._max_episode_steps = taskstr, max_episode_steps
-        self._environment: environments.Environment | None = None
+        self._environment: base.Environment | None = None
         self._rewards: list[float] = []
         # The spec tells how long an episode may be.
         self.spec = gym.envs.registration.EnvSpec(
@@ -197,7 +198,7 @@ class TaskEnv(gym.Env):
         del options
         if seed is not None or self._environment is None:
             self.close()
-            self._environment = environments.make(
+            self._environment = suites.make(
                 self._taskstr, seed or 0, self._max_episode_steps
             )
         self._rewards = []
@@ -226,7 +227,7 @@ class TaskEnv(gym.Env):
 
 
 def _canonical(taskstr: str) -> tuple[str, str]:
-    return environments.parse_taskstr(taskstr)
+    return suites.parse_taskstr(taskstr)
 
 
 def _agent_folder(folder: str | pathlib.Path, algo: str, env_id: str) -> pathlib.Path:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from actorQ.experiments.run_logs import paper as actorq_paper
 from actorQ.experiments.run_logs import times
+from baseline.quantization import names
 from baseline.report import result_files
 from baseline.study import mean_errors
 from baseline.study import paper
@@ -23,7 +24,7 @@ REACHED, PARTLY, MISSED, OPEN, NONE = (
     "reached", "in part", "not reached", "cannot be said", "no results yet"
 )
 _ENOUGH_SEEDS = 3  # The paper averages as many runs.
-_SCHEME, _INT8 = rows_lib.SCHEMES[0], "8"
+_SCHEME, _INT8 = names.SCHEMES[0], "8"
 _COMPARED = ("fp16", _INT8)  # The precisions of the paper's tables.
 _QAT_WIDTHS = (6, 5)  # "QAT holds reward down to 5 or 6 bits".
 _STALENESS = 5.0  # "Up to 5x in final reward".

@@ -3,7 +3,6 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 
 from actorQ import evaluate
 from actorQ.core import errors
@@ -15,18 +14,10 @@ from baseline.agents import evaluation
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 from baseline.study import measuring
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from tests.actorQ import harness
 
 PENDULUM, CARTPOLE, PONG = "gym,Pendulum-v1", "gym,CartPole-v1", "atari,Pong"
-
-
-@pytest.fixture(autouse=True)
-def keep_torch_threads():
-    """Undoes that a backend takes one thread of torch."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def checkpoint(task, shape, outputs, head, hidden=(16, 12), seed=0, **facts):
@@ -186,7 +177,7 @@ def test_rows_of_actorqs_policies(runs, tmp_path):
         returns = [e.episode_return for part in played for e in part]
         assert returns == pytest.approx(rows[run].returns, rel=1e-6)  # Rows are rounded.
     assert rows["dqn"].mean > 1 and rows["d4pg"].mean < -100
-    assert {(row.algo, row.env, row.bits) for row in results.read(request.csv_path)} == {
+    assert {(row.algo, row.env, row.bits) for row in rows_lib.read(request.csv_path)} == {
         ("d4pg", PENDULUM, "fp32"), ("d4pg", PENDULUM, "8"), ("dqn", CARTPOLE, "fp32"),
         ("dqn", CARTPOLE, "8"),
     }

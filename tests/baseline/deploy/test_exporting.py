@@ -321,7 +321,7 @@ def test_the_runner_is_small_and_imports_nothing_of_ours():
     source = pathlib.Path(run_policy.__file__).read_text()
     lines = len(source.splitlines())
     readme = (pathlib.Path(exporting.__file__).parents[1] / "README.md").read_text()
-    assert lines <= 100 and f"`{exporting.RUNNER}` ({lines} lines)" in readme
+    assert lines <= 120 and f"`{exporting.RUNNER}` ({lines} lines)" in readme
     names = {
         (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
         for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)

@@ -13,11 +13,11 @@ from baseline.agents import finding
 from baseline.agents import zoo_files
 from baseline.deploy import integer_comparison
 from baseline.formats import onnx_policy
-from baseline.formats import onnx_runner
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 from tests import trained_agents
 from tests.baseline import integer_reference as reference
+from tests.baseline import players
 
 SETTINGS = integer_comparison.Settings(
     calibration_episodes=1, episodes=2, states=50, repeats=1
@@ -75,7 +75,7 @@ def test_measure_compares_every_form(head):
         assert 25 <= form.simulated.states <= 50
         assert form.simulated.alike > 0.9 and form.full_precision.alike > 0.5
         assert len(form.seconds) == 1 and len(form.returns) == 2
-        assert onnx_runner.Runner(form.content).weight_bytes == form.weight_bytes
+        assert players.onnx_player(form.content).weight_bytes == form.weight_bytes
     exact, integers = measured["ORT fp32"], measured["ORT int8"]
     assert exact.full_precision.alike == 1.0
     np.testing.assert_allclose(exact.returns, full.returns, rtol=1e-5)
@@ -119,7 +119,7 @@ def test_atari_network_acts_as_simulated():
     )(scenes)
     assert len(np.unique(simulated)) >= 3  # Else agreeing is no feat.
     model = onnx_policy.export(network, 8, ranges).SerializeToString()
-    compared = agreement.compare(simulated, onnx_runner.Runner(model)(scenes))
+    compared = agreement.compare(simulated, players.onnx_player(model)(scenes))
     assert compared.holds, compared
 
 
@@ -138,7 +138,7 @@ def test_trained_agent_acts_as_simulated(algo, env_id):
     model = onnx_policy.export(agent.network, 8, ranges).SerializeToString()
     states = agent.normalize(agreement.visited_states(agent.make_env, agent.act, 2, 0, 2000))
     network = agent.network
-    actions = onnx_runner.Runner(model)(states)
+    actions = players.onnx_player(model)(states)
     simulated = integer_comparison.simulate(
         network, {name: 8 for name, _ in network.with_weights()}, ranges
     )(states)
