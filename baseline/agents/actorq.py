@@ -189,7 +189,7 @@ class TaskEnv(gym.Env):
     @property
     def render_fps(self) -> float:
         """Pictures per second at the task's true speed."""
-        return self._environment.render_fps
+        return self._running().render_fps
 
     def reset(
         self, seed: int | None = None, options: Any = None
@@ -206,7 +206,7 @@ class TaskEnv(gym.Env):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Takes one step; at an episode's end the info tells its return and length."""
-        timestep = self._environment.step(action)
+        timestep = self._running().step(action)
         self._rewards.append(timestep.reward)
         info = {}
         if timestep.last():
@@ -217,13 +217,17 @@ class TaskEnv(gym.Env):
 
     def render(self) -> np.ndarray:
         """Returns a picture, uint8 [H, W, 3]."""
-        return self._environment.render()
+        return self._running().render()
 
     def close(self) -> None:
         """Frees the environment."""
         if self._environment is not None:
             self._environment.close()
             self._environment = None
+
+    def _running(self) -> base.Environment:
+        assert self._environment is not None, "An episode begins with reset."
+        return self._environment
 
 
 def _canonical(taskstr: str) -> tuple[str, str]:
