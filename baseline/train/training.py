@@ -236,9 +236,9 @@ def check_environment(
         and "max_num_frames_per_episode" not in spec.kwargs  # Of Atari.
     ):
         _warn_of_no_time_limit(env_id)
-    needed = training_settings.ALGOS[algo]
+    needed = precision_lib.ALGOS[algo]
     if needed not in (None, kind):
-        able = [name for name, space in training_settings.ALGOS.items() if space in (None, kind)]
+        able = [name for name, space in precision_lib.ALGOS.items() if space in (None, kind)]
         raise errors.UserError(
             f"{algo} chooses actions of a {needed} space, but {env_id} has a {kind} one: "
             f"{', '.join(able)} can."

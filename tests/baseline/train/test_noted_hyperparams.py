@@ -6,15 +6,15 @@ import pytest
 import yaml
 
 from actorQ.core import errors
+from baseline.quantization import names
 from baseline.train import experiment
 from baseline.train import noted_hyperparams
-from baseline.train import settings
 from baseline.train import state
 
 ATTACK = "__import__('os').system('true')"
 
 
-@pytest.mark.parametrize("algo", settings.ALGOS)
+@pytest.mark.parametrize("algo", names.ALGOS)
 def test_the_zoo_s_own_hyper_parameters_are_harmless(algo):
     checked = 0
     for config in (
