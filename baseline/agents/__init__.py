@@ -1,4 +1,4 @@
 """Trained agents: found, read safely, evaluated, calibrated and saved again.
 
-Imports `quantization` and what it imports.
+Imports `quantization` and the folders below it.
 """

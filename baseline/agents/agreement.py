@@ -1,4 +1,4 @@
-"""How far two forms of a policy agree: the same actions in the states that are visited."""
+"""Measures how far two forms of a policy take the same actions in the states that they visit."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Agreement(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the forms act alike in enough of the states."""
+        """Returns whether the forms act alike in enough of the states."""
         return self.alike >= LEAST_SHARE
 
     def __str__(self) -> str:

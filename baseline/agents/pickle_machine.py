@@ -89,7 +89,7 @@ class Machine:
         if type(args) is not tuple or not (kwargs is None or type(kwargs) is dict):
             raise pickle_values.DamagedError("the arguments of a call are none")
         if not isinstance(function, pickle_values.Inert):
-            raise pickle_values.DamagedError("it calls what is no function")
+            raise pickle_values.DamagedError("it calls something that is no function")
         if type(function) is not Reference:
             return self._placeholder(function, args, kwargs)
         key = (function.module, function.name)
@@ -190,7 +190,7 @@ class Machine:
         elif type(target) is set:
             target.update(pickle_values.check_key(item) for item in items)
         else:
-            raise pickle_values.DamagedError("it adds to what is no list")
+            raise pickle_values.DamagedError("it adds to something that is no list")
 
     def _set_items(self, flat: list[Any]) -> None:
         target = self._stack[-1]
@@ -199,7 +199,7 @@ class Machine:
         elif isinstance(target, dict):
             pickle_values.set_items(target, flat)
         else:
-            raise pickle_values.DamagedError("it adds to what is no dictionary")
+            raise pickle_values.DamagedError("it adds to something that is no dictionary")
 
     def _do_append(self, argument: None) -> None:
         item = self._stack.pop()
@@ -269,7 +269,7 @@ class Machine:
         elif isinstance(target, np.dtype):
             pickle_values.set_dtype_state(target, state)
         else:
-            raise pickle_values.DamagedError("it sets the state of what has none")
+            raise pickle_values.DamagedError("it sets the state of something that has none")
 
     def _do_next_buffer(self, argument: None) -> None:
         raise pickle_values.DamagedError("its arrays are in another file")

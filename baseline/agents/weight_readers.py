@@ -58,7 +58,7 @@ def read_zip(path: pathlib.Path) -> tuple[str, Tensors]:
         return "torch state_dict", read_torch(path)
     raise errors.UserError(
         f"{path} is a zip, but of no agent: it holds neither {POLICY_PTH} (Stable-Baselines3) nor "
-        "what torch.save writes."
+        "the members that torch.save writes."
     )
 
 

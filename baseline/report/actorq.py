@@ -46,7 +46,7 @@ _SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
             "breakdown", "ActorQ: where an actor's time goes",
             "The phases of one environment step of an actor: computing the action (step, the "
             "inference), fetching newer weights (pull, deserialize, load_state_dict), the "
-            "environment itself, and storing what happened (insert).",
+            "environment itself, and storing the transition (insert).",
             _EXPERIMENT.format("breakdown breakdown_torch"),
         ),
         _BREAKDOWNS,

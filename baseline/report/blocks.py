@@ -62,7 +62,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """How files say that they were made; each note once, empty where nothing is noted."""
+    """The notes that files hold of their making, each once; empty where nothing is noted."""
 
     kind: ClassVar[str] = "origin"
     commands: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The paper's claims beside what was measured here, with a verdict that is computed.
+"""Sets the paper's claims beside our measurements, with a computed verdict.
 
 A verdict is no opinion: every function reads committed figures and applies one rule, which its
 docstring states. Imports no framework but matplotlib.

@@ -104,7 +104,7 @@ def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compar
         before, after = rows.get(reaching.FP32), rows.get(reaching.INT8)
         if before is None or after is None:
             continue
-        # As in the experiment's own tables: a seed of one side only would be that side's luck.
+        # A seed of one side only would be luck of that side; the experiment's own tables agree.
         shared = before.by_seed.keys() & after.by_seed.keys()
         if not shared:
             continue
