@@ -7,6 +7,7 @@ Every reader takes a path and returns names and float arrays, or raises a one-li
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import glob
 import io
 import math
@@ -39,21 +40,14 @@ Tensors = dict[str, np.ndarray]
 
 def read_zip(path: pathlib.Path) -> tuple[str, Tensors]:
     """Reads a zip of stable-baselines 3 or 2, or of torch.save; returns its kind and tensors."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            if POLICY_PTH in names:
-                content = unpacking.member(archive, POLICY_PTH, 4 * MAX_NUMBERS, path)
-                return "Stable-Baselines3 agent", _torch_tensors(path, io.BytesIO(content))
-            if "parameters" in names and "parameter_list" in names:
-                content = unpacking.member(archive, "parameters", 4 * MAX_NUMBERS, path)
-                return "stable-baselines 2 agent", _npz_tensors(path, io.BytesIO(content))
-    except errors.UserError:
-        raise
-    except OSError as error:
-        raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except Exception as error:  # zipfile, zlib and numpy each have their own.
-        raise _damaged(path, error) from None
+    with _one_line_errors(path), zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        if POLICY_PTH in names:
+            content = unpacking.member(archive, POLICY_PTH, 4 * MAX_NUMBERS, path)
+            return "Stable-Baselines3 agent", _torch_tensors(path, io.BytesIO(content))
+        if "parameters" in names and "parameter_list" in names:
+            content = unpacking.member(archive, "parameters", 4 * MAX_NUMBERS, path)
+            return "stable-baselines 2 agent", _npz_tensors(path, io.BytesIO(content))
     if any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
         return "torch state_dict", read_torch(path)
     raise errors.UserError(
@@ -64,26 +58,17 @@ def read_zip(path: pathlib.Path) -> tuple[str, Tensors]:
 
 def read_torch(path: pathlib.Path) -> Tensors:
     """Reads a file of torch.save: a state_dict, or dictionaries and lists with tensors."""
-    try:
-        with open(path, "rb") as file:
-            return _torch_tensors(path, file)
-    except OSError as error:
-        raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
+    with _one_line_errors(path), open(path, "rb") as file:
+        return _torch_tensors(path, file)
 
 
 def read_safetensors(path: pathlib.Path) -> tuple[str, Tensors]:
     """Reads safetensors; returns the file's kind and tensors."""
     import safetensors
 
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            names = list(file.keys())
-            tensors = {name: file.get_tensor(name) for name in names}
-    except OSError as error:
-        raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except Exception as error:
-        raise _damaged(path, error) from None
+    with _one_line_errors(path), safetensors.safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in list(file.keys())}
     if not {"architecture", "facts"} <= set(metadata):
         return "safetensors file", _from_torch(path, tensors.items())
     # The file has its names in alphabetical order.
@@ -110,17 +95,13 @@ def read_checkpoint(prefix: pathlib.Path) -> Tensors:
         )
     tensors = {}
     room = _Room(prefix)
-    try:
+    with _one_line_errors(prefix):
         reader = tf.train.load_checkpoint(str(prefix))
         kinds = reader.get_variable_to_dtype_map()
         for name, shape in sorted(reader.get_variable_to_shape_map().items()):
             if kinds[name].is_floating:
                 room.take(name, shape)
                 tensors[name] = np.asarray(reader.get_tensor(name), np.float32)
-    except errors.UserError:
-        raise
-    except Exception as error:  # TensorFlow's errors have many types.
-        raise _damaged(prefix, error) from None
     return tensors
 
 
@@ -138,15 +119,15 @@ def read_graph(path: pathlib.Path) -> Tensors:
         import tensorflow as tf
         from tensorflow.core.protobuf import saved_model_pb2
 
-    try:
+    tensors = {}
+    room = _Room(path)
+    with _one_line_errors(path):
         content = path.read_bytes()
         if path.name == SAVED_MODEL_PB:
             saved = saved_model_pb2.SavedModel.FromString(content)
             graphs = [meta.graph_def for meta in saved.meta_graphs]
         else:
             graphs = [tf.compat.v1.GraphDef.FromString(content)]
-        tensors = {}
-        room = _Room(path)
         for graph in graphs:
             nodes = list(graph.node)
             for function in graph.library.function:
@@ -157,12 +138,6 @@ def read_graph(path: pathlib.Path) -> Tensors:
                     shape = [axis.size for axis in constant.tensor_shape.dim]
                     room.take(node.name, shape)
                     tensors[node.name] = np.asarray(tf.make_ndarray(constant), np.float32)
-    except errors.UserError:
-        raise
-    except OSError as error:
-        raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except Exception as error:  # protobuf's and TensorFlow's errors have many types.
-        raise _damaged(path, error) from None
     return tensors
 
 
@@ -290,6 +265,19 @@ class _Room:
                 f"{self._path} claims the shape {claim} for {name}, which makes it larger than "
                 f"the {MAX_NUMBERS:,} numbers that are read from a model."
             )
+
+
+@contextlib.contextmanager
+def _one_line_errors(path: pathlib.Path) -> Iterator[None]:
+    """Turns the many errors of the libraries that read files into one line for the user."""
+    try:
+        yield
+    except errors.UserError:
+        raise
+    except OSError as error:
+        raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
+    except Exception as error:  # zipfile, zlib, numpy, protobuf and TensorFlow have their own.
+        raise _damaged(path, error) from None
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> errors.UserError:
