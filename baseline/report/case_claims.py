@@ -102,7 +102,7 @@ def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
         judged = claims_lib.faster("energy", claim, low, ratio, ours, limits)
         found.append(judged._replace(published=printed))
     claim = "int8 actors need less CO2 to the same reward"
-    return found or [Claim("energy", claim, printed, "–", claims_lib.NONE)]
+    return found or [Claim("energy", claim, printed)]
 
 
 def _layers(policy: paper.Deployment) -> str:
@@ -124,7 +124,7 @@ def _trained(theirs: paper.Deployment, layers: str, successes: Mapping[str, floa
     claim = f"The policy flies to its goal in fp32, {layers} policy"
     published = f"{theirs.fp32_success:g} %"
     if not successes:
-        return Claim("deployment", claim, published, "–", claims_lib.NONE)
+        return Claim("deployment", claim, published)
     success = 100 * max(successes.values())
     kept = int(success >= theirs.fp32_success)
     return Claim("deployment", claim, published, f"{success:.1f} %", claims_lib.share(kept, 1))
@@ -139,7 +139,7 @@ def _succeeding(layers: str, lost: float, changes: Mapping[str, float]) -> Claim
     claim = f"int8 still flies to its goal, {layers} policy"
     published = f"{lost:g} points lost; our aim: at most {_MOST_LOST:g}"
     if not changes:
-        return Claim("deployment", claim, published, "–", claims_lib.NONE)
+        return Claim("deployment", claim, published)
     ours = ", ".join(f"{name} {100 * change:+.1f}" for name, change in changes.items())
     kept = sum(round(-100 * change, 6) <= _MOST_LOST for change in changes.values())
     return Claim(
@@ -153,7 +153,7 @@ def _all_at_once(layers: str, rows: Sequence[Mapping[str, str]], path: str) -> C
     aims = ", ".join(f"{what} {least:g}x" for what, least in _LEAST.values())
     published = f"our aim: {aims}"
     if not rows:
-        return Claim("deployment", claim, published, "–", claims_lib.NONE)
+        return Claim("deployment", claim, published)
     columns = {name: _figures(rows, name, path) for name in _LEAST}
     best, ours = 0, ""
     for runtime in _figures(rows, "speedup", path):
@@ -172,7 +172,7 @@ def _ratio(
     claim: str, published: float, found: Mapping[str, float], part: str = "deployment"
 ) -> Claim:
     if not found:
-        return Claim(part, claim, f"{published:.2f}x", "–", claims_lib.NONE)
+        return Claim(part, claim, f"{published:.2f}x")
     ours = ", ".join(f"{name} {value:.2f}x" for name, value in found.items())
     best = times.Speedup(max(found.values()))
     # The paper's own figure may be a loss (0.87x): a ratio as good as that has reached it.

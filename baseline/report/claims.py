@@ -46,8 +46,8 @@ class Claim(NamedTuple):
     part: str
     claim: str
     published: str
-    ours: str
-    verdict: str
+    ours: str = "–"
+    verdict: str = NONE
     reason: str = ""
 
 
@@ -70,7 +70,7 @@ def ptq(folder: str) -> list[Claim]:
         members = [sweep for sweep in sweeps if sweep.algo == algo]
         mean = mean_errors.mean_error(members, _SCHEME, _INT8)
         if mean.fixed is None:
-            claims.append(Claim("ptq", claim, theirs, "–", NONE))
+            claims.append(Claim("ptq", claim, theirs))
             continue
         said = mean_errors.verdict(mean.fixed, published.error_int8)
         verdict, _, reason = said.partition(": ")
@@ -138,7 +138,7 @@ def qat(folder: str) -> list[Claim]:
         claim = f"Trained for it (QAT), policies keep their reward down to {width} bits"
         measured = [errors for errors in agents.values() if width in errors]
         if not measured:
-            claims.append(Claim("qat", claim, f"{width} bits", "–", NONE))
+            claims.append(Claim("qat", claim, f"{width} bits"))
             continue
         holding = sum(
             all(loss <= 100 * selection.TOLERATED_LOSS for bits, loss in errors.items()
@@ -208,11 +208,11 @@ def unmeasured(tasks: Iterable[str]) -> list[Claim]:
     if not lacking:
         return []
     low, high = min(one.speedup for one in lacking), max(one.speedup for one in lacking)
-    names = ", ".join(one.name for one in lacking)
+    tasks_lacking = ", ".join(one.name for one in lacking)
     return [
         Claim(
-            "time_to_reward", f"int8 actors reach the reward sooner: {names}",
-            f"{low:.2f}x to {high:.2f}x" if low != high else f"{low:.2f}x", "–", NONE,
+            "time_to_reward", f"int8 actors reach the reward sooner: {tasks_lacking}",
+            f"{low:.2f}x to {high:.2f}x" if low != high else f"{low:.2f}x",
         )
     ]
 
@@ -262,7 +262,7 @@ def breakdown(cells: Mapping[str, Mapping[str, float]]) -> list[Claim]:
         if "step (inference)" in phases and sum(phases.values()) > 0
     }
     if not shares:
-        return [Claim("breakdown", claim, "the largest phase", "–", NONE)]
+        return [Claim("breakdown", claim, "the largest phase")]
     largest = sum(
         max(cells[name].values()) == cells[name]["step (inference)"] for name in shares
     )
@@ -290,7 +290,7 @@ def staleness(rewards: Mapping[str, Mapping[str, float]]) -> list[Claim]:
         if len(found) > 1 and min(found.values()) > 0
     ]
     if not ratios:
-        return [Claim("staleness", claim, "up to 5x", "–", OPEN if rewards else NONE)]
+        return [Claim("staleness", claim, "up to 5x", verdict=OPEN if rewards else NONE)]
     best = max(ratios)
     verdict = REACHED if best >= _STALENESS else PARTLY if best > _NOTICEABLE else MISSED
     return [Claim("staleness", claim, "up to 5x", f"up to {best:.2f}x", verdict)]
