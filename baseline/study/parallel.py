@@ -4,6 +4,7 @@ What `sweep` and `qat_sweep` share. Imports no framework.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -92,6 +93,7 @@ def workers(
     """
     # Spawned, since a fork would copy torch's and PyBullet's threads half-way.
     context = multiprocessing.get_context("spawn")
+    others = multiprocessing.active_children()
     pool = futures.ProcessPoolExecutor(
         jobs or provenance.usable_cores(), context, initializer=_start_worker, initargs=(lean,)
     )
@@ -99,7 +101,7 @@ def workers(
         yield pool
         pool.shutdown()
     except BaseException as error:
-        end(pool, patience_s)
+        end(pool, others, patience_s)
         if isinstance(error, KeyboardInterrupt):
             with contextlib.suppress(OSError):  # The terminal may be gone.
                 print("Interrupted: the same command goes on from here.", file=sys.stderr)
@@ -190,17 +192,30 @@ def starting_workers() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def end(pool: futures.ProcessPoolExecutor, patience_s: float = PATIENCE_S) -> None:
-    """Ends the workers, whatever they are at: rows are written at once, agents whole."""
-    processes, manager = list((pool._processes or {}).values()), pool._executor_manager_thread
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join(patience_s)
-        process.kill()
-    if manager is not None:
-        manager.join(PATIENCE_S)
+def end(
+    pool: futures.Executor,
+    others: Collection[multiprocessing.process.BaseProcess],
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Ends the workers of a pool at once, which loses nothing: they write rows and agents whole.
+
+    Args:
+      pool: the pool, which takes no more work.
+      others: children that this process had before the pool; they live on.
+      patience_s: time that the workers have to end after SIGTERM.
+    """
+    # The shutdown waits until all workers are gone, so that it needs a thread of its own.
+    shutdown = threading.Thread(
+        target=pool.shutdown, kwargs={"cancel_futures": True}, daemon=True
+    )
+    shutdown.start()
+    workers = [child for child in multiprocessing.active_children() if child not in others]
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join(patience_s)
+        worker.kill()
+    shutdown.join(PATIENCE_S)
     gc.collect()  # Else Python's tracker of resources warns of semaphores that were left.
 
 
