@@ -27,7 +27,7 @@ from baseline.study import finding_plots
 from baseline.study import intervals
 from baseline.study import measuring_flags
 from baseline.study import rows as rows_lib
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from baseline.study import weight_plots
 from baseline.study import width_relation
 
@@ -37,7 +37,7 @@ _SAME_WIDTH = 1e-3
 
 
 def points(
-    sweeps: Sequence[selection.Sweep], scheme: str, bits: str
+    sweeps: Sequence[sweeps_lib.Sweep], scheme: str, bits: str
 ) -> tuple[list[width_relation.Point], list[str]]:
     """Returns an agent's width and error for each sweep, and who is left out and why.
 
@@ -111,7 +111,7 @@ def csv_rows(agents: Sequence[width_relation.Point]) -> list[dict[str, Any]]:
 def draw_weights(
     agents: Sequence[width_relation.Point],
     relations: Sequence[width_relation.Relation],
-    sweeps: Sequence[selection.Sweep],
+    sweeps: Sequence[sweeps_lib.Sweep],
     folder: str,
     out: str,
 ) -> list[str]:
@@ -206,7 +206,7 @@ def main(argv: list[str]) -> None:
         rows_lib.width_order(values.bits)
     except ValueError as error:
         raise errors.UserError(f"{error}.") from None
-    sweeps = selection.sweeps(
+    sweeps = sweeps_lib.sweeps(
         rows_lib.read_files(values.results), [values.scheme], values.granularity, values.rounding,
         wanted=(values.bits,),
     )  # fmt: skip

@@ -19,11 +19,10 @@ from actorQ.core import errors
 from actorQ.core import output
 from baseline.quantization import names
 from baseline.study import intervals
-from baseline.study import mean_errors
 from baseline.study import measuring_flags
 from baseline.study import paper
 from baseline.study import rows as rows_lib
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from baseline.study.rows import Row
 
 COMPARED = ("fp16", "8")  # The precisions of the paper's tables.
@@ -34,12 +33,12 @@ _NONE = "-"
 
 
 def markdown(
-    sweeps: Sequence[selection.Sweep], scheme: str, widths: bool = True, **quantizer: str
+    sweeps: Sequence[sweeps_lib.Sweep], scheme: str, widths: bool = True, **quantizer: str
 ) -> str:
     """Returns the tables of every algorithm.
 
     Args:
-      sweeps: as `selection.sweeps` gives them.
+      sweeps: as `sweeps_lib.sweeps` gives them.
       scheme: whose rows are shown.
       widths: whether to add the tables of all widths.
       **quantizer: `granularity` and `rounding` of the rows; left out: the default.
@@ -60,14 +59,14 @@ def markdown(
     return "\n".join(parts)
 
 
-def by_algorithm(sweeps: Sequence[selection.Sweep]) -> dict[str, list[selection.Sweep]]:
+def by_algorithm(sweeps: Sequence[sweeps_lib.Sweep]) -> dict[str, list[sweeps_lib.Sweep]]:
     """Returns the sweeps by algorithm, in the paper's order."""
     found = {sweep.algo for sweep in sweeps}
     order = [algo for algo in _ORDER if algo in found] + sorted(found - set(_ORDER))
     return {algo: [sweep for sweep in sweeps if sweep.algo == algo] for algo in order}
 
 
-def csv_rows(sweeps: Sequence[selection.Sweep], scheme: str) -> list[dict[str, Any]]:
+def csv_rows(sweeps: Sequence[sweeps_lib.Sweep], scheme: str) -> list[dict[str, Any]]:
     """Returns the first tables as rows of one form; errors in percent, as the paper prints them.
 
     A row of `env` "mean" follows each algorithm's agents.
@@ -86,7 +85,7 @@ def csv_rows(sweeps: Sequence[selection.Sweep], scheme: str) -> list[dict[str, A
                     bits, found.mean if found else "", found.interval if found else None
                 )
             rows.append(row | _csv_paper(paper.result(algo, sweep.env)))
-        means = {bits: mean_errors.mean_error(members, scheme, bits) for bits in COMPARED}
+        means = {bits: sweeps_lib.mean_error(members, scheme, bits) for bits in COMPARED}
         row = {
             "algo": algo, "env": "mean", "scheme": scheme,
             "agents": max(mean.agents for mean in means.values()), "episodes": "", "fp32": "",
@@ -114,7 +113,7 @@ def main(argv: list[str]) -> int:
     rows = rows_lib.read_files(values.results)
     sweeps = [
         sweep
-        for sweep in selection.sweeps(
+        for sweep in sweeps_lib.sweeps(
             rows, [values.scheme], values.granularity, values.rounding, wanted=COMPARED
         )
         if sweep.quantized
@@ -144,7 +143,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _paper_table(algo: str, sweeps: Sequence[selection.Sweep], scheme: str) -> str:
+def _paper_table(algo: str, sweeps: Sequence[sweeps_lib.Sweep], scheme: str) -> str:
     published = {result.env: result for result in paper.RESULTS.get(algo, ())}
     header = ["Environment", "fp32", "fp16", "E_fp16", "int8", "E_int8"]
     if published:
@@ -163,7 +162,7 @@ def _paper_table(algo: str, sweeps: Sequence[selection.Sweep], scheme: str) -> s
         cells.append(line + _paper_cells(theirs, bool(paper.RESULTS.get(algo))))
     for theirs in published.values():
         cells.append([theirs.env, *[_NONE] * 5, *_paper_cells(theirs, True)])
-    means = {bits: mean_errors.mean_error(sweeps, scheme, bits) for bits in COMPARED}
+    means = {bits: sweeps_lib.mean_error(sweeps, scheme, bits) for bits in COMPARED}
     line = ["Mean", ""]
     for mean in means.values():
         line += ["", mean.fixed.text() if mean.fixed else _NONE]
@@ -185,7 +184,7 @@ def _paper_cells(result: paper.Result | None, shown: bool) -> list[str]:
     ]
 
 
-def _marks(sweep: selection.Sweep, measured: Mapping[str, Row], notes: list[str]) -> str:
+def _marks(sweep: sweeps_lib.Sweep, measured: Mapping[str, Row], notes: list[str]) -> str:
     """Returns ' [1] [2]' and adds what these stand for to `notes`, each text once."""
     texts = []
     if sweep.fp32.episodes < ENOUGH_EPISODES:
@@ -201,7 +200,7 @@ def _marks(sweep: selection.Sweep, measured: Mapping[str, Row], notes: list[str]
     return marks
 
 
-def _mean_lines(means: Mapping[str, mean_errors.MeanError], theirs: paper.Mean | None) -> list[str]:
+def _mean_lines(means: Mapping[str, sweeps_lib.MeanError], theirs: paper.Mean | None) -> list[str]:
     lines = []
     for bits, mean in means.items():
         name = "int8" if bits == "8" else bits
@@ -219,14 +218,14 @@ def _mean_lines(means: Mapping[str, mean_errors.MeanError], theirs: paper.Mean |
                 text += f"; the paper's: {figure:.2f} %"
                 # At fp16 the paper's means are luck of either sign: nothing to be reached.
                 if bits == "8":
-                    text += f", {mean_errors.verdict(mean.fixed, figure)}"
+                    text += f", {sweeps_lib.verdict(mean.fixed, figure)}"
             lines.append(text + ".")
         if mean.left_out:
             lines.append(f"Not in the mean of E_{name}: {', '.join(mean.left_out)}.")
     return lines
 
 
-def _width_table(sweeps: Sequence[selection.Sweep], scheme: str) -> str:
+def _width_table(sweeps: Sequence[sweeps_lib.Sweep], scheme: str) -> str:
     measured = [sweep.quantized.get(scheme, {}) for sweep in sweeps]
     widths = sorted({bits for rows in measured for bits in rows}, key=rows_lib.width_order)
     cells = []

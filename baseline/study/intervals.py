@@ -20,6 +20,9 @@ _NOTHING = 1e-9
 _BLOCK = 4_000_000
 
 
+Returns = Sequence[float] | np.ndarray  # Shape [N].
+
+
 class Interval(NamedTuple):
     """A relative error with its bootstrap interval.
 
@@ -51,7 +54,7 @@ def fixed(value: float, digits: int) -> str:
     return text if float(text) else text.removeprefix("-")
 
 
-def relative_error(fp32: Sequence[float], quantized: Sequence[float]) -> float | None:
+def relative_error(fp32: Returns, quantized: Returns) -> float | None:
     """Returns E of the mean returns, or None where the fp32 mean is zero.
 
     Args:
@@ -66,8 +69,8 @@ def relative_error(fp32: Sequence[float], quantized: Sequence[float]) -> float |
 
 
 def paired(
-    fp32: Sequence[float],
-    quantized: Sequence[float],
+    fp32: Returns,
+    quantized: Returns,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
@@ -100,7 +103,7 @@ def paired(
 
 
 def mean_over_agents(
-    agents: Sequence[tuple[Sequence[float], Sequence[float]]],
+    agents: Sequence[tuple[Returns, Returns]],
     resample_agents: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -146,7 +149,7 @@ def mean_over_agents(
     return Interval(error, *_percentiles(draws.mean(axis=0)))
 
 
-def mean(values: Sequence[float], resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+def mean(values: Returns, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """Returns the mean of one side's returns and its interval; `error` holds the mean.
 
     Args:
@@ -162,7 +165,7 @@ def mean(values: Sequence[float], resamples: int = RESAMPLES, seed: int = 0) -> 
 
 
 def mean_over_trainings(
-    values: Sequence[Sequence[float]], resamples: int = RESAMPLES, seed: int = 0
+    values: Sequence[Sequence[float]] | np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
     """Returns the mean over several trainings' episodes and its interval; `error` holds the mean.
 
@@ -195,7 +198,7 @@ def mean_over_trainings(
     return Interval(float(returns.mean()), *_percentiles(np.concatenate(means)))
 
 
-def _pairs(fp32: Sequence[float], quantized: Sequence[float]) -> np.ndarray:
+def _pairs(fp32: Returns, quantized: Returns) -> np.ndarray:
     """Returns [2, N] float64."""
     if len(fp32) != len(quantized) or not len(fp32):
         raise ValueError(

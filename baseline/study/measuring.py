@@ -120,7 +120,7 @@ def measured_rows(csv_path: str) -> dict[rows_lib.Key, rows_lib.Row]:
     """Returns the rows that exist by key; an absent file has none."""
     if not os.path.exists(csv_path):
         return {}
-    return {row.key: row for row in rows_lib.read(csv_path)}
+    return {row.evaluation: row for row in rows_lib.read(csv_path)}
 
 
 def measure(request: Request, agent: finding.Agent | None = None) -> rows_lib.Row:

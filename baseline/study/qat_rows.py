@@ -70,10 +70,8 @@ class TrainedRow(rows_lib.Row):
 
     @property
     def key(self) -> TrainedKey:
-        """What tells this row from others."""
-        return TrainedKey(
-            super().key, *(getattr(self, name) for name in TrainedKey._fields[1:])
-        )
+        """The columns that tell this row from others."""
+        return TrainedKey(*(getattr(self, name) for name in TrainedKey._fields))
 
 
 def calibrated(episodes: int) -> str:

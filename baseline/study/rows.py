@@ -17,6 +17,7 @@ import typing
 from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
+from typing import overload
 
 from absl import logging
 import numpy as np
@@ -133,9 +134,14 @@ class Row:
             raise ValueError("a number is not finite")
 
     @property
-    def key(self) -> Key:
-        """What tells this row from others."""
+    def evaluation(self) -> Key:
+        """The agent and how it was quantized and played."""
         return Key(*(getattr(self, name) for name in Key._fields))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The columns that tell this row from others."""
+        return self.evaluation
 
     @property
     def interval(self) -> intervals.Interval:
@@ -249,7 +255,15 @@ def append(path: str, row: Row) -> None:
         raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def read(path: str, kind: type[RowT] = Row, maker: str = _MAKER) -> list[RowT]:
+@overload
+def read(path: str) -> list[Row]: ...
+
+
+@overload
+def read(path: str, kind: type[RowT], maker: str = _MAKER) -> list[RowT]: ...
+
+
+def read(path: str, kind: type[Row] = Row, maker: str = _MAKER) -> list[Any]:
     """Returns the rows, the last of equal key only, in order of first appearance.
 
     A last line without its end, of a process that was killed, is left out with a warning.
@@ -278,7 +292,7 @@ def read(path: str, kind: type[RowT] = Row, maker: str = _MAKER) -> list[RowT]:
     if not lines:
         raise errors.UserError(f"{path} is empty: delete it and measure again.")
     _check_header(path, lines[0], kind)
-    rows: dict[Any, RowT] = {}
+    rows: dict[Any, Row] = {}
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
@@ -293,9 +307,17 @@ def read(path: str, kind: type[RowT] = Row, maker: str = _MAKER) -> list[RowT]:
     return list(rows.values())
 
 
+@overload
+def read_files(paths: Sequence[str]) -> list[Row]: ...
+
+
+@overload
+def read_files(paths: Sequence[str], kind: type[RowT], maker: str = _MAKER) -> list[RowT]: ...
+
+
 def read_files(
-    paths: Sequence[str], kind: type[RowT] = Row, maker: str = _MAKER
-) -> list[RowT]:
+    paths: Sequence[str], kind: type[Row] = Row, maker: str = _MAKER
+) -> list[Any]:
     """Returns the rows of several files as if they were one; see `read`.
 
     Raises:
@@ -304,7 +326,7 @@ def read_files(
     """
     if not paths:
         raise errors.UserError("--results names no file.")
-    rows: dict[Any, RowT] = {}
+    rows: dict[Any, Row] = {}
     agents: dict[tuple[str, str], tuple[str, tuple[float, float]]] = {}
     for path in paths:
         for row in read(path, kind, maker):
@@ -330,7 +352,7 @@ def has_columns(path: str, kind: type[Row]) -> bool:
         return False
 
 
-def find(rows: Sequence[Row], **key: Any) -> list[Row]:
+def find(rows: Sequence[RowT], **key: Any) -> list[RowT]:
     """Returns the rows whose columns have the given values, e.g. `algo="ppo", bits="8"`."""
     return [
         row for row in rows if all(getattr(row, name) == value for name, value in key.items())

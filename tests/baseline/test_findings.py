@@ -12,7 +12,7 @@ from actorQ.core import errors
 from baseline import findings
 from baseline.quantization import weight_statistics
 from baseline.study import rows as rows_lib
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from baseline.study import width_relation
 
 # Width of the fp32 weights, and loss at 8 bits, by algorithm and environment.
@@ -69,7 +69,7 @@ def agents(tmp_path):
 
 
 def _points(rows):
-    sweeps = selection.sweeps(rows_lib.read(str(rows)), ["weights"], wanted=("8",))
+    sweeps = sweeps_lib.sweeps(rows_lib.read(str(rows)), ["weights"], wanted=("8",))
     return sweeps, *findings.points(sweeps, "weights", "8")
 
 
@@ -93,7 +93,7 @@ def test_agents_without_a_row_or_interval_are_left_out_with_the_reason(rows):
     assert len(left_out) == 6
     assert "a2c CartPole-v1 (no row of 4 bits)" in left_out
     returns = np.array([-1.0, 1.0])
-    zero = selection.Sweep(
+    zero = sweeps_lib.Sweep(
         _measured("ppo", "CartPole-v1", "fp32", returns, None, 1.0),
         {"weights": {"8": _measured("ppo", "CartPole-v1", "8", returns, returns, 1.0)}},
     )
@@ -114,7 +114,7 @@ def test_of_two_names_of_one_environment_the_last_counts(rows, agents, tmp_path)
     assert (len(points), point.width) == (6, pytest.approx(width))
     # Where the last has no row, the other is drawn, from its own folder.
     only_v2 = [s for s in sweeps if s.env != env] + [
-        selection.Sweep(s.fp32, {}) for s in sweeps if s.env == env
+        sweeps_lib.Sweep(s.fp32, {}) for s in sweeps if s.env == env
     ]
     found, left_out = findings.points(only_v2, "weights", "8")
     assert left_out == ["a2c LunarLander-v3 (no row of 8 bits)"]

@@ -1,4 +1,4 @@
-"""Tests `baseline.table` and `baseline.study.mean_errors` on sweeps that were never measured."""
+"""Tests `baseline.table` and `baseline.study.sweeps` on sweeps that were never measured."""
 
 import csv
 import re
@@ -10,9 +10,8 @@ import pytest
 
 from baseline import table
 from baseline.study import intervals
-from baseline.study import mean_errors
 from baseline.study import rows as rows_lib
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from tests.baseline import sweep_rows
 
 BOTH = "weights+activations"
@@ -34,7 +33,7 @@ def lossy_rows(algo, env, losses, reward=100.0, spread=10.0, episodes=100, note=
 
 
 def sweeps_of(*rows, scheme="weights"):
-    return selection.sweeps([row for part in rows for row in part], [scheme])
+    return sweeps_lib.sweeps([row for part in rows for row in part], [scheme])
 
 
 def cells(text, name):
@@ -107,7 +106,7 @@ def test_markdown_mean_and_verdict():
 )
 def test_verdict_lower_end_decides(low, high, expected):
     interval = intervals.Interval((low + high) / 2, low, high)
-    assert mean_errors.verdict(interval, 2.31).startswith(expected)
+    assert sweeps_lib.verdict(interval, 2.31).startswith(expected)
 
 
 def test_mean_error_leaves_out_agents_without_an_interval_and_names_them():
@@ -117,7 +116,7 @@ def test_mean_error_leaves_out_agents_without_an_interval_and_names_them():
         lossy_rows("ppo", "Pendulum-v1", {"8": 0.3}, episodes=1),
         lossy_rows("ppo", "Acrobot-v1", {"16": 0.9}),
     )
-    mean = mean_errors.mean_error(sweeps, "weights", "8")
+    mean = sweeps_lib.mean_error(sweeps, "weights", "8")
     assert mean.agents == 1
     assert mean.fixed.error == pytest.approx(0.1)
     assert mean.left_out == [
@@ -131,7 +130,7 @@ def test_mean_error_leaves_out_agents_without_an_interval_and_names_them():
 
 def test_mean_error_is_that_of_all_episodes_together():
     sweeps = sweeps_of(*(lossy_rows("ppo", f"E{i}-v0", {"8": 0.01 * i}) for i in range(5)))
-    mean = mean_errors.mean_error(sweeps, "weights", "8")
+    mean = sweeps_lib.mean_error(sweeps, "weights", "8")
     assert (mean.agents, mean.median) == (5, pytest.approx(0.02))
     assert mean.fixed.error == pytest.approx(0.02)
     # No episode's loss differs from another's: all of the spread is between agents.

@@ -1,14 +1,19 @@
-"""Puts rows of results together to sweeps: what one agent earned at every precision.
+"""Joins rows of results to sweeps: the rewards of one agent at every precision.
 
-A file may hold several evaluations of one agent, of other seeds or numbers of episodes. A sweep
+A file may hold several evaluations of one agent, with other seeds or numbers of episodes. A sweep
 takes one of them, since only rows of equal starts can be compared.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import statistics
+from typing import NamedTuple
+from typing import Protocol
+from typing import TypeVar
 
 from baseline.quantization import names
+from baseline.study import intervals
 from baseline.study import rows as rows_lib
 from baseline.study.rows import Row
 from baseline.tasks import environments
@@ -53,6 +58,38 @@ def shown_env(env: str) -> str:
     return f"{name} ({', '.join(marks)})" if marks else name
 
 
+class OfPair(Protocol):
+    """Results of one algorithm in one environment."""
+
+    @property
+    def algo(self) -> str:
+        """The algorithm."""
+
+    @property
+    def env(self) -> str:
+        """The environment, as in the file."""
+
+    @property
+    def shown_env(self) -> str:
+        """The environment that was played."""
+
+
+OfPairT = TypeVar("OfPairT", bound=OfPair)
+
+
+def of_pair(results: Sequence[OfPairT], pair: tuple[str, str] | None) -> list[OfPairT]:
+    """Returns the results of an algorithm and an environment, by either of its names.
+
+    Args:
+      results: results of any pairs.
+      pair: algorithm and environment; None: all.
+    """
+    if pair is None:
+        return list(results)
+    algo, env = pair
+    return [one for one in results if one.algo == algo and env in (one.env, one.shown_env)]
+
+
 def sweeps(
     rows: Sequence[Row],
     schemes: Sequence[str] = names.SCHEMES,
@@ -62,14 +99,14 @@ def sweeps(
 ) -> list[Sweep]:
     """Returns a sweep for each pair of algorithm and environment, sorted.
 
-    Of several evaluations of a pair, the one with most of the wanted precisions is taken, of
-    those the one of most episodes, of those the last. Without a row of fp32 there is no sweep.
+    Several evaluations of a pair are ranked by the number of their wanted precisions, then by
+    their episodes, then the last counts. A pair without a row of fp32 has no sweep.
 
     Args:
-      rows: as `rows.read` gives them.
-      schemes: to take, in this order.
-      granularity: of the quantized rows.
-      rounding: of the quantized rows.
+      rows: rows as `rows.read` gives them.
+      schemes: schemes to take, in this order.
+      granularity: granularity of the quantized rows.
+      rounding: rounding of the quantized rows.
       wanted: precisions that matter, e.g. ("fp16", "8"); none: all count.
     """
     candidates: dict[tuple[str, str], list[tuple[tuple[int, int], Sweep]]] = {}
@@ -112,12 +149,12 @@ def best_width(rows: Mapping[str, Row]) -> Row | None:
 def fewest_bits(rows: Mapping[str, Row], tolerated_loss: float = TOLERATED_LOSS) -> Row | None:
     """Returns the sweet spot: the narrowest width that is not shown to cost reward.
 
-    That is a width at which, as at all wider ones that were measured, the interval of E reaches
-    down to the tolerated loss. It has to hold for the wider ones as well: a policy that has lost
-    everything can have an interval that reaches anywhere.
+    At this width, and at all wider ones that were measured, the interval of E reaches down to the
+    tolerated loss. The wider ones count, because a policy that has lost everything can have an
+    interval that reaches anywhere.
 
     Args:
-      rows: by precision, of one scheme.
+      rows: rows of one scheme by precision.
       tolerated_loss: E that counts as no loss.
     """
     fewest = narrowest({bits: row.error_low for bits, row in rows.items()}, tolerated_loss)
@@ -130,8 +167,9 @@ def narrowest(
     """Returns the narrowest width that, as all wider ones, loses no more than is tolerated.
 
     Args:
-      losses: by precision, of which widths count; None: not known, and so not kept.
-      tolerated_loss: that counts as no loss.
+      losses: losses by precision, of which only widths count. An unknown loss (None) counts as
+        too large.
+      tolerated_loss: loss that counts as none.
     """
     fewest = None
     for bits in sorted((bits for bits in losses if bits.isdecimal()), key=int, reverse=True):
@@ -140,3 +178,71 @@ def narrowest(
             break
         fewest = bits
     return fewest
+
+
+class MeanError(NamedTuple):
+    """The mean of E over several agents at one precision.
+
+    Attributes:
+      fixed: the mean with its interval over episodes; None: no agent has one.
+      drawn: the same with the agents drawn as well.
+      median: median of the same agents' E, which tells whether one of them makes the mean; 0
+        without any agent.
+      agents: number of agents in the mean.
+      left_out: 'environment (reason)' of each agent that is not in the mean.
+    """
+
+    fixed: intervals.Interval | None
+    drawn: intervals.Interval | None
+    median: float
+    agents: int
+    left_out: list[str]
+
+
+def mean_error(sweeps: Sequence[Sweep], scheme: str, bits: str) -> MeanError:
+    """Returns the mean of E at one precision.
+
+    An agent without an interval of E is left out: where fp32's own mean may be zero, E can be
+    anything, and would be the mean.
+
+    Args:
+      sweeps: the agents.
+      scheme: scheme of the rows.
+      bits: precision of the rows.
+    """
+    pairs, found, left_out = [], [], []
+    for sweep in sweeps:
+        row = sweep.quantized.get(scheme, {}).get(bits)
+        if row is None:
+            continue
+        interval = intervals.paired(sweep.fp32.returns, row.returns)
+        if interval.error is None or interval.reason:
+            left_out.append(f"{sweep.shown_env} ({interval.reason})")
+        else:
+            pairs.append((sweep.fp32.returns, row.returns))
+            found.append(interval.error)
+    if not pairs:
+        return MeanError(None, None, 0.0, 0, left_out)
+    return MeanError(
+        intervals.mean_over_agents(pairs),
+        intervals.mean_over_agents(pairs, resample_agents=True),
+        statistics.median(found),
+        len(pairs),
+        left_out,
+    )
+
+
+def verdict(mean: intervals.Interval, published: float) -> str:
+    """Returns whether a mean error reaches the paper's.
+
+    Args:
+      mean: the mean with its interval, as fractions.
+      published: the paper's mean error in percent.
+    """
+    if mean.low is None or mean.high is None:
+        return "not to be said without an interval"
+    if 100 * mean.high <= published:
+        return "reached: all of the interval is at or below it"
+    if 100 * mean.low <= published:
+        return "reached: the interval includes it"
+    return "not reached: all of the interval is above it"
