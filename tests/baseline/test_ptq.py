@@ -188,7 +188,7 @@ def test_quantized_agents_go_through_it_again(measured, tmp_path, run_commands):
     (expected,) = rows_lib.find(rows_lib.read(str(out / "ptq.csv")), algo="a2c", bits="8")
     # With quantized activations, and the statistics of the observations: to the last digit.
     assert row.returns == expected.returns
-    assert row.note == "of an agent that had 8 bits (weights+activations)"
+    assert row.note == "the agent had 8 bits before (weights+activations)"
     assert "holds rows of another agent ppo CartPole-v1" in refused.error("ptq")
 
 

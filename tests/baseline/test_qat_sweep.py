@@ -1,6 +1,7 @@
 """Trainings of many widths and seeds are made once, whatever interrupts them."""
 
 import dataclasses
+import logging
 import os
 import pathlib
 import signal
@@ -10,13 +11,14 @@ import psutil
 import pytest
 
 from actorQ.core import errors
-from baseline import qat_sweep
 from baseline.agents import finding
 from baseline.qat import model as qat_model
 from baseline.qat import runs
+from baseline.qat import sweep
 from baseline.qat import training
 from baseline.study import parallel
 from baseline.study import qat_rows
+from baseline.train import callbacks
 from baseline.train import settings as training_settings
 from baseline.train import state
 from tests import commands
@@ -57,7 +59,7 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
         control = by_kind["control", "fp32", seed]
         # As many bytes either way, since the same is quantized; and the same agent.
         assert by_kind["qat", "3", seed].bytes == by_kind["ptq", "3", seed].bytes
-        folder = tmp_path / "32/a2c" / control.run / qat_sweep.PTQ_FOLDER / "calibrated-1-input7"
+        folder = tmp_path / "32/a2c" / control.run / sweep.PTQ_FOLDER / "calibrated-1-input7"
         assert finding.load("a2c", CARTPOLE, folder / "3-activations").quantization[0].bits == "3"
         # Training is the same until quantization starts, so that pairs can be compared.
         assert control.commit == by_kind["ptq", "8", seed].commit
@@ -154,7 +156,18 @@ def job(folder, steps, bits=4, seed=0, **changes):
         "a2c", CARTPOLE, steps, seed, str(folder / str(bits)), device="cpu", progress=False,
     )
     quantization = qat_model.QatSettings(bits, **{"delay": steps // 2, **changes})
-    return qat_sweep.Job(settings, quantization, str(folder / qat_rows.CSV_NAME), (0,), 1)
+    return sweep.Job(settings, quantization, str(folder / qat_rows.CSV_NAME), (0,), 1)
+
+
+def test_workers_show_progress_and_warnings_only():
+    def is_shown(path, level):
+        return sweep._is_progress_or_warning(
+            logging.LogRecord("absl", level, path, 1, "text", None, None)
+        )
+
+    assert is_shown(callbacks.__file__, logging.INFO)
+    assert not is_shown(training.__file__, logging.INFO)
+    assert is_shown(training.__file__, logging.WARNING)
 
 
 def test_only_runs_of_the_same_settings_are_taken(tmp_path):

@@ -84,7 +84,7 @@ def test_sweep_of_all_agents(mixed, tmp_path, run_commands):
     assert "2 of 5 rows are there already." in again.out
     assert "4 of 6 rows are there already." in again.out
     assert "[2/2]" in again.out
-    assert "the last line was never finished and is cut off" in again.err
+    assert "the last line is incomplete and is cut off" in again.err
     repaired = (tmp_path / "ptq.csv").read_text().splitlines(keepends=True)
     assert len(repaired) == 1 + 8
 

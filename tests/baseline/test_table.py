@@ -1,4 +1,4 @@
-"""Tests `baseline.table` and `baseline.study.sweeps` on sweeps that were never measured."""
+"""Tests `baseline.table` and `baseline.study.paper_tables` on sweeps that were never measured."""
 
 import csv
 import re
@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from baseline import table
 from baseline.study import intervals
+from baseline.study import paper_tables
 from baseline.study import rows as rows_lib
 from baseline.study import sweeps as sweeps_lib
 from tests.baseline import sweep_rows
@@ -43,7 +43,7 @@ def cells(text, name):
 
 
 def test_markdown_row_stands_beside_the_papers():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(lossy_rows("a2c", "CartPole-v1", {"fp16": 0.01, "8": 0.02}, spread=0)), "weights"
     )
     assert cells(text, "Environment") == [
@@ -60,7 +60,7 @@ def test_markdown_row_stands_beside_the_papers():
 
 
 def test_markdown_two_names_of_one_game_stand_beside_the_same_row():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(
             lossy_rows("dqn", "PongNoFrameskip-v4", {"8": 0.02}, 20.0, 1.0),
             lossy_rows("dqn", "ALE/Pong-v5", {"8": 0.04}, 20.0, 1.0),
@@ -73,7 +73,7 @@ def test_markdown_two_names_of_one_game_stand_beside_the_same_row():
 
 
 def test_markdown_own_environments_have_no_paper_cells():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(lossy_rows("ddpg", "HalfCheetah-v3", {"fp16": 0.0, "8": 0.1}, 2000.0)), "weights"
     )
     # MuJoCo's is not the paper's, which stays in a row of its own.
@@ -86,7 +86,7 @@ def test_markdown_mean_and_verdict():
         lossy_rows("dqn", "CartPole-v1", {"fp16": 0.0, "8": 0.02}),
         lossy_rows("dqn", "Acrobot-v1", {"fp16": -0.02, "8": 0.04}, reward=-100.0),
     )
-    text = table.markdown(sweeps_of(*rows), "weights")
+    text = paper_tables.markdown(sweeps_of(*rows), "weights")
     mean = cells(text, "Mean")
     assert mean[3].startswith("-1.00 % [") and mean[5].startswith("3.00 % [")
     assert mean[8] == "-0.88 %" and mean[10] == "8.60 %"
@@ -123,7 +123,7 @@ def test_mean_error_leaves_out_agents_without_an_interval_and_names_them():
         "LunarLander-v3 (the interval of the fp32 mean includes zero)",
         "Pendulum-v1 (one episode has no spread)",
     ]
-    text = table.markdown(sweeps, "weights")
+    text = paper_tables.markdown(sweeps, "weights")
     assert "Not in the mean of E_int8: LunarLander-v3 (the interval" in text
     assert "No mean of E_fp16: no agent has" in text
 
@@ -138,7 +138,7 @@ def test_mean_error_is_that_of_all_episodes_together():
 
 
 def test_markdown_notes_and_few_episodes_get_footnotes():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(
             lossy_rows("ppo", "A-v0", {"8": 0.1}, episodes=30, note="slow environment"),
             lossy_rows("ppo", "B-v0", {"8": 0.1}, episodes=30),
@@ -153,7 +153,7 @@ def test_markdown_notes_and_few_episodes_get_footnotes():
 
 
 def test_markdown_widths_fall_and_lack_what_was_not_measured():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(
             lossy_rows("ppo", "A-v0", {"2": 1.0, "32": 0.0, "16": 0.001}, reward=2000.0, spread=0),
             lossy_rows("ppo", "B-v0", {"fp16": -0.0001, "4": 0.5}, spread=0),
@@ -166,10 +166,10 @@ def test_markdown_widths_fall_and_lack_what_was_not_measured():
     assert cells(widths, "A-v0") == ["A-v0", "reward", "2000", "2000", "1998", "-", "-", "0.00"]
     assert cells(widths, " ") == ["", "E, %", "", "0.0", "0.1", "-", "-", "100.0"]
     assert "-0.0 " not in widths
-    assert "every width" not in table.markdown(
+    assert "every width" not in paper_tables.markdown(
         sweeps_of(lossy_rows("ppo", "A-v0", {"8": 0.0})), "weights", widths=False
     )
-    other = table.markdown(
+    other = paper_tables.markdown(
         sweeps_of(lossy_rows("ppo", "A-v0", {"8": 0.0})), "weights",
         granularity="channel", rounding="nearest",
     )
@@ -178,13 +178,14 @@ def test_markdown_widths_fall_and_lack_what_was_not_measured():
 
 def test_by_algorithm_has_the_papers_order():
     rows = [lossy_rows(algo, "A-v0", {"8": 0.0}) for algo in ("d4pg", "ddpg", "ppo", "dqn", "a2c")]
-    assert list(table.by_algorithm(sweeps_of(*rows))) == ["a2c", "dqn", "ppo", "ddpg", "d4pg"]
+    found = paper_tables.by_algorithm(sweeps_of(*rows))
+    assert list(found) == ["a2c", "dqn", "ppo", "ddpg", "d4pg"]
     # The paper has nothing of D4PG to stand beside.
-    assert "paper:" not in table.markdown(sweeps_of(rows[0]), "weights")
+    assert "paper:" not in paper_tables.markdown(sweeps_of(rows[0]), "weights")
 
 
 def test_csv_rows_are_of_one_form_and_in_percent():
-    rows = table.csv_rows(
+    rows = paper_tables.csv_rows(
         sweeps_of(
             lossy_rows("ppo", "CartPole-v1", {"fp16": 0.0, "8": 0.02}),
             lossy_rows("d4pg", "gym,Pendulum-v1", {"8": 0.04}),
@@ -207,7 +208,7 @@ def test_csv_rows_are_of_one_form_and_in_percent():
     ((2904.4, "2904"), (500.0, "500.0"), (-12.34, "-12.3"), (3.456, "3.46"), (-0.001, "0.00")),
 )
 def test_reward_has_digits_that_say_something(value, text):
-    assert table.reward(value) == text
+    assert paper_tables.reward(value) == text
 
 
 def test_command_prints_and_writes(tmp_path, run_commands):
