@@ -66,7 +66,7 @@ def main(argv: list[str]) -> None:
     output.make_folder(values.out)
     paths = [os.path.join(values.out, f"{STEM}.{ending}") for ending in ("md", "csv")]
     output.write_text(paths[0], f"{text}\nCommit {provenance.git_commit()}.\n")
-    output.write_csv(paths[1], width_relation.csv_rows(agents))
+    output.write_csv(paths[1], [point._asdict() for point in agents])
     for relation in relations:
         if relation.groups:
             path = os.path.join(values.out, f"width_error_{relation.over}.png")

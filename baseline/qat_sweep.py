@@ -13,6 +13,7 @@ from absl import flags
 
 from actorQ.core import cli
 from actorQ.core import errors
+from actorQ.core import lean_imports
 from baseline.qat import training
 from baseline.study import parallel
 from baseline.train import settings as training_settings
@@ -51,7 +52,8 @@ def main(argv: list[str]) -> int:
     pairs = parallel.pairs([word for word in argv[1:] if word not in more])
     hyperparams = training_settings.parse_hyperparams([*values.hyperparams, *more])
     cli.quiet_tensorflow()
-    from baseline.qat import sweep
+    with lean_imports.without("tensorflow"):  # TensorBoard would load it, but does not need it.
+        from baseline.qat import sweep
 
     failed = sweep.run(
         sweep.jobs_of_flags(pairs, hyperparams), values.jobs,
@@ -64,7 +66,7 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     define_flags()
-    flags.adopt_module_key_flags(training_settings)  # For --help.
+    flags.adopt_module_key_flags(training_settings)  # --help shows the key flags.
     flags.adopt_module_key_flags(training)
     flags.adopt_module_key_flags(parallel)
     cli.run(main, takes_arguments=True, name="qat_sweep")

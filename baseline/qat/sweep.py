@@ -1,7 +1,6 @@
 """Trains, evaluates and quantizes all that a sweep of quantization-aware training asks for.
 
-`baseline.qat_sweep` is the command. What exists already is not made again, and runs that were
-interrupted go on.
+`baseline.qat_sweep` is the command. No row is made twice, and interrupted runs go on.
 """
 
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from baseline.train import training as plain_training
 
 PTQ_FOLDER = "ptq"  # A folder in a control's run folder.
 SAVING_PATIENCE_S = 120.0  # Interrupted trainings save: a replay buffer may be a gigabyte.
-_PROGRESS_MODULE = "callbacks"  # Of `baseline.train`.
+_PROGRESS_MODULE = "callbacks"  # `baseline.train.callbacks` logs progress.
 _stop_signals: list[int] = []  # The signals that this worker got while it trained.
 
 
@@ -216,11 +215,11 @@ def run(
         parallel.stopped_by_signals(),
         parallel.workers(processes, lean=False, patience_s=SAVING_PATIENCE_S) as workers,
     ):
-        untrained = parallel.run(workers, _train, _missing(jobs), _name, "run")
+        untrained = parallel.run(workers, _train, _missing(jobs), lambda job: job.name, "run")
         todo = []
         if calibration_episodes is not None:
             todo = list(_missing_ptq(jobs, calibration_episodes))
-        unquantized = parallel.run(workers, _quantize, todo, _name, "agent")
+        unquantized = parallel.run(workers, _quantize, todo, lambda job: job.name, "agent")
     parallel.say(f"Rows: {csv_path}")
     for algo, env in dict.fromkeys((job.settings.algo, job.settings.env) for job in jobs):
         parallel.say(f"Plot: python -m baseline.collate --qat {algo} {env} --results {csv_path}")
@@ -306,10 +305,6 @@ def _quantize(job: PtqJob) -> str:
             rows_lib.append(control.csv_path, qat_rows.trained(row, **columns))
             lines.append(f"PTQ, seed {settings.seed}: {measuring.summary(row)}")
     return "\n".join(lines)
-
-
-def _name(job: Job | PtqJob) -> str:
-    return job.name
 
 
 @contextlib.contextmanager

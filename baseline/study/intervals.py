@@ -103,10 +103,7 @@ def paired(
 
 
 def mean_over_agents(
-    agents: Sequence[tuple[Returns, Returns]],
-    resample_agents: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    agents: Sequence[tuple[Returns, Returns]], resample_agents: bool = False
 ) -> Interval:
     """Returns the mean of several agents' E, as the paper's tables have it, and its interval.
 
@@ -117,8 +114,6 @@ def mean_over_agents(
     Args:
       agents: (fp32, quantized) returns of each agent, as in `paired`.
       resample_agents: whether to draw the agents, too.
-      resamples: number of draws.
-      seed: seed of the draws.
 
     Raises:
       ValueError: there are no agents, or an agent's returns are not pairs.
@@ -126,7 +121,7 @@ def mean_over_agents(
     if not agents:
         raise ValueError("There is no agent to take the mean over.")
     sides = [_pairs(*agent) for agent in agents]
-    single = [paired(side[0], side[1], resamples, seed) for side in sides]
+    single = [paired(side[0], side[1]) for side in sides]
     found = [interval.error for interval in single if interval.error is not None]
     if len(found) < len(single):
         return Interval(None, None, None, "the fp32 mean of an agent is zero")
@@ -137,34 +132,24 @@ def mean_over_agents(
     # Every agent has a stream of its own, so that agents of as many episodes share no luck.
     draws = np.stack(
         [
-            _errors(*_resampled_means(side, resamples, np.random.default_rng([seed, index])))
+            _errors(*_resampled_means(side, RESAMPLES, np.random.default_rng([0, index])))
             for index, side in enumerate(sides)
         ]
     )  # [agents, resamples]
     if resample_agents:
-        rng = np.random.default_rng([seed, len(sides)])
+        rng = np.random.default_rng([0, len(sides)])
         chosen = rng.integers(len(sides), size=draws.shape)
         draws = np.take_along_axis(draws, chosen, axis=0)
     return Interval(error, *_percentiles(draws.mean(axis=0)))
 
 
-def mean(values: Returns, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """Returns the mean of one side's returns and its interval; `error` holds the mean.
-
-    Args:
-      values: returns, shape [N], not empty.
-      resamples: number of draws of N values.
-      seed: seed of the draws.
-    """
-    returns = np.asarray(values, np.float64)
-    if returns.size < 2:
-        return Interval(float(returns.mean()), None, None, "one episode has no spread")
-    (means,) = _resampled_means(returns[None], resamples, np.random.default_rng(seed))
-    return Interval(float(returns.mean()), *_percentiles(means))
+def mean(values: Returns) -> Interval:
+    """Returns the mean of one side's returns [N] and its interval; `error` holds the mean."""
+    return mean_over_trainings(np.asarray(values)[None])
 
 
 def mean_over_trainings(
-    values: Sequence[Sequence[float]] | np.ndarray, resamples: int = RESAMPLES, seed: int = 0
+    values: Sequence[Sequence[float]] | np.ndarray, resamples: int = RESAMPLES
 ) -> Interval:
     """Returns the mean over several trainings' episodes and its interval; `error` holds the mean.
 
@@ -175,7 +160,6 @@ def mean_over_trainings(
     Args:
       values: returns of the trainings' episodes, or differences of paired ones; shape [K, N].
       resamples: number of draws.
-      seed: seed of the draws.
 
     Raises:
       ValueError: the trainings have different numbers of episodes, or there are none.
@@ -186,7 +170,7 @@ def mean_over_trainings(
     if returns.size < 2:
         return Interval(float(returns.mean()), None, None, "one episode has no spread")
     trainings, episodes = returns.shape
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     block = max(1, _BLOCK // returns.size)
     means = []
     for start in range(0, resamples, block):

@@ -30,7 +30,7 @@ from baseline.study import rows as rows_lib
 
 AGENTS_FILENAME = "agents.json"  # Checksums of the agents that have rows.
 _ROUNDED = 1e-7  # Relative rounding of the numbers in a row.
-_CALIBRATED = re.compile(r"\bcalibrated-(\d+)")  # In a row's note.
+_CALIBRATED = re.compile(r"\bcalibrated-(\d+)")  # A part of a row's note.
 
 
 @dataclasses.dataclass(frozen=True)

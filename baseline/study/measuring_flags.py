@@ -1,9 +1,7 @@
 """Defines the flags that several tools share. Imports no framework: --help is instant."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import os
-from typing import Any
 
 from absl import flags
 
@@ -12,7 +10,7 @@ from actorQ.policy import quantization
 from baseline.quantization import names
 from baseline.study import rows as rows_lib
 
-DEFAULT_FOLDER = "logs/zoo"  # Where `baseline.train` leaves agents.
+DEFAULT_FOLDER = "logs/zoo"  # `baseline.train` leaves agents there.
 DEFAULT_OUT = "quantized"
 _CALIBRATION_EPISODES = 5  # `calibration.EPISODES`, which needs torch.
 
@@ -104,18 +102,17 @@ def requests(pairs: Sequence[tuple[str, str]], widths: Sequence[str]) -> list:
     values = flags.FLAGS
     bits = dict.fromkeys(schemes.parse_bits(width) for width in widths)
     seeds = measuring.parse_seeds(values.seeds)
+    # There is only one full precision, whatever the flags say.
+    how = {
+        width: schemes.Scheme(width) if width == names.FP32
+        else schemes.Scheme(width, values.scheme, values.granularity, values.rounding)
+        for width in bits
+    }
     return [
         measuring.Request(
-            algo, env, _scheme(width, schemes.Scheme), values.folder, values.out, seeds,
-            values.episodes, values.calibration_episodes, values.note,
+            algo, env, scheme, values.folder, values.out, seeds, values.episodes,
+            values.calibration_episodes, values.note,
         )
         for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs)
-        for width in bits
+        for scheme in how.values()
     ]
-
-
-def _scheme(width: str, make: Callable[..., Any]) -> Any:
-    if width == names.FP32:
-        return make(width)  # There is only one full precision, whatever the flags say.
-    values = flags.FLAGS
-    return make(width, values.scheme, values.granularity, values.rounding)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 class Rewards(NamedTuple):
     """One printed row; E = (fp32 - quantized) / |fp32| in percent, above zero is a loss."""
 
-    env: str  # As the table writes it.
+    env: str  # The table's spelling.
     fp32: float
     fp16: float
     error_fp16: float

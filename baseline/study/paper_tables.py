@@ -14,7 +14,7 @@ from baseline.study.rows import Row
 COMPARED = ("fp16", "8")  # The precisions of the paper's tables.
 # Agents with fewer episodes are marked.
 ENOUGH_EPISODES = 100
-_ORDER = ("a2c", "dqn", "ppo", "ddpg")  # As in the paper; others follow.
+_ORDER = ("a2c", "dqn", "ppo", "ddpg")  # The paper's order; others follow.
 _NONE = "-"
 
 

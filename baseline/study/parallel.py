@@ -146,7 +146,7 @@ def run(
             if isinstance(outcome, BaseException):
                 failed.append((request, str(outcome)))
                 outcome = f"{name(request)}: failed"
-            with contextlib.suppress(OSError):  # As in `say`.
+            with contextlib.suppress(OSError):  # As in `say`, work goes on.
                 progress.write(f"[{number}/{len(requests)}] {outcome}")
                 sys.stdout.flush()
             progress.update()
@@ -216,7 +216,7 @@ def end(
         worker.join(patience_s)
         worker.kill()
     shutdown.join(PATIENCE_S)
-    gc.collect()  # Else Python's tracker of resources warns of semaphores that were left.
+    gc.collect()  # Semaphores that stay behind make Python's resource tracker warn.
 
 
 def _outcomes(

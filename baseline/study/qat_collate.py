@@ -20,7 +20,7 @@ from baseline.study import sweep_plots
 from baseline.study import sweeps
 from baseline.study.qat_rows import TrainedRow
 
-TABLE = "table"  # With .md and .csv.
+TABLE = "table"  # The files are table.md and table.csv.
 _MAKER = "baseline/qat_benchmark.sh ALGO ENV makes them"
 _INT8_NOTE = "8*: the fp32 agents quantized to int8 after training"
 _COLOURS = {qat_rows.FROZEN: sweep_plots.BLUE, qat_rows.MOVING: sweep_plots.GREEN}

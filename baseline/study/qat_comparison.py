@@ -60,7 +60,7 @@ class TrainedSweep:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
+class Study(sweeps_lib.OfPair):
     """The trainings of one pair under one evaluation.
 
     Attributes:
@@ -89,11 +89,6 @@ class Study:
     def env(self) -> str:
         """The environment, as in the file."""
         return self.any_control.env
-
-    @property
-    def shown_env(self) -> str:
-        """The environment that was played."""
-        return sweeps_lib.shown_env(self.env)
 
     @property
     def train_seeds(self) -> list[int]:

@@ -22,8 +22,28 @@ from baseline.tasks import environments
 TOLERATED_LOSS = 0.02
 
 
+class OfPair(Protocol):
+    """Results of one algorithm in one environment."""
+
+    @property
+    def algo(self) -> str:
+        """The algorithm."""
+
+    @property
+    def env(self) -> str:
+        """The environment, as in the file."""
+
+    @property
+    def shown_env(self) -> str:
+        """The environment that was played: today's name, where the agent's is of the past."""
+        return shown_env(self.env)
+
+
+OfPairT = TypeVar("OfPairT", bound=OfPair)
+
+
 @dataclasses.dataclass(frozen=True)
-class Sweep:
+class Sweep(OfPair):
     """One agent's rows of equal starts.
 
     Attributes:
@@ -44,11 +64,6 @@ class Sweep:
         """The environment, as in the file."""
         return self.fp32.env
 
-    @property
-    def shown_env(self) -> str:
-        """The environment that was played: today's name, where the agent's is of the past."""
-        return shown_env(self.env)
-
 
 def shown_env(env: str) -> str:
     """Returns the environment that is played for a name: its successor's, with options."""
@@ -56,25 +71,6 @@ def shown_env(env: str) -> str:
     marks = [name if value is True else f"{name}={value}" for name, value in options.items()]
     name = environments.successor(env)
     return f"{name} ({', '.join(marks)})" if marks else name
-
-
-class OfPair(Protocol):
-    """Results of one algorithm in one environment."""
-
-    @property
-    def algo(self) -> str:
-        """The algorithm."""
-
-    @property
-    def env(self) -> str:
-        """The environment, as in the file."""
-
-    @property
-    def shown_env(self) -> str:
-        """The environment that was played."""
-
-
-OfPairT = TypeVar("OfPairT", bound=OfPair)
 
 
 def of_pair(results: Sequence[OfPairT], pair: tuple[str, str] | None) -> list[OfPairT]:
@@ -146,35 +142,31 @@ def best_width(rows: Mapping[str, Row]) -> Row | None:
     return max(widths, key=lambda row: (row.mean, -int(row.bits)), default=None)
 
 
-def fewest_bits(rows: Mapping[str, Row], tolerated_loss: float = TOLERATED_LOSS) -> Row | None:
+def fewest_bits(rows: Mapping[str, Row]) -> Row | None:
     """Returns the sweet spot: the narrowest width that is not shown to cost reward.
 
-    At this width, and at all wider ones that were measured, the interval of E reaches down to the
-    tolerated loss. The wider ones count, because a policy that has lost everything can have an
+    At this width, and at all wider ones that were measured, the interval of E reaches down to
+    `TOLERATED_LOSS`. The wider ones count, because a policy that has lost everything can have an
     interval that reaches anywhere.
 
     Args:
       rows: rows of one scheme by precision.
-      tolerated_loss: E that counts as no loss.
     """
-    fewest = narrowest({bits: row.error_low for bits, row in rows.items()}, tolerated_loss)
+    fewest = narrowest({bits: row.error_low for bits, row in rows.items()})
     return None if fewest is None else rows[fewest]
 
 
-def narrowest(
-    losses: Mapping[str, float | None], tolerated_loss: float = TOLERATED_LOSS
-) -> str | None:
-    """Returns the narrowest width that, as all wider ones, loses no more than is tolerated.
+def narrowest(losses: Mapping[str, float | None]) -> str | None:
+    """Returns the narrowest width that, as all wider ones, loses `TOLERATED_LOSS` at most.
 
     Args:
       losses: losses by precision, of which only widths count. An unknown loss (None) counts as
         too large.
-      tolerated_loss: loss that counts as none.
     """
     fewest = None
     for bits in sorted((bits for bits in losses if bits.isdecimal()), key=int, reverse=True):
         loss = losses[bits]
-        if loss is None or loss > tolerated_loss:
+        if loss is None or loss > TOLERATED_LOSS:
             break
         fewest = bits
     return fewest

@@ -6,7 +6,6 @@ a rank correlation, and a permutation test covers all groups. Imports no framewo
 """
 
 from collections.abc import Sequence
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ class Point(NamedTuple):
       width: width of its fp32 weights (see `weight_statistics`).
       error: E, as a fraction.
       low: lower end of E's 95 % interval.
-      high: upper end.
+      high: upper end of the interval.
     """
 
     algo: str
@@ -258,8 +257,3 @@ def markdown(
     if left_out:
         parts.append(f"Left out: {'; '.join(left_out)}.\n")
     return "\n".join(parts)
-
-
-def csv_rows(agents: Sequence[Point]) -> list[dict[str, Any]]:
-    """Returns the agents as rows; errors as fractions."""
-    return [point._asdict() for point in agents]

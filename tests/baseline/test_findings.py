@@ -112,7 +112,7 @@ def test_of_two_names_of_one_environment_the_last_counts(rows, agents, tmp_path)
     assert left_out == ["a2c LunarLander-v2 (LunarLander-v3 is the same today)"]
     (point,) = (point for point in points if (point.algo, point.env) == ("a2c", env))
     assert (len(points), point.width) == (6, pytest.approx(width))
-    # Where the last has no row, the other is drawn, from its own folder.
+    # The last one has no row, so that the other is drawn from its own folder.
     only_v2 = [s for s in sweeps if s.env != env] + [
         sweeps_lib.Sweep(s.fp32, {}) for s in sweeps if s.env == env
     ]

@@ -57,7 +57,7 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
     by_kind = {(row.method, row.bits, row.train_seed): row for row in rows.values()}
     for seed in (0, 1):
         control = by_kind["control", "fp32", seed]
-        # As many bytes either way, since the same is quantized; and the same agent.
+        # QAT and PTQ quantize the same tensors of the same agent, hence equal bytes.
         assert by_kind["qat", "3", seed].bytes == by_kind["ptq", "3", seed].bytes
         folder = tmp_path / "32/a2c" / control.run / sweep.PTQ_FOLDER / "calibrated-1-input7"
         assert finding.load("a2c", CARTPOLE, folder / "3-activations").quantization[0].bits == "3"
@@ -112,7 +112,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     commands.wait_for(lambda: all(commands.ended(process) for process in family), 10)
     assert not rows_of(tmp_path)
     assert all((folder / f"{CARTPOLE}.zip").exists() for folder in folders)
-    assert not (tmp_path / "8").exists()  # What was queued is not begun.
+    assert not (tmp_path / "8").exists()  # Queued jobs have not begun.
     assert find_run(job(tmp_path, 16001)) == (None, False)
     assert find_run(job(tmp_path, 16000)) == (None, True)
     # Nobody else may train there meanwhile.
@@ -146,7 +146,7 @@ def test_a_worker_that_dies_ends_a_sweep_and_the_other_training_is_saved(tmp_pat
     commands.wait_for(lambda: all(commands.ended(process) for process in family), 10)
     assert "A worker process died" in answer.err
     assert len([folder for folder in folders if (folder / f"{CARTPOLE}.zip").exists()]) == 1
-    assert not (tmp_path / "8").exists()  # What was queued is not begun.
+    assert not (tmp_path / "8").exists()  # Queued jobs have not begun.
     # TensorBoard's curves need no TensorFlow.
     assert "libtorch" in mapped and "libtensorflow" not in mapped
 

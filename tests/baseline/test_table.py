@@ -54,7 +54,7 @@ def test_markdown_row_stands_beside_the_papers():
         "CartPole-v1", "100.0", "99.0", "1.00 % [1.00, 1.00]", "98.0", "2.00 % [2.00, 2.00]",
         "500", "500", "0.00 %", "500", "0.00 %",
     ]
-    # What only the paper has follows; what both have is there once.
+    # The paper's other rows follow, and shared rows appear once.
     assert cells(text, "Breakout")[:7] == ["Breakout", *"-----", "379"]
     assert text.count("| CartPole") == 2  # Here, and in the table of widths.
 
@@ -196,7 +196,7 @@ def test_csv_rows_are_of_one_form_and_in_percent():
         ("ppo", "CartPole-v1"), ("ppo", "mean"), ("d4pg", "gym,Pendulum-v1"), ("d4pg", "mean"),
     ]
     assert len({tuple(row) for row in rows}) == 1
-    assert rows[0]["error_int8"] == pytest.approx(2.0, rel=1e-5)  # Of 7 digits.
+    assert rows[0]["error_int8"] == pytest.approx(2.0, rel=1e-5)  # Returns have 7 digits.
     assert rows[0]["error_int8_low"] == pytest.approx(2.0, rel=1e-5)
     assert (rows[0]["paper_env"], rows[0]["paper_int8"]) == ("CartPole", 500)
     assert (rows[1]["paper_error_int8"], rows[1]["agents"]) == (0.54, 1)

@@ -110,7 +110,7 @@ def test_visualize_draws_and_appends(model, tmp_path):
     for path in first.paths[1:]:
         pixels = mpl_image.imread(path)
         assert pixels.shape[0] > 300
-        assert pixels.std() > 0.05  # Not a blank page.
+        assert pixels.std() > 0.05  # The page is not blank.
     other = schemes.Scheme("2", granularity="channel", rounding="floor")
     second = weight_changes.visualize(str(model), other, str(out), "all")
     assert second.paths[1].endswith("agents-ppo-model-2-floor-channel-all-distribution.png")

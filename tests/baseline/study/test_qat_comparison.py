@@ -15,7 +15,7 @@ def compare(rows):
 
 def test_cell_has_mean_and_spread_over_trainings():
     study, found = compare(trained_rows.make_study(spread=10.0, noise=3.0))
-    # Of 100, 110 and 120, and the noise's mean, which all share.
+    # The trainings' means are 100, 110 and 120 plus the noise's mean, which all share.
     starts = study.any_control.mean - 100.0
     cell = found["2"].qat
     assert cell.mean == pytest.approx(110.0 - 60.0 + starts)
