@@ -10,7 +10,7 @@ stopped. `benchmark.sh` and `all.sh` call this.
 from collections.abc import Iterable
 from collections.abc import Sequence
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -19,6 +19,9 @@ from actorQ.core import errors
 from baseline.study import measuring_flags
 from baseline.study import parallel
 from baseline.study import rows as rows_lib
+
+if TYPE_CHECKING:
+    from baseline.study import measuring
 
 DEFAULT_BITS = ",".join([*(str(width) for width in range(32, 0, -2)), "fp16", "bf16"])
 
@@ -95,7 +98,7 @@ def _sweep(
     return failed
 
 
-def _check(requests: Iterable[Any]) -> dict[tuple[str, str], str]:
+def _check(requests: "Iterable[measuring.Request]") -> dict[tuple[str, str], str]:
     """Fetches agents if asked to; returns the reason for each whose rows are another agent's."""
     from baseline.agents import hub
     from baseline.study import measuring
@@ -118,14 +121,14 @@ def _named_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
     return parallel.pairs(arguments) if arguments else []
 
 
-def _measure(request: Any) -> str:
+def _measure(request: "measuring.Request") -> str:
     from baseline.study import measuring
 
     with parallel.bugs_told(_name(request)):
         return measuring.summary(measuring.measure(request))
 
 
-def _name(request: Any) -> str:
+def _name(request: "measuring.Request") -> str:
     return f"{request.algo} {request.env} {request.scheme.bits:>4}"
 
 

@@ -24,15 +24,7 @@ from baseline.train import training
 KINDS = PLAIN, WATCHING, FROZEN, MOVING = "plain", "watching", "frozen", "moving"
 
 def measure(algo: str, env: str, steps: int, bits: int, turns: int) -> dict[str, list[float]]:
-    """Returns the processor's seconds for every turn, by kind.
-
-    Args:
-      algo: algorithm.
-      env: environment.
-      steps: environment steps of each turn.
-      bits: width to quantize to.
-      turns: number of turns of each kind.
-    """
+    """Returns the processor's seconds for every turn of so many environment steps, by kind."""
     with tempfile.TemporaryDirectory() as folder:
         models = {kind: _model(algo, env, folder) for kind in KINDS}
         # The first turn makes the random steps, and steps that ranges are taken from.
@@ -83,12 +75,7 @@ def _prepare(
 
 
 def cells(seconds: Mapping[str, list[float]], steps: int) -> dict[str, str]:
-    """Returns each kind's time as a multiple of the plain model's, and the plain model's speed.
-
-    Args:
-      seconds: seconds of every turn, by kind.
-      steps: environment steps of a turn.
-    """
+    """Returns each kind's time as a multiple of the plain model's, and the plain model's speed."""
     plain = np.asarray(seconds[PLAIN])
     found = {PLAIN: f"{steps / np.median(plain):.0f} steps/s"}
     for kind, values in seconds.items():

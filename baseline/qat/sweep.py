@@ -93,10 +93,8 @@ class Job:
         columns = self.columns | changes
         scheme = changes.get("scheme") or self.qat.scheme
         return qat_rows.TrainedKey(
-            rows_lib.Key(
-                self.settings.algo, self.settings.env, scheme.bits, scheme.scheme,
-                scheme.granularity, scheme.rounding, ",".join(map(str, self.seeds)),
-                self.episodes * len(self.seeds),
+            measuring.key(
+                self.settings.algo, self.settings.env, scheme, self.seeds, self.episodes
             ),
             *(columns[name] for name in qat_rows.TrainedKey._fields[1:]),
         )

@@ -124,12 +124,7 @@ def train(
 def of_width(
     settings: training_settings.TrainSettings, bits: int
 ) -> training_settings.TrainSettings:
-    """Returns settings with a width's own folders, in which runs are numbered from 1.
-
-    Args:
-      settings: settings with the folders of all widths.
-      bits: the width.
-    """
+    """Returns settings with a width's own folders, in which runs are numbered from 1."""
     curves = settings.tensorboard and os.path.join(settings.tensorboard, str(bits))
     return dataclasses.replace(
         settings, folder=os.path.join(settings.folder, str(bits)), tensorboard=curves
@@ -191,10 +186,7 @@ def evaluate(
     returns = measuring.play(agent, seeds, episodes)
     row = measuring.row_of(
         agent,
-        rows_lib.Key(
-            algo, env_id, scheme.bits, scheme.scheme, scheme.granularity, scheme.rounding,
-            ",".join(map(str, seeds)), len(returns),
-        ),
+        measuring.key(algo, env_id, scheme, seeds, episodes),
         returns,
         bytes=export.num_bytes(agent),
         seconds=time.perf_counter() - started,

@@ -26,7 +26,7 @@ from baseline.study import weight_plots
 from baseline.study import width_relation
 
 _COLUMNS = 3
-_LEAST_HEIGHT = 1.0  # Of a panel, in percent.
+_LEAST_HEIGHT = 1.0  # Least height of a panel, in percent.
 # Largest relative difference of widths between an agent and its row.
 _SAME_WIDTH = 1e-3
 # Colours of the algorithms, by Okabe and Ito.
@@ -40,10 +40,7 @@ _OTHER = "0.3"
 def draw_relation(path: str, relation: width_relation.Relation, described: str) -> str:
     """Draws a panel for each group, with the intervals of E; returns `path`.
 
-    Args:
-      path: path of the PNG.
-      relation: a relation with at least one group.
-      described: description of the quantization, for the title.
+    The relation has at least one group; `described` is the quantization, for the title.
     """
     over_environments = relation.over == width_relation.ENVIRONMENTS
     columns = min(2 if over_environments else _COLUMNS, len(relation.groups))

@@ -33,6 +33,16 @@ _ROUNDED = 1e-7  # Relative rounding of the numbers in a row.
 _CALIBRATED = re.compile(r"\bcalibrated-(\d+)")  # A part of a row's note.
 
 
+def key(
+    algo: str, env: str, scheme: schemes.Scheme, seeds: Sequence[int], episodes: int
+) -> rows_lib.Key:
+    """Returns the key of a row with so many episodes for each seed."""
+    return rows_lib.Key(
+        algo, env, scheme.bits, scheme.scheme, scheme.granularity, scheme.rounding,
+        ",".join(map(str, seeds)), episodes * len(seeds),
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """One row to measure.
@@ -67,11 +77,7 @@ class Request:
     @property
     def key(self) -> rows_lib.Key:
         """The key of the row."""
-        return rows_lib.Key(
-            self.algo, self.env, self.scheme.bits, self.scheme.scheme, self.scheme.granularity,
-            self.scheme.rounding, ",".join(map(str, self.seeds)),
-            self.episodes * len(self.seeds),
-        )
+        return key(self.algo, self.env, self.scheme, self.seeds, self.episodes)
 
     @property
     def row_note(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import os
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -9,6 +10,9 @@ from actorQ.core import lean_imports
 from actorQ.policy import quantization
 from baseline.quantization import names
 from baseline.study import rows as rows_lib
+
+if TYPE_CHECKING:
+    from baseline.study import measuring
 
 DEFAULT_FOLDER = "logs/zoo"  # `baseline.train` leaves agents there.
 DEFAULT_OUT = "quantized"
@@ -89,7 +93,9 @@ def define() -> None:
     flags.DEFINE_string("note", "", "Text for the rows' column `note`.")
 
 
-def requests(pairs: Sequence[tuple[str, str]], widths: Sequence[str]) -> list:
+def requests(
+    pairs: Sequence[tuple[str, str]], widths: Sequence[str]
+) -> "list[measuring.Request]":
     """Returns a `measuring.Request` for every pair and width, from the flags.
 
     Raises:
@@ -103,16 +109,16 @@ def requests(pairs: Sequence[tuple[str, str]], widths: Sequence[str]) -> list:
     bits = dict.fromkeys(schemes.parse_bits(width) for width in widths)
     seeds = measuring.parse_seeds(values.seeds)
     # There is only one full precision, whatever the flags say.
-    how = {
-        width: schemes.Scheme(width) if width == names.FP32
+    how = [
+        schemes.Scheme(width) if width == names.FP32
         else schemes.Scheme(width, values.scheme, values.granularity, values.rounding)
         for width in bits
-    }
+    ]
     return [
         measuring.Request(
             algo, env, scheme, values.folder, values.out, seeds, values.episodes,
             values.calibration_episodes, values.note,
         )
         for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs)
-        for scheme in how.values()
+        for scheme in how
     ]

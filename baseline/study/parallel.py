@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent import futures
+from concurrent.futures import process as process_pool
 import contextlib
 import gc
 import multiprocessing
@@ -105,7 +106,7 @@ def workers(
         if isinstance(error, KeyboardInterrupt):
             with contextlib.suppress(OSError):  # The terminal may be gone.
                 print("Interrupted: the same command goes on from here.", file=sys.stderr)
-        if isinstance(error, futures.process.BrokenProcessPool):
+        if isinstance(error, process_pool.BrokenProcessPool):
             raise errors.UserError(
                 "A worker process died (out of memory?): the same command goes on from here; "
                 "--jobs sets how many work at once."
@@ -227,7 +228,7 @@ def _outcomes(
         waiting = {pool.submit(function, request): request for request in requests}
     for done in futures.as_completed(waiting):
         error = done.exception()
-        if isinstance(error, futures.process.BrokenProcessPool):
+        if isinstance(error, process_pool.BrokenProcessPool):
             raise error
         yield waiting[done], error or done.result()
 

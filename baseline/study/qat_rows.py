@@ -80,12 +80,7 @@ def calibrated(episodes: int) -> str:
 
 
 def trained(row: rows_lib.Row, **columns: Any) -> TrainedRow:
-    """Returns a row with the facts about its training.
-
-    Args:
-      row: the evaluation.
-      **columns: facts about the training: the attributes that only `TrainedRow` has.
-    """
+    """Returns a row with the columns about its training, which only `TrainedRow` has."""
     of_row = {field.name: getattr(row, field.name) for field in dataclasses.fields(rows_lib.Row)}
     return TrainedRow(**of_row, **columns)
 

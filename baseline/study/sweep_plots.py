@@ -23,14 +23,14 @@ from actorQ.core import output
 from actorQ.core import plotting
 from baseline.quantization import names
 
-FOLDER = "plots"  # Beside the results.
+FOLDER = "plots"  # A folder beside the results.
 INT8 = "8*"  # Agents quantized after training, where the widths belong to another method.
 # The colour-blind can tell these apart (Okabe and Ito's palette).
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 _FP32_COLOUR = "0.35"
 _BAND = 0.18  # Opacity.
 _COLUMNS = 3  # Panels side by side in a grid.
-_LEAST_HEIGHT = 0.25  # Of a panel, as a share of fp32's return.
+_LEAST_HEIGHT = 0.25  # Least height of a panel, as a share of fp32's return.
 # These stand to the left of the widths, in this order from right to left. No line joins them.
 _ASIDE = ("fp16", "bf16", INT8, names.FP32)
 _FEW_WIDTHS = 8  # A small panel has room for so many ticks.

@@ -74,12 +74,7 @@ def shown_env(env: str) -> str:
 
 
 def of_pair(results: Sequence[OfPairT], pair: tuple[str, str] | None) -> list[OfPairT]:
-    """Returns the results of an algorithm and an environment, by either of its names.
-
-    Args:
-      results: results of any pairs.
-      pair: algorithm and environment; None: all.
-    """
+    """Returns the results of a pair, by either name of its environment; None: all results."""
     if pair is None:
         return list(results)
     algo, env = pair
@@ -196,11 +191,6 @@ def mean_error(sweeps: Sequence[Sweep], scheme: str, bits: str) -> MeanError:
 
     An agent without an interval of E is left out: where fp32's own mean may be zero, E can be
     anything, and would be the mean.
-
-    Args:
-      sweeps: the agents.
-      scheme: scheme of the rows.
-      bits: precision of the rows.
     """
     pairs, found, left_out = [], [], []
     for sweep in sweeps:

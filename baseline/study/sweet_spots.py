@@ -40,12 +40,7 @@ def read(paths: Sequence[str]) -> list[Row]:
 
 
 def make_panel(sweep: sweeps_lib.Sweep, title: str) -> sweep_plots.Panel:
-    """Returns the plot of a sweep.
-
-    Args:
-      sweep: a sweep with at least one quantized row.
-      title: title of the plot.
-    """
+    """Returns the plot of a sweep, which has at least one quantized row."""
     series = []
     for scheme, rows in sweep.quantized.items():
         best, fewest = sweeps_lib.best_width(rows), sweeps_lib.fewest_bits(rows)
@@ -64,12 +59,7 @@ def make_panel(sweep: sweeps_lib.Sweep, title: str) -> sweep_plots.Panel:
 
 
 def describe(sweep: sweeps_lib.Sweep, **quantizer: str) -> str:
-    """Returns 'ppo CartPole-v1, N episodes (seeds 0, 2, 4), channel granularity'.
-
-    Args:
-      sweep: one agent's sweep.
-      **quantizer: `granularity` and `rounding` of its quantized rows.
-    """
+    """Returns 'ppo CartPole-v1, N episodes (seeds 0, 2, 4), channel granularity'."""
     seeds = sweep.fp32.seeds.split(",")
     noun = "seeds" if len(seeds) > 1 else "seed"
     return (

@@ -17,7 +17,7 @@ import numpy as np
 from actorQ.core import plotting
 from baseline.quantization import weight_statistics
 
-BINS = 90  # An approximate number.
+BINS = 90  # The number of bins is approximate.
 # More values than this are drawn in bins, since their lines would run into each other.
 MOST_LINES = 64
 MOST_LAYERS = 16  # Layers in one figure.

@@ -127,11 +127,6 @@ def points(
     """Returns an agent's width and error for each sweep, and the agents left out, with reasons.
 
     The last agent counts among those of one algorithm whose environments are the same today.
-
-    Args:
-      sweeps: the agents.
-      scheme: scheme of the quantized rows.
-      bits: precision of the quantized rows.
     """
     found: dict[tuple[str, str], tuple[str, Point]] = {}
     left_out = []
@@ -222,14 +217,7 @@ def markdown(
     left_out: Sequence[str],
     described: str,
 ) -> str:
-    """Returns the report.
-
-    Args:
-      agents: all agents.
-      relations: the tested relations.
-      left_out: names of the agents left out, with reasons.
-      described: description of the quantization, for the title.
-    """
+    """Returns the report; `left_out` has names with reasons, `described` the quantization."""
     certain = sum(point.certain for point in agents)
     parts = [
         f"## Width of the weights against E ({described})\n",
