@@ -14,10 +14,9 @@ from actorQ.experiments.run_logs import paper as actorq_paper
 from actorQ.experiments.run_logs import times
 from baseline.quantization import names
 from baseline.report import result_files
-from baseline.study import mean_errors
 from baseline.study import paper
 from baseline.study import rows as rows_lib
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from baseline.study import width_relation
 
 REACHED, PARTLY, MISSED, OPEN, NONE = (
@@ -62,17 +61,17 @@ def ptq(folder: str) -> list[Claim]:
     """
     path = os.path.join(folder, rows_lib.CSV_NAME)
     rows: list[rows_lib.Row] = rows_lib.read(path) if os.path.exists(path) else []
-    sweeps = selection.sweeps(rows, [_SCHEME], wanted=_COMPARED)
+    sweeps = sweeps_lib.sweeps(rows, [_SCHEME], wanted=_COMPARED)
     claims = []
     for algo, published in paper.MEANS.items():
         claim = f"int8 costs {algo.upper()} agents little reward (mean E)"
         theirs = f"{published.error_int8:.2f} %"
         members = [sweep for sweep in sweeps if sweep.algo == algo]
-        mean = mean_errors.mean_error(members, _SCHEME, _INT8)
+        mean = sweeps_lib.mean_error(members, _SCHEME, _INT8)
         if mean.fixed is None:
             claims.append(Claim("ptq", claim, theirs))
             continue
-        said = mean_errors.verdict(mean.fixed, published.error_int8)
+        said = sweeps_lib.verdict(mean.fixed, published.error_int8)
         verdict, _, reason = said.partition(": ")
         if verdict not in (REACHED, MISSED):
             verdict, reason = OPEN, said
@@ -141,7 +140,7 @@ def qat(folder: str) -> list[Claim]:
             claims.append(Claim("qat", claim, f"{width} bits"))
             continue
         holding = sum(
-            all(loss <= 100 * selection.TOLERATED_LOSS for bits, loss in errors.items()
+            all(loss <= 100 * sweeps_lib.TOLERATED_LOSS for bits, loss in errors.items()
                 if bits >= width)
             for errors in measured
         )
@@ -149,7 +148,7 @@ def qat(folder: str) -> list[Claim]:
             Claim(
                 "qat", claim, f"{width} bits", f"{holding} of {len(measured)} agents",
                 share(holding, len(measured)),
-                f"E at most {100 * selection.TOLERATED_LOSS:g} % at every width from there up",
+                f"E at most {100 * sweeps_lib.TOLERATED_LOSS:g} % at every width from there up",
             )
         )
     return claims

@@ -43,7 +43,7 @@ def test_text(zoo, run_commands):
     ]
     steps = np.cumsum([episode.length for episode in expected])
     count = int((steps <= 60).sum())
-    # The same starts as those of evaluations.
+    # Evaluations have the same starts.
     assert lines[1:-1] == [
         f"episode {number}: return {episode.episode_return:.2f}, {episode.length} steps"
         for number, episode in enumerate(expected[:count], 1)
@@ -96,7 +96,7 @@ def test_mistakes_are_one_line_each(zoo, tmp_path, run_commands):
     good = ["--algo=ppo", "--env=CartPole-v1", f"--folder={zoo.folder}", "-n", "3"]
     (tmp_path / "file").write_text("")
     cases = {
-        "There is no display for a window: --no-render plays without one": good,
+        "There is no display for a window: --no-render plays without a window": good,
         "its name must end in .mp4 or .gif": [*good, f"--video={tmp_path / 'film.avi'}"],
         "Cannot write": [*good, f"--video={tmp_path / 'file' / 'film.mp4'}"],
         "There is no agent ppo Acrobot-v1": [
