@@ -22,9 +22,9 @@ from baseline.agents import actorq as actorq_agents
 from baseline.agents import agreement
 from baseline.agents import evaluation
 from baseline.agents import finding
+from baseline.deploy import device_files
 from baseline.deploy import exporting
-from baseline.deploy import measuring
-from baseline.deploy import resident_memory
+from baseline.deploy import memory
 from baseline.deploy import run_policy
 from baseline.formats import names as deploy_formats
 from baseline.qat import model as qat_model
@@ -151,7 +151,7 @@ def test_agents_of_images_keep_their_pixels(atari_zoo, tmp_path):
         if file_format == "onnx":
             # As a device plays it, which knows the images' size from the file alone.
             path = exporting.write(content, file_format, str(tmp_path))
-            assert resident_memory.in_fresh_process(path) > 0
+            assert memory.in_fresh_process(path) > 0
         with exporting.playing(content, file_format) as policy:
             assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
             assert exporting.one_by_one(policy)(states).shape == (4,)
@@ -200,7 +200,7 @@ def test_actions_that_do_not_begin_at_0_are_refused(tmp_path):
         with pytest.raises(errors.UserError, match="begin at 5, and those of a file at 0"):
             exporting.export(agent, settings(file_format))
     with pytest.raises(errors.UserError, match="begin at 5"):  # Before any is measured.
-        measuring.check(agent)
+        device_files.check(agent)
 
 
 def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):

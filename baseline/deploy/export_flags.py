@@ -1,0 +1,26 @@
+"""The flags of `deploy` that `deploy_benchmark` has as well. Imports no framework."""
+
+import sys
+
+from absl import flags
+
+from baseline.quantization import names
+from baseline.study import measuring_flags
+
+
+def define() -> None:
+    """Defines the flags."""
+    flags.DEFINE_enum(
+        "scheme", None, list(names.SCHEMES),
+        "What is quantized: weights alone, so that every call finds ranges of its own, or "
+        "weights+activations (default; torchscript has weights alone).",
+    )
+    measuring_flags.define_granularity_of_linear()
+    measuring_flags.define_calibration()
+    flags.DEFINE_integer("seed", 0, "Seed of the environments, >= 0.", lower_bound=0)
+
+
+def adopt() -> None:
+    """Shows these flags in the --help of the program that defined them."""
+    for module in (sys.modules[__name__], measuring_flags):
+        flags.adopt_module_key_flags(module)
