@@ -175,8 +175,8 @@ def measure(agent: finding.Agent, settings: Settings) -> Measured:
     files = {}
     for key, each in how.items():
         content = exporting.export(agent, each, ranges)
-        file = files[key] = File(measuring.of_file(content, each.format), content)
-        file.agreements[ALIKE] = compare(acted, file.player.act(states))
+        file = files[key] = File(exporting.load_file(content, each.format), content)
+        file.agreements[ALIKE] = compare(acted, exporting.one_by_one(file.act)(states))
     measuring.measure_latencies(files, states[0], settings.repeats)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -189,13 +189,13 @@ def measure(agent: finding.Agent, settings: Settings) -> Measured:
             if settings.arm is not None:
                 timing.progress(f"{tell}: {' '.join(key)} under {settings.arm.command[0]}")
                 try:
-                    file.arm = _on_arm(settings.arm, path, file.player, states, compare)
+                    file.arm = _on_arm(settings.arm, path, file, states, compare)
                 except errors.UserError as error:  # The other figures are worth having.
                     file.arm_failure = str(error)
                     timing.progress(f"{tell}: {error}")
-    acts = {FP32: agent.act}
+    acts: dict[str, evaluation.Act] = {FP32: agent.act}
     for file_format in settings.formats:
-        act = files[file_format, QUANTIZED].player.act
+        act = exporting.one_by_one(files[file_format, QUANTIZED].act)
         acts[file_format] = actorq.act_in_task(agent, act)
     return Measured(layers, files, dict(measuring.play(agent, acts, settings)))
 
@@ -203,7 +203,7 @@ def measure(agent: finding.Agent, settings: Settings) -> Measured:
 def _on_arm(
     arm: aarch64.Python,
     path: pathlib.Path,
-    player: measuring.Player,
+    file: File,
     states: np.ndarray,
     compare: Compare,
 ) -> OnArm:
@@ -215,7 +215,7 @@ def _on_arm(
     states = states[:: math.ceil(len(states) / _MOST_ARM_STATES)]  # An emulator is slow.
     here, there = {}, {}
     for name in (names.ACTION, names.OUTPUT):
-        here[name] = exporting.one_by_one(player.step, name)(states)
+        here[name] = exporting.one_by_one(file.act, name)(states)
         there[name] = aarch64.play(arm.command, path, states, name).astype(here[name].dtype)
     outputs = here[names.OUTPUT]
     deviation = np.abs(outputs - there[names.OUTPUT]).max()

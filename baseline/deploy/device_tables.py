@@ -31,6 +31,10 @@ _ARM_HEADER = (
     "policy", "runtime", "fp32: same action", "largest difference", "int: same action",
     "largest difference",
 )
+_PAPER_COLUMNS = (
+    "paper_policy", "paper_fp32_ms", "paper_int8_ms", "paper_speedup", "paper_fp32_success",
+    "paper_int8_success",
+)
 _PAPER_HEADER = (
     "policy", "network", "fp32 ms", "int8 ms", "speed-up", "fp32 success", "int8 success",
     "our speed-up", "our fp32 success", "our int success",
@@ -60,15 +64,14 @@ def report(
         f"One observation on one thread of one core (medians of {settings.repeats} rounds, the "
         f"files taking turns); {settings.episodes} paired episodes; int: {settings.bits} bits\n",
         output.markdown_table(_HEADER, [_cells(each) for each in rows]),
-        *_paper_table(rows),
-        *_arm_table(rows),
+        *_paper_table([each for each in rows if each["paper_policy"] is not None]),
+        *(_arm_table(rows) if settings.arm is not None else []),
         *(f"- {note}" for note in _notes(settings)),
         "",
     ])
+    arm = None if settings.arm is None else settings.arm._asdict()
     record = {
-        "settings": {
-            **dataclasses.asdict(settings), "arm": settings.arm and settings.arm._asdict()
-        },
+        "settings": {**dataclasses.asdict(settings), "arm": arm},
         "aarch64": _aarch64(settings),
         "rows": rows,
         "agents": [_plain(agent, measured) for agent, measured in found],
@@ -80,16 +83,14 @@ def report(
             os.path.join(out, f"{STEM}.csv"), [{**each, "commit": commit} for each in rows]
         )
         bars.draw(
-            {
-                _label(each, rows): (each["speedup"], each["paper_speedup"]) for each in rows
-            },
+            {_label(each, rows): (each["speedup"], each["paper_speedup"]) for each in rows},
             f"fp32 latency / {settings.bits}-bit latency, same runtime",
             os.path.join(out, f"{STEM}.png"),
         )
 
 
 def _label(figures: Row, rows: Sequence[Row]) -> str:
-    """Returns the name of a row among others: short, but no two of them alike."""
+    """Returns a row's name: a short one, but one that no other row has."""
     label = f"{figures['layers']}, {figures['format']}"
     alike = [
         other for other in rows
@@ -114,10 +115,6 @@ def row(
     of_success, of_return = change, nothing
     if measured.success(device_files.FP32) is None:
         of_success, of_return = nothing, change
-    # The paper has policies of this task and these bits alone.
-    printed = None
-    if agent.env_id == navigation.ENV_ID and settings.bits == _PAPER_BITS:
-        printed = paper.deployment(measured.layers)
     return {
         "algo": agent.algo,
         "env": agent.env_id,
@@ -149,12 +146,22 @@ def row(
         "alike": quantized.agreements[device_files.ALIKE].alike,
         **_arm_figures("fp32", full),
         **_arm_figures("int", quantized),
-        "paper_policy": None if printed is None else printed.name,
-        "paper_fp32_ms": None if printed is None else printed.fp32_ms,
-        "paper_int8_ms": None if printed is None else printed.int8_ms,
-        "paper_speedup": None if printed is None else printed.speedup,
-        "paper_fp32_success": None if printed is None else printed.fp32_success / 100,
-        "paper_int8_success": None if printed is None else printed.int8_success / 100,
+        **_paper_figures(agent, measured.layers, settings.bits),
+    }
+
+
+def _paper_figures(agent: finding.Agent, layers: tuple[int, ...], bits: int) -> Row:
+    """Returns the paper's figures of the same layers, where task and bits are the paper's."""
+    printed = paper.deployment(layers)
+    if printed is None or agent.env_id != navigation.ENV_ID or bits != _PAPER_BITS:
+        return dict.fromkeys(_PAPER_COLUMNS)
+    return {
+        "paper_policy": printed.name,
+        "paper_fp32_ms": printed.fp32_ms,
+        "paper_int8_ms": printed.int8_ms,
+        "paper_speedup": printed.speedup,
+        "paper_fp32_success": printed.fp32_success / 100,
+        "paper_int8_success": printed.int8_success / 100,
     }
 
 
@@ -208,19 +215,18 @@ def _change(figures: Row, name: str, scale: float, digits: int) -> str:
 
 
 def _paper_table(rows: Sequence[Row]) -> list[str]:
-    """Returns the paper's rows of the networks that were measured, with ours behind."""
-    cells = []
-    for figures in rows:
-        if figures["paper_policy"] is None:
-            continue
-        cells.append([
+    """Returns the paper's rows of the networks that were measured, each followed by ours."""
+    cells = [
+        [
             figures["paper_policy"], figures["layers"], f"{figures['paper_fp32_ms']}",
             f"{figures['paper_int8_ms']}", f"{figures['paper_speedup']}x",
             f"{100 * figures['paper_fp32_success']:.0f} %",
             f"{100 * figures['paper_int8_success']:.0f} %",
             f"{figures['speedup']:.2f}x ({names.RUNTIMES[figures['format']]})",
             _percent(figures["fp32_success"]), _percent(figures["int_success"]),
-        ])
+        ]
+        for figures in rows
+    ]
     if not cells:
         return []
     return [
@@ -240,20 +246,14 @@ def _arm_cells(figures: Row, side: str) -> list[str]:
 
 
 def _arm_table(rows: Sequence[Row]) -> list[str]:
-    """Returns how far the files compute on ARM what they compute here, where it was checked."""
+    """Returns how far the files compute on ARM what they compute here."""
     cells = [
         [
             figures["layers"], names.RUNTIMES[figures["format"]],
-            *(text for side in ("fp32", "int") for text in _arm_cells(figures, side)),
+            *_arm_cells(figures, "fp32"), *_arm_cells(figures, "int"),
         ]
         for figures in rows
-        if any(
-            figures[f"{side}_arm_states"] is not None or figures[f"{side}_arm_failure"]
-            for side in ("fp32", "int")
-        )
     ]
-    if not cells:
-        return []
     return [
         "The same files under the runtimes' builds for 64-bit ARM: states with the same action as "
         "here, and the largest difference of an output, as a share of the outputs' range\n",

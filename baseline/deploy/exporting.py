@@ -6,7 +6,6 @@ and ranges are those of post-training quantization, or of quantization-aware tra
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import contextlib
 import dataclasses
 import pathlib
@@ -249,9 +248,8 @@ def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:
     return path
 
 
-@contextlib.contextmanager
-def playing(content: bytes, file_format: str) -> Iterator[run_policy.Policy]:
-    """Gives a file's `run_policy.Policy`, as a device would load it.
+def load_file(content: bytes, file_format: str) -> run_policy.Policy:
+    """Returns a file's policy, as a device would load it.
 
     Args:
       content: The file.
@@ -260,21 +258,17 @@ def playing(content: bytes, file_format: str) -> Iterator[run_policy.Policy]:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, f"{FILE_STEM}{names.ENDINGS[file_format]}")
         path.write_bytes(content)
-        yield run_policy.Policy(path)
+        return run_policy.Policy(path)
 
 
-def one_by_one(
-    policy: Callable[..., np.ndarray], name: str = names.ACTION
-) -> Callable[[np.ndarray], np.ndarray]:
+def one_by_one(act: Callable[..., np.ndarray], *name: str) -> evaluation.Act:
     """Returns a function that acts on a batch as a device does: one observation after the other.
 
     Args:
-      policy: A `run_policy.Policy`.
-      name: "action", or "output" for the numbers that the action follows from.
+      act: A `run_policy.Policy`, or another function of one observation.
+      *name: "output" for the numbers that a policy's action follows from.
     """
-    return lambda observations: np.stack(
-        [policy(observation, name) for observation in observations]
-    )
+    return lambda observations: np.stack([act(each, *name) for each in observations])
 
 
 def acting(network: acting_path.PolicyNetwork, tap: acting_path.Tap | None) -> evaluation.Act:
@@ -302,8 +296,7 @@ def check(agent: finding.Agent, content: bytes, settings: Settings) -> agreement
         agent.make_env, agent.act, _CHECKED_EPISODES, settings.seed + 1, _CHECKED_STATES
     )
     network = actorq.native_network(agent)
-    with playing(content, settings.format) as policy:
-        acted = one_by_one(policy)(states)
+    acted = one_by_one(load_file(content, settings.format))(states)
     return agreement.compare(acting_in_task(agent)(states), acted, network.low, network.high)
 
 

@@ -91,16 +91,16 @@ def measure(agent: finding.Agent, settings: measuring.Settings) -> dict[str, For
     num_bytes = sum(
         4 * parameter.numel() for _, module in network.layers for parameter in module.parameters()
     )
-    forms = {TORCH: Form(measuring.in_torch(full), weight_bytes=num_bytes)}
+    forms = {TORCH: Form(lambda observation: full(observation[None])[0], weight_bytes=num_bytes)}
     for name, how in EXPORTS.items():
         form_ranges = ranges if how.calibrated else None
         model = onnx_policy.export(network, how.bits, form_ranges, settings.granularity)
         content, metadata = model.SerializeToString(), onnx_graph.metadata(model)
         form = forms[name] = Form(
-            measuring.of_file(content, "onnx"), content, weight_bytes=metadata["weight_bytes"],
+            exporting.load_file(content, "onnx"), content, weight_bytes=metadata["weight_bytes"],
             metadata=metadata, kernels=onnx_kernels.kernels(content, states[:1]),
         )
-        actions = form.player.act(states)
+        actions = exporting.one_by_one(form.act)(states)
         simulated = simulate(network, metadata["layer_bits"], form_ranges, settings.granularity)
         for reference, act in ((SIMULATED, simulated), (FULL_PRECISION, full)):
             form.agreements[reference] = agreement.compare(
@@ -180,11 +180,11 @@ def measure_trained(agent: finding.Agent, settings: measuring.Settings) -> Train
     if max([bits, *others]) > qat_export.TFLITE_BITS:
         return Trained({}, bits, packed_bytes)
     own = exporting.acting(agent.network, agent.tap)
-    forms = {FAKE: measuring.Form(measuring.in_torch(own))}
+    forms = {FAKE: measuring.Form(lambda observation: own(observation[None])[0])}
     if {bits, *others} == {qat_export.INTEGER_BITS}:
         content = qat_export.export(agent).SerializeToString()
         _write(agent, qat_export.ONNX_FILENAME, content)
-        forms[ONNX] = measuring.Form(measuring.of_file(content, "onnx"), content)
+        forms[ONNX] = measuring.Form(exporting.load_file(content, "onnx"), content)
     try:
         content = qat_export.export_tflite(agent)
     except optional_tensorflow.MissingError as error:
@@ -193,11 +193,12 @@ def measure_trained(agent: finding.Agent, settings: measuring.Settings) -> Train
         logging.warning("Only the ONNX file is written and measured: %s", error)
     else:
         _write(agent, qat_export.TFLITE_FILENAME, content)
-        forms[TFLITE] = measuring.Form(measuring.of_file(content, "tflite"), content)
+        forms[TFLITE] = measuring.Form(exporting.load_file(content, "tflite"), content)
     states = qat_export.visited_states(agent, settings.episodes, settings.seed, settings.states)
     for form in forms.values():
         if form.content:
-            form.agreements[AGREEMENT] = qat_export.compare(agent, states, form.player.act)
+            act = exporting.one_by_one(form.act)
+            form.agreements[AGREEMENT] = qat_export.compare(agent, states, act)
     measuring.measure_normalized(agent, forms, states, settings)
     return Trained(forms, bits, packed_bytes, len(states))
 

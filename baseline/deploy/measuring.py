@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import dataclasses
 import statistics
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 
@@ -46,31 +45,19 @@ class Settings:
     repeats: int = 7
 
 
-class Player(NamedTuple):
-    """What computes a form.
-
-    Attributes:
-      act: Observations [B, ...] to actions.
-      step: One observation to its action; this call's latency counts.
-    """
-
-    act: evaluation.Act
-    step: Callable[[np.ndarray], Any]
-
-
 @dataclasses.dataclass
 class Form:
     """One form of a policy, and its figures.
 
     Attributes:
-      player: What computes it.
+      act: One observation to its action.
       content: Its file; empty for torch.
       agreements: How far it acts as other forms do, by the name of the comparison.
       seconds: Latency of one observation, a figure for every round.
       returns: Returns of the episodes that it played.
     """
 
-    player: Player
+    act: Callable[[np.ndarray], Any]
     content: bytes = b""
     agreements: dict[str, agreement.Agreement] = dataclasses.field(default_factory=dict)
     seconds: list[float] = dataclasses.field(default_factory=list)
@@ -90,26 +77,6 @@ class Form:
         """Returns size, latencies and agreements, for JSON."""
         compared = {name: found._asdict() for name, found in self.agreements.items()}
         return {"file_bytes": self.file_bytes, "seconds": self.seconds, **compared}
-
-
-def in_torch(act: evaluation.Act) -> Player:
-    """Returns the player of a form that torch computes.
-
-    Args:
-      act: Observations [B, ...] to actions.
-    """
-    return Player(act, lambda observation: act(observation[None]))
-
-
-def of_file(content: bytes, file_format: str) -> Player:
-    """Returns the player of a file, which is `run_policy`.
-
-    Args:
-      content: The file.
-      file_format: One of `names.FORMATS`.
-    """
-    with exporting.playing(content, file_format) as policy:
-        return Player(exporting.one_by_one(policy), policy)
 
 
 def check_unquantized(agent: finding.Agent) -> None:
@@ -132,7 +99,7 @@ def measure_latencies(forms: Mapping[Any, Form], observation: np.ndarray, repeat
       observation: One observation as the forms take it.
       repeats: Rounds.
     """
-    calls = {name: lambda form=form: form.player.step(observation) for name, form in forms.items()}
+    calls = {name: lambda form=form: form.act(observation) for name, form in forms.items()}
     for name, seconds in timing.latencies(calls, repeats).items():
         forms[name].seconds = seconds
 
@@ -166,9 +133,9 @@ def measure_normalized(
       settings: How much to measure.
     """
     measure_latencies(forms, states[0], settings.repeats)
-    acts = {
-        name: lambda raw, act=form.player.act: act(agent.normalize(raw))
-        for name, form in forms.items()
-    }
+    acts = {}
+    for name, form in forms.items():
+        act = exporting.one_by_one(form.act)
+        acts[name] = lambda raw, act=act: act(agent.normalize(raw))
     for name, episodes in play(agent, acts, settings):
         forms[name].returns = [episode.episode_return for episode in episodes]

@@ -19,7 +19,6 @@ from baseline.deploy import aarch64
 from baseline.deploy import device_files
 from baseline.deploy import device_tables
 from baseline.deploy import exporting
-from baseline.deploy import measuring
 from baseline.deploy import memory
 from baseline.deploy import run_policy
 from baseline.study import paper
@@ -121,8 +120,7 @@ def test_the_empty_runtimes_policy_is_tiny_and_can_be_played():
         for name in ("fp32", "quantized"):
             content = device_files.empty_file(SMALL.of_file(file_format, name))
             assert len(content) < 20_000
-            with exporting.playing(content, file_format) as policy:
-                assert policy([0.0] * 8) in range(8)
+            assert exporting.load_file(content, file_format)([0.0] * 8) in range(8)
 
 
 def test_an_agent_that_is_quantized_is_refused(navigator):
@@ -134,7 +132,7 @@ def test_an_agent_that_is_quantized_is_refused(navigator):
 
 def file(size, seconds, memory=None, alike=1.0):
     return device_files.File(
-        measuring.in_torch(lambda observations: observations), bytes(size),
+        lambda observation: observation, bytes(size),
         {"alike": agreement.Agreement(100, alike)}, [seconds, 9 * seconds, seconds],
         resident_bytes=memory,
     )

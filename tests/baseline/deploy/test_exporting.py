@@ -59,8 +59,7 @@ def states_of(agent, count=100):
 
 
 def act(content, file_format, states):
-    with exporting.playing(content, file_format) as policy:
-        return exporting.one_by_one(policy)(states)
+    return exporting.one_by_one(exporting.load_file(content, file_format))(states)
 
 
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
@@ -152,11 +151,11 @@ def test_agents_of_images_keep_their_pixels(atari_zoo, tmp_path):
             # As a device plays it, which knows the images' size from the file alone.
             path = exporting.write(content, file_format, str(tmp_path))
             assert memory.in_fresh_process(path) > 0
-        with exporting.playing(content, file_format) as policy:
-            assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
-            assert exporting.one_by_one(policy)(states).shape == (4,)
-            with pytest.raises(TypeError, match="images are uint8"):
-                policy(states[0] / np.float32(255))  # Which would all be black.
+        policy = exporting.load_file(content, file_format)
+        assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
+        assert exporting.one_by_one(policy)(states).shape == (4,)
+        with pytest.raises(TypeError, match="images are uint8"):
+            policy(states[0] / np.float32(255))  # Which would all be black.
     with pytest.raises(errors.UserError, match=r"cnn.0, a Conv2d, has no TFLite form of 32 bits"):
         exporting.export(agent, settings("tflite", 32))
 
@@ -182,9 +181,9 @@ def test_checkpoints_of_actorq_are_exported_too(tmp_path, name, task, outputs, h
             act(content, file_format, states), [policy(state) for state in states], atol=1e-4
         )
         assert exporting.check(agent, content, how).alike == 1.0
-        with exporting.playing(content, file_format) as player:
-            in_task = actorq_agents.act_in_task(agent, exporting.one_by_one(player))
-            played = evaluation.evaluate(agent.make_env, in_task, 2, 0)
+        act_one_by_one = exporting.one_by_one(exporting.load_file(content, file_format))
+        in_task = actorq_agents.act_in_task(agent, act_one_by_one)
+        played = evaluation.evaluate(agent.make_env, in_task, 2, 0)
         np.testing.assert_allclose(
             [episode.episode_return for episode in played],
             [episode.episode_return for episode in own], rtol=1e-3,

@@ -13,7 +13,7 @@ from baseline.deploy import measuring
 
 
 def form(**figures):
-    return integer_forms.Form(measuring.in_torch(lambda observations: observations), **figures)
+    return integer_forms.Form(lambda observation: observation, **figures)
 
 
 MEASURED = {
