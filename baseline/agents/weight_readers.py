@@ -23,9 +23,11 @@ import numpy as np
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.policy import architecture
+from actorQ.policy import quantization
 from baseline.agents import optional_tensorflow
 from baseline.agents import safe_pickle
 from baseline.agents import unpacking
+from baseline.quantization import packed_policy
 
 MAX_NUMBERS = 1 << 28  # In one model: 1 GiB of float32.
 _LEAST = 256  # Numbers that a tensor counts as at least: its name and header take room, too.
@@ -84,6 +86,10 @@ def read_safetensors(path: pathlib.Path) -> tuple[str, Tensors]:
         raise errors.UserError(f"Cannot read {path}: {error.strerror or error}.") from None
     except Exception as error:
         raise _damaged(path, error) from None
+    if {"bits", "shapes", "ranges"} <= set(metadata):
+        packed = packed_policy.read(path)
+        weights = {f"{k}.weight": quantization.dequantize(t) for k, t in packed.weights.items()}
+        return "packed policy", weights | {f"{k}.bias": b for k, b in packed.biases.items()}
     if not {"architecture", "facts"} <= set(metadata):
         return "safetensors file", _from_torch(path, tensors.items())
     # The file has its names in alphabetical order.
