@@ -1,4 +1,4 @@
-"""The tables and files of `deploy_benchmark`."""
+"""Writes the tables and files of `deploy_benchmark`."""
 
 from collections.abc import Sequence
 import dataclasses

@@ -118,7 +118,7 @@ def _load_zip(path: pathlib.Path) -> finding.Agent:
 
 
 def _environment_file_name(path: pathlib.Path) -> str:
-    """Returns what the files of an agent's environment are called; best_model.zip does not say."""
+    """Returns the name in an agent's files of its environment, also beside best_model.zip."""
     if path.stem != BEST_MODEL:
         return path.stem
     settings = [found.parent.name for found in path.parent.glob("*/args.yml")]
@@ -191,7 +191,7 @@ def export_network(
 
 
 def _trained(agent: finding.Agent, settings: Settings) -> bytes:
-    """Returns the file of an agent that has its integers and ranges from its training."""
+    """Returns the file of an agent whose integers and ranges are those of its training."""
     if not qat_export.is_trained(agent.path):
         raise errors.UserError(
             f"{agent.path} was quantized after training: name the agent that it was made from, "
@@ -227,7 +227,7 @@ def _trained(agent: finding.Agent, settings: Settings) -> bytes:
 
 
 def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:
-    """Writes the file and its runner; returns the file's path.
+    """Writes the file and its player; returns the file's path.
 
     Args:
       content: The file.

@@ -28,9 +28,9 @@ from baseline.quantization import schemes
 
 TORCH = "torch fp32"
 FAKE, ONNX, TFLITE = "fake-quantized, torch", "integers, ONNX Runtime", "integers, TFLite"
-# What forms are compared with; these names are keys of the JSON files.
+# References that forms are compared with; these names are keys of the JSON files.
 REFERENCES = SIMULATED, FULL_PRECISION = "simulated", "full_precision"
-AGREEMENT = "agreement"  # Of an agent that was trained with quantization: its own form.
+AGREEMENT = "agreement"  # The reference is the form that was trained with quantization.
 _SCHEME_NAMES = {32: schemes.FP32, 16: "fp16", 8: "8", 4: "4"}
 
 

@@ -1,4 +1,4 @@
-"""The tables and files of `integer_benchmark` and `qat_integer`."""
+"""Writes the tables and files of `integer_benchmark` and `qat_integer`."""
 
 from collections.abc import Callable
 from collections.abc import Mapping

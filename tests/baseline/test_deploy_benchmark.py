@@ -106,7 +106,7 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
     assert asked == [(True, 2)] * 2
     for key, file in found.files.items():
         assert file.resident_bytes == 1_000_000
-        assert file.arm.alike.alike == 1.0, key  # Of the same file's actions here.
+        assert file.arm.alike.alike == 1.0, key  # The same file acts here.
         assert file.arm.largest_output < 1e-6, key
     row = device_tables.row(agent, found, "onnx", SMALL)
     states = min(40, file.agreements["alike"].states)
@@ -286,7 +286,7 @@ def test_benchmark_tells_what_users_get_wrong_in_one_line(run_commands):
 
 
 def test_benchmark_prints_its_table(run_commands, navigator, tmp_path):
-    # A process of its own: the benchmark keeps to one core.
+    # It has a process of its own, since the benchmark keeps to one core.
     (done,) = run_commands("deploy_benchmark", [
         [navigator, "--episodes=3", "--states=20", "--repeats=1", "--memory_turns=0",
          "--calibration_episodes=1", f"--out={tmp_path}"],

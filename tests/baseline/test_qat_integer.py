@@ -152,7 +152,7 @@ def test_without_tensorflow_the_other_form_is_measured_and_that_is_said(
     assert list(found.forms) == [integer_forms.FAKE, integer_forms.ONNX]
     assert "Only the ONNX file is written and measured: TFLite files need Tens" in caplog.text
     assert not (agent8.path.parent / CARTPOLE / qat_export.TFLITE_FILENAME).exists()
-    narrow = trained(tmp_path, "a2c", bits=8, input_bits=6)  # It has no other.
+    narrow = trained(tmp_path, "a2c", bits=8, input_bits=6)  # This agent has no other form.
     with pytest.raises(errors.UserError, match="TFLite files need TensorFlow, which is not inst"):
         measure(narrow)
 
@@ -177,7 +177,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path, agent8):
 
 
 def run(run_commands, *arguments):
-    # A process of its own: the tool keeps to one core.
+    # It has a process of its own, since the program keeps to one core.
     (result,) = run_commands("qat_integer", [["--algo=a2c", f"--env={CARTPOLE}", *arguments]])
     assert result.code == 0, result
     return result

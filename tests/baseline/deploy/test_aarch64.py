@@ -1,4 +1,4 @@
-"""What is said, and done, about the processor of small devices."""
+"""Tests what is told of the processors of small devices, and files played on them."""
 
 import os
 import pathlib

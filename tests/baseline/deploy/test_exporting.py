@@ -1,4 +1,4 @@
-"""Files for devices: every kind of agent, every format, and a runner that needs no more."""
+"""Files for devices: every kind of agent, every format, and a player that needs no more."""
 
 import ast
 import copy
@@ -148,14 +148,14 @@ def test_agents_of_images_keep_their_pixels(atari_zoo, tmp_path):
     for file_format in deploy_formats.FORMATS:
         content = exporting.export(agent, settings(file_format), ranges)
         if file_format == "onnx":
-            # As a device plays it, which knows the images' size from the file alone.
+            # A device knows the images' size from the file alone.
             path = exporting.write(content, file_format, str(tmp_path))
             assert memory.in_fresh_process(path) > 0
         policy = exporting.load_file(content, file_format)
         assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
         assert exporting.one_by_one(policy)(states).shape == (4,)
         with pytest.raises(TypeError, match="images are uint8"):
-            policy(states[0] / np.float32(255))  # Which would all be black.
+            policy(states[0] / np.float32(255))  # They would all be black.
     with pytest.raises(errors.UserError, match=r"cnn.0, a Conv2d, has no TFLite form of 32 bits"):
         exporting.export(agent, settings("tflite", 32))
 
@@ -198,7 +198,7 @@ def test_actions_that_do_not_begin_at_0_are_refused(tmp_path):
     for file_format in deploy_formats.FORMATS:
         with pytest.raises(errors.UserError, match="begin at 5, and those of a file at 0"):
             exporting.export(agent, settings(file_format))
-    with pytest.raises(errors.UserError, match="begin at 5"):  # Before any is measured.
+    with pytest.raises(errors.UserError, match="begin at 5"):  # Nothing is measured before.
         device_files.check(agent)
 
 
@@ -234,7 +234,7 @@ def test_an_agent_that_was_quantized_after_training_is_refused(zoo, tmp_path):
     schemes.quantize_weights(agent.network, scheme)
     agent.note_quantization(scheme, None)
     saved = exporting.load(agent.save(agent, tmp_path))
-    # Whatever is asked for: no other flag would help.
+    # No other flag would help.
     for how in (exporting.Settings(), settings("torchscript"), settings("tflite", 4)):
         with pytest.raises(errors.UserError, match="was quantized after training: name the agent"):
             exporting.export(saved, how)
@@ -267,7 +267,7 @@ def test_an_unknown_layer_is_named(zoo, file_format):
 def test_agents_are_found_by_their_zip_or_folder(zoo, tmp_path, where):
     source = folder_of(zoo, "ppo", "CartPole-v1")
     path = {"zip": source / "CartPole-v1.zip", "folder": source}.get(where)
-    if path is None:  # Copied out of the zoo's layout, with its settings.
+    if path is None:  # It was copied out of the zoo's layout, with its settings.
         path = shutil.copytree(source, tmp_path / "CartPole-v1")
     agent = exporting.load(str(path))
     assert (agent.algo, agent.env_id) == ("ppo", "CartPole-v1")
@@ -309,7 +309,7 @@ def test_what_is_no_agent_is_told(zoo, tmp_path):
     shutil.copy(folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip", tmp_path / "x.zip")
     with pytest.raises(errors.UserError, match="Which algorithm is .*x.zip of?"):
         exporting.load(str(tmp_path / "x.zip"))
-    # Of another library's algorithm the zoo's file says so.
+    # The zoo's file names an algorithm of another library.
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "args.yml").write_text("algo: tqc\n")
     with pytest.raises(errors.UserError, match="algorithm 'tqc' is not known"):
@@ -348,10 +348,10 @@ def test_a_process_with_the_runtime_alone_plays_the_file(zoo, tmp_path, file_for
     path = exporting.write(content, file_format, str(tmp_path / "device"))
     states = states_of(agent, 20)
     np.save(tmp_path / "states.npy", states)
-    # As run_policy.py does, then tells what was imported.
+    # It runs run_policy.py, then tells what was imported.
     program = (
         "import json, runpy, sys; sys.argv = sys.argv[1:]\n"
-        # What TensorFlow imports if it is there; a device has tflite_runtime.
+        # TensorFlow imports these if they are there; a device has tflite_runtime.
         f"sys.modules.update(dict.fromkeys({lean_imports.OPTIONAL}))\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"

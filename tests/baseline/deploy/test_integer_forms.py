@@ -25,7 +25,7 @@ SETTINGS = measuring.Settings(
 
 
 class Walk(gym.Env):
-    """Six random numbers a step, for 40 steps; reward is the action."""
+    """Shows six random numbers a step, for 40 steps; the reward is the action."""
 
     observation_space = gym.spaces.Box(-9, 9, (6,), np.float32)
 
@@ -112,7 +112,7 @@ def test_atari_network_acts_as_simulated():
     simulated = integer_forms.simulate(
         network, {name: 8 for name, _ in network.with_weights()}, ranges
     )(scenes)
-    assert len(np.unique(simulated)) >= 3  # Else agreeing is no feat.
+    assert len(np.unique(simulated)) >= 3  # Otherwise agreement would prove nothing.
     model = onnx_policy.export(network, 8, ranges).SerializeToString()
     compared = agreement.compare(simulated, players.onnx_player(model)(scenes))
     assert compared.holds, compared

@@ -69,7 +69,7 @@ def test_a_report_that_cannot_be_printed_is_written(tmp_path, monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         integer_tables.report(agent(), settings, MEASURED, str(tmp_path))
-        with pytest.raises(OSError, match="No space left"):  # Then it would be lost.
+        with pytest.raises(OSError, match="No space left"):  # Otherwise the report would be lost.
             integer_tables.report(agent(), settings, MEASURED, None)
         monkeypatch.undo()
         with pytest.raises(OSError):

@@ -20,7 +20,7 @@ def fixture_tiny(tmp_path_factory):
 
 
 def test_resident_bytes_grow_with_what_is_kept():
-    # In a process of its own: one that has run other tests has memory to reuse.
+    # A process that has run other tests has memory to reuse, so this one is new.
     code = (
         "import numpy as np\n"
         "from baseline.deploy import memory\n"
