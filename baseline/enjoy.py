@@ -7,6 +7,7 @@
 
 import contextlib
 import os
+from typing import TYPE_CHECKING
 
 from absl import flags
 from absl import logging
@@ -19,20 +20,23 @@ from actorQ.environments import video
 from baseline.quantization import names
 from baseline.study import measuring_flags
 
+if TYPE_CHECKING:
+    from baseline.agents import finding
+
 DEFAULT_FPS = 30.0
 
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
     flags.DEFINE_string(
-        "algo", None, "Algorithm: a2c, ppo, dqn, ddpg, td3, sac; of ActorQ: d4pg, dqn."
+        "algo", None, "Algorithm: a2c, ppo, dqn, ddpg, td3, sac; for ActorQ: d4pg, dqn."
     )
     flags.DEFINE_string("env", None, "Environment, as in the agent's file name.")
     measuring_flags.define_folder()
     flags.DEFINE_integer("n_timesteps", 1000, "Agent steps to play, >= 1.", 1, short_name="n")
-    flags.DEFINE_boolean("render", True, "Show a window; --no-render: do not.")
+    flags.DEFINE_boolean("render", True, "Show a window.")
     flags.DEFINE_integer("seed", 0, "Seed of the environment, >= 0.", lower_bound=0)
-    flags.DEFINE_string("video", "", "File for a film, .mp4 or .gif; empty: none.")
+    flags.DEFINE_string("video", "", "File for a film, .mp4 or .gif; empty: no film.")
     flags.mark_flags_as_required(["algo", "env"])
 
 
@@ -41,7 +45,7 @@ def main(argv: list[str]) -> int:
     del argv
     values = flags.FLAGS
     cli.quiet_tensorflow()
-    with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
+    with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from actorQ.environments import mujoco_gl
         from baseline.agents import hub
         from baseline.study import measuring
@@ -57,8 +61,8 @@ def main(argv: list[str]) -> int:
     mode = "rgb_array" if values.video else "human" if values.render else None
     if mode == "human" and not mujoco_gl.has_display():
         raise errors.UserError(
-            "There is no display for a window: --no-render plays without one, --video=FILE.mp4 "
-            "films."
+            "There is no display for a window: --no-render plays without a window, and "
+            "--video=FILE.mp4 makes a film."
         )
     returns, reward = play(agent, values.n_timesteps, values.seed, mode, values.video)
     if returns:
@@ -72,14 +76,23 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple[list, float]:
-    """Plays `num_steps` agent steps, printing each episode that ends.
+def play(
+    agent: "finding.Agent", num_steps: int, seed: int, mode: str | None, path: str
+) -> tuple[list[float], float]:
+    """Plays an agent and prints each episode that ends.
+
+    Args:
+      agent: the agent.
+      num_steps: agent steps to play.
+      seed: seed of the environment.
+      mode: render mode; None: nothing is drawn.
+      path: file for a film; empty: no film.
 
     Returns:
       The returns of whole episodes, and the reward of the one that was cut.
 
     Raises:
-      errors.UserError: there is nothing to draw with, or the film cannot be written.
+      errors.UserError: nothing can be drawn, or the film cannot be written.
     """
     import gymnasium as gym
 
@@ -109,7 +122,7 @@ def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple
                         returns.append(over)
                         print(f"episode {len(returns)}: return {over:.2f}, {length} steps")
                         reward_sum, length = 0.0, 0
-        except ValueError as error:  # From the film: an ending that it does not know.
+        except ValueError as error:  # The film does not know the file's ending.
             raise errors.UserError(str(error)) from None
         except OSError as error:
             raise errors.UserError(
@@ -122,5 +135,5 @@ def play(agent, num_steps: int, seed: int, mode: str | None, path: str) -> tuple
 
 if __name__ == "__main__":
     define_flags()
-    flags.adopt_module_key_flags(measuring_flags)  # For --help.
+    flags.adopt_module_key_flags(measuring_flags)  # --help shows the key flags.
     cli.run(main, name="enjoy")

@@ -3,8 +3,8 @@
     python -m baseline.ptq ALGO ENV BITS [--folder F] [--episodes N] [--seeds 0,2,4]
 
 BITS: 2 to 32, fp16, bf16, or fp32 (evaluates only). The quantized agent goes to
-`quantized/BITS/ALGO/ENV_1`, which `--folder quantized/BITS` and SB3's own loader read; the row to
-`quantized/ptq.csv`.
+`quantized/BITS/ALGO/ENV_1`, which `--folder quantized/BITS` and SB3's own loader read. The row goes
+to `quantized/ptq.csv`.
 """
 
 from absl import flags
@@ -48,5 +48,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     measuring_flags.define()
-    flags.adopt_module_key_flags(measuring_flags)  # For --help.
+    flags.adopt_module_key_flags(measuring_flags)  # --help shows the key flags.
     cli.run(main, takes_arguments=True, name="ptq")

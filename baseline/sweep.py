@@ -3,8 +3,8 @@
     python -m baseline.sweep ALGO ENV [ALGO ENV ...] [--bits 32,30,...,2,fp16,bf16]
     python -m baseline.sweep --all
 
-Rows that `--out`'s ptq.csv holds already are not measured again: an interrupted sweep goes on where
-it stopped. `benchmark.sh` and `all.sh` call this.
+It measures no row twice that the ptq.csv of `--out` holds: an interrupted sweep goes on where it
+stopped. `benchmark.sh` and `all.sh` call this.
 """
 
 from collections.abc import Iterable
@@ -26,8 +26,8 @@ DEFAULT_BITS = ",".join([*(str(width) for width in range(32, 0, -2)), "fp16", "b
 def define_flags() -> None:
     """Defines the flags of this tool."""
     measuring_flags.define()
-    flags.DEFINE_string("bits", DEFAULT_BITS, "Widths: 2 to 32, fp16, bf16; comma separated.")
-    flags.DEFINE_boolean("all", False, "Every agent found in --folder instead of named ones.")
+    flags.DEFINE_string("bits", DEFAULT_BITS, "Widths, comma separated: 2 to 32, fp16, bf16.")
+    flags.DEFINE_boolean("all", False, "Measure every agent in --folder instead of named ones.")
     parallel.define_jobs()
 
 
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     pairs = _named_pairs(argv[1:])
     cli.quiet_tensorflow()
     widths = values.bits.split(",")
-    # Before agents are looked for: the flags may make no sense.
+    # Flags that make no sense are refused before agents are looked for.
     measuring_flags.requests([("", "")], widths)
     with parallel.stopped_by_signals():
         failed = _sweep(pairs, widths)
@@ -57,8 +57,8 @@ def _sweep(
     pairs = pairs or finding.found(values.folder)
     if not pairs:
         raise errors.UserError(
-            f"There are no agents in {values.folder}: --folder names one with ALGO/ENV_1/ENV.zip "
-            "in it."
+            f"There are no agents in {values.folder}: --folder names a folder with "
+            "ALGO/ENV_1/ENV.zip in it."
         )
     try:
         os.makedirs(values.out, exist_ok=True)
@@ -67,8 +67,8 @@ def _sweep(
     requests = measuring_flags.requests(pairs, widths)
     csv_path = requests[0].csv_path
     measuring.check_same_calibration(requests, measuring.measured_rows(csv_path).values())
-    # Each agent's full-precision rows first: every other row is compared with them. That also
-    # finds out early which agents cannot be measured at all.
+    # Each agent's full-precision rows come first, since every other row is compared with them. That
+    # also finds early the agents that cannot be measured at all.
     baselines = list(dict.fromkeys(request.full_precision for request in requests))
     failed = _check(baselines)
     with parallel.workers(values.jobs) as workers:
@@ -85,7 +85,7 @@ def _sweep(
                 for request, reason in parallel.run(workers, _measure, todo, _name, "row")
             )
     parallel.say(f"Rows: {csv_path}")
-    # Of which rows are drawn.
+    # The printed commands draw the rows of this sweep.
     quantizer = rows_lib.as_flags(granularity=values.granularity, rounding=values.rounding)
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):
         if (algo, env) not in failed:
@@ -96,7 +96,7 @@ def _sweep(
 
 
 def _check(requests: Iterable[Any]) -> dict[tuple[str, str], str]:
-    """Fetches agents where asked to, and sees that rows which are there already are theirs."""
+    """Fetches agents if asked to; returns the reason for each whose rows are another agent's."""
     from baseline.agents import hub
     from baseline.study import measuring
 
@@ -131,6 +131,6 @@ def _name(request: Any) -> str:
 
 if __name__ == "__main__":
     define_flags()
-    flags.adopt_module_key_flags(measuring_flags)  # For --help.
+    flags.adopt_module_key_flags(measuring_flags)  # --help shows the key flags.
     flags.adopt_module_key_flags(parallel)
     cli.run(main, takes_arguments=True, name="sweep")

@@ -161,6 +161,7 @@ def measure(settings: Settings, policy: str, threads: int) -> list[Row]:
 @contextlib.contextmanager
 def _process() -> Iterator[futures.Executor]:
     """Gives a process that keeps what its functions leave in `_models`."""
+    others = multiprocessing.active_children()
     process = futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
     try:
         with parallel.starting_workers():
@@ -168,7 +169,7 @@ def _process() -> Iterator[futures.Executor]:
         yield process
         process.shutdown()
     except BaseException as error:
-        parallel.end(process)
+        parallel.end(process, others)
         if isinstance(error, futures.process.BrokenProcessPool):
             raise errors.UserError(
                 "A process that measured died (out of memory? Policy C takes some 4 GB for each "

@@ -8,6 +8,6 @@ from baseline.train import settings
 
 if __name__ == "__main__":
     training.define_flags()
-    for module in (training, settings):  # For --help.
+    for module in (training, settings):  # --help shows the key flags.
         flags.adopt_module_key_flags(module)
     cli.run(training.main, takes_arguments=True, name="qat")

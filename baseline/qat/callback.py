@@ -7,30 +7,33 @@ import torch
 from actorQ.core import errors
 from baseline.qat import model as qat_model
 
-CURVE_POINTS = 200  # Of a training.
-MIN_CURVE_STEPS = 1000  # Between two points: each costs as much as some ten steps.
+CURVE_POINTS = 200  # Points of a curve over a training.
+MIN_CURVE_STEPS = 1000  # Steps between two points: each costs as much as some ten steps.
 _SHOWN = 5  # Names in a message.
 
 
 class FakeQuantizationSchedule(callbacks.BaseCallback):
     """Starts a prepared model's quantization, and turns the model into a plain one at the end.
 
-    Quantization starts as soon as the environments have made as many steps as the delay says, in
-    the middle of a rollout, too: the next action is a quantized policy's.
+    Quantization starts as soon as the environments have made the delay's steps, even in the middle
+    of a rollout: the quantized policy chooses the next action.
 
-    Curves, `quantization/...`: of each layer `low` and `high` (the input's range), `weight_low`
-    and `weight_high`; once quantization has started `weight_error`, the root mean square of what
-    quantization changes, as a share of the weights' own.
+    Each layer has curves `quantization/...`:
+
+    - `low`, `high`: the input's range.
+    - `weight_low`, `weight_high`: the weights' range.
+    - `weight_error`, once quantization has started: the root mean square of the change by
+      quantization, as a share of the weights' own.
 
     Attributes:
-      converted: what `qat_model.convert` gave; None if training has not come to its end.
+      converted: the facts that `qat_model.convert` gave; None before the training's end.
     """
 
     def __init__(self) -> None:
         """Takes nothing: the prepared model knows its settings."""
         super().__init__()
         self.converted: qat_model.Converted | None = None
-        self._whole: qat_model.FakeQuantization | None = None
+        self._whole: qat_model.FakeQuantization  # Set when the training starts.
         self._total = 0
         self._next_start: int | None = None
         self._next_curve = 0
@@ -46,7 +49,7 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         self._whole.set_delay(delay)
         if self._whole.started:
             return
-        # Of a resumed run, ranges may be there; and SB3's random steps may have been put off.
+        # A resumed run may have ranges already, and SB3's random steps may have been put off.
         random_steps = getattr(self.model, "learning_starts", 0)
         unseen = settings.ranges == qat_model.FROZEN and not self._whole.seen_anything
         if unseen and delay <= random_steps:
@@ -91,8 +94,8 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         unmoved = self._whole.never_moved() if settings.ranges == qat_model.FROZEN else []
         if unmoved:
             logging.warning(
-                "Nothing but zero was seen in %s%s: as the step of such a range is 1, numbers "
-                "there become whole ones.",
+                "Only zeros were seen in %s%s: the step of such a range is 1, so that its numbers "
+                "become whole ones.",
                 ", ".join(unmoved[:_SHOWN]), " ..." if len(unmoved) > _SHOWN else "",
             )
 
@@ -103,9 +106,9 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         for name, layer in qat_model.layers(self.model):
             with torch.no_grad():
                 weights = layer.weight.detach()
-                low, high = layer.weight_quantizer.ends(weights)
-                self.logger.record(f"quantization/{name}/weight_low", float(low.min()))
-                self.logger.record(f"quantization/{name}/weight_high", float(high.max()))
+                lowest, highest = layer.weight_quantizer.ends(weights)
+                self.logger.record(f"quantization/{name}/weight_low", float(lowest.min()))
+                self.logger.record(f"quantization/{name}/weight_high", float(highest.max()))
                 if not layer.weight_quantizer.started:
                     continue
                 lost = layer.weight_quantizer.quantize(weights) - weights

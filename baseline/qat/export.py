@@ -1,10 +1,10 @@
-"""What quantization-aware training leaves: a plain agent, its integers, and an integer model.
+"""Writes the files of quantization-aware training: a plain agent, its integers, integer models.
 
-The agent's zip has the weights as its integers stand for them, in plain layers: SB3's own loader
-takes it. `quantization.json` beside it (as post-training quantization writes it, with the ranges
-of the weights as well) lets `agents.load` quantize activations as in training.
-`packed.safetensors` has the integers, packed to their width. `policy.onnx` and `policy.tflite` are
-models that compute with them.
+- The agent's zip has plain layers with the values of its integers: SB3's own loader takes it.
+- `quantization.json` beside it lets `finding.load` quantize activations as in training. It has the
+  form of post-training quantization's, with the ranges of the weights as well.
+- `packed.safetensors` has the integers, packed to their width.
+- `policy.onnx` and `policy.tflite` are models that compute with the integers.
 """
 
 from collections.abc import Callable
@@ -33,18 +33,18 @@ from baseline.quantization import schemes
 PACKED_FILENAME = "packed.safetensors"
 ONNX_FILENAME = "policy.onnx"
 TFLITE_FILENAME = "policy.tflite"
-INTEGER_BITS = 8  # Of ONNX Runtime's integers.
-TFLITE_BITS = tflite_layers.MAX_BITS  # At most; narrower ones take a byte each.
-# What anything else in the place of numbers in a quantization.json raises.
+INTEGER_BITS = 8  # Width of ONNX Runtime's integers.
+TFLITE_BITS = tflite_layers.MAX_BITS  # The most; narrower integers take a byte each.
+# Exceptions from a quantization.json that holds other things than numbers.
 _DAMAGE = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
 
 
 def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
-    """Writes what belongs beside an agent's zip; nothing for one that is not quantized.
+    """Writes `quantization.json` beside an agent's zip, unless it is not quantized.
 
     Args:
-      converted: of the model that was saved.
-      path: of the zip, in the zoo's layout.
+      converted: facts about the model that was saved.
+      path: path of the zip, in the zoo's layout.
 
     Raises:
       errors.UserError: a file cannot be written.
@@ -72,10 +72,10 @@ def is_trained(path: pathlib.Path) -> bool:
 
 
 def training_facts(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what tells an agent's training from others; nothing for a control.
+    """Returns the settings of an agent's training with quantization; for a control, none.
 
     Args:
-      path: of its zip.
+      path: path of its zip.
 
     Returns:
       `quant_delay`, `ranges` ("frozen" or "moving"), `input_bits`, and `output_bits` (None: its
@@ -88,7 +88,7 @@ def training_facts(path: pathlib.Path) -> dict[str, Any]:
         return {}
     facts = _facts(path)
     try:
-        # In the order of the layers; a range has bits of its own where they are others.
+        # The layers are in order; a range names its bits only where these are others.
         bits = {
             name: int(own[0] if own else facts["bits"])
             for name, (_, _, *own) in facts["ranges"].items()
@@ -100,7 +100,7 @@ def training_facts(path: pathlib.Path) -> dict[str, Any]:
         }
     except (*_DAMAGE, StopIteration):
         raise errors.UserError(
-            f"What {path} says of its quantization is damaged: train it again."
+            f"The facts about the quantization of {path} are damaged: train it again."
         ) from None
 
 
@@ -112,7 +112,7 @@ def integer_weights(agent: finding.Agent) -> dict[str, quantization.QuantizedTen
         not fit.
     """
     facts = _facts(agent.path)
-    if agent.quantization[0].rounding != "nearest":
+    if _quantization(agent)[0].rounding != "nearest":
         raise errors.UserError(f"{agent.path} rounds down, which its integer forms do not.")
     tensors = {}
     for name, module in agent.network.with_weights():
@@ -125,7 +125,7 @@ def integer_weights(agent: finding.Agent) -> dict[str, quantization.QuantizedTen
                 raise ValueError(f"ranges of another shape for {name}, or none")
         except _DAMAGE as error:
             raise errors.UserError(
-                f"What {agent.path} says of its quantization is damaged: {error}."
+                f"The facts about the quantization of {agent.path} are damaged: {error}."
             ) from None
         tensor = quantization.QuantizedTensor(
             quantization.affine_values(reals, affine, bits),
@@ -135,8 +135,7 @@ def integer_weights(agent: finding.Agent) -> dict[str, quantization.QuantizedTen
         )
         if not np.array_equal(quantization.dequantize(tensor), reals):
             raise errors.UserError(
-                f"The weights of {agent.path} are not those that {schemes.FILENAME} "
-                "beside it is about."
+                f"The weights of {agent.path} do not fit {schemes.FILENAME} beside it."
             )
         tensors[name] = tensor
     return tensors
@@ -153,7 +152,7 @@ def packed(agent: finding.Agent) -> packed_policy.Policy:
         for name, module in agent.network.with_weights()
         if module.bias is not None
     }
-    return packed_policy.Policy(integer_weights(agent), biases, agent.quantization[1])
+    return packed_policy.Policy(integer_weights(agent), biases, _quantization(agent)[1])
 
 
 def num_bytes(agent: finding.Agent) -> int:
@@ -182,7 +181,7 @@ def export(agent: finding.Agent, normalizes: bool = False) -> onnx.ModelProto:
     """Returns an 8-bit agent as a model that computes with its integers and ranges.
 
     Args:
-      agent: trained with 8 bits.
+      agent: an agent trained with 8 bits.
       normalizes: whether the model normalizes observations itself.
 
     Raises:
@@ -190,7 +189,7 @@ def export(agent: finding.Agent, normalizes: bool = False) -> onnx.ModelProto:
         quantization.
     """
     weights = integer_weights(agent)
-    scheme, ranges = agent.quantization
+    scheme, ranges = _quantization(agent)
     if scheme.width != INTEGER_BITS:
         raise errors.UserError(
             f"{agent.path} has {scheme.bits} bits, but ONNX Runtime computes with {INTEGER_BITS}: "
@@ -220,7 +219,7 @@ def export_tflite(agent: finding.Agent, normalizes: bool = False) -> bytes:
     """Returns an agent of at most 8 bits as a TFLite file, as `export` does.
 
     Args:
-      agent: trained with 2 to 8 bits.
+      agent: an agent trained with 2 to 8 bits.
       normalizes: whether the model normalizes observations itself.
 
     Raises:
@@ -228,7 +227,8 @@ def export_tflite(agent: finding.Agent, normalizes: bool = False) -> bytes:
         quantization.
     """
     weights = integer_weights(agent)
-    scheme, ranges = agent.quantization
+    scheme, ranges = _quantization(agent)
+    assert scheme.width is not None  # The weights are integers.
     try:
         return tflite_policy.export(
             agent.network, ranges, weights, scheme.width,
@@ -253,9 +253,9 @@ def compare(
     """Returns how far a model acts as the fake-quantized agent does.
 
     Args:
-      agent: trained with quantization.
+      agent: an agent trained with quantization.
       visited: normalized observations [N, ...].
-      act: the model, normalized observations to actions.
+      act: function of the model, from normalized observations to actions.
     """
     return agreement.compare(
         acting_path.to_actions(
@@ -265,6 +265,13 @@ def compare(
         agent.network.low,
         agent.network.high,
     )
+
+
+def _quantization(agent: finding.Agent) -> tuple[schemes.Scheme, schemes.Ranges]:
+    """Returns how an agent was quantized in its training, which `_facts` has established."""
+    if agent.quantization is None or agent.quantization[1] is None:
+        raise errors.UserError(f"{agent.path} was not trained with quantized activations.")
+    return agent.quantization[0], agent.quantization[1]
 
 
 def _beside(path: pathlib.Path) -> pathlib.Path:
@@ -278,7 +285,7 @@ def _facts(path: pathlib.Path) -> Mapping[str, Any]:
 
 
 def _noted(path: pathlib.Path) -> Mapping[str, Any]:
-    """Returns what `write` wrote beside an agent's zip; nothing where it did not."""
+    """Returns the facts that `write` wrote beside an agent's zip; none without that file."""
     facts_path = _beside(path) / schemes.FILENAME
     try:
         facts = json.loads(facts_path.read_text())

@@ -1,9 +1,9 @@
 """Makes an SB3 model train with fake quantization, and turns it back into a plain one.
 
-Fake-quantized is the acting path, where `quantize` quantizes, too: the weights and inputs of its
-layers, and if asked for its output. Of A2C and PPO that includes a shared features extractor; of
-DQN and DDPG the target of the acting network, which has the same ranges. Critics, value heads,
-biases and the noise of exploration stay in fp32.
+The acting path is fake-quantized, as by `schemes`: the weights and inputs of its layers, and if
+asked for its output. In A2C and PPO that includes a shared features extractor. In DQN and DDPG it
+includes the target of the acting network, which has the same ranges. Critics, value heads, biases
+and the noise of exploration stay in fp32.
 """
 
 from collections.abc import Collection
@@ -26,7 +26,7 @@ from baseline.study import qat_rows
 
 RANGES = FROZEN, MOVING = qat_rows.RANGES
 _TARGETS = {"q_net": "q_net_target", "actor": "actor_target"}
-_LAYERS = {nn.Linear: fake_layers.FakeQuantLinear, nn.Conv2d: fake_layers.FakeQuantConv2d}
+FakeQuantLayer = fake_layers.FakeQuantLinear | fake_layers.FakeQuantConv2d
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +36,12 @@ class QatSettings:
     Attributes:
       bits: 2 to 16; 32 is the control, which watches ranges and never quantizes.
       delay: environment steps before quantization starts; None: half of the training.
-      ranges: "frozen" once quantization starts, as in the paper; or "moving": those of activations
-        go on widening, those of weights are the current weights' own.
+      ranges: "frozen" once quantization starts, as in the paper; or "moving": ranges of activations
+        go on widening, and ranges of weights are the current weights' own.
       output: whether the policy's output (logits, Q-values or actions) is quantized, too. By
-        default not, as in post-training quantization: see `calibration.ranges`.
-      input_bits: of the observations; None: 8, or `bits` where that is more. A scale for all
-        numbers of an observation leaves nothing of the small ones at 2 or 3 bits.
+        default it is not, as in post-training quantization: see `calibration.ranges`.
+      input_bits: bits of the observations; None: 8, or `bits` where that is more. At 2 or 3 bits,
+        one scale for all numbers of an observation would lose the small ones.
     """
 
     bits: int
@@ -51,16 +51,16 @@ class QatSettings:
     input_bits: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises errors.UserError for what makes no sense."""
+        """Raises errors.UserError for settings that make no sense."""
         fake_quantizers.check_bits(self.bits)
         widths = range(quantization.MIN_BITS, fake_quantizers.MAX_BITS + 1)
         if not self.control and self.observation_bits not in widths:
             raise errors.UserError(
-                f"Observations of agents that are quantized have {widths[0]} to {widths[-1]} bits, "
-                f"not {self.input_bits}."
+                f"Observations of quantized agents have {widths[0]} to {widths[-1]} bits, not "
+                f"{self.input_bits}."
             )
         if self.ranges not in RANGES:
-            raise errors.UserError(f"ranges is one of {', '.join(RANGES)}, not {self.ranges!r}.")
+            raise errors.UserError(f"The ranges are {' or '.join(RANGES)}, not {self.ranges!r}.")
         if self.delay is not None and self.delay < 0:
             raise errors.UserError(f"The delay must be at least 0 steps, not {self.delay}.")
         if self.delay == 0 and self.ranges == FROZEN and not self.control:
@@ -76,13 +76,13 @@ class QatSettings:
 
     @property
     def observation_bits(self) -> int:
-        """Of the first layer's input."""
+        """Bits of the first layer's input."""
         if self.control:
             return self.bits
         return max(self.bits, qat_rows.INPUT_BITS) if self.input_bits is None else self.input_bits
 
     def delay_of(self, steps: int) -> int:
-        """Returns the steps before quantization of a training of so many: half of them by default.
+        """Returns the steps before quantization, by default half of a training's steps.
 
         Raises:
           errors.UserError: none of the steps would be quantized.
@@ -97,26 +97,31 @@ class QatSettings:
 
     @property
     def scheme(self) -> schemes.Scheme:
-        """What post-training quantization calls this."""
+        """The same settings in the form of post-training quantization."""
         if self.control:
             return schemes.Scheme(schemes.FP32)
         return schemes.Scheme(str(self.bits), schemes.WEIGHTS_AND_ACTIVATIONS)
 
 
 class FakeQuantization(nn.Module):
-    """A model's fake quantization as a whole; lives in its policy, so that checkpoints have it.
+    """A model's fake quantization as a whole. It is in the policy, so that checkpoints have it.
 
     Attributes:
-      settings: how to quantize; the delay is filled in by whoever counts the steps.
+      settings: how to quantize; the callback that counts the steps fills in the delay.
+      bits: buffer, the settings' bits.
+      delay: buffer, steps before quantization; -1: not known yet.
     """
+
+    bits: torch.Tensor
+    delay: torch.Tensor
 
     def __init__(self, settings: QatSettings, device: Any):
         """Takes the settings."""
         super().__init__()
         self.settings = settings
-        # Registered in the layers, which may share them.
+        # The layers, which may share quantizers, register them.
         self._activations: list[fake_quantizers.FakeQuantizer] = []
-        self._weights: list[tuple[fake_quantizers.WeightFakeQuantizer, nn.Parameter]] = []
+        self._weights: list[tuple[fake_quantizers.WeightFakeQuantizer, torch.Tensor]] = []
         moving = settings.ranges == MOVING
         facts = {
             "bits": settings.bits, "input_bits": settings.observation_bits, "moving": moving,
@@ -143,7 +148,9 @@ class FakeQuantization(nn.Module):
         self._activations.append(quantizer)
         return quantizer
 
-    def new_weights(self, name: str, layer: nn.Module) -> fake_quantizers.WeightFakeQuantizer:
+    def new_weights(
+        self, name: str, layer: nn.Linear | nn.Conv2d
+    ) -> fake_quantizers.WeightFakeQuantizer:
         """Returns a quantizer of a layer's weights that starts with the others."""
         by_channel = schemes.quantizes_by_channel(layer, self.settings.scheme)
         quantizer = fake_quantizers.WeightFakeQuantizer(
@@ -165,14 +172,15 @@ class FakeQuantization(nn.Module):
         Raises:
           errors.UserError: a range holds NaN or infinity.
         """
-        for quantizer, weights in self._weights:
-            quantizer.watch(weights)  # The last update has not been seen yet.
-            quantizer.start()
-        for quantizer in self._activations:
-            quantizer.start()
+        for of_weights, weights in self._weights:
+            of_weights.watch(weights)  # The last update has not been seen yet.
+            of_weights.start()
+        for of_activations in self._activations:
+            of_activations.start()
 
     def never_moved(self) -> list[str]:
         """Returns the names of tensors in which nothing but zero was seen."""
+        quantizers: list[fake_quantizers.FakeQuantizer | fake_quantizers.WeightFakeQuantizer]
         quantizers = [*self._activations, *(quantizer for quantizer, _ in self._weights)]
         return [
             quantizer.name for quantizer in quantizers
@@ -182,13 +190,13 @@ class FakeQuantization(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, torch.Tensor], prefix: str, *args: Any
     ) -> None:
-        """Refuses a checkpoint of other settings; a delay that is not set comes from it."""
+        """Refuses a checkpoint of other settings, and takes a delay that is not set from it."""
         names = {name: f"{prefix}{name}" for name, _ in self.named_buffers()}
         if not all(key in state_dict for key in names.values()):
             raise errors.UserError("it was trained without fake quantization")
         saved = {name: int(state_dict[key]) for name, key in names.items()}
         _compare("-q", self.settings.bits, saved["bits"])
-        if self.settings.control:  # Which the others do not concern.
+        if self.settings.control:  # The other settings do not concern it.
             super()._load_from_state_dict(state_dict, prefix, *args)
             return
         _compare("--input_bits", self.settings.observation_bits, saved["input_bits"])
@@ -212,10 +220,10 @@ def _compare(flag: str, asked: Any, saved: Any) -> None:
 def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuantization:
     """Replaces the layers of the acting path, and of its target, by fake-quantized ones.
 
-    The parameters stay the same objects: optimizers and what they remember stay valid.
+    The parameters stay the same objects, so that optimizers and their state stay valid.
 
     Returns:
-      What starts quantization; until then, ranges are watched only.
+      The fake quantization, which only watches ranges until it is started.
 
     Raises:
       errors.UserError: a layer of the acting path has no quantized form.
@@ -235,7 +243,7 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
         )
     for name, module in network.layers:
         output = whole.new_activations("the output", settings.bits) if name == last else None
-        if isinstance(module, acting_path.WITH_WEIGHTS):
+        if isinstance(module, nn.Linear | nn.Conv2d):
             is_first = name == network.with_weights()[0][0]
             of_input = whole.new_activations(
                 f"the input of {name}", settings.observation_bits if is_first else settings.bits
@@ -244,9 +252,8 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
                 of_input.set_range(*acting_path.PIXEL_RANGE)
             of_weights = whole.new_weights(f"the weights of {name}", module)
             for path in _places(paths, name):
-                layer = policy.get_submodule(path)
-                _put(policy, path, _LAYERS[type(layer)](
-                    layer, of_input, of_weights, output, cached=path == name
+                _put(policy, path, _fake_layer(
+                    policy.get_submodule(path), of_input, of_weights, output, cached=path == name
                 ))
         elif output is not None:
             if not isinstance(module, nn.Tanh):
@@ -257,7 +264,7 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
             for path in _places(paths, name):
                 _put(policy, path, fake_layers.FakeQuantTanh(output))
     policy.add_module(fake_quantizers.NAME, whole)
-    for module in policy.modules():  # Actors and critics have one each.
+    for module in policy.modules():  # Actors and critics have an optimizer each.
         optimizer = getattr(module, "optimizer", None)
         if optimizer is not None and optimizer.defaults.get("fused"):
             fake_layers.note_steps(optimizer)
@@ -276,26 +283,27 @@ def find(model: base_class.BaseAlgorithm) -> FakeQuantization:
     return whole
 
 
-def layers(
-    model: base_class.BaseAlgorithm,
-) -> Iterator[tuple[str, fake_layers.FakeQuantLinear | fake_layers.FakeQuantConv2d]]:
+def layers(model: base_class.BaseAlgorithm) -> Iterator[tuple[str, FakeQuantLayer]]:
     """Yields names and fake-quantized layers of a prepared model's acting path, in order."""
     find(model)
-    yield from acting_path.policy_network(model).with_weights()
+    for name, layer in acting_path.policy_network(model).with_weights():
+        assert isinstance(layer, FakeQuantLayer)
+        yield name, layer
 
 
 def ranges(model: base_class.BaseAlgorithm) -> dict[str, tuple[float, ...]]:
     """Returns the ranges of activations, as `calibration.ranges` does.
 
-    Those of other bits than the weights have them behind their ends.
+    A range has its bits behind its ends where these are others than the weights'.
     """
     found: dict[str, tuple[float, ...]] = {}
     bits = find(model).settings.bits
     for name, module in acting_path.policy_network(model).layers:
-        if isinstance(module, acting_path.WITH_WEIGHTS):
+        if isinstance(module, FakeQuantLayer):
             found[name] = _range(module.input_quantizer, bits)
-        if getattr(module, "output_quantizer", None) is not None:
-            found[acting_path.OUTPUT] = _range(module.output_quantizer, bits)
+        if isinstance(module, FakeQuantLayer | fake_layers.FakeQuantTanh):
+            if module.output_quantizer is not None:
+                found[acting_path.OUTPUT] = _range(module.output_quantizer, bits)
     return found
 
 
@@ -303,24 +311,26 @@ def weight_ranges(
     model: base_class.BaseAlgorithm,
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns the ranges of weights by layer: float32 [] or [rows], smallest and largest."""
-    return {
-        name: tuple(
-            end.detach().cpu().numpy().copy()
-            for end in layer.weight_quantizer.ends(layer.weight)
-        )
-        for name, layer in layers(model)
-    }
+    found = {}
+    for name, layer in layers(model):
+        low, high = layer.weight_quantizer.ends(layer.weight)
+        found[name] = _copied(low), _copied(high)
+    return found
+
+
+def _copied(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy().copy()
 
 
 @dataclasses.dataclass(frozen=True)
 class Converted:
-    """What belongs to a converted model.
+    """The facts about a converted model.
 
     Attributes:
-      settings: how it was trained.
-      quantized: whether its weights are; not of a control.
-      ranges: of activations, by layer; empty if it is not.
-      weight_ranges: by layer; empty if it is not.
+      settings: settings of its training.
+      quantized: whether its weights are quantized; a control's are not.
+      ranges: ranges of activations by layer; empty if it is not quantized.
+      weight_ranges: ranges of weights by layer; empty if it is not quantized.
     """
 
     settings: QatSettings
@@ -344,7 +354,7 @@ def convert(model: base_class.BaseAlgorithm) -> Converted:
     )
     policy = model.policy
     for path, module in list(policy.named_modules()):
-        if isinstance(module, fake_layers.FakeQuantLinear | fake_layers.FakeQuantConv2d):
+        if isinstance(module, FakeQuantLayer):
             with torch.no_grad():
                 module.weight.copy_(module.weight_quantizer.quantize(module.weight))
             _put(policy, path, module.plain())
@@ -352,6 +362,19 @@ def convert(model: base_class.BaseAlgorithm) -> Converted:
             _put(policy, path, nn.Tanh())
     delattr(policy, fake_quantizers.NAME)
     return converted
+
+
+def _fake_layer(
+    layer: nn.Module,
+    of_input: fake_quantizers.FakeQuantizer,
+    of_weights: fake_quantizers.WeightFakeQuantizer,
+    output: fake_quantizers.FakeQuantizer | None,
+    cached: bool,
+) -> FakeQuantLayer:
+    if isinstance(layer, nn.Linear):
+        return fake_layers.FakeQuantLinear(layer, of_input, of_weights, output, cached)
+    assert isinstance(layer, nn.Conv2d)
+    return fake_layers.FakeQuantConv2d(layer, of_input, of_weights, output, cached)
 
 
 def _range(quantizer: fake_quantizers.FakeQuantizer, bits: int) -> tuple[float, ...]:

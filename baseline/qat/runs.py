@@ -1,39 +1,36 @@
-"""Which runs of quantization-aware training are in a folder: finished, evaluated, to go on with.
+"""Finds the runs of quantization-aware training in a folder: finished, evaluated, or unfinished.
 
-`qat` and `qat_sweep` look for theirs here.
+`qat` and `qat_sweep` find their runs with it.
 """
 
 from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING
 from typing import Any
 
 from actorQ.core import errors
+from baseline.agents import zoo_files
+from baseline.qat import export
+from baseline.qat import model as qat_model
 from baseline.study import qat_rows
+from baseline.tasks import environments
 from baseline.train import settings as training_settings
+from baseline.train import state
 
-if TYPE_CHECKING:
-    from baseline.qat import model as qat_model
-    from baseline.train import state
-
-PROGRAM = "baseline.qat"  # As noted by the runs.
-_OF_THE_START = ("train_seed", "train_steps", "hyperparams")  # What args.yml says of a run.
+PROGRAM = "baseline.qat"  # The name that the runs note.
+_OF_THE_START = ("train_seed", "train_steps", "hyperparams")  # Columns that args.yml has.
 
 
 def training_columns(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what `qat_rows.TrainedRow` says of an agent's training.
+    """Returns the columns of `qat_rows.TrainedRow` about an agent's training.
 
     Args:
-      path: of the agent's zip.
+      path: path of the agent's zip.
 
     Raises:
       errors.UserError: a file is missing or damaged.
     """
-    from baseline.agents import zoo_files
-    from baseline.qat import export
-
     arguments = zoo_files.read_yaml(path.parent / path.stem / "args.yml")
     try:
         columns = {
@@ -59,25 +56,22 @@ def training_columns(path: pathlib.Path) -> dict[str, Any]:
 
 def find(
     settings: training_settings.TrainSettings,
-    qat_settings: "qat_model.QatSettings",
+    qat_settings: qat_model.QatSettings,
     columns: Mapping[str, Any],
 ) -> tuple[pathlib.Path | None, bool]:
     """Looks for a run that is known in advance, to the last column of its row.
 
     Args:
-      settings: with the folder of the width, and the environment's present name.
-      qat_settings: of its quantization, as noted when it was started.
-      columns: of its row, as `training_columns` gives them.
+      settings: settings with the folder of the width, and the environment's present name.
+      qat_settings: settings of its quantization, as noted when it was started.
+      columns: columns of its row, as `training_columns` gives them.
 
     Returns:
-      The agent's zip if a run has finished, else None; and whether one can go on.
+      The agent's zip if a run has finished, else None; and whether a run can go on.
 
     Raises:
       errors.UserError: a file is damaged.
     """
-    from baseline.agents import zoo_files
-    from baseline.train import state
-
     goes_on = False
     for run in state.runs(settings.folder, settings.algo, settings.env):
         path = zoo_files.agent_zip(run.folder, settings.env)
@@ -95,25 +89,21 @@ def find(
 
 def trained_only(
     settings: training_settings.TrainSettings,
-    qat_settings: "qat_model.QatSettings",
+    qat_settings: qat_model.QatSettings,
     rows: Collection[qat_rows.TrainedRow],
 ) -> pathlib.Path | None:
     """Returns the zip of the newest run that ended before its evaluation did, if none can go on.
 
-    Of runs that were trained alike only the newest counts, whose row takes the place of others'.
+    Only the newest run counts among those trained alike: its row takes the place of others'.
 
     Args:
-      settings: what the run is to have been trained with; the folder is that of the width.
-      qat_settings: the same of its quantization.
-      rows: of evaluations.
+      settings: settings of the training to look for; the folder is the width's.
+      qat_settings: settings of its quantization.
+      rows: rows of evaluations.
 
     Raises:
       errors.UserError: a file is damaged.
     """
-    from baseline.agents import zoo_files
-    from baseline.tasks import environments
-    from baseline.train import state
-
     env_id = environments.training_name(settings.env)
     runs = [
         run for run in state.runs(settings.folder, settings.algo, env_id)
@@ -139,8 +129,8 @@ def trained_only(
     return None
 
 
-def _started_as(settings: training_settings.TrainSettings, run: "state.Run") -> bool:
-    """Returns whether a run is one of the settings; what these leave out may be any."""
+def _started_as(settings: training_settings.TrainSettings, run: state.Run) -> bool:
+    """Returns whether a run has these settings; settings without a value fit every run."""
     try:
         training_settings.as_started(settings, run.arguments, str(run.folder))
     except errors.UserError:
@@ -148,8 +138,8 @@ def _started_as(settings: training_settings.TrainSettings, run: "state.Run") -> 
     return True
 
 
-def _quantized_as(qat_settings: "qat_model.QatSettings", columns: Mapping[str, Any]) -> bool:
-    """Returns whether a finished run, by its columns, was quantized so."""
+def _quantized_as(qat_settings: qat_model.QatSettings, columns: Mapping[str, Any]) -> bool:
+    """Returns whether a finished run, by its columns, has these settings of quantization."""
     if qat_settings.control:
         return True
     return (
@@ -161,17 +151,14 @@ def _quantized_as(qat_settings: "qat_model.QatSettings", columns: Mapping[str, A
 
 
 def check_width(settings: training_settings.TrainSettings) -> None:
-    """Says so if the run to go on with is one of another width.
+    """Refuses to resume if only other widths have an unfinished run.
 
     Args:
-      settings: with the folder of the width that was asked for.
+      settings: settings with the folder of the width that was asked for.
 
     Raises:
       errors.UserError: only other widths have an unfinished run.
     """
-    from baseline.tasks import environments
-    from baseline.train import state
-
     env_id = environments.training_name(settings.env)
 
     def waits(folder: pathlib.Path) -> bool:

@@ -2,11 +2,10 @@
 
     python -m baseline.qat --algo a2c --env CartPole-v1 -q 4 --quant-delay 250000 -n 500000
 
-As `baseline.train`, whose flags it has, plus QuaRL's Algorithm 2 (arXiv:1910.01055): ranges are
-watched during the first --quant-delay steps, then weights and activations of the acting path are
-quantized to -q bits. The agent goes to FOLDER/BITS/ALGO/ENV_<n>, which `--folder FOLDER/BITS` of
-`baseline.enjoy` and others plays as it acted in training; its evaluation is a row in
-FOLDER/qat.csv.
+It adds QuaRL's Algorithm 2 (arXiv:1910.01055) to `baseline.train`, whose flags it has. It watches
+ranges during the first --quant-delay steps, then quantizes weights and activations of the acting
+path to -q bits. The agent goes to FOLDER/BITS/ALGO/ENV_<n>. `baseline.enjoy` and others play it
+from `--folder FOLDER/BITS` as it acted in training. Its evaluation is a row in FOLDER/qat.csv.
 """
 
 from collections.abc import Callable
@@ -22,13 +21,15 @@ from absl import logging
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import lean_imports
-from baseline.qat import runs
 from baseline.quantization import names as precision_lib
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
 from baseline.train import settings as training_settings
 
 if TYPE_CHECKING:
+    from stable_baselines3.common import base_class
+    from stable_baselines3.common import callbacks
+
     from baseline.qat import model as qat_model
 
 DEFAULT_SEEDS = "0,2,4"
@@ -39,11 +40,11 @@ def define_flags() -> None:
     """Defines the command line: that of `baseline.train`, and how to quantize."""
     training_settings.define_flags()
     flags.DEFINE_integer(
-        "bits", None, "Of weights and activations: 2 to 16; 32: none are quantized (the control).",
+        "bits", None, "Bits of weights and activations: 2 to 16; 32: the control, not quantized.",
         short_name="q", required=True,
     )
     flags.FLAGS["tensorboard"].help = (
-        "Folder for TensorBoard: gets BITS/ENV/ALGO_<n> (else `tensorboard` in the run's own "
+        "Folder for TensorBoard that gets BITS/ENV/ALGO_<n> (else `tensorboard` in the run's own "
         "folder)."
     )
     define_quantization_flags()
@@ -53,26 +54,29 @@ def define_quantization_flags() -> None:
     """Defines how to quantize and evaluate, whatever the width, and where everything goes."""
     flags.FLAGS.set_default("folder", qat_rows.DEFAULT_FOLDER)
     flags.FLAGS["folder"].help = (
-        f"Gets BITS/ALGO/ENV_<n>/ENV.zip and the rows, {qat_rows.CSV_NAME}."
+        f"Folder that gets BITS/ALGO/ENV_<n>/ENV.zip and the rows, {qat_rows.CSV_NAME}."
     )
     flags.DEFINE_integer(
         "quant_delay", None, "Environment steps before quantization, >= 0 (else half of all)."
     )
     flags.DEFINE_enum(
         "ranges", qat_rows.FROZEN, list(qat_rows.RANGES),
-        "Once quantization has started; moving: those of activations go on widening, those of "
-        "weights are the current weights' own.",
+        "Ranges once quantization has started. moving: ranges of activations go on widening, and "
+        "ranges of weights are the current weights' own.",
     )
     flags.DEFINE_integer(
-        "input_bits", None, "Of observations: 2 to 16 (else 8, or -q where that is more)."
+        "input_bits", None, "Bits of observations: 2 to 16 (else 8, or -q where that is more)."
     )
     flags.DEFINE_boolean(
         "quantize_output", False, "Quantize the policy's output (logits, Q-values, actions), too."
     )
     flags.DEFINE_integer(
-        "episodes", DEFAULT_EPISODES, "Of the evaluation, for each of --seeds, >= 1.", lower_bound=1
+        "episodes", DEFAULT_EPISODES, "Episodes of the evaluation, for each of --seeds, >= 1.",
+        lower_bound=1,
     )
-    flags.DEFINE_string("seeds", DEFAULT_SEEDS, "Of the evaluation's environments, each >= 0.")
+    flags.DEFINE_string(
+        "seeds", DEFAULT_SEEDS, "Seeds of the evaluation's environments, each >= 0."
+    )
 
 
 def train(
@@ -83,9 +87,9 @@ def train(
     """Trains one agent.
 
     Args:
-      settings: what to train; the folder gets ALGO/ENV_<n>.
+      settings: settings of the training; the folder gets ALGO/ENV_<n>.
       qat_settings: how to quantize.
-      stop_requested: asked at every step; once it says yes, the run saves and ends.
+      stop_requested: function that is called at every step; once true, the run saves and ends.
 
     Returns:
       The agent's zip, a plain one; None if the run was stopped before its end.
@@ -96,16 +100,17 @@ def train(
     from baseline.qat import callback
     from baseline.qat import export
     from baseline.qat import model as qat_model
+    from baseline.qat import runs
     from baseline.train import training
 
     check(settings, qat_settings)
     schedule = callback.FakeQuantizationSchedule()
 
-    def prepare(model):
+    def prepare(model: "base_class.BaseAlgorithm") -> "list[callbacks.BaseCallback]":
         qat_model.prepare(model, qat_settings)
         return [schedule]
 
-    def write_quantization(path):
+    def write_quantization(path: pathlib.Path) -> None:
         if schedule.converted is not None:
             export.write(schedule.converted, path)
 
@@ -119,10 +124,10 @@ def train(
 def of_width(
     settings: training_settings.TrainSettings, bits: int
 ) -> training_settings.TrainSettings:
-    """Returns settings with a width's own places: runs of each are numbered from 1.
+    """Returns settings with a width's own folders, in which runs are numbered from 1.
 
     Args:
-      settings: with the folders of all widths.
+      settings: settings with the folders of all widths.
       bits: the width.
     """
     curves = settings.tensorboard and os.path.join(settings.tensorboard, str(bits))
@@ -134,20 +139,20 @@ def of_width(
 def check(
     settings: training_settings.TrainSettings, qat_settings: "qat_model.QatSettings"
 ) -> None:
-    """Checks that what to train and how to quantize go together.
+    """Checks that the settings of training and of quantization go together.
 
     Raises:
-      errors.UserError: they do not.
+      errors.UserError: they do not go together.
     """
     if settings.eval_freq:
         raise errors.UserError(
-            "--eval_freq would keep a best_model.zip with fake quantization in it, which nobody "
-            "could load: leave it out."
+            "--eval_freq would keep a best_model.zip with fake quantization in it, which cannot be "
+            "loaded: leave --eval_freq out."
         )
     if settings.precision not in (None, precision_lib.FP32):
         raise errors.UserError(
-            f"--precision {settings.precision} would round what quantization is to round: leave "
-            "it out."
+            f"--precision {settings.precision} would round the numbers that quantization rounds: "
+            "leave --precision out."
         )
     if settings.steps is not None:
         qat_settings.delay_of(settings.steps)
@@ -161,10 +166,10 @@ def evaluate(
     Writes the integers beside a quantized agent, too.
 
     Args:
-      path: of the zip, in the zoo's layout.
+      path: path of the zip, in the zoo's layout.
       algo: its algorithm.
-      seeds: of the environments.
-      episodes: for each seed.
+      seeds: seeds of the environments.
+      episodes: episodes for each seed.
 
     Raises:
       errors.UserError: a file is missing or damaged.
@@ -172,6 +177,7 @@ def evaluate(
     from baseline.agents import finding
     from baseline.agents import zoo_files
     from baseline.qat import export
+    from baseline.qat import runs
     from baseline.quantization import schemes
     from baseline.study import measuring
 
@@ -197,12 +203,13 @@ def evaluate(
 
 
 def main(argv: list[str]) -> int:
-    """Trains and evaluates what the flags say; see `cli.run` for errors."""
+    """Trains and evaluates an agent by the flags; see `cli.run` for errors."""
     settings = training_settings.from_flags(argv[1:])
     values = flags.FLAGS
     cli.quiet_tensorflow()
-    with lean_imports.without("tensorflow"):  # Which TensorBoard would load, and does without.
+    with lean_imports.without("tensorflow"):  # TensorBoard would load it, but does not need it.
         from baseline.qat import model as qat_model
+        from baseline.qat import runs
         from baseline.study import measuring
 
     seeds = measuring.parse_seeds(values.seeds)
@@ -211,20 +218,20 @@ def main(argv: list[str]) -> int:
         values.input_bits,
     )
     csv_path = os.path.join(settings.folder, qat_rows.CSV_NAME)
-    rows = qat_rows.measured_rows(csv_path)  # Not after hours that it cannot be added to.
+    rows = qat_rows.measured_rows(csv_path)  # A damaged file must not cost hours of training.
     settings = of_width(settings, values.bits)
     path = None
     if settings.resume:
         path = runs.trained_only(settings, qat_settings, rows.values())
     if path is not None:
-        logging.info("%s is trained already: evaluates it.", path)
+        logging.info("%s is trained already and is now evaluated.", path)
     else:
         if settings.resume:
             runs.check_width(settings)
         requested: list[bool] = []
         undo = cli.on_stop_signals(lambda: requested.append(True))
         path = train(settings, qat_settings, lambda: bool(requested))
-        undo()  # What follows may be interrupted anywhere.
+        undo()  # The evaluation may be interrupted anywhere.
     if path is None:
         return cli.EXIT_INTERRUPTED
     row = evaluate(path, settings.algo, seeds, values.episodes)

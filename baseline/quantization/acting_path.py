@@ -54,7 +54,7 @@ class PolicyNetwork(NamedTuple):
     high: np.ndarray | None = None
     image: bool = False
 
-    def with_weights(self) -> list[tuple[str, nn.Module]]:
+    def with_weights(self) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
         """Returns the linear and convolutional layers."""
         return [(name, module) for name, module in self.layers if isinstance(module, WITH_WEIGHTS)]
 

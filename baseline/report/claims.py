@@ -16,9 +16,8 @@ from actorQ.experiments.run_logs import times
 from baseline.report import markup
 from baseline.report import origins
 from baseline.study import intervals
-from baseline.study import mean_errors
 from baseline.study import paper
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from baseline.study import width_relation
 
 REACHED, PARTLY, MISSED, OPEN, NONE = (
@@ -78,7 +77,7 @@ def ptq(folder: str) -> list[Claim]:
         # Those that the mean is of: an agent whose E has no interval is left out.
         found = [_INTERVAL.match(row[rows[0].index("E_int8")]) for row in rows[1:-1]]
         agents = sum(match is not None and match[2] is not None for match in found)
-        said = mean_errors.verdict(error, mean.error_int8)
+        said = sweeps_lib.verdict(error, mean.error_int8)
         word, _, reason = said.partition(": ")
         verdict = {"reached": REACHED, "not reached": MISSED}.get(word, OPEN)
         claims.append(
@@ -150,7 +149,7 @@ def qat(folder: str) -> list[Claim]:
             claims.append(Claim("qat", claim, f"{width} bits", "–", NONE))
             continue
         holding = sum(
-            all(loss <= 100 * selection.TOLERATED_LOSS for bits, loss in errors.items()
+            all(loss <= 100 * sweeps_lib.TOLERATED_LOSS for bits, loss in errors.items()
                 if bits >= width)
             for errors in measured
         )
@@ -158,7 +157,7 @@ def qat(folder: str) -> list[Claim]:
             Claim(
                 "qat", claim, f"{width} bits", f"{holding} of {len(measured)} agents",
                 share(holding, len(measured)),
-                f"E at most {100 * selection.TOLERATED_LOSS:g} % at every width from there up",
+                f"E at most {100 * sweeps_lib.TOLERATED_LOSS:g} % at every width from there up",
             )
         )
     return claims

@@ -12,9 +12,9 @@ def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) 
     """Draws a bar for each row, from above in their order, and a line where nothing is gained.
 
     Args:
-      rows: name to our figure and the paper's, None where it has none; at least one.
-      label: of the axis.
-      path: of the file, PNG.
+      rows: our figure and the paper's by name, at least one; None where the paper has none.
+      label: label of the axis.
+      path: path of the PNG.
 
     Returns:
       The path.
@@ -29,7 +29,7 @@ def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) 
     if marks:
         axis.plot(*zip(*marks, strict=True), "D", color="#D55E00", label="paper")
     axis.axvline(1, color="0.5", linewidth=1, linestyle="--")
-    # Beside the names: at the bars' ends they would meet the marks.
+    # The figures stand beside the names, since they would meet the marks at the bars' ends.
     names = [f"{name}   {ours:.2f}" for name, (ours, _) in rows.items()]
     axis.set_yticks(places, names, fontsize=9)
     axis.invert_yaxis()

@@ -1,21 +1,35 @@
-"""Draws the error of quantization against the width of the weights, a panel for each group.
+"""Draws the error of quantization against the width of the weights, and the weights themselves.
 
-Used by `findings`. Imports no framework but matplotlib.
+Used by `findings`. Imports no framework but matplotlib until weights are read.
 """
 
+from collections.abc import Sequence
 import math
+import os
+import re
 from typing import Any
 
+from absl import logging
 from matplotlib import figure as mpl_figure
 from matplotlib import lines
 from matplotlib import ticker
+import numpy as np
 
+from actorQ.core import errors
+from actorQ.core import lean_imports
 from actorQ.core import plotting
+from baseline.agents import weight_files
+from baseline.quantization import weight_statistics
+from baseline.study import intervals
+from baseline.study import sweeps as sweeps_lib
+from baseline.study import weight_plots
 from baseline.study import width_relation
 
 _COLUMNS = 3
-_LEAST_HEIGHT = 1.0  # Of a panel, percent.
-# Okabe and Ito's colours, for the algorithms that there are.
+_LEAST_HEIGHT = 1.0  # Of a panel, in percent.
+# Largest relative difference of widths between an agent and its row.
+_SAME_WIDTH = 1e-3
+# Colours of the algorithms, by Okabe and Ito.
 _COLOURS = {
     "a2c": "#0072B2", "ppo": "#D55E00", "dqn": "#009E73", "ddpg": "#CC79A7", "d4pg": "#E69F00",
     "td3": "#56B4E9", "sac": "#7F7F7F",
@@ -23,13 +37,13 @@ _COLOURS = {
 _OTHER = "0.3"
 
 
-def draw(path: str, relation: width_relation.Relation, described: str) -> str:
+def draw_relation(path: str, relation: width_relation.Relation, described: str) -> str:
     """Draws a panel for each group, with the intervals of E; returns `path`.
 
     Args:
-      path: of the PNG.
-      relation: with at least one group.
-      described: what was quantized, for the title.
+      path: path of the PNG.
+      relation: a relation with at least one group.
+      described: description of the quantization, for the title.
     """
     over_environments = relation.over == width_relation.ENVIRONMENTS
     columns = min(2 if over_environments else _COLUMNS, len(relation.groups))
@@ -92,7 +106,7 @@ def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | 
     ax.margins(x=0.15, y=0.18)
     for point in group.points:
         colour = _COLOURS.get(point.algo, _OTHER)
-        # Not as error bars, which have to hold their point: bootstrap intervals need not.
+        # Error bars have to hold their point, which bootstrap intervals need not.
         ax.vlines(point.width, 100 * point.low, 100 * point.high, color=colour, linewidth=1.1)
         ax.plot(
             point.width, 100 * point.error, "o", color=colour, markersize=4.5,
@@ -121,3 +135,83 @@ def _wrapped(text: str) -> str:
         return text
     place = text.rfind(" ", 0, len(text) * 6 // 10)
     return f"{text[:place]}\n{text[place + 1 :]}"
+
+
+def draw_weights(
+    agents: Sequence[width_relation.Point],
+    relations: Sequence[width_relation.Relation],
+    sweeps: Sequence[sweeps_lib.Sweep],
+    folder: str,
+    out: str,
+) -> list[str]:
+    """Draws the weights of each group's agents side by side; returns the paths.
+
+    Args:
+      agents: all of them.
+      relations: relations whose groups to draw.
+      sweeps: the agents' sweeps, for their names in the folder.
+      folder: folder of the agents, FOLDER/ALGO/ENV_1/ENV.zip.
+      out: folder of the figures.
+
+    Raises:
+      errors.UserError: none of the agents is there, or one is damaged.
+    """
+    # An environment may have several names; the width tells which one the agent has.
+    old_names = {
+        (sweep.algo, sweep.shown_env, sweep.fp32.weight_width): sweep.env for sweep in sweeps
+    }
+    models = {}
+    for point in agents:
+        weights = _weights(point, old_names[point[:3]], folder)
+        if weights is not None:
+            models[point] = weights
+    if not models:
+        raise errors.UserError(f"{folder} has none of the agents (FOLDER/ALGO/ENV_1/ENV.zip).")
+    paths = []
+    for relation in relations:
+        for group in relation.groups:
+            over_environments = relation.over == width_relation.ENVIRONMENTS
+            shown = [
+                weight_plots.Model(
+                    point.env if over_environments else point.algo.upper(),
+                    f"width {point.width:.3g}, E {intervals.fixed(100 * point.error, 2)} %",
+                    models[point],
+                )
+                for point in group.points
+                if point in models
+            ]
+            if len(shown) < 2:
+                continue
+            name = group.name.upper() if over_environments else group.name
+            paths.append(
+                weight_plots.draw_models(
+                    os.path.join(out, f"weights-{_file_name(group.name)}.png"),
+                    f"{name}: weights over {relation.over}, narrowest to widest",
+                    shown,
+                )
+            )
+    return paths
+
+
+def _weights(point: width_relation.Point, env: str, folder: str) -> np.ndarray | None:
+    """Returns an agent's weights [N], or None with a warning if it is not there."""
+    with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
+        from baseline.agents import finding
+
+    if (point.algo, env) not in finding.found(folder):
+        logging.warning("Not drawn: %s has no agent %s %s.", folder, point.algo, env)
+        return None
+    path = finding.find(point.algo, env, folder)
+    numbers = weight_statistics.flatten(weight_files.read(path).weights())
+    width = weight_statistics.statistics(numbers).width
+    if abs(width - point.width) > _SAME_WIDTH * abs(point.width):
+        logging.warning(
+            "Not drawn: %s is not the agent of the rows (width %.4g there, %.4g here).",
+            path, point.width, width,
+        )  # fmt: skip
+        return None
+    return numbers
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.+-]+", "_", name).strip("_")

@@ -2,9 +2,9 @@
 
     E = (fp32 - q) / |fp32|        of the mean returns; above zero means that reward was lost.
 
-Element i of both sides began from the same environment seed, so the pairs are what is resampled:
-luck that both share cancels. Percentile intervals: returns are often two-valued or all equal,
-where corrected ones (BCa) are not defined. Imports numpy only.
+Element i of both sides began from the same environment seed. Pairs are resampled, so that luck
+that both share cancels. The intervals are percentile intervals: returns are often two-valued or
+all equal, where corrected ones (BCa) are not defined. Imports numpy only.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,13 @@ import numpy as np
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
-# Of the largest |return|: a mean below this is rounding, not reward.
+# Share of the largest |return|: a mean below it is rounding, not reward.
 _NOTHING = 1e-9
-# Numbers that one block of resamples may take: 32 MB of indices.
+# Largest size of a block of resamples: 32 MB of indices.
 _BLOCK = 4_000_000
+
+
+Returns = Sequence[float] | np.ndarray  # Shape [N].
 
 
 class Interval(NamedTuple):
@@ -26,8 +29,8 @@ class Interval(NamedTuple):
     Attributes:
       error: E of the means; None where the fp32 mean is zero.
       low: lower end of the interval; None where there is none.
-      high: upper end.
-      reason: why something is None; else empty.
+      high: upper end of the interval.
+      reason: reason for a None; else empty.
     """
 
     error: float | None
@@ -36,7 +39,7 @@ class Interval(NamedTuple):
     reason: str = ""
 
     def text(self) -> str:
-        """Returns 'E % [low, high]', what there is of it, for people."""
+        """Returns 'E % [low, high]' for people, without the parts that are None."""
         if self.error is None:
             return "n/a"
         text = f"{fixed(100 * self.error, 2)} %"
@@ -51,7 +54,7 @@ def fixed(value: float, digits: int) -> str:
     return text if float(text) else text.removeprefix("-")
 
 
-def relative_error(fp32: Sequence[float], quantized: Sequence[float]) -> float | None:
+def relative_error(fp32: Returns, quantized: Returns) -> float | None:
     """Returns E of the mean returns, or None where the fp32 mean is zero.
 
     Args:
@@ -66,21 +69,21 @@ def relative_error(fp32: Sequence[float], quantized: Sequence[float]) -> float |
 
 
 def paired(
-    fp32: Sequence[float],
-    quantized: Sequence[float],
+    fp32: Returns,
+    quantized: Returns,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
     """Returns E of one agent and its interval over episodes.
 
-    There is no interval where that of the fp32 mean itself includes zero: the quotient is then
-    unbounded, and its percentiles would mean nothing.
+    There is none where the interval of the fp32 mean includes zero: the quotient is then unbounded,
+    and its percentiles would mean nothing.
 
     Args:
       fp32: returns, shape [N].
       quantized: returns from the same N starts, in the same order.
-      resamples: how often to draw N pairs with replacement.
-      seed: of the draws.
+      resamples: number of draws of N pairs with replacement.
+      seed: seed of the draws.
 
     Raises:
       ValueError: the two are not pairs, or there are none.
@@ -100,91 +103,74 @@ def paired(
 
 
 def mean_over_agents(
-    agents: Sequence[tuple[Sequence[float], Sequence[float]]],
-    resample_agents: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    agents: Sequence[tuple[Returns, Returns]], resample_agents: bool = False
 ) -> Interval:
     """Returns the mean of several agents' E, as the paper's tables have it, and its interval.
 
-    By default the agents are these and no others, and only the episodes are drawn: what would
-    the mean be in another evaluation? With `resample_agents` the agents are drawn as well: what
-    would it be for other agents of their kind? That interval is wider, and with a handful of
-    agents still too narrow.
+    By default only the episodes are drawn: what would the mean of these agents be in another
+    evaluation? With `resample_agents` the agents are drawn as well: what would it be for other
+    agents of their kind? That interval is wider, and with a handful of agents still too narrow.
 
     Args:
-      agents: (fp32, quantized) returns of each, as in `paired`.
+      agents: (fp32, quantized) returns of each agent, as in `paired`.
       resample_agents: whether to draw the agents, too.
-      resamples: how often to draw.
-      seed: of the draws.
 
     Raises:
-      ValueError: there are no agents, or what one has are not pairs.
+      ValueError: there are no agents, or an agent's returns are not pairs.
     """
     if not agents:
         raise ValueError("There is no agent to take the mean over.")
     sides = [_pairs(*agent) for agent in agents]
-    single = [paired(side[0], side[1], resamples, seed) for side in sides]
+    single = [paired(side[0], side[1]) for side in sides]
     found = [interval.error for interval in single if interval.error is not None]
     if len(found) < len(single):
         return Interval(None, None, None, "the fp32 mean of an agent is zero")
     error = float(np.mean(found))
     for interval in single:
         if interval.reason:
-            return Interval(error, None, None, f"of an agent {interval.reason}")
-    # Every agent has a stream of its own: else agents of as many episodes share their luck.
+            return Interval(error, None, None, f"for an agent, {interval.reason}")
+    # Every agent has a stream of its own, so that agents of as many episodes share no luck.
     draws = np.stack(
         [
-            _errors(*_resampled_means(side, resamples, np.random.default_rng([seed, index])))
+            _errors(*_resampled_means(side, RESAMPLES, np.random.default_rng([0, index])))
             for index, side in enumerate(sides)
         ]
     )  # [agents, resamples]
     if resample_agents:
-        rng = np.random.default_rng([seed, len(sides)])
+        rng = np.random.default_rng([0, len(sides)])
         chosen = rng.integers(len(sides), size=draws.shape)
         draws = np.take_along_axis(draws, chosen, axis=0)
     return Interval(error, *_percentiles(draws.mean(axis=0)))
 
 
-def mean(values: Sequence[float], resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """Returns the mean of one side's returns and its interval; `error` holds the mean.
-
-    Args:
-      values: shape [N], not empty.
-      resamples: how often to draw N of them.
-      seed: of the draws.
-    """
-    returns = np.asarray(values, np.float64)
-    if returns.size < 2:
-        return Interval(float(returns.mean()), None, None, "one episode has no spread")
-    (means,) = _resampled_means(returns[None], resamples, np.random.default_rng(seed))
-    return Interval(float(returns.mean()), *_percentiles(means))
+def mean(values: Returns) -> Interval:
+    """Returns the mean of one side's returns [N] and its interval; `error` holds the mean."""
+    return mean_over_trainings(np.asarray(values)[None])
 
 
 def mean_over_trainings(
-    values: Sequence[Sequence[float]], resamples: int = RESAMPLES, seed: int = 0
+    values: Sequence[Sequence[float]] | np.ndarray, resamples: int = RESAMPLES
 ) -> Interval:
     """Returns the mean over several trainings' episodes and its interval; `error` holds the mean.
 
-    Trainings are drawn, and within each of those drawn its episodes. With a handful of trainings
-    the interval is coarse: of three, it reaches about from the lowest to the highest. Of a single
-    one it is that over its episodes.
+    Trainings are drawn, and then episodes within each drawn training. With a handful of trainings
+    the interval is coarse: with three, it reaches about from the lowest to the highest. With one,
+    it is the interval over its episodes.
 
     Args:
-      values: of each training the episodes' returns (or differences of paired ones), shape [K, N].
-      resamples: how often to draw.
-      seed: of the draws.
+      values: returns of the trainings' episodes, or differences of paired ones; shape [K, N].
+      resamples: number of draws.
 
     Raises:
-      ValueError: the trainings are not of equally many episodes, or there are none.
+      ValueError: the trainings have different numbers of episodes, or there are none.
     """
     returns = np.asarray(values, np.float64)
     if returns.ndim != 2 or not returns.size:
-        raise ValueError(f"Values are of shape [trainings, episodes], not {returns.shape}.")
+        raise ValueError(f"Values have the shape [trainings, episodes], not {returns.shape}.")
     if returns.size < 2:
         return Interval(float(returns.mean()), None, None, "one episode has no spread")
     trainings, episodes = returns.shape
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     block = max(1, _BLOCK // returns.size)
     means = []
     for start in range(0, resamples, block):
@@ -195,11 +181,12 @@ def mean_over_trainings(
     return Interval(float(returns.mean()), *_percentiles(np.concatenate(means)))
 
 
-def _pairs(fp32: Sequence[float], quantized: Sequence[float]) -> np.ndarray:
+def _pairs(fp32: Returns, quantized: Returns) -> np.ndarray:
     """Returns [2, N] float64."""
     if len(fp32) != len(quantized) or not len(fp32):
         raise ValueError(
-            f"Episodes come in pairs: got {len(fp32)} of fp32 and {len(quantized)} quantized."
+            f"Episodes come in pairs, but there are {len(fp32)} of fp32 and {len(quantized)} "
+            "quantized ones."
         )
     return np.stack([np.asarray(side, np.float64) for side in (fp32, quantized)])
 
@@ -218,7 +205,7 @@ def _resampled_means(
 
 
 def _errors(fp32_means: np.ndarray, quantized_means: np.ndarray) -> np.ndarray:
-    """Returns E of every resample; one with an fp32 mean of zero has a huge one."""
+    """Returns E of every resample, which is huge where the fp32 mean is zero."""
     tiny = np.finfo(np.float64).tiny
     return (fp32_means - quantized_means) / np.maximum(np.abs(fp32_means), tiny)
 

@@ -1,4 +1,4 @@
-"""Quantizes an agent, evaluates it, and adds the row: what `ptq` does once and `sweep` often."""
+"""Quantizes an agent, evaluates it, and adds the row: `ptq` does so once, `sweep` often."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ from baseline.quantization import weight_statistics
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
 
-AGENTS_FILENAME = "agents.json"  # Which agent the rows are of.
-_ROUNDED = 1e-7  # By so much do a row's numbers differ from what they were.
-_CALIBRATED = re.compile(r"\bcalibrated-(\d+)")  # In a row's note.
+AGENTS_FILENAME = "agents.json"  # Checksums of the agents that have rows.
+_ROUNDED = 1e-7  # Relative rounding of the numbers in a row.
+_CALIBRATED = re.compile(r"\bcalibrated-(\d+)")  # A part of a row's note.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,17 +38,18 @@ class Request:
     """One row to measure.
 
     Attributes:
-      algo: a2c, ppo, dqn, ddpg, td3, sac; of ActorQ: d4pg, dqn.
+      algo: a2c, ppo, dqn, ddpg, td3, sac; for ActorQ: d4pg, dqn.
       env: environment; ActorQ's have a comma: "dm_control,cheetah_run".
-      scheme: how to quantize; bits "fp32" for the row that others are compared with.
-      folder: with agents in the zoo's layout; ActorQ: a run folder.
-      out: gets the quantized agents (BITS/...) and the rows (ptq.csv).
-      seeds: of the environments.
-      episodes: for each seed.
-      calibration_episodes: to find the ranges of activations with.
-      note: for the row.
-      input_bits: of observations, where activations are quantized to integers; None: as all.
-      output: whether the last layer's output is quantized with them.
+      scheme: how to quantize; bits "fp32" make the row that others are compared with.
+      folder: folder of agents in the zoo's layout; for ActorQ: a run folder.
+      out: folder that gets the quantized agents (BITS/...) and the rows (ptq.csv).
+      seeds: seeds of the environments.
+      episodes: episodes for each seed.
+      calibration_episodes: episodes that find the ranges of activations.
+      note: remark for the row.
+      input_bits: bits of observations, where activations are quantized to integers; None: the
+        scheme's.
+      output: whether the last layer's output is quantized with the activations.
     """
 
     algo: str
@@ -65,7 +66,7 @@ class Request:
 
     @property
     def key(self) -> rows_lib.Key:
-        """Tells the row from others."""
+        """The key of the row."""
         return rows_lib.Key(
             self.algo, self.env, self.scheme.bits, self.scheme.scheme, self.scheme.granularity,
             self.scheme.rounding, ",".join(map(str, self.seeds)),
@@ -74,14 +75,14 @@ class Request:
 
     @property
     def row_note(self) -> str:
-        """For the row: `note`, and how ranges were found unless that is the default."""
+        """The row's note: `note`, and the calibration unless it is the default."""
         other = self.scheme.activations and self.calibration_episodes != calibration.EPISODES
         calibrated = qat_rows.calibrated(self.calibration_episodes) if other else ""
         return "; ".join(part for part in (self.note, calibrated) if part)
 
     @property
     def full_precision(self) -> "Request":
-        """The row that this one is compared with."""
+        """The request for the row that this one is compared with."""
         return dataclasses.replace(self, scheme=schemes.Scheme(schemes.FP32))
 
     @property
@@ -94,7 +95,7 @@ def load_agent(algo: str, env: str, folder: str) -> finding.Agent:
     """Loads an agent of the zoo's layout, or of an ActorQ run (whose tasks have a comma).
 
     Raises:
-      errors.UserError: see `agents.load` and `actorq_agents.load`.
+      errors.UserError: see `finding.load` and `actorq.load`.
     """
     return _module(algo, env).load(algo, env, folder)
 
@@ -120,15 +121,15 @@ def measured_rows(csv_path: str) -> dict[rows_lib.Key, rows_lib.Row]:
     """Returns the rows that exist by key; an absent file has none."""
     if not os.path.exists(csv_path):
         return {}
-    return {row.key: row for row in rows_lib.read(csv_path)}
+    return {row.evaluation: row for row in rows_lib.read(csv_path)}
 
 
 def measure(request: Request, agent: finding.Agent | None = None) -> rows_lib.Row:
     """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
 
     Args:
-      request: what to measure.
-      agent: as it was loaded for the request; None loads it. Is quantized here.
+      request: the row to measure.
+      agent: the agent as loaded, which is quantized in place; None: it is loaded here.
 
     Raises:
       errors.UserError: the agent cannot be loaded or quantized, or the folder holds rows of
@@ -139,7 +140,7 @@ def measure(request: Request, agent: finding.Agent | None = None) -> rows_lib.Ro
     check_same_agent(request, agent.path)
     if agent.quantization is not None:
         earlier = agent.quantization[0]
-        remark = f"of an agent that had {earlier.bits} bits ({earlier.scheme})"
+        remark = f"the agent had {earlier.bits} bits before ({earlier.scheme})"
         note = "; ".join(part for part in (request.note, remark) if part)
         request = dataclasses.replace(request, note=note)
     reference = None
@@ -147,7 +148,7 @@ def measure(request: Request, agent: finding.Agent | None = None) -> rows_lib.Ro
         baseline = request.full_precision
         if baseline.key not in measured_rows(request.csv_path):
             _measure(baseline, agent, None)
-        # As it is in the file, whose digits are fewer: E is the same when it was there already.
+        # The row comes from the file, which has fewer digits, so that E is the same next time.
         reference = measured_rows(request.csv_path)[baseline.key]
     return _measure(request, agent, reference)
 
@@ -194,12 +195,12 @@ def row_of(
     fp32_returns: Sequence[float] | None = None,
     **columns: Any,
 ) -> rows_lib.Row:
-    """Returns the row of what was played, with what the agent's weights and the code say.
+    """Returns the row of an evaluation, with facts about the agent's weights and the code.
 
     Args:
-      agent: as it played.
-      key: what was measured.
-      returns: of `play`.
+      agent: the agent as it played.
+      key: key of the row.
+      returns: returns of `play`.
       fp32_returns: see `rows.measured`.
       **columns: bytes, seconds, note.
     """
@@ -218,7 +219,7 @@ def row_of(
 
 
 def quantized_folder(request: Request) -> pathlib.Path:
-    """Returns where the quantized agent goes: OUT/BITS, with what is not the default behind."""
+    """Returns the quantized agent's folder: OUT/BITS, and settings other than the default."""
     scheme = request.scheme
     parts = [scheme.bits]
     if scheme.activations:
@@ -233,7 +234,7 @@ def check_same_agent(request: Request, agent_file: pathlib.Path) -> None:
     """Refuses to mix the rows of two agents of one name; notes the first one's checksum.
 
     Raises:
-      errors.UserError: the folder's rows are of another file, or it cannot be written.
+      errors.UserError: the folder's rows belong to another file, or it cannot be written.
     """
     path = pathlib.Path(request.out, AGENTS_FILENAME)
     name = f"{request.algo} {request.env}"
@@ -242,7 +243,7 @@ def check_same_agent(request: Request, agent_file: pathlib.Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with files.locked(path.parent):  # Sweeps measure several agents at once.
             known = _read_agents(path)
-            # Versions before noted the zip's alone.
+            # Earlier versions noted the checksum of the zip alone.
             same = known.get(name) in (checksum, of_zip)
             if not same:
                 rows = _rows_of_agent(request)
@@ -260,7 +261,7 @@ def check_same_agent(request: Request, agent_file: pathlib.Path) -> None:
 
 
 def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
-    """Returns the checksum of an agent with what it is played with, and of its file alone."""
+    """Returns the checksum of an agent with its settings, and of its file alone."""
     digest = hashlib.sha256(agent_file.read_bytes())
     of_file = digest.hexdigest()[:16]
     settings = agent_file.parent / zoo_files.file_name(env)
@@ -277,9 +278,9 @@ def _rows_of_agent(request: Request) -> list[rows_lib.Row]:
 
 
 def _weigh_as(rows: Iterable[rows_lib.Row], request: Request, agent_file: pathlib.Path) -> bool:
-    """Returns whether an agent's weights reach as far as those that rows in full precision had.
+    """Returns whether an agent's weights have the range that full-precision rows noted.
 
-    As `rows.read_files` tells agents apart. Rows may have come here without agents.json.
+    It is for rows that came without agents.json; `rows.read_files` tells agents apart so as well.
     """
     full = [row for row in rows if row.bits == schemes.FP32]
     if not full:
@@ -299,11 +300,11 @@ def check_same_calibration(requests: Iterable[Request], rows: Iterable[rows_lib.
     """Refuses to mix rows of one agent with ranges from other numbers of episodes.
 
     Args:
-      requests: what is to be measured.
-      rows: that their file holds; without a note of it, the default found their ranges.
+      requests: requests to measure.
+      rows: rows of their file; the default calibration found the ranges of rows without a note.
 
     Raises:
-      errors.UserError: they do not go together.
+      errors.UserError: requests and rows have different calibrations.
     """
     there = {}
     for row in rows:
@@ -340,7 +341,7 @@ def summary(row: rows_lib.Row, reference: rows_lib.Row | None = None) -> str:
     )
     if row.error is not None:
         text += f", E {100 * row.error:+.2f} %"
-        if row.error_low is not None:
+        if row.error_low is not None and row.error_high is not None:
             text += f" [{100 * row.error_low:+.2f}, {100 * row.error_high:+.2f}]"
     if reference is not None:
         text += f" (fp32 {reference.mean:.2f})"
@@ -352,10 +353,10 @@ def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
 
     Args:
       text: numbers with commas.
-      flag: that it is the value of.
+      flag: name of the flag that holds the text.
 
     Raises:
-      errors.UserError: they are not different numbers, 0 or more.
+      errors.UserError: these are not different numbers, 0 or more.
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len({*map(int, parts)}) != len(parts):
@@ -366,7 +367,7 @@ def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
 
 
 def log_start(request: Request) -> None:
-    """Says what is going to be measured."""
+    """Logs the request that is going to be measured."""
     bits = request.scheme.bits
     logging.info(
         "%s %s at %s (%s), %d episodes for each of the seeds %s.",

@@ -1,9 +1,7 @@
-"""The flags that several tools share. Imports no framework, so that --help is instant."""
+"""Defines the flags that several tools share. Imports no framework: --help is instant."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import os
-from typing import Any
 
 from absl import flags
 
@@ -12,7 +10,7 @@ from actorQ.policy import quantization
 from baseline.quantization import names
 from baseline.study import rows as rows_lib
 
-DEFAULT_FOLDER = "logs/zoo"  # Where `baseline.train` leaves agents.
+DEFAULT_FOLDER = "logs/zoo"  # `baseline.train` leaves agents there.
 DEFAULT_OUT = "quantized"
 _CALIBRATION_EPISODES = 5  # `calibration.EPISODES`, which needs torch.
 
@@ -21,7 +19,7 @@ def define_folder() -> None:
     """Defines where agents come from."""
     flags.DEFINE_string(
         "folder", DEFAULT_FOLDER,
-        "Folder of agents: FOLDER/ALGO/ENV_1/ENV.zip; of an ActorQ policy, its run folder.",
+        "Folder of agents: FOLDER/ALGO/ENV_1/ENV.zip; for an ActorQ policy, its run folder.",
     )
     flags.DEFINE_boolean("hub", False, "Fetch the zoo's agent from its hub if it is not there.")
 
@@ -43,7 +41,7 @@ def define_granularity_of_linear() -> None:
     """Defines `granularity` for tools that make files of integers."""
     flags.DEFINE_enum(
         "granularity", names.GRANULARITIES[0], list(names.GRANULARITIES),
-        "Of linear layers' weights: paper, a scale for each layer; channel, for each output.",
+        "Scales of linear layers' weights. paper: one a layer; channel: one for each output.",
     )
 
 
@@ -56,27 +54,35 @@ def define_calibration() -> None:
 
 
 def define_rows(scheme: bool = True) -> None:
-    """Defines which rows a tool looks at; `scheme`: not where it shows all schemes."""
+    """Defines which rows a tool looks at.
+
+    Args:
+      scheme: whether the tool shows one scheme only.
+    """
     flags.DEFINE_list(
         "results", [os.path.join(DEFAULT_OUT, rows_lib.CSV_NAME)],
-        "CSV file with the rows of baseline.ptq; several with commas.",
+        "CSV files with the rows of baseline.ptq, comma separated.",
     )
     choices = {"granularity": names.GRANULARITIES, "rounding": quantization.ROUNDINGS}
     if scheme:
         choices["scheme"] = names.SCHEMES
     for name, values in choices.items():
-        flags.DEFINE_enum(name, values[0], list(values), "Of the rows, as baseline.ptq has it.")
+        flags.DEFINE_enum(
+            name, values[0], list(values), f"Show rows of this {name}, a flag of baseline.ptq."
+        )
 
 
 def define() -> None:
     """Defines the flags."""
     define_folder()
-    flags.DEFINE_string("out", DEFAULT_OUT, "Gets BITS/ALGO/... (agents) and ptq.csv (rows).")
+    flags.DEFINE_string(
+        "out", DEFAULT_OUT, "Folder that gets BITS/ALGO/... (agents) and ptq.csv (rows)."
+    )
     flags.DEFINE_integer("episodes", 10, "Episodes for each seed, >= 1.", lower_bound=1)
     flags.DEFINE_string("seeds", "0,2,4", "Seeds of the environments, each >= 0.")
     flags.DEFINE_enum(
         "scheme", names.SCHEMES[0], list(names.SCHEMES),
-        "What is quantized; ranges of activations come from --calibration_episodes.",
+        "The quantized tensors; ranges of activations come from --calibration_episodes.",
     )
     define_quantizer()
     define_calibration()
@@ -89,25 +95,24 @@ def requests(pairs: Sequence[tuple[str, str]], widths: Sequence[str]) -> list:
     Raises:
       errors.UserError: a width or the seeds make no sense.
     """
-    with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
+    with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from baseline.quantization import schemes
         from baseline.study import measuring
 
     values = flags.FLAGS
     bits = dict.fromkeys(schemes.parse_bits(width) for width in widths)
     seeds = measuring.parse_seeds(values.seeds)
+    # There is only one full precision, whatever the flags say.
+    how = {
+        width: schemes.Scheme(width) if width == names.FP32
+        else schemes.Scheme(width, values.scheme, values.granularity, values.rounding)
+        for width in bits
+    }
     return [
         measuring.Request(
-            algo, env, _scheme(width, schemes.Scheme), values.folder, values.out, seeds,
-            values.episodes, values.calibration_episodes, values.note,
+            algo, env, scheme, values.folder, values.out, seeds, values.episodes,
+            values.calibration_episodes, values.note,
         )
         for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs)
-        for width in bits
+        for scheme in how.values()
     ]
-
-
-def _scheme(width: str, make: Callable[..., Any]) -> Any:
-    if width == names.FP32:
-        return make(width)  # There is one full precision, whatever the flags say of others.
-    values = flags.FLAGS
-    return make(width, values.scheme, values.granularity, values.rounding)

@@ -5,16 +5,16 @@ training rewards", and "A2C / DQN / PPO / DDPG rewards for Fp32, Fp16 and int8" 
 Quantized Reinforcement Learning (arXiv:1910.01055; here from the authors' slides). Rewards are
 rounded to whole numbers there, and E is in percent. Imports nothing.
 
-What is printed is kept, also where it looks odd: A2C's "Seaguest" is Seaquest.
+The figures stand as printed, even where they look odd: A2C's "Seaguest" is Seaquest.
 """
 
 from typing import NamedTuple
 
 
-class Result(NamedTuple):
+class Rewards(NamedTuple):
     """One printed row; E = (fp32 - quantized) / |fp32| in percent, above zero is a loss."""
 
-    env: str  # As the table writes it.
+    env: str  # The table's spelling.
     fp32: float
     fp16: float
     error_fp16: float
@@ -29,42 +29,42 @@ class Mean(NamedTuple):
     error_int8: float
 
 
-RESULTS: dict[str, tuple[Result, ...]] = {
+REWARDS: dict[str, tuple[Rewards, ...]] = {
     "a2c": (
-        Result("Breakout", 379, 371, 2.11, 350, 7.65),
-        Result("SpaceInvaders", 717, 667, 6.97, 634, 11.58),
-        Result("BeamRider", 3087, 3060, 0.87, 2793, 9.52),
-        Result("MsPacman", 1915, 1915, 0.00, 2045, -6.79),
-        Result("Qbert", 5002, 5002, 0.00, 5611, -12.18),
-        Result("Seaguest", 782, 756, 3.32, 753, 3.71),
-        Result("CartPole", 500, 500, 0.00, 500, 0.00),
-        Result("Pong", 20, 20, 0.00, 19, 5.00),
+        Rewards("Breakout", 379, 371, 2.11, 350, 7.65),
+        Rewards("SpaceInvaders", 717, 667, 6.97, 634, 11.58),
+        Rewards("BeamRider", 3087, 3060, 0.87, 2793, 9.52),
+        Rewards("MsPacman", 1915, 1915, 0.00, 2045, -6.79),
+        Rewards("Qbert", 5002, 5002, 0.00, 5611, -12.18),
+        Rewards("Seaguest", 782, 756, 3.32, 753, 3.71),
+        Rewards("CartPole", 500, 500, 0.00, 500, 0.00),
+        Rewards("Pong", 20, 20, 0.00, 19, 5.00),
     ),
     "ppo": (
-        Result("Breakout", 400, 400, 0.00, 368, 8.00),
-        Result("SpaceInvaders", 698, 662, 5.16, 684, 2.01),
-        Result("BeamRider", 1655, 1820, -9.97, 1697, -2.54),
-        Result("MsPacman", 1735, 1735, 0.00, 1845, -6.34),
-        Result("Qbert", 15010, 15010, 0.00, 14425, 3.90),
-        Result("Seaquest", 1782, 1784, -0.11, 1795, -0.73),
-        Result("CartPole", 500, 500, 0.00, 500, 0.00),
-        Result("Pong", 20, 20, 0.00, 20, 0.00),
+        Rewards("Breakout", 400, 400, 0.00, 368, 8.00),
+        Rewards("SpaceInvaders", 698, 662, 5.16, 684, 2.01),
+        Rewards("BeamRider", 1655, 1820, -9.97, 1697, -2.54),
+        Rewards("MsPacman", 1735, 1735, 0.00, 1845, -6.34),
+        Rewards("Qbert", 15010, 15010, 0.00, 14425, 3.90),
+        Rewards("Seaquest", 1782, 1784, -0.11, 1795, -0.73),
+        Rewards("CartPole", 500, 500, 0.00, 500, 0.00),
+        Rewards("Pong", 20, 20, 0.00, 20, 0.00),
     ),
     "dqn": (
-        Result("Breakout", 214, 217, -1.40, 78, 63.55),
-        Result("SpaceInvaders", 586, 625, -6.66, 509, 13.14),
-        Result("BeamRider", 925, 823, 11.03, 721, 22.05),
-        Result("MsPacman", 1433, 1429, 0.28, 2024, -41.24),
-        Result("Qbert", 641, 641, 0.00, 616, 3.90),
-        Result("Seaquest", 1709, 1885, -10.30, 1582, 7.43),
-        Result("CartPole", 500, 500, 0.00, 500, 0.00),
-        Result("Pong", 21, 21, 0.00, 21, 0.00),
+        Rewards("Breakout", 214, 217, -1.40, 78, 63.55),
+        Rewards("SpaceInvaders", 586, 625, -6.66, 509, 13.14),
+        Rewards("BeamRider", 925, 823, 11.03, 721, 22.05),
+        Rewards("MsPacman", 1433, 1429, 0.28, 2024, -41.24),
+        Rewards("Qbert", 641, 641, 0.00, 616, 3.90),
+        Rewards("Seaquest", 1709, 1885, -10.30, 1582, 7.43),
+        Rewards("CartPole", 500, 500, 0.00, 500, 0.00),
+        Rewards("Pong", 21, 21, 0.00, 21, 0.00),
     ),
     "ddpg": (
-        Result("Walker2D", 1890, 1929, -2.06, 1866, 1.27),
-        Result("HalfCheetah", 2553, 2551, 0.08, 2473, 3.13),
-        Result("BipedalWalker", 98, 90, 8.16, 83, 15.31),
-        Result("MountainCarContinuous", 92, 92, 0.00, 92, 0.00),
+        Rewards("Walker2D", 1890, 1929, -2.06, 1866, 1.27),
+        Rewards("HalfCheetah", 2553, 2551, 0.08, 2473, 3.13),
+        Rewards("BipedalWalker", 98, 90, 8.16, 83, 15.31),
+        Rewards("MountainCarContinuous", 92, 92, 0.00, 92, 0.00),
     ),
 }
 
@@ -88,11 +88,11 @@ _ENVIRONMENTS = {
 _AS_PRINTED = {("a2c", "Seaquest"): "Seaguest"}
 
 
-def result(algo: str, env: str) -> Result | None:
+def rewards(algo: str, env: str) -> Rewards | None:
     """Returns the paper's row for an environment, if it has one.
 
     Args:
-      algo: "a2c", "ppo", "dqn" or "ddpg"; others have none.
+      algo: "a2c", "ppo", "dqn" or "ddpg"; other algorithms have no row.
       env: Gymnasium's name, e.g. "CartPole-v1", "PongNoFrameskip-v4" or "ALE/Pong-v5".
     """
     name = _ENVIRONMENTS.get(env)
@@ -103,20 +103,20 @@ def result(algo: str, env: str) -> Result | None:
     if name is None:
         return None
     name = _AS_PRINTED.get((algo, name), name)
-    return next((row for row in RESULTS.get(algo, ()) if row.env == name), None)
+    return next((row for row in REWARDS.get(algo, ()) if row.env == name), None)
 
 
 class Deployment(NamedTuple):
     """A printed row of the deployment case study: point-to-point navigation on a Raspberry Pi 3b.
 
     Attributes:
-      name: of the policy, as printed.
-      layers: of its network.
-      fp32_ms: inference time.
-      int8_ms: inference time.
-      fp32_success: share of the episodes, in percent.
-      int8_success: likewise.
-      speedup: as printed.
+      name: name of the policy, as printed.
+      layers: units of its network's hidden layers.
+      fp32_ms: inference time of fp32.
+      int8_ms: inference time of int8.
+      fp32_success: share of successful episodes of fp32, in percent.
+      int8_success: share of successful episodes of int8, in percent.
+      speedup: speed-up, as printed.
     """
 
     name: str
@@ -146,12 +146,12 @@ class MixedPrecision(NamedTuple):
     """A printed row of the mixed-precision case study: DQN on Pong.
 
     Attributes:
-      name: of the policy, as printed.
-      filters: of each of its three convolutions.
-      units: of its dense layer.
-      fp32_minutes: run time of the training.
-      half_minutes: of the same with fp16 and a master copy of the weights in fp32.
-      speedup: as printed; of Policy A's minutes it would be 0.81.
+      name: name of the policy, as printed.
+      filters: filters of each of its three convolutions.
+      units: units of its dense layer.
+      fp32_minutes: run time of the training in fp32.
+      half_minutes: run time with fp16 and a master copy of the weights in fp32.
+      speedup: speed-up, as printed; Policy A's minutes would give 0.81.
     """
 
     name: str
@@ -162,7 +162,7 @@ class MixedPrecision(NamedTuple):
     speedup: float
 
 
-# Table "Mixed precision v/s Fp32 training rewards", and the one of the policies before it.
+# Table "Mixed precision v/s Fp32 training rewards", and the table of the policies before it.
 MIXED_PRECISION = {
     "A": MixedPrecision("Policy A", 128, 128, 127, 156, 0.87),
     "B": MixedPrecision("Policy B", 512, 512, 179, 172, 1.04),

@@ -1,9 +1,10 @@
 """Runs many requests over all cores: progress, failures that stop no other, and clean ends.
 
-What `sweep` and `qat_sweep` share. Imports no framework.
+`sweep` and `qat_sweep` share it. Imports no framework.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from actorQ.core import errors
 from actorQ.core import provenance
 
 PAIRS_WANTED = "takes ALGO ENV (one or more pairs, for example ppo CartPole-v1)"
-PATIENCE_S = 5.0  # With workers that are asked to end.
+PATIENCE_S = 5.0  # Time that workers have to end.
 
 RequestT = TypeVar("RequestT")
 
@@ -34,7 +35,7 @@ RequestT = TypeVar("RequestT")
 def define_jobs() -> None:
     """Defines how many processes work at once."""
     flags.DEFINE_integer(
-        "jobs", 0, "Processes at once, >= 0; 0: as many as this process may use cores.",
+        "jobs", 0, "Processes at once, >= 0; 0: one for each core that this process may use.",
         lower_bound=0,
     )
 
@@ -43,7 +44,7 @@ def pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
     """Returns the pairs ALGO ENV that a command line names.
 
     Raises:
-      errors.UserError: there is none, or one is not whole.
+      errors.UserError: there is none, or a pair is not whole.
     """
     if not arguments:
         raise errors.UserError(f"{PAIRS_WANTED}.")
@@ -54,18 +55,18 @@ def pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP end this process as Ctrl-C does: no worker stays behind."""
+    """Lets SIGTERM and SIGHUP end this process as Ctrl-C does, so that no worker stays behind."""
 
     def interrupt(signum: int, frame: Any) -> None:
         del signum, frame
-        # Both may be said twice (`cli.on_stop_signals` tells by whom); Ctrl-C remains.
+        # Either may come twice (`cli.on_stop_signals` explains why); only Ctrl-C still counts.
         for other in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(other, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     before = {}
     for signum in (signal.SIGTERM, signal.SIGHUP):
-        # What is ignored stays ignored: nohup does that with SIGHUP.
+        # An ignored signal stays ignored: nohup ignores SIGHUP.
         if signal.getsignal(signum) != signal.SIG_IGN:
             before[signum] = signal.signal(signum, interrupt)
     try:
@@ -79,19 +80,20 @@ def stopped_by_signals() -> Iterator[None]:
 def workers(
     jobs: int, lean: bool = True, patience_s: float = PATIENCE_S
 ) -> Iterator[futures.Executor]:
-    """Gives processes of one thread each; they start when there is something to do.
+    """Gives processes of one thread each, which start with their first request.
 
     Args:
-      jobs: so many; 0: one for each core that this process may use.
-      lean: whether they load SB3 without its TensorBoard; trainings need that, but not the
+      jobs: number of processes; 0: one for each core that this process may use.
+      lean: whether they load SB3 without its TensorBoard. Trainings need TensorBoard, but not the
         TensorFlow that it would load.
-      patience_s: that workers have to end after SIGTERM, should this process be interrupted.
+      patience_s: time that workers have to end after SIGTERM, if this process is interrupted.
 
     Raises:
       errors.UserError: a worker died.
     """
-    # Spawned, since a fork would copy torch's and PyBullet's threads half-way.
+    # A fork would copy torch's and PyBullet's threads half-way.
     context = multiprocessing.get_context("spawn")
+    others = multiprocessing.active_children()
     pool = futures.ProcessPoolExecutor(
         jobs or provenance.usable_cores(), context, initializer=_start_worker, initargs=(lean,)
     )
@@ -99,7 +101,7 @@ def workers(
         yield pool
         pool.shutdown()
     except BaseException as error:
-        end(pool, patience_s)
+        end(pool, others, patience_s)
         if isinstance(error, KeyboardInterrupt):
             with contextlib.suppress(OSError):  # The terminal may be gone.
                 print("Interrupted: the same command goes on from here.", file=sys.stderr)
@@ -121,30 +123,30 @@ def run(
     """Does every request, and prints a line for each as it is done.
 
     Args:
-      pool: of `workers`.
-      function: called with a request in a worker; returns the line.
-      requests: what is to be done.
-      name: of a request, for the line of one that failed.
-      unit: what one is called by the progress bar.
+      pool: pool of `workers`.
+      function: function of a request that returns the line; it is called in a worker.
+      requests: requests to do.
+      name: function that names a request, for the line of a failed one.
+      unit: word for a request in the progress bar.
 
     Returns:
-      Those that failed, each with the reason.
+      The failed requests, each with the reason.
     """
     import tqdm
 
     failed: list[tuple[RequestT, str]] = []
     if not requests:
         return failed
-    # In log files the lines of the requests say how far it is.
+    # Log files need no progress bar, since the lines are numbered.
     progress = tqdm.tqdm(
         total=len(requests), unit=unit, dynamic_ncols=True, disable=not sys.stderr.isatty()
     )
     with progress:
         for number, (request, outcome) in enumerate(_outcomes(pool, function, requests), 1):
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, BaseException):
                 failed.append((request, str(outcome)))
                 outcome = f"{name(request)}: failed"
-            with contextlib.suppress(OSError):  # As in `say`.
+            with contextlib.suppress(OSError):  # As in `say`, work goes on.
                 progress.write(f"[{number}/{len(requests)}] {outcome}")
                 sys.stdout.flush()
             progress.update()
@@ -152,17 +154,17 @@ def run(
 
 
 def say(text: str) -> None:
-    """Prints a line. Where nobody reads it, or a disk is full, work goes on: its rows count."""
+    """Prints a line; work goes on where nobody reads it, or where a disk is full."""
     with contextlib.suppress(OSError):
         print(text, flush=True)
 
 
 @contextlib.contextmanager
 def bugs_told(name: str) -> Iterator[None]:
-    """Makes one line of a bug of ours, which is not to stop other requests.
+    """Turns a bug into an error of one line, which stops no other request.
 
     Args:
-      name: of what is being done, for the log, which gets the trace.
+      name: name of the request, for the log, which gets the trace.
     """
     try:
         yield
@@ -176,11 +178,11 @@ def bugs_told(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def starting_workers() -> Iterator[None]:
-    """Has processes that start meanwhile leave Ctrl-C and a terminal that closes to this one.
+    """Lets processes that start meanwhile ignore Ctrl-C and the end of a terminal.
 
-    Both reach the whole group, and this process decides what happens then.
+    Both signals reach the whole group, and this process decides how the others end.
     """
-    before = {  # What is ignored is inherited.
+    before = {  # A child inherits ignored signals.
         signum: signal.signal(signum, signal.SIG_IGN) for signum in (signal.SIGINT, signal.SIGHUP)
     }
     try:
@@ -190,24 +192,37 @@ def starting_workers() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def end(pool: futures.ProcessPoolExecutor, patience_s: float = PATIENCE_S) -> None:
-    """Ends the workers, whatever they are at: rows are written at once, agents whole."""
-    processes, manager = list((pool._processes or {}).values()), pool._executor_manager_thread
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join(patience_s)
-        process.kill()
-    if manager is not None:
-        manager.join(PATIENCE_S)
-    gc.collect()  # Else Python's tracker of resources warns of semaphores that were left.
+def end(
+    pool: futures.Executor,
+    others: Collection[multiprocessing.process.BaseProcess],
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Ends the workers of a pool at once, which loses nothing: they write rows and agents whole.
+
+    Args:
+      pool: the pool, which takes no more work.
+      others: children that this process had before the pool; they live on.
+      patience_s: time that the workers have to end after SIGTERM.
+    """
+    # The shutdown waits until all workers are gone, so that it needs a thread of its own.
+    shutdown = threading.Thread(
+        target=pool.shutdown, kwargs={"cancel_futures": True}, daemon=True
+    )
+    shutdown.start()
+    workers = [child for child in multiprocessing.active_children() if child not in others]
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join(patience_s)
+        worker.kill()
+    shutdown.join(PATIENCE_S)
+    gc.collect()  # Semaphores that stay behind make Python's resource tracker warn.
 
 
 def _outcomes(
     pool: futures.Executor, function: Callable[[Any], str], requests: Sequence[Any]
-) -> Iterable[tuple[Any, str | Exception]]:
-    """Gives each request with its result, or with what it raised, as they come."""
+) -> Iterable[tuple[Any, str | BaseException]]:
+    """Gives each request with its result or its exception, as they come."""
     with starting_workers():
         waiting = {pool.submit(function, request): request for request in requests}
     for done in futures.as_completed(waiting):
@@ -229,6 +244,8 @@ def _start_worker(lean: bool) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this worker when its parent was killed outright."""
-    multiprocessing.parent_process().join()
+    """Ends this worker once its parent is gone, even if it was killed outright."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(cli.EXIT_ERROR)

@@ -1,25 +1,29 @@
 """Draws and tabulates quantization-aware training against PTQ; see `collate` for the command.
 
-Writes the paper's figure of reward against bits for every pair of algorithm and environment, and
-table.md and table.csv with QAT, PTQ and fp32, of all pairs whatever pair is drawn.
+The figures are the paper's for every pair of algorithm and environment: reward at fp32, 8*, then 8
+to 2 bits. 8* is the fp32 agent quantized to int8 after training. Beyond the paper, the same agents
+are quantized after training to every width. table.md and table.csv always have all pairs.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import os
 
 from actorQ.core import errors
 from actorQ.core import output
-from baseline.study import qat_plot
+from baseline.quantization import names
+from baseline.study import qat_comparison
 from baseline.study import qat_rows
-from baseline.study import qat_study
-from baseline.study import qat_table
+from baseline.study import qat_tables
 from baseline.study import rows as rows_lib
-from baseline.study import selection
-from baseline.study import sweep_files
+from baseline.study import sweep_plots
+from baseline.study import sweeps
 from baseline.study.qat_rows import TrainedRow
 
-TABLE = "table"  # With .md and .csv.
+TABLE = "table"  # The files are table.md and table.csv.
 _MAKER = "baseline/qat_benchmark.sh ALGO ENV makes them"
+_INT8_NOTE = "8*: the fp32 agents quantized to int8 after training"
+_COLOURS = {qat_rows.FROZEN: sweep_plots.BLUE, qat_rows.MOVING: sweep_plots.GREEN}
 
 
 def read(paths: Sequence[str]) -> list[TrainedRow]:
@@ -46,45 +50,98 @@ def collate(
     """Draws one study, or all and a grid for each algorithm; writes the tables of all.
 
     Args:
-      rows: of the results file.
+      rows: rows of the results file.
       pair: algorithm and environment; None: all that are there.
-      folder: for the PNGs, made if missing.
-      table_folder: for the tables, made if missing.
+      folder: folder for the PNGs, made if missing.
+      table_folder: folder for the tables, made if missing.
 
     Returns:
-      The numbers of what is drawn as text, and the paths of all files.
+      The numbers of the drawn pairs as text, and the paths of all files.
 
     Raises:
       errors.UserError: there is nothing to compare for a pair, or a file cannot be written.
     """
-    every = qat_study.studies(rows)
-    chosen = every
-    if pair is not None:
-        chosen = [
-            study
-            for study in every
-            if study.algo == pair[0] and pair[1] in (study.env, study.shown_env)
-        ]
+    every = qat_comparison.studies(rows)
+    chosen = sweeps.of_pair(every, pair)
     if not chosen:
         raise errors.UserError(_nothing(rows, pair))
-    found = qat_table.compared(every)
+    found = qat_tables.compared(every)
     shown = [one for one in found if one.study in chosen]
     without = _without_study(rows, every)
     base = os.path.join(table_folder, TABLE)
     output.make_folder(table_folder or ".")
-    output.write_text(f"{base}.md", qat_table.markdown(found) + without)
-    output.write_csv(f"{base}.csv", qat_table.csv_rows(found))
-    sheets = [
-        sweep_files.Sheet(study.algo, study.env, study.shown_env, panel)
-        for study, panel in zip(chosen, qat_plot.make_panels(chosen), strict=True)
-    ]
+    output.write_text(f"{base}.md", qat_tables.markdown(found) + without)
+    output.write_csv(f"{base}.csv", qat_tables.csv_rows(found))
     grids = "reward against bits of quantization-aware training" if pair is None else None
-    paths = sweep_files.draw(folder, sheets, qat_plot.words(chosen), grids)
-    text = qat_table.markdown(shown) + (without if pair is None else "")
+    paths = sweep_plots.draw(folder, make_panels(chosen), words(chosen), grids)
+    text = qat_tables.markdown(shown) + (without if pair is None else "")
     return text, [*paths, f"{base}.md", f"{base}.csv"]
 
 
-def _without_study(rows: Sequence[TrainedRow], studies: Sequence[qat_study.Study]) -> str:
+def words(studies: Sequence[qat_comparison.Study]) -> sweep_plots.Words:
+    """Returns the legend's texts for plots of these studies."""
+    with_int8 = any(study.ptq and "8" in study.ptq.rows for study in studies)
+    return sweep_plots.Words(
+        "lowest to highest training seed", "each training seed", _INT8_NOTE if with_int8 else ""
+    )
+
+
+def make_panels(studies: Sequence[qat_comparison.Study]) -> list[sweep_plots.Panel]:
+    """Returns a plot of each study; the same curve has one name in all of them."""
+    several = len({sweep.kind.ranges for study in studies for sweep in study.qat}) > 1
+    return [_make_panel(study, several) for study in studies]
+
+
+def _make_panel(study: qat_comparison.Study, several_ranges: bool) -> sweep_plots.Panel:
+    """Lays out fp32, QAT as the strong and PTQ as the light line, over training seeds."""
+    series = []
+    for sweep in study.qat:
+        ranges = sweep.kind.ranges
+        label = f"QAT, {ranges} ranges" if several_ranges else "QAT"
+        series.append(sweep_plots.Series(label, _COLOURS[ranges], _points(sweep)))
+    if study.ptq is not None:
+        points = _points(study.ptq)
+        int8 = [point._replace(bits=sweep_plots.INT8) for point in points if point.bits == "8"]
+        series.append(
+            sweep_plots.Series(
+                "PTQ of the fp32 agents", sweep_plots.VERMILLION, [*int8, *points], light=True
+            )
+        )
+    fp32 = _point(names.FP32, study.control)
+    return sweep_plots.Panel(
+        study.algo, study.env, study.shown_env, _title(study), fp32, series, fp32_place=True
+    )
+
+
+def _title(study: qat_comparison.Study) -> str:
+    trainings, episodes = len(study.train_seeds), study.any_control.episodes
+    sweeps = [*study.qat, *([study.ptq] if study.ptq else [])]
+    counts = [len(rows) for sweep in sweeps for rows in sweep.rows.values()]
+    up_to = "up to " if min(len(study.control), *counts) < trainings else ""
+    return (
+        f"{study.algo} {study.shown_env}, {up_to}{trainings} training seed{'s' * (trainings > 1)}, "
+        f"{episodes} episode{'s' * (episodes > 1)} each"
+    )
+
+
+def _points(sweep: qat_comparison.TrainedSweep) -> list[sweep_plots.Point]:
+    return [_point(bits, rows) for bits, rows in sweep.rows.items()]
+
+
+def _point(bits: str, rows: Mapping[int, TrainedRow]) -> sweep_plots.Point:
+    """Returns a point whose band reaches from the lowest to the highest training."""
+    found = qat_comparison.cell(rows)
+    several = len(found.seeds) > 1
+    return sweep_plots.Point(
+        bits,
+        found.mean,
+        min(found.seed_means) if several else None,
+        max(found.seed_means) if several else None,
+        found.seed_means,
+    )
+
+
+def _without_study(rows: Sequence[TrainedRow], studies: Sequence[qat_comparison.Study]) -> str:
     """Returns a line for each pair that cannot be compared."""
     there = {(study.algo, study.env) for study in studies}
     pairs = sorted({(row.algo, row.env) for row in rows} - there)
@@ -104,21 +161,23 @@ def _reason(rows: Sequence[TrainedRow], pair: tuple[str, str]) -> str:
     methods = {
         row.method
         for row in rows_lib.find(rows, algo=algo)
-        if env in (row.env, selection.shown_env(row.env))
+        if env in (row.env, sweeps.shown_env(row.env))
     }
     if not methods:
-        names = ", ".join(sorted({row.env for row in rows_lib.find(rows, algo=algo)}))
-        reason = f"Nothing is measured of {algo} {env} (of {algo} there is: {names or 'nothing'})"
+        others = ", ".join(sorted({row.env for row in rows_lib.find(rows, algo=algo)}))
+        reason = (
+            f"Nothing is measured of {algo} {env} (for {algo} there is: {others or 'nothing'})"
+        )
     elif qat_rows.QAT not in methods:
-        reason = f"Of {algo} {env} there is no row of QAT"
+        reason = f"For {algo} {env} there is no row of QAT"
     elif qat_rows.CONTROL not in methods:
         reason = (
-            f"Of {algo} {env} there is no control (the same training without quantization), so "
+            f"For {algo} {env} there is no control (the same training without quantization), so "
             "that nothing can be compared"
         )
     else:
         reason = (
-            f"Of {algo} {env} there is no control of as many steps and the same evaluation as a "
-            "row of QAT of this granularity and rounding"
+            f"For {algo} {env} no control has as many steps and the same evaluation as a row of "
+            "QAT of this granularity and rounding"
         )
-    return f"{reason}: baseline/qat_benchmark.sh {algo} {env} makes what is lacking."
+    return f"{reason}: baseline/qat_benchmark.sh {algo} {env} makes the missing rows."

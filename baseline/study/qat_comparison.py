@@ -1,9 +1,12 @@
 """Compares QAT with PTQ and with full precision, width by width: numbers, no text.
 
-Everything is of means over training seeds. What is compared is paired: of the training seeds that
-both sides have, and of equal episode starts. Imports numpy only.
+A file may hold several kinds of trainings and evaluations of one pair of algorithm and environment.
+A study takes one of each, since only rows of equal starts and equally long trainings can be
+compared. Everything is a mean over training seeds. Comparisons are paired: they use the training
+seeds that both sides have, and equal episode starts. Imports numpy only.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -12,22 +15,214 @@ from typing import NamedTuple
 import numpy as np
 
 from baseline.study import intervals
-from baseline.study import qat_study
+from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from baseline.study.qat_rows import TrainedRow
 
 QAT, PTQ, NEITHER, ONE_TRAINING = "QAT", "PTQ", "no difference shown", "one training"
 
 
-class Cell(NamedTuple):
-    """What the trainings of one method earned at one width.
+class Kind(NamedTuple):
+    """A way to quantize, whatever the width; see `qat_rows.TrainedRow`.
 
     Attributes:
-      mean: return over all episodes.
-      std: sample standard deviation of the trainings' means; None of a single training.
-      seed_means: return of each training.
-      seeds: of these trainings, in the same order.
+      scheme: "weights" or "weights+activations".
+      quant_delay: environment steps before quantization started; None: PTQ.
+      ranges: "frozen", "moving", or with PTQ `qat_rows.calibrated`.
+      input_bits: bits of observations in agents of 8 bits and less; None: not quantized.
+      output: whether the policy's output is quantized, with the agent's own bits.
+    """
+
+    scheme: str
+    quant_delay: int | None
+    ranges: str
+    input_bits: int | None
+    output: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedSweep:
+    """Rows of one kind.
+
+    Attributes:
+      kind: kind of the rows.
+      rows: rows by width, the widest first, and by seed of the training, sorted.
+    """
+
+    kind: Kind
+    rows: Mapping[str, Mapping[int, TrainedRow]]
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return sum(len(rows) for rows in self.rows.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Study(sweeps_lib.OfPair):
+    """The trainings of one pair under one evaluation.
+
+    Attributes:
+      control: rows at full precision by seed of the training, sorted; not empty.
+      qat: a sweep for each way to treat ranges, frozen before moving; not empty.
+      ptq: the controls' agents quantized after training; None: there is none.
+      left_out: number of the pair's other rows, which have other kinds or evaluations.
+    """
+
+    control: Mapping[int, TrainedRow]
+    qat: Sequence[TrainedSweep]
+    ptq: TrainedSweep | None
+    left_out: int
+
+    @property
+    def any_control(self) -> TrainedRow:
+        """A control's row, for the columns in which all rows agree."""
+        return next(iter(self.control.values()))
+
+    @property
+    def algo(self) -> str:
+        """The algorithm."""
+        return self.any_control.algo
+
+    @property
+    def env(self) -> str:
+        """The environment, as in the file."""
+        return self.any_control.env
+
+    @property
+    def train_seeds(self) -> list[int]:
+        """The seeds of all trainings, sorted."""
+        seeds = set(self.control)
+        for sweep in self.qat:
+            seeds |= {seed for rows in sweep.rows.values() for seed in rows}
+        return sorted(seeds)
+
+
+def studies(
+    rows: Sequence[TrainedRow], granularity: str = "paper", rounding: str = "nearest"
+) -> list[Study]:
+    """Returns a study for each pair of algorithm and environment that has one, sorted.
+
+    A study needs QAT rows with a control: trained for as many steps with the same
+    hyper-parameters, and evaluated with the same seeds and episodes. The group with most rows
+    counts, then the last. Choices within the group:
+
+    - QAT: the kind with most rows, then the last. The best kind of the other `ranges` joins it
+      where it has as many rows.
+    - PTQ: rows of the same scheme. Kinds whose observations and output are quantized as QAT's
+      come first, then kinds with most rows, then the last.
+
+    Args:
+      rows: rows as `rows.read` gives them.
+      granularity: granularity of the quantized rows.
+      rounding: rounding of the quantized rows.
+    """
+    chosen = []
+    for algo, env in sorted({(row.algo, row.env) for row in rows}):
+        of_pair = rows_lib.find(rows, algo=algo, env=env)
+        candidates = []
+        for evaluation in _evaluations(of_pair):
+            same = rows_lib.find(of_pair, **evaluation)
+            usable = [
+                row for row in same
+                if row.method == qat_rows.CONTROL
+                or (row.granularity, row.rounding) == (granularity, rounding)
+                and row.bits.isdecimal()
+            ]
+            control = _by_seed(rows_lib.find(usable, method=qat_rows.CONTROL))
+            qat = _qat_sweeps(rows_lib.find(usable, method=qat_rows.QAT))
+            if control and qat:
+                ptq = _ptq_sweep(rows_lib.find(usable, method=qat_rows.PTQ), qat[0].kind)
+                candidates.append(_study(control, qat, ptq, len(of_pair)))
+        if candidates:
+            # `min` would keep the first of equals.
+            least = min(study.left_out for study in candidates)
+            chosen.append([study for study in candidates if study.left_out == least][-1])
+    return chosen
+
+
+def _study(
+    control: Mapping[int, TrainedRow],
+    qat: Sequence[TrainedSweep],
+    ptq: TrainedSweep | None,
+    num_rows: int,
+) -> Study:
+    taken = len(control) + sum(sweep.count for sweep in qat) + (ptq.count if ptq else 0)
+    return Study(control, qat, ptq, num_rows - taken)
+
+
+def _evaluations(rows: Sequence[TrainedRow]) -> list[dict[str, str | int]]:
+    """Returns the columns that rows must share to be compared, by their last appearance."""
+    names = ("seeds", "episodes", "train_steps", "hyperparams")
+    found = dict.fromkeys(
+        tuple(getattr(row, name) for name in names) for row in reversed(rows)
+    )
+    return [dict(zip(names, values, strict=True)) for values in reversed(found)]
+
+
+def _qat_sweeps(rows: Sequence[TrainedRow]) -> list[TrainedSweep]:
+    """Returns the fullest sweep for each treatment of ranges, where none is fuller."""
+    best: dict[str, TrainedSweep] = {}
+    for sweep in _sweeps(rows):
+        ranges = sweep.kind.ranges
+        if ranges not in best or sweep.count >= best[ranges].count:
+            best[ranges] = sweep
+    most = max((sweep.count for sweep in best.values()), default=0)
+    return [best[ranges] for ranges in sorted(best) if best[ranges].count == most]
+
+
+def _ptq_sweep(rows: Sequence[TrainedRow], qat: Kind) -> TrainedSweep | None:
+    found = [sweep for sweep in _sweeps(rows) if sweep.kind.scheme == qat.scheme]
+
+    def preference(sweep: TrainedSweep) -> tuple[bool, int]:
+        ends = sweep.kind.input_bits, sweep.kind.output
+        return ends == (qat.input_bits, qat.output), sweep.count
+
+    best = max(map(preference, found), default=None)
+    return [sweep for sweep in found if preference(sweep) == best][-1] if found else None
+
+
+def _sweeps(rows: Sequence[TrainedRow]) -> list[TrainedSweep]:
+    """Returns the rows by kind, in order of the kinds' last appearance."""
+    kinds = dict.fromkeys(_kind(row) for row in reversed(rows))
+    found = []
+    for kind in reversed(kinds):
+        of_kind = [row for row in rows if _kind(row) == kind]
+        widths = sorted({row.bits for row in of_kind}, key=rows_lib.width_order)
+        by_width = {bits: _by_seed(_of_last_input(of_kind, bits)) for bits in widths}
+        found.append(TrainedSweep(kind, by_width))
+    return found
+
+
+def _kind(row: TrainedRow) -> Kind:
+    # Observations of wider agents take their width by default, which makes no other kind.
+    default = max(int(row.bits), qat_rows.INPUT_BITS)
+    input_bits = qat_rows.INPUT_BITS if row.input_bits == default else row.input_bits
+    return Kind(
+        row.scheme, row.quant_delay, row.ranges, input_bits, output=row.output_bits is not None
+    )
+
+
+def _of_last_input(rows: Sequence[TrainedRow], bits: str) -> Sequence[TrainedRow]:
+    """Returns the rows of a width that have the last one's --input_bits."""
+    of_width = rows_lib.find(rows, bits=bits)
+    return rows_lib.find(of_width, input_bits=of_width[-1].input_bits)
+
+
+def _by_seed(rows: Sequence[TrainedRow]) -> dict[int, TrainedRow]:
+    found = {row.train_seed: row for row in rows}
+    return {seed: found[seed] for seed in sorted(found)}
+
+
+class Cell(NamedTuple):
+    """The rewards of one method's trainings at one width.
+
+    Attributes:
+      mean: mean return over all episodes.
+      std: sample standard deviation of the trainings' means; None for a single training.
+      seed_means: mean return of each training.
+      seeds: seeds of these trainings, in the same order.
     """
 
     mean: float
@@ -42,14 +237,15 @@ class Comparison:
 
     Attributes:
       bits: the width.
-      qat: None: not measured.
-      ptq: None: not measured.
-      seeds: of the trainings that both have.
-      difference: QAT's mean return less PTQ's over these, with its interval; None without any.
+      qat: QAT's rewards; None: not measured.
+      ptq: PTQ's rewards; None: not measured.
+      seeds: seeds of the trainings that both have.
+      difference: QAT's mean return less PTQ's over these trainings, with its interval; None
+        without any.
       qat_error: E = (fp32 - QAT) / |fp32| over the trainings that QAT and the controls share; None
-        where that is none, or where fp32's mean may be zero.
-      ptq_error: the same of PTQ.
-      num_bytes: of the packed parameters.
+        where they share none, or where fp32's mean may be zero.
+      ptq_error: the same for PTQ.
+      num_bytes: size of the packed parameters.
     """
 
     bits: str
@@ -63,9 +259,9 @@ class Comparison:
 
     @property
     def better(self) -> str | None:
-        """Which one the interval shows to be better; None: there is nothing to compare.
+        """The method that the interval shows to be better; None: there is nothing to compare.
 
-        One training says something of two agents, and nothing of two methods.
+        A single training compares two agents, not two methods.
         """
         if self.difference is None:
             return None
@@ -78,16 +274,16 @@ class Comparison:
 
 
 class Summary(NamedTuple):
-    """The widths together.
+    """All widths of a comparison.
 
     Attributes:
-      qat_fewest: the narrowest width at which, as at all wider ones that were measured, E is at
-        most `selection.TOLERATED_LOSS`; None: not even the widest.
-      ptq_fewest: the same of PTQ.
+      qat_fewest: the narrowest width at which, as at all wider ones that were measured, QAT's E is
+        at most `sweeps.TOLERATED_LOSS`; None: not even the widest.
+      ptq_fewest: the same for PTQ.
       compared: number of widths that QAT and PTQ share.
-      at_least: at how many of them QAT's mean is not below PTQ's.
-      qat_better: at how many of them QAT is shown to be better.
-      ptq_better: at how many PTQ is.
+      at_least: number of those widths at which QAT's mean is not below PTQ's.
+      qat_better: number of those widths at which QAT is shown to be better.
+      ptq_better: number of those widths at which PTQ is shown to be better.
     """
 
     qat_fewest: str | None
@@ -98,20 +294,18 @@ class Summary(NamedTuple):
     ptq_better: int
 
 
-def cell(rows: Mapping[int, TrainedRow]) -> Cell | None:
-    """Returns what trainings earned, None without any.
+def cell(rows: Mapping[int, TrainedRow]) -> Cell:
+    """Returns the rewards of trainings.
 
     Args:
-      rows: of one method and width, by seed of the training.
+      rows: rows of one method and width, by seed of the training; at least one.
     """
-    if not rows:
-        return None
     means = tuple(float(np.mean(row.returns)) for row in rows.values())
     std = float(np.std(means, ddof=1)) if len(means) > 1 else None
     return Cell(float(np.mean(means)), std, means, tuple(rows))
 
 
-def may_be_zero(study: qat_study.Study) -> bool:
+def may_be_zero(study: Study) -> bool:
     """Returns whether the 95 % interval of fp32's mean includes zero: then E means nothing."""
     fp32 = intervals.mean_over_trainings(_returns(study.control, study.control))
     if fp32.low is None or fp32.high is None:
@@ -119,39 +313,50 @@ def may_be_zero(study: qat_study.Study) -> bool:
     return fp32.low <= 0 <= fp32.high
 
 
-def compare(study: qat_study.Study, sweep: qat_study.Sweep) -> list[Comparison]:
+def compare(study: Study, sweep: TrainedSweep) -> list[Comparison]:
     """Returns QAT against PTQ at every width that either has, the widest first.
 
     Args:
-      study: with the controls and PTQ.
-      sweep: of QAT, of that study.
+      study: the study, whose controls and PTQ are compared.
+      sweep: a sweep of QAT of that study.
     """
     ptq = study.ptq.rows if study.ptq else {}
     without_share = may_be_zero(study)
     found = []
     for bits in sorted({*sweep.rows, *ptq}, key=rows_lib.width_order):
-        sides = sweep.rows.get(bits, {}), ptq.get(bits, {})
-        shared = tuple(seed for seed in sides[0] if seed in sides[1])
+        qat_side, ptq_side = sweep.rows.get(bits, {}), ptq.get(bits, {})
+        shared = tuple(seed for seed in qat_side if seed in ptq_side)
         difference = None
         if shared:
-            returns = [_returns(side, shared) for side in sides]
-            difference = intervals.mean_over_trainings(returns[0] - returns[1])
-        lost = [None if without_share else _error(study.control, side) for side in sides]
-        sizes = [row.bytes for side in sides for row in side.values()]
+            difference = intervals.mean_over_trainings(
+                _returns(qat_side, shared) - _returns(ptq_side, shared)
+            )
         found.append(
-            Comparison(bits, cell(sides[0]), cell(sides[1]), shared, difference, *lost, sizes[0])
+            Comparison(
+                bits,
+                cell(qat_side) if qat_side else None,
+                cell(ptq_side) if ptq_side else None,
+                shared,
+                difference,
+                None if without_share else _error(study.control, qat_side),
+                None if without_share else _error(study.control, ptq_side),
+                next(iter((qat_side or ptq_side).values())).bytes,
+            )
         )
     return found
 
 
 def summary(comparisons: Sequence[Comparison]) -> Summary:
-    """Returns what the widths say together; see `Summary`."""
+    """Returns the counts over all widths; see `Summary`."""
     qat = {one.bits: one.qat_error for one in comparisons if one.qat}
     ptq = {one.bits: one.ptq_error for one in comparisons if one.ptq}
-    differences = [one.difference.error for one in comparisons if one.difference]
+    differences = [
+        one.difference.error for one in comparisons
+        if one.difference is not None and one.difference.error is not None
+    ]
     return Summary(
-        selection.narrowest(qat),
-        selection.narrowest(ptq),
+        sweeps_lib.narrowest(qat),
+        sweeps_lib.narrowest(ptq),
         len(differences),
         sum(difference >= 0 for difference in differences),
         sum(one.better == QAT for one in comparisons),
@@ -159,8 +364,8 @@ def summary(comparisons: Sequence[Comparison]) -> Summary:
     )
 
 
-def _returns(rows: Mapping[int, TrainedRow], seeds: Sequence[int]) -> np.ndarray:
-    """Returns [trainings, episodes]."""
+def _returns(rows: Mapping[int, TrainedRow], seeds: Iterable[int]) -> np.ndarray:
+    """Returns the returns of these trainings, [trainings, episodes]."""
     return np.array([rows[seed].returns for seed in seeds])
 
 

@@ -1,6 +1,6 @@
 """Rows of `qat.csv`: evaluations of agents that were trained here, and how they were trained.
 
-As `results.Row`, with further columns. Imports no framework.
+They are rows as in `rows`, with further columns. Imports no framework.
 """
 
 import dataclasses
@@ -13,14 +13,14 @@ from baseline.study import rows as rows_lib
 
 CSV_NAME = "qat.csv"
 DEFAULT_FOLDER = "logs/qat"
-# control: trained in full precision; ptq: a control's agent, quantized after its training.
+# A control was trained in full precision; PTQ quantizes a control's agent after its training.
 METHODS = CONTROL, QAT, PTQ = "control", "qat", "ptq"
-RANGES = FROZEN, MOVING = "frozen", "moving"  # See `qat_model.QatSettings`.
-INPUT_BITS = 8  # Of observations, at least, where nothing else is asked for.
+RANGES = FROZEN, MOVING = "frozen", "moving"  # See `qat.model.QatSettings`.
+INPUT_BITS = 8  # Default: fewest bits of observations.
 
 
 class TrainedKey(NamedTuple):
-    """What was measured, how, and of which training: rows of equal key replace each other."""
+    """Tells the rows of trainings apart: rows of equal key replace each other."""
 
     evaluation: rows_lib.Key
     method: str
@@ -39,15 +39,15 @@ class TrainedRow(rows_lib.Row):
 
     Attributes:
       method: one of `METHODS`.
-      train_seed: of the training.
+      train_seed: seed of the training.
       train_steps: environment steps of the training.
-      quant_delay: of these before quantization started; None: it never did.
-      ranges: of activations: one of `RANGES`, of PTQ `calibrated(...)`, or empty where nothing is
-        quantized.
-      input_bits: of observations; None: not quantized.
-      output_bits: of the policy's output; None: not quantized.
-      run: of the training, as ENV_<n>.
-      hyperparams: that replaced tuned ones, as `name:value`, with spaces between.
+      quant_delay: environment steps before quantization started; None: it never did.
+      ranges: ranges of activations: one of `RANGES`, with PTQ `calibrated(...)`, or empty where
+        nothing is quantized.
+      input_bits: bits of observations; None: not quantized.
+      output_bits: bits of the policy's output; None: not quantized.
+      run: run of the training, as ENV_<n>.
+      hyperparams: hyper-parameters that replaced tuned ones, as `name:value` with spaces between.
     """
 
     method: str
@@ -61,7 +61,7 @@ class TrainedRow(rows_lib.Row):
     hyperparams: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no evaluation can have given."""
+        """Raises ValueError for values that no evaluation can have."""
         super().__post_init__()
         if self.method not in METHODS:
             raise ValueError(f"method is {self.method!r}, not one of {METHODS}")
@@ -70,23 +70,21 @@ class TrainedRow(rows_lib.Row):
 
     @property
     def key(self) -> TrainedKey:
-        """What tells this row from others."""
-        return TrainedKey(
-            super().key, *(getattr(self, name) for name in TrainedKey._fields[1:])
-        )
+        """The columns that tell this row from others."""
+        return TrainedKey(*(getattr(self, name) for name in TrainedKey._fields))
 
 
 def calibrated(episodes: int) -> str:
-    """Returns what `ranges` is where so many episodes of the control found them."""
+    """Returns the value of `ranges` where so many episodes of the control found them."""
     return f"calibrated-{episodes}"
 
 
 def trained(row: rows_lib.Row, **columns: Any) -> TrainedRow:
-    """Returns a row with what is known of the training.
+    """Returns a row with the facts about its training.
 
     Args:
       row: the evaluation.
-      **columns: of the training: the attributes that `TrainedRow` has and `row` has not.
+      **columns: facts about the training: the attributes that only `TrainedRow` has.
     """
     of_row = {field.name: getattr(row, field.name) for field in dataclasses.fields(rows_lib.Row)}
     return TrainedRow(**of_row, **columns)

@@ -1,7 +1,7 @@
 """Rows of measured rewards in one CSV file: names, types and formats are defined here only.
 
-Several processes may append at once. The reader takes the last row of equal key, so that what is
-measured again replaces what was there. Imports no framework.
+Several processes may append at once. The reader takes the last row of equal key, so that a new
+measurement replaces an old one. Imports no framework.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ import typing
 from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
+from typing import overload
 
 from absl import logging
 import numpy as np
@@ -39,7 +40,7 @@ _CHOICES = {
 def not_default(**settings: str) -> dict[str, str]:
     """Returns those of `scheme`, `granularity` and `rounding` that are not the default.
 
-    For names of files, titles, and the flags of commands that show or make such rows.
+    Names of files, titles and printed commands say them.
     """
     return {name: value for name, value in settings.items() if value != _CHOICES[name][0]}
 
@@ -55,7 +56,7 @@ def in_words(**settings: str) -> str:
 
 
 class Key(NamedTuple):
-    """What was measured, and how: rows of equal key replace each other."""
+    """Tells the rows of evaluations apart: rows of equal key replace each other."""
 
     algo: str
     env: str
@@ -72,29 +73,29 @@ class Row:
     """One evaluation of one agent at one precision; the fields are the file's columns.
 
     Attributes:
-      algo: "a2c", "ppo", "dqn", "ddpg", "td3", "sac" or of ActorQ "d4pg".
+      algo: "a2c", "ppo", "dqn", "ddpg", "td3", "sac", or ActorQ's "d4pg".
       env: environment.
       bits: "fp32", "fp16", "bf16", or the width "2" to "32".
-      scheme: what was quantized, one of `names.SCHEMES`.
+      scheme: the quantized tensors, one of `names.SCHEMES`.
       granularity: "paper" (a scale per tensor for linear layers, per output channel for
         convolutions) or "channel" (per output channel for both).
       rounding: "nearest" or "floor".
-      seeds: of the environments, "0,2,4".
-      episodes: in all, over the seeds.
-      mean: of the returns.
+      seeds: seeds of the environments, "0,2,4".
+      episodes: number of episodes over all seeds.
+      mean: mean of the returns.
       std: sample standard deviation of the returns (divisor N - 1); 0 for a single one.
       error: E = (fp32 - q) / |fp32|; None for fp32 itself, or where its mean is zero.
-      error_low: lower end of its paired bootstrap 95 % interval; None where there is none.
-      error_high: upper end.
+      error_low: lower end of E's paired bootstrap 95 % interval; None where there is none.
+      error_high: upper end of the interval.
       weight_min: smallest of the acting network's weights, as evaluated.
-      weight_max: largest.
-      weight_range: their difference.
-      weight_width: of the central 99 % of the weights (see `weight_statistics`).
-      bytes: of the weights as stored at this precision.
-      seconds: that the evaluation took.
-      note: what a reader must know, one line; often empty.
-      commit: of the code.
-      returns: of every episode, seed-major: those of the first seed first.
+      weight_max: largest of these weights.
+      weight_range: difference of the largest and the smallest.
+      weight_width: range of the central 99 % of the weights (see `weight_statistics`).
+      bytes: size of the weights as stored at this precision.
+      seconds: duration of the evaluation.
+      note: a remark for readers, one line; often empty.
+      commit: commit of the code.
+      returns: return of every episode, seed-major: the first seed's come first.
     """
 
     algo: str
@@ -121,7 +122,7 @@ class Row:
     returns: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no evaluation can have given."""
+        """Raises ValueError for values that no evaluation can have."""
         width_order(self.bits)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
@@ -133,9 +134,14 @@ class Row:
             raise ValueError("a number is not finite")
 
     @property
-    def key(self) -> Key:
-        """What tells this row from others."""
+    def evaluation(self) -> Key:
+        """The agent and how it was quantized and played."""
         return Key(*(getattr(self, name) for name in Key._fields))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The columns that tell this row from others."""
+        return self.evaluation
 
     @property
     def interval(self) -> intervals.Interval:
@@ -144,7 +150,7 @@ class Row:
 
     @property
     def seed_returns(self) -> list[np.ndarray]:
-        """The returns of each seed; as equal in number as the episodes can be divided."""
+        """The returns of each seed, split as evenly as possible."""
         return np.array_split(np.asarray(self.returns), len(self.seeds.split(",")))
 
 
@@ -168,15 +174,15 @@ def measured(
     """Returns a row whose statistics are computed from the returns, rounded as in the file.
 
     Args:
-      key: what was measured.
-      returns: of every episode, seed-major.
-      fp32_returns: of the same starts at full precision; None for fp32 itself.
+      key: key of the row.
+      returns: return of every episode, seed-major.
+      fp32_returns: returns of the same starts at full precision; None for fp32 itself.
       **columns: weight_min, weight_max, weight_range, weight_width, bytes, seconds, note, commit.
 
     Raises:
       ValueError: the returns are not finite, or not paired with fp32's.
     """
-    # One side may come from a file: equal returns must not differ by its rounding.
+    # One side may come from a file, whose rounding must not make equal returns differ.
     values = np.array([_rounded(value) for value in returns])
     error = intervals.Interval(None, None, None)
     if fp32_returns is not None:
@@ -232,7 +238,7 @@ def append(path: str, row: Row) -> None:
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
                 logging.warning(
-                    "%s: the last line was never finished and is cut off: %.60r",
+                    "%s: the last line is incomplete and is cut off: %.60r",
                     path, content[whole:],
                 )
                 file.truncate(whole)
@@ -249,15 +255,23 @@ def append(path: str, row: Row) -> None:
         raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def read(path: str, kind: type[RowT] = Row, maker: str = _MAKER) -> list[RowT]:
+@overload
+def read(path: str) -> list[Row]: ...
+
+
+@overload
+def read(path: str, kind: type[RowT], maker: str = _MAKER) -> list[RowT]: ...
+
+
+def read(path: str, kind: type[Row] = Row, maker: str = _MAKER) -> list[Any]:
     """Returns the rows, the last of equal key only, in order of first appearance.
 
     A last line without its end, of a process that was killed, is left out with a warning.
 
     Args:
-      path: of the file.
-      kind: of its rows; kinds with further columns are subclasses of `Row`.
-      maker: 'COMMAND makes them', for who has no such file.
+      path: path of the file.
+      kind: class of its rows; classes with further columns are subclasses of `Row`.
+      maker: text 'COMMAND makes them' for the error about a missing file.
 
     Raises:
       errors.UserError: there is no such file, a line is damaged, or the columns are others.
@@ -274,11 +288,11 @@ def read(path: str, kind: type[RowT] = Row, maker: str = _MAKER) -> list[RowT]:
         raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from error
     lines = content.decode("utf-8-sig", errors="replace").split("\n")
     if lines.pop():
-        logging.warning("%s: the last line is not finished and left out.", path)
+        logging.warning("%s: the last line is incomplete and is left out.", path)
     if not lines:
         raise errors.UserError(f"{path} is empty: delete it and measure again.")
     _check_header(path, lines[0], kind)
-    rows: dict[Any, RowT] = {}
+    rows: dict[Any, Row] = {}
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
@@ -293,23 +307,31 @@ def read(path: str, kind: type[RowT] = Row, maker: str = _MAKER) -> list[RowT]:
     return list(rows.values())
 
 
+@overload
+def read_files(paths: Sequence[str]) -> list[Row]: ...
+
+
+@overload
+def read_files(paths: Sequence[str], kind: type[RowT], maker: str = _MAKER) -> list[RowT]: ...
+
+
 def read_files(
-    paths: Sequence[str], kind: type[RowT] = Row, maker: str = _MAKER
-) -> list[RowT]:
+    paths: Sequence[str], kind: type[Row] = Row, maker: str = _MAKER
+) -> list[Any]:
     """Returns the rows of several files as if they were one; see `read`.
 
     Raises:
-      errors.UserError: as `read`, or there is no name of a file, or two hold rows of different
-        agents of one name.
+      errors.UserError: as `read`, or no file is named, or two files hold rows of different agents
+        of one name.
     """
     if not paths:
         raise errors.UserError("--results names no file.")
-    rows: dict[Any, RowT] = {}
+    rows: dict[Any, Row] = {}
     agents: dict[tuple[str, str], tuple[str, tuple[float, float]]] = {}
     for path in paths:
         for row in read(path, kind, maker):
             rows[row.key] = row
-            if kind is not Row or row.bits != names.FP32:  # Others are of a training each.
+            if kind is not Row or row.bits != names.FP32:  # Other kinds' agents share names.
                 continue
             weights = row.weight_min, row.weight_max
             first, expected = agents.setdefault((row.algo, row.env), (path, weights))
@@ -330,7 +352,7 @@ def has_columns(path: str, kind: type[Row]) -> bool:
         return False
 
 
-def find(rows: Sequence[Row], **key: Any) -> list[Row]:
+def find(rows: Sequence[RowT], **key: Any) -> list[RowT]:
     """Returns the rows whose columns have the given values, e.g. `algo="ppo", bits="8"`."""
     return [
         row for row in rows if all(getattr(row, name) == value for name, value in key.items())

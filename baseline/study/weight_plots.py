@@ -1,6 +1,6 @@
 """Draws how weights are distributed, before and after quantization, and side by side.
 
-Used by `visualize` and `findings`; knows nothing of files. Imports no framework but matplotlib.
+`visualize` and `findings` use it. Imports no framework but matplotlib.
 """
 
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ import numpy as np
 from actorQ.core import plotting
 from baseline.quantization import weight_statistics
 
-BINS = 90  # About as many.
-# More values than this are drawn in bins: their lines would run into each other.
+BINS = 90  # An approximate number.
+# More values than this are drawn in bins, since their lines would run into each other.
 MOST_LINES = 64
-MOST_LAYERS = 16  # In one figure.
+MOST_LAYERS = 16  # Layers in one figure.
 BEFORE_COLOUR = "0.72"
 AFTER_COLOUR = plotting.PRECISION_COLOURS[8]
 WIDTH_COLOUR = plotting.PRECISION_COLOURS[32]
-_COLUMNS = 4  # Of models side by side.
+_COLUMNS = 4  # Models side by side.
 
 
 class Change(NamedTuple):
-    """Some numbers, and what quantization made of them.
+    """Numbers before and after quantization.
 
     Attributes:
-      label: for people.
+      label: label for people.
       before: float vector [N].
       after: float vector [N].
     """
@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A layer's part of a figure; None for what it does not have."""
+    """A layer's part of a figure; None stands for missing weights or biases."""
 
     name: str
     weights: Change | None
@@ -50,7 +50,7 @@ class Layer(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model among others: its name, what to say of it, and its weights as a vector."""
+    """A model among others: its name, a remark, and its weights as a vector."""
 
     name: str
     remark: str
@@ -109,7 +109,7 @@ def draw_models(path: str, title: str, models: Sequence[Model]) -> str:
     low = min(float(model.weights.min()) for model in models)
     high = max(float(model.weights.max()) for model in models)
     for index, (ax, model) in enumerate(zip(axes, models, strict=False)):
-        # As a share, so that small and large networks compare.
+        # Shares make small and large networks comparable.
         counts, edges = np.histogram(model.weights, BINS, (low, high) if low < high else None)
         ax.stairs(counts / model.weights.size, edges, fill=True, color=BEFORE_COLOUR)
         _draw_width(ax, model.weights)
@@ -137,7 +137,7 @@ def _draw_change(ax: Any, change: Change) -> None:
     counts = np.histogram(change.before, edges)[0]
     ax.stairs(counts, edges, fill=True, color=BEFORE_COLOUR)
     if values.size <= MOST_LINES:
-        # From below the axis: a logarithm has no zero to stand on.
+        # The lines start below the axis, since a logarithm has no zero.
         ax.vlines(
             values, 0.1, numbers, color=AFTER_COLOUR,
             linewidth=float(np.clip(50 / values.size, 1.0, 2.2)),
@@ -157,13 +157,14 @@ def _draw_change(ax: Any, change: Change) -> None:
 
 
 def _edges(change: Change, values: np.ndarray) -> np.ndarray:
-    """Returns edges of bins; if the values after quantization are a grid, as many in each bin.
+    """Returns edges of bins.
 
-    Otherwise some bins would have one value more than others, and stand out for no reason.
+    If the values after quantization are a grid, each bin has equally many of them. Otherwise some
+    bins would have one value more than others, and stand out for no reason.
     """
     low = float(min(change.before.min(), values[0]))
     high = float(max(change.before.max(), values[-1]))
-    # Numbers that are all but equal are not shown as if they were far apart.
+    # Nearly equal numbers must not look as if they were far apart.
     least = 0.05 * max(abs(low), abs(high)) or 1.0
     if high - low < least:
         middle = (low + high) / 2

@@ -1,8 +1,8 @@
 """Tests whether policies with wider weight distributions lose more reward when quantized.
 
-The paper says so of three environments (DQN) and of three algorithms (Breakout), by eye
-(arXiv:1910.01055, sec. 5). Here: rank correlation within each group of agents that share an
-algorithm (or an environment), and a permutation test over all groups. Imports no framework.
+The paper claims it by eye, for three environments (DQN) and for three algorithms (Breakout):
+arXiv:1910.01055, sec. 5. Here each group of agents that share an algorithm (or an environment) has
+a rank correlation, and a permutation test covers all groups. Imports no framework.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from actorQ.core import output
 from baseline.study import intervals
+from baseline.study import sweeps as sweeps_lib
 
 PERMUTATIONS = 20_000
 SIGNIFICANCE = 0.05
 ENVIRONMENTS = "environments"
 ALGORITHMS = "algorithms"
-_FEWEST = {ENVIRONMENTS: 3, ALGORITHMS: 2}  # Agents of a group that says anything.
+_FEWEST = {ENVIRONMENTS: 3, ALGORITHMS: 2}  # Fewest agents of a group.
 
 
 class Point(NamedTuple):
@@ -25,10 +27,10 @@ class Point(NamedTuple):
     Attributes:
       algo: its algorithm.
       env: its environment, as played.
-      width: of its fp32 weights (see `weight_statistics`).
-      error: E, a fraction.
+      width: width of its fp32 weights (see `weight_statistics`).
+      error: E, as a fraction.
       low: lower end of E's 95 % interval.
-      high: upper end.
+      high: upper end of the interval.
     """
 
     algo: str
@@ -53,10 +55,10 @@ class Group(NamedTuple):
     """Agents that differ in one thing.
 
     Attributes:
-      name: what they share: an algorithm or an environment.
+      name: the algorithm or the environment that they share.
       points: the agents.
-      correlation: Spearman's of width and error; None for fewer than 3 agents, or where all are
-        equal in one of them.
+      correlation: Spearman's correlation of width and error; None for fewer than 3 agents, or where
+        all agents have the same width or the same error.
     """
 
     name: str
@@ -74,12 +76,12 @@ class Relation(NamedTuple):
     """How width and error go together in all groups of one kind.
 
     Attributes:
-      over: what differs within a group, ENVIRONMENTS or ALGORITHMS.
-      groups: at least 3 environments, or 2 algorithms, each.
-      agreeing: pairs within groups of which the wider has the larger error.
-      opposing: pairs of which the wider has the smaller error.
-      p_wider: share of permutations within the groups that go together as much as what was
-        measured, or more: small if wider means larger error.
+      over: the things that differ within a group, ENVIRONMENTS or ALGORITHMS.
+      groups: the groups, each of at least 3 environments or 2 algorithms.
+      agreeing: number of pairs within groups in which the wider agent has the larger error.
+      opposing: number of pairs in which the wider agent has the smaller error.
+      p_wider: share of permutations within the groups whose statistic is at least as high as the
+        measured one; small if wider means larger error.
       p_narrower: the same for the opposite.
     """
 
@@ -92,11 +94,11 @@ class Relation(NamedTuple):
 
     @property
     def agents(self) -> int:
-        """How many agents are in the groups."""
+        """The number of agents in the groups."""
         return sum(len(group.points) for group in self.groups)
 
     def verdict(self) -> str:
-        """Returns what may be said of the paper's relation, in a sentence or two."""
+        """Returns whether the paper's relation holds, in a sentence."""
         if not self.groups:
             return f"Not tested: no agents that differ only in their {self.over}."
         pairs = self.agreeing + self.opposing
@@ -119,16 +121,48 @@ class Relation(NamedTuple):
         )
 
 
+def points(
+    sweeps: Sequence[sweeps_lib.Sweep], scheme: str, bits: str
+) -> tuple[list[Point], list[str]]:
+    """Returns an agent's width and error for each sweep, and the agents left out, with reasons.
+
+    The last agent counts among those of one algorithm whose environments are the same today.
+
+    Args:
+      sweeps: the agents.
+      scheme: scheme of the quantized rows.
+      bits: precision of the quantized rows.
+    """
+    found: dict[tuple[str, str], tuple[str, Point]] = {}
+    left_out = []
+    for sweep in sweeps:
+        row = sweep.quantized.get(scheme, {}).get(bits)
+        name = f"{sweep.algo} {sweep.shown_env}"
+        if row is None:
+            left_out.append(f"{name} (no row of {bits} bits)")
+        elif row.error is None or row.error_low is None or row.error_high is None:
+            left_out.append(f"{name} (E has no interval: {row.note or 'fp32 mean of zero'})")
+        else:
+            replaced = found.pop((sweep.algo, sweep.shown_env), None)
+            if replaced is not None:
+                left_out.append(f"{sweep.algo} {replaced[0]} ({sweep.env} is the same today)")
+            found[sweep.algo, sweep.shown_env] = sweep.env, Point(
+                sweep.algo, sweep.shown_env, sweep.fp32.weight_width,
+                row.error, row.error_low, row.error_high,
+            )
+    return [point for _, point in found.values()], left_out
+
+
 def relation(points: Sequence[Point], over: str, seed: int = 0) -> Relation:
     """Tests the relation over environments (algorithms fixed) or the other way round.
 
-    The statistic is the sum over groups of rank(width) * rank(error), centred; errors are
-    permuted within groups. Agents that have no other to be compared with are left out.
+    The statistic is the centred sum over groups of rank(width) * rank(error); errors are permuted
+    within groups. Agents without another one to compare with are left out.
 
     Args:
       points: all agents.
       over: ENVIRONMENTS or ALGORITHMS.
-      seed: of the permutations.
+      seed: seed of the permutations.
     """
     fixed = [point.algo if over == ENVIRONMENTS else point.env for point in points]
     groups = []
@@ -136,8 +170,7 @@ def relation(points: Sequence[Point], over: str, seed: int = 0) -> Relation:
         members = tuple(p for p, own in zip(points, fixed, strict=True) if own == name)
         if len(members) >= _FEWEST[over]:
             members = tuple(sorted(members, key=lambda point: (point.width, point.env)))
-            widths, errors_ = _columns(members)
-            groups.append(Group(name, members, spearman(widths, errors_)))
+            groups.append(Group(name, members, spearman(*_columns(members))))
 
     generator = np.random.default_rng(seed)
     observed = 0.0
@@ -152,13 +185,13 @@ def relation(points: Sequence[Point], over: str, seed: int = 0) -> Relation:
         permuted += generator.permuted(copies, axis=1) @ width_ranks
         first, second = np.triu_indices(len(widths), 1)
         signs.append(np.sign((widths[first] - widths[second]) * (losses[first] - losses[second])))
-    signs_ = np.concatenate(signs) if signs else np.zeros(0)
+    all_signs = np.concatenate(signs) if signs else np.zeros(0)
     rounding = 1e-9
     return Relation(
         over,
         tuple(groups),
-        int((signs_ > 0).sum()),
-        int((signs_ < 0).sum()),
+        int((all_signs > 0).sum()),
+        int((all_signs < 0).sum()),
         float((1 + (permuted >= observed - rounding).sum()) / (1 + PERMUTATIONS)),
         float((1 + (permuted <= observed + rounding).sum()) / (1 + PERMUTATIONS)),
     )
@@ -181,3 +214,46 @@ def ranks(numbers: np.ndarray) -> np.ndarray:
 
 def _columns(points: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([p.width for p in points]), np.array([p.error for p in points])
+
+
+def markdown(
+    agents: Sequence[Point],
+    relations: Sequence[Relation],
+    left_out: Sequence[str],
+    described: str,
+) -> str:
+    """Returns the report.
+
+    Args:
+      agents: all agents.
+      relations: the tested relations.
+      left_out: names of the agents left out, with reasons.
+      described: description of the quantization, for the title.
+    """
+    certain = sum(point.certain for point in agents)
+    parts = [
+        f"## Width of the weights against E ({described})\n",
+        "Paper (arXiv:1910.01055, sec. 5, three agents each): the wider the distribution, the "
+        "larger the error. Width: the range of the central 99 % of the acting network's fp32 "
+        f"weights. {len(agents)} agents; the 95 % interval of E leaves zero out for {certain} of "
+        "them, and the order of the others is luck.\n",
+    ]
+    for relation in relations:
+        fixed = "algorithm" if relation.over == ENVIRONMENTS else "environment"
+        parts.append(f"### Over {relation.over}, {fixed} fixed\n")
+        parts.append(f"{relation.verdict()}\n")
+        if relation.groups:
+            rows = [
+                (group.name, str(len(group.points)), group.described())
+                for group in relation.groups
+            ]
+            parts.append(output.markdown_table((fixed, "n", "Spearman"), rows))
+    rows = [
+        (f"{point.algo} {point.env}", f"{point.width:.3g}", point.interval.text())
+        for point in sorted(agents, key=lambda point: point.width)
+    ]
+    parts.append("### Agents, narrowest first\n")
+    parts.append(output.markdown_table(("agent", "width", "E [95 %]"), rows))
+    if left_out:
+        parts.append(f"Left out: {'; '.join(left_out)}.\n")
+    return "\n".join(parts)

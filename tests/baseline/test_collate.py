@@ -1,4 +1,4 @@
-"""Tests `baseline.collate` and `baseline.study.sweep_plot` on sweeps that were never measured."""
+"""Tests `baseline.collate` and `baseline.study.sweet_spots` on sweeps that were never measured."""
 
 import os
 import subprocess
@@ -11,8 +11,9 @@ import pytest
 from actorQ.core import errors
 from baseline import collate
 from baseline.study import rows as rows_lib
-from baseline.study import selection
-from baseline.study import sweep_plot
+from baseline.study import sweep_plots
+from baseline.study import sweeps as sweeps_lib
+from baseline.study import sweet_spots
 from tests.baseline import sweep_rows
 
 BOTH = "weights+activations"
@@ -37,13 +38,13 @@ def check_png(path):
 
 
 def panel_of(rows):
-    (sweep,) = selection.sweeps(rows)
-    return collate.make_panel(sweep, "title")
+    (sweep,) = sweeps_lib.sweeps(rows)
+    return sweet_spots.make_panel(sweep, "title")
 
 
 def drawn(panel, **settings):
     ax = mpl_figure.Figure().subplots()
-    sweep_plot.draw_panel(ax, panel, **settings)
+    sweep_plots.draw_panel(ax, panel, **settings)
     return ax
 
 
@@ -109,7 +110,7 @@ def test_draw_panel_of_little_data_works(settings, small):
 
 def test_collate_one_pair_writes_its_figure_and_numbers(tmp_path):
     rows = both_schemes(algo="ppo", env="LunarLander-v2", noise=1.0)
-    text, paths = collate.collate(rows, ("ppo", "LunarLander-v2"), str(tmp_path / "new"))
+    text, paths = sweet_spots.collate(rows, ("ppo", "LunarLander-v2"), str(tmp_path / "new"))
     assert paths == [str(tmp_path / "new" / "ppo_LunarLander-v2.png")]
     check_png(paths[0])
     assert "ppo LunarLander-v3, 30 episodes (seeds 0, 2, 4)" in text
@@ -117,7 +118,7 @@ def test_collate_one_pair_writes_its_figure_and_numbers(tmp_path):
     assert len(lines) == 2 * 18
     assert "sweet spot, the fewest bits not shown to cost more than 2 % of the reward: 8" in text
     # Today's name will do as well.
-    assert collate.collate(rows, ("ppo", "LunarLander-v3"), str(tmp_path))[0] == text
+    assert sweet_spots.collate(rows, ("ppo", "LunarLander-v3"), str(tmp_path))[0] == text
 
 
 def test_collate_all_writes_every_figure_and_grids(tmp_path):
@@ -125,7 +126,7 @@ def test_collate_all_writes_every_figure_and_grids(tmp_path):
     for env in ("A-v0", "B-v0", "C-v0", "D-v0"):
         rows += sweep_rows.make_sweep("a2c", env, widths=("16", "8", "2"))
     rows += sweep_rows.make_sweep("dqn", "OnlyFp32-v0", widths=())
-    text, paths = collate.collate(rows, None, str(tmp_path))
+    text, paths = sweet_spots.collate(rows, None, str(tmp_path))
     assert sorted(map(os.path.basename, paths)) == [
         "a2c_A-v0.png", "a2c_B-v0.png", "a2c_C-v0.png", "a2c_D-v0.png",
         "overview_a2c.png", "overview_ppo.png", "ppo_ALE_Pong-v5.png",
@@ -151,13 +152,13 @@ def test_collate_of_what_was_not_measured_names_the_command(tmp_path):
          "episodes"),
     ):
         with pytest.raises(errors.UserError, match=f"{reason}.*benchmark.sh ppo {env}"):
-            collate.collate(rows, ("ppo", env), str(tmp_path))
+            sweet_spots.collate(rows, ("ppo", env), str(tmp_path))
     for pair, names in ((None, "ALGO ENV"), (("ppo", "Floor-v0"), "ppo Floor-v0")):
         with pytest.raises(
             errors.UserError,
             match=f"channel granularity.*benchmark.sh {names} --granularity channel measures",
         ):
-            collate.collate(rows, pair, str(tmp_path), granularity="channel")
+            sweet_spots.collate(rows, pair, str(tmp_path), granularity="channel")
 
 
 def test_collate_of_other_settings_names_them_and_keeps_the_papers(tmp_path):
@@ -166,15 +167,17 @@ def test_collate_of_other_settings_names_them_and_keeps_the_papers(tmp_path):
         "ppo", "CartPole-v1", widths=("8",), granularity="channel", rounding="floor"
     )[1:]
     pair = ("ppo", "CartPole-v1")
-    _, (papers,) = collate.collate(rows, pair, str(tmp_path))
-    text, (other,) = collate.collate(
+    _, (papers,) = sweet_spots.collate(rows, pair, str(tmp_path))
+    text, (other,) = sweet_spots.collate(
         rows, pair, str(tmp_path), granularity="channel", rounding="floor"
     )
     assert [os.path.basename(path) for path in (papers, other)] == [
         "ppo_CartPole-v1.png", "ppo_CartPole-v1_channel_floor.png"
     ]
     assert ", channel granularity, floor rounding\n" in text
-    _, drawn = collate.collate(rows, None, str(tmp_path), granularity="channel", rounding="floor")
+    _, drawn = sweet_spots.collate(
+        rows, None, str(tmp_path), granularity="channel", rounding="floor"
+    )
     assert os.path.basename(drawn[-1]) == "overview_ppo_channel_floor.png"
 
 

@@ -43,7 +43,7 @@ def test_text(zoo, run_commands):
     ]
     steps = np.cumsum([episode.length for episode in expected])
     count = int((steps <= 60).sum())
-    # The same starts as those of evaluations.
+    # Evaluations have the same starts.
     assert lines[1:-1] == [
         f"episode {number}: return {episode.episode_return:.2f}, {episode.length} steps"
         for number, episode in enumerate(expected[:count], 1)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from actorQ.core import errors
-from baseline import findings
 from baseline.quantization import weight_statistics
+from baseline.study import finding_plots
 from baseline.study import rows as rows_lib
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from baseline.study import width_relation
 
 # Width of the fp32 weights, and loss at 8 bits, by algorithm and environment.
@@ -69,8 +69,8 @@ def agents(tmp_path):
 
 
 def _points(rows):
-    sweeps = selection.sweeps(rows_lib.read(str(rows)), ["weights"], wanted=("8",))
-    return sweeps, *findings.points(sweeps, "weights", "8")
+    sweeps = sweeps_lib.sweeps(rows_lib.read(str(rows)), ["weights"], wanted=("8",))
+    return sweeps, *width_relation.points(sweeps, "weights", "8")
 
 
 def test_points_have_the_fp32_width_and_the_error(rows):
@@ -89,15 +89,15 @@ def test_points_have_the_fp32_width_and_the_error(rows):
 
 def test_agents_without_a_row_or_interval_are_left_out_with_the_reason(rows):
     sweeps, _, _ = _points(rows)
-    _, left_out = findings.points(sweeps, "weights", "4")
+    _, left_out = width_relation.points(sweeps, "weights", "4")
     assert len(left_out) == 6
     assert "a2c CartPole-v1 (no row of 4 bits)" in left_out
     returns = np.array([-1.0, 1.0])
-    zero = selection.Sweep(
+    zero = sweeps_lib.Sweep(
         _measured("ppo", "CartPole-v1", "fp32", returns, None, 1.0),
         {"weights": {"8": _measured("ppo", "CartPole-v1", "8", returns, returns, 1.0)}},
     )
-    points, left_out = findings.points([zero], "weights", "8")
+    points, left_out = width_relation.points([zero], "weights", "8")
     assert points == []
     assert left_out[0].startswith("ppo CartPole-v1 (E has no interval")
 
@@ -112,14 +112,14 @@ def test_of_two_names_of_one_environment_the_last_counts(rows, agents, tmp_path)
     assert left_out == ["a2c LunarLander-v2 (LunarLander-v3 is the same today)"]
     (point,) = (point for point in points if (point.algo, point.env) == ("a2c", env))
     assert (len(points), point.width) == (6, pytest.approx(width))
-    # Where the last has no row, the other is drawn, from its own folder.
+    # The last one has no row, so that the other is drawn from its own folder.
     only_v2 = [s for s in sweeps if s.env != env] + [
-        selection.Sweep(s.fp32, {}) for s in sweeps if s.env == env
+        sweeps_lib.Sweep(s.fp32, {}) for s in sweeps if s.env == env
     ]
-    found, left_out = findings.points(only_v2, "weights", "8")
+    found, left_out = width_relation.points(only_v2, "weights", "8")
     assert left_out == ["a2c LunarLander-v3 (no row of 8 bits)"]
     relations = [width_relation.relation(found, width_relation.ALGORITHMS)]
-    paths = findings.draw_weights(found, relations, only_v2, str(agents), str(tmp_path))
+    paths = finding_plots.draw_weights(found, relations, only_v2, str(agents), str(tmp_path))
     assert "weights-LunarLander-v3.png" in [os.path.basename(path) for path in paths]
 
 
@@ -129,7 +129,7 @@ def test_report_has_verdicts_correlations_and_agents(rows):
         width_relation.relation(points, over)
         for over in (width_relation.ENVIRONMENTS, width_relation.ALGORITHMS)
     ]
-    text = findings.markdown(points, relations, ["ppo X (no row)"], "8 bits")
+    text = width_relation.markdown(points, relations, ["ppo X (no row)"], "8 bits")
     assert "6 agents; the 95 % interval of E leaves zero out for 6 of them" in text
     assert "| a2c       |   4 |    +1.00 |" in text
     assert "of 6 pairs of agents with different errors the wider one lost more in 6" in text
@@ -168,13 +168,13 @@ def test_other_agents_than_the_rows_are_not_drawn(rows, agents, tmp_path):
     other = agents / "a2c" / "Acrobot-v1_1" / "Acrobot-v1.zip"
     other.write_bytes((agents / "a2c" / "CartPole-v1_1" / "CartPole-v1.zip").read_bytes())
     (agents / "a2c" / "Pendulum-v1_1" / "Pendulum-v1.zip").unlink()
-    drawn = findings._weights
+    drawn = finding_plots._weights
     shown = {p.env: drawn(p, "Acrobot-v1", str(agents)) for p in points if p.env == "Acrobot-v1"}
     assert shown == {"Acrobot-v1": None}
-    paths = findings.draw_weights(points, relations, sweeps, str(agents), str(tmp_path))
+    paths = finding_plots.draw_weights(points, relations, sweeps, str(agents), str(tmp_path))
     assert [os.path.basename(path) for path in paths] == ["weights-a2c.png"]
     with pytest.raises(errors.UserError, match="has none of the agents"):
-        findings.draw_weights(points, relations, sweeps, str(tmp_path / "none"), str(tmp_path))
+        finding_plots.draw_weights(points, relations, sweeps, str(tmp_path / "none"), str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_mistakes_are_one_line_each(zoo, broken, tmp_path, run_commands):
     answers = run_commands("ptq", arguments, HF_ENDPOINT="http://127.0.0.1:9")
     for (expected, command), answer in zip(cases.items(), answers, strict=True):
         if "--hub" in command:
-            # That it goes to the network is said before.
+            # The line before says that it goes to the network.
             answer = answer._replace(err=answer.err.partition("\n")[2])
         assert expected in answer.error("ptq"), (expected, answer)
         assert answer.seconds < 20, answer
@@ -171,7 +171,7 @@ def test_what_is_printed(measured):
     assert lines[1:] == [f"Agent: {out}/8", f"Row:   {out}/ptq.csv"]
     assert "E " in lines[0] and "E " not in last.out.splitlines()[0]
     assert "Agent:" not in last.out
-    # What is going on, and nothing of the libraries'.
+    # Its own line is there, and no line of the libraries.
     assert all("] ppo CartPole-v1 at 8 bits" in line for line in first.err.splitlines()), first
     assert len(first.err.splitlines()) == 1
 
@@ -186,9 +186,9 @@ def test_quantized_agents_go_through_it_again(measured, tmp_path, run_commands):
     assert again.code == 0, again
     (row,) = rows_lib.read(str(tmp_path / "ptq.csv"))
     (expected,) = rows_lib.find(rows_lib.read(str(out / "ptq.csv")), algo="a2c", bits="8")
-    # With quantized activations, and the statistics of the observations: to the last digit.
+    # Quantized activations and the statistics of observations are the same to the last digit.
     assert row.returns == expected.returns
-    assert row.note == "of an agent that had 8 bits (weights+activations)"
+    assert row.note == "the agent had 8 bits before (weights+activations)"
     assert "holds rows of another agent ppo CartPole-v1" in refused.error("ptq")
 
 

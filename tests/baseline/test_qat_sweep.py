@@ -1,6 +1,7 @@
 """Trainings of many widths and seeds are made once, whatever interrupts them."""
 
 import dataclasses
+import logging
 import os
 import pathlib
 import signal
@@ -10,13 +11,14 @@ import psutil
 import pytest
 
 from actorQ.core import errors
-from baseline import qat_sweep
 from baseline.agents import finding
 from baseline.qat import model as qat_model
 from baseline.qat import runs
+from baseline.qat import sweep
 from baseline.qat import training
 from baseline.study import parallel
 from baseline.study import qat_rows
+from baseline.train import callbacks
 from baseline.train import settings as training_settings
 from baseline.train import state
 from tests import commands
@@ -55,9 +57,9 @@ def test_a_sweep_trains_quantizes_and_evaluates_what_is_missing(tmp_path, run_co
     by_kind = {(row.method, row.bits, row.train_seed): row for row in rows.values()}
     for seed in (0, 1):
         control = by_kind["control", "fp32", seed]
-        # As many bytes either way, since the same is quantized; and the same agent.
+        # QAT and PTQ quantize the same tensors of the same agent, hence equal bytes.
         assert by_kind["qat", "3", seed].bytes == by_kind["ptq", "3", seed].bytes
-        folder = tmp_path / "32/a2c" / control.run / qat_sweep.PTQ_FOLDER / "calibrated-1-input7"
+        folder = tmp_path / "32/a2c" / control.run / sweep.PTQ_FOLDER / "calibrated-1-input7"
         assert finding.load("a2c", CARTPOLE, folder / "3-activations").quantization[0].bits == "3"
         # Training is the same until quantization starts, so that pairs can be compared.
         assert control.commit == by_kind["ptq", "8", seed].commit
@@ -110,7 +112,7 @@ def test_an_interrupted_sweep_saves_and_goes_on(tmp_path, run_commands):
     commands.wait_for(lambda: all(commands.ended(process) for process in family), 10)
     assert not rows_of(tmp_path)
     assert all((folder / f"{CARTPOLE}.zip").exists() for folder in folders)
-    assert not (tmp_path / "8").exists()  # What was queued is not begun.
+    assert not (tmp_path / "8").exists()  # Queued jobs have not begun.
     assert find_run(job(tmp_path, 16001)) == (None, False)
     assert find_run(job(tmp_path, 16000)) == (None, True)
     # Nobody else may train there meanwhile.
@@ -144,7 +146,7 @@ def test_a_worker_that_dies_ends_a_sweep_and_the_other_training_is_saved(tmp_pat
     commands.wait_for(lambda: all(commands.ended(process) for process in family), 10)
     assert "A worker process died" in answer.err
     assert len([folder for folder in folders if (folder / f"{CARTPOLE}.zip").exists()]) == 1
-    assert not (tmp_path / "8").exists()  # What was queued is not begun.
+    assert not (tmp_path / "8").exists()  # Queued jobs have not begun.
     # TensorBoard's curves need no TensorFlow.
     assert "libtorch" in mapped and "libtensorflow" not in mapped
 
@@ -154,7 +156,18 @@ def job(folder, steps, bits=4, seed=0, **changes):
         "a2c", CARTPOLE, steps, seed, str(folder / str(bits)), device="cpu", progress=False,
     )
     quantization = qat_model.QatSettings(bits, **{"delay": steps // 2, **changes})
-    return qat_sweep.Job(settings, quantization, str(folder / qat_rows.CSV_NAME), (0,), 1)
+    return sweep.Job(settings, quantization, str(folder / qat_rows.CSV_NAME), (0,), 1)
+
+
+def test_workers_show_progress_and_warnings_only():
+    def is_shown(path, level):
+        return sweep._is_progress_or_warning(
+            logging.LogRecord("absl", level, path, 1, "text", None, None)
+        )
+
+    assert is_shown(callbacks.__file__, logging.INFO)
+    assert not is_shown(training.__file__, logging.INFO)
+    assert is_shown(training.__file__, logging.WARNING)
 
 
 def test_only_runs_of_the_same_settings_are_taken(tmp_path):

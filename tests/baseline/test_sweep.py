@@ -63,7 +63,7 @@ def test_sweep_of_all_agents(mixed, tmp_path, run_commands):
     # A row and a half are lost, as after a kill.
     (tmp_path / "ptq.csv").write_text("".join(lines[:-2]) + lines[-2][:40])
     (again,) = run_commands("sweep", [[*command, "--jobs=1"]])
-    # Who fails does not keep the others from it, and has one line.
+    # A failed agent stops no other, and has one line.
     reasons = {
         "dqn CartPole-v1": "NaN or infinity", "ppo Corrupt-v1": "is damaged",
         "ppo Acrobot-v1": "does not fit the environment",
@@ -80,11 +80,11 @@ def test_sweep_of_all_agents(mixed, tmp_path, run_commands):
     assert len(first.err.splitlines()) == 3
     assert "[5/5] " in first.out  # The stage of full precision.
     assert "[6/6] " in first.out and "E " in first.out
-    # What was there is measured no second time.
+    # No existing row is measured a second time.
     assert "2 of 5 rows are there already." in again.out
     assert "4 of 6 rows are there already." in again.out
     assert "[2/2]" in again.out
-    assert "the last line was never finished and is cut off" in again.err
+    assert "the last line is incomplete and is cut off" in again.err
     repaired = (tmp_path / "ptq.csv").read_text().splitlines(keepends=True)
     assert len(repaired) == 1 + 8
 
@@ -166,7 +166,7 @@ def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_com
         if way == "worker":
             workers_of(pid)[0].kill()
         elif way == "SIGINT":
-            os.killpg(pid, signal.SIGINT)  # As a terminal does.
+            os.killpg(pid, signal.SIGINT)  # A terminal signals the whole group.
         else:
             os.kill(pid, getattr(signal, way))
         answer = run_commands.wait(pid)
@@ -272,7 +272,7 @@ def test_bug_is_told_as_one_and_stops_no_other_agent(monkeypatch, caplog):
     request = types.SimpleNamespace(algo="ppo", env="A", scheme=schemes.Scheme("8"))
     with pytest.raises(errors.UserError, match="^internal error: TypeError: lines$"):
         sweep._measure(request)
-    assert "ppo A    8 failed" in caplog.text  # With the trace, for us.
+    assert "ppo A    8 failed" in caplog.text  # The log has the trace.
 
 
 def test_agents_are_fetched_where_asked_to(zoo, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Tests `baseline.table` and `baseline.study.mean_errors` on sweeps that were never measured."""
+"""Tests `baseline.table` and `baseline.study.paper_tables` on sweeps that were never measured."""
 
 import csv
 import re
@@ -8,11 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from baseline import table
 from baseline.study import intervals
-from baseline.study import mean_errors
+from baseline.study import paper_tables
 from baseline.study import rows as rows_lib
-from baseline.study import selection
+from baseline.study import sweeps as sweeps_lib
 from tests.baseline import sweep_rows
 
 BOTH = "weights+activations"
@@ -34,7 +33,7 @@ def lossy_rows(algo, env, losses, reward=100.0, spread=10.0, episodes=100, note=
 
 
 def sweeps_of(*rows, scheme="weights"):
-    return selection.sweeps([row for part in rows for row in part], [scheme])
+    return sweeps_lib.sweeps([row for part in rows for row in part], [scheme])
 
 
 def cells(text, name):
@@ -44,7 +43,7 @@ def cells(text, name):
 
 
 def test_markdown_row_stands_beside_the_papers():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(lossy_rows("a2c", "CartPole-v1", {"fp16": 0.01, "8": 0.02}, spread=0)), "weights"
     )
     assert cells(text, "Environment") == [
@@ -55,13 +54,13 @@ def test_markdown_row_stands_beside_the_papers():
         "CartPole-v1", "100.0", "99.0", "1.00 % [1.00, 1.00]", "98.0", "2.00 % [2.00, 2.00]",
         "500", "500", "0.00 %", "500", "0.00 %",
     ]
-    # What only the paper has follows; what both have is there once.
+    # The paper's other rows follow, and shared rows appear once.
     assert cells(text, "Breakout")[:7] == ["Breakout", *"-----", "379"]
     assert text.count("| CartPole") == 2  # Here, and in the table of widths.
 
 
 def test_markdown_two_names_of_one_game_stand_beside_the_same_row():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(
             lossy_rows("dqn", "PongNoFrameskip-v4", {"8": 0.02}, 20.0, 1.0),
             lossy_rows("dqn", "ALE/Pong-v5", {"8": 0.04}, 20.0, 1.0),
@@ -74,7 +73,7 @@ def test_markdown_two_names_of_one_game_stand_beside_the_same_row():
 
 
 def test_markdown_own_environments_have_no_paper_cells():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(lossy_rows("ddpg", "HalfCheetah-v3", {"fp16": 0.0, "8": 0.1}, 2000.0)), "weights"
     )
     # MuJoCo's is not the paper's, which stays in a row of its own.
@@ -87,7 +86,7 @@ def test_markdown_mean_and_verdict():
         lossy_rows("dqn", "CartPole-v1", {"fp16": 0.0, "8": 0.02}),
         lossy_rows("dqn", "Acrobot-v1", {"fp16": -0.02, "8": 0.04}, reward=-100.0),
     )
-    text = table.markdown(sweeps_of(*rows), "weights")
+    text = paper_tables.markdown(sweeps_of(*rows), "weights")
     mean = cells(text, "Mean")
     assert mean[3].startswith("-1.00 % [") and mean[5].startswith("3.00 % [")
     assert mean[8] == "-0.88 %" and mean[10] == "8.60 %"
@@ -107,7 +106,7 @@ def test_markdown_mean_and_verdict():
 )
 def test_verdict_lower_end_decides(low, high, expected):
     interval = intervals.Interval((low + high) / 2, low, high)
-    assert mean_errors.verdict(interval, 2.31).startswith(expected)
+    assert sweeps_lib.verdict(interval, 2.31).startswith(expected)
 
 
 def test_mean_error_leaves_out_agents_without_an_interval_and_names_them():
@@ -117,21 +116,21 @@ def test_mean_error_leaves_out_agents_without_an_interval_and_names_them():
         lossy_rows("ppo", "Pendulum-v1", {"8": 0.3}, episodes=1),
         lossy_rows("ppo", "Acrobot-v1", {"16": 0.9}),
     )
-    mean = mean_errors.mean_error(sweeps, "weights", "8")
+    mean = sweeps_lib.mean_error(sweeps, "weights", "8")
     assert mean.agents == 1
     assert mean.fixed.error == pytest.approx(0.1)
     assert mean.left_out == [
         "LunarLander-v3 (the interval of the fp32 mean includes zero)",
         "Pendulum-v1 (one episode has no spread)",
     ]
-    text = table.markdown(sweeps, "weights")
+    text = paper_tables.markdown(sweeps, "weights")
     assert "Not in the mean of E_int8: LunarLander-v3 (the interval" in text
     assert "No mean of E_fp16: no agent has" in text
 
 
 def test_mean_error_is_that_of_all_episodes_together():
     sweeps = sweeps_of(*(lossy_rows("ppo", f"E{i}-v0", {"8": 0.01 * i}) for i in range(5)))
-    mean = mean_errors.mean_error(sweeps, "weights", "8")
+    mean = sweeps_lib.mean_error(sweeps, "weights", "8")
     assert (mean.agents, mean.median) == (5, pytest.approx(0.02))
     assert mean.fixed.error == pytest.approx(0.02)
     # No episode's loss differs from another's: all of the spread is between agents.
@@ -139,7 +138,7 @@ def test_mean_error_is_that_of_all_episodes_together():
 
 
 def test_markdown_notes_and_few_episodes_get_footnotes():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(
             lossy_rows("ppo", "A-v0", {"8": 0.1}, episodes=30, note="slow environment"),
             lossy_rows("ppo", "B-v0", {"8": 0.1}, episodes=30),
@@ -154,7 +153,7 @@ def test_markdown_notes_and_few_episodes_get_footnotes():
 
 
 def test_markdown_widths_fall_and_lack_what_was_not_measured():
-    text = table.markdown(
+    text = paper_tables.markdown(
         sweeps_of(
             lossy_rows("ppo", "A-v0", {"2": 1.0, "32": 0.0, "16": 0.001}, reward=2000.0, spread=0),
             lossy_rows("ppo", "B-v0", {"fp16": -0.0001, "4": 0.5}, spread=0),
@@ -167,10 +166,10 @@ def test_markdown_widths_fall_and_lack_what_was_not_measured():
     assert cells(widths, "A-v0") == ["A-v0", "reward", "2000", "2000", "1998", "-", "-", "0.00"]
     assert cells(widths, " ") == ["", "E, %", "", "0.0", "0.1", "-", "-", "100.0"]
     assert "-0.0 " not in widths
-    assert "every width" not in table.markdown(
+    assert "every width" not in paper_tables.markdown(
         sweeps_of(lossy_rows("ppo", "A-v0", {"8": 0.0})), "weights", widths=False
     )
-    other = table.markdown(
+    other = paper_tables.markdown(
         sweeps_of(lossy_rows("ppo", "A-v0", {"8": 0.0})), "weights",
         granularity="channel", rounding="nearest",
     )
@@ -179,13 +178,14 @@ def test_markdown_widths_fall_and_lack_what_was_not_measured():
 
 def test_by_algorithm_has_the_papers_order():
     rows = [lossy_rows(algo, "A-v0", {"8": 0.0}) for algo in ("d4pg", "ddpg", "ppo", "dqn", "a2c")]
-    assert list(table.by_algorithm(sweeps_of(*rows))) == ["a2c", "dqn", "ppo", "ddpg", "d4pg"]
+    found = paper_tables.by_algorithm(sweeps_of(*rows))
+    assert list(found) == ["a2c", "dqn", "ppo", "ddpg", "d4pg"]
     # The paper has nothing of D4PG to stand beside.
-    assert "paper:" not in table.markdown(sweeps_of(rows[0]), "weights")
+    assert "paper:" not in paper_tables.markdown(sweeps_of(rows[0]), "weights")
 
 
 def test_csv_rows_are_of_one_form_and_in_percent():
-    rows = table.csv_rows(
+    rows = paper_tables.csv_rows(
         sweeps_of(
             lossy_rows("ppo", "CartPole-v1", {"fp16": 0.0, "8": 0.02}),
             lossy_rows("d4pg", "gym,Pendulum-v1", {"8": 0.04}),
@@ -196,7 +196,7 @@ def test_csv_rows_are_of_one_form_and_in_percent():
         ("ppo", "CartPole-v1"), ("ppo", "mean"), ("d4pg", "gym,Pendulum-v1"), ("d4pg", "mean"),
     ]
     assert len({tuple(row) for row in rows}) == 1
-    assert rows[0]["error_int8"] == pytest.approx(2.0, rel=1e-5)  # Of 7 digits.
+    assert rows[0]["error_int8"] == pytest.approx(2.0, rel=1e-5)  # Returns have 7 digits.
     assert rows[0]["error_int8_low"] == pytest.approx(2.0, rel=1e-5)
     assert (rows[0]["paper_env"], rows[0]["paper_int8"]) == ("CartPole", 500)
     assert (rows[1]["paper_error_int8"], rows[1]["agents"]) == (0.54, 1)
@@ -208,7 +208,7 @@ def test_csv_rows_are_of_one_form_and_in_percent():
     ((2904.4, "2904"), (500.0, "500.0"), (-12.34, "-12.3"), (3.456, "3.46"), (-0.001, "0.00")),
 )
 def test_reward_has_digits_that_say_something(value, text):
-    assert table.reward(value) == text
+    assert paper_tables.reward(value) == text
 
 
 def test_command_prints_and_writes(tmp_path, run_commands):

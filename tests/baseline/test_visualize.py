@@ -7,11 +7,12 @@ import torch
 
 from actorQ.core import errors
 from actorQ.policy import quantization
-from baseline import visualize
 from baseline.agents import weight_files
+from baseline.quantization import schemes
+from baseline.study import weight_changes
 from baseline.study import weight_plots
 
-PAPER_8 = visualize.Settings("8", "nearest", "paper")
+PAPER_8 = schemes.Scheme("8")
 
 
 @pytest.fixture
@@ -55,8 +56,8 @@ def test_quantize_uses_a_scale_per_tensor_or_channel(rng, granularity):
         "linear.weight": rng.normal(size=(5, 7)).astype(np.float32),
         "linear.bias": rng.normal(size=5).astype(np.float32),
     }
-    after = visualize.quantize(
-        _weight_file(tensors), visualize.Settings("5", "nearest", granularity)
+    after = weight_changes.quantize(
+        _weight_file(tensors), schemes.Scheme("5", granularity=granularity, rounding="nearest")
     )
     for channel in range(4):
         np.testing.assert_allclose(
@@ -76,12 +77,14 @@ def test_quantize_uses_a_scale_per_tensor_or_channel(rng, granularity):
 
 @pytest.mark.parametrize("granularity", ["paper", "channel"])
 def test_tensorflow_kernels_have_their_channels_last(rng, granularity):
-    settings = visualize.Settings("4", "nearest", granularity)
+    settings = schemes.Scheme("4", granularity=granularity, rounding="nearest")
     conv = rng.normal(size=(4, 3, 2, 2)).astype(np.float32)
     linear = rng.normal(size=(5, 7)).astype(np.float32)
-    torch_after = visualize.quantize(_weight_file({"c.weight": conv, "l.weight": linear}), settings)
+    torch_after = weight_changes.quantize(
+        _weight_file({"c.weight": conv, "l.weight": linear}), settings
+    )
     kernels = {"c/w": conv.transpose(2, 3, 1, 0), "l/w": linear.T}
-    tf_after = visualize.quantize(_weight_file(kernels, channel_axis=-1), settings)
+    tf_after = weight_changes.quantize(_weight_file(kernels, channel_axis=-1), settings)
     np.testing.assert_array_equal(tf_after["c/w"], torch_after["c.weight"].transpose(2, 3, 1, 0))
     np.testing.assert_array_equal(tf_after["l/w"], torch_after["l.weight"].T)
 
@@ -89,16 +92,16 @@ def test_tensorflow_kernels_have_their_channels_last(rng, granularity):
 def test_quantize_to_halves_is_numpys_and_actorqs(rng):
     array = rng.normal(size=(3, 3)).astype(np.float32)
     found = _weight_file({"w": array})
-    half = visualize.quantize(found, visualize.Settings("fp16", "nearest", "paper"))["w"]
+    half = weight_changes.quantize(found, schemes.Scheme("fp16"))["w"]
     np.testing.assert_array_equal(half, array.astype(np.float16).astype(np.float32))
-    brain = visualize.quantize(found, visualize.Settings("bf16", "nearest", "paper"))["w"]
+    brain = weight_changes.quantize(found, schemes.Scheme("bf16"))["w"]
     bits = quantization.to_bfloat16(array)
     np.testing.assert_array_equal(brain, quantization.from_bfloat16(bits))
 
 
 def test_visualize_draws_and_appends(model, tmp_path):
     out = tmp_path / "new" / "out"
-    first = visualize.visualize(str(model), PAPER_8, str(out))
+    first = weight_changes.visualize(str(model), PAPER_8, str(out))
     assert first.paths == [
         str(out / "output.txt"),
         str(out / "agents-ppo-model-8-distribution.png"),
@@ -107,16 +110,16 @@ def test_visualize_draws_and_appends(model, tmp_path):
     for path in first.paths[1:]:
         pixels = mpl_image.imread(path)
         assert pixels.shape[0] > 300
-        assert pixels.std() > 0.05  # Not a blank page.
-    other = visualize.Settings("2", "floor", "channel")
-    second = visualize.visualize(str(model), other, str(out), "all")
+        assert pixels.std() > 0.05  # The page is not blank.
+    other = schemes.Scheme("2", granularity="channel", rounding="floor")
+    second = weight_changes.visualize(str(model), other, str(out), "all")
     assert second.paths[1].endswith("agents-ppo-model-2-floor-channel-all-distribution.png")
     text = (out / "output.txt").read_text()
     assert text == first.text + "\n" + second.text + "\n"
 
 
 def test_table_has_the_figures_before_and_after(model, tmp_path):
-    lines = visualize.visualize(str(model), PAPER_8, str(tmp_path / "out")).text.splitlines()
+    lines = weight_changes.visualize(str(model), PAPER_8, str(tmp_path / "out")).text.splitlines()
     assert str(model) in lines[1]
     assert "8 bits" in lines[2]
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*commit [0-9a-f]{7,}", lines[3])
@@ -151,7 +154,7 @@ def test_layers_pair_weights_and_biases_by_name():
     shapes = [(2, 2, 1, 1), (2,), (2, 2), (2, 2), (2,), (2, 2)]
     tensors = {name: np.ones(shape) for name, shape in zip(names, shapes, strict=True)}
     changes = {name: weight_plots.Change(name, a, a) for name, a in tensors.items()}
-    layers = visualize._layers(_weight_file(tensors), changes)
+    layers = weight_changes._layers(_weight_file(tensors), changes)
     pairs = [
         (layer.weights and layer.weights.label, layer.biases and layer.biases.label)
         for layer in layers
@@ -179,8 +182,8 @@ EXTREMES = {
 def test_extreme_tensors_are_drawn(tmp_path, bits):
     tensors = {f"{n}.weight": torch.tensor(a, dtype=torch.float32) for n, a in EXTREMES.items()}
     torch.save(tensors, tmp_path / "a.pt")
-    settings = PAPER_8._replace(bits=bits)
-    result = visualize.visualize(str(tmp_path / "a.pt"), settings, str(tmp_path))
+    settings = schemes.Scheme(bits)
+    result = weight_changes.visualize(str(tmp_path / "a.pt"), settings, str(tmp_path))
     assert len(result.paths) == 3
     assert "all biases" not in result.text
 
@@ -199,14 +202,14 @@ def test_bins_hold_equally_many_levels_of_a_grid():
 def test_nan_is_refused(tmp_path):
     torch.save({"w": torch.tensor([[float("nan")]])}, tmp_path / "a.pt")
     with pytest.raises(errors.UserError, match="NaN"):
-        visualize.visualize(str(tmp_path / "a.pt"), PAPER_8, str(tmp_path / "out"))
+        weight_changes.visualize(str(tmp_path / "a.pt"), PAPER_8, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_output_that_cannot_be_written(model, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.UserError, match="Cannot make the folder"):
-        visualize.visualize(str(model), PAPER_8, str(tmp_path / "file"))
+        weight_changes.visualize(str(model), PAPER_8, str(tmp_path / "file"))
 
 
 def test_command_line(model, tmp_path, run_commands):

@@ -215,7 +215,7 @@ def test_only_the_newest_of_what_is_asked_for_still_gets_its_row(tmp_path):
     ):
         assert runs.trained_only(asked, other, ()) is None
     rows = [qat.evaluate(newest, "a2c", (0,), 1)]
-    assert runs.trained_only(asked, how, rows) == older  # And not newer, of the same seed.
+    assert runs.trained_only(asked, how, rows) == older  # The newer one of this seed has its row.
     # A row of another width, or of PTQ, is not this run's.
     assert runs.trained_only(asked, how, [dataclasses.replace(rows[0], bits="5")]) == newest
     assert runs.trained_only(
@@ -223,7 +223,7 @@ def test_only_the_newest_of_what_is_asked_for_still_gets_its_row(tmp_path):
     ) == newest
     assert newer.parent.name == f"{CARTPOLE}_2"
     qat.train(dataclasses.replace(made, seed=5), how, stop_after(2))
-    # That run goes on first, if it is asked for.
+    # The unfinished run goes on first, unless another seed is asked for.
     assert runs.trained_only(asked, how, ()) is None
     assert runs.trained_only(dataclasses.replace(asked, seed=0), how, ()) == older
 
@@ -280,7 +280,7 @@ def test_a_control_goes_on_with_the_delay_it_was_given(tmp_path):
 
 
 def test_no_checkpoint_passes_for_the_finished_agent(tmp_path, monkeypatch):
-    """As if the process was killed before it saved the agent for the last time."""
+    """The process dies before it saves the agent for the last time."""
     save = state.save
     saved = []
 
@@ -404,7 +404,7 @@ def test_agents_of_other_origin_have_no_trained_integers(tmp_path, agent8):
         export.export(finding.load("a2c", CARTPOLE, tmp_path))
     with torch.no_grad():
         agent8.network.with_weights()[0][1].weight[0, 0] += 0.001
-    with pytest.raises(errors.UserError, match="are not those"):
+    with pytest.raises(errors.UserError, match="do not fit"):
         export.integer_weights(agent8)
 
 
@@ -447,7 +447,7 @@ def test_integers_of_a_trained_network(tmp_path):
 )
 def test_integers_of_a_damaged_quantization_are_an_error(tmp_path, changes):
     agent = trained_network(tmp_path, **changes)
-    with pytest.raises(errors.UserError, match="says of its quantization is damaged") as caught:
+    with pytest.raises(errors.UserError, match="quantization of .* are damaged") as caught:
         export.integer_weights(agent)
     assert len(str(caught.value).splitlines()) == 1
 
@@ -461,7 +461,7 @@ def test_integers_of_a_damaged_quantization_are_an_error(tmp_path, changes):
 )
 def test_training_facts_that_are_damaged_are_an_error(tmp_path, changes):
     path = trained_network(tmp_path, **changes).path
-    with pytest.raises(errors.UserError, match="says of its quantization is damaged: train it"):
+    with pytest.raises(errors.UserError, match="are damaged: train it"):
         export.training_facts(path)
 
 

@@ -198,7 +198,7 @@ def test_interval_text_is_in_percent(interval, text):
 @pytest.mark.parametrize(
     "values, expected",
     (
-        # Of two trainings, both draws are the same one with probability 1/4 each; of three, 1/27.
+        # All draws are the first training with probability 1/4 (two trainings) or 1/27 (three).
         ([[0.0, 0.0], [1.0, 1.0]], (0.5, 0.0, 1.0)),
         ([[1.0] * 5, [2.0] * 5, [6.0] * 5], (3.0, 1.0, 6.0)),
         ([[4.0] * 5] * 3, (4.0, 4.0, 4.0)),

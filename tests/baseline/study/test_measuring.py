@@ -1,4 +1,4 @@
-"""Rows: what they hold, that they repeat, and that two agents' rows do not mix."""
+"""Rows have the right columns, repeat exactly, and never mix two agents."""
 
 import csv
 import dataclasses
@@ -150,7 +150,7 @@ def test_an_agent_without_rows_may_be_replaced(zoo, tmp_path):
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"), seed=5)
     path = small_agents.save(tmp_path / "other", "ppo", "CartPole-v1", made)
     asked = request(zoo, tmp_path / "out", "ppo", "CartPole-v1", "fp32")
-    measuring.check_same_agent(asked, path)  # As a sweep that is interrupted before its first row.
+    measuring.check_same_agent(asked, path)  # A sweep may end before its first row.
     measuring.measure(asked)
     with pytest.raises(errors.UserError, match="holds rows of another agent ppo CartPole-v1"):
         measuring.check_same_agent(asked, path)
@@ -160,7 +160,7 @@ def test_rows_without_their_agents_checksum_are_told_apart_by_weights(zoo, tmp_p
     asked = request(zoo, tmp_path / "out", "ppo", "CartPole-v1", "8")
     measuring.measure(asked)
     noted = tmp_path / "out" / measuring.AGENTS_FILENAME
-    noted.unlink()  # As where rows alone were copied.
+    noted.unlink()  # Somebody copied the rows alone.
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"), seed=5)
     other = small_agents.save(tmp_path / "other", "ppo", "CartPole-v1", made)
     with pytest.raises(errors.UserError, match="holds rows of another agent ppo CartPole-v1"):
@@ -215,7 +215,7 @@ def test_rows_of_another_calibration_are_refused(zoo, tmp_path):
     assert measuring.measure(asked).note == "why; calibrated-1"
     rows = rows_lib.read(asked.csv_path)
     assert [row.note for row in rows] == ["why", "why; calibrated-1"]
-    unnoted = [dataclasses.replace(row, note="") for row in rows]  # As published rows are.
+    unnoted = [dataclasses.replace(row, note="") for row in rows]  # Published rows have no note.
     by_default = dataclasses.replace(asked, calibration_episodes=5)
     measuring.check_same_calibration([asked], rows)
     measuring.check_same_calibration([by_default], unnoted)

@@ -4,7 +4,7 @@ import pytest
 
 from baseline.study import paper
 
-ROWS = [(algo, row) for algo, rows in paper.RESULTS.items() for row in rows]
+ROWS = [(algo, row) for algo, rows in paper.REWARDS.items() for row in rows]
 
 
 def percent(fp32, quantized):
@@ -17,9 +17,9 @@ def test_printed_error_agrees_with_printed_rewards(algo, row):
     assert row.error_int8 == pytest.approx(percent(row.fp32, row.int8), abs=0.006)
 
 
-@pytest.mark.parametrize("algo", paper.RESULTS)
+@pytest.mark.parametrize("algo", paper.REWARDS)
 def test_printed_means_agree_with_printed_errors(algo):
-    rows = paper.RESULTS[algo]
+    rows = paper.REWARDS[algo]
     mean = paper.MEANS[algo]
     for name in ("error_fp16", "error_int8"):
         values = [getattr(row, name) for row in rows]
@@ -52,7 +52,7 @@ def test_means_are_the_figures_to_reach():
     ),
 )
 def test_result_finds_the_papers_row(algo, env, name):
-    row = paper.result(algo, env)
+    row = paper.rewards(algo, env)
     assert (row.env if row else None) == name
 
 

@@ -34,7 +34,7 @@ def test_collate_all_writes_every_figure_grids_and_tables(tmp_path):
          str(tmp_path / "table.md"), str(tmp_path / "table.csv")]
     )
     assert all(os.path.getsize(path) > 1000 for path in paths)
-    assert "- Of a2c NoControl-v0 there is no control" in text
+    assert "- For a2c NoControl-v0 there is no control" in text
     assert (tmp_path / "table.md").read_text() == text
 
 
@@ -55,10 +55,10 @@ def test_collate_of_what_cannot_be_compared_says_why(tmp_path):
     rows += [row for row in trained_rows.make_study(env="Other-v0") if row.method == "qat"]
     rows.append(trained_rows.make_row("control", "fp32", [1.0] * 6, env="Other-v0", train_steps=7))
     for env, reason in (
-        ("Ant-v4", r"Nothing is measured of ppo Ant-v4 \(of ppo there is: Full-v0, .*\)"),
+        ("Ant-v4", r"Nothing is measured of ppo Ant-v4 \(for ppo there is: Full-v0, .*\)"),
         ("NoControl-v0", "there is no control .* nothing can be compared"),
         ("NoQat-v0", "there is no row of QAT"),
-        ("Other-v0", "no control of as many steps"),
+        ("Other-v0", "no control has as many steps"),
     ):
         with pytest.raises(errors.UserError, match=f"{reason}.*qat_benchmark.sh ppo {env}"):
             qat_collate.collate(rows, ("ppo", env), str(tmp_path), str(tmp_path))

@@ -26,7 +26,7 @@ def test_spearman_is_scipys_with_and_without_ties():
 
 
 def test_p_of_one_group_is_the_exact_one():
-    # Of the 4! orders of four errors one agrees fully.
+    # One of the 4! orders of four errors agrees fully.
     found = width_relation.relation(
         _points("dqn", [1, 2, 3, 4], [0.1, 0.2, 0.3, 0.4]), ENVIRONMENTS
     )

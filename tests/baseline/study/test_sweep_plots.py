@@ -1,25 +1,23 @@
-"""Tests `baseline.study.qat_plot`: what is in the panels, and what matplotlib is given to draw."""
+"""Tests `baseline.study.sweep_plots` on studies of QAT: panels, and what matplotlib is given."""
 
 from matplotlib import figure as mpl_figure
 import pytest
 
-from baseline.study import qat_plot
-from baseline.study import qat_study
-from baseline.study import sweep_legend
-from baseline.study import sweep_panel
-from baseline.study import sweep_plot
+from baseline.study import qat_collate
+from baseline.study import qat_comparison
+from baseline.study import sweep_plots
 from tests.baseline import trained_rows
 
 
 def panel_of(rows):
-    (panel,) = qat_plot.make_panels(qat_study.studies(rows))
+    (panel,) = qat_collate.make_panels(qat_comparison.studies(rows))
     return panel
 
 
 def drawn(panel, **settings):
     figure = mpl_figure.Figure()
     ax = figure.subplots()
-    sweep_plot.draw_panel(ax, panel, **settings)
+    sweep_plots.draw_panel(ax, panel, **settings)
     return ax
 
 
@@ -105,8 +103,8 @@ def test_panel_of_one_training_has_no_bands():
     assert {point.low for series in panel.series for point in series.points} == {None}
     assert not drawn(panel).patches
     for entries in (
-        sweep_legend.of_panel(panel.series, sweep_panel.Words()),
-        sweep_legend.of_grid([panel], sweep_panel.Words()),
+        sweep_plots.panel_legend(panel, sweep_plots.Words()),
+        sweep_plots.grid_legend([panel], sweep_plots.Words()),
     ):
         labels = [entry.get_label() for entry in entries]
         assert labels == ["fp32", "QAT", "PTQ of the fp32 agents"]
@@ -122,7 +120,7 @@ def test_frozen_and_moving_are_two_curves_of_the_same_names_in_every_panel():
     rows = trained_rows.make_study()
     rows += moving(rows)
     rows += trained_rows.make_study(env="Acrobot-v1", ptq={})
-    alone, both = qat_plot.make_panels(qat_study.studies(rows))
+    alone, both = qat_collate.make_panels(qat_comparison.studies(rows))
     assert [series.label for series in alone.series] == ["QAT, frozen ranges"]
     assert [series.label for series in both.series] == [
         "QAT, frozen ranges", "QAT, moving ranges", "PTQ of the fp32 agents",
@@ -132,16 +130,16 @@ def test_frozen_and_moving_are_two_curves_of_the_same_names_in_every_panel():
 
 
 def test_words_tell_what_bands_dots_and_8_are():
-    studies = qat_study.studies(trained_rows.make_study(spread=1.0))
-    words = qat_plot.words(studies)
-    (panel,) = qat_plot.make_panels(studies)
-    assert [entry.get_label() for entry in sweep_legend.of_panel(panel.series, words)] == [
+    studies = qat_comparison.studies(trained_rows.make_study(spread=1.0))
+    words = qat_collate.words(studies)
+    (panel,) = qat_collate.make_panels(studies)
+    assert [entry.get_label() for entry in sweep_plots.panel_legend(panel, words)] == [
         "fp32", "QAT", "PTQ of the fp32 agents", "band: lowest to highest training seed",
         "dots: each training seed",
     ]
-    grid = [entry.get_label() for entry in sweep_legend.of_grid([panel, panel], words)]
+    grid = [entry.get_label() for entry in sweep_plots.grid_legend([panel, panel], words)]
     assert grid == [
         "fp32", "QAT", "PTQ of the fp32 agents", "band: lowest to highest training seed",
     ]
-    assert words.note.startswith(sweep_panel.INT8)
-    assert qat_plot.words(qat_study.studies(trained_rows.make_study(ptq={}))).note == ""
+    assert words.note.startswith(sweep_plots.INT8)
+    assert qat_collate.words(qat_comparison.studies(trained_rows.make_study(ptq={}))).note == ""

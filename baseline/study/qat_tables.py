@@ -1,4 +1,4 @@
-"""Writes what QAT earns, beside PTQ and full precision, as Markdown and as rows of a CSV."""
+"""Lays out QAT's rewards beside PTQ and full precision, as Markdown and as rows of a CSV."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -8,13 +8,12 @@ from typing import NamedTuple
 from actorQ.core import output
 from baseline.study import intervals
 from baseline.study import qat_comparison
-from baseline.study import qat_study
-from baseline.study import selection
+from baseline.study import sweeps
 from baseline.study.qat_comparison import Cell
 from baseline.study.qat_comparison import Comparison
 from baseline.study.qat_rows import TrainedRow
 
-_TOLERATED = f"{100 * selection.TOLERATED_LOSS:g} %"
+_TOLERATED = f"{100 * sweeps.TOLERATED_LOSS:g} %"
 _HEADER = (
     "Bits", "QAT", "PTQ", "fp32", "QAT - PTQ [95 % interval]", "E, QAT", "E, PTQ", "Better",
     "Seeds", "Bytes",
@@ -25,16 +24,16 @@ _SUMMARY_HEADER = (
 )
 NOTES = (
     "QAT, PTQ and fp32: mean return, ± the standard deviation of the training seeds' means. Seeds: "
-    "how many trainings each has. PTQ is the fp32 agent of the same training seed, quantized.",
-    "QAT - PTQ: over training seeds that both have. Interval: bootstrap over training seeds, "
-    "within each over its episodes, paired by seed and start. With three trainings it is coarse: "
-    "about from the lowest training to the highest. Better: what it shows; of one training, "
-    "nothing.",
+    "the number of trainings of each. PTQ is the fp32 agent of the same training seed, quantized.",
+    "QAT - PTQ: the difference over training seeds that both have. Interval: bootstrap over "
+    "training seeds, within each over its episodes, paired by seed and start. With three trainings "
+    "it is coarse: it reaches about from the lowest training to the highest. Better: the method "
+    "that the interval shows to be better; one training shows nothing.",
     "E = (fp32 - q) / |fp32|: the share of fp32's mean return that is lost, over training seeds "
     f"that both have; {output.NOT_AVAILABLE} where the interval of fp32's mean includes zero.",
     "Fewest bits: the narrowest width at which, as at all wider ones measured, E is at most "
-    f"{_TOLERATED}. QAT >= PTQ: at how many of the widths that both have. Trainings: that every "
-    "width has, up to the most that one has.",
+    f"{_TOLERATED}. QAT >= PTQ: the number of shared widths at which it holds. Trainings: the "
+    "fewest that a width has, to the most.",
     "Bytes: the acting path's weights, packed, their scales, and biases in fp32.",
 )
 
@@ -43,23 +42,23 @@ class Compared(NamedTuple):
     """A sweep of QAT, with its comparisons.
 
     Attributes:
-      study: that it is of.
-      sweep: of QAT.
-      widths: the widest first.
+      study: the study that holds the sweep.
+      sweep: the sweep.
+      widths: the comparisons, the widest first.
     """
 
-    study: qat_study.Study
-    sweep: qat_study.Sweep
+    study: qat_comparison.Study
+    sweep: qat_comparison.TrainedSweep
     widths: Sequence[Comparison]
 
     @property
     def name(self) -> str:
-        """Algorithm and environment, and the ranges where the study has two kinds of them."""
+        """Algorithm and environment, and the ranges if the study has two kinds of them."""
         ranges = f", {self.sweep.kind.ranges} ranges" if len(self.study.qat) > 1 else ""
         return f"{self.study.algo} {self.study.shown_env}{ranges}"
 
 
-def compared(studies: Sequence[qat_study.Study]) -> list[Compared]:
+def compared(studies: Sequence[qat_comparison.Study]) -> list[Compared]:
     """Returns the comparisons of every sweep of every study."""
     return [
         Compared(study, sweep, qat_comparison.compare(study, sweep))
@@ -85,9 +84,10 @@ def markdown(found: Sequence[Compared]) -> str:
 
 def csv_rows(found: Sequence[Compared]) -> list[dict[str, Any]]:
     """Returns a row for every width of every sweep; E in percent."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for study, sweep, widths in found:
         control = study.any_control
+        fp32 = qat_comparison.cell(study.control)
         for width in widths:
             difference = width.difference or intervals.Interval(None, None, None)
             rows.append(
@@ -98,7 +98,7 @@ def csv_rows(found: Sequence[Compared]) -> list[dict[str, Any]]:
                     **sweep.kind._asdict(), "bits": width.bits,
                     **_csv_cell("qat", width.qat),
                     **_csv_cell("ptq", width.ptq),
-                    **_csv_cell("fp32", qat_comparison.cell(study.control)),
+                    **_csv_cell("fp32", fp32),
                     "difference": difference.error, "difference_low": difference.low,
                     "difference_high": difference.high,
                     "error_qat": _percent(width.qat_error), "error_ptq": _percent(width.ptq_error),
@@ -111,8 +111,8 @@ def csv_rows(found: Sequence[Compared]) -> list[dict[str, Any]]:
 def _summary_cells(one: Compared) -> list[str]:
     summary = qat_comparison.summary(one.widths)
     counts = [
-        str(count) + f" of {summary.compared}" if summary.compared else output.NOT_AVAILABLE
-        for count in summary[-3:]
+        f"{count} of {summary.compared}" if summary.compared else output.NOT_AVAILABLE
+        for count in (summary.at_least, summary.qat_better, summary.ptq_better)
     ]
     return [
         one.name,
@@ -125,7 +125,7 @@ def _summary_cells(one: Compared) -> list[str]:
 
 
 def _trainings(one: Compared) -> str:
-    """Returns '3', or '2 to 3' where some are lacking."""
+    """Returns '3', or '2 to 3' where a width lacks trainings."""
     cells = [side for width in one.widths for side in (width.qat, width.ptq) if side]
     least = min(len(one.study.control), *(len(side.seeds) for side in cells))
     most = len(one.study.train_seeds)
@@ -138,7 +138,7 @@ def _fewest(bits: str | None, errors: Sequence[float | None]) -> str:
     return bits or "none"
 
 
-def _width_cells(study: qat_study.Study, width: Comparison, digits: int) -> list[str]:
+def _width_cells(study: qat_comparison.Study, width: Comparison, digits: int) -> list[str]:
     difference = output.NOT_AVAILABLE
     if width.difference is not None:
         numbers = [n for n in width.difference[:3] if n is not None]
@@ -158,17 +158,20 @@ def _width_cells(study: qat_study.Study, width: Comparison, digits: int) -> list
     ]
 
 
-def _seeds(study: qat_study.Study, width: Comparison) -> str:
+def _seeds(study: qat_comparison.Study, width: Comparison) -> str:
     """Returns '3', or 'QAT 3, PTQ 2, fp32 3' where these are not the same trainings."""
-    sides = {"QAT": width.qat, "PTQ": width.ptq, "fp32": qat_comparison.cell(study.control)}
-    seeds = {name: side.seeds if side else () for name, side in sides.items()}
+    seeds = {
+        "QAT": width.qat.seeds if width.qat else (),
+        "PTQ": width.ptq.seeds if width.ptq else (),
+        "fp32": tuple(study.control),
+    }
     if len(set(seeds.values())) == 1:
         return str(len(study.control))
     return ", ".join(f"{name} {len(found)}" for name, found in seeds.items())
 
 
 def _facts(one: Compared) -> list[str]:
-    """Returns lines on what was trained, what is lacking and what was left out."""
+    """Returns lines on the trainings, on missing rows and on rows that were left out."""
     study, control = one.study, one.study.any_control
     replaced = f", {control.hyperparams}" if control.hyperparams else ""
     facts = [
@@ -188,13 +191,12 @@ def _facts(one: Compared) -> list[str]:
     if study.left_out:
         rows = "row is" if study.left_out == 1 else "rows are"
         facts.append(
-            f"{study.left_out} other {rows} left out: of other trainings or evaluations of this "
-            "pair."
+            f"{study.left_out} other {rows} left out: other trainings or evaluations of this pair."
         )
     return facts
 
 
-def _kind(kind: qat_study.Kind) -> str:
+def _kind(kind: qat_comparison.Kind) -> str:
     bits = kind.input_bits
     # "calibrated-30": see `qat_rows.calibrated`.
     ranges, _, episodes = kind.ranges.partition("-")
@@ -225,7 +227,7 @@ def _named(seeds: Sequence[int | str]) -> str:
 
 
 def _digits(one: Compared) -> int:
-    """Returns the decimals of returns: the same for all of a pair, as many as say something."""
+    """Returns the number of decimals of returns, one for all of a pair."""
     largest = abs(qat_comparison.cell(one.study.control).mean)
     return 0 if largest >= 1000 else 1 if largest >= 10 else 2
 

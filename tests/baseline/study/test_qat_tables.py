@@ -1,17 +1,17 @@
-"""Tests `baseline.study.qat_table`: text and CSV rows of studies of which the answers are known."""
+"""Tests `baseline.study.qat_tables`: text and CSV rows of studies with known answers."""
 
 import csv
 
 import pytest
 
 from actorQ.core import output
-from baseline.study import qat_study
-from baseline.study import qat_table
+from baseline.study import qat_comparison
+from baseline.study import qat_tables
 from tests.baseline import trained_rows
 
 
 def compared(rows):
-    return qat_table.compared(qat_study.studies(rows))
+    return qat_tables.compared(qat_comparison.studies(rows))
 
 
 def cells(text, first):
@@ -21,7 +21,7 @@ def cells(text, first):
 
 
 def test_markdown_has_every_number_of_a_width():
-    text = qat_table.markdown(compared(trained_rows.make_study(spread=50.0)))
+    text = qat_tables.markdown(compared(trained_rows.make_study(spread=50.0)))
     assert cells(text, "2") == [
         "2", "90.0 ± 50.0", "50.0 ± 50.0", "150.0 ± 50.0", "40.0 [40.0, 40.0]", "40.0 %",
         "66.7 %", "QAT", "3", "62",
@@ -44,7 +44,7 @@ def test_markdown_says_what_is_lacking():
         if (row.method, row.bits) != ("ptq", "3")
     ]
     rows.append(trained_rows.make_row("qat", "8", [1.0] * 6, quant_delay=3))
-    text = qat_table.markdown(compared(rows))
+    text = qat_tables.markdown(compared(rows))
     assert cells(text, "8")[-2] == "3"
     assert cells(text, "4")[-2] == "QAT 2, PTQ 3, fp32 3"
     assert cells(text, "3")[2:8] == ["n/a", "100.0 ± 0.0", "n/a", "0.0 %", "n/a", "n/a"]
@@ -57,17 +57,17 @@ def test_markdown_says_what_is_lacking():
 
 def test_markdown_without_ptq_or_a_control_of_a_seed():
     rows = trained_rows.make_study(ptq={}, hyperparams="n_steps:8")
-    text = qat_table.markdown(compared([row for row in rows[:-8] if row.method != "ptq"]))
+    text = qat_tables.markdown(compared([row for row in rows[:-8] if row.method != "ptq"]))
     assert "with seeds 0, 1, n_steps:8;" in text
     assert "Not measured: PTQ." in text
     assert cells(text, "ppo CartPole-v1")[3:] == ["3", "n/a", "n/a", "n/a", "n/a"]
-    text = qat_table.markdown(compared([row for row in rows if row is not rows[8]]))
+    text = qat_tables.markdown(compared([row for row in rows if row is not rows[8]]))
     assert "Not measured: PTQ; fp32 of seed 1." in text
     assert cells(text, "8")[-2] == "QAT 3, PTQ 0, fp32 2"
 
 
 def test_markdown_of_one_training_has_no_spread_and_no_verdict():
-    text = qat_table.markdown(compared(trained_rows.make_study(train_seeds=(4,))))
+    text = qat_tables.markdown(compared(trained_rows.make_study(train_seeds=(4,))))
     assert cells(text, "2")[1:] == [
         "40.0", "0.0", "100.0", "40.0 [40.0, 40.0]", "60.0 %", "100.0 %", "one training", "1", "62",
     ]
@@ -75,13 +75,13 @@ def test_markdown_of_one_training_has_no_spread_and_no_verdict():
 
 
 def test_markdown_where_fp32_may_be_zero_there_is_no_share():
-    text = qat_table.markdown(compared(trained_rows.make_study(reward=-1.0, spread=1.0)))
+    text = qat_tables.markdown(compared(trained_rows.make_study(reward=-1.0, spread=1.0)))
     assert cells(text, "2")[5:7] == ["n/a", "n/a"]
     assert cells(text, "ppo CartPole-v1")[3:5] == ["n/a", "n/a"]
 
 
 def test_markdown_of_one_episode_has_no_interval():
-    text = qat_table.markdown(compared(trained_rows.make_study(train_seeds=(0,), episodes=1)))
+    text = qat_tables.markdown(compared(trained_rows.make_study(train_seeds=(0,), episodes=1)))
     assert cells(text, "2")[4] == "40.0"
 
 
@@ -92,12 +92,12 @@ def test_frozen_and_moving_get_a_table_each():
     assert [one.name for one in found] == [
         "ppo CartPole-v1, frozen ranges", "ppo CartPole-v1, moving ranges",
     ]
-    assert cells(qat_table.markdown(found), "ppo CartPole-v1, moving ranges")[2] == "5000 ± 0"
+    assert cells(qat_tables.markdown(found), "ppo CartPole-v1, moving ranges")[2] == "5000 ± 0"
 
 
 def test_csv_rows_have_the_numbers(tmp_path):
-    rows = qat_table.csv_rows(compared(trained_rows.make_study(spread=50.0)))
-    rows += qat_table.csv_rows(compared(trained_rows.make_study(env="LunarLander-v2", ptq={})))
+    rows = qat_tables.csv_rows(compared(trained_rows.make_study(spread=50.0)))
+    rows += qat_tables.csv_rows(compared(trained_rows.make_study(env="LunarLander-v2", ptq={})))
     path = tmp_path / "table.csv"
     output.write_csv(str(path), rows)
     read = list(csv.DictReader(path.open()))

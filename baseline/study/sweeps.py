@@ -1,0 +1,240 @@
+"""Joins rows of results to sweeps: the rewards of one agent at every precision.
+
+A file may hold several evaluations of one agent, with other seeds or numbers of episodes. A sweep
+takes one of them, since only rows of equal starts can be compared.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import statistics
+from typing import NamedTuple
+from typing import Protocol
+from typing import TypeVar
+
+from baseline.quantization import names
+from baseline.study import intervals
+from baseline.study import rows as rows_lib
+from baseline.study.rows import Row
+from baseline.tasks import environments
+
+# Loss of reward that counts as none: E, as a fraction.
+TOLERATED_LOSS = 0.02
+
+
+class OfPair(Protocol):
+    """Results of one algorithm in one environment."""
+
+    @property
+    def algo(self) -> str:
+        """The algorithm."""
+
+    @property
+    def env(self) -> str:
+        """The environment, as in the file."""
+
+    @property
+    def shown_env(self) -> str:
+        """The environment that was played: today's name, where the agent's is of the past."""
+        return shown_env(self.env)
+
+
+OfPairT = TypeVar("OfPairT", bound=OfPair)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep(OfPair):
+    """One agent's rows of equal starts.
+
+    Attributes:
+      fp32: the row at full precision.
+      quantized: the other rows by scheme and precision, the widest first.
+    """
+
+    fp32: Row
+    quantized: Mapping[str, Mapping[str, Row]]
+
+    @property
+    def algo(self) -> str:
+        """The algorithm."""
+        return self.fp32.algo
+
+    @property
+    def env(self) -> str:
+        """The environment, as in the file."""
+        return self.fp32.env
+
+
+def shown_env(env: str) -> str:
+    """Returns the environment that is played for a name: its successor's, with options."""
+    options = environments.successor_kwargs(env)
+    marks = [name if value is True else f"{name}={value}" for name, value in options.items()]
+    name = environments.successor(env)
+    return f"{name} ({', '.join(marks)})" if marks else name
+
+
+def of_pair(results: Sequence[OfPairT], pair: tuple[str, str] | None) -> list[OfPairT]:
+    """Returns the results of an algorithm and an environment, by either of its names.
+
+    Args:
+      results: results of any pairs.
+      pair: algorithm and environment; None: all.
+    """
+    if pair is None:
+        return list(results)
+    algo, env = pair
+    return [one for one in results if one.algo == algo and env in (one.env, one.shown_env)]
+
+
+def sweeps(
+    rows: Sequence[Row],
+    schemes: Sequence[str] = names.SCHEMES,
+    granularity: str = "paper",
+    rounding: str = "nearest",
+    wanted: Sequence[str] = (),
+) -> list[Sweep]:
+    """Returns a sweep for each pair of algorithm and environment, sorted.
+
+    Several evaluations of a pair are ranked by the number of their wanted precisions, then by
+    their episodes, then the last counts. A pair without a row of fp32 has no sweep.
+
+    Args:
+      rows: rows as `rows.read` gives them.
+      schemes: schemes to take, in this order.
+      granularity: granularity of the quantized rows.
+      rounding: rounding of the quantized rows.
+      wanted: precisions that matter, e.g. ("fp16", "8"); none: all count.
+    """
+    candidates: dict[tuple[str, str], list[tuple[tuple[int, int], Sweep]]] = {}
+    for fp32 in rows_lib.find(rows, bits=names.FP32):
+        evaluation = {
+            name: getattr(fp32, name) for name in ("algo", "env", "seeds", "episodes")
+        }
+        quantized = {
+            scheme: _by_bits(
+                rows_lib.find(
+                    rows, scheme=scheme, granularity=granularity, rounding=rounding, **evaluation
+                )
+            )
+            for scheme in schemes
+        }
+        count = sum(
+            not wanted or bits in wanted for found in quantized.values() for bits in found
+        )
+        sweep = Sweep(fp32, {scheme: found for scheme, found in quantized.items() if found})
+        candidates.setdefault((fp32.algo, fp32.env), []).append(((count, fp32.episodes), sweep))
+    chosen = []
+    for pair in sorted(candidates):
+        # `max` would keep the first of equals.
+        best = max(preference for preference, _ in candidates[pair])
+        chosen.append([s for preference, s in candidates[pair] if preference == best][-1])
+    return chosen
+
+
+def _by_bits(rows: Sequence[Row]) -> dict[str, Row]:
+    found = {row.bits: row for row in rows if row.bits != names.FP32}
+    return {bits: found[bits] for bits in sorted(found, key=rows_lib.width_order)}
+
+
+def best_width(rows: Mapping[str, Row]) -> Row | None:
+    """Returns the row of the highest mean return among integer widths; of equals the narrowest."""
+    widths = [row for bits, row in rows.items() if bits.isdecimal()]
+    return max(widths, key=lambda row: (row.mean, -int(row.bits)), default=None)
+
+
+def fewest_bits(rows: Mapping[str, Row]) -> Row | None:
+    """Returns the sweet spot: the narrowest width that is not shown to cost reward.
+
+    At this width, and at all wider ones that were measured, the interval of E reaches down to
+    `TOLERATED_LOSS`. The wider ones count, because a policy that has lost everything can have an
+    interval that reaches anywhere.
+
+    Args:
+      rows: rows of one scheme by precision.
+    """
+    fewest = narrowest({bits: row.error_low for bits, row in rows.items()})
+    return None if fewest is None else rows[fewest]
+
+
+def narrowest(losses: Mapping[str, float | None]) -> str | None:
+    """Returns the narrowest width that, as all wider ones, loses `TOLERATED_LOSS` at most.
+
+    Args:
+      losses: losses by precision, of which only widths count. An unknown loss (None) counts as
+        too large.
+    """
+    fewest = None
+    for bits in sorted((bits for bits in losses if bits.isdecimal()), key=int, reverse=True):
+        loss = losses[bits]
+        if loss is None or loss > TOLERATED_LOSS:
+            break
+        fewest = bits
+    return fewest
+
+
+class MeanError(NamedTuple):
+    """The mean of E over several agents at one precision.
+
+    Attributes:
+      fixed: the mean with its interval over episodes; None: no agent has one.
+      drawn: the same with the agents drawn as well.
+      median: median of the same agents' E, which tells whether one of them makes the mean; 0
+        without any agent.
+      agents: number of agents in the mean.
+      left_out: 'environment (reason)' of each agent that is not in the mean.
+    """
+
+    fixed: intervals.Interval | None
+    drawn: intervals.Interval | None
+    median: float
+    agents: int
+    left_out: list[str]
+
+
+def mean_error(sweeps: Sequence[Sweep], scheme: str, bits: str) -> MeanError:
+    """Returns the mean of E at one precision.
+
+    An agent without an interval of E is left out: where fp32's own mean may be zero, E can be
+    anything, and would be the mean.
+
+    Args:
+      sweeps: the agents.
+      scheme: scheme of the rows.
+      bits: precision of the rows.
+    """
+    pairs, found, left_out = [], [], []
+    for sweep in sweeps:
+        row = sweep.quantized.get(scheme, {}).get(bits)
+        if row is None:
+            continue
+        interval = intervals.paired(sweep.fp32.returns, row.returns)
+        if interval.error is None or interval.reason:
+            left_out.append(f"{sweep.shown_env} ({interval.reason})")
+        else:
+            pairs.append((sweep.fp32.returns, row.returns))
+            found.append(interval.error)
+    if not pairs:
+        return MeanError(None, None, 0.0, 0, left_out)
+    return MeanError(
+        intervals.mean_over_agents(pairs),
+        intervals.mean_over_agents(pairs, resample_agents=True),
+        statistics.median(found),
+        len(pairs),
+        left_out,
+    )
+
+
+def verdict(mean: intervals.Interval, published: float) -> str:
+    """Returns whether a mean error reaches the paper's.
+
+    Args:
+      mean: the mean with its interval, as fractions.
+      published: the paper's mean error in percent.
+    """
+    if mean.low is None or mean.high is None:
+        return "not to be said without an interval"
+    if 100 * mean.high <= published:
+        return "reached: all of the interval is at or below it"
+    if 100 * mean.low <= published:
+        return "reached: the interval includes it"
+    return "not reached: all of the interval is above it"
