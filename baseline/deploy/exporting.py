@@ -192,7 +192,7 @@ def export_network(
 
 def _trained(agent: finding.Agent, settings: Settings) -> bytes:
     """Returns the file of an agent whose integers and ranges are those of its training."""
-    if not qat_export.is_trained(agent.path):
+    if agent.quantization is None or not qat_export.is_trained(agent.path):
         raise errors.UserError(
             f"{agent.path} was quantized after training: name the agent that it was made from, "
             "which deploy quantizes itself."

@@ -205,9 +205,9 @@ def measure_trained(agent: finding.Agent, settings: measuring.Settings) -> Train
 
 def _widths(agent: finding.Agent) -> list[int]:
     """Returns the bits of an agent's weights, then those of activations that have their own."""
-    if agent.quantization is None or agent.quantization[1] is None:
+    scheme, ranges = agent.quantization or (None, None)
+    if scheme is None or ranges is None:
         raise errors.UserError(f"{agent.path} was not trained with quantization.")
-    scheme, ranges = agent.quantization
     return [int(scheme.bits), *(int(bits) for _, _, *own in ranges.values() for bits in own)]
 
 

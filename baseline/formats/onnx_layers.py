@@ -8,10 +8,12 @@ where the sum is an int32. Both operands are unsigned, since x86 without VNNI sa
 unsigned by signed products.
 """
 
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 import onnx
+import torch
 from torch import nn
 
 from actorQ.core import errors
@@ -40,12 +42,12 @@ class Value(NamedTuple):
         )
 
 
-def array(parameter: nn.Parameter) -> np.ndarray:
+def array(parameter: torch.Tensor) -> np.ndarray:
     """Returns a parameter's numbers, float32."""
     return parameter.detach().cpu().numpy().astype(np.float32)
 
 
-def bias_of(module: nn.Module) -> np.ndarray:
+def bias_of(module: nn.Linear | nn.Conv2d) -> np.ndarray:
     """Returns a layer's bias, float32; zeros where it has none."""
     if module.bias is None:
         return np.zeros(module.weight.shape[0], np.float32)
@@ -79,7 +81,7 @@ def to_float(graph: onnx_graph.Graph, value: Value) -> Value:
 
 
 def in_floats(
-    graph: onnx_graph.Graph, name: str, module: nn.Module, value: Value, half: bool
+    graph: onnx_graph.Graph, name: str, module: nn.Linear | nn.Conv2d, value: Value, half: bool
 ) -> Value:
     """Adds a layer that computes in fp32.
 
@@ -239,8 +241,8 @@ def convolution8(
     column = [-1, 1, 1]
     both = graph.add("Mul", x_scale, graph.add("Reshape", scale, _shape(graph, column)))
     reals = graph.add("Mul", graph.add("Cast", sums, to=_FLOAT), both)
-    bias = graph.constant(f"{name}.bias", bias_of(module).reshape(column))
-    return _to_output(graph, Value(graph.add("Add", reals, bias)), output)
+    summand = graph.constant(f"{name}.bias", bias_of(module).reshape(column))
+    return _to_output(graph, Value(graph.add("Add", reals, summand)), output)
 
 
 def shared_zero_point(zero_points: np.ndarray) -> tuple[int, list[np.ndarray]]:
@@ -267,7 +269,9 @@ def shared_zero_point(zero_points: np.ndarray) -> tuple[int, list[np.ndarray]]:
 
 
 def integer_bias(
-    module: nn.Module, weights: quantization.QuantizedTensor, affine: quantization.AffineMap
+    module: nn.Linear | nn.Conv2d,
+    weights: quantization.QuantizedTensor,
+    affine: quantization.AffineMap,
 ) -> np.ndarray | None:
     """Returns a layer's bias in steps of its sums, int32; None if that is too large."""
     steps = weights.scale.astype(np.float64) * float(affine.delta)
@@ -304,7 +308,7 @@ def _weight_map(
     )
 
 
-def _geometry(module: nn.Conv2d) -> dict[str, list[int]]:
+def _geometry(module: nn.Conv2d) -> dict[str, Any]:
     if module.groups != 1 or module.padding_mode != "zeros" or isinstance(module.padding, str):
         raise errors.UserError(
             f"There is no integer form of {module}: the convolution must be a plain one."

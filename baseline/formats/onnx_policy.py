@@ -90,7 +90,7 @@ class _Exporter:
         if not layers:
             raise errors.UserError("The policy has no layer with weights: nothing to export.")
         self._bits = {
-            name: 8 if scheme.width == 4 and isinstance(module, nn.Conv2d) else scheme.width
+            name: 8 if scheme.width == 4 and isinstance(module, nn.Conv2d) else int(scheme.bits)
             for name, module in layers
         }
         self._quantizes_output = (
@@ -149,7 +149,7 @@ class _Exporter:
     def _layer(
         self,
         name: str,
-        module: nn.Module,
+        module: nn.Linear | nn.Conv2d,
         value: onnx_layers.Value,
         following: quantization.AffineMap | None,
     ) -> onnx_layers.Value:
@@ -157,7 +157,7 @@ class _Exporter:
         if bits > INPUT_BITS:
             return onnx_layers.in_floats(self._graph, name, module, value, half=bits == 16)
         weights = self._integers(name, module)
-        if bits == 4:
+        if bits == 4 and isinstance(module, nn.Linear):
             return onnx_layers.linear4(self._graph, name, module, weights, value)
         if self._ranges is not None:
             value = self._to_integers(value, self._map(name))
@@ -167,7 +167,9 @@ class _Exporter:
             )
         return onnx_layers.linear8(self._graph, name, module, weights, value, following)
 
-    def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
+    def _integers(
+        self, name: str, module: nn.Linear | nn.Conv2d
+    ) -> quantization.QuantizedTensor:
         bits = self._bits[name]
         if name in self._weights:
             given = self._weights[name]
@@ -227,6 +229,7 @@ class _Exporter:
         if self._network.head == "argmax":
             return add("ArgMax", output, axis=1, keepdims=0)
         low, high = self._network.low, self._network.high
+        assert low is not None and high is not None, "Continuous actions have bounds."
         low_name = self._constant("low", low)
         if self._network.head == "clip":
             return add("Max", add("Min", output, self._constant("high", high)), low_name)
@@ -234,12 +237,13 @@ class _Exporter:
         return add("Add", add("Mul", half, self._constant("width", high - low)), low_name)
 
     def _map(self, name: str) -> quantization.AffineMap:
-        if name not in self._ranges:
+        if self._ranges is None or name not in self._ranges:
             raise errors.UserError(
                 f"There is no range for the input of {name}: calibrate with this policy."
             )
+        low, high = self._ranges[name]
         try:
-            return quantization.affine_map(*self._ranges[name], INPUT_BITS)
+            return quantization.affine_map(low, high, INPUT_BITS)
         except ValueError as error:
             raise errors.UserError(f"Activations of {name}: {error}") from None
 

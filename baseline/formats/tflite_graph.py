@@ -9,6 +9,7 @@ survive damaged files. Three bytes changed at random end the process, in one of 
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import hashlib
 import json
 from typing import Any
@@ -51,7 +52,8 @@ _KINDS: Mapping[str, tuple[str | None, int]] = {
 _LAST_OLD_CODE = 127
 
 
-class Tensor(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Tensor:
     """A tensor of the graph.
 
     Attributes:

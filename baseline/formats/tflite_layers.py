@@ -67,7 +67,9 @@ def to_integers(
     zero_point = int(affine.zero_point)
     # Narrow integers fit into int8 as they are, without their zero point.
     stored_zero = zero_point - _SHIFT if bits == MAX_BITS else 0
-    stored = quantization.AffineMap(np.float32(affine.delta), np.int64(stored_zero))
+    stored = quantization.AffineMap(
+        np.asarray(affine.delta, np.float32), np.asarray(stored_zero, np.int64)
+    )
     if tensor.dtype != _FLOAT and (bits != MAX_BITS or tensor.affine != affine):
         result = _looked_up(graph, tensor, affine, bits, stored_zero - zero_point)
         return Integers(result, np.float32(affine.delta), stored_zero)
@@ -238,7 +240,7 @@ def convolution(
 
 def flatten(graph: tflite_graph.Graph, value: Value) -> Value:
     """Returns images as [B, H W C], and other values as they are."""
-    if value.form == "flat":
+    if value.form == "flat" or value.image is None:
         return value
     if value.form == "observation":
         # Torch flattens [B, C, H, W] in the same way, so that the order is right already.
@@ -264,7 +266,7 @@ def _patches(module: nn.Conv2d, height: int, width: int) -> tuple[np.ndarray, in
 def _product(
     graph: tflite_graph.Graph,
     name: str,
-    module: nn.Module,
+    module: nn.Linear | nn.Conv2d,
     weights: quantization.QuantizedTensor,
     values: np.ndarray,
     integers: Integers,

@@ -22,7 +22,6 @@ from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
 _FLOAT, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
-_LAYERS = {nn.Linear: tflite_layers.linear, nn.Conv2d: tflite_layers.convolution}
 
 
 def export(
@@ -83,15 +82,12 @@ class _Exporter:
         observation = self._observation(image_size)
         value = self._normalized(observation, normalization)
         for name, module in self._network.layers:
-            if self._floats and isinstance(module, acting_path.WITH_WEIGHTS):
-                value = self._in_floats(name, module, value)
-            elif isinstance(module, acting_path.WITH_WEIGHTS):
-                value = _LAYERS[type(module)](
-                    self._graph, name, module, self._integers(name, module), value,
-                    *self._map(name),
-                )
-            else:
+            if not isinstance(module, acting_path.WITH_WEIGHTS):
                 value = self._activation(name, module, value)
+            elif self._floats:
+                value = self._in_floats(name, module, value)
+            else:
+                value = self._layer(name, module, value)
         output = value.tensor
         if acting_path.OUTPUT in self._ranges:
             affine_map = self._map(acting_path.OUTPUT)
@@ -144,6 +140,16 @@ class _Exporter:
             tensor = self._graph.add(kind, tensor, self._constant(name, numbers))
         return value._replace(tensor=tensor)
 
+    def _layer(
+        self, name: str, module: nn.Linear | nn.Conv2d, value: tflite_layers.Value
+    ) -> tflite_layers.Value:
+        integers, (affine, bits) = self._integers(name, module), self._map(name)
+        if isinstance(module, nn.Conv2d):
+            return tflite_layers.convolution(
+                self._graph, name, module, integers, value, affine, bits
+            )
+        return tflite_layers.linear(self._graph, name, module, integers, value, affine, bits)
+
     def _in_floats(
         self, name: str, module: nn.Module, value: tflite_layers.Value
     ) -> tflite_layers.Value:
@@ -153,7 +159,9 @@ class _Exporter:
             )
         return tflite_layers.linear_in_floats(self._graph, name, module, value)
 
-    def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
+    def _integers(
+        self, name: str, module: nn.Linear | nn.Conv2d
+    ) -> quantization.QuantizedTensor:
         if name not in self._weights:
             raise errors.UserError(f"There are no integers for the weights of {name}.")
         given = self._weights[name]
@@ -170,7 +178,7 @@ class _Exporter:
         if name not in self._ranges:
             raise errors.UserError(f"There is no range for the input of {name}.")
         low, high, *own = self._ranges[name]
-        bits = own[0] if own else self._bits
+        bits = int(own[0]) if own else self._bits
         what = "the output" if name == acting_path.OUTPUT else f"the input of {name}"
         _check_bits(what, bits)
         try:
@@ -198,6 +206,7 @@ class _Exporter:
             axis = self._graph.constant("axis", np.array([1], np.int32))
             return add("ARG_MAX", output, axis, shape=(-1,), dtype=_INT64, outputType=_INT64)
         low, high = self._network.low, self._network.high
+        assert low is not None and high is not None, "Continuous actions have bounds."
         if self._network.head == "clip":
             output = add("MINIMUM", output, constant("high", high))
             return add("MAXIMUM", output, constant("low", low))

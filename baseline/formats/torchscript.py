@@ -74,6 +74,11 @@ def export(
 class _Policy(nn.Module):
     """Computes the last layer's outputs, and actions, from raw observations."""
 
+    mean: torch.Tensor
+    deviation: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+
     def __init__(
         self,
         network: acting_path.PolicyNetwork,
