@@ -129,5 +129,5 @@ def _arm(command: str) -> aarch64.Python | None:
 
 if __name__ == "__main__":
     define_flags()
-    export_flags.adopt()
+    flags.adopt_module_key_flags(export_flags)  # For --help.
     cli.run(main, takes_arguments=True, name=_NAME)

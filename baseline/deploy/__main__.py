@@ -60,5 +60,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     define_flags()
-    export_flags.adopt()
+    flags.adopt_module_key_flags(export_flags)  # For --help.
     cli.run(main, takes_arguments=True, name=_NAME)

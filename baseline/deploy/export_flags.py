@@ -1,7 +1,5 @@
 """The flags of `deploy` that `deploy_benchmark` has as well. Imports no framework."""
 
-import sys
-
 from absl import flags
 
 from baseline.quantization import names
@@ -18,9 +16,4 @@ def define() -> None:
     measuring_flags.define_granularity_of_linear()
     measuring_flags.define_calibration()
     flags.DEFINE_integer("seed", 0, "Seed of the environments, >= 0.", lower_bound=0)
-
-
-def adopt() -> None:
-    """Shows these flags in the --help of the program that defined them."""
-    for module in (sys.modules[__name__], measuring_flags):
-        flags.adopt_module_key_flags(module)
+    flags.adopt_module_key_flags(measuring_flags)  # Programs show them in their --help.
