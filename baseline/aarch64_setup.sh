@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # Makes a Python for 64-bit ARM that runs on this machine under an emulator, with the runtimes that
-# play exported policies: for --aarch64_python of `python -m baseline.deploy_benchmark`.
+# play exported policies. `python -m baseline.deploy_benchmark --aarch64_python` takes it.
 #
 #   baseline/aarch64_setup.sh [FOLDER]         (default: logs/aarch64)
 #
-# Takes 0.9 GB and a minute or two; nothing is installed outside FOLDER, and no root is needed.
-# Packages come from the machine's own Debian mirror (Debian 12, whose Python is 3.11) and from its
-# Python package index. FOLDER/python is the command.
+# It takes 0.9 GB and a minute or two, installs nothing outside FOLDER, and needs no root. Packages
+# come from the machine's own Debian mirror (Debian 12, whose Python is 3.11) and from its Python
+# package index. FOLDER/python is the command.
 set -euo pipefail
 
-fail() { # Ends with a line on stderr.
+fail() { # Prints a line on stderr and ends the script.
   echo "$0: $1" >&2
   exit 1
 }
 
 mkdir -p "${1:-logs/aarch64}"
 folder=$(cd "${1:-logs/aarch64}" && pwd)
-rm -f "$folder/python" # There again when all of it is.
+rm -f "$folder/python" # It comes back once everything works.
 root=$folder/root
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,7 +25,7 @@ for tool in apt-get dpkg dpkg-deb; do
 done
 [ -x .venv/bin/python ] || fail "needs .venv: run ./setup_ubuntu.sh first."
 
-# 1. An apt of its own, which knows ARM and an empty system, so that it fetches every dependency.
+# 1. Make an apt that knows ARM and an empty system, so that it fetches every dependency.
 apt=$folder/apt host=$(dpkg --print-architecture)
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$root"
 : >"$apt/status"
@@ -46,7 +46,7 @@ for package in "$apt"/cache/archives/*.deb; do
   dpkg-deb --extract "$package" "$root"
 done
 
-# 2. The emulator, a static binary for this machine.
+# 2. Find or fetch the emulator, a static binary for this machine.
 emulator=$(command -v qemu-aarch64-static || true)
 if [ -z "$emulator" ]; then
   (cd "$apt" && apt-get -qq download "qemu-user-static:$host") ||
@@ -56,8 +56,8 @@ if [ -z "$emulator" ]; then
 fi
 unset APT_CONFIG
 
-# 3. What a device would install: numpy and the runtimes, as wheels for ARM. torch: a version whose
-# build for ARM on PyPI is not CUDA's, a fifth of the size.
+# 3. Install what a device would: numpy and the runtimes, as wheels for ARM. This version of torch
+# has a build for ARM on PyPI that is not CUDA's, and a fifth of its size.
 install() { # install FOLDER PACKAGES_AND_OPTIONS...
   local platforms=() each
   for each in manylinux2014 manylinux_2_17 manylinux_2_27 manylinux_2_28; do
@@ -67,7 +67,7 @@ install() { # install FOLDER PACKAGES_AND_OPTIONS...
   .venv/bin/python -m pip --disable-pip-version-check install --quiet --quiet --no-warn-conflicts \
     --target "$folder/$1" "${platforms[@]}" --python-version 3.11 --only-binary=:all: "${@:2}"
 }
-pin() { # The pinned version of a package, as PACKAGE==VERSION.
+pin() { # Prints the pinned version of a package, as PACKAGE==VERSION.
   grep -m 1 "^$1==" requirements.txt
 }
 install runtimes "$(pin numpy)" "$(pin onnxruntime)" ai-edge-litert==2.3.0
@@ -75,8 +75,8 @@ install torch --no-deps torch==2.5.1 filelock jinja2 markupsafe networkx==3.4.2 
   mpmath typing-extensions
 rm -rf "$apt"
 
-# The processor is a Raspberry Pi 3's. Libraries read its description from files, of which they would
-# otherwise see this machine's, and crash: the emulator looks for files in the root first.
+# 4. Describe the processor, a Raspberry Pi 3's. Libraries read its description from files, for which
+# the emulator looks in the root first; this machine's files would make them crash.
 mkdir -p "$root/proc" "$root/sys/devices/system/cpu"
 printf '%s\t: %s\n' processor 0 BogoMIPS 38.40 Features "fp asimd evtstrm crc32 cpuid" \
   "CPU implementer" 0x41 "CPU architecture" 8 "CPU variant" 0x0 "CPU part" 0xd03 \
@@ -84,7 +84,7 @@ printf '%s\t: %s\n' processor 0 BogoMIPS 38.40 Features "fp asimd evtstrm crc32 
 for name in possible present online; do
   echo 0 >"$root/sys/devices/system/cpu/$name"
 done
-# It gets its name once it works.
+# 5. Write the command, which gets its name once it works.
 cat >"$folder/python.tmp" <<END
 #!/bin/sh
 PYTHONPATH='$folder/runtimes:$folder/torch' exec '$emulator' -cpu cortex-a53 -L '$root' '$root/usr/bin/python3.11' "\$@"

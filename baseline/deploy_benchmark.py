@@ -1,11 +1,15 @@
-"""The paper's table of the deployment case study: fp32 against integers, on one core.
+"""Makes the paper's table of the deployment case study: fp32 against integers, on one core.
 
     python -m baseline.deploy_benchmark AGENT [AGENT ...] [--formats onnx,tflite] [--out FOLDER]
 
-Each AGENT as `baseline.deploy` takes it, but in full precision. Of its fp32 and its quantized file:
-latency of one observation (one thread, pinned to one core, the files taking turns), success rate
-(or return) over paired episodes, size, resident memory beyond the runtime's, speed-up; beside them
-the paper's.
+It takes each AGENT as `baseline.deploy` does, but in full precision, and measures of its fp32 and
+its quantized file:
+
+- the latency of one observation (one thread, pinned to one core, the files in turns)
+- the success rate, or the return, over paired episodes
+- the size, and the resident memory beyond the runtime's
+
+The paper's figures stand beside ours.
 """
 
 import shlex
@@ -16,11 +20,10 @@ from absl import logging
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import lean_imports
-from baseline.deploy import __main__ as deploy
 from baseline.deploy import aarch64
-from baseline.deploy import resident_memory
-from baseline.formats import names as deploy_formats
-from baseline.study import measuring_flags
+from baseline.deploy import export_flags
+from baseline.deploy import memory
+from baseline.formats import names
 
 _NAME = "deploy_benchmark"
 
@@ -28,15 +31,17 @@ _NAME = "deploy_benchmark"
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_list(
-        "formats", [deploy_formats.FORMATS[0]],
-        f"Of the files: {', '.join(deploy_formats.FORMATS)}; comma separated.",
+        "formats", [names.FORMATS[0]],
+        f"Formats of the files, comma separated: {', '.join(names.FORMATS)}.",
     )
     flags.DEFINE_integer(
-        "bits", 8, "Of the weights of the quantized files. onnx: 16, 8, 4; tflite: 8 to 2; "
+        "bits", 8, "Bits of the quantized files' weights. onnx: 16, 8, 4; tflite: 8 to 2; "
         "torchscript: 8.",
     )
-    deploy.define_export_flags()
-    flags.DEFINE_integer("episodes", 1000, "Of the agent and of every file, >= 1.", lower_bound=1)
+    export_flags.define()
+    flags.DEFINE_integer(
+        "episodes", 1000, "Episodes of the agent and of every file, >= 1.", lower_bound=1
+    )
     flags.DEFINE_integer("states", 2000, "States to compare at most, >= 1.", lower_bound=1)
     flags.DEFINE_integer("repeats", 7, "Rounds of latencies, >= 1.", lower_bound=1)
     flags.DEFINE_integer(
@@ -45,8 +50,8 @@ def define_flags() -> None:
     )
     flags.DEFINE_string(
         "aarch64_python", "",
-        "Command of a Python for 64-bit ARM (emulated; baseline/aarch64_setup.sh makes one) with "
-        "numpy and the runtimes, that plays the files, too; empty: none.",
+        "Command of a Python for 64-bit ARM with numpy and the runtimes, which plays the files "
+        "as well; empty: none. baseline/aarch64_setup.sh makes an emulated one.",
     )
     flags.DEFINE_string(
         "out", None, "Folder that gets deployment.md, .json, .csv and .png."
@@ -60,60 +65,60 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "takes agents' zips or folders, such as logs/zoo/ppo/CartPole-v1_1."
         )
-    unknown = [name for name in values.formats if name not in deploy_formats.FORMATS]
+    unknown = [name for name in values.formats if name not in names.FORMATS]
     if unknown or not values.formats:
         raise errors.UserError(
-            f"--formats={','.join(values.formats)}: known are {', '.join(deploy_formats.FORMATS)}."
+            f"--formats={','.join(values.formats)}: known are {', '.join(names.FORMATS)}."
         )
     formats = tuple(dict.fromkeys(values.formats))
     for file_format in formats:
-        deploy_formats.scheme(file_format, values.bits, values.scheme)
+        names.scheme(file_format, values.bits, values.scheme)
     if values.bits == 32:
         raise errors.UserError("--bits=32 is what the quantized files are compared with.")
     arm = _arm(values.aarch64_python)
     cli.quiet_tensorflow()
-    with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
+    with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from actorQ.core import output
         from actorQ.core import timing
 
         timing.pin(1)  # Before the frameworks start their threads.
         from baseline.agents import finding
+        from baseline.deploy import device_files
+        from baseline.deploy import device_tables
         from baseline.deploy import exporting
-        from baseline.deploy import measuring
-        from baseline.deploy import tables
 
     finding.set_threads()
-    settings = measuring.Settings(
-        formats, values.bits, values.scheme, values.granularity, values.calibration_episodes,
-        values.episodes, values.seed, values.states, values.repeats,
+    settings = device_files.Settings(
+        values.granularity, values.calibration_episodes, values.episodes, values.seed,
+        values.states, values.repeats, formats, values.bits, values.scheme,
         _memory_turns(values.memory_turns), arm,
     )
-    # All of them are there, and can be measured, before the first is.
+    # A wrong path is told before anything is measured.
     loaded = [exporting.load(path) for path in argv[1:]]
     for agent in loaded:
-        measuring.check(agent)
+        device_files.check(agent)
     if values.out:
         output.make_folder(values.out)
     found = []
-    for agent in loaded:  # What is measured is kept, whatever becomes of the next one.
-        found.append((agent, measuring.measure(agent, settings)))
-        tables.report(found, settings, values.out)
+    for agent in loaded:  # Each agent's figures are written, should the next one fail.
+        found.append((agent, device_files.measure(agent, settings)))
+        device_tables.report(found, settings, values.out)
     return 0
 
 
 def _memory_turns(asked: int) -> int:
-    """Returns what is asked for, or 0 where memory cannot be measured, which is said."""
-    if asked and not resident_memory.can_measure():
-        logging.warning("Memory is not measured: only Linux tells what a policy takes of it.")
+    """Returns --memory_turns; warns and returns 0 where memory cannot be measured."""
+    if asked and not memory.can_measure():
+        logging.warning("Memory is not measured: only Linux tells how much a policy takes.")
         return 0
     return asked
 
 
 def _arm(command: str) -> aarch64.Python | None:
-    """Returns what --aarch64_python names.
+    """Returns the Python that --aarch64_python names.
 
     Raises:
-      errors.UserError: it is no such Python.
+      errors.UserError: The command starts no Python for ARM.
     """
     try:
         words = shlex.split(command)
@@ -124,6 +129,5 @@ def _arm(command: str) -> aarch64.Python | None:
 
 if __name__ == "__main__":
     define_flags()
-    for module in (deploy, measuring_flags):
-        flags.adopt_module_key_flags(module)  # For --help.
+    flags.adopt_module_key_flags(export_flags)  # For --help.
     cli.run(main, takes_arguments=True, name=_NAME)

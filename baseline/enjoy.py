@@ -21,7 +21,7 @@ from baseline.quantization import names
 from baseline.study import measuring_flags
 
 if TYPE_CHECKING:
-    from baseline.agents import finding
+    from baseline.agents import agent as agent_lib
 
 DEFAULT_FPS = 30.0
 
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
 
 
 def play(
-    agent: "finding.Agent", num_steps: int, seed: int, mode: str | None, path: str
+    agent: "agent_lib.Agent", num_steps: int, seed: int, mode: str | None, path: str
 ) -> tuple[list[float], float]:
     """Plays an agent and prints each episode that ends.
 

@@ -1,10 +1,10 @@
-"""The integer form of an agent: size, latency, agreement with the simulated form, and return.
+"""Measures the integer forms of agents: size, latency, agreement and return.
 
     python -m baseline.integer_benchmark [ALGO ENV] [--folder F] [--out DIR]
 
-Without ALGO and ENV: of every agent in the folder, and tables of all. Latency is that of one
-observation on one thread, the forms taking turns. States are those that the agent visits in full
-precision.
+Without ALGO and ENV it measures every agent in the folder, and prints tables of all. Latency is
+that of one observation on one thread, the forms in turns. Actions are compared with the simulated
+form's in states that the agent visits in full precision.
 """
 
 from absl import flags
@@ -37,15 +37,16 @@ def main(argv: list[str]) -> int:
         raise errors.UserError("takes two arguments, ALGO ENV (ppo CartPole-v1), or none.")
     cli.quiet_tensorflow()
     values = flags.FLAGS
-    with lean_imports.without("tensorboard"):  # Which SB3 would load TensorFlow for.
+    with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from actorQ.core import timing
 
         timing.pin(1)  # Before the frameworks start their threads.
         from baseline.agents import finding
         from baseline.agents import hub
-        from baseline.deploy import integer_comparison
+        from baseline.deploy import integer_forms
         from baseline.deploy import integer_tables
-        from baseline.study import measuring
+        from baseline.deploy import measuring
+        from baseline.study import measuring as study_measuring
 
     finding.set_threads()
     if len(argv) == 3:
@@ -56,24 +57,24 @@ def main(argv: list[str]) -> int:
         pairs = finding.found(values.folder)
         if not pairs:
             raise errors.UserError(f"There are no agents in {values.folder}: see --folder.")
-    settings = integer_comparison.Settings(
+    settings = measuring.Settings(
         values.granularity, values.calibration_episodes, values.episodes, values.seed,
         values.states, values.repeats,
     )
     measured, failures = {}, 0
     for algo, env in pairs:
         try:
-            agent = measuring.load_agent(algo, env, values.folder)
-            measured[algo, env] = integer_comparison.measure(agent, settings)
+            agent = study_measuring.load_agent(algo, env, values.folder)
+            forms = measured[algo, env] = integer_forms.measure(agent, settings)
         except errors.UserError as error:
             if len(pairs) == 1:
                 raise
             failures += 1
             errors.report(_NAME, f"{algo} {env}: {error}")
             continue
-        integer_tables.report(algo, env, settings, measured[algo, env], values.out)
+        integer_tables.report(agent, settings, forms, values.out)
         if values.models:
-            integer_tables.save_models(values.models, f"{algo}_{env}", measured[algo, env])
+            integer_tables.save_models(values.models, f"{algo}_{env}", forms)
     if len(measured) > 1:
         print()
         integer_tables.summarize(measured, values.out)

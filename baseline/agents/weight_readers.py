@@ -24,9 +24,11 @@ import numpy as np
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.policy import architecture
+from actorQ.policy import quantization
 from baseline.agents import optional_tensorflow
 from baseline.agents import safe_pickle
 from baseline.agents import unpacking
+from baseline.quantization import packed_policy
 
 MAX_NUMBERS = 1 << 28  # Limit for one model: 1 GiB of float32.
 _LEAST = 256  # A tensor counts as at least so many numbers: its name and header take room, too.
@@ -69,6 +71,10 @@ def read_safetensors(path: pathlib.Path) -> tuple[str, Tensors]:
     with _one_line_errors(path), safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+    if {"bits", "shapes", "ranges"} <= set(metadata):
+        packed = packed_policy.read(path)
+        weights = {f"{k}.weight": quantization.dequantize(t) for k, t in packed.weights.items()}
+        return "packed policy", weights | {f"{k}.bias": b for k, b in packed.biases.items()}
     if not {"architecture", "facts"} <= set(metadata):
         return "safetensors file", _from_torch(path, tensors.items())
     # The file has its names in alphabetical order.

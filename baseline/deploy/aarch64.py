@@ -1,4 +1,4 @@
-"""Whether files for a small device also play on its processor, a 64-bit ARM one.
+"""Plays files for small devices on 64-bit ARM processors, as these devices have.
 
 Imports no framework.
 """
@@ -37,8 +37,8 @@ class Python(NamedTuple):
     """A Python on an ARM processor, real or emulated.
 
     Attributes:
-      command: that starts it.
-      versions: of numpy and the runtimes that it has.
+      command: Command that starts it.
+      versions: Versions of numpy and of the runtimes that it has.
     """
 
     command: tuple[str, ...]
@@ -46,23 +46,23 @@ class Python(NamedTuple):
 
 
 def situation() -> str:
-    """Returns, in a sentence, what the figures say of ARM where nothing was played there."""
+    """Returns a sentence on what the figures say of ARM, where no Python for ARM played."""
     if platform.machine() in MACHINES:
-        return "aarch64: this machine is one; all figures are its own."
+        return "aarch64: this machine is one, and all figures are its own."
     return (
         f"aarch64: not checked, this machine is {platform.machine()}. baseline/aarch64_setup.sh "
-        "makes an emulated Python for ARM, and --aarch64_python=COMMAND plays the files there, too."
+        "makes an emulated Python for ARM, and --aarch64_python=COMMAND plays the files there too."
     )
 
 
 def probe(command: Sequence[str]) -> Python:
-    """Returns what a command starts.
+    """Returns the Python that a command starts.
 
     Args:
-      command: for example ["/opt/arm/bin/python3"].
+      command: A command such as ["/opt/arm/bin/python3"].
 
     Raises:
-      errors.UserError: it cannot be started, or is no Python on an ARM processor.
+      errors.UserError: It cannot be started, or is no Python on an ARM processor.
     """
     printed = _run([*command, "-c", _PROBE], "cannot be asked for its processor", _PROBE_LIMIT_S)
     try:
@@ -83,13 +83,13 @@ def play(
     """Returns what a file's policy computes under another Python, float64.
 
     Args:
-      command: that starts it; needs numpy and the runtime.
-      path: of the file.
-      observations: raw ones [N, ...].
-      name: "action", for [N] or [N, A], or "output", what the action follows from, for [N, A].
+      command: Command that starts it; it needs numpy and the runtime.
+      path: The file.
+      observations: Raw observations [N, ...].
+      name: "action", for [N] or [N, A], or "output" that the action follows from, for [N, A].
 
     Raises:
-      errors.UserError: it fails there.
+      errors.UserError: The policy fails there.
     """
     with tempfile.TemporaryDirectory() as folder:
         inputs = pathlib.Path(folder, "observations.npy")
@@ -110,7 +110,11 @@ def play(
 
 
 def _run(command: Sequence[str], failure: str, limit_s: float) -> str:
-    """Returns what a command prints."""
+    """Returns what a command prints.
+
+    Raises:
+      errors.UserError: The command fails.
+    """
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, timeout=limit_s, check=False

@@ -1,13 +1,11 @@
 """Exports an agent to one self-contained file for a device: what `deploy` does.
 
-The file takes raw observations (its agent's normalization is in it) and gives the task's actions;
-`run_policy.py`, copied beside it, plays it with numpy and the runtime alone. The integers are those
-of post-training quantization (`quantize`), or of quantization-aware training (`qat_export`), with
-the ranges of either; the exporters are `integer` (ONNX), `tflite_model` and `torchscript_model`.
+The file takes raw observations, since its agent's normalization is in it, and gives the task's
+actions. `run_policy.py`, copied beside it, plays it with numpy and the runtime alone. The integers
+and ranges are those of post-training quantization, or of quantization-aware training.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import contextlib
 import dataclasses
 import pathlib
@@ -24,10 +22,11 @@ from baseline.agents import actorq
 from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
+from baseline.agents import evaluation
 from baseline.agents import finding
 from baseline.agents import zoo_files
 from baseline.deploy import run_policy
-from baseline.formats import names as formats
+from baseline.formats import names
 from baseline.formats import onnx_policy
 from baseline.formats import tflite_policy
 from baseline.formats import torchscript
@@ -37,9 +36,10 @@ from baseline.quantization import schemes
 
 RUNNER = "run_policy.py"
 FILE_STEM = "policy"
-BEST_MODEL = "best_model"  # What --eval_freq calls the best agent.
+BEST_MODEL = "best_model"  # The name that --eval_freq gives the best agent.
+DEFAULT_OUT = "logs/deploy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
-# Settings for agents that are not quantized yet.
+# These settings are for agents that are not quantized yet.
 _OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
 
 
@@ -48,12 +48,12 @@ class Settings:
     """How to export.
 
     Attributes:
-      format: one of `deploy_formats.FORMATS`.
-      bits: of the weights.
-      scheme: "weights" or "weights+activations", as `deploy_formats.scheme` gives it.
-      granularity: of linear layers' weights, "paper" or "channel".
-      calibration_episodes: that find the ranges of activations.
-      seed: of their starts.
+      format: One of `names.FORMATS`.
+      bits: Bits of the weights.
+      scheme: "weights" or "weights+activations", as `names.scheme` gives it.
+      granularity: Of linear layers' weights, "paper" or "channel".
+      calibration_episodes: Episodes that find the ranges of activations.
+      seed: Seed of their starts.
     """
 
     format: str = "onnx"
@@ -65,7 +65,7 @@ class Settings:
 
     @property
     def calibrates(self) -> bool:
-        """Whether there are ranges to be found."""
+        """Whether the file needs ranges of activations."""
         integers = self.scheme == schemes.WEIGHTS_AND_ACTIVATIONS
         return integers and self.bits <= onnx_policy.INPUT_BITS
 
@@ -74,11 +74,11 @@ def load(path: str) -> agent_lib.Agent:
     """Loads an agent by its path.
 
     Args:
-      path: of Stable-Baselines3's zip in the zoo's layout (FOLDER/ALGO/ENV_<n>/ENV.zip, or
-        best_model.zip there) or its folder, or of an ActorQ run or its checkpoint.
+      path: Stable-Baselines3's zip in the zoo's layout (FOLDER/ALGO/ENV_<n>/ENV.zip, or
+        best_model.zip there) or its folder, or an ActorQ run or its checkpoint.
 
     Raises:
-      errors.UserError: there is none, or it cannot be loaded.
+      errors.UserError: There is none, or it cannot be loaded.
     """
     found = pathlib.Path(path).absolute()
     if not found.exists():
@@ -105,7 +105,7 @@ def _load_zip(path: pathlib.Path) -> agent_lib.Agent:
     name = _environment_file_name(path)
     env_id = zoo_files.environment_name(path.parent / name)
     noted = zoo_files.read_yaml(path.parent / name / "args.yml").get("algo")
-    if noted is not None:  # Another algorithm than these has a message of its own.
+    if noted is not None:  # `check_algo` has a message for other algorithms.
         return finding.load_file(finding.check_algo(str(noted)), env_id, path)
     for folder in (path.parent.parent.name, path.parent.name):
         with contextlib.suppress(errors.UserError):
@@ -119,7 +119,7 @@ def _load_zip(path: pathlib.Path) -> agent_lib.Agent:
 
 
 def _environment_file_name(path: pathlib.Path) -> str:
-    """Returns what the files of an agent's environment are called; best_model.zip does not say."""
+    """Returns the name in an agent's files of its environment, also beside best_model.zip."""
     if path.stem != BEST_MODEL:
         return path.stem
     settings = [found.parent.name for found in path.parent.glob("*/args.yml")]
@@ -132,12 +132,12 @@ def export(
     """Returns the file.
 
     Args:
-      agent: in full precision, or from quantization-aware training.
-      settings: how.
-      ranges: of activations, where they are known; None: they are found where they are needed.
+      agent: An agent in full precision, or from quantization-aware training.
+      settings: How to export it.
+      ranges: Ranges of activations; None: they are found where they are needed.
 
     Raises:
-      errors.UserError: the agent has no such form.
+      errors.UserError: The agent has no such form.
     """
     if agent.quantization is not None:
         return _trained(agent, settings)
@@ -160,14 +160,14 @@ def export_network(
     """Returns the file of an acting path in full precision.
 
     Args:
-      network: the acting path.
-      settings: how.
-      ranges: of activations; None where they stay floats, or get them from every call.
-      normalization: of observations, or None.
-      image_size: height and width of images; None where there are none.
+      network: The acting path.
+      settings: How to export it.
+      ranges: Ranges of activations; None: they stay floats, or get ranges from every call.
+      normalization: How observations are normalized, or None.
+      image_size: Height and width of images; None where there are none.
 
     Raises:
-      errors.UserError: there is no such form.
+      errors.UserError: There is no such form.
     """
     if settings.format == "onnx":
         return onnx_policy.export(
@@ -192,8 +192,8 @@ def export_network(
 
 
 def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
-    """Returns the file of an agent that has its integers and ranges from its training."""
-    if not qat_export.is_trained(agent.path):
+    """Returns the file of an agent whose integers and ranges are those of its training."""
+    if agent.quantization is None or not qat_export.is_trained(agent.path):
         raise errors.UserError(
             f"{agent.path} was quantized after training: name the agent that it was made from, "
             "which deploy quantizes itself."
@@ -217,7 +217,7 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
         )
     ours = Settings()
     other = [name for name in _OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
-    if other and settings.bits <= onnx_policy.INPUT_BITS:  # Wider files quantize nothing else.
+    if other and settings.bits <= onnx_policy.INPUT_BITS:  # Wider files quantize weights alone.
         raise errors.UserError(
             f"{agent.path} is quantized already, with ranges of its own: leave "
             f"{' and '.join(f'--{name}' for name in other)} out."
@@ -228,18 +228,18 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
 
 
 def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:
-    """Writes the file and its runner; returns the file's path.
+    """Writes the file and its player; returns the file's path.
 
     Args:
-      content: of the file.
-      file_format: one of `deploy_formats.FORMATS`.
-      folder: made if missing.
+      content: The file.
+      file_format: One of `names.FORMATS`.
+      folder: Folder, made if missing.
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     target = pathlib.Path(folder)
-    path = target / f"{FILE_STEM}{formats.ENDINGS[file_format]}"
+    path = target / f"{FILE_STEM}{names.ENDINGS[file_format]}"
     try:
         target.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(run_policy.__file__, target / RUNNER)
@@ -249,49 +249,76 @@ def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:
     return path
 
 
-@contextlib.contextmanager
-def playing(content: bytes, file_format: str) -> Iterator[run_policy.Policy]:
-    """Gives a file's `run_policy.Policy`, as a device would load it.
+def load_file(content: bytes, file_format: str) -> run_policy.Policy:
+    """Returns a file's policy, as a device would load it.
 
     Args:
-      content: of the file.
-      file_format: one of `deploy_formats.FORMATS`.
+      content: The file.
+      file_format: One of `names.FORMATS`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, f"{FILE_STEM}{formats.ENDINGS[file_format]}")
+        path = pathlib.Path(folder, f"{FILE_STEM}{names.ENDINGS[file_format]}")
         path.write_bytes(content)
-        yield run_policy.Policy(path)
+        return run_policy.Policy(path)
 
 
-def one_by_one(
-    policy: Callable[..., np.ndarray], name: str = "action"
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns what acts on a batch as a device does: one observation after the other.
+def one_by_one(act: Callable[..., np.ndarray], *name: str) -> evaluation.Act:
+    """Returns a function that acts on a batch as a device does: one observation after the other.
 
     Args:
-      policy: a `run_policy.Policy`.
-      name: "action", or "output" for what the action follows from.
+      act: A `run_policy.Policy`, or another function of one observation.
+      *name: "output" for the numbers that a policy's action follows from.
     """
-    return lambda observations: np.stack(
-        [policy(observation, name) for observation in observations]
+    return lambda observations: np.stack([act(each, *name) for each in observations])
+
+
+def acting(network: acting_path.PolicyNetwork, tap: acting_path.Tap | None) -> evaluation.Act:
+    """Returns the acting path as a function of normalized observations [B, ...]."""
+    return lambda observations: acting_path.to_actions(
+        network, acting_path.forward(network, observations, tap).numpy()
     )
+
+
+def acting_in_task(agent: agent_lib.Agent) -> evaluation.Act:
+    """Returns raw observations [B, ...] to actions in the units of the task, as in a file."""
+    act = acting(actorq.native_network(agent), agent.tap)
+    return lambda observations: act(agent.normalize(observations))
 
 
 def check(agent: agent_lib.Agent, content: bytes, settings: Settings) -> agreement.Agreement:
     """Plays the file in states that the agent visits; returns how far it acts as the agent does.
 
     Args:
-      agent: that the file was made from.
-      content: of the file.
-      settings: with which it was made.
+      agent: The agent that the file was made from.
+      content: The file.
+      settings: Settings with which it was made.
     """
     states = agreement.visited_states(
         agent.make_env, agent.act, _CHECKED_EPISODES, settings.seed + 1, _CHECKED_STATES
     )
     network = actorq.native_network(agent)
-    outputs = acting_path.forward(network, agent.normalize(states), agent.tap).numpy()
-    with playing(content, settings.format) as policy:
-        acted = one_by_one(policy)(states)
-    return agreement.compare(
-        acting_path.to_actions(network, outputs), acted, network.low, network.high
-    )
+    acted = one_by_one(load_file(content, settings.format))(states)
+    return agreement.compare(acting_in_task(agent)(states), acted, network.low, network.high)
+
+
+def deploy(path: str, settings: Settings, folder: str | None, checks: bool) -> None:
+    """Exports an agent, writes its file and the file's player, and says so.
+
+    Args:
+      path: Path of the agent, as for `load`.
+      settings: How to export it.
+      folder: Folder for the files; None: DEFAULT_OUT/ALGO_ENV.
+      checks: Whether to play the file, and to print how far it acts as the agent does.
+
+    Raises:
+      errors.UserError: There is no such agent or file, or it cannot be written.
+    """
+    agent = load(path)
+    content = export(agent, settings)
+    stem = f"{agent.algo}_{zoo_files.file_name(agent.env_id)}"
+    written = write(content, settings.format, folder or f"{DEFAULT_OUT}/{stem}")
+    print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
+    if checks:
+        found = check(agent, content, settings)
+        print(f"Acts as {agent.path} in {found.states} visited states: {found}")
+    print(f"To play it: python {written.parent / RUNNER} {written} [OBSERVATIONS.npy]")

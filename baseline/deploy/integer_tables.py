@@ -1,4 +1,4 @@
-"""The tables and files of `integer_benchmark`."""
+"""Writes the tables and files of `integer_benchmark` and `qat_integer`."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -7,11 +7,15 @@ import os
 import statistics
 from typing import Any
 
-from actorQ.core import errors
+from actorQ.core import files
 from actorQ.core import output
+from baseline.agents import agent as agent_lib
 from baseline.agents import zoo_files
-from baseline.deploy import integer_comparison
+from baseline.deploy import integer_forms
+from baseline.deploy import measuring
 
+SUMMARY = "integer"  # Stem of the files about all agents.
+_PROGRAM = "baseline.integer_benchmark"
 _HEADER = (
     "form", "file (bytes)", "weights (bytes)", "us", "speed", "as simulated", "as fp32", "return",
     "std",
@@ -20,134 +24,148 @@ _NOTE = (
     "As simulated, as fp32: share of the states with the same action (continuous: within 2 % of "
     "the range; deviations in shares of the range)."
 )
-SUMMARY = "integer"  # Name of the files about all agents.
-
-Forms = Mapping[str, integer_comparison.Measured]
-
 
 def report(
-    algo: str,
-    env: str,
-    settings: integer_comparison.Settings,
-    measured: Forms,
+    agent: agent_lib.Agent,
+    settings: measuring.Settings,
+    forms: Mapping[str, integer_forms.Form],
     out: str | None,
 ) -> None:
-    """Prints an agent's table; with `out` writes it and all figures to integer_ALGO_ENV.*.
+    """Prints an agent's forms; with `out` writes them and all figures to integer_ALGO_ENV.*.
 
     Args:
-      algo: of the agent.
-      env: of the agent.
-      settings: how it was measured.
-      measured: form to figures.
-      out: folder, made if missing, or None.
+      agent: The agent.
+      settings: How it was measured.
+      forms: Its measured forms, torch's first.
+      out: Folder, made if missing, or None.
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
-    slowest = statistics.median(next(iter(measured.values())).seconds)
-    rows = []
-    for form, figures in measured.items():
-        seconds = statistics.median(figures.seconds)
-        rows.append([
-            form,
-            "" if figures.content is None else str(len(figures.content)),
-            str(figures.weight_bytes),
-            f"{1e6 * seconds:.1f}",
-            f"{slowest / seconds:.2f}",
-            "" if figures.simulated is None else str(figures.simulated),
-            "" if figures.full_precision is None else str(figures.full_precision),
-            f"{statistics.fmean(figures.returns):.2f}",
-            f"{statistics.pstdev(figures.returns):.2f}",
-        ])
-    states = next(f.simulated.states for f in measured.values() if f.simulated is not None)
+    slowest = next(iter(forms.values())).median_s
+    cells = [
+        [
+            name,
+            "" if form.file_bytes is None else str(form.file_bytes),
+            str(form.weight_bytes),
+            f"{1e6 * form.median_s:.1f}",
+            f"{slowest / form.median_s:.2f}",
+            *(str(form.agreements.get(reference, "")) for reference in integer_forms.REFERENCES),
+            f"{statistics.fmean(form.returns):.2f}",
+            f"{statistics.pstdev(form.returns):.2f}",
+        ]
+        for name, form in forms.items()
+    ]
+    states = next(
+        found.states for form in forms.values() for found in form.agreements.values()
+    )
     text = (
-        f"{algo} {env}: one observation on one thread, {states} states, {settings.episodes} "
-        f"episodes\n\n{output.markdown_table(_HEADER, rows)}\n{_NOTE}\n"
+        f"{agent.algo} {agent.env_id}: one observation on one thread, {states} states, "
+        f"{settings.episodes} episodes\n\n"
+        f"{output.markdown_table(_HEADER, cells)}\n{_NOTE}\n"
     )
     record = {
         "settings": dataclasses.asdict(settings),
-        "forms": {form: _plain(figures) for form, figures in measured.items()},
+        "forms": {
+            name: {
+                **dict.fromkeys(integer_forms.REFERENCES), **form.figures(),
+                "weight_bytes": form.weight_bytes, "metadata": form.metadata,
+                "kernels": form.kernels, "returns": form.returns,
+            }
+            for name, form in forms.items()
+        },
     }
-    name = f"{SUMMARY}_{algo}_{zoo_files.file_name(env)}"
-    output.write_measured("baseline.integer_benchmark", name, text, record, out)
+    stem = f"{SUMMARY}_{agent.algo}_{zoo_files.file_name(agent.env_id)}"
+    output.write_measured(_PROGRAM, stem, text, record, out)
 
 
-def summarize(agents: Mapping[tuple[str, str], Forms], out: str | None) -> None:
-    """Prints tables of all agents; with `out` writes them to integer.md.
+def summarize(
+    agents: Mapping[tuple[str, str], Mapping[str, integer_forms.Form]], out: str | None
+) -> None:
+    """Prints tables of all agents' forms; with `out` writes them to integer.md.
 
     Args:
-      agents: algorithm and environment to what was measured; at least one.
-      out: folder, made if missing, or None.
+      agents: Measured forms by algorithm and environment; at least one agent's.
+      out: Folder, made if missing, or None.
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     first, *exported = next(iter(agents.values()))
 
     def table(
-        title: str,
-        forms: list[str],
-        cell: Callable[[integer_comparison.Measured], float],
-        style: str,
+        title: str, names_of_forms: list[str], cell: Callable[[integer_forms.Form], str]
     ) -> str:
         rows = [
-            [algo, env, *(format(cell(measured[form]), style) for form in forms)]
-            for (algo, env), measured in agents.items()
+            [algo, env, *(cell(forms[name]) for name in names_of_forms)]
+            for (algo, env), forms in agents.items()
         ]
-        return f"{title}\n\n{output.markdown_table(['algo', 'env', *forms], rows)}"
+        return f"{title}\n\n{output.markdown_table(['algo', 'env', *names_of_forms], rows)}"
 
-    everything = [first, *exported]
+    every = [first, *exported]
     tables = [
         table(
             "States in which the action is that of the simulated form (continuous: within 2 % of "
             "the range), in %",
-            exported, lambda form: 100 * form.simulated.alike, ".2f",
+            exported, lambda form: f"{100 * form.agreements[integer_forms.SIMULATED].alike:.2f}",
         ),
         table(
             "Microseconds for one observation on one thread",
-            everything, lambda form: 1e6 * statistics.median(form.seconds), ".1f",
+            every, lambda form: f"{1e6 * form.median_s:.1f}",
         ),
-        table("Bytes of the file", exported, lambda form: len(form.content), "d"),
-        table(
-            "Mean return", everything, lambda form: statistics.fmean(form.returns), ".2f"
-        ),
+        table("Bytes of the file", exported, lambda form: str(form.file_bytes)),
+        table("Mean return", every, lambda form: f"{statistics.fmean(form.returns):.2f}"),
     ]
-    output.write_measured("baseline.integer_benchmark", SUMMARY, "\n".join(tables), None, out)
+    output.write_measured(_PROGRAM, SUMMARY, "\n".join(tables), None, out)
 
 
-def save_models(folder: str, name: str, measured: Forms) -> None:
-    """Writes every form's file as FOLDER/NAME_FORM.onnx, without slashes in NAME.
+def save_models(folder: str, stem: str, forms: Mapping[str, integer_forms.Form]) -> None:
+    """Writes every form's file as FOLDER/STEM_FORM.onnx, without slashes in STEM.
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     output.make_folder(folder)
-    name = zoo_files.file_name(name)
-    for form, figures in measured.items():
-        if figures.content is None:
-            continue
-        path = os.path.join(folder, f"{name}_{form.replace(' ', '_')}.onnx")
-        try:
-            with open(path, "wb") as file:
-                file.write(figures.content)
-        except OSError as error:
-            raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
+    for name, form in forms.items():
+        if form.content:
+            file_name = f"{zoo_files.file_name(stem)}_{name.replace(' ', '_')}.onnx"
+            files.write(os.path.join(folder, file_name), form.content)
 
 
-def _plain(figures: integer_comparison.Measured) -> dict[str, Any]:
-    """Returns a form's figures for JSON."""
-    compared = {
-        name: None if agreement is None else agreement._asdict()
-        for name, agreement in (
-            ("simulated", figures.simulated), ("full_precision", figures.full_precision)
-        )
-    }
+def trained_text(found: integer_forms.Trained) -> str:
+    """Returns what `qat_integer` prints of an agent's forms: a line for each, and their sizes."""
+    lines = []
+    for name, form in found.forms.items():
+        mean_return = statistics.fmean(form.returns)
+        line = f"{name:24} return {mean_return:9.2f}, {1e6 * form.median_s:7.1f} us"
+        if integer_forms.AGREEMENT in form.agreements:
+            alike = form.agreements[integer_forms.AGREEMENT]
+            line += f", {form.file_bytes} bytes, alike in {alike}"
+        lines.append(line)
+    if not lines:
+        return f"Parameters, packed: {found.packed_bytes} bytes"
+    lines.append(f"{found.states} visited states; parameters, packed: {found.packed_bytes} bytes.")
+    return "\n".join(lines)
+
+
+def trained_record(
+    agent: agent_lib.Agent, settings: measuring.Settings, found: integer_forms.Trained
+) -> dict[str, Any]:
+    """Returns all figures of an agent's forms, for JSON."""
+    forms: dict[str, dict[str, Any]] = {}
+    for name, form in found.forms.items():
+        forms[name] = {integer_forms.AGREEMENT: None, **form.figures(), "returns": form.returns}
+        if alike := form.agreements.get(integer_forms.AGREEMENT):
+            forms[name][integer_forms.AGREEMENT]["holds"] = alike.holds
     return {
-        "file_bytes": None if figures.content is None else len(figures.content),
-        "weight_bytes": figures.weight_bytes,
-        "metadata": figures.metadata,
-        "kernels": figures.kernels,
-        **compared,
-        "seconds": figures.seconds,
-        "returns": figures.returns,
+        "settings": {
+            "episodes": settings.episodes, "seed": settings.seed, "states": settings.states,
+            "rounds": settings.repeats,
+        },
+        "agent": str(agent.path),
+        "algo": agent.algo,
+        "env": agent.env_id,
+        "bits": found.bits,
+        "packed_bytes": found.packed_bytes,
+        "forms": forms,
     }

@@ -1,98 +1,19 @@
-"""What a policy's file takes of a device's memory: measured in a process of its own.
+"""Prints the resident bytes of a process that has loaded a policy's file and played it.
 
     python -m baseline.deploy.resident_memory policy.onnx
 
-prints the resident bytes of a process that has loaded the file with `run_policy` and played it: its
-data, and what it has mapped of the file; pages of programs and libraries are the runtime's. Other
-processes share those, and how many of them a policy touches says nothing of its weights.
-`of_policy` runs that, and subtracts what the runtime takes with next to nothing to play. Imports
-numpy alone.
+`memory` runs it, and subtracts the bytes that the runtime takes with next to nothing to play.
 """
 
-from collections.abc import Sequence
 import os
-import re
-import statistics
-import subprocess
 import sys
 
 import numpy as np
 
-from actorQ.core import errors
-from actorQ.core import provenance
+from baseline.deploy import memory
 from baseline.deploy import run_policy
 
-# A line that begins a mapping: addresses, permissions, offset, device, inode, then the file.
-_MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ \S+ \d+ *(.*)$")
-_SMAPS = "/proc/self/smaps"
-NOISE_BYTES = 500_000
 _CALLS = 20
-_LIMIT_S = 120.0
-
-
-def can_measure() -> bool:
-    """Returns whether this system tells: Linux does."""
-    return os.path.exists(_SMAPS)
-
-
-def of_policy(path: str | os.PathLike[str], empty: str | os.PathLike[str], turns: int = 3) -> int:
-    """Returns the bytes that a policy takes beyond those of its runtime.
-
-    Below `NOISE_BYTES` that is noise: pages, and what allocators keep.
-
-    Args:
-      path: of the file.
-      empty: of a file of the same format whose policy is tiny.
-      turns: processes of each, whose medians count.
-
-    Raises:
-      errors.UserError: a process fails.
-    """
-    sides = {
-        name: statistics.median(in_fresh_process(file) for _ in range(turns))
-        for name, file in (("policy", path), ("empty", empty))
-    }
-    return int(sides["policy"] - sides["empty"])
-
-
-def in_fresh_process(
-    path: str | os.PathLike[str], python: Sequence[str] = (sys.executable,)
-) -> int:
-    """Returns the resident bytes of a new process that has loaded and played a file.
-
-    Raises:
-      errors.UserError: it fails.
-    """
-    try:
-        result = subprocess.run(
-            [*python, "-m", "baseline.deploy.resident_memory", os.fspath(path)],
-            capture_output=True, text=True, timeout=_LIMIT_S, cwd=provenance.ROOT, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        )
-    except subprocess.TimeoutExpired:
-        raise errors.UserError(f"Playing {path} takes longer than {_LIMIT_S:.0f} s.") from None
-    lines = result.stdout.splitlines()
-    if result.returncode or not lines or not lines[-1].isdecimal():
-        reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
-        raise errors.UserError(f"Cannot play {path} in a process of its own: {reason}")
-    return int(lines[-1])
-
-
-def resident_bytes(path: str | os.PathLike[str] | None = None) -> int:
-    """Returns how much of this process's data is in memory now.
-
-    Args:
-      path: of a file whose mapped pages count, too.
-    """
-    own = None if path is None else os.path.realpath(path)
-    kilobytes, counted = 0, "Anonymous:"
-    with open(_SMAPS, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if found := _MAPPING.match(line):
-                counted = "Rss:" if own is not None and found[1] == own else "Anonymous:"
-            elif line.startswith(counted):
-                kilobytes += int(line.split()[1])
-    return 1024 * kilobytes
 
 
 def main() -> None:
@@ -101,7 +22,7 @@ def main() -> None:
     observation = np.zeros(tuple(policy.shape), policy.dtype)
     for _ in range(_CALLS):
         policy(observation)
-    print(resident_bytes(sys.argv[1]))
+    print(memory.resident_bytes(sys.argv[1]))
 
 
 if __name__ == "__main__":

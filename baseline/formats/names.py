@@ -1,4 +1,4 @@
-"""Which files `deploy` can write: formats, widths, and what of a policy they quantize.
+"""Says which files `deploy` can write: their formats and widths, and what they quantize.
 
 Imports no framework.
 """
@@ -11,23 +11,23 @@ ENDINGS = {"onnx": ".onnx", "tflite": ".tflite", "torchscript": ".pt"}
 # In every file: its input, its two outputs, and the entry that marks it as a policy of ours.
 OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
 MARK, MARK_VERSION = "quarl_policy", "1"
-# For people.
+# Names of the runtimes, for people.
 RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
 WIDTHS = {"onnx": (32, 16, 8, 4), "tflite": (32, 8, 7, 6, 5, 4, 3, 2), "torchscript": (32, 8)}
 _WEIGHTS, _ACTIVATIONS = names.SCHEMES
-# Where weights are integers: the first is what is done unless another is asked for. `weights`
-# means that activations get their ranges from every call.
+# Schemes of files whose weights are integers; the first is the default. With `weights` alone,
+# activations get their ranges from every call.
 _SCHEMES = {
     "onnx": (_ACTIVATIONS, _WEIGHTS), "tflite": (_ACTIVATIONS,), "torchscript": (_WEIGHTS,),
 }
-_FLOATS = (32, 16)  # Widths of which layers compute in fp32.
+_FLOATS = (32, 16)  # Layers of these widths compute in fp32.
 
 
 def check_bits(file_format: str, bits: int) -> None:
     """Checks that there is such a file.
 
     Raises:
-      errors.UserError: there is none; says which there are.
+      errors.UserError: There is none. The message says which there are.
     """
     if bits not in WIDTHS[file_format]:
         possible = "; ".join(
@@ -39,15 +39,15 @@ def check_bits(file_format: str, bits: int) -> None:
 
 
 def scheme(file_format: str, bits: int, asked: str | None) -> str:
-    """Returns what a file quantizes.
+    """Returns the scheme of a file.
 
     Args:
-      file_format: one of FORMATS.
-      bits: one of its WIDTHS.
-      asked: one of `quantization.names.SCHEMES`; None: the format's first.
+      file_format: One of FORMATS.
+      bits: One of its WIDTHS.
+      asked: One of `quantization.names.SCHEMES`; None: the format's default.
 
     Raises:
-      errors.UserError: there is no such file; says which there are.
+      errors.UserError: There is no such file. The message says which there are.
     """
     check_bits(file_format, bits)
     if bits in _FLOATS:

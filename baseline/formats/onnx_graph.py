@@ -1,6 +1,6 @@
 """Builds ONNX graphs node by node, for ONNX Runtime.
 
-Knows nothing of policies; `integer` writes them with it.
+It knows nothing of policies, which `onnx_policy` writes with it.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from onnx import helper
 from onnx import numpy_helper
 
 OPSET = 17
-IR_VERSION = 8  # Newer ones are refused by the pinned runtime.
+IR_VERSION = 8  # The pinned runtime refuses newer ones.
 MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators.
 _MICROSOFT_KINDS = ("MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits")
 
@@ -39,10 +39,10 @@ class Graph:
         """Adds a node.
 
         Args:
-          kind: operator, of ONNX or one of ONNX Runtime's that we use.
-          *inputs: names of values; "" for one that is left out.
-          outputs: how many the operator has.
-          **attributes: of the operator.
+          kind: An operator of ONNX, or one of ONNX Runtime's that we use.
+          *inputs: Names of values; "" for one that is left out.
+          outputs: Number of outputs that the operator has.
+          **attributes: Attributes of the operator.
 
         Returns:
           The name of its output, or a tuple of names where there are several.
@@ -56,10 +56,10 @@ class Graph:
     def constant(self, name: str, array: np.ndarray | np.generic) -> str:
         """Adds a constant, in the array's type and shape, and returns its name.
 
-        Adding one again is harmless.
+        The same constant may be added twice.
 
         Raises:
-          ValueError: another constant has that name.
+          ValueError: Another constant has that name.
         """
         array = np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array)
         known = self._constants.setdefault(name, array)
@@ -68,7 +68,7 @@ class Graph:
         return name
 
     def rename(self, old: str, new: str) -> str:
-        """Gives a value that a node puts out the name by which users ask for it."""
+        """Gives an output of a node the name by which users ask for it."""
         for node in self._nodes:
             for names in (node.input, node.output):
                 for index, name in enumerate(names):
@@ -85,9 +85,9 @@ class Graph:
         """Returns the checked model.
 
         Args:
-          inputs: name to dtype and shape; a dimension that may vary has a name.
-          outputs: likewise.
-          metadata: written into the file as text; what is no string as JSON.
+          inputs: Dtype and shape by name; a dimension that may vary has a name.
+          outputs: The same for the outputs.
+          metadata: Entries of the file, written as text, and as JSON where they are no strings.
         """
         graph = helper.make_graph(
             self._nodes,

@@ -1,4 +1,4 @@
-"""Layers with weights as nodes that compute with integers, for `integer`.
+"""Writes layers with weights as nodes that compute with integers, for `onnx_policy`.
 
 Inputs and weights are unsigned 8-bit integers q that stand for s (q - z), so that
 
@@ -8,10 +8,12 @@ where the sum is an int32. Both operands are unsigned, since x86 without VNNI sa
 unsigned by signed products.
 """
 
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 import onnx
+import torch
 from torch import nn
 
 from actorQ.core import errors
@@ -20,9 +22,9 @@ from actorQ.policy import quantization
 from baseline.formats import onnx_graph
 
 _FLOAT = onnx.TensorProto.FLOAT
-_BLOCKS = (256, 128, 64, 32, 16)  # Inputs that share a scale, as MatMulNBits knows them.
+_BLOCKS = (256, 128, 64, 32, 16)  # Numbers of inputs that may share a scale in MatMulNBits.
 _INT8_INPUTS = 4  # MatMulNBits' accuracy_level for products of integers.
-_LARGEST_SUM = 2**31 - 1  # Of products of two numbers of 8 bits, and the bias.
+_LARGEST_SUM = 2**31 - 1  # Products of two numbers of 8 bits, and the bias, add up in int32.
 _LARGEST_BIAS = 2**30
 
 
@@ -33,19 +35,19 @@ class Value(NamedTuple):
     affine: quantization.AffineMap | None = None
 
     def has(self, affine: quantization.AffineMap) -> bool:
-        """Returns whether these are integers of that map, but for float32's rounding."""
+        """Returns whether these are integers of that map, within float32's rounding."""
         return self.affine is not None and bool(
             self.affine.zero_point == affine.zero_point
             and np.isclose(self.affine.delta, affine.delta, rtol=1e-6)
         )
 
 
-def array(parameter: nn.Parameter) -> np.ndarray:
+def array(parameter: torch.Tensor) -> np.ndarray:
     """Returns a parameter's numbers, float32."""
     return parameter.detach().cpu().numpy().astype(np.float32)
 
 
-def bias_of(module: nn.Module) -> np.ndarray:
+def bias_of(module: nn.Linear | nn.Conv2d) -> np.ndarray:
     """Returns a layer's bias, float32; zeros where it has none."""
     if module.bias is None:
         return np.zeros(module.weight.shape[0], np.float32)
@@ -79,16 +81,16 @@ def to_float(graph: onnx_graph.Graph, value: Value) -> Value:
 
 
 def in_floats(
-    graph: onnx_graph.Graph, name: str, module: nn.Module, value: Value, half: bool
+    graph: onnx_graph.Graph, name: str, module: nn.Linear | nn.Conv2d, value: Value, half: bool
 ) -> Value:
     """Adds a layer that computes in fp32.
 
     Args:
-      graph: to add to.
-      name: of the layer.
-      module: the layer.
-      value: its input.
-      half: whether to store weights as float16 (numbers beyond its range as its largest).
+      graph: The graph to add to.
+      name: Name of the layer.
+      module: The layer.
+      value: Its input.
+      half: Whether to store weights as float16; numbers beyond its range become its largest.
     """
     weights, bias = array(module.weight), graph.constant(f"{name}.bias", bias_of(module))
     if isinstance(module, nn.Linear):
@@ -96,7 +98,7 @@ def in_floats(
     if half:
         weights = quantization.to_float16(weights)
     weight = graph.constant(f"{name}.weight", weights)
-    if half:  # Done once, when the runtime loads the file.
+    if half:  # The runtime casts once, when it loads the file.
         weight = graph.add("Cast", weight, to=_FLOAT)
     operands = [to_float(graph, value).name, weight, bias]
     if isinstance(module, nn.Linear):
@@ -113,11 +115,11 @@ def linear4(
 ) -> Value:
     """Adds a linear layer with 4-bit weights, whose inputs the runtime rounds to int8 itself.
 
-    MatMulNBits has a scale and a zero point for every block of inputs. All blocks of a tensor (or
-    of an output) share theirs here: exactly the numbers of the affine formula.
+    MatMulNBits has a scale and a zero point for every block of inputs. Here all blocks of a tensor,
+    or of an output, share one of each, so that the numbers are those of the affine formula.
     """
     outputs, inputs = weights.values.shape
-    # The block that pads least; of those the largest, which is the fastest.
+    # Blocks should pad little; among equals, the largest is the fastest.
     block = min(_BLOCKS, key=lambda size: (-(-inputs // size) * size, -size))
     blocks = -(-inputs // block)
     zero_points = np.broadcast_to(weights.zero_point, [outputs]).astype(np.uint8)
@@ -125,7 +127,7 @@ def linear4(
     values[:, :inputs] = weights.values
     packed = packing.pack(values.ravel(), 4).reshape(outputs, blocks, block // 2)
     rows = weights.scale.size  # 1, or one for each output.
-    # Spread when the runtime loads the file: as files they would outweigh small layers.
+    # The runtime spreads them when it loads the file; stored, they would outweigh small layers.
     scale = graph.add(
         "Expand",
         graph.constant(f"{name}.weight_scale", weights.scale.reshape(rows, 1)),
@@ -156,13 +158,12 @@ def linear8(
     """Adds a linear layer with 8-bit weights.
 
     Args:
-      graph: to add to.
-      name: of the layer.
-      module: the layer, for its bias.
-      weights: its weights, uint8 [outputs, inputs].
-      value: integers; floats are given ranges batch by batch.
-      output: map of the integers to return, in which a ReLU may be implied (zero point 0); None:
-        floats.
+      graph: The graph to add to.
+      name: Name of the layer.
+      module: The layer, for its bias.
+      weights: Its weights, uint8 [outputs, inputs].
+      value: Its input as integers; floats get ranges batch by batch.
+      output: Map of the integers to return, where zero point 0 may imply a ReLU; None: floats.
     """
     _check_sums(name, weights)
     weight = graph.constant(f"{name}.weight", weights.values.T)
@@ -190,26 +191,26 @@ def convolution8(
 ) -> Value:
     """Adds a convolution with 8-bit weights and a scale and zero point for each output channel.
 
-    ONNX Runtime's kernels take many scales but one zero point c for all channels. The rest,
+    ONNX Runtime's kernels take many scales but one zero point c for all channels. The last term of
 
-        sum (q_x - z_x) (q_w - z_w) = sum (q_x - z_x) (q_w - c) + (c - z_w) sum (q_x - z_x),
+        sum (q_x - z_x) (q_w - z_w) = sum (q_x - z_x) (q_w - c) + (c - z_w) sum (q_x - z_x)
 
     is a second product, of the same inputs with the weights c - z_w: the input comes twice, and
     so do the weights' input channels. Nothing is rounded.
 
     Args:
-      graph: to add to.
-      name: of the layer.
-      module: the layer, for its bias and geometry.
-      weights: its weights, uint8 [outputs, inputs, height, width].
-      value: integers; floats are given ranges batch by batch.
-      output: as for `linear8`.
+      graph: The graph to add to.
+      name: Name of the layer.
+      module: The layer, for its bias and geometry.
+      weights: Its weights, uint8 [outputs, inputs, height, width].
+      value: Its input as integers; floats get ranges batch by batch.
+      output: Map of the integers to return, as for `linear8`.
     """
     _check_sums(name, weights)
     zero_points = np.broadcast_to(weights.zero_point, weights.values.shape[:1]).astype(np.int64)
     centre, rests = shared_zero_point(zero_points)
     weight = graph.constant(f"{name}.weight", weights.values)
-    # The zero points are for those who read the file; the rests say the same to the runtime.
+    # Zero points are in the file for its readers; the runtime gets them as rests.
     scale, _ = _weight_map(graph, name, weights)
     shape = _shape(graph, list(weights.values.shape))
     spread = [
@@ -240,8 +241,8 @@ def convolution8(
     column = [-1, 1, 1]
     both = graph.add("Mul", x_scale, graph.add("Reshape", scale, _shape(graph, column)))
     reals = graph.add("Mul", graph.add("Cast", sums, to=_FLOAT), both)
-    bias = graph.constant(f"{name}.bias", bias_of(module).reshape(column))
-    return _to_output(graph, Value(graph.add("Add", reals, bias)), output)
+    summand = graph.constant(f"{name}.bias", bias_of(module).reshape(column))
+    return _to_output(graph, Value(graph.add("Add", reals, summand)), output)
 
 
 def shared_zero_point(zero_points: np.ndarray) -> tuple[int, list[np.ndarray]]:
@@ -252,10 +253,10 @@ def shared_zero_point(zero_points: np.ndarray) -> tuple[int, list[np.ndarray]]:
 
     Returns:
       The zero point c, and arrays r, uint8 numbers [channels], such that the sum of all r - c is
-      c - z for each channel's zero point z. None if all z are equal, one nearly always, two if
-      both 0 and 255 occur.
+      c - z for each channel's zero point z. There is no array if all z are equal, nearly always
+      one, and two if both 0 and 255 occur.
     """
-    # As c - z shall lie between -c and 255 - c, c is half of 255 + the smallest z.
+    # c - z must lie between -c and 255 - c: c is half of 255 + the smallest z.
     centre = int(zero_points.min())
     if np.any(zero_points != centre):
         centre = (255 + centre) // 2
@@ -268,9 +269,11 @@ def shared_zero_point(zero_points: np.ndarray) -> tuple[int, list[np.ndarray]]:
 
 
 def integer_bias(
-    module: nn.Module, weights: quantization.QuantizedTensor, affine: quantization.AffineMap
+    module: nn.Linear | nn.Conv2d,
+    weights: quantization.QuantizedTensor,
+    affine: quantization.AffineMap,
 ) -> np.ndarray | None:
-    """Returns a layer's bias in steps of its accumulators, int32; None if that is too large."""
+    """Returns a layer's bias in steps of its sums, int32; None if that is too large."""
     steps = weights.scale.astype(np.float64) * float(affine.delta)
     bias = np.rint(bias_of(module) / steps)
     largest = min(_LARGEST_BIAS, _LARGEST_SUM - _largest_products(weights))
@@ -296,7 +299,7 @@ def _to_output(
 def _weight_map(
     graph: onnx_graph.Graph, name: str, weights: quantization.QuantizedTensor
 ) -> tuple[str, str]:
-    """Returns the names of scale and zero point: scalars, or one for each output."""
+    """Returns the names of scale and zero point, scalars or arrays [outputs]."""
     shape = [] if weights.scale.size == 1 else [-1]
     zero_point = np.asarray(weights.zero_point).astype(np.uint8).reshape(shape)
     return (
@@ -305,9 +308,11 @@ def _weight_map(
     )
 
 
-def _geometry(module: nn.Conv2d) -> dict[str, list[int]]:
+def _geometry(module: nn.Conv2d) -> dict[str, Any]:
     if module.groups != 1 or module.padding_mode != "zeros" or isinstance(module.padding, str):
-        raise errors.UserError(f"There is no integer form of {module}: plain convolutions have.")
+        raise errors.UserError(
+            f"There is no integer form of {module}: the convolution must be a plain one."
+        )
     return {
         "kernel_shape": list(module.kernel_size),
         "strides": list(module.stride),

@@ -1,15 +1,16 @@
-"""The integer form of a quantized policy: an ONNX file whose layers compute with integers.
+"""Writes a quantized policy as an ONNX file whose layers compute with integers.
 
-It holds the same integers, scales and zero points as the simulated form (`quantize`), and runs in
-ONNX Runtime (`integer_runner`):
+It holds the same integers, scales and zero points as the simulated form (`schemes`). ONNX Runtime
+computes it, by width:
 
 - 8 bits with calibrated ranges: MatMulIntegerToFloat and QLinearConv, 8-bit inputs and weights,
   int32 sums. Biases of linear layers, tanh and ELU are in fp32, since biases in steps of the sums
   round too coarsely where a layer has few inputs.
-- 8 bits without: DynamicQuantizeMatMul and ConvInteger, ranges taken from every call.
+- 8 bits without: DynamicQuantizeMatMul and ConvInteger, which take ranges from every call.
 - 4 bits: MatMulNBits, 4-bit weights and fp32 inputs, which it rounds to int8 block by block.
   Convolutions have no such operator and stay at 8 bits.
-- 16 bits: weights are stored as halves and computed with in fp32. 32 bits: fp32.
+- 16 bits: layers store their weights as halves and compute in fp32.
+- 32 bits: all is in fp32.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ from baseline.formats import onnx_layers
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
-INPUT_BITS = 8  # Of the inputs of layers that compute with integers.
+INPUT_BITS = 8  # Layers that compute with integers take inputs of so many bits.
 
 
 def export(
@@ -46,18 +47,18 @@ def export(
     "output", float32 [batch, A], and "action", int64 [batch] or float32 [batch, A].
 
     Args:
-      network: the acting path, its weights in full precision.
-      bits: of the weights: 32, 16, 8 or 4.
-      ranges: smallest and largest input of layers by name, and of the last output
-        (`networks.OUTPUT`; if left out, it stays in floats), which become 8-bit integers by these
-        ranges, wherever weights have 8 bits. None: ranges are taken from every call.
-      granularity: of linear layers' weights: "paper" (per tensor) or "channel" (per output).
-      normalization: of observations, to be done by the model; None: the caller does it.
-      weights: integers to use instead of those made here, by layer, as wide as the layer's.
-      image_size: height and width of images, which the file then says; None: it leaves them open.
+      network: The acting path, its weights in full precision.
+      bits: Bits of the weights: 32, 16, 8 or 4.
+      ranges: Smallest and largest input of layers by name, which makes 8-bit integers of inputs
+        where weights have 8 bits. `acting_path.OUTPUT` names the last output's, which otherwise
+        stays in floats. None: every call finds ranges of its own.
+      granularity: Of linear layers' weights: "paper" (per tensor) or "channel" (per output).
+      normalization: Normalization that the model does; None: the caller does it.
+      weights: Integers to use instead of those made here, by layer, as wide as the layer's.
+      image_size: Height and width of images; None: the file leaves them open.
 
     Raises:
-      errors.UserError: the width is not possible, weights or ranges are not finite, a range is
+      errors.UserError: The width is not possible, weights or ranges are not finite, a range is
         missing, or a layer has no such form.
     """
     names.check_bits("onnx", bits)
@@ -78,7 +79,7 @@ class _Exporter:
         weights: Mapping[str, quantization.QuantizedTensor],
         image_size: tuple[int, int] | None,
     ):
-        """Takes what `export` is given."""
+        """Takes the arguments of `export`."""
         self._network = network
         self._scheme = scheme
         self._ranges = ranges
@@ -89,7 +90,7 @@ class _Exporter:
         if not layers:
             raise errors.UserError("The policy has no layer with weights: nothing to export.")
         self._bits = {
-            name: 8 if scheme.width == 4 and isinstance(module, nn.Conv2d) else scheme.width
+            name: 8 if scheme.width == 4 and isinstance(module, nn.Conv2d) else int(scheme.bits)
             for name, module in layers
         }
         self._quantizes_output = (
@@ -124,7 +125,7 @@ class _Exporter:
     def _observation(
         self, normalization: zoo_files.Normalization | None
     ) -> tuple[tuple[np.dtype, list[int | str]], onnx_layers.Value]:
-        """Returns dtype and shape of the model's input, and what the first layer takes."""
+        """Returns dtype and shape of the model's input, and the first layer's input."""
         name, first = names.OBSERVATION, self._network.with_weights()[0][1]
         if isinstance(first, nn.Conv2d):
             shape = ["batch", first.in_channels, *self._image_size]
@@ -148,7 +149,7 @@ class _Exporter:
     def _layer(
         self,
         name: str,
-        module: nn.Module,
+        module: nn.Linear | nn.Conv2d,
         value: onnx_layers.Value,
         following: quantization.AffineMap | None,
     ) -> onnx_layers.Value:
@@ -156,7 +157,7 @@ class _Exporter:
         if bits > INPUT_BITS:
             return onnx_layers.in_floats(self._graph, name, module, value, half=bits == 16)
         weights = self._integers(name, module)
-        if bits == 4:
+        if bits == 4 and isinstance(module, nn.Linear):
             return onnx_layers.linear4(self._graph, name, module, weights, value)
         if self._ranges is not None:
             value = self._to_integers(value, self._map(name))
@@ -166,7 +167,9 @@ class _Exporter:
             )
         return onnx_layers.linear8(self._graph, name, module, weights, value, following)
 
-    def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
+    def _integers(
+        self, name: str, module: nn.Linear | nn.Conv2d
+    ) -> quantization.QuantizedTensor:
         bits = self._bits[name]
         if name in self._weights:
             given = self._weights[name]
@@ -181,7 +184,7 @@ class _Exporter:
     def _next_map(self, position: int) -> quantization.AffineMap | None:
         """Returns the map of the integers that layers from `position` on can take directly.
 
-        None where they take floats, or where clamping to the map's levels is no ReLU.
+        It is None where they take floats, or where clamping to the map's levels is no ReLU.
         """
         if self._ranges is None:
             return None
@@ -207,10 +210,10 @@ class _Exporter:
             if (module.start_dim, module.end_dim) != (1, -1):
                 raise errors.UserError(f"Layer {name} flattens other axes than all but the first.")
             if value.name == names.OBSERVATION and not self._network.image:
-                return value  # [batch, D] already.
+                return value  # Its shape is [batch, D] already.
             return value._replace(name=self._graph.add("Flatten", value.name, axis=1))
         if isinstance(module, nn.ReLU) and value.affine is not None and not value.affine.zero_point:
-            return value  # No integer stands for less than zero.
+            return value  # No integer stands for a number below zero.
         value = self._to_float(value)
         if isinstance(module, nn.ReLU):
             return onnx_layers.Value(self._graph.add("Relu", value.name))
@@ -221,11 +224,12 @@ class _Exporter:
         raise errors.UserError(f"Layer {name}, a {type(module).__name__}, has no integer form.")
 
     def _head(self, output: str) -> str:
-        """Adds what turns outputs into actions, as `networks.to_actions`, and returns its name."""
+        """Adds the head, as `acting_path.to_actions` computes it; returns the actions' name."""
         add = self._graph.add
         if self._network.head == "argmax":
             return add("ArgMax", output, axis=1, keepdims=0)
         low, high = self._network.low, self._network.high
+        assert low is not None and high is not None, "Continuous actions have bounds."
         low_name = self._constant("low", low)
         if self._network.head == "clip":
             return add("Max", add("Min", output, self._constant("high", high)), low_name)
@@ -233,12 +237,13 @@ class _Exporter:
         return add("Add", add("Mul", half, self._constant("width", high - low)), low_name)
 
     def _map(self, name: str) -> quantization.AffineMap:
-        if name not in self._ranges:
+        if self._ranges is None or name not in self._ranges:
             raise errors.UserError(
                 f"There is no range for the input of {name}: calibrate with this policy."
             )
+        low, high = self._ranges[name]
         try:
-            return quantization.affine_map(*self._ranges[name], INPUT_BITS)
+            return quantization.affine_map(low, high, INPUT_BITS)
         except ValueError as error:
             raise errors.UserError(f"Activations of {name}: {error}") from None
 
@@ -254,7 +259,7 @@ class _Exporter:
         return self._graph.constant(name, np.asarray(numbers, np.float32))
 
     def _metadata(self, normalizes: bool) -> dict[str, Any]:
-        """Returns what the file says of itself."""
+        """Returns the file's metadata."""
         bounds = {
             name: None if bound is None else bound.tolist()
             for name, bound in (("low", self._network.low), ("high", self._network.high))
@@ -262,7 +267,7 @@ class _Exporter:
         if min(self._bits.values()) > INPUT_BITS:
             activations = "floats"
         else:
-            # Layers of 4 bits, of which all may be, get their inputs' ranges from every call.
+            # Layers of 4 bits, and all may be such, get their inputs' ranges from every call.
             uses_ranges = self._ranges is not None and INPUT_BITS in self._bits.values()
             activations = "calibrated" if uses_ranges else "dynamic"
         return {
@@ -276,7 +281,7 @@ class _Exporter:
             **bounds,
             "image": self._network.image,
             "normalizes": normalizes,
-            # Ranges that are taken from a call make observations of one call meddle.
+            # Where a call finds the ranges, its observations influence each other.
             "one_by_one": any(kind.startswith("Dynamic") for kind in self._graph.kinds),
             "weight_bytes": self._graph.constant_bytes,
         }

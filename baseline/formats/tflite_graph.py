@@ -1,14 +1,15 @@
 """Builds TFLite models operator by operator: the flatbuffer itself, without the converter.
 
-The converter would choose scales and zero points of its own. Knows nothing of policies;
-`tflite_model` writes them with it. TensorFlow, whose schema this uses, is loaded by `Graph.model`.
+The converter would choose scales and zero points of its own. The module knows nothing of policies,
+which `tflite_policy` writes with it. `Graph.model` loads TensorFlow, whose schema this uses.
 
-Files have a checksum in their metadata: TFLite's interpreter does not survive damaged ones (3 bytes
-changed at random end the process, in one of a few trials).
+Files have a checksum in their metadata, which `run_policy` checks: TFLite's interpreter does not
+survive damaged files. Three bytes changed at random end the process, in one of a few trials.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import hashlib
 import json
 from typing import Any
@@ -22,10 +23,10 @@ from baseline.agents import optional_tensorflow
 WHAT = "TFLite files"
 _FILE_IDENTIFIER = b"TFL3"
 _SCHEMA_VERSION = 3
-_ALIGNMENT = 16  # Of constants, as the schema asks for: kernels read them where they are.
+_ALIGNMENT = 16  # The schema asks for it: kernels read constants where they lie.
 _SIGNATURE = "serving_default"
-_NO_CHECKSUM = b"sha256:" + 64 * b"0"  # What the checksum is made with.
-# Operator to its options in the schema (if any) and to the version that has what is used of it.
+_NO_CHECKSUM = b"sha256:" + 64 * b"0"  # Stands in the file while its checksum is computed.
+# By operator: the name of its options in the schema, if any, and the version that suffices.
 _KINDS: Mapping[str, tuple[str | None, int]] = {
     "ADD": ("AddOptions", 1),
     "ARG_MAX": ("ArgMaxOptions", 1),
@@ -47,18 +48,19 @@ _KINDS: Mapping[str, tuple[str | None, int]] = {
     "TANH": (None, 1),
     "TRANSPOSE": ("TransposeOptions", 2),
 }
-# Codes above stand in a field of their own, this one in the old field.
+# Larger codes stand in a field of their own, and the old field then holds this one.
 _LAST_OLD_CODE = 127
 
 
-class Tensor(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Tensor:
     """A tensor of the graph.
 
     Attributes:
-      index: in the file.
-      shape: -1 first where it depends on the batch.
-      dtype: numpy's.
-      affine: what integers stand for, as far as the file says; None: nothing.
+      index: Its index in the file.
+      shape: Its shape, with -1 first where it depends on the batch.
+      dtype: Its dtype, numpy's.
+      affine: Map of its integers that the file states; None: the file states none.
     """
 
     index: int
@@ -75,7 +77,7 @@ class _Operator(NamedTuple):
 
 
 class Graph:
-    """Operators in the order in which they were added, which is that of their execution."""
+    """Operators in the order in which they were added, and in which they run."""
 
     def __init__(self) -> None:
         self._tensors: list[Tensor] = []
@@ -102,7 +104,7 @@ class Graph:
         """Adds a constant in the array's type and shape, or returns the one of that name.
 
         Raises:
-          ValueError: another constant has that name.
+          ValueError: Another constant has that name.
         """
         array = np.asarray(array, order="C")
         for index, known in self._constants.items():
@@ -126,12 +128,12 @@ class Graph:
         """Adds an operator.
 
         Args:
-          kind: one of the schema's that are in use here.
-          *inputs: its inputs.
-          shape: of its output; None: the first input's.
-          dtype: of its output; None: the first input's.
-          affine: what the file shall say of integers in its output.
-          **options: by their names in the schema's object API.
+          kind: The operator, one of `_KINDS`.
+          *inputs: Its inputs.
+          shape: Shape of its output; None: the first input's.
+          dtype: Dtype of its output; None: the first input's.
+          affine: Map of its output's integers, which the file states; None: none.
+          **options: Its options, by their names in the schema's object API.
 
         Returns:
           Its output.
@@ -161,10 +163,10 @@ class Graph:
         """Returns the file.
 
         Args:
-          inputs: that users fill.
-          outputs: that users read.
-          description: one line for people.
-          metadata: entries by name, kept as JSON.
+          inputs: Tensors that users fill.
+          outputs: Tensors that users read.
+          description: One line for people.
+          metadata: Entries by name, kept as JSON.
         """
         with optional_tensorflow.needed_for(WHAT):
             import flatbuffers
@@ -219,7 +221,7 @@ class Graph:
         made = schema.TensorT()
         made.name = self._names[tensor.index]
         made.type = _type(schema, tensor.dtype)
-        # What depends on the batch is written for one observation, and marked as free.
+        # A shape that depends on the batch is written for one observation, and marked as free.
         made.shape = [abs(size) for size in tensor.shape]
         if -1 in tensor.shape:
             made.shapeSignature = list(tensor.shape)
@@ -238,11 +240,11 @@ class Graph:
 
 
 class _Buffers:
-    """The file's buffers; the first one is empty, and that of tensors that are no constants."""
+    """The file's buffers; the first one is empty and belongs to tensors that are no constants."""
 
     def __init__(self, schema: Any):
         class Aligned(schema.BufferT):
-            """Data at multiples of 16 bytes, which the generated code does not care for."""
+            """Data at multiples of 16 bytes; the generated code does not align it."""
 
             def Pack(self, builder: Any) -> int:  # noqa: N802 (The schema's name.)
                 """Writes it."""

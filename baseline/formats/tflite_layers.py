@@ -1,14 +1,14 @@
-"""Layers with weights as TFLite operators that compute with integers, for `tflite_model`.
+"""Writes layers with weights as TFLite operators that compute with integers, for `tflite_policy`.
 
-A layer's products are one BATCH_MATMUL of int8 by int8 with int32 sums. It is told that all its
-zero points are 0: kernels differ in whether they heed others (TensorFlow 2.15's optimized one
-does, its reference does not). What they stand for,
+A layer's products are one BATCH_MATMUL of int8 by int8 with int32 sums. The file states 0 for all
+its zero points, since kernels differ in whether they heed others: TensorFlow 2.15's optimized one
+does, its reference does not. Operators behind it add up the remaining terms of
 
-    sum (q_x - z_x) (q_w - z_w) = sum q_x q_w - z_w sum q_x - z_x sum (q_w - z_w),
+    sum (q_x - z_x) (q_w - z_w) = sum q_x q_w - z_w sum q_x - z_x sum (q_w - z_w)
 
-is added up in int32 behind it, so that the sums are exact on every kernel. sum q_x is a product
-with ones; the last term is a constant. Convolutions are the same product, of patches that GATHER
-has laid out: CONV_2D would round its sums to 8 bits, and knows no zero points of weights.
+in int32, so that the sums are exact on every kernel. sum q_x is a product with ones; the last term
+is a constant. Convolutions are the same product, of patches that GATHER has laid out: CONV_2D would
+round its sums to 8 bits, and knows no zero points of weights.
 """
 
 from typing import NamedTuple
@@ -23,18 +23,18 @@ from baseline.quantization import acting_path
 
 MAX_BITS = 8
 _FLOAT, _INT8, _INT32 = (np.dtype(name) for name in ("float32", "int8", "int32"))
-_LOWEST, _HIGHEST = -128, 127  # Of int8.
+_LOWEST, _HIGHEST = -128, 127  # The range of int8.
 _SHIFT = 128  # From unsigned 8-bit integers to int8.
 
 
 class Value(NamedTuple):
-    """What goes from layer to layer.
+    """The tensor that goes from layer to layer.
 
     Attributes:
-      tensor: floats, or uint8 pixels. [B, features]; of images [B, C, H, W] (as observations),
-        [B H W, C] (between layers) or [B, H W C] (flattened).
+      tensor: Floats, or uint8 pixels, [B, features] or images in one of three forms.
       image: H, W, C; None: these are no images.
-      form: "observation", "rows" or "flat", as above.
+      form: Of images, "observation" [B, C, H, W], "rows" [B H W, C] between layers, or "flat"
+        [B, H W C]; "flat" of all else.
     """
 
     tensor: tflite_graph.Tensor
@@ -59,15 +59,17 @@ def to_integers(
     """Returns a tensor as integers of a map.
 
     Args:
-      graph: to add to.
+      graph: The graph to add to.
       tensor: float32, or uint8 pixels with a map of their own.
-      affine: of unsigned integers.
-      bits: of these, 2 to 8.
+      affine: Map of the unsigned integers.
+      bits: Bits of these integers, 2 to 8.
     """
     zero_point = int(affine.zero_point)
     # Narrow integers fit into int8 as they are, without their zero point.
     stored_zero = zero_point - _SHIFT if bits == MAX_BITS else 0
-    stored = quantization.AffineMap(np.float32(affine.delta), np.int64(stored_zero))
+    stored = quantization.AffineMap(
+        np.asarray(affine.delta, np.float32), np.asarray(stored_zero, np.int64)
+    )
     if tensor.dtype != _FLOAT and (bits != MAX_BITS or tensor.affine != affine):
         result = _looked_up(graph, tensor, affine, bits, stored_zero - zero_point)
         return Integers(result, np.float32(affine.delta), stored_zero)
@@ -87,14 +89,16 @@ def _looked_up(
     bits: int,
     shift: int,
 ) -> tflite_graph.Tensor:
-    """Returns pixels as int8 of a map: QUANTIZE would round ties, which they meet, away from zero.
+    """Returns pixels as int8 of a map, by a table.
+
+    QUANTIZE would round ties away from zero, and pixels meet ties.
 
     Args:
-      graph: to add to.
+      graph: The graph to add to.
       pixels: uint8.
-      affine: of unsigned integers.
-      bits: of these.
-      shift: what is added to them.
+      affine: Map of the unsigned integers.
+      bits: Bits of these integers.
+      shift: Number that is added to them.
     """
     reals = np.arange(acting_path.PIXEL_LEVELS + 1, dtype=np.float32) / acting_path.PIXEL_LEVELS
     levels = quantization.affine_values(reals, affine, bits).astype(np.int32) + shift
@@ -121,22 +125,22 @@ def linear(
     """Adds a linear layer.
 
     Args:
-      graph: to add to.
-      name: of the layer.
-      module: the layer, for its bias.
-      weights: its integers [outputs, inputs].
-      value: its input.
-      affine: of the input's unsigned integers.
-      bits: of these.
+      graph: The graph to add to.
+      name: Name of the layer.
+      module: The layer, for its bias.
+      weights: Its integers [outputs, inputs].
+      value: Its input.
+      affine: Map of the input's unsigned integers.
+      bits: Bits of these integers.
 
     Raises:
-      errors.UserError: the input does not fit, or sums might exceed int32.
+      errors.UserError: The input does not fit, or sums might exceed int32.
     """
     outputs, inputs = weights.values.shape
     if value.form != "flat" or value.tensor.shape[1] != inputs:
         raise errors.UserError(f"The input of {name} is not [B, {inputs}].")
     values = weights.values
-    if value.image is not None:  # Flattened by torch, channels came first.
+    if value.image is not None:  # Torch flattens images with their channels first.
         height, width, channels = value.image
         values = values.reshape(outputs, channels, height, width).transpose(0, 2, 3, 1)
     integers = to_integers(graph, value.tensor, affine, bits)
@@ -150,13 +154,13 @@ def linear_in_floats(
     """Adds a linear layer that computes in fp32.
 
     Args:
-      graph: to add to.
-      name: of the layer.
-      module: the layer.
-      value: its input, [B, inputs].
+      graph: The graph to add to.
+      name: Name of the layer.
+      module: The layer.
+      value: Its input, [B, inputs].
 
     Raises:
-      errors.UserError: the input does not fit.
+      errors.UserError: The input does not fit.
     """
     outputs, inputs = module.weight.shape
     if value.form != "flat" or value.image is not None or value.tensor.shape[1] != inputs:
@@ -185,20 +189,22 @@ def convolution(
     """Adds a convolution.
 
     Args:
-      graph: to add to.
-      name: of the layer.
-      module: the layer, for its bias and geometry.
-      weights: its integers [outputs, inputs, height, width].
-      value: its input.
-      affine: as for `linear`.
-      bits: as for `linear`.
+      graph: The graph to add to.
+      name: Name of the layer.
+      module: The layer, for its bias and geometry.
+      weights: Its integers [outputs, inputs, height, width].
+      value: Its input.
+      affine: Map of the input's unsigned integers.
+      bits: Bits of these integers.
 
     Raises:
-      errors.UserError: the input does not fit, the convolution is no plain one, or sums might
+      errors.UserError: The input does not fit, the convolution is no plain one, or sums might
         exceed int32.
     """
     if module.groups != 1 or module.padding_mode != "zeros" or isinstance(module.padding, str):
-        raise errors.UserError(f"There is no integer form of {module}: plain convolutions have.")
+        raise errors.UserError(
+            f"There is no integer form of {module}: the convolution must be a plain one."
+        )
     if value.image is None or value.form == "flat" or value.image[2] != module.in_channels:
         raise errors.UserError(f"The input of {name} is no image of {module.in_channels} channels.")
     integers = to_integers(graph, value.tensor, affine, bits)
@@ -233,11 +239,11 @@ def convolution(
 
 
 def flatten(graph: tflite_graph.Graph, value: Value) -> Value:
-    """Returns [B, H W C] for images, and all else as it is."""
-    if value.form == "flat":
+    """Returns images as [B, H W C], and other values as they are."""
+    if value.form == "flat" or value.image is None:
         return value
     if value.form == "observation":
-        # Torch flattens [B, C, H, W] likewise: nothing to be put in order later on.
+        # Torch flattens [B, C, H, W] in the same way, so that the order is right already.
         return Value(_reshape(graph, value.tensor, (-1, int(np.prod(value.image)))))
     return Value(_reshape(graph, value.tensor, (-1, int(np.prod(value.image)))), value.image)
 
@@ -260,7 +266,7 @@ def _patches(module: nn.Conv2d, height: int, width: int) -> tuple[np.ndarray, in
 def _product(
     graph: tflite_graph.Graph,
     name: str,
-    module: nn.Module,
+    module: nn.Linear | nn.Conv2d,
     weights: quantization.QuantizedTensor,
     values: np.ndarray,
     integers: Integers,
@@ -269,12 +275,12 @@ def _product(
     """Adds a layer's product, its scale and its bias.
 
     Args:
-      graph: to add to.
-      name: of the layer.
-      module: the layer, for its bias.
-      weights: its integers.
-      values: these in the order of the rows, [outputs, ...].
-      integers: what the rows hold.
+      graph: The graph to add to.
+      name: Name of the layer.
+      module: The layer, for its bias.
+      weights: Its integers.
+      values: These integers in the order of the rows, [outputs, ...].
+      integers: The integers that the rows hold.
       rows: int8 [..., inputs], without a map.
 
     Returns:
@@ -323,7 +329,7 @@ def _matmul(
 def _reshape(
     graph: tflite_graph.Graph, tensor: tflite_graph.Tensor, shape: tuple[int, ...]
 ) -> tflite_graph.Tensor:
-    """Returns the numbers in another shape; of integers without their map."""
+    """Returns the numbers in another shape; integers lose their map."""
     wanted = graph.constant(f"shape {shape}", np.array(shape, np.int32))
     return graph.add("RESHAPE", tensor, wanted, shape=shape, newShape=list(shape))
 

@@ -1,9 +1,9 @@
-"""The integer form of a quantized policy as a TFLite file.
+"""Writes a quantized policy as a TFLite file whose layers compute with integers.
 
-It holds the integers, scales and ranges that it is given, and no others: weights and the inputs of
-layers are int8, their sums int32 and exact (see `tflite_layers`). Biases, scales and activation
-functions are in fp32, as in `integer`. Integers may have 2 to 8 bits; narrower ones than 8 take a
-byte each. Or all is in fp32, to compare with. `tflite_runner` plays it.
+It holds the integers, scales and ranges that it is given, and no others. Weights and the inputs of
+layers are int8, and their sums exact in int32 (see `tflite_layers`). Biases, scales and activation
+functions are in fp32, as in `onnx_policy`. Integers may have 2 to 8 bits and take a byte each.
+Without ranges all is in fp32, for comparisons.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,6 @@ from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
 _FLOAT, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
-_LAYERS = {nn.Linear: tflite_layers.linear, nn.Conv2d: tflite_layers.convolution}
 
 
 def export(
@@ -40,17 +39,17 @@ def export(
     is resized.
 
     Args:
-      network: the acting path, for its layers, activation functions and biases.
-      ranges: smallest and largest input of layers by name, and of the last output
-        (`networks.OUTPUT`; if left out, it stays in floats). None: all is in fp32 (linear layers
-        alone have such a form), and there are no integers.
-      weights: integers of the weights by layer, 2 to 8 bits.
-      bits: of the inputs whose ranges do not name their own; 2 to 8.
-      normalization: of observations, to be done by the model; None: the caller does it.
-      image_size: height and width of images; None where there are none.
+      network: The acting path, for its layers, activation functions and biases.
+      ranges: Smallest and largest input of layers by name. `acting_path.OUTPUT` names the last
+        output's, which otherwise stays in floats. None: all is in fp32, which linear layers alone
+        have a form of, and there are no integers.
+      weights: Integers of the weights by layer, 2 to 8 bits.
+      bits: Bits of the inputs whose ranges do not name their own; 2 to 8.
+      normalization: Normalization that the model does; None: the caller does it.
+      image_size: Height and width of images; None where there are none.
 
     Raises:
-      errors.UserError: integers are wider than 8 bits, ranges are not finite, a range is missing,
+      errors.UserError: Integers are wider than 8 bits, ranges are not finite, a range is missing,
         or a layer has no such form.
     """
     return _Exporter(network, ranges, weights, bits).run(normalization, image_size)
@@ -66,7 +65,7 @@ class _Exporter:
         weights: Mapping[str, quantization.QuantizedTensor],
         bits: int,
     ):
-        """Takes what `export` is given."""
+        """Takes the arguments of `export`."""
         self._network = network
         self._floats = ranges is None
         self._ranges = ranges or {}
@@ -83,15 +82,12 @@ class _Exporter:
         observation = self._observation(image_size)
         value = self._normalized(observation, normalization)
         for name, module in self._network.layers:
-            if self._floats and isinstance(module, acting_path.WITH_WEIGHTS):
-                value = self._in_floats(name, module, value)
-            elif isinstance(module, acting_path.WITH_WEIGHTS):
-                value = _LAYERS[type(module)](
-                    self._graph, name, module, self._integers(name, module), value,
-                    *self._map(name),
-                )
-            else:
+            if not isinstance(module, acting_path.WITH_WEIGHTS):
                 value = self._activation(name, module, value)
+            elif self._floats:
+                value = self._in_floats(name, module, value)
+            else:
+                value = self._layer(name, module, value)
         output = value.tensor
         if acting_path.OUTPUT in self._ranges:
             affine_map = self._map(acting_path.OUTPUT)
@@ -144,6 +140,16 @@ class _Exporter:
             tensor = self._graph.add(kind, tensor, self._constant(name, numbers))
         return value._replace(tensor=tensor)
 
+    def _layer(
+        self, name: str, module: nn.Linear | nn.Conv2d, value: tflite_layers.Value
+    ) -> tflite_layers.Value:
+        integers, (affine, bits) = self._integers(name, module), self._map(name)
+        if isinstance(module, nn.Conv2d):
+            return tflite_layers.convolution(
+                self._graph, name, module, integers, value, affine, bits
+            )
+        return tflite_layers.linear(self._graph, name, module, integers, value, affine, bits)
+
     def _in_floats(
         self, name: str, module: nn.Module, value: tflite_layers.Value
     ) -> tflite_layers.Value:
@@ -153,7 +159,9 @@ class _Exporter:
             )
         return tflite_layers.linear_in_floats(self._graph, name, module, value)
 
-    def _integers(self, name: str, module: nn.Module) -> quantization.QuantizedTensor:
+    def _integers(
+        self, name: str, module: nn.Linear | nn.Conv2d
+    ) -> quantization.QuantizedTensor:
         if name not in self._weights:
             raise errors.UserError(f"There are no integers for the weights of {name}.")
         given = self._weights[name]
@@ -166,11 +174,11 @@ class _Exporter:
         return given
 
     def _map(self, name: str) -> tuple[quantization.AffineMap, int]:
-        """Returns map and bits of a layer's input, or of the output."""
+        """Returns map and bits of a layer's input, or of the policy's output."""
         if name not in self._ranges:
             raise errors.UserError(f"There is no range for the input of {name}.")
         low, high, *own = self._ranges[name]
-        bits = own[0] if own else self._bits
+        bits = int(own[0]) if own else self._bits
         what = "the output" if name == acting_path.OUTPUT else f"the input of {name}"
         _check_bits(what, bits)
         try:
@@ -192,12 +200,13 @@ class _Exporter:
         return value._replace(tensor=self._graph.add(kind, value.tensor))
 
     def _head(self, output: tflite_graph.Tensor) -> tflite_graph.Tensor:
-        """Adds what turns outputs into actions, as `networks.to_actions`."""
+        """Adds the head, as `acting_path.to_actions` computes it."""
         add, constant = self._graph.add, self._constant
         if self._network.head == "argmax":
             axis = self._graph.constant("axis", np.array([1], np.int32))
             return add("ARG_MAX", output, axis, shape=(-1,), dtype=_INT64, outputType=_INT64)
         low, high = self._network.low, self._network.high
+        assert low is not None and high is not None, "Continuous actions have bounds."
         if self._network.head == "clip":
             output = add("MINIMUM", output, constant("high", high))
             return add("MAXIMUM", output, constant("low", low))
@@ -208,7 +217,7 @@ class _Exporter:
         return self._graph.constant(name, np.asarray(numbers, np.float32))
 
     def _metadata(self, normalizes: bool, widths: Mapping[str, int]) -> dict[str, Any]:
-        """Returns what the file says of itself."""
+        """Returns the file's metadata."""
         bounds = {
             name: None if bound is None else bound.tolist()
             for name, bound in (("low", self._network.low), ("high", self._network.high))

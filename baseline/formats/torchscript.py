@@ -1,11 +1,12 @@
-"""A policy as a TorchScript file, normalization included: needs torch alone where it is played.
+"""Writes a policy as a TorchScript file, normalization included, which torch alone plays.
 
-8 bits: weights are the integers of `quantize`, stored as int8; products are those of torch's
-dynamically quantized layers, which find the range of a layer's inputs in every call (so that there
-is nothing to calibrate) and add up in int32. Torch packs weights for the processor's own kernels
-when it loads the file: FBGEMM on x86, QNNPACK on ARM. 32 bits: fp32.
+With 8 bits, weights are the integers of `schemes`, stored as int8. Products are those of torch's
+dynamically quantized layers, which add up in int32 and find the range of a layer's inputs in every
+call, so that nothing is calibrated. When torch loads the file, it packs weights for the processor's
+own kernels: FBGEMM on x86, QNNPACK on ARM. With 32 bits, all is in fp32.
 
-The module returns "output" [B, A] and "action"; it knows its observation's shape and dtype.
+The module in the file returns "output" [B, A] and "action", and knows its observation's shape and
+dtype.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from baseline.formats import names
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
-METADATA = "policy.json"  # Inside the file.
+METADATA = "policy.json"  # Name of the entry inside the file.
 _SHIFT = 128  # From unsigned 8-bit integers to int8.
 
 
@@ -37,14 +38,14 @@ def export(
     """Returns a policy as a TorchScript file.
 
     Args:
-      network: the acting path, its weights in full precision; stays as it is.
-      bits: of the weights, 32 or 8.
-      granularity: of linear layers' weights: "paper" (per tensor) or "channel" (per output).
-      normalization: of observations, to be done by the model; None: the caller does it.
-      image_size: height and width of images; None where there are none.
+      network: The acting path, its weights in full precision; it stays as it is.
+      bits: Bits of the weights, 32 or 8.
+      granularity: Of linear layers' weights: "paper" (per tensor) or "channel" (per output).
+      normalization: Normalization that the model does; None: the caller does it.
+      image_size: Height and width of images; None where there are none.
 
     Raises:
-      errors.UserError: the width is not possible, weights are not finite, or a layer has no such
+      errors.UserError: The width is not possible, weights are not finite, or a layer has no such
         form.
     """
     names.check_bits("torchscript", bits)
@@ -52,7 +53,7 @@ def export(
         raise errors.UserError("The policy has no layer with weights: nothing to export.")
     scheme = schemes.Scheme(str(bits), granularity=granularity)
     with warnings.catch_warnings():
-        # Torch announces an end of quantized tensors, and of TorchScript: the release is pinned.
+        # Torch announces the end of quantized tensors and of TorchScript, but it is pinned here.
         warnings.simplefilter("ignore")
         layers = [_layer(name, module, scheme) for name, module in network.layers]
         policy = _Policy(network, layers, normalization, image_size).eval()
@@ -71,7 +72,12 @@ def export(
 
 
 class _Policy(nn.Module):
-    """From raw observations to the last layer's outputs and to actions."""
+    """Computes the last layer's outputs, and actions, from raw observations."""
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
 
     def __init__(
         self,
@@ -126,7 +132,7 @@ class _Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns [B, outputs]."""
-        # With 7 bits for inputs on x86, as torch's own layers: 8 could overflow 16-bit sums there.
+        # True gives inputs 7 bits on x86, as in torch's own layers: 8 could overflow 16-bit sums.
         return torch.ops.quantized.linear_dynamic(x, self.packed, True)
 
 
@@ -149,7 +155,7 @@ def _layer(name: str, module: nn.Module, scheme: schemes.Scheme) -> nn.Module:
     """Returns a layer as it goes into the file.
 
     Raises:
-      errors.UserError: it has no such form.
+      errors.UserError: The layer has no such form.
     """
     if type(module) not in acting_path.LAYER_TYPES:
         raise errors.UserError(
@@ -170,7 +176,7 @@ def _layer(name: str, module: nn.Module, scheme: schemes.Scheme) -> nn.Module:
 
 
 def _int8(name: str, module: nn.Module, scheme: schemes.Scheme) -> torch.Tensor:
-    """Returns a layer's weights as a tensor of torch's own, with the integers of `quantize`."""
+    """Returns a layer's weights as a quantized tensor of torch with the integers of `schemes`."""
     integers = schemes.integers(name, module, scheme, 8)
     values = torch.from_numpy((integers.values.astype(np.int16) - _SHIFT).astype(np.int8))
     make: Callable[..., torch.Tensor] = torch._make_per_tensor_quantized_tensor

@@ -8,12 +8,15 @@ The file is in the safetensors format. Arrays of a layer NAME: `NAME.weight` (ui
 
 from collections.abc import Mapping
 import json
+import math
 import os
 from typing import NamedTuple
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 
+from actorQ.core import errors
 from actorQ.core import files
 from actorQ.policy import packing
 from actorQ.policy import quantization
@@ -50,6 +53,33 @@ def write(path: str | os.PathLike[str], policy: Policy) -> None:
         "ranges": json.dumps(dict(policy.ranges)),
     }
     files.write(path, safetensors.numpy.save(_arrays(policy), metadata))
+
+
+def read(path: str | os.PathLike[str]) -> Policy:
+    """Reads a file that `write` wrote.
+
+    Raises:
+      errors.UserError: The file cannot be read, or it is damaged.
+    """
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            facts, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
+        bits, weights, biases = int(facts["bits"]), {}, {}
+        for name, shape in json.loads(facts["shapes"]).items():
+            values = packing.unpack(arrays[f"{name}.weight"], bits, math.prod(shape))
+            zero_points = arrays[f"{name}.zero_point"].astype(np.int64)
+            weights[name] = quantization.QuantizedTensor(
+                values.reshape(shape), arrays[f"{name}.scale"],
+                int(zero_points[0]) if zero_points.size == 1 else zero_points, bits,
+            )
+            if f"{name}.bias" in arrays:
+                biases[name] = arrays[f"{name}.bias"]
+        ranges = {name: tuple(ends) for name, ends in json.loads(facts["ranges"]).items()}
+    except Exception as error:  # The library's exceptions have no base of their own.
+        raise errors.UserError(
+            f"Cannot read {os.fspath(path)} as packed integers: {errors.summary(error)}"
+        ) from None
+    return Policy(weights, biases, ranges)
 
 
 def _arrays(policy: Policy) -> dict[str, np.ndarray]:

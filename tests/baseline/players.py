@@ -1,14 +1,11 @@
 """Plays exported files in tests, batch after batch, and reads what they say of themselves."""
 
 import json
-import pathlib
-import tempfile
 
-import numpy as np
 import onnx
 from tensorflow.lite.python import schema_py_generated as schema
 
-from baseline.deploy import run_policy
+from baseline.deploy import exporting
 from baseline.formats import names
 from baseline.formats import onnx_graph
 from baseline.formats import onnx_kernels
@@ -19,10 +16,7 @@ class Player:
 
     def __init__(self, content, file_format):
         self._content = content
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, f"policy{names.ENDINGS[file_format]}")
-            path.write_bytes(content)
-            self._policy = run_policy.Policy(path)
+        self._policy = exporting.load_file(content, file_format)
         if file_format == "onnx":
             self.metadata = onnx_graph.metadata(onnx.load_from_string(content))
         else:
@@ -30,10 +24,10 @@ class Player:
         self.weight_bytes = self.metadata["weight_bytes"]
 
     def __call__(self, observations):
-        return np.stack([self._policy(each) for each in observations])
+        return exporting.one_by_one(self._policy)(observations)
 
     def output(self, observations):
-        return np.stack([self._policy(each, names.OUTPUT) for each in observations])
+        return exporting.one_by_one(self._policy, names.OUTPUT)(observations)
 
     def kernels(self, observations):
         return onnx_kernels.kernels(self._content, observations)

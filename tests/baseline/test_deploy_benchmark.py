@@ -16,18 +16,18 @@ from baseline.agents import agreement
 from baseline.agents import evaluation
 from baseline.agents import finding
 from baseline.deploy import aarch64
+from baseline.deploy import device_files
+from baseline.deploy import device_tables
 from baseline.deploy import exporting
-from baseline.deploy import measuring
-from baseline.deploy import resident_memory
+from baseline.deploy import memory
 from baseline.deploy import run_policy
-from baseline.deploy import tables
 from baseline.study import paper
 from baseline.tasks import navigation
 from tests.baseline import small_agents
 from tests.baseline.agents import test_actorq as actorq
 
-SMALL = measuring.Settings(
-    ("onnx", "torchscript"), calibration_episodes=1, episodes=6, states=40, repeats=2,
+SMALL = device_files.Settings(
+    formats=("onnx", "torchscript"), calibration_episodes=1, episodes=6, states=40, repeats=2,
     memory_turns=0,
 )
 
@@ -45,7 +45,7 @@ def fixture_navigator(tmp_path_factory):
 @pytest.fixture(name="measured", scope="module")
 def fixture_measured(navigator):
     agent = exporting.load(str(navigator))
-    return agent, measuring.measure(agent, SMALL)
+    return agent, device_files.measure(agent, SMALL)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -57,8 +57,8 @@ def test_every_file_is_measured_over_the_same_starts(measured):
     }
     for key, file in found.files.items():
         assert len(file.seconds) == 2 and file.median_s > 0 and file.file_bytes > 1000
-        assert file.resident_bytes is None and file.alike.states > 0
-        assert file.alike.alike > (0.99 if "fp32" in key else 0.7), key
+        assert file.resident_bytes is None and file.agreements["alike"].states > 0
+        assert file.agreements["alike"].alike > (0.99 if "fp32" in key else 0.7), key
     own = evaluation.evaluate(agent.make_env, agent.act, 6, 0)
     assert found.episodes["fp32"] == own
     assert {side: len(episodes) for side, episodes in found.episodes.items()} == {
@@ -71,8 +71,8 @@ def test_files_of_actorqs_policies_play_the_same_task(tmp_path):
     made = actorq.checkpoint(actorq.PENDULUM, (3,), 1, "tanh")
     saved.save_policy(str(tmp_path), made)
     agent = exporting.load(str(tmp_path))
-    found = measuring.measure(agent, dataclasses.replace(SMALL, formats=("onnx",), bits=16))
-    assert {file.alike.alike for file in found.files.values()} == {1.0}
+    found = device_files.measure(agent, dataclasses.replace(SMALL, formats=("onnx",), bits=16))
+    assert {file.agreements["alike"].alike for file in found.files.values()} == {1.0}
     returns = [[each.episode_return for each in found.episodes[side]] for side in ("fp32", "onnx")]
     assert np.ptp(returns[0]) > 10  # Halved or doubled actions would not come to the same.
     np.testing.assert_allclose(*returns, rtol=0.02)
@@ -80,7 +80,7 @@ def test_files_of_actorqs_policies_play_the_same_task(tmp_path):
 
 def test_memory_is_left_out_with_one_line_where_it_cannot_be_measured(monkeypatch, caplog):
     assert deploy_benchmark._memory_turns(3) == 3 and not caplog.messages
-    monkeypatch.setattr(resident_memory, "_SMAPS", "/proc/self/no_such")
+    monkeypatch.setattr(memory, "_SMAPS", "/proc/self/no_such")
     assert deploy_benchmark._memory_turns(0) == 0 and not caplog.messages
     assert deploy_benchmark._memory_turns(3) == 0
     (line,) = caplog.messages
@@ -95,8 +95,8 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
         asked.append((path.stat().st_size > empty.stat().st_size, turns))
         return 1_000_000
 
-    monkeypatch.setattr(resident_memory, "of_policy", of_policy)
-    found = measuring.measure(
+    monkeypatch.setattr(memory, "of_policy", of_policy)
+    found = device_files.measure(
         agent,
         dataclasses.replace(
             SMALL, formats=("onnx",), memory_turns=2,
@@ -106,33 +106,35 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
     assert asked == [(True, 2)] * 2
     for key, file in found.files.items():
         assert file.resident_bytes == 1_000_000
-        assert file.arm.alike.alike == 1.0, key  # Of the same file's actions here.
+        assert file.arm.alike.alike == 1.0, key  # The same file acts here.
         assert file.arm.largest_output < 1e-6, key
-    row = tables.row(agent, found, "onnx", SMALL)
-    assert row["int_arm_states"] == file.arm.alike.states == min(40, file.alike.states)
-    assert "ONNX Runtime" in tables._arm_table([row])[-1]
+    row = device_tables.row(agent, found, "onnx", SMALL)
+    states = min(40, file.agreements["alike"].states)
+    assert row["int_arm_states"] == file.arm.alike.states == states
+    assert "ONNX Runtime" in device_tables._arm_table([row])[-1]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_the_empty_runtimes_policy_is_tiny_and_can_be_played():
     for file_format in ("onnx", "tflite", "torchscript"):
         for name in ("fp32", "quantized"):
-            content = measuring.empty_file(SMALL.of_file(file_format, name))
+            content = device_files.empty_file(SMALL.of_file(file_format, name))
             assert len(content) < 20_000
-            with exporting.playing(content, file_format) as policy:
-                assert policy([0.0] * 8) in range(8)
+            assert exporting.load_file(content, file_format)([0.0] * 8) in range(8)
 
 
 def test_an_agent_that_is_quantized_is_refused(navigator):
     agent = exporting.load(str(navigator))
     agent.quantization = ("8", None)
     with pytest.raises(errors.UserError, match="is quantized already: name the agent"):
-        measuring.measure(agent, SMALL)
+        device_files.measure(agent, SMALL)
 
 
 def file(size, seconds, memory=None, alike=1.0):
-    return measuring.File(
-        size, agreement.Agreement(100, alike), [seconds, 9 * seconds, seconds], memory
+    return device_files.File(
+        lambda observation: observation, bytes(size),
+        {"alike": agreement.Agreement(100, alike)}, [seconds, 9 * seconds, seconds],
+        resident_bytes=memory,
     )
 
 
@@ -143,7 +145,7 @@ def episodes(*successes):
 
 
 def figures(memory=(20_000_000, 5_000_000), successes=((1, 1, 1, 0), (1, 0, 1, 0))):
-    return measuring.Measured(
+    return device_files.Measured(
         (64, 64, 64),
         {
             ("onnx", "fp32"): file(40_000, 3e-6, memory[0]),
@@ -156,12 +158,12 @@ def figures(memory=(20_000_000, 5_000_000), successes=((1, 1, 1, 0), (1, 0, 1, 0
     )
 
 
-ONE = measuring.Settings(episodes=4)
+ONE = device_files.Settings(episodes=4)
 
 
 def test_rows_have_medians_ratios_and_the_papers_figures(measured):
     agent, _ = measured
-    row = tables.row(agent, figures(), "onnx", ONE)
+    row = device_tables.row(agent, figures(), "onnx", ONE)
     assert row["fp32_us"] == pytest.approx(3.0) and row["speedup"] == pytest.approx(3.0)
     assert row["fp32_success"] == 0.75 and row["int_success"] == 0.5
     assert row["success_change"] == -0.25 and row["return_change"] is None
@@ -176,39 +178,39 @@ def test_what_arm_cannot_play_is_told_and_costs_no_other_figure(navigator):
     agent = exporting.load(str(navigator))
     arm = aarch64.Python((sys.executable, "-c", "raise SystemExit('crash')"), {})
     settings = dataclasses.replace(SMALL, formats=("onnx",), states=5, arm=arm)
-    found = measuring.measure(agent, settings)
-    row = tables.row(agent, found, "onnx", settings)
+    found = device_files.measure(agent, settings)
+    row = device_tables.row(agent, found, "onnx", settings)
     assert row["fp32_arm_alike"] is None and "crash" in row["int_arm_failure"]
     assert row["speedup"] > 0
-    assert "FAILS: " in tables._arm_table([row])[-1]
+    assert "FAILS: " in device_tables._arm_table([row])[-1]
 
 
 def test_the_papers_figures_stand_beside_its_task_and_width_alone(measured):
     agent, _ = measured
     other = dataclasses.replace(agent, env_id="CartPole-v1")
-    assert tables.row(other, figures(), "onnx", ONE)["paper_policy"] is None
+    assert device_tables.row(other, figures(), "onnx", ONE)["paper_policy"] is None
     narrow = dataclasses.replace(ONE, bits=4)
-    assert tables.row(agent, figures(), "onnx", narrow)["paper_policy"] is None
+    assert device_tables.row(agent, figures(), "onnx", narrow)["paper_policy"] is None
 
 
 def test_bars_of_agents_with_the_same_layers_have_different_names(measured):
     agent, _ = measured
     first, second = (
-        {**tables.row(agent, figures(), "onnx", ONE), "speedup": speedup}
+        {**device_tables.row(agent, figures(), "onnx", ONE), "speedup": speedup}
         for speedup in (1.0, 2.0)
     )
-    labels = [tables._label(each, [first, second]) for each in (first, second)]
+    labels = [device_tables._label(each, [first, second]) for each in (first, second)]
     assert len(set(labels)) == 2 and all(navigation.ENV_ID in label for label in labels)
-    assert tables._label(first, [first]) == "64-64-64, onnx"
+    assert device_tables._label(first, [first]) == "64-64-64, onnx"
 
 
 def test_rows_of_little_memory_and_without_success_say_so(measured):
     agent, _ = measured
     found = figures(memory=(90_000, 40_000), successes=((None, None), (None, None)))
-    row = tables.row(agent, found, "onnx", ONE)
+    row = device_tables.row(agent, found, "onnx", ONE)
     assert row["memory_ratio"] is None and row["fp32_memory_bytes"] == 90_000
     assert row["fp32_success"] is None and row["success_change"] is None
-    assert "return 0.00" in tables._cells(row)
+    assert "return 0.00" in device_tables._cells(row)
 
 
 def test_where_there_is_no_success_returns_have_the_interval(measured):
@@ -216,19 +218,19 @@ def test_where_there_is_no_success_returns_have_the_interval(measured):
     found = figures()
     for side, returns in (("fp32", (1.0, 2.0, 3.0)), ("onnx", (1.0, 1.0, 3.0))):
         found.episodes[side] = [evaluation.Episode(earned, 5, None) for earned in returns]
-    row = tables.row(agent, found, "onnx", ONE)
+    row = device_tables.row(agent, found, "onnx", ONE)
     assert row["return_change"] == pytest.approx(-1 / 3)
     assert (row["return_change_low"], row["return_change_high"]) == (-1.0, 0.0)
     assert row["success_change"] is row["success_change_low"] is None
-    assert "-0.33 [-1.00, +0.00]" in tables._cells(row)
+    assert "-0.33 [-1.00, +0.00]" in device_tables._cells(row)
     found.episodes = {side: episodes[:1] for side, episodes in found.episodes.items()}
-    row = tables.row(agent, found, "onnx", ONE)
-    assert row["return_change_low"] is None and "+0.00" in tables._cells(row)
+    row = device_tables.row(agent, found, "onnx", ONE)
+    assert row["return_change_low"] is None and "+0.00" in device_tables._cells(row)
 
 
 def test_tables_and_files_have_the_command_and_both_sides(measured, tmp_path, capsys):
     agent, _ = measured
-    tables.report([(agent, figures())], ONE, str(tmp_path / "out"))
+    device_tables.report([(agent, figures())], ONE, str(tmp_path / "out"))
     text = capsys.readouterr().out
     assert (tmp_path / "out" / "deployment.md").read_text().startswith(text)
     for words in ("64-64-64", "3.00x", "75.0 %", "-25.0 [", "Policy I", "1.18x", "aarch64:"):
@@ -284,7 +286,7 @@ def test_benchmark_tells_what_users_get_wrong_in_one_line(run_commands):
 
 
 def test_benchmark_prints_its_table(run_commands, navigator, tmp_path):
-    # A process of its own: the benchmark keeps to one core.
+    # It has a process of its own, since the benchmark keeps to one core.
     (done,) = run_commands("deploy_benchmark", [
         [navigator, "--episodes=3", "--states=20", "--repeats=1", "--memory_turns=0",
          "--calibration_episodes=1", f"--out={tmp_path}"],

@@ -18,7 +18,7 @@ def test_main_wrong_number_of_arguments_is_told(argv):
     ],
 )
 def test_command_without_agents_says_so_in_one_line(tmp_path, run_commands, arguments, message):
-    # A process of its own: the benchmark keeps to one core.
+    # It has a process of its own, since the benchmark keeps to one core.
     command = [argument.format(tmp_path) for argument in arguments]
     (result,) = run_commands("integer_benchmark", [command])
     assert message.format(tmp_path) in result.error("integer_benchmark")

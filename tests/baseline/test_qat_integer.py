@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from actorQ.core import errors
-from baseline import qat_integer
 from baseline.agents import agreement
 from baseline.agents import finding
+from baseline.deploy import integer_forms
+from baseline.deploy import integer_tables
+from baseline.deploy import measuring
 from baseline.deploy import run_policy
 from baseline.qat import export as qat_export
 from baseline.qat import model as qat_model
@@ -35,6 +37,11 @@ def fixture_folder8(qat8, tmp_path_factory):
 @pytest.fixture(name="agent8")
 def fixture_agent8(folder8):
     return finding.load("a2c", CARTPOLE, folder8)
+
+
+def measure(agent, episodes=1, states=50, repeats=1):
+    settings = measuring.Settings(episodes=episodes, states=states, repeats=repeats)
+    return integer_forms.measure_trained(agent, settings)
 
 
 def compared(agent, episodes, states):
@@ -110,50 +117,47 @@ def test_wide_or_rounded_down_agents_have_no_such_form(tmp_path, agent8):
             export(agent8)
 
 
-def test_all_forms_are_measured_side_by_side(agent8, monkeypatch):
-    monkeypatch.setattr(qat_integer, "ROUNDS", 2)
+def test_all_forms_are_measured_side_by_side(agent8):
+    found = measure(agent8, 3, 5000, 2)
 
-    found = qat_integer.measure(agent8, 3, 0)
-
-    assert list(found.forms) == [qat_integer.TORCH, qat_integer.ONNX, qat_integer.TFLITE]
-    assert found.forms[qat_integer.TORCH].agreement is None
-    first = np.mean(found.forms[qat_integer.TORCH].returns)
+    assert list(found.forms) == [integer_forms.FAKE, integer_forms.ONNX, integer_forms.TFLITE]
+    assert not found.forms[integer_forms.FAKE].agreements
+    first = np.mean(found.forms[integer_forms.FAKE].returns)
     for name, filename in (
-        (qat_integer.ONNX, qat_export.ONNX_FILENAME),
-        (qat_integer.TFLITE, qat_export.TFLITE_FILENAME),
+        (integer_forms.ONNX, qat_export.ONNX_FILENAME),
+        (integer_forms.TFLITE, qat_export.TFLITE_FILENAME),
     ):
         form = found.forms[name]
-        assert form.agreement.holds and form.agreement.states == found.states
+        alike = form.agreements["agreement"]
+        assert alike.holds and alike.states == found.states
         assert np.mean(form.returns) == pytest.approx(first, rel=0.2)
         assert len(form.seconds) == 2
         assert (agent8.path.parent / CARTPOLE / filename).stat().st_size == form.file_bytes
     assert not found.failing
-    assert f"{found.packed_bytes} bytes" in str(found) and "alike in 100.00 %" in str(found)
+    text = integer_tables.trained_text(found)
+    assert f"{found.packed_bytes} bytes" in text and "alike in 100.00 %" in text
 
 
-def test_inputs_of_fewer_bits_leave_the_tflite_form_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(qat_integer, "ROUNDS", 1)
-    found = qat_integer.measure(trained(tmp_path, "a2c", bits=8, input_bits=6), 1, 0, 50)
-    assert list(found.forms) == [qat_integer.TORCH, qat_integer.TFLITE]
+def test_inputs_of_fewer_bits_leave_the_tflite_form_alone(tmp_path):
+    found = measure(trained(tmp_path, "a2c", bits=8, input_bits=6))
+    assert list(found.forms) == [integer_forms.FAKE, integer_forms.TFLITE]
 
 
 @pytest.mark.usefixtures("no_tensorflow")
 def test_without_tensorflow_the_other_form_is_measured_and_that_is_said(
-    agent8, tmp_path, monkeypatch, caplog
+    agent8, tmp_path, caplog
 ):
-    monkeypatch.setattr(qat_integer, "ROUNDS", 1)
     (agent8.path.parent / CARTPOLE / qat_export.TFLITE_FILENAME).unlink(missing_ok=True)
-    found = qat_integer.measure(agent8, 1, 0, 50)
-    assert list(found.forms) == [qat_integer.TORCH, qat_integer.ONNX]
+    found = measure(agent8)
+    assert list(found.forms) == [integer_forms.FAKE, integer_forms.ONNX]
     assert "Only the ONNX file is written and measured: TFLite files need Tens" in caplog.text
     assert not (agent8.path.parent / CARTPOLE / qat_export.TFLITE_FILENAME).exists()
-    narrow = trained(tmp_path, "a2c", bits=8, input_bits=6)  # It has no other.
+    narrow = trained(tmp_path, "a2c", bits=8, input_bits=6)  # This agent has no other form.
     with pytest.raises(errors.UserError, match="TFLite files need TensorFlow, which is not inst"):
-        qat_integer.measure(narrow, 1, 0, 50)
+        measure(narrow)
 
 
 def test_forms_that_act_otherwise_are_named(agent8, monkeypatch):
-    monkeypatch.setattr(qat_integer, "ROUNDS", 1)
     made = run_policy._tflite
 
     def others(path):
@@ -161,19 +165,19 @@ def test_forms_that_act_otherwise_are_named(agent8, monkeypatch):
         return shape, dtype, lambda x, name: 1 - call(x, name)
 
     monkeypatch.setattr(run_policy, "_tflite", others)
-    assert qat_integer.measure(agent8, 1).failing == [qat_integer.TFLITE]
+    assert measure(agent8).failing == [integer_forms.TFLITE]
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path, agent8):
     folder = agent8.path.parent / CARTPOLE
     (folder / f"{qat_export.TFLITE_FILENAME}.tmp").mkdir()
     with pytest.raises(errors.UserError, match="Cannot write .*policy.tflite"):
-        qat_integer.measure(agent8, 1)
+        measure(agent8)
     (folder / f"{qat_export.TFLITE_FILENAME}.tmp").rmdir()
 
 
 def run(run_commands, *arguments):
-    # A process of its own: the tool keeps to one core.
+    # It has a process of its own, since the program keeps to one core.
     (result,) = run_commands("qat_integer", [["--algo=a2c", f"--env={CARTPOLE}", *arguments]])
     assert result.code == 0, result
     return result
@@ -187,15 +191,18 @@ def test_command_writes_files_and_figures(folder8, tmp_path, run_commands):
         run_commands, f"--folder={folder}", "--episodes=2", "--states=100", f"--out={out}"
     )
 
-    assert result.err == ""
+    assert [line.rpartition(": ")[2] for line in result.err.splitlines()] == [
+        f"{name} plays 2 episodes"
+        for name in (integer_forms.FAKE, integer_forms.ONNX, integer_forms.TFLITE)
+    ]
     figures = json.loads(out.read_text())
     assert figures["bits"] == 8 and figures["algo"] == "a2c" and figures["env"] == CARTPOLE
     assert "--episodes=2" in figures["command"] and figures["git_commit"]
     assert figures["settings"]["states"] == 100
-    assert set(figures["forms"]) == {qat_integer.TORCH, qat_integer.ONNX, qat_integer.TFLITE}
-    form = figures["forms"][qat_integer.TFLITE]
+    assert set(figures["forms"]) == {integer_forms.FAKE, integer_forms.ONNX, integer_forms.TFLITE}
+    form = figures["forms"][integer_forms.TFLITE]
     assert form["agreement"]["holds"] and form["agreement"]["alike"] >= 0.99
-    assert len(form["returns"]) == 2 and len(form["seconds"]) == qat_integer.ROUNDS
+    assert len(form["returns"]) == 2 and len(form["seconds"]) == measuring.Settings().repeats
     written = next(folder.rglob(qat_export.TFLITE_FILENAME))
     assert written.stat().st_size == form["file_bytes"]
     assert players.tflite_player(written.read_bytes()).metadata["head"] == "argmax"

@@ -1,4 +1,4 @@
-"""What is said, and done, about the processor of small devices."""
+"""Tests what is told of the processors of small devices, and files played on them."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import pytest
 from actorQ.core import errors
 from baseline.deploy import aarch64
 from baseline.deploy import exporting
-from baseline.formats import names as deploy_formats
+from baseline.formats import names
 from baseline.formats import onnx_policy
 from baseline.quantization import acting_path
 from tests.baseline import integer_reference as reference
@@ -84,7 +84,7 @@ def test_files_act_under_the_emulated_arm_builds_as_here(tmp_path):
         content = exporting.export_network(
             network, settings, ranges if settings.calibrates else None
         )
-        path = tmp_path / f"policy{deploy_formats.ENDINGS[file_format]}"
+        path = tmp_path / f"policy{names.ENDINGS[file_format]}"
         path.write_bytes(content)
         arm = aarch64.probe([str(tmp_path / "python")])
         for name in ("action", "output"):

@@ -1,4 +1,4 @@
-"""Files for devices: every kind of agent, every format, and a runner that needs no more."""
+"""Files for devices: every kind of agent, every format, and a player that needs no more."""
 
 import ast
 import copy
@@ -22,9 +22,9 @@ from baseline.agents import actorq as actorq_agents
 from baseline.agents import agreement
 from baseline.agents import evaluation
 from baseline.agents import finding
+from baseline.deploy import device_files
 from baseline.deploy import exporting
-from baseline.deploy import measuring
-from baseline.deploy import resident_memory
+from baseline.deploy import memory
 from baseline.deploy import run_policy
 from baseline.formats import names as deploy_formats
 from baseline.qat import model as qat_model
@@ -59,8 +59,7 @@ def states_of(agent, count=100):
 
 
 def act(content, file_format, states):
-    with exporting.playing(content, file_format) as policy:
-        return exporting.one_by_one(policy)(states)
+    return exporting.one_by_one(exporting.load_file(content, file_format))(states)
 
 
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
@@ -149,14 +148,14 @@ def test_agents_of_images_keep_their_pixels(atari_zoo, tmp_path):
     for file_format in deploy_formats.FORMATS:
         content = exporting.export(agent, settings(file_format), ranges)
         if file_format == "onnx":
-            # As a device plays it, which knows the images' size from the file alone.
+            # A device knows the images' size from the file alone.
             path = exporting.write(content, file_format, str(tmp_path))
-            assert resident_memory.in_fresh_process(path) > 0
-        with exporting.playing(content, file_format) as policy:
-            assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
-            assert exporting.one_by_one(policy)(states).shape == (4,)
-            with pytest.raises(TypeError, match="images are uint8"):
-                policy(states[0] / np.float32(255))  # Which would all be black.
+            assert memory.in_fresh_process(path) > 0
+        policy = exporting.load_file(content, file_format)
+        assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
+        assert exporting.one_by_one(policy)(states).shape == (4,)
+        with pytest.raises(TypeError, match="images are uint8"):
+            policy(states[0] / np.float32(255))  # They would all be black.
     with pytest.raises(errors.UserError, match=r"cnn.0, a Conv2d, has no TFLite form of 32 bits"):
         exporting.export(agent, settings("tflite", 32))
 
@@ -182,9 +181,9 @@ def test_checkpoints_of_actorq_are_exported_too(tmp_path, name, task, outputs, h
             act(content, file_format, states), [policy(state) for state in states], atol=1e-4
         )
         assert exporting.check(agent, content, how).alike == 1.0
-        with exporting.playing(content, file_format) as player:
-            in_task = actorq_agents.act_in_task(agent, exporting.one_by_one(player))
-            played = evaluation.evaluate(agent.make_env, in_task, 2, 0)
+        act_one_by_one = exporting.one_by_one(exporting.load_file(content, file_format))
+        in_task = actorq_agents.act_in_task(agent, act_one_by_one)
+        played = evaluation.evaluate(agent.make_env, in_task, 2, 0)
         np.testing.assert_allclose(
             [episode.episode_return for episode in played],
             [episode.episode_return for episode in own], rtol=1e-3,
@@ -199,8 +198,8 @@ def test_actions_that_do_not_begin_at_0_are_refused(tmp_path):
     for file_format in deploy_formats.FORMATS:
         with pytest.raises(errors.UserError, match="begin at 5, and those of a file at 0"):
             exporting.export(agent, settings(file_format))
-    with pytest.raises(errors.UserError, match="begin at 5"):  # Before any is measured.
-        measuring.check(agent)
+    with pytest.raises(errors.UserError, match="begin at 5"):  # Nothing is measured before.
+        device_files.check(agent)
 
 
 def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
@@ -235,7 +234,7 @@ def test_an_agent_that_was_quantized_after_training_is_refused(zoo, tmp_path):
     schemes.quantize_weights(agent.network, scheme)
     agent.note_quantization(scheme, None)
     saved = exporting.load(agent.save(tmp_path))
-    # Whatever is asked for: no other flag would help.
+    # No other flag would help.
     for how in (exporting.Settings(), settings("torchscript"), settings("tflite", 4)):
         with pytest.raises(errors.UserError, match="was quantized after training: name the agent"):
             exporting.export(saved, how)
@@ -251,7 +250,7 @@ def test_an_agent_whose_training_was_stopped_is_loaded_with_a_warning(tmp_path, 
     with caplog.at_level(logging.WARNING, logger="absl"):
         exporting.load(str(path))
     (line,) = caplog.messages
-    assert line.startswith(f"The training of {path} has not come to its end")
+    assert line.startswith(f"{path} is of a training that has not come to its end")
 
 
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
@@ -268,7 +267,7 @@ def test_an_unknown_layer_is_named(zoo, file_format):
 def test_agents_are_found_by_their_zip_or_folder(zoo, tmp_path, where):
     source = folder_of(zoo, "ppo", "CartPole-v1")
     path = {"zip": source / "CartPole-v1.zip", "folder": source}.get(where)
-    if path is None:  # Copied out of the zoo's layout, with its settings.
+    if path is None:  # It was copied out of the zoo's layout, with its settings.
         path = shutil.copytree(source, tmp_path / "CartPole-v1")
     agent = exporting.load(str(path))
     assert (agent.algo, agent.env_id) == ("ppo", "CartPole-v1")
@@ -310,7 +309,7 @@ def test_what_is_no_agent_is_told(zoo, tmp_path):
     shutil.copy(folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip", tmp_path / "x.zip")
     with pytest.raises(errors.UserError, match="Which algorithm is .*x.zip of?"):
         exporting.load(str(tmp_path / "x.zip"))
-    # Of another library's algorithm the zoo's file says so.
+    # The zoo's file names an algorithm of another library.
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "args.yml").write_text("algo: tqc\n")
     with pytest.raises(errors.UserError, match="algorithm 'tqc' is not known"):
@@ -349,10 +348,10 @@ def test_a_process_with_the_runtime_alone_plays_the_file(zoo, tmp_path, file_for
     path = exporting.write(content, file_format, str(tmp_path / "device"))
     states = states_of(agent, 20)
     np.save(tmp_path / "states.npy", states)
-    # As run_policy.py does, then tells what was imported.
+    # It runs run_policy.py, then tells what was imported.
     program = (
         "import json, runpy, sys; sys.argv = sys.argv[1:]\n"
-        # What TensorFlow imports if it is there; a device has tflite_runtime.
+        # TensorFlow imports these if they are there; a device has tflite_runtime.
         f"sys.modules.update(dict.fromkeys({lean_imports.OPTIONAL}))\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))\n"

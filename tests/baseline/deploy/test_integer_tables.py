@@ -1,27 +1,42 @@
 import json
 import os
 import sys
+import types
 
 import pytest
 
 from actorQ.core import errors
 from baseline.agents import agreement
-from baseline.deploy import integer_comparison
+from baseline.deploy import integer_forms
 from baseline.deploy import integer_tables
+from baseline.deploy import measuring
+
+
+def form(**figures):
+    return integer_forms.Form(lambda observation: observation, **figures)
+
 
 MEASURED = {
-    "torch fp32": integer_comparison.Measured(400, seconds=[4e-5, 2e-5, 3e-5], returns=[1.0, 3.0]),
-    "ORT int8": integer_comparison.Measured(
-        110, b"1234567", {"bits": 8}, {"QGemm": 3}, agreement.Agreement(50, 0.995),
-        agreement.Agreement(50, 0.9), [1e-5, 1e-5, 9e-5], [2.0, 2.0],
+    "torch fp32": form(weight_bytes=400, seconds=[4e-5, 2e-5, 3e-5], returns=[1.0, 3.0]),
+    "ORT int8": form(
+        content=b"1234567", weight_bytes=110, metadata={"bits": 8}, kernels={"QGemm": 3},
+        agreements={
+            "simulated": agreement.Agreement(50, 0.995),
+            "full_precision": agreement.Agreement(50, 0.9),
+        },
+        seconds=[1e-5, 1e-5, 9e-5], returns=[2.0, 2.0],
     ),
 }
 
 
+def agent(algo="a", env="b"):
+    return types.SimpleNamespace(algo=algo, env_id=env)
+
+
 def test_report_prints_and_writes(tmp_path, capsys):
-    settings = integer_comparison.Settings(episodes=2)
+    settings = measuring.Settings(episodes=2)
     out = tmp_path / "new" / "folder"
-    integer_tables.report("a", "b", settings, MEASURED, str(out))
+    integer_tables.report(agent(), settings, MEASURED, str(out))
     printed = capsys.readouterr().out
     cells = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines()]
     rows = {row[1]: row[2:-1] for row in cells if len(row) > 3}
@@ -35,21 +50,27 @@ def test_report_prints_and_writes(tmp_path, capsys):
     form = record["forms"]["ORT int8"]
     assert form["simulated"]["alike"] == 0.995 and form["kernels"] == {"QGemm": 3}
     assert form["file_bytes"] == 7 and form["returns"] == [2.0, 2.0]
+    keys = {
+        "file_bytes", "weight_bytes", "metadata", "kernels", "simulated", "full_precision",
+        "seconds", "returns",
+    }
+    assert all(set(form) == keys for form in record["forms"].values())
+    assert record["forms"]["torch fp32"]["simulated"] is None
 
 
 def test_report_without_out_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    integer_tables.report("a", "b", integer_comparison.Settings(), MEASURED, None)
+    integer_tables.report(agent(), measuring.Settings(), MEASURED, None)
     assert "ORT int8" in capsys.readouterr().out and not list(tmp_path.iterdir())
 
 
 def test_a_report_that_cannot_be_printed_is_written(tmp_path, monkeypatch):
-    settings = integer_comparison.Settings(episodes=2)
+    settings = measuring.Settings(episodes=2)
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        integer_tables.report("a", "b", settings, MEASURED, str(tmp_path))
-        with pytest.raises(OSError, match="No space left"):  # Then it would be lost.
-            integer_tables.report("a", "b", settings, MEASURED, None)
+        integer_tables.report(agent(), settings, MEASURED, str(tmp_path))
+        with pytest.raises(OSError, match="No space left"):  # Otherwise the report would be lost.
+            integer_tables.report(agent(), settings, MEASURED, None)
         monkeypatch.undo()
         with pytest.raises(OSError):
             full.close()
@@ -63,7 +84,7 @@ def test_a_report_that_nobody_reads_on_is_no_error(monkeypatch):
     os.close(reader)  # `| head` has seen enough.
     with open(writer, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
-        integer_tables.report("a", "b", integer_comparison.Settings(), MEASURED, None)
+        integer_tables.report(agent(), measuring.Settings(), MEASURED, None)
         monkeypatch.undo()
         with pytest.raises(BrokenPipeError):
             pipe.close()
@@ -73,7 +94,7 @@ def test_a_report_that_cannot_be_written_is_printed(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.UserError, match="Cannot make the folder"):
         integer_tables.report(
-            "a", "b", integer_comparison.Settings(), MEASURED, str(tmp_path / "file" / "x")
+            agent(), measuring.Settings(), MEASURED, str(tmp_path / "file" / "x")
         )
     assert "ORT int8" in capsys.readouterr().out
 
@@ -85,8 +106,8 @@ def test_save_models_writes_what_has_a_file(tmp_path):
 
 
 def test_names_with_a_slash_make_no_folders(tmp_path):
-    settings = integer_comparison.Settings(episodes=2)
-    integer_tables.report("ppo", "ALE/Pong-v5", settings, MEASURED, str(tmp_path))
+    settings = measuring.Settings(episodes=2)
+    integer_tables.report(agent("ppo", "ALE/Pong-v5"), settings, MEASURED, str(tmp_path))
     integer_tables.save_models(str(tmp_path), "ppo_ALE/Pong-v5", MEASURED)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "integer_ppo_ALE-Pong-v5.json", "integer_ppo_ALE-Pong-v5.md",

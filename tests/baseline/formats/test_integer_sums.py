@@ -1,4 +1,4 @@
-"""Integer forms at their limits: sums in int32, ranges that nothing uses, ranges of NaN."""
+"""Integer forms at their limits: largest sums in int32, unused ranges, ranges of NaN."""
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ from baseline.quantization import acting_path
 from tests.baseline import integer_reference as reference
 from tests.baseline import players
 
-MOST_INPUTS = (2**31 - 1) // 255**2  # 33025, whose largest products an int32 just holds.
+MOST_INPUTS = (2**31 - 1) // 255**2  # 33025; an int32 just holds the sum of their largest products.
 
 
 def convolution(inputs, bias_steps=0, kernel=1):
-    """A policy whose convolution has the largest sums that there can be, and its ranges."""
+    """Returns a policy whose convolution has the largest possible sums, and its ranges."""
     weight_step, pixel = 1 / 256, 1 / 255
     layers = (
         ("conv", nn.Conv2d(inputs, 1, kernel)), ("relu", nn.ReLU()), ("flatten", nn.Flatten()),
@@ -63,7 +63,7 @@ def test_biases_leave_room_for_the_products_in_int32(bias_steps, kind):
 
 
 def test_ranges_that_no_layer_uses_leave_activations_dynamic():
-    # 4 bits: layers of that width take none; convolutions keep to 8 bits, and take theirs.
+    # Layers of 4 bits take no ranges; convolutions stay at 8 bits and take theirs.
     for make, activations in ((reference.dense, "dynamic"), (reference.images, "calibrated")):
         network = make()
         ranges = reference.calibrate(network, reference.observations(network))

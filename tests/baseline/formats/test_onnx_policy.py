@@ -49,7 +49,7 @@ def kernels(network, inputs, *args, **kwargs):
 
 
 def levels_off(outputs, expected, ranges):
-    """By how many of the output's 256 levels two outputs differ at most."""
+    """Returns by how many of the output's 256 levels two outputs differ at most."""
     step, _ = reference.affine(*ranges[acting_path.OUTPUT], 8)
     return np.abs(outputs - expected).max() / step
 
@@ -67,7 +67,7 @@ def test_export_8_bits_computes_what_the_simulation_does(policy, granularity):
     made = runner(network, 8, ranges, granularity)
     expected = reference.simulate(network, inputs, all_8_bits(network), ranges, granularity)
     outputs = made.output(inputs)
-    # Ties of the last rounding are all that may differ.
+    # Only ties of the last rounding may differ.
     assert levels_off(outputs, expected, ranges) < 1.01
     assert np.mean(np.abs(outputs - expected) > 1e-5) < 0.01
     close = agreement.compare(
@@ -135,7 +135,7 @@ def test_export_4_bits_holds_exactly_the_integers_of_the_formula(inputs, granula
         packed = constants[f"{name}.weight"]
         values = packing.unpack(packed.ravel(), 4, 2 * packed.size).reshape(len(packed), -1)
         np.testing.assert_array_equal(values[:, : module.in_features], expected.values)
-        # What is padded stands for zero.
+        # The padding stands for zero.
         padding = values[:, module.in_features :] - np.reshape(expected.zero_point, (-1, 1))
         assert not padding.any()
 
@@ -201,7 +201,7 @@ def test_export_16_bits_stores_halves():
     assert half.weight_bytes < 0.52 * full.weight_bytes
     np.testing.assert_allclose(half.output(inputs), full.output(inputs), atol=2e-3)
     with torch.no_grad():
-        network.layers[1][1].weight.mul_(1e6)  # Beyond what halves can hold.
+        network.layers[1][1].weight.mul_(1e6)  # Halves cannot hold these.
     assert np.all(np.isfinite(runner(network, 16).output(inputs)))
 
 
@@ -214,14 +214,14 @@ def test_export_8_bits_dynamic_quantizes_inputs_by_what_it_meets(policy):
     weights_only = reference.simulate(network, inputs, all_8_bits(network))
     assert np.abs(made.output(inputs) - weights_only).max() < 0.03 * np.ptp(full)
     assert not np.allclose(made.output(inputs), weights_only, atol=1e-7)
-    # Other observations of a call do not meddle.
+    # Other observations of a call change nothing.
     one_by_one = np.concatenate([made.output(inputs[i : i + 1]) for i in range(len(inputs))])
     np.testing.assert_array_equal(made.output(inputs), one_by_one)
 
 
 @pytest.mark.parametrize("granularity", names.GRANULARITIES)
 def test_export_8_bits_dynamic_computes_with_the_formulas_weights(granularity):
-    # One input of 255 equal steps: quantizing it loses nothing.
+    # The input has 255 equal steps, so that quantizing it loses nothing.
     network = reference.dense(sizes=(16, 9), head="clip")
     inputs = np.random.default_rng(0).integers(0, 256, (1, 16)).astype(np.float32)
     inputs[0, :2] = 0, 255
@@ -232,7 +232,7 @@ def test_export_8_bits_dynamic_computes_with_the_formulas_weights(granularity):
 
 @pytest.mark.parametrize("granularity", names.GRANULARITIES)
 def test_export_4_bits_computes_with_the_formulas_weights(granularity):
-    # Whole numbers with the extremes of int8 in every block: rounding them loses nothing.
+    # Inputs are whole numbers with the extremes of int8 in every block: rounding loses nothing.
     network = reference.dense(sizes=(64, 9), head="clip")
     inputs = np.random.default_rng(0).integers(-127, 128, (3, 64)).astype(np.float32)
     inputs[:, ::16] = 127
@@ -270,7 +270,7 @@ def test_export_relu_where_the_range_goes_below_zero():
     network = reference.dense(nn.ReLU)
     inputs = reference.observations(network)
     ranges = reference.calibrate(network, inputs)
-    ranges["layer_1"] = (-0.7, ranges["layer_1"][1])  # As of a range that was set by hand.
+    ranges["layer_1"] = (-0.7, ranges["layer_1"][1])  # A user set it by hand.
     made = runner(network, 8, ranges)
     expected = reference.simulate(network, inputs, all_8_bits(network), ranges)
     assert levels_off(made.output(inputs), expected, ranges) < 1.01
@@ -303,7 +303,7 @@ def test_export_convolution_zero_points_at_both_ends(ranged):
 
 
 def test_export_extreme_products_do_not_saturate():
-    # All inputs at 255 and all weights at the ends: sums of pairs beyond 16 bits.
+    # All inputs are 255 and all weights extremes, so that sums of pairs exceed 16 bits.
     network = reference.dense(nn.ReLU, sizes=(64, 8, 2))
     with torch.no_grad():
         network.layers[1][1].weight[:4] = 1.0
@@ -335,7 +335,7 @@ def test_export_pixels_enter_as_they_are_where_the_range_says_so():
     inputs = reference.observations(network)
     ranges = reference.calibrate(network, inputs)
     converted = kernels(network, inputs, 8, ranges)
-    ranges["conv_0"] = (0.0, 256 / 255)  # Steps of a 255th.
+    ranges["conv_0"] = (0.0, 256 / 255)  # Its steps are a 255th.
     direct = kernels(network, inputs, 8, ranges)
     assert (converted["QuantizeLinear"], direct["QuantizeLinear"]) == (3, 2)
     made = runner(network, 8, ranges)

@@ -26,7 +26,7 @@ POLICIES = {
     "images, padded": lambda: reference.images(padding=1),
     "images, tanh": lambda: reference.images(tail=nn.Tanh),
 }
-SIZE = (20, 20)  # Of the reference's images.
+SIZE = (20, 20)  # The size of the reference's images.
 
 
 def integers(network, bits=8, per_channel=False):
@@ -40,7 +40,7 @@ def integers(network, bits=8, per_channel=False):
 
 
 def case(policy, bits=8):
-    """A policy with what `export` takes, and inputs."""
+    """Returns a policy, its inputs, and the other arguments of `export`."""
     network = POLICIES[policy]()
     inputs = reference.observations(network)
     return network, inputs, reference.calibrate(network, inputs), integers(network, bits)
@@ -73,7 +73,7 @@ def constants(content):
 
 
 def computed(network, inputs, ranges, weights, bits=8):
-    """Linear layers in integers, as the formulas say: int64 sums, then float32."""
+    """Computes linear layers in integers, as the formulas say: int64 sums, then float32."""
     x = inputs
     for name, module in network.layers:
         if not isinstance(module, nn.Linear):
@@ -123,7 +123,7 @@ def test_export_sums_are_exact_for_every_width(bits):
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("shift", [-1.0, -0.3, 0.3, 1.0])
 def test_export_asymmetric_ranges_are_exact(shift, per_channel):
-    # From weights without positive ones (zero point 255) to weights without negative ones (0).
+    # Weights without positive ones have zero point 255, those without negative ones 0.
     network = reference.dense(nn.ReLU)
     with torch.no_grad():
         for _, module in network.with_weights():
@@ -219,7 +219,7 @@ def test_export_holds_exactly_the_integers(per_channel):
         values, zeros = tensor.values.astype(int), np.atleast_1d(tensor.zero_point)
         if values.ndim == 4:
             values = values.transpose(0, 2, 3, 1)
-        elif name == "layer_0":  # Flattened channel first by torch.
+        elif name == "layer_0":  # Torch flattens with channels first.
             values = values.reshape(len(values), 6, 7, 7).transpose(0, 2, 3, 1)
         values = values.reshape(len(values), -1)
         stored = found[f"{name}.weight"]
@@ -227,7 +227,7 @@ def test_export_holds_exactly_the_integers(per_channel):
         if f"{name}.negative_zero" in found:
             np.testing.assert_array_equal(stored.astype(int) + 128, values)
             np.testing.assert_array_equal(found[f"{name}.negative_zero"], 128 - zeros)
-        else:  # Without zero points.
+        else:  # There are no zero points.
             np.testing.assert_array_equal(stored, values - zeros[:, None])
     assert "conv_0.negative_zero" in found
 

@@ -30,7 +30,7 @@ def load(content):
 
 
 def play(content, observations):
-    """Outputs and actions, one observation after the other."""
+    """Returns outputs and actions, one observation after the other."""
     policy, _ = load(content)
     with torch.inference_mode():
         results = [policy(torch.from_numpy(each[None])) for each in observations]
@@ -117,7 +117,7 @@ def test_normalization_is_inside():
 
 @pytest.fixture(name="arm_kernels")
 def fixture_arm_kernels():
-    """QNNPACK is what torch computes with on ARM; x86 builds have it, too."""
+    """Torch computes with QNNPACK on ARM; builds for x86 have it as well."""
     before = torch.backends.quantized.engine
     if "qnnpack" not in torch.backends.quantized.supported_engines:
         pytest.skip("this build of torch has no QNNPACK")
@@ -143,7 +143,7 @@ def test_the_runner_chooses_the_kernels_of_arm_where_x86s_are_missing(monkeypatc
     path.write_bytes(torchscript.export(reference.dense(), 8))
     run_policy.Policy(path)
     assert engines.engine != "qnnpack"
-    # As torch's builds for ARM: they take oneDNN unless told otherwise, which refuses the file.
+    # Torch's builds for ARM use oneDNN unless told otherwise, and it refuses the file.
     if "qnnpack" not in engines.supported_engines:
         pytest.skip("this build of torch has no QNNPACK")
     monkeypatch.setattr(type(engines), "supported_engines", ["qnnpack", "none", "onednn"])

@@ -68,7 +68,7 @@ def test_mistakes():
             pass
 
 
-@pytest.mark.parametrize("tool", ["deploy", "integer_benchmark"])
+@pytest.mark.parametrize("tool", ["deploy", "deploy_benchmark", "integer_benchmark"])
 def test_help_names_the_flags_that_are_shared(run_commands, tool):
     (answer,) = run_commands(tool, [["--help"]])
     assert answer.code == 0, answer

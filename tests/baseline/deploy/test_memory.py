@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from actorQ.core import errors
-from baseline.deploy import resident_memory
+from baseline.deploy import memory
 from baseline.formats import onnx_policy
 from tests.baseline import integer_reference as reference
 
@@ -20,13 +20,13 @@ def fixture_tiny(tmp_path_factory):
 
 
 def test_resident_bytes_grow_with_what_is_kept():
-    # In a process of its own: one that has run other tests has memory to reuse.
+    # A process that has run other tests has memory to reuse, so this one is new.
     code = (
         "import numpy as np\n"
-        "from baseline.deploy import resident_memory\n"
-        "before = resident_memory.resident_bytes()\n"
+        "from baseline.deploy import memory\n"
+        "before = memory.resident_bytes()\n"
         "kept = np.ones(4_000_000)\n"
-        "print(resident_memory.resident_bytes() - before + 0 * kept[-1])"
+        "print(memory.resident_bytes() - before + 0 * kept[-1])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 31e6 < float(done.stdout) < 40e6
@@ -36,13 +36,13 @@ def test_pages_of_the_policys_own_file_count_and_those_of_others_do_not(tmp_path
     (tmp_path / "a file").write_bytes(b"x" * 8_000_000)
     code = (
         "import mmap, sys\n"
-        "from baseline.deploy import resident_memory\n"
+        "from baseline.deploy import memory\n"
         "path = sys.argv[1]\n"
-        "before = [resident_memory.resident_bytes(each) for each in (path, None)]\n"
+        "before = [memory.resident_bytes(each) for each in (path, None)]\n"
         "with open(path, 'rb') as file:\n"
         "    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
         "sum(mapped[::4096])\n"
-        "after = [resident_memory.resident_bytes(each) for each in (path, None)]\n"
+        "after = [memory.resident_bytes(each) for each in (path, None)]\n"
         "print(*(there - here for here, there in zip(before, after)))"
     )
     done = subprocess.run(
@@ -57,16 +57,16 @@ def test_a_policy_takes_its_weights_once(tmp_path, tiny):
     network = reference.dense(nn.ReLU, (6, 1000, 2000, 1000, 4))
     content = onnx_policy.export(network, 32).SerializeToString()
     (tmp_path / "large.onnx").write_bytes(content)
-    found = resident_memory.of_policy(tmp_path / "large.onnx", tiny, turns=1)
+    found = memory.of_policy(tmp_path / "large.onnx", tiny, turns=1)
     assert 0.9 * len(content) < found < 1.2 * len(content)
 
 
 def test_a_file_that_cannot_be_played_is_told(tmp_path, monkeypatch):
     (tmp_path / "broken.onnx").write_bytes(b"x" * 100)
     with pytest.raises(errors.UserError, match="Cannot play .*broken.onnx in a process"):
-        resident_memory.in_fresh_process(tmp_path / "broken.onnx")
-    monkeypatch.setattr(resident_memory, "_LIMIT_S", 0.05)
+        memory.in_fresh_process(tmp_path / "broken.onnx")
+    monkeypatch.setattr(memory, "_LIMIT_S", 0.05)
     with pytest.raises(errors.UserError, match="takes longer than"):
-        resident_memory.in_fresh_process(
+        memory.in_fresh_process(
             tmp_path / "x", [sys.executable, "-c", "import time; time.sleep(9)"]
         )

@@ -11,7 +11,8 @@ from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import finding
 from baseline.agents import zoo_files
-from baseline.deploy import integer_comparison
+from baseline.deploy import integer_forms
+from baseline.deploy import measuring
 from baseline.formats import onnx_policy
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
@@ -19,13 +20,13 @@ from tests import trained_agents
 from tests.baseline import integer_reference as reference
 from tests.baseline import players
 
-SETTINGS = integer_comparison.Settings(
+SETTINGS = measuring.Settings(
     calibration_episodes=1, episodes=2, states=50, repeats=1
 )
 
 
 class Walk(gym.Env):
-    """Six random numbers a step, for 40 steps; reward is the action."""
+    """Shows six random numbers a step, for 40 steps; the reward is the action."""
 
     observation_space = gym.spaces.Box(-9, 9, (6,), np.float32)
 
@@ -64,22 +65,23 @@ def make_agent(head="argmax"):
 @pytest.mark.parametrize("head", ["argmax", "clip"])
 def test_measure_compares_every_form(head):
     agent = make_agent(head)
-    measured = integer_comparison.measure(agent, SETTINGS)
-    assert list(measured) == [integer_comparison.TORCH, *integer_comparison.FORMS]
-    full = measured[integer_comparison.TORCH]
-    assert full.content is None and full.weight_bytes == 4 * (
+    measured = integer_forms.measure(agent, SETTINGS)
+    assert list(measured) == [integer_forms.TORCH, *integer_forms.EXPORTS]
+    full = measured[integer_forms.TORCH]
+    assert not full.content and full.weight_bytes == 4 * (
         6 * 32 + 32 + 32 * 24 + 24 + 24 * 4 + 4
     )
-    for name in integer_comparison.FORMS:
+    for name in integer_forms.EXPORTS:
         form = measured[name]
-        assert 25 <= form.simulated.states <= 50
-        assert form.simulated.alike > 0.9 and form.full_precision.alike > 0.5
+        simulated = form.agreements["simulated"]
+        assert 25 <= simulated.states <= 50 and simulated.alike > 0.9
+        assert form.agreements["full_precision"].alike > 0.5
         assert len(form.seconds) == 1 and len(form.returns) == 2
         assert players.onnx_player(form.content).weight_bytes == form.weight_bytes
     exact, integers = measured["ORT fp32"], measured["ORT int8"]
-    assert exact.full_precision.alike == 1.0
+    assert exact.agreements["full_precision"].alike == 1.0
     np.testing.assert_allclose(exact.returns, full.returns, rtol=1e-5)
-    assert integers.simulated.holds and "MatMulIntegerToFloat" in integers.kernels
+    assert integers.agreements["simulated"].holds and "MatMulIntegerToFloat" in integers.kernels
     assert measured["ORT int4"].weight_bytes < integers.weight_bytes < exact.weight_bytes
     # The agent is as it was.
     assert agent.tap is None and agent.quantization is None
@@ -89,7 +91,7 @@ def test_measure_quantized_agent_is_refused():
     agent = make_agent()
     agent.note_quantization(schemes.Scheme("8"), None)
     with pytest.raises(errors.UserError, match="Walk.zip is quantized already"):
-        integer_comparison.measure(agent, SETTINGS)
+        integer_forms.measure(agent, SETTINGS)
 
 
 @pytest.mark.parametrize("granularity", [schemes.PAPER, schemes.CHANNEL])
@@ -98,15 +100,14 @@ def test_simulate_is_what_the_reference_computes(granularity):
     inputs = reference.observations(network)
     ranges = reference.calibrate(network, inputs)
     bits = {"layer_0": 8, "layer_1": 4, "layer_2": 8}
-    settings = integer_comparison.Settings(granularity)
     for given in (None, ranges):
-        actions = integer_comparison.simulate(network, bits, given, settings)(inputs)
+        actions = integer_forms.simulate(network, bits, given, granularity)(inputs)
         outputs = reference.simulate(network, inputs, bits, given, granularity)
         expected = np.clip(outputs, network.low, network.high)
         assert np.mean(np.abs(actions - expected) > 1e-5) < 0.01
     full = acting_path.forward(network, inputs).numpy()
     np.testing.assert_array_equal(
-        integer_comparison.simulate(network)(inputs), acting_path.to_actions(network, full)
+        integer_forms.simulate(network)(inputs), acting_path.to_actions(network, full)
     )
 
 
@@ -114,10 +115,10 @@ def test_atari_network_acts_as_simulated():
     network = reference.nature_cnn()
     scenes = reference.scenes()
     ranges = reference.calibrate(network, scenes[:50])
-    simulated = integer_comparison.simulate(
+    simulated = integer_forms.simulate(
         network, {name: 8 for name, _ in network.with_weights()}, ranges
     )(scenes)
-    assert len(np.unique(simulated)) >= 3  # Else agreeing is no feat.
+    assert len(np.unique(simulated)) >= 3  # Otherwise agreement would prove nothing.
     model = onnx_policy.export(network, 8, ranges).SerializeToString()
     compared = agreement.compare(simulated, players.onnx_player(model)(scenes))
     assert compared.holds, compared
@@ -139,7 +140,7 @@ def test_trained_agent_acts_as_simulated(algo, env_id):
     states = agent.normalize(agreement.visited_states(agent.make_env, agent.act, 2, 0, 2000))
     network = agent.network
     actions = players.onnx_player(model)(states)
-    simulated = integer_comparison.simulate(
+    simulated = integer_forms.simulate(
         network, {name: 8 for name, _ in network.with_weights()}, ranges
     )(states)
     compared = agreement.compare(simulated, actions, network.low, network.high)

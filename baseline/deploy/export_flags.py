@@ -1,0 +1,19 @@
+"""The flags of `deploy` that `deploy_benchmark` has as well. Imports no framework."""
+
+from absl import flags
+
+from baseline.quantization import names
+from baseline.study import measuring_flags
+
+
+def define() -> None:
+    """Defines the flags."""
+    flags.DEFINE_enum(
+        "scheme", None, list(names.SCHEMES),
+        "What is quantized: weights alone, so that every call finds ranges of its own, or "
+        "weights+activations (default; torchscript has weights alone).",
+    )
+    measuring_flags.define_granularity_of_linear()
+    measuring_flags.define_calibration()
+    flags.DEFINE_integer("seed", 0, "Seed of the environments, >= 0.", lower_bound=0)
+    flags.adopt_module_key_flags(measuring_flags)  # Programs show them in their --help.
