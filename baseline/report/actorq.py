@@ -19,9 +19,9 @@ _REPORT = "report"  # Folder of a published experiment that has tables and plots
 _EXPERIMENT = "actorQ/results/reproduce.sh {}"
 _BENCHMARKS = Subject(
     "benchmarks", "Benchmarks of each part",
-    "The cost of inference, an actor's loop, the way of the weights and the learner, each beside "
-    "the part that it replaces. \"Original\" is a stand-in written after the description of the "
-    "original.",
+    "The tables show the cost of inference, of an actor's loop, of the way of the weights and of "
+    "the learner, each beside the part that it replaces. \"Original\" is a stand-in written after "
+    "the description of the original.",
     "python -m actorQ.benchmarks.inference --out actorQ/results/benchmarks",
 )
 _OTHERS = Subject(
@@ -54,7 +54,8 @@ _SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
     (
         Subject(
             "throughput", "ActorQ: throughput",
-            "Steps per second of all actors, and of the learner, for one actor and for more.",
+            "How many steps per second do all actors and the learner make, with one actor and "
+            "with more?",
             _EXPERIMENT.format("throughput"),
         ),
         ("throughput", "throughput_4096"),
@@ -78,7 +79,7 @@ _SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
     (
         Subject(
             "communication", "ActorQ: quantized communication",
-            "The weights on their way to the actors, in fewer and fewer bits.",
+            "The weights travel to the actors in fewer and fewer bits.",
             _EXPERIMENT.format("communication"),
         ),
         ("communication",),
@@ -137,8 +138,8 @@ def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
     """
     subject = Subject(
         "energy", "Energy and CO2 to a reward",
-        "What all processes of a training together are estimated to have used until the reward "
-        "was held. Modelled, not measured: codecarbon derives power from the CPU load of each "
+        "The table estimates what all processes of a training used together until the reward was "
+        "held. Modelled, not measured: codecarbon derives power from the CPU load of each "
         "process and takes a constant for the machine's memory, which counts once; CO2 is that "
         "energy times the mean of a country's grid (ACTORQ_COUNTRY, else the USA's). The share "
         "until the reward assumes constant power. Figures are medians of the seeds that both "
