@@ -1,9 +1,13 @@
 """Model messages: named, typed tensors with a version, a scheme and a checksum; no pickle.
 
-A message is two uint8 arrays. `header` is JSON (format, version, scheme, for every tensor its name,
-coding and shape, and a checksum of all this and of the blob); `blob` holds the tensors' bytes one
-after another, little-endian, C order. Both hops use it: learner to broadcaster (fp32) and
-broadcaster to actors (their form). Imports numpy only.
+A message is two uint8 arrays:
+
+- `header` is JSON: format, version, scheme, every tensor's name, coding and shape, and a checksum
+  of all this and of the blob.
+- `blob` holds the tensors' bytes one after another, little-endian and in C order.
+
+Both hops use this format: learner to broadcaster with float weights, and broadcaster to actors with
+weights in the actors' form. Imports numpy only.
 """
 
 from collections.abc import Mapping
@@ -24,9 +28,9 @@ FORMAT = 3
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 1 << 31
 MAX_AXES = 8
-MAX_VERSION = 1 << 53  # A version that far ahead would make everything after it look old.
+MAX_VERSION = 1 << 53  # A damaged version above this would make all later ones look old.
 
-# How the numbers of one tensor are stored.
+# Codings: how the numbers of one tensor are stored.
 FLOAT32 = "float32"
 FLOAT16 = "float16"
 BFLOAT16 = "bfloat16"  # Upper halves of float32.
@@ -34,7 +38,7 @@ INT8_CHANNELS = "int8_channels"  # float32 scales [rows], then int8 values.
 INT4_GROUPS = "int4_groups"  # bfloat16 scales [rows, groups], then int4 values plus 8, packed.
 AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` bits.
 
-_FLOAT_DTYPES = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
+_FLOAT_DTYPES: dict[str, np.dtype[Any]] = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
 
 
 def encode(
@@ -43,12 +47,12 @@ def encode(
     """Turns an update into (header, blob), both uint8 [bytes].
 
     Args:
-      update: what to send.
-      compress: whether to compress the blob without loss (zlib, its fastest level).
+      update: The weights to send.
+      compress: Whether to compress the blob without loss, with zlib at its fastest level.
 
     Raises:
-      ValueError: a tensor holds NaN or infinity, or has a type that cannot be sent.
-      errors.UserError: they are too large for one message.
+      ValueError: A tensor holds NaN or infinity, or has a type that cannot be sent.
+      errors.UserError: The tensors are too large for one message.
     """
     entries = []
     parts = []
@@ -73,12 +77,12 @@ def encode(
         "compressed": bool(compress),
     }
     if compress:
-        blob = np.frombuffer(zlib.compress(blob, 1), np.uint8)
+        blob = np.frombuffer(zlib.compress(blob.data, 1), np.uint8)
     return header_bytes({**header, "checksum": checksum(header, blob)}), blob
 
 
 def header_bytes(fields: Mapping[str, Any]) -> np.ndarray:
-    """Returns the header of these fields, uint8 [bytes]: the only one that `decode` takes."""
+    """Returns the one header with these fields that `decode` takes, uint8 [bytes]."""
     return np.frombuffer(json.dumps(fields).encode(), np.uint8)
 
 
@@ -86,7 +90,7 @@ def checksum(fields: Mapping[str, Any], blob: np.ndarray) -> int:
     """Returns the checksum of a whole message.
 
     Args:
-      fields: of the header; its own checksum does not count.
+      fields: Fields of the header; a field "checksum" is left out.
       blob: uint8 [bytes], contiguous.
     """
     rest = {name: value for name, value in fields.items() if name != "checksum"}
@@ -94,12 +98,12 @@ def checksum(fields: Mapping[str, Any], blob: np.ndarray) -> int:
 
 
 def decode(header: np.ndarray, blob: np.ndarray) -> model_update.ModelUpdate:
-    """Undoes `encode`, checking everything that was received.
+    """Undoes `encode`, and checks everything that was received.
 
-    Float and int8 tensors are views of `blob` where it is not compressed: no copy is made.
+    Float and int8 tensors are views of a `blob` that is not compressed, and are not copied.
 
     Raises:
-      errors.MessageError: the message is damaged or of another format; says what is wrong.
+      errors.MessageError: The message is damaged or has another format; the text says how.
     """
     fields = _decode_header(header)
     blob = np.ascontiguousarray(blob)
@@ -137,12 +141,12 @@ def check(
     """Checks that an update fits the receiver's model.
 
     Args:
-      update: what arrived.
-      shapes: name to shape of every weight of the receiver's model.
-      scheme: the scheme that the receiver computes with.
+      update: The update that arrived.
+      shapes: Name to shape of every weight of the receiver's model.
+      scheme: The scheme that the receiver computes with.
 
     Raises:
-      errors.MessageError: it does not; names the first difference and the flag to look at.
+      errors.MessageError: It does not fit; the text names the first difference and the flag to set.
     """
     if update.scheme != scheme:
         raise errors.MessageError(
@@ -172,9 +176,9 @@ def fp32_bytes(update: model_update.ModelUpdate) -> int:
 
 def _is_finite(tensor: model_update.Tensor) -> bool:
     if isinstance(tensor, quantization.QuantizedTensor):
-        return True  # The quantizers refuse what is not.
-    # The exponent's bits are all set in NaN and infinity alone; numpy's isfinite takes 16-bit
-    # numbers one at a time.
+        return True  # The quantizers refuse other weights.
+    # All bits of the exponent are set in NaN and infinity alone. Testing them is faster than
+    # numpy's isfinite, which takes 16-bit numbers one at a time.
     if isinstance(tensor, model_update.Bfloat16):
         return bool(np.max(tensor.upper & np.uint16(0x7FFF), initial=0) < 0x7F80)
     if tensor.dtype == np.float16:
@@ -219,7 +223,7 @@ def _decode_header(header: np.ndarray) -> dict[str, Any]:
     try:
         fields = json.loads(header.tobytes())
         as_written = header_bytes(fields)
-    except (ValueError, RecursionError) as error:  # ValueError: also an endless integer.
+    except (ValueError, RecursionError) as error:  # An integer of too many digits: ValueError.
         raise errors.MessageError(f"The model message's header is not JSON: {error}.") from None
     number = fields.get("format") if isinstance(fields, dict) else None
     if number != FORMAT:
@@ -252,7 +256,7 @@ def _check_size(size: int) -> None:
 def _decompress(blob: np.ndarray, size: int) -> np.ndarray:
     decompressor = zlib.decompressobj()
     try:
-        # One byte more than announced would already be wrong: never inflate beyond that.
+        # A bomb is not inflated: one byte more than announced is enough to see that it is wrong.
         data = decompressor.decompress(blob.tobytes(), size + 1)
     except zlib.error as error:
         raise errors.MessageError(f"The model message cannot be decompressed: {error}.") from None
@@ -268,7 +272,7 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[model_upd
             raise ValueError("name or coding")
         if len(shape) > MAX_AXES or any(type(s) is not int or s < 0 for s in shape):
             raise ValueError("shape")
-        # Axes of length 0 excuse no others: numpy refuses shapes that it could not address.
+        # Axes of length 0 count as 1: numpy refuses shapes that it could not address without them.
         if math.prod(max(length, 1) for length in shape) > 8 * MAX_BLOB_BYTES:
             raise ValueError("shape")
         if coding == AFFINE:
@@ -321,8 +325,8 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[model_upd
     raise errors.MessageError(f"The model message has an unknown coding {coding!r} for {name!r}.")
 
 
-def _view(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Views bytes as numbers; copies only where the bytes are not aligned for them."""
+def _view(data: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Views bytes as numbers; bytes that are not aligned for them are copied first."""
     if data.ctypes.data % dtype.itemsize:
         data = data.copy()
     return data.view(dtype)
