@@ -22,18 +22,19 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     allocator.keep_large_blocks()
     if config.actor_device_placement == "CPU":
-        # The learner's GPU is not for the TensorFlow of inference, or of an environment.
+        # TensorFlow, of inference or of an environment, must not take the learner's GPU.
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if config.inference_mode == "tensorflow":
-        # As the other backends: the other cores are the learner's, and other actors'.
+        # TensorFlow gets one thread, like the other backends: the other cores belong to the learner
+        # and to other actors.
         for pool in ("INTRA", "INTER"):
             os.environ.setdefault(f"TF_NUM_{pool}OP_THREADS", "1")
     else:
         lean_imports.import_reverb_client()
-    # Imported late: flags are checked, and --help answers, without seconds of imports.
-    from actorQ.actor import process as acting
+    # This import is late: flags are checked, and --help answers, without seconds of imports.
+    from actorQ.actor import process as actor_process
 
-    return acting.ActorProcess(config).run()
+    return actor_process.ActorProcess(config).run()
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ class WeightClient:
             self._asked.acquire()
             try:
                 self._result = self._look()
-            except Exception as error:  # Raised again on the actor's thread.
+            except Exception as error:  # `collect` raises it on the actor's thread.
                 self._result = error
             self.ready = True
 
