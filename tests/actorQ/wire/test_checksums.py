@@ -15,7 +15,7 @@ def make_data(size=40 * ROW + 37, seed=0):
 @pytest.mark.parametrize("size", [0, 1, ROW - 1, ROW, ROW + 1, 33 * ROW + 5])
 def test_checksum_is_a_function_of_the_bytes_alone(size):
     data = make_data(size)
-    shifted = np.append(np.uint8(1), data)[1:]  # At an address that suits no word.
+    shifted = np.append(np.uint8(1), data)[1:]  # The address suits no word.
     assert checksums.checksum(data) == checksums.checksum(shifted) < 2**32
 
 
@@ -31,7 +31,8 @@ def test_checksum_any_flipped_bit_changes_it():
 
 
 def test_checksum_two_flipped_bits_change_it():
-    # In one row, one column, or neither; the same bit in opposite directions cancels in one sum.
+    # Both bits lie in one row, in one column, or in neither. The same bit flipped in opposite
+    # directions cancels in one sum.
     original = np.zeros(4 * ROW, np.uint8)
     original[:: 8 * 2] = 1
     expected = checksums.checksum(original)
