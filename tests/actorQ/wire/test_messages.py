@@ -12,7 +12,6 @@ from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import model_update
 from actorQ.policy import quantization
-from actorQ.wire import checksums
 from actorQ.wire import messages
 
 
@@ -133,8 +132,8 @@ def test_encode_header_is_the_documented_json():
     assert fields["format"] == 3
     assert fields["bytes"] == blob.size
     rest = {name: value for name, value in fields.items() if name != "checksum"}
-    sealed = json.dumps({**rest, "blob": checksums.checksum(blob)}).encode()
-    assert fields["checksum"] == checksums.checksum(np.frombuffer(sealed, np.uint8))
+    sealed = json.dumps({**rest, "blob": messages.bytes_checksum(blob)}).encode()
+    assert fields["checksum"] == messages.bytes_checksum(np.frombuffer(sealed, np.uint8))
     # 15 values each take 4 + 3 * 2 (planes), 60, 30, 3 * 4 + 15 and 4 + 13 * 2 bytes, and 5 floats.
     assert blob.size == 10 + 60 + 30 + 27 + 30 + 20
     assert [entry["coding"] for entry in fields["entries"]] == [
