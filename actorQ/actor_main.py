@@ -24,14 +24,12 @@ def main(argv: list[str]) -> int:
     if config.actor_device_placement == "CPU":
         # TensorFlow, of inference or of an environment, must not take the learner's GPU.
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    if config.inference_mode == "tensorflow":
-        # TensorFlow gets one thread, like the other backends: the other cores belong to the learner
-        # and to other actors.
-        for pool in ("INTRA", "INTER"):
-            os.environ.setdefault(f"TF_NUM_{pool}OP_THREADS", "1")
-    else:
+    if config.inference_mode != "tensorflow":
         lean_imports.import_reverb_client()
-    # This import is late: flags are checked, and --help answers, without seconds of imports.
+    # These imports are late: flags are checked, and --help answers, without seconds of imports.
+    from actorQ.policy import inference
+
+    inference.use_one_thread(config.inference_mode)
     from actorQ.actor import process as actor_process
 
     return actor_process.ActorProcess(config).run()

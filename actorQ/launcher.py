@@ -26,7 +26,6 @@ from actorQ.core import ports
 from actorQ.core import provenance
 from actorQ.core import snapshots
 from actorQ.core import telemetry
-from actorQ.launch import launch_record
 from actorQ.launch import processes
 from actorQ.launch import run_folders
 from actorQ.launch import status_line
@@ -318,9 +317,9 @@ def report(config: config_lib.RunConfig, status: status_line.StatusLine) -> None
             "evaluation episodes, full-precision policy)."
         )
     try:
-        from actorQ.scripts import plot_run
+        from actorQ.experiments.run_logs import plots as run_plots
 
-        plots = plot_run.plot_run(folder)
+        plots = run_plots.plot_run(folder)
     except Exception as error:  # The training is done and must not look failed.
         plots = []
         status.say(f"No plots: {errors.summary(error)}")
@@ -351,7 +350,7 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "--server_address is set by the launcher; see the README for runs on several machines."
         )
-    launch = launch_record.of_flags(config, flags.FLAGS)
+    launch = run_folders.launch_of_flags(config, flags.FLAGS)
     config = dataclasses.replace(
         config, port=launch.port or ports.free_port(), learner_threads=launch.learner_threads
     )
@@ -361,7 +360,7 @@ def main(argv: list[str]) -> int:
         config = run_folders.resumed(config)
     else:
         config = run_folders.new(config, flags.FLAGS)
-    launch_record.save(launch, config.logpath)
+    run_folders.save_launch(launch, config.logpath)
     return Launcher(config, launch.pin_cpus).run()
 
 

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from actorQ import environments as environments_lib
 from actorQ.actor import n_step_returns
 from actorQ.core import telemetry
+from actorQ.environments import base
 from actorQ.wire import replay
 
 
@@ -46,7 +46,7 @@ class Lane:
 
     def __init__(
         self,
-        environment: environments_lib.Environment,
+        environment: base.Environment,
         explore: Exploration,
         accumulator: n_step_returns.NStepAccumulator,
     ):
@@ -76,7 +76,7 @@ class EnvironmentLoop:
 
     def __init__(
         self,
-        environments: Sequence[environments_lib.Environment],
+        environments: Sequence[base.Environment],
         explorations: Sequence[Exploration],
         infer: Callable[[np.ndarray], np.ndarray],
         accumulators: Sequence[n_step_returns.NStepAccumulator],
@@ -152,7 +152,7 @@ class EnvironmentLoop:
         """Checks the observations of a turn that has failed, as they may be the cause.
 
         Raises:
-          environments.TaskError: A number is NaN or infinite.
+          task_errors.TaskError: A number is NaN or infinite.
         """
         if self._started and not np.isfinite(self._observations).all():
             raise replay.failed_simulation("an observation")
@@ -163,7 +163,7 @@ class EnvironmentLoop:
 
     def close(self) -> None:
         """Closes the environments; no turn may follow."""
-        environments_lib.close_all(lane.environment for lane in self.lanes)
+        base.close_all(lane.environment for lane in self.lanes)
 
     def _start(self) -> None:
         self._reset(range(len(self.lanes)))

@@ -21,7 +21,6 @@ from typing import TypeVar
 from absl import logging
 import numpy as np
 
-from actorQ import environments
 from actorQ.actor import environment_loop
 from actorQ.actor import n_step_returns
 from actorQ.actor import transition_writer
@@ -34,6 +33,8 @@ from actorQ.core import files
 from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import telemetry
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import inference
@@ -54,6 +55,7 @@ class ActorProcess:
 
     Attributes:
       loop: The environments, and the number of steps done in them.
+      infer: The backend that computes the policy.
       timings: Seconds of each phase so far.
     """
 
@@ -70,13 +72,13 @@ class ActorProcess:
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
             again=bool(config.restarts),
         )
-        made: list[environments.Environment] = []
-        with environments.closed_on_failure(made):
+        made: list[base.Environment] = []
+        with base.closed_on_failure(made):
             for lane in range(config.envs_per_actor):
-                made.append(environments.make_for(config, self._seed("environment", lane)))
+                made.append(suites.make_for(config, self._seed("environment", lane)))
             self._build(made)
 
-    def _build(self, made: Sequence[environments.Environment]) -> None:
+    def _build(self, made: Sequence[base.Environment]) -> None:
         """Builds everything around the environments."""
         config, lanes, spec = self._config, range(len(made)), made[0].spec
         policy_module = algorithms.policy_module(algorithms.resolve(config, spec))
@@ -87,7 +89,7 @@ class ActorProcess:
             for lane in lanes
         ]
         architecture = architecture_lib.make(spec, config.model_sizes)
-        self._infer = inference.make_backend(
+        self.infer = inference.make_backend(
             architecture, config.quantize, config.inference_mode, config.actor_device_placement,
             len(lanes),
         )
@@ -95,14 +97,14 @@ class ActorProcess:
         self._connection = connection.Connection(config)
         again = config.resume or config.restarts
         self._weights = weight_client.WeightClient(
-            self._connection, config, architecture, self._infer, self.timings,
+            self._connection, config, architecture, self.infer, self.timings,
             # A resumed learner shows the old weights of its checkpoint until it pushes.
             telemetry.last_version(self._logger.folder) if again else 0,
         )
         self.loop = environment_loop.EnvironmentLoop(
             made,
             explorations,
-            self._infer,
+            self.infer,
             [n_step_returns.NStepAccumulator(config.n_step, config.discount) for _ in lanes],
             self.timings,
             policy_module.reward_limit(config),
@@ -123,7 +125,7 @@ class ActorProcess:
         )
         logging.info(
             "Layers compute in: %s",
-            ", ".join(f"{name} {kind}" for name, kind in self._infer.types.items()),
+            ", ".join(f"{name} {kind}" for name, kind in self.infer.types.items()),
         )
 
     def _restore_counters(self) -> None:

@@ -13,6 +13,7 @@ from absl import logging
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import precisions
 from actorQ.core import telemetry
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
@@ -85,7 +86,7 @@ class WeightClient:
         self._connection = connection
         self._table = config.model_table_name
         self._batch_size = config.batch_size
-        self._scheme = forms.SCHEMES[config.quantize]
+        self._scheme = precisions.SCHEMES[config.quantize]
         self._shapes = architecture.parameter_shapes
         self._backend = backend
         self._timings = timings

@@ -6,7 +6,6 @@ NAME is a file of this folder without its ending, or a path that ends in .yaml. 
 framework but matplotlib.
 """
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import os
 import shlex
@@ -15,7 +14,7 @@ from absl import flags
 
 from actorQ.core import cli
 from actorQ.core import errors
-from actorQ.core import settings
+from actorQ.experiments import command_line
 from actorQ.experiments import cores
 from actorQ.experiments import expectation
 from actorQ.experiments import loading
@@ -23,89 +22,11 @@ from actorQ.experiments import plans
 from actorQ.experiments import published
 from actorQ.experiments import runner
 from actorQ.experiments import specification
-from actorQ.experiments import training
 from actorQ.experiments.reports import catalogue
 from actorQ.experiments.reports import reporting
 from actorQ.policy.native import library
 
 NAME = "experiments.run"
-DEFAULT_PROFILE = "laptop"
-NONE = ["none"]
-
-
-def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines the flags of this tool."""
-    flags.DEFINE_string(
-        "profile", DEFAULT_PROFILE,
-        "Kind of machine that the settings are for: paper, workstation or laptop.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_boolean(
-        "smoke", False,
-        f"Only see that everything starts: each task and precision for {training.SMOKE_STEPS} "
-        "learner steps, with the profile's model and batch, first seed.", flag_values=flag_values,
-    )
-    flags.DEFINE_boolean(
-        "dry_run", False,
-        "Only print the runs, their exact commands and the expected time.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_boolean(
-        "report", False, "Make no runs, only the report from the results that are there.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "out", "", "Folder of runs and report; empty: logs/experiments/NAME-PROFILE.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "publish", "",
-        "Folder to which results are copied at the end, without logs and checkpoints (what one "
-        "commits), beside those that are there; the report is of both. Empty: none.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_list(
-        "seeds", [], "Seeds, whole numbers >= 0 with commas between; empty: the experiment's.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_list(
-        "tasks", [],
-        "Tasks, with commas between, with or without their suite; empty: the experiment's.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_list(
-        "precisions", [],
-        "Precisions of the actors, bits from 32, 16, 8, 4 with commas between, or none; empty: the "
-        "experiment's.", flag_values=flag_values,
-    )
-    flags.DEFINE_list(
-        "peers", [],
-        "Somebody else's agents to compare with, from acme, sb3 with commas between, or none; "
-        "empty: the experiment's.", flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "parallel", 1,
-        "Runs at a time, each on its own share of the cores; 0: as many as have the cores that "
-        "they need. Times are honest with 1 only.", lower_bound=0, upper_bound=1024,
-        flag_values=flag_values,
-    )
-
-
-def flag_rows(define: Callable[[flags.FlagValues], None] = define_flags) -> list[str]:
-    """Returns a Markdown row for every flag: name, default, help.
-
-    Args:
-      define: defines the flags of a tool; by default of this one.
-    """
-    own = flags.FlagValues()
-    define(own)
-    lines = []
-    for name in own:
-        default = own[name].default
-        default = ",".join(default) if isinstance(default, list) else default
-        text = "empty" if default == "" else f"`{default}`".replace("False", "off")
-        lines.append(f"| `--{name}` | {text} | {own[name].help} |")
-    return lines
 
 
 def main(argv: list[str]) -> int:
@@ -120,13 +41,12 @@ def main(argv: list[str]) -> int:
     common.profile(values.profile)
     experiment = loading.load(argv[1], common)
     catalogue.check(experiment)
-    precisions = None if values.precisions == NONE else [
-        settings.named_precision("precisions", text) for text in values.precisions
-    ]
     runs = specification.expand(
         experiment, common, values.profile,
-        _seeds(values.seeds), task_names(values.tasks, experiment.tasks), precisions,
-        values.smoke, None if values.peers == NONE else values.peers,
+        command_line.seeds(values.seeds),
+        command_line.task_names(values.tasks, experiment.tasks),
+        command_line.precisions(values.precisions), values.smoke,
+        command_line.peers(values.peers),
     )
     suffix = "-smoke" if values.smoke else ""
     folder = values.out or os.path.join(
@@ -209,16 +129,6 @@ def describe(
     return "\n".join([*lines, "", f"Expected time: {expected}."])
 
 
-def task_names(parts: Sequence[str], tasks: Sequence[str]) -> list[str]:
-    """Puts together again what the commas between tasks took apart: a suite and its task."""
-    names, waiting = [], list(parts)
-    while waiting:
-        whole = ",".join(waiting[:2])
-        names.append(whole if whole in tasks else waiting[0])
-        del waiting[: 2 if whole in tasks else 1]
-    return names
-
-
 def _print(text: str) -> None:
     """Prints; `| head` may have seen enough, and a disk may be full: the report is in files."""
     try:
@@ -227,15 +137,6 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _seeds(texts: Sequence[str]) -> list[int]:
-    for text in texts:
-        if not (text.isascii() and text.isdecimal()):
-            raise errors.UserError(
-                f"--seeds={','.join(texts)}: {text!r} is not a whole number, 0 or more."
-            )
-    return [int(text) for text in texts]
-
-
 if __name__ == "__main__":
-    define_flags()
+    command_line.define_flags()
     cli.run(main, takes_arguments=True, name=NAME)

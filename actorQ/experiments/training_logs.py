@@ -25,10 +25,10 @@ from actorQ.core import curves
 from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import telemetry
-from actorQ.environments import evaluation
 from actorQ.experiments import results
+from actorQ.experiments.run_logs import actor_time
 from actorQ.experiments.run_logs import staleness
-from actorQ.scripts import breakdown_table
+from actorQ.experiments.run_logs import times
 
 _LEAST_LEARNING_S = 5.0  # Of a run that is measured.
 _DIGITS = 3  # Of seconds in results: milliseconds.
@@ -57,31 +57,27 @@ def measure(logs: str, launched: float, diverged: bool) -> results.Measured:
     finals = 0 if diverged else config.final_eval_episodes
     count = max(0, len(evaluations.returns) - finals)
     rewards = _part(evaluations, 0, count)
-    since = None
+    reach = None
     if config.stop_return is not None:
-        since = evaluation.held_since(
-            rewards.returns, config.stop_return, config.stop_window, config.stop_smoothing
-        )
+        reach = _reach(rewards, config, _last(train["seconds"]) + delay_s)
     outcome = results.TRAINED
-    if config.stop_return is not None:
-        outcome = results.REACHED if since is not None else results.MISSED
-    reached = None if since is None else rewards.seconds[since]
-    missed = config.stop_return is not None and since is None
-    least_s = _least_s(rewards, config) if missed and rewards.seconds else (
-        _last(train["seconds"]) + delay_s
-    )
-    end = least_s if missed else reached
+    if reach is not None:
+        outcome = results.REACHED if reach.reached else results.MISSED
+    if diverged and outcome != results.REACHED:
+        outcome = results.DIVERGED
+    held = reach if reach is not None and reach.reached else None
+    missed = reach if reach is not None and not reach.reached else None
     rates = _rates(train, config)
     if config.stop_return is None and not diverged:
         _require_learning(train, config)
     path = _parameter_path(run)
     actor = _actor_time(run, train)
     return results.Measured(
-        outcome=results.DIVERGED if diverged and since is None else outcome,
+        outcome=outcome,
         target=config.stop_return,
-        time_to_target_s=reached,
-        evaluation_to_target_s=None if since is None else rewards.evaluation_s[since],
-        censored_at_s=round(least_s, _DIGITS) if missed else None,
+        time_to_target_s=held.seconds if held else None,
+        evaluation_to_target_s=held.evaluation_s if held else None,
+        censored_at_s=round(missed.seconds, _DIGITS) if missed else None,
         final_returns=list(evaluations.returns[count:]),
         rewards=rewards,
         evaluation_s=evaluations.evaluation_s[-1] if evaluations.evaluation_s else 0.0,
@@ -93,7 +89,7 @@ def measure(logs: str, launched: float, diverged: bool) -> results.Measured:
         staleness_steps=path[0],
         message_bytes=path[1],
         fp32_bytes=path[2],
-        energy=_energy(logs, None if end is None else launched + end),
+        energy=_energy(logs, None if reach is None else launched + reach.seconds),
         window=config.stop_smoothing,
         phases_us=actor[0],
         step_us=actor[1],
@@ -178,14 +174,17 @@ def _part(rewards: results.Rewards, start: int, end: int) -> results.Rewards:
     return results.Rewards(*(list(getattr(rewards, name)[start:end]) for name in names))
 
 
-def _least_s(rewards: results.Rewards, config: config_lib.RunConfig) -> float:
-    """Returns for how long at least the target return was not held; there are evaluations.
-
-    As a run that holds it does so from the beginning of a row of evaluations on, one that was ended
-    within a row missed it up to that row.
-    """
-    row = evaluation.last_streak(rewards.returns, config.stop_return, config.stop_smoothing)
-    return rewards.seconds[-max(1, row)]
+def _reach(
+    rewards: results.Rewards, config: config_lib.RunConfig, last_s: float
+) -> times.Reach:
+    """Returns when a run held its target; one that was never evaluated missed it until `last_s`."""
+    assert config.stop_return is not None
+    if not rewards.seconds:
+        return times.Reach(last_s, 0.0, False)
+    return times.held(
+        rewards.seconds, rewards.evaluation_s, rewards.returns, config.stop_return,
+        config.stop_window, config.stop_smoothing,
+    )
 
 
 def _rates(
@@ -215,21 +214,19 @@ def _actor_time(
     if rows is None:
         return None, None, None
     try:
-        stretch = breakdown_table.load(run, "", *(float(train["seconds"][row]) for row in rows))
+        stretch = actor_time.load(run, *(float(train["seconds"][row]) for row in rows))
     except errors.UserError:  # No actor has a row in it.
         return None, None, None
     if not stretch.steady or not stretch.steps > 0:
         return None, None, None
-    phases = {
-        phase: round(stretch.us_per_step(f"{phase}_s"), _DIGITS) for phase in results.PHASES
-    }
+    phases = {phase: round(stretch.phases_us[phase], _DIGITS) for phase in results.PHASES}
     loads = stretch.loads if stretch.loads > 0 else math.nan  # NaN: not logged.
-    return phases, _number(1e6 * stretch.elapsed_s / stretch.steps), _number(stretch.steps / loads)
+    return phases, _number(stretch.step_us), _number(stretch.steps / loads)
 
 
 def _parameter_path(run: curves.Run) -> Sequence[float | None]:
     try:
-        breakdown = breakdown_table.load(run, "")
+        breakdown = actor_time.load(run)
     except errors.UserError:  # A short run may have no row yet.
         return None, None, None
     return (

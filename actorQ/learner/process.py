@@ -24,7 +24,6 @@ from typing import Any
 
 from absl import logging
 
-from actorQ import environments
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import energy
@@ -37,6 +36,8 @@ from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import snapshots
 from actorQ.core import telemetry
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.learner import checkpoints
 from actorQ.learner import dataset
 from actorQ.learner import device
@@ -70,13 +71,13 @@ class LearnerProcess:
         self._logger = self._open_logs()
         # A resumed learner's evaluations start from other states than those that were seen.
         steps = 0 if self._resumed is None else self._resumed.state.learner_steps
-        environment = environments.make_for(
+        environment = suites.make_for(
             config, seeding.derive(config.seed, "evaluation environment", steps)
         )
-        with environments.closed_on_failure([environment]):
+        with base.closed_on_failure([environment]):
             self._build(environment)
 
-    def _build(self, environment: environments.Environment) -> None:
+    def _build(self, environment: base.Environment) -> None:
         """Builds everything around the environment for evaluations."""
         config, resumed = self._config, self._resumed
         algorithm = algorithms.resolve(config, environment.spec)
@@ -259,7 +260,7 @@ class LearnerProcess:
         with energy.track(bool(self._config.track_energy), self._logger.folder):
             try:
                 self._supervisor.run()
-            except Exception as error:  # For example a full disk: the end must still be announced.
+            except Exception as error:  # A disk may be full, and the end must still be announced.
                 self._progress.fail(self._progress.failure or error)
         return self._end()
 
@@ -281,7 +282,7 @@ class LearnerProcess:
         if not self._parts.checkpoints.writing:  # Else `stop` would wait for the checkpoint.
             self._server.stop()
         if self._progress.finished.is_set() or self._progress.overtaken:
-            self._parts.evaluator.close()  # Else an evaluation may be under way.
+            self._parts.evaluator.close()  # Otherwise an evaluation may be under way.
         if isinstance(failure, errors.UserError):
             raise failure
         if failure is not None:

@@ -2,8 +2,9 @@
 
     python -m actorQ.scripts.speedup_table --fp32 logs/fp32_* --quantized logs/int8_* --out results
 
-A table as in QuaRL's paper goes to stdout, and with --out to speedup.md and speedup.csv, beside
-the learning curves in convergence.png.
+A table as in QuaRL's paper goes to stdout. With --out it also goes to speedup.md and speedup.csv,
+and the learning curves to convergence.png. A reward counts as reached when a run holds it, as in
+experiments (`run_logs.times`).
 """
 
 import argparse
@@ -11,13 +12,15 @@ from collections.abc import Sequence
 import dataclasses
 import sys
 
-from matplotlib import patches
 import numpy as np
 
 from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import plotting
+from actorQ.core import precisions
+from actorQ.experiments.reports import reaching
+from actorQ.experiments.reports import reaching_figures
 from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
 
@@ -25,32 +28,43 @@ _NAME = "speedup_table"
 
 
 @dataclasses.dataclass(frozen=True)
-class Side:
-    """The runs of one precision, or of somebody else's agent."""
+class PrecisionRuns:
+    """The runs of one precision, and when each of them held the reward."""
 
     precision: int
     runs: list[curves.Run]
     seed_curves: list[curves.Curve]  # In the order of `runs`.
-    mean: curves.MeanCurve
-    reach: times.Reach  # Of the mean curve.
-    seed_reaches: list[times.Reach]
-    actor_steps_per_s: float  # Mean over the runs, all actors together.
-    learner_steps_per_s: float
-    label: str = ""  # In a figure's legend; "": actors of this precision.
-    colour: str = ""  # Of the curve; "": that of the precision.
+    seed_reaches: list[times.Reach]  # In the order of `runs`.
 
     @property
     def name(self) -> str:
         """'fp32', 'fp16', 'int8' or 'int4'."""
-        return curves.PRECISION_NAMES[self.precision]
+        return precisions.NAMES[self.precision]
+
+    @property
+    def reach(self) -> times.Reach:
+        """Median over the runs."""
+        return reaching.median_reach(self.seed_reaches)
+
+    @property
+    def best_mean_return(self) -> float:
+        """Highest point of the mean curve."""
+        return float(curves.mean_curve(self.seed_curves).mean.max())
+
+    @property
+    def steps_per_s(self) -> tuple[float, float]:
+        """Steps/s of all actors together and of the learner, means over the runs."""
+        rates = [curves.throughput(run.folder) for run in self.runs]
+        actor, learner = np.mean(rates, axis=0).tolist()
+        return actor, learner
 
     @property
     def seeds_reached(self) -> int:
-        """How many runs reached the return by themselves."""
+        """How many runs held the reward."""
         return sum(reach.reached for reach in self.seed_reaches)
 
     def seeds_text(self) -> str:
-        """Returns 'first to last (reached of all seeds)'; the last is a bound if one did not."""
+        """Returns 'first to last (reached of all seeds)'; the last is a bound if a seed missed."""
         everyone = self.seeds_reached == len(self.runs)
         last = times.at_least_unless(max(reach.seconds for reach in self.seed_reaches), everyone)
         seconds = [reach.seconds for reach in self.seed_reaches if reach.reached]
@@ -61,22 +75,34 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Everything that tables and figure show; `sides` starts with fp32, then fewer bits."""
+    """Everything that tables and figure show.
+
+    Attributes:
+      task: Task of all runs, as 'suite,task'.
+      algorithm: Algorithm of all runs.
+      target: Reward to hold.
+      target_given: Whether the user chose it.
+      smoothing: Evaluations in the running mean.
+      window: Evaluations in a row that hold the reward.
+      sides: Runs by precision: fp32 first, then fewer and fewer bits.
+      warnings: What makes the runs hard to compare.
+    """
 
     task: str
     algorithm: str
     target: float
     target_given: bool
+    smoothing: int
     window: int
-    sides: list[Side]
+    sides: list[PrecisionRuns]
     warnings: list[str]
 
-    def speedup(self, side: Side) -> times.Speedup:
-        """Returns how much sooner than fp32 a precision reaches the return."""
+    def speedup(self, side: PrecisionRuns) -> times.Speedup:
+        """Returns how much sooner than fp32 a precision holds the reward."""
         return times.speedup_between(self.sides[0].reach, side.reach)
 
     @property
-    def published(self) -> paper.Result | None:
+    def published(self) -> paper.Published | None:
         """The paper's row, where it has this task and we have int8."""
         if any(side.precision == 8 for side in self.sides):
             return paper.SPEEDUPS.get(self.task)
@@ -87,21 +113,21 @@ def compare(
     fp32_folders: Sequence[str],
     quantized_folders: Sequence[str],
     target: float | None = None,
-    window: int = curves.DEFAULT_WINDOW,
+    smoothing: int = curves.DEFAULT_WINDOW,
 ) -> Comparison:
     """Reads the runs and finds the times to reward.
 
     Args:
-      fp32_folders: run folders with --quantize=32, one for each seed.
-      quantized_folders: run folders with --quantize 16, 8 or 4, in any order.
-      target: return to reach; None: the highest that every precision's mean curve reaches.
-      window: evaluations in the running mean.
+      fp32_folders: Run folders with --quantize=32, one for each seed.
+      quantized_folders: Run folders with --quantize 16, 8 or 4, in any order.
+      target: Reward to hold; None: the highest that the median run of every precision holds.
+      smoothing: Evaluations in the running mean.
 
     Raises:
-      errors.UserError: a log is missing, or the runs are not comparable.
+      errors.UserError: A log is missing, or the runs are not comparable.
     """
-    if window < 1:
-        raise errors.UserError(f"--window={window} is out of range: it must be at least 1.")
+    if smoothing < 1:
+        raise errors.UserError(f"--window={smoothing} is out of range: it must be at least 1.")
     if target is not None and not np.isfinite(target):
         raise errors.UserError(f"--target={target} is not a return.")
     runs = curves.load_runs([*fp32_folders, *quantized_folders])
@@ -114,34 +140,51 @@ def compare(
             )
     task = _common("task", [run.task for run in runs], runs)
     algorithm = _common("algorithm", [run.algorithm for run in runs], runs)
+    warnings = []
+    if differing := curves.differing_settings(runs):
+        warnings.append(
+            f"the runs differ in more than precision and seed: {'; '.join(differing)}"
+        )
 
-    groups: dict[int, list[curves.Run]] = {}
+    window = max(run.config.stop_window for run in runs)
+    fewest = min(len(curves.load_curve(run.folder).returns) for run in runs)
+    if fewest < window + smoothing - 1:
+        window = min(window, fewest)
+        smoothing = min(smoothing, fewest - window + 1)
+        warnings.append(
+            f"a run has only {fewest} evaluations: the reward counts as held in {window} in a row, "
+            f"with a running mean of {smoothing}"
+        )
+    groups: dict[int, list[tuple[curves.Run, curves.Curve]]] = {}
     for run in sorted(runs, key=lambda run: -run.precision):
-        groups.setdefault(run.precision, []).append(run)
-    loaded = {
-        precision: [curves.load_curve(run.folder, window) for run in group]
-        for precision, group in groups.items()
-    }
-    means = {precision: curves.mean_curve(group) for precision, group in loaded.items()}
-    goal = min(mean.mean.max() for mean in means.values()) if target is None else target
+        curve = curves.load_curve(run.folder, smoothing)
+        groups.setdefault(run.precision, []).append((run, curve))
+    goal = target
+    if goal is None:
+        goal = min(
+            sorted(times.best_held(curve.returns.tolist(), window, smoothing) for _, curve in group)
+            [(len(group) - 1) // 2]
+            for group in groups.values()
+        )
     sides = []
     for precision, group in groups.items():
-        rates = np.mean([curves.throughput(run.folder) for run in group], axis=0)
-        mean = means[precision]
-        sides.append(
-            Side(
-                precision,
-                group,
-                loaded[precision],
-                mean,
-                _reach(mean.seconds, mean.mean, mean.evaluation_s, goal),
-                [_reach(c.seconds, c.smoothed, c.evaluation_s, goal) for c in loaded[precision]],
-                float(rates[0]),
-                float(rates[1]),
+        seed_curves = [curve for _, curve in group]
+        reaches = [
+            times.held(
+                curve.seconds.tolist(), curve.evaluation_s.tolist(), curve.returns.tolist(), goal,
+                window, smoothing,
             )
-        )
+            for curve in seed_curves
+        ]
+        sides.append(PrecisionRuns(precision, [run for run, _ in group], seed_curves, reaches))
+        ends = [curve.seconds[-1] for curve in seed_curves]
+        if min(ends) < 0.9 * max(ends):
+            warnings.append(
+                f"the {sides[-1].name} runs end between {min(ends):.1f} s and {max(ends):.1f} s; "
+                "after its end a run counts in the mean curve with its last value"
+            )
     return Comparison(
-        task, algorithm, float(goal), target is not None, window, sides, _warnings(runs, sides)
+        task, algorithm, goal, target is not None, smoothing, window, sides, warnings
     )
 
 
@@ -160,21 +203,21 @@ def markdown(comparison: Comparison) -> str:
     text = output.markdown_table(header, [row]) + "\n"
 
     rows = []
-    base = sides[0].actor_steps_per_s  # None at all in a run that ended before the first insert.
+    base, _ = sides[0].steps_per_s  # 0 in a run that ended before the first insert.
     for side in sides:
         first = side is sides[0]
-        rate = side.actor_steps_per_s / base if base else np.nan
+        actor, learner = side.steps_per_s
         rows.append(
             [
                 side.name,
-                output.number(side.mean.mean.max(), 2),
+                output.number(side.best_mean_return, 2),
                 side.reach.text(),
                 output.number(side.reach.evaluation_s),
                 side.seeds_text(),
                 "1" if first else comparison.speedup(side).text(),
-                output.number(side.actor_steps_per_s),
-                "1" if first else output.number(rate, 2),
-                output.number(side.learner_steps_per_s),
+                output.number(actor),
+                "1" if first else output.number(actor / base if base else np.nan, 2),
+                output.number(learner),
             ]
         )
     text += output.markdown_table(
@@ -191,9 +234,11 @@ def markdown(comparison: Comparison) -> str:
 def csv_rows(comparison: Comparison) -> list[dict[str, object]]:
     """Returns one row for each precision."""
     published = comparison.published
+    published_s = {32: published.fp32_s, 8: published.int8_s} if published else {}
     rows = []
     for side in comparison.sides:
         speedup = comparison.speedup(side)
+        actor, learner = side.steps_per_s
         rows.append(
             {
                 "task": comparison.task,
@@ -202,80 +247,45 @@ def csv_rows(comparison: Comparison) -> list[dict[str, object]]:
                 "seeds": len(side.runs),
                 "seeds_reached": side.seeds_reached,
                 "target_return": comparison.target,
-                "best_mean_return": float(side.mean.mean.max()),
+                "best_mean_return": side.best_mean_return,
                 "reached": int(side.reach.reached),
                 "seconds": side.reach.seconds,
                 "evaluation_seconds": side.reach.evaluation_s,
                 "seed_seconds": ";".join(reach.text() for reach in side.seed_reaches),
                 "speedup": float("nan") if speedup.bound == "?" else speedup.value,
                 "speedup_bound": speedup.bound.strip("?"),
-                "actor_steps_per_s": side.actor_steps_per_s,
-                "learner_steps_per_s": side.learner_steps_per_s,
+                "actor_steps_per_s": actor,
+                "learner_steps_per_s": learner,
                 "paper_return": published.reward if published else "",
-                "paper_seconds": _published_seconds(published, side.precision),
+                "paper_seconds": published_s.get(side.precision, ""),
                 "paper_speedup": published.speedup if published and side.precision == 8 else "",
             }
         )
     return rows
 
 
-def draw(
-    comparison: Comparison,
-    path: str,
-    verbs: tuple[str, str] = ("reached in", "not reached in"),
-) -> str:
-    """Draws return against time, one colour for each precision; returns `path`.
-
-    Args:
-      comparison: what to draw.
-      path: of the PNG.
-      verbs: what the legend says before the time of a side that reached the return, and before
-        that of one that did not.
-    """
-    figure, (ax,) = plotting.new_figure()
-    several = any(len(side.runs) > 1 for side in comparison.sides)
-    for side in comparison.sides:
-        colour = side.colour or plotting.PRECISION_COLOURS[side.precision]
-        mean = side.mean
-        count = f"mean of {len(side.runs)} seeds" if len(side.runs) > 1 else "1 seed"
-        verb = verbs[0] if side.reach.reached else verbs[1]
-        ax.step(
-            mean.seconds, mean.mean, where="post", color=colour, linewidth=1.8,
-            label=f"{side.label or f'{side.name} actors'}, {count}: {verb} "
-            f"{side.reach.seconds:.0f} s",
+def draw(comparison: Comparison, path: str) -> str:
+    """Draws return against time, one colour for each precision; returns `path`."""
+    lines = [
+        reaching_figures.Line(
+            f"{side.name} actors", plotting.PRECISION_COLOURS[side.precision], side.seed_curves,
+            side.reach,
         )
-        if len(side.runs) > 1:
-            ax.fill_between(
-                mean.seconds, mean.low, mean.high, step="post", color=colour, alpha=0.18,
-                linewidth=0,
-            )
-        if side.reach.reached:
-            ax.plot(side.reach.seconds, comparison.target, "o", color=colour, zorder=3)
-    line = ax.axhline(comparison.target, color="0.35", linestyle="--", linewidth=1)
-    line.set_label(f"reward to reach: {comparison.target:.1f}")
-    handles = ax.get_legend_handles_labels()[0]
-    if several:
-        handles.append(patches.Patch(color="0.82", label="band: lowest to highest seed"))
-    # Beneath the panel: inside, curves of unknown shape would cross it.
-    columns = 2
-    # Long names, or two columns of names: they would be too wide.
-    if len(comparison.sides) > 3 or any(side.label for side in comparison.sides):
-        columns = 1
-        figure.set_size_inches(7.0, 4.2 + 0.12 * len(handles))
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+        for side in comparison.sides
+    ]
+    title = f"{comparison.task} ({comparison.algorithm})"
+    return reaching_figures.draw_lines(
+        title, comparison.target, comparison.smoothing, lines, path
     )
-    ax.set_xlabel("Time since the start of the run (s)")
-    ax.set_ylabel(f"Evaluation return\n(running mean of {comparison.window})")
-    ax.set_xlim(left=0)
-    ax.set_title(f"{comparison.task} ({comparison.algorithm})", fontsize=11)
-    return plotting.save_figure(figure, path)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Prints the tables; writes files where --out says."""
     parser = argparse.ArgumentParser(
-        f"python -m actorQ.scripts.{_NAME}", description=__doc__.split("\n")[0]
+        f"python -m actorQ.scripts.{_NAME}",
+        description="Compares the time to a common reward of runs that differ in the actors' "
+        "precision. A run has reached a reward when the running mean of its evaluations holds it "
+        "in --stop_window evaluations in a row.",
     )
     # "extend" takes `--fp32 A B` and `--fp32=A --fp32=B` alike.
     for option, bits in (("--fp32", "32"), ("--quantized", "16, 8 or 4")):
@@ -288,7 +298,7 @@ def main(arguments: Sequence[str]) -> None:
         "--target",
         type=float,
         metavar="RETURN",
-        help="return to reach (default: the highest that all precisions reach)",
+        help="return to hold (default: the highest that all precisions hold)",
     )
     parser.add_argument(
         "--window",
@@ -317,60 +327,31 @@ def _common(what: str, values: Sequence[str], runs: Sequence[curves.Run]) -> str
     return values[0]
 
 
-def _reach(
-    seconds: np.ndarray, values: np.ndarray, evaluation_s: np.ndarray, target: float
-) -> times.Reach:
-    reached = values >= target
-    index = int(np.argmax(reached)) if reached.any() else -1
-    return times.Reach(float(seconds[index]), float(evaluation_s[index]), bool(reached.any()))
-
-
-def _published_seconds(published: paper.Result | None, precision: int) -> object:
-    seconds = {32: published.fp32_s, 8: published.int8_s} if published else {}
-    return seconds.get(precision, "")
-
-
-def _warnings(runs: Sequence[curves.Run], sides: Sequence[Side]) -> list[str]:
-    lines = []
-    differing = curves.differing_settings(runs)
-    if differing:
-        lines.append(f"the runs differ in more than precision and seed: {'; '.join(differing)}")
-    for side in sides:
-        ends = [curve.seconds[-1] for curve in side.seed_curves]
-        if min(ends) < 0.9 * max(ends):
-            lines.append(
-                f"the {side.name} runs end between {min(ends):.1f} s and {max(ends):.1f} s; after "
-                "its end a run counts with its last value"
-            )
-    return lines
-
-
 def _notes(comparison: Comparison) -> list[str]:
-    origin = "given" if comparison.target_given else "the highest that all mean curves reach"
+    origin = "given" if comparison.target_given else (
+        "the highest that the median run of every precision holds"
+    )
     notes = [f"**Warning**: {warning}." for warning in comparison.warnings]
     for side in comparison.sides:
         if not side.reach.reached:
             notes.append(
-                f"The mean curve of {side.name} did not reach the reward in "
+                f"The median run of {side.name} did not hold the reward in "
                 f"{side.reach.seconds:.1f} s: a speed-up that rests on it is a bound, or n/a."
             )
-        for run, reach in zip(side.runs, side.seed_reaches, strict=True):
-            if not reach.reached:
-                notes.append(
-                    f"{side.name} seed {run.config.seed} ({run.folder}) did not reach the reward "
-                    f"in {reach.seconds:.1f} s."
-                )
-    notes.append(
-        f"Reward: {origin}. Mean curve: running mean of {comparison.window} evaluations of each "
-        "seed (at its start of those there are), averaged over the seeds; its time is the "
-        "first at which it reaches the reward. Evaluation is part of the time: while the learner "
-        "evaluates, actors go on."
-    )
-    notes.append(
-        f"Algorithm {comparison.algorithm}; steps/s: between first and last row of the learner's "
-        "log, all actors together, mean over the seeds."
-    )
-    return notes
+        notes += [
+            f"{side.name} seed {run.config.seed} ({run.folder}) did not hold the reward in "
+            f"{reach.seconds:.1f} s."
+            for run, reach in zip(side.runs, side.seed_reaches, strict=True) if not reach.reached
+        ]
+    return [
+        *notes,
+        f"The reward is {origin}. A run holds it from the first of {comparison.window} evaluations "
+        f"in a row on whose running mean of {comparison.smoothing} is at the reward. Times are "
+        "medians over the seeds.",
+        "Evaluation is part of the time: while the learner evaluates, actors go on.",
+        f"The algorithm is {comparison.algorithm}. Steps/s are those between first and last row of "
+        "the learner's log, of all actors together, mean over the seeds.",
+    ]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actorQ import environments
+from actorQ.environments import base
+from actorQ.environments import task_errors
 
 
 class Transition(NamedTuple):
@@ -39,13 +40,13 @@ class Transition(NamedTuple):
     next_observation: Any
 
 
-def failed_simulation(name: str) -> environments.TaskError:
+def failed_simulation(name: str) -> task_errors.TaskError:
     """Returns the error of a task whose transition holds NaN or infinity.
 
     Args:
       name: The part of the transition, with its article.
     """
-    return environments.TaskError(
+    return task_errors.TaskError(
         f"a transition has {name} that is not finite as float32: the task's simulation has failed, "
         "or its rewards are too large; mend the task, or wrap it so that such an episode ends"
     )
@@ -53,7 +54,7 @@ def failed_simulation(name: str) -> environments.TaskError:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the parts of a transition lie in the flat vector.
+    """The places of a transition's parts in the flat vector.
 
     The order is observation, action, reward, discount, next observation. Pixel observations lie in
     a uint8 array [2, H, W, C] of their own.
@@ -71,7 +72,7 @@ class Layout:
     discrete: bool
 
     @classmethod
-    def of(cls, spec: environments.EnvironmentSpec) -> "Layout":
+    def of(cls, spec: base.EnvironmentSpec) -> "Layout":
         """Returns the layout for an environment."""
         pixels = np.dtype(spec.observation_dtype) == np.uint8
         action_size = 1 if spec.action_size is None else spec.action_size
@@ -123,7 +124,7 @@ class Layout:
         """Checks packed transitions, [rows, vector_size], all at once.
 
         Raises:
-          environments.TaskError: A number is NaN or infinite as float32.
+          task_errors.TaskError: A number is NaN or infinite as float32.
         """
         finite = np.isfinite(vectors)
         if finite.all():

@@ -3,15 +3,15 @@
 import numpy as np
 import reverb
 
-from actorQ import environments
+from actorQ.environments import base
 from actorQ.wire import replay
 
-VECTOR = environments.EnvironmentSpec(
+VECTOR = base.EnvironmentSpec(
     (3,), np.dtype(np.float32), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 )
-DISCRETE = environments.EnvironmentSpec((3,), np.dtype(np.float32), num_actions=4)
-PIXELS = environments.EnvironmentSpec((6, 5, 2), np.dtype(np.uint8), num_actions=4)
-PIXELS_CONTINUOUS = environments.EnvironmentSpec(
+DISCRETE = base.EnvironmentSpec((3,), np.dtype(np.float32), num_actions=4)
+PIXELS = base.EnvironmentSpec((6, 5, 2), np.dtype(np.uint8), num_actions=4)
+PIXELS_CONTINUOUS = base.EnvironmentSpec(
     (6, 5, 2), np.dtype(np.uint8), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 )
 SPECS = {"vector": VECTOR, "discrete": DISCRETE, "pixels": PIXELS,

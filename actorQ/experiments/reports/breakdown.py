@@ -8,6 +8,7 @@ deserialize and load_state_dict, at an actor_update_period of 30 ("communication
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,16 +18,25 @@ from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments.reports import reporting
 from actorQ.experiments.reports import sweep
-from actorQ.scripts import breakdown_table
+from actorQ.experiments.run_logs import actor_time
 
-# Phases with the paper's names, the paper's first and in its order.
-_NAMES = {
-    phase.removesuffix("_s"): name for phase, name in breakdown_table.PHASE_NAMES.items()
-}
-_PAPER = [phase.removesuffix("_s") for phase in breakdown_table.PAPER_PHASES]
 _LATE = 1.5  # Update periods between two loads from which on a report warns.
 # Told apart by the colour-blind, too (Okabe and Ito's palette): the paper's phases first.
 _COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9")
+
+
+class Bar(NamedTuple):
+    """What is drawn of one precision or run.
+
+    Attributes:
+      label: Name below the bar.
+      phases_us: Microseconds per environment step, by phase.
+      step_us: From one step to the next by the clock.
+    """
+
+    label: str
+    phases_us: Mapping[str, float]
+    step_us: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +51,7 @@ class Cell:
     @property
     def paper_us(self) -> float:
         """Sum of the paper's four phases."""
-        return sum(self.phases_us[phase] for phase in _PAPER)
+        return sum(self.phases_us[phase] for phase in actor_time.PAPER_PHASES)
 
     @property
     def all_us(self) -> float:
@@ -77,7 +87,7 @@ def write(material: reporting.Material) -> str:
         lines += _late_loads(task, setting, cells)
         rows += _csv_rows(task, setting, cells)
         name = f"{material.experiment.name}_{specification.short_task(task)}.png"
-        _draw(task, setting, cells, material.path(name))
+        draw(task, _panels(setting, cells), material.path(name))
     unknown = [r.name for r in material.all_results if r.measured.phases_us is None]
     lines += [f"**No phases**: {name}: too short, or made by an older version" for name in unknown]
     text += reporting.bullets([*lines, *_notes(), *reporting.notes(material)])
@@ -100,7 +110,7 @@ def _cells(material: reporting.Material, task: str) -> list[Cell]:
 def _cell(precision: int, value: float, found: Sequence[results_lib.Result]) -> Cell:
     phases_us = {
         phase: float(np.median([result.measured.phases_us[phase] for result in found]))
-        for phase in _NAMES
+        for phase in actor_time.PHASE_NAMES
     }
     return Cell(precision, value, found, phases_us)
 
@@ -112,7 +122,7 @@ def _phases_table(column: Sequence[Cell]) -> str:
         header += [f"{reporting.precision_name(cell.precision)}: µs/step", "share"]
     lines = [
         [name, *(text for cell in column for text in _amount(cell.phases_us[phase], cell))]
-        for phase, name in _NAMES.items()
+        for phase, name in actor_time.PHASE_NAMES.items()
     ]
     lines.append(
         ["the paper's four", *(text for cell in column for text in _amount(cell.paper_us, cell))]
@@ -221,29 +231,46 @@ def _csv_rows(task: str, setting: str, cells: Sequence[Cell]) -> list[dict[str, 
             "message_bytes": cell.median("message_bytes"),
         }
         for cell in cells
-        for phase, name in _NAMES.items()
+        for phase, name in actor_time.PHASE_NAMES.items()
     ]
 
 
-def _draw(task: str, setting: str, cells: Sequence[Cell], path: str) -> str:
-    """Draws stacked bars as in the paper: a panel a value, a bar a precision."""
-    values = list(dict.fromkeys(cell.value for cell in cells))
+def _panels(setting: str, cells: Sequence[Cell]) -> dict[str, list[Bar]]:
+    """Returns a panel for each value of the varied setting, with a bar for each precision."""
+    panels: dict[str, list[Bar]] = {}
+    for cell in cells:
+        label = reporting.precision_name(cell.precision)
+        panels.setdefault(f"{setting} {cell.value}", []).append(
+            Bar(label, cell.phases_us, cell.step_us)
+        )
+    return panels
+
+
+def draw(title: str, panels: Mapping[str, Sequence[Bar]], path: str) -> str:
+    """Draws stacked bars of phases as in the paper; returns `path`.
+
+    Args:
+      title: Title of the figure.
+      panels: Bars of each panel, by its title.
+      path: File to write, a PNG.
+    """
     figure, axes = plotting.new_grid(
-        1, len(values), (max(7.0, 3.5 * len(values)), 4.6), sharey=True
+        1, len(panels), (max(7.0, 3.5 * len(panels)), 4.6), sharey=True
     )
-    for ax, value in zip(axes, values, strict=True):
-        column = [cell for cell in cells if cell.value == value]
-        places = np.arange(len(column))
-        bottom = np.zeros(len(column))
-        for (phase, name), colour in zip(_NAMES.items(), _COLOURS, strict=True):
-            heights = np.array([cell.phases_us[phase] for cell in column])
+    for ax, (name, bars) in zip(axes, panels.items(), strict=True):
+        places = np.arange(len(bars))
+        bottom = np.zeros(len(bars))
+        for (phase, phase_name), colour in zip(
+            actor_time.PHASE_NAMES.items(), _COLOURS, strict=True
+        ):
+            heights = np.nan_to_num([bar.phases_us[phase] for bar in bars])
             ax.bar(
                 places, heights, 0.62, bottom=bottom, color=colour, edgecolor="white",
-                linewidth=0.5, label=name if ax is axes[0] else "_",
+                linewidth=0.5, label=phase_name if ax is axes[0] else "_",
             )
             bottom += heights
         ax.plot(
-            places, [cell.step_us for cell in column], "D", color="black", markersize=5,
+            places, [bar.step_us for bar in bars], "D", color="black", markersize=5,
             markerfacecolor="white", label="step by the clock" if ax is axes[0] else "_",
         )
         for place, height in zip(places, bottom, strict=True):
@@ -251,13 +278,12 @@ def _draw(task: str, setting: str, cells: Sequence[Cell], path: str) -> str:
                 f"{height:.0f}", (place, height), xytext=(0, 2), textcoords="offset points",
                 ha="center", fontsize=8,
             )
-        names = [reporting.precision_name(cell.precision) for cell in column]
-        ax.set_xticks(places, names)
+        ax.set_xticks(places, [bar.label for bar in bars])
         ax.tick_params(axis="x", length=0)
-        ax.set_xlim(-0.6, len(column) - 0.4)
-        ax.set_title(f"{setting} {value}", fontsize=10)
+        ax.set_xlim(-0.6, len(bars) - 0.4)
+        ax.set_title(name, fontsize=10)
         ax.margins(y=0.08)
     axes[0].set_ylabel("One actor's time per environment step (µs)")
-    figure.suptitle(task, fontsize=11)
+    figure.suptitle(title, fontsize=11)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return plotting.save_figure(figure, path)

@@ -4,7 +4,9 @@ Imports no framework but matplotlib.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import math
+from typing import NamedTuple
 
 from matplotlib import axes
 from matplotlib import patches
@@ -14,38 +16,94 @@ from actorQ.core import curves
 from actorQ.core import plotting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
-from actorQ.experiments import training
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.run_logs import paper
-from actorQ.scripts import speedup_table
+from actorQ.experiments.run_logs import times
 
 _PAPER_COLOUR = "0.6"
-_LINE_OF_TEXT = 0.05  # Of the height of a panel of bars.
+_LINE_OF_TEXT = 0.05  # Height as a part of the panel of bars.
+_SHORT_LABEL = len("fp32 actors")  # Longer ones are names of peers.
+
+
+class Line(NamedTuple):
+    """What is drawn of one side: the mean of its seeds' learning curves, and their range.
+
+    Attributes:
+      label: Name in the legend.
+      colour: Colour of the line.
+      seed_curves: Curve of each seed.
+      reach: When the median seed held the reward.
+    """
+
+    label: str
+    colour: str
+    seed_curves: Sequence[curves.Curve]
+    reach: times.Reach
 
 
 def draw_curves(task: str, rows: reaching.Rows, path: str) -> None:
     """Draws returns against time, one colour for each side; nothing where nothing was evaluated."""
-    sides = []
+    lines = []
     for side, row in rows.items():
-        seeds = [result for result in row.results if result.measured.rewards.seconds]
-        if not seeds:
-            continue
-        curve_list = [_curve(result) for result in seeds]
-        sides.append(
-            speedup_table.Side(
-                side.precision, [training.as_run(result) for result in seeds], curve_list,
-                curves.mean_curve(curve_list), row.median, list(row.reaches), math.nan, math.nan,
-                row.name if side.is_peer else "", side.colour,
+        evaluated = [result for result in row.results if result.measured.rewards.seconds]
+        if evaluated:
+            label = row.name if side.is_peer else f"{side.short_name} actors"
+            lines.append(
+                Line(label, side.colour, [_curve(result) for result in evaluated], row.median)
             )
+    if lines:
+        first = next(iter(rows.values()))
+        title = f"{task} ({first.algorithm or first.side.kind})"
+        window = first.results[0].measured.window
+        draw_lines(title, reaching.target(rows), window, lines, path)
+
+
+def draw_lines(
+    title: str, target: float, window: int, lines: Sequence[Line], path: str
+) -> str:
+    """Draws return against time, one colour for each side; returns `path`.
+
+    Args:
+      title: Title of the figure.
+      target: Reward to hold.
+      window: Evaluations in the running mean.
+      lines: Sides.
+      path: File to write, a PNG.
+    """
+    figure, (ax,) = plotting.new_figure()
+    for line in lines:
+        mean, seeds = curves.mean_curve(line.seed_curves), len(line.seed_curves)
+        count = f"mean of {seeds} seeds" if seeds > 1 else "1 seed"
+        verb = "median to hold it" if line.reach.reached else "not held (median) in"
+        ax.step(
+            mean.seconds, mean.mean, where="post", color=line.colour, linewidth=1.8,
+            label=f"{line.label}, {count}: {verb} {line.reach.seconds:.0f} s",
         )
-    if not sides:
-        return
-    first = next(iter(rows.values()))
-    comparison = speedup_table.Comparison(
-        task, first.algorithm or first.side.kind, reaching.target(rows), True,
-        first.results[0].measured.window, sides, [],
+        if seeds > 1:
+            ax.fill_between(
+                mean.seconds, mean.low, mean.high, step="post", color=line.colour, alpha=0.18,
+                linewidth=0,
+            )
+        if line.reach.reached:
+            ax.plot(line.reach.seconds, target, "o", color=line.colour, zorder=3)
+    rule = ax.axhline(target, color="0.35", linestyle="--", linewidth=1)
+    rule.set_label(f"reward to reach: {target:.1f}")
+    handles = ax.get_legend_handles_labels()[0]
+    if any(len(line.seed_curves) > 1 for line in lines):
+        handles.append(patches.Patch(color="0.82", label="band: lowest to highest seed"))
+    # The legend is beneath the panel, where no curve crosses it. Two columns of long labels would
+    # be wider than the figure.
+    columns = 2 if max(len(line.label) for line in lines) <= _SHORT_LABEL and len(lines) < 4 else 1
+    if columns == 1:
+        figure.set_size_inches(7.0, 4.2 + 0.12 * len(handles))
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )
-    speedup_table.draw(comparison, path, ("median to hold it", "not held (median) in"))
+    ax.set_xlabel("Time since the start of the run (s)")
+    ax.set_ylabel(f"Evaluation return\n(running mean of {window})")
+    ax.set_xlim(left=0)
+    ax.set_title(title, fontsize=11)
+    return plotting.save_figure(figure, path)
 
 
 def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:

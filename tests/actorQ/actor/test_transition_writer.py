@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from actorQ import environments
 from actorQ.actor import transition_writer
 from actorQ.core import errors
+from actorQ.environments import task_errors
 from actorQ.wire import replay
 from tests.actorQ import transitions as transitions_lib
 from tests.actorQ.transitions import DISCRETE
@@ -177,7 +177,7 @@ def test_transition_writer_sends_no_block_with_what_is_not_finite(serve, name):
     )
     for _ in range(3):  # The first transition is sent at once.
         writer.write(transitions_lib.random_transition(SPECS[name], rng))
-    with np.errstate(over="ignore"), pytest.raises(environments.TaskError, match="a return"):
+    with np.errstate(over="ignore"), pytest.raises(task_errors.TaskError, match="a return"):
         writer.write(transitions_lib.random_transition(SPECS[name], rng)._replace(reward=1e39))
     assert client.server_info()["my_table"].current_size == 1
 

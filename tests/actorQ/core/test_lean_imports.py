@@ -16,7 +16,6 @@ from actorQ.core import lean_imports
 lean_imports.import_reverb_client()
 from actorQ.actor import process as acting
 from actorQ.core import config
-from actorQ import environments
 for mode in ("native", "pytorch"):
     acting.ActorProcess(config.RunConfig(
         taskstr="dm_control,cartpole_balance", model_str="16", inference_mode=mode, port=1,

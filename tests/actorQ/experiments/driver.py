@@ -4,6 +4,7 @@ import pathlib
 import sys
 
 from actorQ.core import cli
+from actorQ.experiments import command_line
 from actorQ.experiments import run
 from actorQ.experiments import runner
 from actorQ.experiments import training
@@ -31,5 +32,5 @@ def use_fake_launcher():
 
 if __name__ == "__main__":
     use_fake_launcher()
-    run.define_flags()
+    command_line.define_flags()
     cli.run(run.main, takes_arguments=True, name=run.NAME)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from actorQ.experiments import command_line
 from actorQ.experiments import run
 from tests.actorQ import harness
 
@@ -118,6 +119,6 @@ def test_smoke_of_a_real_experiment(crew, tmp_path):
 
 
 def test_flag_rows_have_a_help_each():
-    rows = run.flag_rows()
+    rows = command_line.flag_rows()
     assert len(rows) == 11
     assert all(re.fullmatch(r"\| `--\w+` \| [^|]+ \| [^|]{20,} \|", row) for row in rows)

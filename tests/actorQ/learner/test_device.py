@@ -17,7 +17,7 @@ def set_up(monkeypatch, caplog):
     """Sets up a learner that sees GPUs of some compute capabilities.
 
     Returns:
-      Those that it takes, and what it says.
+      The devices that it uses, and the lines that it logs.
     """
 
     def call(*capabilities, placement="GPU"):

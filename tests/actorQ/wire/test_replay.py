@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from actorQ import environments
+from actorQ.environments import base
+from actorQ.environments import task_errors
 from actorQ.wire import replay
 from tests.actorQ.transitions import PIXELS
 from tests.actorQ.transitions import SPECS
@@ -47,7 +48,7 @@ def test_layout_unpack_undoes_pack(name, as_tensors):
 
 
 def test_layout_large_discrete_action_is_exact():
-    spec = environments.EnvironmentSpec((1,), np.dtype(np.float32), num_actions=2**24)
+    spec = base.EnvironmentSpec((1,), np.dtype(np.float32), num_actions=2**24)
     layout = replay.Layout.of(spec)
     packed = layout.pack(
         replay.Transition(np.zeros(1), 2**24 - 1, 0.0, 0.0, np.zeros(1))
@@ -68,5 +69,5 @@ def test_layout_names_the_first_part_that_is_not_finite(part, name, number):
     for at, what in ((1, part), (3, "observation")):
         value = number * getattr(transitions[at], what)
         transitions[at] = transitions[at]._replace(**{what: value})
-    with pytest.raises(environments.TaskError, match=f"a transition has {name}"):
+    with pytest.raises(task_errors.TaskError, match=f"a transition has {name}"):
         layout.require_finite(np.stack([layout.pack(transition) for transition in transitions]))

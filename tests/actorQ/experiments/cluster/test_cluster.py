@@ -16,6 +16,7 @@ from actorQ.experiments import loading
 from actorQ.experiments import results
 from actorQ.experiments import specification
 from actorQ.experiments.cluster import __main__ as cluster
+from actorQ.experiments.cluster import command_line
 from actorQ.experiments.cluster import rates as cluster_rates
 from actorQ.experiments.cluster import report
 from actorQ.experiments.cluster import simulation
@@ -172,7 +173,7 @@ def test_tool_prints_and_writes_what_it_found(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     text = done.stdout
-    assert "This is a simulation" in text and "Assumed: " in text
+    assert "This is a simulation" in text and "Assumed of actors: " in text
     assert "fp32 1000 steps/s and 8,000,000 bytes; int8 5000 steps/s" in text
     assert "in place of some of them --actor_steps_per_s" in text
     for words in ("Actors stand still", "Actors go on"):
@@ -210,7 +211,7 @@ def test_tool_prints_and_writes_what_it_found(tmp_path):
 )
 def test_bad_input_is_one_clear_line(arguments, message, monkeypatch, tmp_path):
     values = cluster.flags.FlagValues()
-    cluster.define_flags(values)
+    command_line.define_flags(values)
     monkeypatch.setattr(cluster.flags, "FLAGS", values)
     if "--rates=RATES" in arguments:
         rates = publish(tmp_path / "rates")
@@ -230,6 +231,6 @@ def test_flag_errors_and_help():
     done = command("--max_actors=0")
     lines = harness.error_lines(done.stderr, cluster.NAME)
     assert done.returncode != 0 and len(lines) == 1 and "max_actors" in lines[0]
-    rows = cluster.flag_rows()
+    rows = command_line.flag_rows()
     assert len(rows) == 17
     assert all(re.fullmatch(r"\| `--\w+` \| [^|]+ \| [^|]{20,} \|", row) for row in rows)

@@ -7,11 +7,11 @@ import math
 import pytest
 
 from actorQ.core import plotting
+from actorQ.experiments import command_line
 from actorQ.experiments import expectation
 from actorQ.experiments import loading
 from actorQ.experiments import plans
 from actorQ.experiments import results
-from actorQ.experiments import run
 from actorQ.experiments import specification
 from actorQ.experiments.reports import catalogue
 from actorQ.experiments.reports import reaching
@@ -57,10 +57,10 @@ def test_duration_in_words(seconds, text):
 
 def test_task_names_put_commas_together_again():
     tasks = ["dm_control,cartpole_balance", "gym,CartPole-v0"]
-    assert run.task_names("gym,CartPole-v0,cartpole_balance".split(","), tasks) == [
+    assert command_line.task_names("gym,CartPole-v0,cartpole_balance".split(","), tasks) == [
         "gym,CartPole-v0", "cartpole_balance",
     ]
-    assert run.task_names([], tasks) == []
+    assert command_line.task_names([], tasks) == []
 
 
 def measured(**values):
