@@ -41,7 +41,7 @@ from actorQ.environments import suites
 from actorQ.learner import checkpoints
 from actorQ.learner import dataset
 from actorQ.learner import device
-from actorQ.learner import evaluation
+from actorQ.learner import evaluator as evaluator_lib
 from actorQ.learner import progress
 from actorQ.learner import publisher
 from actorQ.learner import supervision
@@ -98,7 +98,7 @@ class LearnerProcess:
         networks = self._algorithm.make_networks(
             config, architecture, device.choose_products(config)
         )
-        evaluator = evaluation.Evaluator(
+        evaluator = evaluator_lib.Evaluator(
             config, environment, architecture, networks.policy,
             algorithms.policy_module(algorithm).greedy, self._run_id,
         )
@@ -204,7 +204,7 @@ class LearnerProcess:
         )
 
     def _make_parts(
-        self, networks: Any, evaluator: evaluation.Evaluator, address: str, layout: replay.Layout
+        self, networks: Any, evaluator: evaluator_lib.Evaluator, address: str, layout: replay.Layout
     ) -> training.Parts:
         """Makes the algorithm's learner, and the objects that publish and save its weights."""
         config, algorithm = self._config, self._algorithm
