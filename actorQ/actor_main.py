@@ -22,17 +22,17 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     allocator.keep_large_blocks()
     if config.actor_device_placement == "CPU":
-        # The learner's GPU is not for the TensorFlow of inference, or of an environment.
+        # TensorFlow, of inference or of an environment, must not take the learner's GPU.
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if config.inference_mode != "tensorflow":
         lean_imports.import_reverb_client()
-    # Imported late: flags are checked, and --help answers, without seconds of imports.
+    # These imports are late: flags are checked, and --help answers, without seconds of imports.
     from actorQ.policy import inference
 
     inference.use_one_thread(config.inference_mode)
-    from actorQ.actor import process as acting
+    from actorQ.actor import process as actor_process
 
-    return acting.ActorProcess(config).run()
+    return actor_process.ActorProcess(config).run()
 
 
 if __name__ == "__main__":

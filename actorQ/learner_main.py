@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     cli.use_onednn()
     allocator.keep_large_blocks()
     lean_imports.import_reverb()
-    # Imported late: flags are checked, and --help answers, without seconds of imports.
+    # This import is late: flags are checked, and --help answers, without seconds of imports.
     from actorQ.learner import process as learner_process
 
     with files.run_folder(config.logpath):

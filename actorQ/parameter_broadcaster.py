@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     allocator.keep_large_blocks()
     lean_imports.import_reverb_client()
-    # Imported late: flags are checked, and --help answers, without seconds of imports.
+    # This import is late: flags are checked, and --help answers, without seconds of imports.
     from actorQ.wire import broadcaster
 
     return broadcaster.Broadcaster(config).run()

@@ -1,7 +1,7 @@
-"""The loop of an actor: policy, exploration, environments and n-step sums, for N environments.
+"""An actor's loop in N environments: policy, exploration, environment step, n-step sums.
 
-Actor's process only; imports no framework. All N environments take one step in every turn, with
-one policy call for the batch of their observations. Nothing else is shared between them.
+All N environments take one step in every turn, with one policy call for the batch of their
+observations. They share nothing else. Actor's process only; imports no framework.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ class Episode(NamedTuple):
     """An episode that has ended.
 
     Attributes:
-      episode_return: sum of the environment's rewards, before any clipping.
-      length: environment steps.
+      episode_return: Sum of the environment's rewards, before any clipping.
+      length: Environment steps.
     """
 
     episode_return: float
@@ -32,17 +32,17 @@ class Episode(NamedTuple):
 
 
 class Exploration(Protocol):
-    """Turns a policy's output into an action; one for each environment."""
+    """Turns a policy's outputs for one environment into actions."""
 
     def begin(self) -> None:
-        """Tells that an episode begins."""
+        """Notes that an episode begins."""
 
     def __call__(self, output: np.ndarray) -> Any:
         """Returns the action for the policy's output, float32 [num_outputs]."""
 
 
 class Lane:
-    """One environment with what belongs to it alone."""
+    """One environment with its exploration, n-step sums and episode counters."""
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class Lane:
         explore: Exploration,
         accumulator: n_step_returns.NStepAccumulator,
     ):
+        """Takes the parts; `reset` comes first."""
         self.environment = environment
         self.explore = explore
         self.accumulator = accumulator
@@ -69,8 +70,8 @@ class EnvironmentLoop:
     """Acts in N environments, in turns of one step in each.
 
     Attributes:
-      lanes: the environments.
-      steps: environment steps done, in all of them together.
+      lanes: The environments, each with its own parts.
+      steps: Environment steps done in all of them together.
     """
 
     def __init__(
@@ -85,12 +86,12 @@ class EnvironmentLoop:
         """Takes the parts; the environments are reset by the first turn.
 
         Args:
-          environments: N of one task.
-          explorations: N.
-          infer: from observations [N, ...] to outputs, float32 [N, num_outputs].
-          accumulators: N.
-          timings: where the seconds of environment, inference and insert are added.
-          reward_limit: largest magnitude of a reward in transitions.
+          environments: N environments of one task.
+          explorations: One exploration for each environment.
+          infer: Turns observations [N, ...] into outputs, float32 [N, num_outputs].
+          accumulators: One accumulator of n-step sums for each environment.
+          timings: Seconds of environment, inference and insert, to which the loop adds.
+          reward_limit: Largest magnitude of a reward in transitions.
         """
         self.lanes = [
             Lane(*parts)
@@ -107,10 +108,10 @@ class EnvironmentLoop:
         self.steps = 0
 
     def turn(self, write: Callable[[replay.Transition], None]) -> Sequence[Episode]:
-        """Takes one step in every environment; one whose episode has ended is reset.
+        """Takes one step in every environment, and resets those whose episode has ended.
 
         Args:
-          write: called with every transition that is complete.
+          write: Is called with every transition that is complete.
 
         Returns:
           The episodes that ended.
@@ -148,20 +149,20 @@ class EnvironmentLoop:
         return self._end_episodes(ended) if ended else ()
 
     def require_finite(self) -> None:
-        """Checks the observations of this turn, where it has failed: they may be why.
+        """Checks the observations of a turn that has failed, as they may be the cause.
 
         Raises:
-          task_errors.TaskError: a number is NaN or infinite.
+          task_errors.TaskError: A number is NaN or infinite.
         """
         if self._started and not np.isfinite(self._observations).all():
             raise replay.failed_simulation("an observation")
 
     def drop_episodes(self) -> None:
-        """Forgets the episodes under way: the next turn begins new ones."""
+        """Drops the episodes under way; the next turn begins new ones."""
         self._started = False
 
     def close(self) -> None:
-        """Closes the environments, which are done with."""
+        """Closes the environments; no turn may follow."""
         base.close_all(lane.environment for lane in self.lanes)
 
     def _start(self) -> None:

@@ -1,11 +1,12 @@
-"""The actor: acts with quantized weights, writes transitions, pulls newer weights.
+"""The actor's life: set up, wait for the learner, act, survive its loss, end.
 
-Actor's process only. TensorFlow is in the process (Reverb loads it) but not on the actor's step,
-unless `--inference_mode tensorflow` asks for it.
+The parts have modules of their own: steps in the environments (`environment_loop`), writes of
+transitions (`transition_writer`) and pulls of weights (`weight_client`). Actor's process only;
+imports no TensorFlow and loads none, unless `--inference_mode tensorflow` asks for it.
 
-When the learner goes away, the actor drops its episode and everything that belonged to the lost
-server, waits for a learner at the same address, and acts on with the weights that it has until
-there are newer ones. What was sent before stays in replay: whole n-step transitions.
+When the learner goes away, the actor drops the episodes under way and everything else that belonged
+to the lost server. It waits for a learner at the same address. Then it acts with the weights that
+it has until there are newer ones. The transitions sent before stay in replay, as all are whole.
 """
 
 from collections.abc import Callable
@@ -41,8 +42,8 @@ from actorQ.wire import card as card_lib
 from actorQ.wire import connection
 from actorQ.wire import replay
 
-_HEALTH_PERIOD_S = 2.0  # Longest time without asking the server, however long the period.
-_POLL_S = 0.05  # For the first weights, and for what a learner says of itself.
+_HEALTH_PERIOD_S = 2.0  # Longest time without a question to the server.
+_POLL_S = 0.05  # Time between two looks for the first weights, or for the learner's card.
 _LAST_FLUSH_S = 2.0  # Longest wait for the last transitions to arrive.
 _NOT_READY = "was not ready within {:.0f} s."
 
@@ -53,16 +54,16 @@ class ActorProcess:
     """Everything that lives in an actor's process.
 
     Attributes:
-      loop: the environments, and how many steps were done in them.
-      infer: the backend that computes the policy.
-      timings: seconds of each phase so far.
+      loop: The environments, and the number of steps done in them.
+      infer: The backend that computes the policy.
+      timings: Seconds of each phase so far.
     """
 
     def __init__(self, config: config_lib.RunConfig):
         """Builds environments, policy and client; nothing is sent yet.
 
         Raises:
-          errors.UserError: the task, or the log folder, cannot be used.
+          errors.UserError: The task or the log folder cannot be used.
         """
         self._config = config
         self._name = telemetry.actor_name(config.actor_id)
@@ -97,7 +98,7 @@ class ActorProcess:
         again = config.resume or config.restarts
         self._weights = weight_client.WeightClient(
             self._connection, config, architecture, self.infer, self.timings,
-            # A learner that was resumed shows the weights of its checkpoint until it pushes.
+            # A resumed learner shows the old weights of its checkpoint until it pushes.
             telemetry.last_version(self._logger.folder) if again else 0,
         )
         self.loop = environment_loop.EnvironmentLoop(
@@ -116,7 +117,7 @@ class ActorProcess:
         self._look_at_steps = 0
         self._logged_episodes = 0
         if again:
-            self._go_on_counting()
+            self._restore_counters()
         logging.info(
             "%s on %s: %s at %d bits, %d environment%s, exploration %.3g",
             self._name, config.taskstr, config.inference_mode, config.quantize, len(lanes),
@@ -127,8 +128,8 @@ class ActorProcess:
             ", ".join(f"{name} {kind}" for name, kind in self.infer.types.items()),
         )
 
-    def _go_on_counting(self) -> None:
-        """Takes all counters from where the logs end."""
+    def _restore_counters(self) -> None:
+        """Sets all counters to their last values in the logs."""
         phases, episodes = self._last_rows()
         self.loop.steps = int(max(row.get("actor_steps", 0) for row in (phases, episodes)))
         self._logged_episodes = int(episodes.get("episodes", 0))
@@ -144,12 +145,12 @@ class ActorProcess:
         ]
 
     def _seed(self, purpose: str, lane: int) -> int:
-        """Returns a seed of this actor; after a restart another one, so that no data repeats."""
+        """Returns a seed of this actor. A restart gets another seed, so that no data repeats."""
         config = self._config
         role = f"actor {purpose}"
         if config.restarts:
             role += f" restart {config.restarts}"
-        elif config.resume:  # By hand: the launcher counts.
+        elif config.resume:  # The actor was started by hand: the launcher counts restarts.
             role += f" after {self._last_rows()[0].get('actor_steps', 0):.0f}"
         if lane:
             role += f" lane {lane}"
@@ -159,7 +160,7 @@ class ActorProcess:
         """Acts until the end of the run is announced; returns the exit code.
 
         Raises:
-          errors.UserError: there is no learner, it went away, or its weights do not fit; or
+          errors.UserError: There is no learner, or it went away, or its weights do not fit, or
             another actor has the same id and logs.
         """
         cli.on_stop_signals(self.stop)
@@ -167,7 +168,7 @@ class ActorProcess:
         taken = f"Another actor has --actor_id={actor_id} in {folder}: give this one another."
         try:
             connection.require_port(self._config)
-            # Two of one id would write the same experience into replay, and into the same logs.
+            # Two actors of one id would write the same experience into replay, and the same logs.
             with files.locked(folder, taken), contextlib.closing(self._logger):
                 with energy.track(bool(self._config.track_energy), folder):
                     while not self._connect_and_act():
@@ -177,13 +178,13 @@ class ActorProcess:
             self.loop.close()
 
     def _connect_and_act(self) -> bool:
-        """Acts until the end.
+        """Acts until the end of the run, or until the learner is lost.
 
         Returns:
-          Whether that is the end; False if the learner was lost meanwhile.
+          Whether the run has ended; False if the learner was lost.
 
         Raises:
-          errors.UserError: there is no learner, or its weights do not fit.
+          errors.UserError: There is no learner, or its weights do not fit.
         """
         try:
             if self.connect():
@@ -194,7 +195,13 @@ class ActorProcess:
             return False
 
     def _why_lost(self, error: Exception) -> errors.LearnerGoneError:
-        """Returns in what way the learner went away; raises what is another failure."""
+        """Returns the failure as a loss of the learner, or raises it if it is none.
+
+        Raises:
+          errors.UserError: The user has to mend something.
+          RuntimeError: The learner is there, and acting failed.
+        """
+        lost: errors.UserError
         if isinstance(error, errors.UserError):
             lost = error
         else:
@@ -204,7 +211,7 @@ class ActorProcess:
             except errors.LearnerGoneError as gone:
                 lost = gone
             else:
-                # NaN may fail in torch's int8, or in the task as an action, before replay sees it.
+                # Replay checks for NaN later. Torch's int8 products, or the task, may fail first.
                 self.loop.require_finite()
                 raise RuntimeError(f"Acting failed: {error}") from error
         if not isinstance(lost, errors.LearnerGoneError) or isinstance(lost, errors.NoLearnerError):
@@ -214,8 +221,8 @@ class ActorProcess:
         return lost
 
     def _disconnect(self, reason: errors.LearnerGoneError) -> None:
-        """Gives up the connection, and the episodes whose transitions went to it."""
-        if not self._stop.is_set():  # Else it is this actor that leaves.
+        """Gives up the connection, and the episodes whose transitions it carried."""
+        if not self._stop.is_set():  # After `stop`, it is this actor that leaves.
             logging.warning(
                 "%s The episode under way is dropped; waiting up to %g s for the learner.",
                 reason, self._config.connect_timeout,
@@ -227,17 +234,17 @@ class ActorProcess:
         self._connection = connection.Connection(self._config)
 
     def stop(self) -> None:
-        """Makes `connect` and `act` return soon; to be called from another thread."""
+        """Makes `connect` and `act` return soon; is called from another thread."""
         self._stop.set()
 
     def connect(self) -> bool:
-        """Waits for the server and, where the actor has none, for weights.
+        """Waits for the server and, if the actor has none yet, for weights.
 
         Returns:
-          Whether there are any; False if the run ended, or `stop` was called, before.
+          Whether the actor can act; False if the run ended, or `stop` was called, before.
 
         Raises:
-          errors.UserError: neither comes in time, or it is another run's learner.
+          errors.UserError: Server or weights do not come in time, or the learner is another run's.
         """
         if not self._connection.wait_until_up(self._stop):
             return False
@@ -248,7 +255,7 @@ class ActorProcess:
         if card is None:
             return False
         self._weights.version_offset = card.version_offset
-        # Reverb asks for the table's signature first, without a limit.
+        # Reverb first asks for the table's signature, and waits for it without a limit.
         self._writer = self._connection.bounded(self._open_writer)
         return True
 
@@ -262,18 +269,18 @@ class ActorProcess:
         )
 
     def _check_server(self) -> None:
-        """Raises LearnerGoneError if the server does not answer, or none is waited for."""
+        """Raises LearnerGoneError if the server does not answer, or if the actor has to stop."""
         if self._stop.is_set():
             raise errors.LearnerGoneError("The learner was slow to confirm transitions.")
         self._connection.status()
 
     def _read_card(self) -> card_lib.Card | None:
-        """Asks the learner who it is; returns None if the actor was stopped before it said so."""
+        """Waits for the learner's card; returns None if the actor was stopped before."""
 
         def look() -> card_lib.Card | None:
             card = self._losses.card(self._connection)
-            # One that has sent weights has shown its card before; but the weights may be those of
-            # a learner that is gone, and this one another run's that is just starting.
+            # A learner shows its card before it sends weights. But the weights may be those of a
+            # learner that is gone, and this one may be another run's that has just started.
             return card if card.starts or not (card.run_id or self._config.launch_id) else None
 
         return self._look_until(look, _NOT_READY)
@@ -291,15 +298,19 @@ class ActorProcess:
         return bool(found) and not self._announced_end
 
     def _look_until(self, look: Callable[[], T | None], problem: str) -> T | None:
-        """Looks until there is something, and returns it; None if the actor was stopped before.
+        """Calls `look` until it finds something; returns None if the actor was stopped before.
 
         A learner that has pushed no weights yet may be compiling kernels for its GPU, which takes
-        minutes: it gets `data_timeout` for that. (Its card does not tell: one that is resumed shows
-        it first, so that actors that have weights act on.)
+        minutes: it gets `data_timeout` for that. Its card is no sign that it is ready. A resumed
+        learner shows the card first, so that actors that have weights can act.
+
+        Args:
+          look: Returns None while there is nothing.
+          problem: Says what did not come, with a place for the seconds.
 
         Raises:
-          errors.NoLearnerError: there is nothing within `connect_timeout`, or that long after the
-            learner was ready; it says the problem.
+          errors.NoLearnerError: There is nothing within `connect_timeout` after the learner was
+            ready, or after the call if it was ready before.
         """
         began = ready_since = time.monotonic()
         while not self._stop.is_set():
@@ -322,8 +333,10 @@ class ActorProcess:
         """Acts, after `connect`, until the end of the run is announced or `stop` is called.
 
         Args:
-          seconds: longest time; the next call goes on from there.
+          seconds: Longest time; the next call continues from there.
         """
+        if self._writer is None:
+            raise RuntimeError("There is no connection: call `connect` first.")
         config, loop, weights_client = self._config, self.loop, self._weights
         clock, write, period = time.perf_counter, self._writer.write, config.actor_update_period
         next_health = clock() + _HEALTH_PERIOD_S
@@ -338,7 +351,7 @@ class ActorProcess:
                 next_health = clock() + _HEALTH_PERIOD_S
             now = clock()
             if now > next_health:
-                # The period may be long: see whether the learner lives, but pull nothing.
+                # The update period may be long: the actor asks whether the learner lives.
                 self._announced_end = self._connection.status().shutdown
                 next_health = now + _HEALTH_PERIOD_S
             if now > next_log:
@@ -381,7 +394,7 @@ class ActorProcess:
             try:
                 if self._writer is not None:
                     self._writer.flush(_LAST_FLUSH_S)
-            except Exception as error:  # The server may have ended first; nothing more to save.
+            except Exception as error:  # The server may have ended first: there is no more to do.
                 logging.info("The last transitions were not sent: %s", errors.summary(error))
         self._logger.close()
         if not self._announced_end:

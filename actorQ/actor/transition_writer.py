@@ -1,6 +1,6 @@
-"""The actor's way of writing transitions into replay, in blocks.
+"""Writes an actor's transitions into replay, in blocks.
 
-Imports no framework, Reverb comes in as an argument.
+Imports no framework; Reverb's client comes in as an argument.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,17 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
+
 from actorQ.core import errors
 from actorQ.wire import replay
 
-# Transitions that are handed to Reverb together, and rows that it compresses together. Measured
-# with reverb 0.14 beside 80 to 200 us of other work a step: one at a time, an insert costs 50 to
-# 59 us of this process's CPU time and 57 to 65 us of the server's; like this, 10 and 10. Samples
-# cost what they cost from chunks of 1; from chunks of 16, up to a third more.
+# Blocks are transitions handed to Reverb together, chunks are rows that it compresses together.
+# CPU time of an insert with reverb 0.14, beside 80 to 200 us of other work in a step:
+# - One at a time: 50 to 59 us in this process, 57 to 65 us in the server.
+# - In these blocks and chunks: 10 us in each.
+# Samples are as cheap from these chunks as from chunks of 1. Chunks of 16 make them up to a third
+# more expensive.
 _VECTOR_BLOCK = 32
 _PIXEL_BLOCK = 8
 _CHUNK = 4
@@ -27,16 +31,16 @@ _CHECK_PERIOD_S = 2.0
 class TransitionWriter:
     """Writes transitions into a Reverb table, in blocks.
 
-    Reverb's writer has two threads in the background, which each item that is written alone wakes
-    several times, in this process and in the server: most of the price of an insert. So
-    transitions gather in a block here, and a whole block is handed over such that it is sent in
-    one message. Rows of vectors also share chunks, the unit that Reverb compresses, sends and
-    unpacks; images do not, since a sample would unpack all the images of its chunk.
+    Most of the price of an insert is waking threads: an item that is written alone wakes several,
+    here and in the server. So transitions gather in a block, and a whole block leaves in one
+    message. Rows of vectors also share chunks, the unit that Reverb compresses, sends and unpacks.
+    Images do not share chunks, since a sample would unpack all the images of its chunk.
 
-    A block that is not full is sent with the first transition that comes `max_delay_s` after the
-    block before: an actor slower than that sends each transition at once. A full block is
-    confirmed while the next one gathers, and before that is sent; all others, with what was sent
-    before, at once: the server is never further behind. Within a block, items have no order.
+    When blocks are sent and confirmed:
+    - A full block is sent at once. It is confirmed while the next one gathers.
+    - A block that is not full is sent with the first transition that comes `max_delay_s` after the
+      block before. It is confirmed at once. So a slow actor sends each transition at once.
+    The server is never more than one block behind. Within a block, items have no order.
     """
 
     def __init__(
@@ -52,13 +56,13 @@ class TransitionWriter:
         """Opens the stream.
 
         Args:
-          client: a reverb.Client.
-          table: name of the replay table.
-          layout: of the transitions.
-          block_size: transitions; by default 32, or 8 with images.
-          max_delay_s: see the class.
-          timeout_s: longest wait for confirmation, seconds; for actors --transfer_timeout.
-          check: called now and then during a long wait; raises when the server is gone.
+          client: A reverb.Client.
+          table: Name of the replay table.
+          layout: Layout of the transitions.
+          block_size: Transitions in a block; by default 32, or 8 with images.
+          max_delay_s: See the class.
+          timeout_s: Longest wait for confirmation.
+          check: Is called now and then during a long wait; raises when the server is gone.
         """
         if block_size is None:
             block_size = _PIXEL_BLOCK if layout.pixels else _VECTOR_BLOCK
@@ -83,9 +87,9 @@ class TransitionWriter:
         """Inserts one transition with priority 1, now or together with later ones.
 
         Raises:
-          environments.TaskError: of what gathered, something is not finite; none of it was sent.
-          errors.LearnerGoneError: the server does not confirm in time.
-          Exception: the server went away (Reverb's errors).
+          environments.TaskError: A number in the block is not finite; none of the block was sent.
+          errors.LearnerGoneError: The server does not confirm in time.
+          Exception: The server went away; Reverb raises various types.
         """
         row, frames = self._gathered, self._frames
         self._layout.pack_into(
@@ -93,35 +97,35 @@ class TransitionWriter:
         )
         self._gathered = row + 1
         if self._gathered == self._block_size:
-            self._wait()  # For the block before; it had a block's time.
+            self._wait()  # The block before had the time of a block to be confirmed.
             self._send()
         elif time.monotonic() - self._sent_at >= self._max_delay_s:
             self.flush()
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Sends what has gathered and waits until all is confirmed.
+        """Sends the gathered transitions, and waits until all are confirmed.
 
         Args:
-          timeout_s: longest wait, by default the writer's own.
+          timeout_s: Longest wait, by default the writer's own.
 
         Raises:
-          Exception: as `write`.
+          Exception: The same as `write`.
         """
         self._send()
         self._wait(timeout_s)
 
     def close(self) -> None:
-        """Sends what is left and closes the stream."""
+        """Sends the gathered transitions and closes the stream."""
         self.flush()
         self._writer.close()
 
     def abandon(self) -> None:
-        """Closes the stream without sending what is left; for a server that is gone.
+        """Closes the stream to a server that is gone, without sending the gathered transitions.
 
-        Reverb's writer would otherwise send it to the server that comes back.
+        Reverb's writer would otherwise send them to the server that comes back.
         """
         self._gathered = 0
-        # On a thread of its own: whatever state the stream is in, nobody waits for it.
+        # A thread of its own closes the stream: nobody waits for it, whatever its state.
         threading.Thread(target=self._writer.close, daemon=True, name="old writer").start()
 
     def _send(self) -> None:
@@ -130,15 +134,15 @@ class TransitionWriter:
             return
         self._layout.require_finite(self._vectors[: self._gathered])
         last = self._gathered - 1
-        rows = self._vectors
+        rows: np.ndarray | list[tuple[np.ndarray, np.ndarray]] = self._vectors
         if self._frames is not None:
             rows = list(zip(self._frames, self._vectors, strict=True))
         for row in rows[:last]:
             self._writer.append(row)
         if last:
             # Items leave in the order of this queue, and none before its chunk is complete. The
-            # chunk of the row before the last is not, for now: its item, put first, holds the
-            # others back until the last row comes, and then they leave in one message.
+            # chunk of the row before the last is not complete yet. Its item, put first, holds the
+            # others back until the last row comes; then all leave in one message.
             self._create_items([-1, *range(-last, -1)])
         self._writer.append(rows[last])
         self._create_items([-1])
@@ -146,7 +150,7 @@ class TransitionWriter:
         self._sent_at = time.monotonic()
 
     def _create_items(self, offsets: Iterable[int]) -> None:
-        """Makes items of rows, which are counted from the newest one, -1."""
+        """Makes items of rows; offsets count from the newest row, -1."""
         history = self._writer.history
         for offset in offsets:
             if self._layout.pixels:
@@ -156,7 +160,7 @@ class TransitionWriter:
             self._writer.create_item(self._table, priority=1.0, trajectory=item)
 
     def _wait(self, timeout_s: float | None = None) -> None:
-        """Waits until all that was sent is confirmed, at most `timeout_s` or the writer's own."""
+        """Waits until everything sent is confirmed, at most `timeout_s` or the writer's own."""
         hint = ""
         if timeout_s is None:
             timeout_s, hint = self._timeout_s, ": is the link too slow? (See --transfer_timeout.)"
@@ -168,13 +172,13 @@ class TransitionWriter:
                 self._writer.flush(0, max(1, math.ceil(1000 * (until - now))))
                 return
             except Exception:
-                # An error before its time is a broken stream rather than Reverb's timeout (whose
-                # type would have to be imported).
+                # An error before the time limit comes from a broken stream. Reverb's time-out is
+                # told by the clock, as its type would have to be imported.
                 if time.monotonic() < until:
                     raise
             if self._check is not None:
                 self._check()
-            # The check takes time as well, and Reverb takes a limit of 0 ms for none at all.
+            # The check takes time as well, and a limit of 0 ms would mean none to Reverb.
             if time.monotonic() >= deadline:
                 raise errors.LearnerGoneError(
                     f"The learner did not confirm transitions within {timeout_s:g} s{hint or '.'}"

@@ -1,4 +1,4 @@
-"""The actor's weights: newer ones are fetched, checked and prepared beside its steps.
+"""The actor's weights: a background thread fetches, checks and prepares newer ones.
 
 Actor's process only. Imports Reverb through `wire`, no torch.
 """
@@ -18,49 +18,55 @@ from actorQ.core import telemetry
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
-from actorQ.wire import connection as wire
+from actorQ.wire import connection as connection_lib
 from actorQ.wire import messages
 
 _POLL_S = 0.05
 
 
 class _Look(NamedTuple):
-    """What one look at the model table gave."""
+    """The result of one look at the model table.
 
-    learner_steps: int  # As versions count them.
+    Attributes:
+      learner_steps: Learner steps done so far, counted like versions.
+      shutdown: Whether the end of the run was announced.
+      version: Version of the newest weights that this client has received.
+      prepared: Newer weights as the backend loads them; None if there are none.
+      refused: Why a message was refused; None if none was.
+    """
+
+    learner_steps: int
     shutdown: bool
-    version: int  # Of the newest weights that this client has received.
-    prepared: Any  # What the backend loads; None when there was nothing newer.
-    refused: errors.MessageError | None = None  # Why a message that came was not taken.
+    version: int
+    prepared: Any
+    refused: errors.MessageError | None = None
 
 
 class WeightClient:
     """Keeps a backend's weights as new as the model table's.
 
     An actor calls `ask` when it is time to look, and `collect` between two steps once `ready` is
-    set; a background thread does all the rest, one look at a time. Nothing is transferred when
-    there are no newer weights. What goes wrong in that thread is raised by `collect`.
+    set. A background thread does all the rest, one look at a time. Nothing is transferred when
+    there are no newer weights. `collect` raises the failures of that thread. An actor without
+    weights has nothing to do meanwhile and calls `update` instead.
 
-    The first weights, without which there is nothing to do, are awaited with `update`.
-
-    A message that is damaged or does not fit is refused, with its reason in the log, and the
-    weights in use stay. But where there are none yet it is raised: then flags may not agree.
+    A message that is damaged or does not fit is refused: its reason is logged, and the weights in
+    use stay. If there are no weights yet, the reason is raised, as flags may not agree.
 
     Attributes:
-      ready: whether a look has ended whose result waits for `collect`.
-      version: of the weights in use: learner steps, and more after a crash of the learner; -1
-        before there are any. Never goes back.
-      pulls: how often weights were loaded.
-      refused: how many messages were refused.
-      version_offset: see `wire.card.Card`.
-      staleness: learner steps done since the weights in use were the newest, at the last look.
-        Steps are counted as batches that the learner took from replay, which runs up to four
-        ahead of its steps (batches in the pipeline) while it never waits for data.
+      ready: Whether the result of a look waits for `collect`.
+      version: Version of the weights in use; -1 before there are any. It never goes back.
+      pulls: How often weights were loaded.
+      refused: Messages refused so far.
+      version_offset: See `wire.card.Card`.
+      staleness: Learner steps between the weights in use and the newest ones, at the last look.
+        Steps are counted as batches that the learner took from replay. This count runs up to four
+        batches, those in the pipeline, ahead of its steps while it never waits for data.
     """
 
     def __init__(
         self,
-        connection: wire.Connection,
+        connection: connection_lib.Connection,
         config: config_lib.RunConfig,
         architecture: architecture_lib.PolicyArchitecture,
         backend: inference.InferenceBackend,
@@ -70,12 +76,12 @@ class WeightClient:
         """Makes a client; nothing is sent, and no thread started, yet.
 
         Args:
-          connection: to the run's server.
-          config: of the run.
-          architecture: of the policy.
-          backend: that weights are for.
-          timings: where seconds are added.
-          lowest_version: older weights are not taken.
+          connection: Connection to the run's server.
+          config: The run's configuration.
+          architecture: Shapes of the policy's weights.
+          backend: The backend that computes with the weights.
+          timings: Seconds of each phase, to which this client adds.
+          lowest_version: Lowest version that is taken.
         """
         self._connection = connection
         self._table = config.model_table_name
@@ -99,27 +105,27 @@ class WeightClient:
         self.staleness = 0
 
     def mean_staleness(self) -> float:
-        """Returns the mean staleness over the looks since the last call, before and after each."""
+        """Returns the mean since the last call of the values before and after each look."""
         seen, self._staleness_seen = self._staleness_seen, []
         return sum(seen) / len(seen) if seen else float(self.staleness)
 
-    def use(self, connection: wire.Connection, stop: Callable[[], bool]) -> None:
+    def use(self, connection: connection_lib.Connection, stop: Callable[[], bool]) -> None:
         """Takes another connection, after waiting for the end of a look on the one before.
 
         Args:
-          connection: to the learner as it was started last.
-          stop: asked now and then; ends the wait.
+          connection: Connection to the newest start of the learner.
+          stop: Is asked now and then; ends the wait.
         """
-        # Bounded: a transfer notices within seconds that its server is gone.
+        # The wait is bounded: a transfer notices within seconds that its server is gone.
         while self._busy and not self.ready and not stop():
             time.sleep(_POLL_S)
         self._result, self.ready, self._busy = None, False, False
-        self._received = max(self.version, self._below)  # What was not collected is fetched again.
+        self._received = max(self.version, self._below)  # Uncollected weights are fetched again.
         self._connection = connection
         self._seen = 0
 
     def ask(self) -> None:
-        """Has the background thread look for newer weights, unless a look is still under way."""
+        """Makes the background thread look for newer weights, unless a look is under way."""
         if self._busy:
             return
         self._busy = True
@@ -129,16 +135,19 @@ class WeightClient:
         self._asked.release()
 
     def collect(self) -> bool:
-        """Takes the result of a look, after `ready`; loads weights if it brought any.
+        """Takes the result of a look, after `ready`, and loads the weights that it brought.
 
         Returns:
           Whether the end of the run was announced.
 
         Raises:
-          errors.LearnerGoneError: the server does not answer.
-          errors.MessageError: the first weights do not fit this actor.
+          errors.LearnerGoneError: The server does not answer.
+          errors.MessageError: The first weights do not fit this actor.
+          RuntimeError: No look has ended.
         """
         result, self._result, self.ready, self._busy = self._result, None, False, False
+        if result is None:
+            raise RuntimeError("No look has ended: wait for `ready`.")
         if isinstance(result, Exception):
             raise result
         return self._finish(result)
@@ -150,8 +159,8 @@ class WeightClient:
           Whether the end of the run was announced.
 
         Raises:
-          errors.LearnerGoneError: the server does not answer.
-          errors.MessageError: the first weights do not fit this actor.
+          errors.LearnerGoneError: The server does not answer.
+          errors.MessageError: The first weights do not fit this actor.
         """
         if self._busy:
             raise RuntimeError("A look is under way: wait for `ready` and call `collect`.")
@@ -180,21 +189,21 @@ class WeightClient:
             self.staleness = max(0, learner_steps - self.version)
             self._staleness_seen.append(self.staleness)
 
-    # --- On the background thread (on the actor's in `update`) ---
+    # --- On the background thread (`update` calls `_look` on the actor's) ---
 
     def _work(self) -> None:
         while True:
             self._asked.acquire()
             try:
                 self._result = self._look()
-            except Exception as error:  # Raised again on the actor's thread.
+            except Exception as error:  # `collect` raises it on the actor's thread.
                 self._result = error
             self.ready = True
 
     def _look(self) -> _Look:
         """Asks for the server's status, and fetches and prepares weights if there are newer ones.
 
-        Seconds of `pull_s` and `deserialize_s` are added by no other thread meanwhile.
+        No other thread adds to `pull_s`, `transfer_s` and `deserialize_s` meanwhile.
         """
         started = time.perf_counter()
         status = self._connection.status()
@@ -210,7 +219,7 @@ class WeightClient:
         prepared = refused = None
         try:
             update = messages.decode(header, blob)
-            # Otherwise it came between two looks and was taken with the one before.
+            # An older message came between two looks and was taken with the one before.
             if update.version > self._received:
                 messages.check(update, self._shapes, self._scheme)
                 prepared = self._backend.prepare(forms.expand(update))

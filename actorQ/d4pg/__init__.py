@@ -1,1 +1,1 @@
-"""What D4PG does differently: its learner (TensorFlow) and its exploration (numpy)."""
+"""The parts that D4PG does differently: its learner (TensorFlow) and its exploration (numpy)."""

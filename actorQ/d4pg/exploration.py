@@ -11,18 +11,18 @@ class GaussianExploration:
     """Adds Gaussian noise to actions in [-1, 1] and clips them again."""
 
     def __init__(self, scale: float, rng: np.random.Generator):
-        """Takes the standard deviation of the noise, in units of the scaled action."""
+        """Takes the noise's standard deviation, in units of the scaled action, and its source."""
         self.scale = scale
         self._rng = rng
 
     def begin(self) -> None:
-        """Tells that an episode begins, which is nothing to noise without memory."""
+        """Does nothing when an episode begins: the noise has no memory."""
 
     def __call__(self, output: np.ndarray) -> np.ndarray:
         """Returns the action, float32 [A], for the policy's output, float32 [A]."""
         if self.scale == 0.0:
             return output
-        # In place, and without np.clip, which alone takes longer than all of this.
+        # These operations work in place. np.clip alone takes longer than all of them.
         action = self._rng.standard_normal(output.shape, np.float32)
         action *= np.float32(self.scale)
         action += output
@@ -31,9 +31,9 @@ class GaussianExploration:
 
 
 def exploration_scale(config: config_lib.RunConfig, actor_id: int) -> float:
-    """Returns sigma_i = sigma (i-1)/(N-1): evenly from 0 to `--sigma` over the actors.
+    """Returns sigma_i = sigma (i-1)/(N-1), which rises evenly from 0 to `--sigma` over the actors.
 
-    A single actor gets `--sigma` itself: the original gives it 0, so that it never explores.
+    A single actor gets `--sigma` itself. The original gives it 0, so that it never explores.
     """
     if config.n_actors == 1:
         return config.sigma
@@ -53,6 +53,6 @@ def greedy(output: np.ndarray) -> np.ndarray:
 
 
 def reward_limit(config: config_lib.RunConfig) -> float:
-    """Returns the largest magnitude of a single reward in replay: D4PG clips none."""
+    """Returns the largest magnitude of a single reward in replay, as D4PG clips no rewards."""
     del config
     return math.inf

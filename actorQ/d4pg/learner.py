@@ -13,26 +13,25 @@ import reverb
 import sonnet as snt
 import tensorflow as tf
 
-from actorQ.policy import architecture as architecture_lib
 from actorQ.core import config as config_lib
-from actorQ.policy import sonnet_layers
-from actorQ.learner import dataset as learning
-from actorQ.policy import sonnet_policy as networks_lib
+from actorQ.learner import dataset as dataset_lib
 from actorQ.learner import optimizers
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import sonnet_layers
+from actorQ.policy import sonnet_policy
 
 PRIORITIZED = False
 
-# Acme's limits: of the gradient of all weights together, and of dQ/da of one action.
-_LARGEST_GRADIENT_NORM = 40.0
-_LARGEST_ACTION_GRADIENT = 1.0
+_LARGEST_GRADIENT_NORM = 40.0  # Acme's limit for the gradient of all weights together.
+_LARGEST_ACTION_GRADIENT = 1.0  # Acme's limit for dQ/da of one action.
 
 
 class Networks(NamedTuple):
     """Online and target networks."""
 
-    policy: networks_lib.Policy
+    policy: sonnet_policy.Policy
     critic: snt.Module
-    target_policy: networks_lib.Policy
+    target_policy: sonnet_policy.Policy
     target_critic: snt.Module
 
 
@@ -44,9 +43,9 @@ def make_networks(
     """Builds the policy, the distributional critic, and their targets.
 
     Args:
-      config: sizes and range of the critic; whether gradients of actions are inverted.
-      architecture: of the policy.
-      precision: of the products, as in `layers.linear`.
+      config: Sizes and range of the critic, and whether gradients of actions are inverted.
+      architecture: Shapes of the policy.
+      precision: Precision of matrix products, as in `sonnet_layers.linear`.
     """
 
     def critic() -> snt.Module:
@@ -65,7 +64,7 @@ def make_networks(
         return network
 
     policy = functools.partial(
-        networks_lib.Policy,
+        sonnet_policy.Policy,
         architecture,
         precision=precision,
         invert_gradients=bool(config.invert_gradients),
@@ -75,10 +74,10 @@ def make_networks(
 
 @tf.custom_gradient
 def _clip_gradient_of_action(action: tf.Tensor) -> Any:
-    """Passes actions [B, A] on, and limits dQ/da of each to a norm of 1 on the way back.
+    """Passes actions [B, A] on, and limits dQ/da of each action to a norm of 1 on the way back.
 
-    Acme's learner does this itself, but only together with its clipping of the weights' gradients,
-    which the optimizers do here.
+    Acme's learner would do this only together with clipping the weights' gradients, which is the
+    optimizers' work here.
     """
     return tf.identity(action), lambda gradient: tf.clip_by_norm(
         gradient, _LARGEST_ACTION_GRADIENT, axes=-1
@@ -88,10 +87,10 @@ def _clip_gradient_of_action(action: tf.Tensor) -> Any:
 def make_learner(
     networks: Networks,
     config: config_lib.RunConfig,
-    dataset: learning.Batches,
+    dataset: dataset_lib.Batches,
     client: reverb.Client,
-    logger: learning.LastFetches,
-    monitors: learning.Monitors,
+    logger: dataset_lib.LastFetches,
+    monitors: dataset_lib.Monitors,
 ) -> acme_learning.D4PGLearner:
     """Builds Acme's learner: 51 atoms, Adam, gradients clipped at a global norm of 40."""
     del client  # Replay is uniform: there are no priorities to write back.

@@ -1,1 +1,1 @@
-"""What DQN does differently: its learner (TensorFlow) and its exploration (numpy)."""
+"""The parts that DQN does differently: its learner (TensorFlow) and its exploration (numpy)."""

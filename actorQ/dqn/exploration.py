@@ -8,19 +8,19 @@ from actorQ.core import config as config_lib
 class EpsilonGreedy:
     """Takes a random action with probability epsilon, else the best one.
 
-    A random action may be repeated for a number of steps n that is drawn from a zeta distribution,
-    P(n) ~ n^-exponent: mostly one, sometimes many, which is what gets a car up a hill that single
-    steps in random directions never climb (Dabney, Ostrovski and Barreto 2021,
-    "Temporally-Extended epsilon-Greedy Exploration", algorithm 1).
+    A random action may last n steps, with n drawn from a zeta distribution, P(n) ~ n^-exponent: one
+    step mostly, many sometimes. Many steps in one direction get a car up a hill that single random
+    steps never climb. Source: Dabney, Ostrovski and Barreto 2021, "Temporally-Extended
+    epsilon-Greedy Exploration", algorithm 1.
     """
 
     def __init__(self, scale: float, rng: np.random.Generator, exponent: float = 0.0):
         """Takes the parameters.
 
         Args:
-          scale: epsilon.
-          rng: of the exploration.
-          exponent: above 1, or 0 for random actions of one step.
+          scale: Probability of a random action, epsilon.
+          rng: Source of randomness.
+          exponent: A number above 1, or 0 for random actions of one step.
         """
         self.scale = scale
         self._rng = rng
@@ -28,7 +28,7 @@ class EpsilonGreedy:
         self._action, self._repeats = 0, 0
 
     def begin(self) -> None:
-        """Tells that an episode begins: no action is repeated into the next one."""
+        """Ends the repetition of an action when an episode begins."""
         self._repeats = 0
 
     def __call__(self, output: np.ndarray) -> int:
@@ -45,10 +45,10 @@ class EpsilonGreedy:
 
 
 def exploration_scale(config: config_lib.RunConfig, actor_id: int) -> float:
-    """Returns epsilon_i = epsilon_max i/N.
+    """Returns epsilon_i = epsilon_max i/N, which rises evenly to `--epsilon_max` over the actors.
 
-    An even ladder that ends at `--epsilon_max` and leaves no actor without exploration (a greedy
-    actor can repeat one episode for ever where the environment is deterministic).
+    No actor is left without exploration: in a deterministic environment, a greedy one can repeat
+    one episode for ever.
     """
     return config.epsilon_max * actor_id / config.n_actors
 

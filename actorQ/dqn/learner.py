@@ -13,11 +13,11 @@ import reverb
 import sonnet as snt
 import tensorflow as tf
 
-from actorQ.policy import architecture as architecture_lib
 from actorQ.core import config as config_lib
-from actorQ.learner import dataset as learning
-from actorQ.policy import sonnet_policy as networks_lib
+from actorQ.learner import dataset as dataset_lib
 from actorQ.learner import optimizers
+from actorQ.policy import architecture as architecture_lib
+from actorQ.policy import sonnet_policy
 
 PRIORITIZED = True
 
@@ -25,23 +25,23 @@ PRIORITIZED = True
 class Networks(NamedTuple):
     """Online and target Q-networks; `policy` is the online one, which actors play."""
 
-    policy: networks_lib.Policy
-    target_policy: networks_lib.Policy
+    policy: sonnet_policy.Policy
+    target_policy: sonnet_policy.Policy
 
 
 class PriorityWriter:
-    """Writes priorities to our table on a thread of its own, so that no step waits for it.
+    """Writes priorities to replay on a thread of its own, so that no step waits for it.
 
-    Stands in for the client that Acme's learner writes to, under a table name of its own. One
-    step's priorities are written while the next is learned; a third step waits.
+    It stands in for Reverb's client, to which Acme's learner passes a table name of its own. One
+    step's priorities are written while the next step is computed; a third step waits.
     """
 
     def __init__(self, client: reverb.Client, table: str):
         """Starts the thread.
 
         Args:
-          client: of the replay's server.
-          table: of transitions.
+          client: Client of the run's server.
+          table: Name of the replay table.
         """
         self._client = client
         self._table = table
@@ -53,7 +53,7 @@ class PriorityWriter:
         """Hands over new priorities, key to absolute TD error.
 
         Raises:
-          Exception: earlier ones could not be written; the failure that they met.
+          Exception: Earlier priorities could not be written; this is their failure.
         """
         del table
         if self._error is not None:
@@ -61,7 +61,7 @@ class PriorityWriter:
         self._queue.put(updates)
 
     def flush(self) -> None:
-        """Waits until all is written that was handed over."""
+        """Waits until everything that was handed over is written."""
         self._queue.join()
 
     def _work(self) -> None:
@@ -69,7 +69,7 @@ class PriorityWriter:
             updates = self._queue.get()
             try:
                 self._client.mutate_priorities(self._table, updates=updates)
-            except Exception as error:  # Raised again on the learner's thread.
+            except Exception as error:  # `mutate_priorities` raises it later.
                 self._error = error
             self._queue.task_done()
 
@@ -82,21 +82,21 @@ def make_networks(
     """Builds the online and the target Q-network.
 
     Args:
-      config: nothing of it is needed here.
-      architecture: of the policy.
-      precision: of the products, as in `layers.linear`.
+      config: Is not needed here; D4PG's critic has settings.
+      architecture: Shapes of the policy.
+      precision: Precision of matrix products, as in `sonnet_layers.linear`.
     """
     del config
-    policy = functools.partial(networks_lib.Policy, architecture, precision=precision)
+    policy = functools.partial(sonnet_policy.Policy, architecture, precision=precision)
     return Networks(policy(), policy(name="target_policy"))
 
 
 def return_scale(config: config_lib.RunConfig) -> float:
     """Returns the largest n-step return that rewards up to `--max_abs_reward` can add up to.
 
-    Acme's learner clips what it takes for single rewards to [-1, 1], which would flatten n-step
-    returns: with n = 5 every window of CartPole would be worth 1. Returns are divided by this
-    instead, so that the clip does nothing; Q-values are in these units, their order is the same.
+    Acme's learner takes returns for single rewards and clips them to [-1, 1]. With n = 5 every
+    window of CartPole would be worth 1. Here returns are divided by the largest one, so that the
+    clip does nothing. Q-values then have this unit, and their order stays.
     """
     return config.max_abs_reward * sum(config.discount**i for i in range(config.n_step))
 
@@ -104,10 +104,10 @@ def return_scale(config: config_lib.RunConfig) -> float:
 def make_learner(
     networks: Networks,
     config: config_lib.RunConfig,
-    dataset: learning.Batches,
+    dataset: dataset_lib.Batches,
     client: reverb.Client,
-    logger: learning.LastFetches,
-    monitors: learning.Monitors,
+    logger: dataset_lib.LastFetches,
+    monitors: dataset_lib.Monitors,
 ) -> acme_learning.DQNLearner:
     """Builds Acme's learner: double Q-learning, Huber loss."""
     scale = return_scale(config)
@@ -130,7 +130,8 @@ def make_learner(
         logger=logger,
         checkpoint=False,
     )
-    # Acme's learner takes no optimizer; it looks its own up when the step is compiled.
+    # Acme's learner takes no optimizer as an argument. It looks its own up when the step is
+    # compiled, so it can be replaced before.
     optimizer = optimizers.Adam(
         config.learning_rate,
         record_norm=monitors.recorder("gradient_norm"),

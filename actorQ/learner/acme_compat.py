@@ -1,8 +1,8 @@
 """Makes dm-acme 0.2.2 importable and correct with the pinned stack; import it before acme.
 
-Every process that uses Acme imports this module first. Acme's last release without dm-launchpad
-is older than the Reverb and Keras that Python 3.11 can have, and several things no longer fit.
-Each of them has one function here, which says what breaks without it.
+Every process that uses Acme imports this module first. Acme's last release without dm-launchpad is
+older than the Reverb and Keras that run on Python 3.11, so several things no longer fit. Each of
+them has one function here, whose docstring says what breaks without it.
 """
 
 import atexit
@@ -16,7 +16,7 @@ _WITHOUT_TENSOR_BRANCHES = ("acme.tf", "actorQ", "sonnet", "tree", "trfl")
 
 
 def _make_stand_in(name: str, **attributes: object) -> types.ModuleType:
-    """Builds a module that has the given names and, as libraries inspect modules, no others."""
+    """Builds a module with the given names, and no others, since libraries inspect modules."""
     module = types.ModuleType(name)
     module.__dict__.update(attributes)
     module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None)
@@ -28,7 +28,7 @@ def _is_missing(name: str) -> bool:
 
 
 def _stand_in_for_launchpad() -> None:
-    """Serves the import in Acme's distributed agents: launchpad has no build for Python 3.11."""
+    """Lets Acme's distributed agents import launchpad, which has no build for Python 3.11."""
     if _is_missing("launchpad"):
         sys.modules["launchpad"] = _make_stand_in("launchpad", Program=object)
 
@@ -36,8 +36,8 @@ def _stand_in_for_launchpad() -> None:
 def _import_wrappers_without_gym() -> None:
     """Imports acme.wrappers, whose gym wrapper needs names of the retired package gym.
 
-    The stand-in goes right after, because Stable-Baselines3, shimmy and Ray act differently
-    where they can import gym.
+    The stand-in is removed right after, because Stable-Baselines3, shimmy and Ray act differently
+    if they can import gym.
     """
     if not _is_missing("gym"):
         return
@@ -55,7 +55,7 @@ def _import_wrappers_without_gym() -> None:
 def _accept_signature_timeout() -> None:
     """Lets Reverb's client take `get_signature_timeout_ms`.
 
-    Acme's adders pass it, and since Reverb dropped it their first `add` would raise a TypeError.
+    Acme's adders pass it. Reverb has dropped it, so their first `add` would raise a TypeError.
     """
     import reverb
 
@@ -63,7 +63,7 @@ def _accept_signature_timeout() -> None:
     if "get_signature_timeout_ms" in inspect.signature(trajectory_writer).parameters:
         return
 
-    # No functools.wraps: the check above must see this signature, not the wrapped one.
+    # functools.wraps is not used: the check above must see this signature, not the wrapped one.
     def accept_and_drop(
         self: reverb.Client,
         num_keep_alive_refs: int,
@@ -81,8 +81,8 @@ def _draw_fresh_initial_weights() -> None:
     """Gives Acme's networks an initializer that draws new numbers on every call.
 
     Without a seed, a Keras 2.15 initializer returns the same numbers each time. Acme shares one
-    among all layers, so layers of one shape, and whole networks, would start identical. Same
-    distribution, from Sonnet.
+    among all layers, so layers of one shape, and whole networks, would start identical. Sonnet's
+    initializer has the same distribution.
     """
     from acme.tf.networks import continuous
     import sonnet as snt
@@ -94,11 +94,12 @@ def _draw_fresh_initial_weights() -> None:
 
 
 def _convert_learner_steps_alone() -> None:
-    """Keeps AutoGraph from rewriting what a learner's step calls: only the step itself branches.
+    """Keeps AutoGraph from rewriting the functions that a learner's step calls.
 
-    It would parse and rewrite every function of Sonnet, dm-tree, TRFL, Acme's losses and ours on
-    the way, none of which lets a tensor decide, before the first step of a run: most of the time
-    that tracing takes. TensorFlow has the same rule for itself, Keras and NumPy.
+    AutoGraph would parse and rewrite every function of Sonnet, dm-tree, TRFL, Acme's losses and
+    ours before the first step of a run. This is most of the time that tracing takes. In none of
+    these functions a tensor decides where to branch, except in the step itself. TensorFlow has the
+    same rule for itself, Keras and NumPy.
     """
     from tensorflow.python.autograph.core import config
     from tensorflow.python.autograph.core import config_lib
@@ -109,10 +110,10 @@ def _convert_learner_steps_alone() -> None:
 
 
 def _leave_functions_to_process_exit() -> None:
-    """Empties a destructor of TensorFlow when the process ends.
+    """Replaces a destructor of TensorFlow by an empty one when the process ends.
 
-    It would run when the modules that it uses are gone, and print harmless tracebacks
-    ("Exception ignored in: AtomicFunction.__del__") after the user's last line.
+    The destructor would run when the modules that it uses are gone. It would print harmless
+    tracebacks ("Exception ignored in: AtomicFunction.__del__") after the user's last line.
     """
     from tensorflow.python.eager.polymorphic_function import atomic_function
 
@@ -120,7 +121,7 @@ def _leave_functions_to_process_exit() -> None:
 
 
 def apply() -> None:
-    """Applies all of the above; a second call changes nothing."""
+    """Makes all these changes; a second call changes nothing."""
     _stand_in_for_launchpad()
     _import_wrappers_without_gym()
     _accept_signature_timeout()

@@ -1,9 +1,9 @@
 """The learner's checkpoints: writes snapshots beside learning, and restores one.
 
-A checkpoint holds the learner's thread up only for TensorFlow's part, which must be of one step.
-Then a thread of its own has Reverb write all tables (which holds inserts and samples up while the
-server lists its items, not while it writes them) and completes the snapshot: replay is never older
-than the networks. Learner's process only; imports no torch.
+The networks of a snapshot belong to one step, so the learner's thread waits while TensorFlow writes
+them. A thread of its own then makes Reverb write all tables and completes the snapshot: replay is
+never older than the networks. Inserts and samples wait while the server lists its items, but not
+while it writes them. Learner's process only; imports no torch.
 """
 
 from collections.abc import Callable
@@ -22,29 +22,29 @@ import tensorflow as tf
 from actorQ.core import errors
 from actorQ.core import snapshots
 
-# What TensorFlow raises for a damaged file depends on where the damage is.
+# TensorFlow raises one of these for a damaged file, depending on where the damage is.
 _READ_ERRORS = (
     AssertionError, ValueError, LookupError, RuntimeError, OSError, tf.errors.OpError
 )
-_LONGEST_WAIT_S = 120.0  # For the last checkpoint, at the end of the run.
+_LONGEST_WAIT_S = 120.0  # Longest wait for the last checkpoint, at the end of the run.
 
 
 class Checkpoints:
     """Takes snapshots of the learner and its tables.
 
     Attributes:
-      seconds: that checkpoints took from the thread that calls `save`.
+      seconds: Seconds that checkpoints took from the thread that calls `save`.
     """
 
     def __init__(
         self, store: snapshots.Store, client: reverb.Client, parts: Mapping[str, Any]
     ):
-        """Takes what snapshots are made of.
+        """Takes the parts that snapshots are made of.
 
         Args:
-          store: of the run's snapshots.
-          client: of the run's server, which was started with `checkpointer`.
-          parts: every stateful part of learning, by name.
+          store: Folder of the run's snapshots.
+          client: Client of the run's server, which was started with `checkpointer`.
+          parts: Every stateful part of learning, by name.
         """
         self._store = store
         self._client = client
@@ -61,7 +61,7 @@ class Checkpoints:
         """Takes networks, targets and optimizers from a snapshot.
 
         Raises:
-          errors.UserError: it is damaged, or of other networks.
+          errors.UserError: The snapshot is damaged, or belongs to other networks.
         """
         try:
             status = self._tensors.read(snapshot.learner_prefix)
@@ -77,31 +77,33 @@ class Checkpoints:
     def save(self, make_state: Callable[[], snapshots.State], wait: bool = False) -> None:
         """Starts a snapshot, unless one is still being written.
 
-        What the disk refuses is logged; the snapshot before then stays.
+        If the disk is full, this is logged, and the snapshot before stays.
 
         Args:
-          make_state: called on this thread, after which learning may go on.
-          wait: take a snapshot in any case, and wait for it (at most 120 seconds).
+          make_state: Is called on this thread; learning may go on afterwards.
+          wait: Whether to take a snapshot in any case, and to wait for it, at most 120 seconds.
         """
         started = time.perf_counter()
         try:
-            if self.writing:
-                if not wait:
-                    logging.info("The checkpoint before is still being written: none for now.")
-                    return
-                self._writing.join(_LONGEST_WAIT_S)
-                if self.writing:
-                    logging.warning("A checkpoint took too long to write: there is no newer one.")
-                    return
-            self._start(make_state)
-            if wait:
-                self._writing.join(max(0.0, _LONGEST_WAIT_S - (time.perf_counter() - started)))
-                if self.writing:
+            if self._is_written_within(_LONGEST_WAIT_S if wait else 0.0):
+                self._start(make_state)
+                left_s = max(0.0, _LONGEST_WAIT_S - (time.perf_counter() - started))
+                if wait and not self._is_written_within(left_s):
                     logging.warning("The last checkpoint takes too long to write; it is left.")
+            elif wait:
+                logging.warning("A checkpoint took too long to write: there is no newer one.")
+            else:
+                logging.info("The checkpoint before is still being written: none for now.")
         except (OSError, RuntimeError, tf.errors.OpError) as error:
             self._give_up(error)
         finally:
             self.seconds += time.perf_counter() - started
+
+    def _is_written_within(self, seconds: float) -> bool:
+        """Waits until no snapshot is being written; returns whether none is."""
+        if self._writing is not None:
+            self._writing.join(seconds)
+        return not self.writing
 
     def _start(self, make_state: Callable[[], snapshots.State]) -> None:
         folder = self._store.begin()
@@ -115,15 +117,15 @@ class Checkpoints:
     def _complete(self, state: snapshots.State) -> None:
         try:
             self._store.commit(state, self._client.checkpoint())
-        except Exception as error:  # Of any type: Reverb's for a full disk is an IndexError.
+        except Exception as error:  # Reverb raises an IndexError for a full disk, for example.
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """Says why there is no new snapshot, and deletes what there is of it."""
+        """Logs why there is no new snapshot, and deletes its files."""
         logging.warning(
             "No checkpoint could be written (%s): the one before stays.", errors.summary(error)
         )
-        with contextlib.suppress(OSError):  # The room that it took is wanted elsewhere.
+        with contextlib.suppress(OSError):  # The files would take room that others need.
             self._store.discard()
 
 
@@ -132,8 +134,8 @@ def checkpointer(
 ) -> checkpointers_lib.CheckpointerBase:
     """Returns Reverb's checkpointer, which starts the server with the tables of a snapshot.
 
-    `reverb_folder` is always empty when a server starts: it holds a checkpoint only until that is
-    moved, which also keeps Reverb from deleting the one before while the new one is not complete.
+    Reverb writes to a folder that is empty when a server starts: each checkpoint is moved away as
+    soon as it is complete. So Reverb never deletes a checkpoint before the next one is complete.
     """
     restored = None if snapshot is None else snapshot.replay_folder
     return checkpointers_lib.DefaultCheckpointer(

@@ -1,4 +1,7 @@
-"""What the learner computes on. Learner's process only; imports TensorFlow, no torch."""
+"""Chooses the learner's device and threads, and its way to multiply matrices.
+
+Learner's process only; imports TensorFlow, no torch.
+"""
 
 from collections.abc import Callable
 import time
@@ -12,12 +15,12 @@ from actorQ.core import seeding
 from actorQ.policy import sonnet_layers
 from actorQ.policy import tensorflow_device
 
-_WORTH_IT = 0.9  # A way to multiply is taken if it takes this share of the time at most.
-_ROUNDS = 5  # Of matrix products that are timed: some 0.3 s on one core with 2,048 units.
+_WORTH_IT = 0.9  # Padding is used if products then take at most this share of the time.
+_ROUNDS = 5  # Timed products of each kind: some 0.3 s on one core with 2,048 units.
 
 
 def set_up_tensorflow(config: config_lib.RunConfig) -> None:
-    """Chooses device, threads and seed; before any tensor exists."""
+    """Sets device, threads and seed; must be called before any tensor exists."""
     tensorflow_device.choose(config.learner_device_placement == "GPU", "the learner")
     cores = provenance.usable_cores()
     threads = config.learner_threads or max(1, cores - config.n_actors)
@@ -40,13 +43,16 @@ def name() -> str:
 def choose_products(config: config_lib.RunConfig) -> str:
     """Chooses how the learner multiplies, by --learner_precision and by measuring.
 
-    Measured is the product of a batch and the widest layers. Padding helps processors with AVX2
-    alone (`layers`). bfloat16 does as asked, but logs a line if float32 is no slower: an AMD Zen 4
-    and an Intel Xeon both have AVX512-BF16, with which products take half as long on the one as in
-    float32, and nearly twice as long on the other, where AMX would be the fast way.
+    The product of a batch and the widest layers is timed.
+
+    - float32: weights are padded if that is faster, as it is on processors with AVX2 alone
+      (`policy.sonnet_layers`).
+    - bfloat16: is used as asked, but a line is logged if float32 is no slower. An AMD Zen 4 and an
+      Intel Xeon both have AVX512-BF16. Its products take half as long as float32's on the former,
+      and nearly twice as long on the latter, where AMX would be the fast way.
 
     Returns:
-      The precision for `layers.linear`.
+      The precision for `sonnet_layers.linear`.
     """
     width = max(config.model_sizes + config.critic_sizes)
     if config.learner_precision == sonnet_layers.FLOAT32:
@@ -69,21 +75,21 @@ def choose_products(config: config_lib.RunConfig) -> str:
 
 
 def _time_ratio(batch_size: int, width: int, precision: str) -> float:
-    """Returns how long a product takes, plain float32's being 1; shortest of some rounds."""
+    """Returns a product's shortest time over plain float32's."""
     products = {
         kind: _product(batch_size, width, kind) for kind in (sonnet_layers.FLOAT32, precision)
     }
     times: dict[str, list[float]] = {kind: [] for kind in products}
-    for kind in [*products] * (1 + _ROUNDS):  # In turn, so that a busy moment hits both.
+    for kind in [*products] * (1 + _ROUNDS):  # The kinds alternate: a busy moment hits both.
         start = time.perf_counter()
-        products[kind]()[0, 0].numpy()  # A GPU computes on until it is asked.
+        products[kind]()[0, 0].numpy()  # Reading a number waits until a GPU has finished.
         times[kind].append(time.perf_counter() - start)
-    # The first of each makes kernels and memory ready.
+    # The first product of each kind makes kernels and memory ready, and does not count.
     return min(times[precision][1:]) / min(times[sonnet_layers.FLOAT32][1:])
 
 
 def _product(batch_size: int, width: int, precision: str) -> Callable[[], tf.Tensor]:
-    """Returns what multiplies [batch_size, width] by [width, width]."""
+    """Returns a function that multiplies [batch_size, width] by [width, width]."""
     dtype = tf.bfloat16 if precision == sonnet_layers.BFLOAT16 else tf.float32
     padded = precision == sonnet_layers.FLOAT32_PADDED
     multiply = sonnet_layers.padded_product if padded else tf.matmul

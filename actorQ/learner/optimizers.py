@@ -16,18 +16,21 @@ from actorQ.learner import step_sizes
 class Adam(snt.Optimizer):
     """Does what `tf.clip_by_global_norm` and `snt.optimizers.Adam` do, three times as fast.
 
-    Sonnet's Adam is a dozen operations for each variable, every one of which walks through
-    memory: at 3x2048 it takes as long as a third of the network's arithmetic. TensorFlow's own
-    `ResourceApplyAdam` walks once (measured on one core, milliseconds for 8.4 million weights,
-    norm included: Sonnet 24.9, this 7.9, Sonnet's formula under XLA 10.7; for 0.2 million
-    0.57, 0.38 and 0.41). Gradients are scaled only when their norm exceeds the limit.
+    Sonnet's Adam is a dozen operations for each variable, and each operation walks through memory.
+    At 3x2048 it takes a third as long as the network's arithmetic. TensorFlow's own
+    `ResourceApplyAdam` walks through memory once. Gradients are scaled only when their norm exceeds
+    the limit. Milliseconds on one core, norm included:
 
-    The variables have the names of Sonnet's, so that checkpoints of either fit the other.
+        weights        Sonnet   this class   Sonnet's formula under XLA
+        8.4 million      24.9          7.9                         10.7
+        0.2 million      0.57         0.38                         0.41
+
+    The variables have the names of Sonnet's, so checkpoints of either fit the other.
 
     Attributes:
-      step: updates done, int64.
-      m: first moments, one for each parameter.
-      v: second moments, one for each parameter.
+      step: Updates done, int64.
+      m: First moments, one for each parameter.
+      v: Second moments, one for each parameter.
     """
 
     def __init__(
@@ -44,14 +47,14 @@ class Adam(snt.Optimizer):
         """Makes an optimizer for parameters that it will see at the first `apply`.
 
         Args:
-          learning_rate: step size, alpha in the paper (arXiv:1412.6980).
-          max_norm: largest global norm of the gradients; None: no clipping.
-          record_norm: is given the global norm before clipping, in every `apply`.
-          beta1: decay of the first moments.
-          beta2: decay of the second moments.
-          epsilon: is added to the root of the bias-corrected second moment.
-          decay_steps: updates over which the step size falls, see `step_sizes`.
-          name: of the module.
+          learning_rate: Step size, alpha in the paper (arXiv:1412.6980).
+          max_norm: Largest global norm of the gradients; None: no clipping.
+          record_norm: Receives the global norm before clipping, in every `apply`.
+          beta1: Decay of the first moments.
+          beta2: Decay of the second moments.
+          epsilon: Is added to the root of the bias-corrected second moment.
+          decay_steps: Updates over which the step size falls, see `step_sizes`.
+          name: Name of the module.
         """
         super().__init__(name=name)
         self._learning_rate = learning_rate
@@ -62,11 +65,11 @@ class Adam(snt.Optimizer):
         self._epsilon = epsilon
         self._decay_steps = decay_steps
         self.step = tf.Variable(0, trainable=False, name="t", dtype=tf.int64)
-        self.m = []
-        self.v = []
+        self.m: list[tf.Variable] = []
+        self.v: list[tf.Variable] = []
 
     def initialize(self, parameters: Sequence[tf.Variable]) -> None:
-        """Makes the moments, unless they are there: after this the state can be checkpointed."""
+        """Makes the moments unless they exist; afterwards the state can be checkpointed."""
         if self.m:
             return
         for moments in (self.m, self.v):
@@ -78,13 +81,15 @@ class Adam(snt.Optimizer):
         """Updates the parameters.
 
         Args:
-          updates: gradients, dense float32; None leaves a parameter as it is.
-          parameters: float32 variables, in the same order at every call.
+          updates: Gradients, dense float32; None leaves a parameter as it is.
+          parameters: Float32 variables, in the same order at every call.
         """
         with tf.init_scope():
             self.initialize(parameters)
-        slots = zip(updates, parameters, self.m, self.v, strict=True)
-        slots = [slot for slot in slots if slot[0] is not None]
+        slots = [
+            slot for slot in zip(updates, parameters, self.m, self.v, strict=True)
+            if slot[0] is not None
+        ]
         gradients = self._clip([slot[0] for slot in slots])
 
         # ResourceApplyAdam moves a parameter by alpha sqrt(1 - b2^t) / (1 - b1^t) times
@@ -111,7 +116,7 @@ class Adam(snt.Optimizer):
             self._record_norm(norm)
         if self._max_norm is None:
             return gradients
-        # A norm of NaN is not below the limit, and scaling then spreads it, as it should.
+        # A norm of NaN is not below the limit: scaling then spreads it, as it should.
         return tf.cond(
             norm <= self._max_norm,
             lambda: gradients,

@@ -41,7 +41,7 @@ from actorQ.environments import suites
 from actorQ.learner import checkpoints
 from actorQ.learner import dataset
 from actorQ.learner import device
-from actorQ.learner import evaluation
+from actorQ.learner import evaluator as evaluator_lib
 from actorQ.learner import progress
 from actorQ.learner import publisher
 from actorQ.learner import supervision
@@ -98,7 +98,7 @@ class LearnerProcess:
         networks = self._algorithm.make_networks(
             config, architecture, device.choose_products(config)
         )
-        evaluator = evaluation.Evaluator(
+        evaluator = evaluator_lib.Evaluator(
             config, environment, architecture, networks.policy,
             algorithms.policy_module(algorithm).greedy, self._run_id,
         )
@@ -204,7 +204,7 @@ class LearnerProcess:
         )
 
     def _make_parts(
-        self, networks: Any, evaluator: evaluation.Evaluator, address: str, layout: replay.Layout
+        self, networks: Any, evaluator: evaluator_lib.Evaluator, address: str, layout: replay.Layout
     ) -> training.Parts:
         """Makes the algorithm's learner, and the objects that publish and save its weights."""
         config, algorithm = self._config, self._algorithm
@@ -260,7 +260,7 @@ class LearnerProcess:
         with energy.track(bool(self._config.track_energy), self._logger.folder):
             try:
                 self._supervisor.run()
-            except Exception as error:  # For example a full disk: the end must still be announced.
+            except Exception as error:  # A disk may be full, and the end must still be announced.
                 self._progress.fail(self._progress.failure or error)
         return self._end()
 
@@ -282,7 +282,7 @@ class LearnerProcess:
         if not self._parts.checkpoints.writing:  # Else `stop` would wait for the checkpoint.
             self._server.stop()
         if self._progress.finished.is_set() or self._progress.overtaken:
-            self._parts.evaluator.close()  # Else an evaluation may be under way.
+            self._parts.evaluator.close()  # Otherwise an evaluation may be under way.
         if isinstance(failure, errors.UserError):
             raise failure
         if failure is not None:

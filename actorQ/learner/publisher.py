@@ -19,17 +19,17 @@ from actorQ.core import provenance
 from actorQ.core import snapshots
 from actorQ.policy import forms
 from actorQ.policy import model_update
-from actorQ.wire import connection as wire
+from actorQ.wire import connection as connection_lib
 from actorQ.wire import messages
 
 FLOAT32, BFLOAT16 = config_lib.PUSH_PRECISIONS
-# CPU seconds of this process for a push (its server takes the weights, hands them to the
-# broadcaster, and takes and hands on what comes back) for each second of the background thread.
+# CPU seconds that a push takes from this process, for each second of the background thread. The
+# server in this process receives the weights and hands them to the broadcaster. It also receives
+# the converted weights and hands them to the actors.
 _CPU_S_PER_S = 1.5
-# A push that met others on its core says more about them than about pushes: the cheapest of so many
-# counts. With the dearest, one bad push would keep the actors on old weights for minutes. The very
-# first one, made while broadcaster and actors start, does not count at all: nothing would be
-# cheaper yet.
+# The price of a push is the minimum over this number of pushes: a push that shared its core with
+# another process looks too expensive. One such push would keep the actors on old weights for
+# minutes. The process's first push never counts, as broadcaster and actors start meanwhile.
 _RECENT = 4
 
 
@@ -37,28 +37,28 @@ class VariablePublisher:
     """Pushes weights to the broadcaster without holding the learner up.
 
     The learner's thread only takes references to the variables' present values: TensorFlow's
-    optimizers write to a buffer of their own while somebody else holds the old one. Rounding,
-    copying, checking and inserting are done by a background thread. At most one push is under
-    way; what falls in between is skipped, so that the next push carries the newest weights.
+    optimizers write to a new buffer while somebody else holds the old one. A background thread
+    rounds, copies, checks and inserts the weights. At most one push is under way. Weights that come
+    meanwhile are skipped, so that the next push carries the newest ones.
 
-    On a machine without an idle core that background work is time that the learner lacks, so
-    pushes of large networks are spaced: where the cheapest of the latest ones took `t` CPU seconds
-    on a machine of `c` cores, the next starts no sooner than `t / (c * share)` seconds after the
-    one before. The second follows the first as if pushes cost nothing.
+    On a machine without an idle core this background work takes time from the learner, so pushes of
+    large networks are spaced. Let `t` be the CPU seconds of the cheapest recent push, and `c` the
+    machine's cores. The next push then starts at least `t / (c * share)` seconds after the one
+    before. The second push follows the first as if pushes cost nothing.
 
     Attributes:
-      pushes: pushes that reached Reverb.
-      version: of the newest of them; -1 before the first.
-      last_push: when the newest push was started, on time.monotonic's clock.
-      snapshot_s: seconds that pushing took from the learner's thread.
-      encode_s: seconds of rounding, copying and checking in the background.
-      insert_s: seconds in the background, with inserting and `encode_s`.
+      pushes: Pushes of the run that reached Reverb.
+      version: Version of the newest push; -1 before this process's first.
+      last_push: When the newest push was started, on time.monotonic's clock.
+      snapshot_s: Seconds that pushes took from the learner's thread.
+      encode_s: Seconds of rounding, copying and checking in the background.
+      insert_s: Seconds of pushes in the background, `encode_s` included.
     """
 
     def __init__(
         self,
         variables: Mapping[str, tf.Variable],
-        connection: wire.Connection,
+        connection: connection_lib.Connection,
         table: str,
         period_s: float,
         precision: str = FLOAT32,
@@ -68,14 +68,14 @@ class VariablePublisher:
         """Starts the background thread.
 
         Args:
-          variables: name to online variable of the policy.
-          connection: to the run's server.
-          table: mailbox towards the broadcaster.
-          period_s: least seconds between the starts of two pushes; 0: no spacing of any kind.
+          variables: Name to online variable of the policy.
+          connection: Connection to the run's server.
+          table: Name of the broadcaster's mailbox.
+          period_s: Minimum seconds between the starts of two pushes; 0: no spacing of any kind.
           precision: float32, or bfloat16: half the bytes, rounded to nearest even.
-          share: largest part of the machine's time that pushes may take; 0: no limit.
-          before_push: is called in the background with the version that is about to be sent; where
-            it raises a WriteError, that version is not sent (of the first one: `publish` raises).
+          share: Largest part of the machine's time that pushes may take; 0: no limit.
+          before_push: Is called in the background with the version that is about to be sent. If it
+            raises a WriteError, that version is not sent. For the first one, `publish` raises it.
         """
         self._variables = variables
         self._connection = connection
@@ -88,7 +88,7 @@ class VariablePublisher:
         self._not_before = -float("inf")
         self.last_push = -float("inf")
         self._pending: tuple[int, dict[str, tf.Tensor]] | None = None
-        self._cold = True  # Nothing was pushed yet by this process.
+        self._cold = True  # This process has pushed nothing yet.
         self._condition = threading.Condition()
         self._busy = False
         self._error: BaseException | None = None
@@ -108,14 +108,14 @@ class VariablePublisher:
         """Pushes the weights if it is time and no push is under way.
 
         Args:
-          version: of the weights, higher than any before: learner steps done, or more.
-          wait: push in any case, and wait until the server has it (the first weights).
+          version: Version of the weights, higher than any before.
+          wait: Whether to push in any case, and to wait until the server has the weights.
 
         Returns:
           Whether a push was started.
 
         Raises:
-          Exception: an earlier push failed; the failure that it met.
+          Exception: An earlier push failed; this is its failure.
         """
         self._raise_error()
         started = time.perf_counter()
@@ -144,7 +144,8 @@ class VariablePublisher:
     def _work(self) -> None:
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._pending is not None)
+                while self._pending is None:
+                    self._condition.wait()
                 version, snapshot = self._pending
                 self._pending = None
             started = time.perf_counter()
@@ -161,9 +162,9 @@ class VariablePublisher:
             except errors.WriteError as error:
                 if self.version < 0:
                     self._error = error
-                else:  # There may be room on the disk for the next one.
+                else:  # The disk may have room for the next version.
                     logging.warning("%s Version %d is not pushed.", error, version)
-            except Exception as error:  # Raised again on the learner's thread.
+            except Exception as error:  # `publish` raises it on the learner's thread.
                 self._error = error
             seconds = time.perf_counter() - started
             self.insert_s += seconds
@@ -176,7 +177,7 @@ class VariablePublisher:
                 self._condition.notify_all()
 
     def _spacing_s(self) -> float:
-        """Returns the least seconds from the start of a push to that of the next."""
+        """Returns the minimum seconds from the start of a push to that of the next."""
         if not self._period_s or not self._core_share or not self._recent:
             return self._period_s
         return max(self._period_s, _CPU_S_PER_S * min(self._recent) / self._core_share)
@@ -184,7 +185,7 @@ class VariablePublisher:
     def _message(
         self, version: int, snapshot: dict[str, tf.Tensor]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes the snapshot, which is emptied."""
+        """Encodes the snapshot, and empties it to release the variables' buffers."""
         tensors: dict[str, model_update.Tensor] = {}
         for name in list(snapshot):
             tensor = snapshot.pop(name)
@@ -192,7 +193,7 @@ class VariablePublisher:
                 halves = np.asarray(tf.cast(tensor, tf.bfloat16)).view(np.uint16)
                 tensors[name] = model_update.Bfloat16(halves)
             else:
-                tensors[name] = np.asarray(tensor)  # Of a tensor on the CPU: no copy.
+                tensors[name] = np.asarray(tensor)  # A tensor on the CPU is not copied.
         return messages.encode(
             model_update.ModelUpdate(version, forms.LEARNER_SCHEME, tensors)
         )

@@ -23,7 +23,7 @@ from actorQ.core import snapshots
 from actorQ.core import telemetry
 from actorQ.environments import evaluation
 from actorQ.learner import checkpoints as checkpoints_lib
-from actorQ.learner import evaluation as learner_evaluation
+from actorQ.learner import evaluator as evaluator_lib
 from actorQ.learner import progress as progress_lib
 from actorQ.learner import publisher as publisher_lib
 from actorQ.wire import connection as connection_lib
@@ -53,7 +53,7 @@ class Parts:
     learner: Learner
     read_losses: Callable[[], dict[str, float]]
     publisher: publisher_lib.VariablePublisher
-    evaluator: learner_evaluation.Evaluator
+    evaluator: evaluator_lib.Evaluator
     checkpoints: checkpoints_lib.Checkpoints
     logger: run_logger.RunLogger
     connection: connection_lib.Connection

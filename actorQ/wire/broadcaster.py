@@ -29,17 +29,18 @@ from actorQ.wire import connection as connection_lib
 from actorQ.wire import messages
 
 _HEALTH_PERIOD_S = 0.5
-_CARD_PERIOD_S = 0.05  # Between two looks whether the learner says who it is.
+_CARD_PERIOD_S = 0.05  # Time between two looks whether the learner shows its card.
 
 
 class Broadcaster:
-    """Waits for weights on one thread, watches over the run on another.
+    """Waits for weights on one thread, and watches over the run on another.
 
     Attributes:
-      connection: to the learner as it was started last.
+      connection: Connection to the newest start of the learner.
     """
 
     def __init__(self, config: config_lib.RunConfig):
+        """Opens the log; nothing is sent yet."""
         self._config = config
         self.connection = connection_lib.Connection(config)
         self._losses = card.Losses()
@@ -59,13 +60,15 @@ class Broadcaster:
             self._refused = int(before.get("refused", 0))
         self._converting = threading.Lock()
         self._stop = threading.Event()
-        self._failures: queue.SimpleQueue = queue.SimpleQueue()
+        self._failures: queue.SimpleQueue[tuple[connection_lib.Connection, Exception]] = (
+            queue.SimpleQueue()
+        )
 
     def run(self) -> int:
         """Serves until the end of the run is announced; returns the exit code.
 
         Raises:
-          errors.UserError: there is no learner, it did not come back, or its weights are unusable.
+          errors.UserError: There is no learner, it did not come back, or its weights do not fit.
         """
         cli.on_stop_signals(self._stop.set)
         connection_lib.require_port(self._config)
@@ -86,11 +89,11 @@ class Broadcaster:
         return self._watch()
 
     def _read_card(self) -> bool:
-        """Returns whether the learner says who it is; nothing is taken from it before."""
+        """Returns whether the learner shows its card; nothing is taken from it before."""
         return bool(self._losses.card(self.connection).starts)
 
     def _disconnect(self, reason: errors.LearnerGoneError) -> None:
-        """Gives up the connection; its thread, which may hang in Reverb, ends when it can."""
+        """Gives up the connection. The thread that uses it may hang in Reverb; it ends later."""
         self._losses.note(reason)
         logging.warning(
             "%s Waiting up to %g s for the learner.", reason, self._config.connect_timeout
@@ -106,28 +109,29 @@ class Broadcaster:
                 ).start()
                 serving = True
             try:
-                connection, failure = self._failures.get(
+                failed = self._failures.get(
                     timeout=_HEALTH_PERIOD_S if serving else _CARD_PERIOD_S
                 )
             except queue.Empty:
-                connection = failure = None
+                failed = None
             if self._stop.is_set():
                 return cli.EXIT_INTERRUPTED
-            shutdown = self.connection.status().shutdown
-            if connection is self.connection and not shutdown:
-                raise failure
-            if shutdown:
+            if self.connection.status().shutdown:
                 self.connection.acknowledge_shutdown()
                 logging.info("The learner announced the end of the run.")
                 return 0
+            if failed is not None:
+                connection, failure = failed
+                if connection is self.connection:
+                    raise failure
 
     def serve(self, connection: connection_lib.Connection) -> None:
         """Converts one model after another until the connection is given up.
 
-        What goes wrong is raised by `run`.
+        A failure is raised by `run`, on the other thread.
 
         Args:
-          connection: to take models from.
+          connection: Connection to take models from.
         """
         try:
             while not self._stop.is_set() and connection is self.connection:
@@ -137,15 +141,15 @@ class Broadcaster:
             self._failures.put((connection, error))
 
     def _serve_one(self, connection: connection_lib.Connection) -> None:
-        # Blocks until the learner pushes: no polling, and no delay. If the server dies this
-        # thread hangs, which the watching thread notices. Should the call find the server that
-        # comes back, what it takes is converted all the same: it is given out only once.
+        # This blocks until the learner pushes: there is no polling and no delay. If the server dies
+        # this thread hangs, which the watching thread notices. The call may then reach the server
+        # that comes back; its weights are converted all the same, as they are given out only once.
         header, blob = connection.take(self._config.broadcaster_table_name)
         with self._converting:
             try:
                 self._convert(header, blob)
             except errors.MessageError as error:
-                if self._version < 0:  # Nothing has ever fitted: flags may not agree.
+                if self._version < 0:  # No message has ever fitted: flags may not agree.
                     raise
                 self._refused += 1
                 logging.warning(
@@ -157,7 +161,7 @@ class Broadcaster:
         arrived = time.perf_counter()
         update = messages.decode(header, blob)
         if update.version <= self._version:
-            # The first weights, pushed again for a broadcaster that might have died; or those of
+            # These are the first weights, pushed again in case a broadcaster has died, or those in
             # the checkpoint of a learner that was resumed.
             return
         decoded = time.perf_counter()

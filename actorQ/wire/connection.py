@@ -1,8 +1,8 @@
-"""Every way of talking to the tables of `serving`; nothing here waits for ever.
+"""A client's connection to the run's Reverb server; no call waits for ever.
 
-The learner's process hosts the server; broadcaster and actors are clients. Model messages are
-opaque pairs of uint8 arrays (`messages`). Imports Reverb (with TensorFlow, unless `lean_imports`
-left that out before), no torch.
+The learner's process hosts the server (`server`); broadcaster and actors are clients. Model
+messages are pairs of uint8 arrays, which `messages` encodes. Imports Reverb, no torch. Reverb loads
+TensorFlow, unless `core.lean_imports` prevented it before.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from actorQ.core import settings
 from actorQ.core import telemetry
 from actorQ.wire import card as card_lib
 
-# States of a run that are announced at its end.
+# The state of a run, as it is announced at its end.
 COMPLETED = 0
 FAILED = 1
 INTERRUPTED = 2
@@ -36,11 +36,13 @@ INTERRUPTED = 2
 _STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
 _STATUS_TRY_S = 2
 _CHECK_PERIOD_S = 2.0  # Time between two health checks during a long transfer.
-_SMALL_TIMEOUT_S = 60.0  # For what is no weights; a checkpoint may hold the server up.
+# Time limit for small messages. It is generous: the server blocks while it lists a checkpoint.
+_SMALL_TIMEOUT_S = 60.0
 _OLD_CARD_S = 10.0  # How long a learner that is resumed may show the card of its checkpoint.
 
-# gRPC would take the proxy of http_proxy or https_proxy to every learner, localhost too, and few
-# proxies pass it on. Empty stands for none; somebody who sets grpc_proxy means it.
+# Without this, gRPC would reach every learner, also one on localhost, through the proxy of
+# http_proxy or https_proxy, and few proxies pass gRPC on. An empty name stands for no proxy. A user
+# who sets grpc_proxy means it.
 os.environ.setdefault("grpc_proxy", "")
 
 T = TypeVar("T")
@@ -49,24 +51,36 @@ _connection_numbers = itertools.count()
 
 
 class ServerStatus(NamedTuple):
-    """What one cheap question to the server tells."""
+    """The server's counters, which one cheap question gets.
 
-    models_published: int  # Messages ever put into the model table: grows when there is news.
-    pushes_waiting: int  # 1 while the broadcaster has not taken the learner's newest push.
-    replay_size: int  # Transitions in replay.
-    transitions_inserted: int  # Since the start.
-    transitions_sampled: int  # Since the start.
-    shutdown: bool  # Whether the end of the run was announced.
-    shutdown_seen: int  # How many processes have acknowledged it.
-    starts: int  # How often the learner was started in this run; 0: it is not ready yet.
-    pushes: int  # Of the learner since its last start; 0: it is not ready to learn yet.
+    Attributes:
+      models_published: Messages ever put into the model table; it grows when there are new ones.
+      pushes_waiting: 1 while the broadcaster has not taken the learner's newest push.
+      replay_size: Transitions in replay.
+      transitions_inserted: Transitions inserted since the start of the run.
+      transitions_sampled: Transitions sampled since the start of the run.
+      shutdown: Whether the end of the run was announced.
+      shutdown_seen: Processes that have acknowledged the end.
+      starts: How often the learner was started in this run; 0: it is not ready yet.
+      pushes: Pushes of weights since the learner's last start; 0: it is not ready to learn yet.
+    """
+
+    models_published: int
+    pushes_waiting: int
+    replay_size: int
+    transitions_inserted: int
+    transitions_sampled: int
+    shutdown: bool
+    shutdown_seen: int
+    starts: int
+    pushes: int
 
 
 def require_port(config: config_lib.RunConfig) -> None:
     """Checks that a client knows where the learner is.
 
     Raises:
-      errors.UserError: port 0 (any free one) was left for the learner to choose.
+      errors.UserError: Port 0 leaves the choice of a free port to the learner.
     """
     if not config.server_address and not config.port:
         raise errors.UserError(
@@ -82,32 +96,33 @@ class Connection:
         """Makes a client; nothing is sent yet.
 
         Args:
-          config: table names and address.
+          config: Table names, address and time limits.
           address: HOST:PORT, by default `config.address`.
         """
         self.address = address or config.address
         self.client = reverb.Client(_own_target(self.address))
-        # TCP connections of their own: on a slow link, the confirmations of inserts and the answers
-        # to status questions would queue behind weights.
+        # Downloads and status have TCP connections of their own. On a slow link, confirmations of
+        # inserts and answers to status questions would queue behind weights.
         self._downloads = reverb.Client(_own_target(self.address))
-        # reverb.Client.server_info takes three times as long: it also rebuilds all signatures.
+        # reverb.Client.server_info takes three times as long, as it also rebuilds all signatures.
         self._info_client = pybind.Client(_own_target(self.address))
         self._config = config
         self._stop: threading.Event | None = None
         self._starts: int | None = None
-        self._others_since: float | None = None  # Since when another launcher's card is seen.
+        # When another launcher's card was first seen, on time.monotonic's clock.
+        self._others_since: float | None = None
 
     def wait_until_up(self, stop: threading.Event | None = None) -> bool:
         """Waits until the server answers, at most `connect_timeout` seconds.
 
         Args:
-          stop: ends the wait, and those for transfers later.
+          stop: Ends this wait, and later those for transfers.
 
         Returns:
-          Whether it answers; False only if `stop` was set meanwhile.
+          Whether the server answers; False only if `stop` was set meanwhile.
 
         Raises:
-          errors.NoLearnerError: no learner is there in time.
+          errors.NoLearnerError: No learner is there in time.
         """
         self._starts, self._stop = None, stop
         deadline = time.monotonic() + self._config.connect_timeout
@@ -128,11 +143,12 @@ class Connection:
         return False
 
     def status(self, timeout_s: int = _STATUS_TIMEOUT_S) -> ServerStatus:
-        """Asks how things stand; also the health check.
+        """Asks for the server's counters; this is also the health check.
 
         Raises:
-          errors.LearnerGoneError: no answer in time, or the learner was started again since `card`.
-          errors.UserError: the server has other tables than this process expects.
+          errors.LearnerGoneError: No answer came in time, or the learner was started again since
+            `card` was called.
+          errors.UserError: The server has other tables than this process expects.
         """
         info = self._server_info(timeout_s)
         config = self._config
@@ -161,15 +177,15 @@ class Connection:
         )
 
     def card(self) -> card_lib.Card:
-        """Asks who the learner is; if it says so, another start of it counts as its end.
+        """Asks who the learner is. From then on, another start of the learner counts as its end.
 
         Returns:
           The learner's card, or NO_CARD while it shows none. A learner that is resumed shows the
           card of its checkpoint for a moment; with another launcher's id it counts as none.
 
         Raises:
-          errors.LearnerGoneError: no answer in time.
-          errors.UserError: another launcher started it, as it says for ten seconds.
+          errors.LearnerGoneError: No answer came in time.
+          errors.UserError: The learner has shown another launcher's id for ten seconds.
         """
         starts = self.status().starts
         card = card_lib.NO_CARD
@@ -188,17 +204,18 @@ class Connection:
         return card
 
     def publish_card(self, run_id: int, starts: int, version_offset: int) -> None:
-        """Says who the learner is.
+        """Shows clients who the learner is.
 
-        The run table's inserts count its starts: that is what clients see in every status.
+        The number of inserts into the run table is the number of starts, which clients see in every
+        status. So the card is inserted until the counts agree.
 
         Args:
-          run_id: of the run.
-          starts: of the learner so far, this one included.
-          version_offset: see `card.Card`.
+          run_id: Random number of the run.
+          starts: How often the learner was started, this start included.
+          version_offset: See `card.Card`.
 
         Raises:
-          errors.LearnerGoneError: the server does not take it.
+          errors.LearnerGoneError: The server does not take the card.
         """
         before = self.status().starts
         launch_id = self._config.launch_id
@@ -215,9 +232,9 @@ class Connection:
                 tables = [schema_pb2.TableInfo.FromString(table) for table in serialized]
                 return {table.name: table for table in tables}
             except Exception as error:  # Reverb raises several types, RuntimeError among them.
-                # A port that nobody listens at needs no second try; a busy server deserves one,
-                # with all the time that is left, and some in any case: this process may have been
-                # stopped meanwhile.
+                # A port that nobody listens at gets no second try. A busy server gets one with all
+                # the time that is left, and with two seconds in any case: this process itself may
+                # have been paused meanwhile.
                 if not again or not _listens(self.address):
                     raise errors.LearnerGoneError(
                         f"The learner at {self.address} does not answer ({errors.summary(error)})."
@@ -226,51 +243,35 @@ class Connection:
                 again = False
 
     def fetch(self, table: str, timeout_s: float | None = None) -> list[np.ndarray]:
-        """Samples the one item of a mailbox that is known to have one.
+        """Samples the item of a mailbox that is known to have one.
 
         Args:
-          table: the mailbox.
-          timeout_s: None: --transfer_timeout.
+          table: Name of the mailbox.
+          timeout_s: Time limit, by default --transfer_timeout.
 
         Raises:
-          errors.LearnerGoneError: it does not come in time: the server went away.
+          errors.LearnerGoneError: The item does not come in time: the server went away.
         """
         return self.bounded(lambda: self.take(table), timeout_s)
 
     def take(self, table: str) -> list[np.ndarray]:
-        """Samples the one item of a mailbox, waiting for it as long as it takes.
+        """Samples the item of a mailbox, and waits for it as long as it takes.
 
-        For threads that may hang: when the server dies this can wait for ever.
+        This may wait for ever if the server dies: only threads that may hang call it.
         """
         data = next(self._downloads.sample(table, emit_timesteps=False)).data
         return [np.asarray(column)[0] for column in data]
 
-    def sample(self, table: str, items: int) -> list[Any]:
-        """Samples items of a table.
-
-        Returns:
-          The columns of each item, arrays with its steps first where it has some.
-
-        Raises:
-          errors.LearnerGoneError: they do not come in time.
-        """
-
-        def call() -> list[Any]:
-            samples = self.client.sample(table, items, emit_timesteps=False)
-            return [[np.asarray(column) for column in sample.data] for sample in samples]
-
-        return self.bounded(call)
-
     def publish(self, table: str, item: Any, timeout_s: float | None = None) -> None:
-        """Puts an item into a mailbox, replacing the one that may be there.
+        """Puts an item into a mailbox, where it replaces the one before.
 
         Args:
-          table: the mailbox.
-          item: of its signature.
-          timeout_s: None: --transfer_timeout.
+          table: Name of the mailbox.
+          item: Arrays that fit the table's signature.
+          timeout_s: Time limit, by default --transfer_timeout.
 
         Raises:
-          errors.LearnerGoneError: the server does not take it in time.
+          errors.LearnerGoneError: The server does not take the item in time.
         """
         self.bounded(lambda: self.client.insert(item, {table: 1.0}), timeout_s)
 
@@ -281,18 +282,18 @@ class Connection:
           state: COMPLETED, FAILED or INTERRUPTED.
 
         Raises:
-          errors.LearnerGoneError: the server does not take it in time.
+          errors.LearnerGoneError: The server does not take the announcement in time.
         """
         self.publish(self._config.shutdown_table_name, np.int32(state), _SMALL_TIMEOUT_S)
 
     def acknowledge_shutdown(self) -> None:
         """Tells the learner that its announcement was seen.
 
-        The learner waits for that only so long: one that is gone has ended as announced (or was
-        killed on its way, which is the launcher's to mend).
+        The learner waits only some seconds for this. A learner that is gone has ended as announced,
+        or was killed meanwhile; the launcher then starts it again.
 
         Raises:
-          errors.UserError: the announcement says that the run has failed.
+          errors.UserError: The announcement says that the run has failed.
         """
         try:
             state = int(self.fetch(self._config.shutdown_table_name, _STATUS_TIMEOUT_S)[0])
@@ -304,14 +305,14 @@ class Connection:
             )
 
     def bounded(self, call: Callable[[], T], timeout_s: float | None = None) -> T:
-        """Runs a call, on another thread, that Reverb would let hang for ever if the server dies.
+        """Runs a call that would hang for ever if the server died, on a thread of its own.
 
         Args:
-          call: may go on when it is given up.
-          timeout_s: None: --transfer_timeout.
+          call: The call; it may go on after it was given up.
+          timeout_s: Time limit, by default --transfer_timeout.
 
         Raises:
-          errors.LearnerGoneError: it fails, or does not end in time or before this process is
+          errors.LearnerGoneError: The call fails, or does not end in time, or this process is
             stopped.
         """
         hint = ""
@@ -357,9 +358,9 @@ class Connection:
 def _own_target(address: str) -> str:
     """Spells an address as no other connection of this process does.
 
-    gRPC shares TCP connections, and the wait before the next try to make one, among clients of the
-    same target. What hangs in a call to a dead server keeps trying, less and less often: after an
-    outage of minutes, a new client would wait up to two more for a server that is there again.
+    gRPC shares TCP connections, and the wait before the next attempt to connect, among clients of
+    the same target. A call that hangs on a dead server keeps trying, less and less often. After an
+    outage of minutes, a new client would wait up to two minutes for a server that is back.
     """
     return f"dns:///{address}?connection={next(_connection_numbers)}"
 
@@ -369,5 +370,5 @@ def _listens(address: str) -> bool:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=2):
             return True
-    except (OSError, UnicodeError):  # The second for names that no host can have.
+    except (OSError, UnicodeError):  # UnicodeError: no host can have this name.
         return False

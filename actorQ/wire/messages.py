@@ -1,9 +1,13 @@
 """Model messages: named, typed tensors with a version, a scheme and a checksum; no pickle.
 
-A message is two uint8 arrays. `header` is JSON (format, version, scheme, for every tensor its name,
-coding and shape, and a checksum of all this and of the blob); `blob` holds the tensors' bytes one
-after another, little-endian, C order. Both hops use it: learner to broadcaster (fp32) and
-broadcaster to actors (their form). Imports numpy only.
+A message is two uint8 arrays:
+
+- `header` is JSON: format, version, scheme, every tensor's name, coding and shape, and a checksum
+  of all this and of the blob.
+- `blob` holds the tensors' bytes one after another, little-endian and in C order.
+
+Both hops use this format: learner to broadcaster with float weights, and broadcaster to actors with
+weights in the actors' form. Imports numpy only.
 """
 
 from collections.abc import Mapping
@@ -18,15 +22,14 @@ from actorQ.core import errors
 from actorQ.policy import model_update
 from actorQ.policy import packing
 from actorQ.policy import quantization
-from actorQ.wire import checksums
 
 FORMAT = 3
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 1 << 31
 MAX_AXES = 8
-MAX_VERSION = 1 << 53  # A version that far ahead would make everything after it look old.
+MAX_VERSION = 1 << 53  # A damaged version above this would make all later ones look old.
 
-# How the numbers of one tensor are stored.
+# Codings: how the numbers of one tensor are stored.
 FLOAT32 = "float32"
 FLOAT16 = "float16"
 BFLOAT16 = "bfloat16"  # Upper halves of float32.
@@ -34,7 +37,12 @@ INT8_CHANNELS = "int8_channels"  # float32 scales [rows], then int8 values.
 INT4_GROUPS = "int4_groups"  # bfloat16 scales [rows, groups], then int4 values plus 8, packed.
 AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` bits.
 
-_FLOAT_DTYPES = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
+_FLOAT_DTYPES: dict[str, np.dtype[Any]] = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
+
+# Units of the checksum.
+_WORD = np.dtype("<u8")
+_ROW_WORDS = 2048  # 16 KiB: a 34 MB message has as many rows as columns.
+_BLOCK_ROWS = 32  # Half a MiB: the block stays in the cache between the two sums.
 
 
 def encode(
@@ -43,12 +51,12 @@ def encode(
     """Turns an update into (header, blob), both uint8 [bytes].
 
     Args:
-      update: what to send.
-      compress: whether to compress the blob without loss (zlib, its fastest level).
+      update: The weights to send.
+      compress: Whether to compress the blob without loss, with zlib at its fastest level.
 
     Raises:
-      ValueError: a tensor holds NaN or infinity, or has a type that cannot be sent.
-      errors.UserError: they are too large for one message.
+      ValueError: A tensor holds NaN or infinity, or has a type that cannot be sent.
+      errors.UserError: The tensors are too large for one message.
     """
     entries = []
     parts = []
@@ -73,12 +81,12 @@ def encode(
         "compressed": bool(compress),
     }
     if compress:
-        blob = np.frombuffer(zlib.compress(blob, 1), np.uint8)
+        blob = np.frombuffer(zlib.compress(blob.data, 1), np.uint8)
     return header_bytes({**header, "checksum": checksum(header, blob)}), blob
 
 
 def header_bytes(fields: Mapping[str, Any]) -> np.ndarray:
-    """Returns the header of these fields, uint8 [bytes]: the only one that `decode` takes."""
+    """Returns the one header with these fields that `decode` takes, uint8 [bytes]."""
     return np.frombuffer(json.dumps(fields).encode(), np.uint8)
 
 
@@ -86,20 +94,59 @@ def checksum(fields: Mapping[str, Any], blob: np.ndarray) -> int:
     """Returns the checksum of a whole message.
 
     Args:
-      fields: of the header; its own checksum does not count.
+      fields: Fields of the header; a field "checksum" is left out.
       blob: uint8 [bytes], contiguous.
     """
     rest = {name: value for name, value in fields.items() if name != "checksum"}
-    return checksums.checksum(header_bytes({**rest, "blob": checksums.checksum(blob)}))
+    return bytes_checksum(header_bytes({**rest, "blob": bytes_checksum(blob)}))
+
+
+def bytes_checksum(data: np.ndarray) -> int:
+    """Returns a 32-bit checksum of bytes, as sharp as crc32 and several times faster.
+
+    zlib.crc32 passes one byte after another through one register. The 34 MB of a 3x2048 policy in
+    fp32 take it 10 to 35 ms, four times between learner and actor. Sums of whole machine words run
+    at the speed of memory, and only these sums then go through crc32.
+
+    The bytes form a table of 64-bit words, 2048 in a row. The words are added up (modulo 2^64)
+    along every row and every column. The result is crc32 of these sums and of the bytes after the
+    last whole row.
+
+    Damage goes unnoticed in two cases:
+    - The sums change, but crc32 misses it: one case in 2^32.
+    - The sums stay as they were. This needs at least four wrong words, in two rows and two columns,
+      that cancel each other. Flipped bits, any damage within 16 KiB and a wrong length never do.
+      Nor do moved or swapped blocks, unless their rows have equal sums, as random data never has.
+
+    Args:
+      data: uint8 [bytes], contiguous.
+
+    Returns:
+      0 to 2^32 - 1.
+    """
+    row_bytes = _ROW_WORDS * _WORD.itemsize
+    rows = data.size // row_bytes
+    crc = zlib.crc32(data.size.to_bytes(8, "little"))
+    if rows:
+        words = data[: rows * row_bytes].view(_WORD).reshape(rows, _ROW_WORDS)
+        row_sums = np.empty(rows, np.uint64)
+        column_sums = np.zeros(_ROW_WORDS, np.uint64)
+        for start in range(0, rows, _BLOCK_ROWS):
+            block = words[start : start + _BLOCK_ROWS]
+            block.sum(axis=1, dtype=np.uint64, out=row_sums[start : start + _BLOCK_ROWS])
+            column_sums += block.sum(axis=0, dtype=np.uint64)
+        crc = zlib.crc32(row_sums.astype(_WORD).data, crc)
+        crc = zlib.crc32(column_sums.astype(_WORD).data, crc)
+    return zlib.crc32(data[rows * row_bytes :].data, crc)
 
 
 def decode(header: np.ndarray, blob: np.ndarray) -> model_update.ModelUpdate:
-    """Undoes `encode`, checking everything that was received.
+    """Undoes `encode`, and checks everything that was received.
 
-    Float and int8 tensors are views of `blob` where it is not compressed: no copy is made.
+    Float and int8 tensors are views of a `blob` that is not compressed, and are not copied.
 
     Raises:
-      errors.MessageError: the message is damaged or of another format; says what is wrong.
+      errors.MessageError: The message is damaged or has another format; the text says how.
     """
     fields = _decode_header(header)
     blob = np.ascontiguousarray(blob)
@@ -137,12 +184,12 @@ def check(
     """Checks that an update fits the receiver's model.
 
     Args:
-      update: what arrived.
-      shapes: name to shape of every weight of the receiver's model.
-      scheme: the scheme that the receiver computes with.
+      update: The update that arrived.
+      shapes: Name to shape of every weight of the receiver's model.
+      scheme: The scheme that the receiver computes with.
 
     Raises:
-      errors.MessageError: it does not; names the first difference and the flag to look at.
+      errors.MessageError: It does not fit; the text names the first difference and the flag to set.
     """
     if update.scheme != scheme:
         raise errors.MessageError(
@@ -172,9 +219,9 @@ def fp32_bytes(update: model_update.ModelUpdate) -> int:
 
 def _is_finite(tensor: model_update.Tensor) -> bool:
     if isinstance(tensor, quantization.QuantizedTensor):
-        return True  # The quantizers refuse what is not.
-    # The exponent's bits are all set in NaN and infinity alone; numpy's isfinite takes 16-bit
-    # numbers one at a time.
+        return True  # The quantizers refuse other weights.
+    # All bits of the exponent are set in NaN and infinity alone. Testing them is faster than
+    # numpy's isfinite, which takes 16-bit numbers one at a time.
     if isinstance(tensor, model_update.Bfloat16):
         return bool(np.max(tensor.upper & np.uint16(0x7FFF), initial=0) < 0x7F80)
     if tensor.dtype == np.float16:
@@ -219,7 +266,7 @@ def _decode_header(header: np.ndarray) -> dict[str, Any]:
     try:
         fields = json.loads(header.tobytes())
         as_written = header_bytes(fields)
-    except (ValueError, RecursionError) as error:  # ValueError: also an endless integer.
+    except (ValueError, RecursionError) as error:  # An integer of too many digits: ValueError.
         raise errors.MessageError(f"The model message's header is not JSON: {error}.") from None
     number = fields.get("format") if isinstance(fields, dict) else None
     if number != FORMAT:
@@ -252,7 +299,7 @@ def _check_size(size: int) -> None:
 def _decompress(blob: np.ndarray, size: int) -> np.ndarray:
     decompressor = zlib.decompressobj()
     try:
-        # One byte more than announced would already be wrong: never inflate beyond that.
+        # A bomb is not inflated: one byte more than announced is enough to see that it is wrong.
         data = decompressor.decompress(blob.tobytes(), size + 1)
     except zlib.error as error:
         raise errors.MessageError(f"The model message cannot be decompressed: {error}.") from None
@@ -268,7 +315,7 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[model_upd
             raise ValueError("name or coding")
         if len(shape) > MAX_AXES or any(type(s) is not int or s < 0 for s in shape):
             raise ValueError("shape")
-        # Axes of length 0 excuse no others: numpy refuses shapes that it could not address.
+        # Axes of length 0 count as 1: numpy refuses shapes that it could not address without them.
         if math.prod(max(length, 1) for length in shape) > 8 * MAX_BLOB_BYTES:
             raise ValueError("shape")
         if coding == AFFINE:
@@ -321,8 +368,8 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[model_upd
     raise errors.MessageError(f"The model message has an unknown coding {coding!r} for {name!r}.")
 
 
-def _view(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Views bytes as numbers; copies only where the bytes are not aligned for them."""
+def _view(data: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Views bytes as numbers; bytes that are not aligned for them are copied first."""
     if data.ctypes.data % dtype.itemsize:
         data = data.copy()
     return data.view(dtype)

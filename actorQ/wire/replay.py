@@ -1,14 +1,12 @@
 """n-step transitions, and how they lie in replay.
 
-A transition is (observation, action, n-step return, n-step discount, next observation). In
-Reverb it is one flat float32 vector (pixels: one uint8 array beside a short float32 vector): one
-column instead of five makes an insert about half as expensive, and a batch for the learner about
-2.5 times cheaper (measured with reverb 0.14, walker-sized observations: 49 to 25 us an insert,
-2.1 to 0.8 ms a batch of 256). The learner slices it apart again, a whole batch at a time.
+A transition is (observation, action, n-step return, n-step discount, next observation). In Reverb
+it is one flat float32 vector; pixels lie in a uint8 array beside a short float32 vector. One column
+instead of five halves the price of an insert, from 49 to 25 us. A batch of 256 costs the learner
+0.8 instead of 2.1 ms. (Measured with reverb 0.14 and walker's observations.)
 
-Actors make them (`n_step_returns`) and write them (`transition_writer`); the learner slices them
-apart.
-Imports no framework.
+Actors make transitions (`actor.n_step_returns`) and write them (`actor.transition_writer`). The
+learner slices whole batches apart again (`learner.dataset`). Imports no framework.
 """
 
 import dataclasses
@@ -43,10 +41,10 @@ class Transition(NamedTuple):
 
 
 def failed_simulation(name: str) -> task_errors.TaskError:
-    """Returns what says that a task gave something, or led to it, that is no number.
+    """Returns the error of a task whose transition holds NaN or infinity.
 
     Args:
-      name: of it, with its article.
+      name: The part of the transition, with its article.
     """
     return task_errors.TaskError(
         f"a transition has {name} that is not finite as float32: the task's simulation has failed, "
@@ -56,27 +54,33 @@ def failed_simulation(name: str) -> task_errors.TaskError:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the parts of a transition lie in the flat vector.
+    """The places of a transition's parts in the flat vector.
 
-    Order: observation, action, reward, discount, next observation; pixel observations lie in a
-    uint8 array [2, H, W, C] of their own.
+    The order is observation, action, reward, discount, next observation. Pixel observations lie in
+    a uint8 array [2, H, W, C] of their own.
+
+    Attributes:
+      observation_shape: Shape of one observation.
+      pixels: Whether observations are uint8 images.
+      action_size: Float32 numbers of an action; a discrete one is one number, exact up to 2^24.
+      discrete: Whether actions are integers.
     """
 
     observation_shape: tuple[int, ...]
     pixels: bool
-    action_size: int  # 1 for discrete actions, which are exact in float32 up to 2^24.
+    action_size: int
     discrete: bool
 
     @classmethod
     def of(cls, spec: base.EnvironmentSpec) -> "Layout":
         """Returns the layout for an environment."""
         pixels = np.dtype(spec.observation_dtype) == np.uint8
-        action_size = 1 if spec.discrete else spec.action_size
+        action_size = 1 if spec.action_size is None else spec.action_size
         return cls(tuple(spec.observation_shape), pixels, action_size, spec.discrete)
 
     @functools.cached_property
     def observation_size(self) -> int:
-        """Float32 numbers that one observation takes in the flat vector."""
+        """Number of float32 values of one observation in the flat vector."""
         return 0 if self.pixels else math.prod(self.observation_shape)
 
     @property
@@ -90,7 +94,7 @@ class Layout:
         return (2, *self.observation_shape)
 
     def allocate(self, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns room for packed transitions.
+        """Returns empty arrays for packed transitions.
 
         Returns:
           Vectors, float32 [rows, vector_size], and frames, uint8 [rows, 2, H, W, C] or None.
@@ -102,7 +106,7 @@ class Layout:
     def pack_into(
         self, transition: Transition, vector: np.ndarray, frames: np.ndarray | None
     ) -> None:
-        """Copies a transition into one row of what `allocate` returned."""
+        """Copies a transition into one row of the arrays that `allocate` returned."""
         observation, action, reward, discount, next_observation = transition
         size = self.observation_size
         end = size + self.action_size
@@ -120,14 +124,14 @@ class Layout:
         """Checks packed transitions, [rows, vector_size], all at once.
 
         Raises:
-          task_errors.TaskError: a number is NaN or infinite, as float32.
+          task_errors.TaskError: A number is NaN or infinite as float32.
         """
         finite = np.isfinite(vectors)
         if finite.all():
             return
-        bad = ~finite[np.argmin(finite.all(axis=1))]  # Of the first such transition.
+        bad = ~finite[np.argmin(finite.all(axis=1))]  # The first such transition.
         size, end = self.observation_size, self.observation_size + self.action_size
-        parts = {  # Causes before what comes of them.
+        parts = {  # Causes come before their effects: the first bad part is named.
             "an observation": bad[:size],
             "an action": bad[size:end],
             "a return over n steps": bad[end : end + 1],
@@ -138,7 +142,7 @@ class Layout:
         raise failed_simulation(name)
 
     def pack(self, transition: Transition) -> Any:
-        """Returns what is inserted into Reverb: the vector, or (pixels, vector)."""
+        """Returns the data that Reverb stores: the vector, or (pixels, vector)."""
         vectors, frames = self.allocate(1)
         if frames is None:
             self.pack_into(transition, vectors[0], None)
@@ -147,7 +151,7 @@ class Layout:
         return (frames[0], vectors[0])
 
     def unpack(self, data: Any) -> Transition:
-        """Slices a batch apart; works on numpy arrays and TensorFlow tensors alike.
+        """Slices a batch apart; takes numpy arrays and TensorFlow tensors alike.
 
         Args:
           data: float32 [B, vector_size], or (uint8 [B, 2, H, W, C], float32 [B, vector_size]).
@@ -157,7 +161,7 @@ class Layout:
         """
         frames, vector = data if self.pixels else (None, data)
         size, actions = self.observation_size, self.action_size
-        if self.pixels:
+        if frames is not None:
             observation, next_observation = frames[:, 0], frames[:, 1]
         else:
             observation, next_observation = vector[:, :size], vector[:, size + actions + 2 :]

@@ -1,6 +1,6 @@
 """The run's Reverb server with all its tables; the learner's process hosts it.
 
-Clients talk to it through `wire`. Imports Reverb and TensorFlow, no torch.
+Clients talk to it through `connection`. Imports Reverb and TensorFlow, no torch.
 """
 
 import sys
@@ -18,13 +18,15 @@ from actorQ.wire import card
 from actorQ.wire import replay
 
 
-def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized: bool) -> list:
+def make_tables(
+    config: config_lib.RunConfig, layout: replay.Layout, prioritized: bool
+) -> list[reverb.Table]:
     """Builds every table of a run.
 
     Args:
-      config: names and sizes.
-      layout: of the transitions.
-      prioritized: whether replay samples by priority (DQN) or uniformly.
+      config: Names and sizes of the tables.
+      layout: Layout of the transitions.
+      prioritized: Whether replay samples by priority (DQN) or uniformly.
     """
     vector = tf.TensorSpec((layout.vector_size,), tf.float32)
     frames = tf.TensorSpec((2, *layout.observation_shape), tf.uint8)
@@ -36,7 +38,7 @@ def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized
     )
 
     def mailbox(name: str, signature: Any, max_times_sampled: int = 0) -> reverb.Table:
-        """One item, the newest wins."""
+        """Builds a table for one item, which a newer one replaces."""
         return reverb.Table(
             name, reverb.selectors.Fifo(), reverb.selectors.Fifo(), max_size=1,
             rate_limiter=reverb.rate_limiters.MinSize(1),
@@ -53,7 +55,7 @@ def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized
             max_times_sampled=config.replay_table_max_times_sampled,
             signature=(frames, vector) if layout.pixels else vector,
         ),
-        # Sampled once: the broadcaster never converts the same weights twice.
+        # Weights are sampled once: the broadcaster never converts the same ones twice.
         mailbox(config.broadcaster_table_name, message, max_times_sampled=1),
         mailbox(config.model_table_name, message),
         mailbox(config.shutdown_table_name, tf.TensorSpec((), tf.int32)),
@@ -62,11 +64,11 @@ def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized
 
 
 def _replay_limiter(config: config_lib.RunConfig) -> Any:
-    """Holds sampling back, never inserts: actors are not to wait for the learner."""
+    """Returns a limiter that holds back samples but no inserts: actors wait for nobody."""
     ratio = config.samples_per_insert
     if not ratio:
         return reverb.rate_limiters.MinSize(config.min_replay_size)
-    # A sample is allowed while  samples <= ratio * (inserts - min_replay_size).
+    # Reverb allows a sample while  samples <= ratio * (inserts - min_replay_size).
     return reverb.rate_limiters.RateLimiter(
         samples_per_insert=ratio,
         min_size_to_sample=config.min_replay_size,
@@ -77,19 +79,19 @@ def _replay_limiter(config: config_lib.RunConfig) -> Any:
 
 def start_server(
     config: config_lib.RunConfig,
-    tables: list,
+    tables: list[reverb.Table],
     checkpointer: checkpointers_lib.CheckpointerBase | None = None,
 ) -> reverb.Server:
     """Starts the server on `config.port` (0: any free port).
 
     Args:
-      config: says the port.
-      tables: of `make_tables`.
-      checkpointer: writes checkpoints, and may have one to begin with (then the settings of the
-        tables, and their counters, are those of the checkpoint).
+      config: The port.
+      tables: The tables that `make_tables` built.
+      checkpointer: Writes checkpoints. If it holds one to start from, the tables' settings and
+        counters are those of the checkpoint.
 
     Raises:
-      errors.UserError: the port is in use or may not be used, or the checkpoint is damaged.
+      errors.UserError: The port is in use or may not be used, or the checkpoint is damaged.
     """
     if config.port:
         ports.require_port(config.port)

@@ -22,10 +22,10 @@ def config():
 @pytest.fixture
 def connection(config):
     """A connection to a server in this process, with small tables."""
-    from actorQ.wire import connection as wire
-    from actorQ.wire import server as serving  # Late, as in the harness: they import Reverb.
+    from actorQ.wire import connection as connection_lib
+    from actorQ.wire import server as server_lib  # Late, as in the harness: they import Reverb.
 
-    tables = serving.make_tables(config, harness.small_layout(), prioritized=True)
-    server = serving.start_server(config, tables)
-    yield wire.Connection(config, f"localhost:{server.port}")
+    tables = server_lib.make_tables(config, harness.small_layout(), prioritized=True)
+    server = server_lib.start_server(config, tables)
+    yield connection_lib.Connection(config, f"localhost:{server.port}")
     server.stop()

@@ -48,10 +48,11 @@ def test_gaussian_exploration_noise_has_the_asked_for_statistics():
     explore = d4pg.GaussianExploration(0.1, np.random.default_rng(0))
     output = np.array([0.3, -0.2], np.float32)
     noise = np.stack([explore(output) - output for _ in range(20_000)])
-    # 4 standard errors: 0.1 / sqrt(20,000) = 0.0007 of the mean, 0.0005 of the deviation.
+    # These are 4 standard errors: 0.1 / sqrt(20,000) = 0.0007 for the mean, 0.0005 for the
+    # deviation.
     assert noise.mean(axis=0) == pytest.approx([0, 0], abs=0.003)
     assert noise.std(axis=0) == pytest.approx([0.1, 0.1], abs=0.002)
-    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.03  # Own noise for every dimension.
+    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.03  # Every dimension has its own noise.
     within = np.mean(np.abs(noise) < 0.1)
     assert within == pytest.approx(0.6827, abs=0.01)
 
@@ -70,7 +71,7 @@ def test_gaussian_exploration_actions_are_clipped():
     assert actions.dtype == np.float32
     assert actions.min() == -1.0
     assert actions.max() == 1.0
-    # Above 1 with probability P(z > 0.05) = 0.48.
+    # An action is above 1 with probability P(z > 0.05) = 0.48.
     assert np.mean(actions[:, 0] == 1.0) == pytest.approx(0.48, abs=0.1)
     assert output.tolist() == pytest.approx([0.95, -0.95])
 
@@ -94,14 +95,14 @@ def test_epsilon_greedy_actions_have_the_asked_for_frequencies(epsilon):
 
 
 def _lengths(actions, greedy):
-    """Lengths of the runs of one action, of those that are not the greedy one."""
+    """Returns how often each action other than the greedy one was repeated in a row."""
     ends = np.flatnonzero(np.diff(actions)) + 1
     return np.array([len(run) for run in np.split(actions, ends) if run[0] != greedy])
 
 
 def test_epsilon_greedy_repeats_random_actions_as_the_zeta_distribution_says():
     explore = dqn.EpsilonGreedy(0.02, np.random.default_rng(1), 2.5)
-    # Of so many actions a random one is hardly ever the greedy one, or the one before.
+    # Among so many actions a random one is hardly ever the greedy one, or the one before.
     values = np.zeros(1000, np.float32)
     explore.begin()
     lengths = _lengths([explore(values) for _ in range(200_000)], greedy=0)
@@ -114,7 +115,8 @@ def test_epsilon_greedy_repeats_random_actions_as_the_zeta_distribution_says():
 
 
 def test_epsilon_greedy_repeats_nothing_into_the_next_episode():
-    explore = dqn.EpsilonGreedy(1.0, np.random.default_rng(0), 1.01)  # For ever, nearly.
+    # With this exponent an action lasts nearly for ever.
+    explore = dqn.EpsilonGreedy(1.0, np.random.default_rng(0), 1.01)
     values = np.zeros(10**6, np.float32)
     first = [explore(values) for _ in range(50)]
     explore.begin()

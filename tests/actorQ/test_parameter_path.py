@@ -1,10 +1,10 @@
-"""The whole way of the weights on a real server: learner's variables to an actor's policy."""
+"""The whole path of weights on a real server, from the learner's variables to a policy."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from actorQ.actor import weight_client as weights_lib
+from actorQ.actor import weight_client as weight_client_lib
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import telemetry
@@ -46,7 +46,7 @@ class Path:
         self.backend = inference.make_backend(
             ARCHITECTURE, config.quantize, config.inference_mode
         )
-        self.client = weights_lib.WeightClient(
+        self.client = weight_client_lib.WeightClient(
             self.connection, config, ARCHITECTURE, self.backend, telemetry.Timings()
         )
 
@@ -127,7 +127,7 @@ def test_message_bytes_beside_fp32(path, tmp_path, quantize, communication, most
     made = path(quantize=quantize, quantize_communication=communication)
     made.send(1)
     row = telemetry.last_row(str(tmp_path / "broadcaster" / telemetry.UPDATES_CSV))
-    # A tiny network: its biases, scales and header weigh more than a 3x2048 one's.
+    # In a tiny network, biases, scales and header weigh more than in one of 3x2048.
     assert row["message_bytes"] - 2000 <= most * row["fp32_bytes"]
     made.look()
     assert made.client.version == 1

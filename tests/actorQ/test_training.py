@@ -1,4 +1,4 @@
-"""Whole trainings through the launcher: does it learn?"""
+"""Whole trainings through the launcher, which must reach a return."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ def test_dqn_int8_actor_solves_cartpole(crew, tmp_path):
         crew, tmp_path, "--taskstr=gym,CartPole-v0", "--num_episodes=12000", "--eval_period_s=2",
         "--stop_return=195", "--stop_window=3", "--batch_size=128", timeout_s=240,
     )
-    # Solved three times in a row, which ends training; then ten evaluations of the last policy,
-    # some of which may begin where it falls (a random policy holds for 22 steps).
+    # Training ends when three evaluations in a row solve the task. Some of the ten final ones may
+    # start in states where the pole falls. (A random policy holds it for 22 steps.)
     assert returns[:-10][-3:].min() >= 195
     assert returns[-10:].mean() >= 120
     # The policy on disk plays as well, in full precision and in int8.

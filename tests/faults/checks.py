@@ -121,8 +121,11 @@ class ReplayCheck:
           errors.UserError: one is not.
         """
         connection = wire.Connection(self._config)
-        layout = self._layout
-        for columns in connection.sample(self._config.replay_table_name, _ITEMS):
+        layout, table = self._layout, self._config.replay_table_name
+        for sample in connection.bounded(
+            lambda: list(connection.client.sample(table, _ITEMS, emit_timesteps=False))
+        ):
+            columns = [np.asarray(column) for column in sample.data]
             vectors = columns[-1].reshape(-1, layout.vector_size)
             if layout.pixels:
                 frames = columns[0].reshape(len(vectors), *layout.frames_shape)

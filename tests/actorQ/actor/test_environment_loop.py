@@ -1,4 +1,4 @@
-"""The environment loop: N environments at once act and write exactly as N of them alone."""
+"""The environment loop: N environments together act and write exactly as N loops of one."""
 
 import threading
 
@@ -18,7 +18,7 @@ SPEC = base.EnvironmentSpec(
 
 
 class RandomWalk:
-    """Observations that depend on all actions so far; episodes of random lengths."""
+    """A task whose observations depend on all actions so far, with episodes of random lengths."""
 
     def __init__(self, seed):
         self.spec = SPEC
@@ -49,7 +49,7 @@ WEIGHTS = np.random.default_rng(5).standard_normal((3, 2)).astype(np.float32)
 
 
 def infer(observations):
-    """The same function of every row, row by row, so that the batch cannot change a bit of it."""
+    """Computes every row by itself, so that the batch cannot change a bit of it."""
     return np.stack([np.tanh(row @ WEIGHTS) for row in observations])
 
 
@@ -74,7 +74,7 @@ def test_loop_of_many_environments_equals_as_many_loops_bit_for_bit(scale):
     together, episodes = [], []
     loop = make_loop(seeds, scale=scale)
     for _ in range(turns):
-        # Packed at once, as the writer does: later turns must not change it.
+        # It is packed at once, as the writer does it: later turns must not change it.
         episodes += loop.turn(lambda transition: together.append(as_bytes(transition)))
     assert loop.steps == 3 * turns
     apart, episodes_apart = [], []

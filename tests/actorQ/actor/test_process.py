@@ -1,4 +1,4 @@
-"""The actor: acting against a real server."""
+"""An actor that acts against a real server."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ import pytest
 from tensorboard.backend.event_processing import plugin_event_accumulator
 
 from actorQ import actor_main
-from actorQ.actor import process as acting
+from actorQ.actor import process as actor_process
 from actorQ.actor import transition_writer
 from actorQ.core import config as config_lib
 from actorQ.core import errors
@@ -46,17 +46,17 @@ class Stage:
         self.server = server.start_server(self.config, tables)
         address = f"localhost:{self.server.port}"
         self.connection = connection.Connection(self.config, address)
-        self.actor = acting.ActorProcess(
+        self.actor = actor_process.ActorProcess(
             config_lib.RunConfig(**{**defaults, **settings, "server_address": address})
         )
 
     def serve_again(self):
-        """A new server at the address of the one that was stopped."""
+        """Starts a new server at the address of the one that was stopped."""
         self.server = server.start_server(
             dataclasses.replace(self.config, port=self.server.port),
             server.make_tables(self.config, self.layout, prioritized=False),
         )
-        # As every process does: the first insert over a connection to the old one may fail.
+        # Every process waits like this: the first insert after the old server's end may fail.
         self.connection = connection.Connection(self.config, self.connection.address)
 
     def publish(self, version):
@@ -70,7 +70,7 @@ class Stage:
         self.connection.publish(self.config.model_table_name, messages.encode(update))
 
     def act(self, transitions):
-        """Lets the actor act until so many transitions are in replay; returns them all."""
+        """Lets the actor act until replay holds `count` transitions; returns them all."""
         if self.actor._weights.version < 0:
             self.publish(0)
             assert self.actor.connect()
@@ -109,8 +109,8 @@ def stage(tmp_path):
 
 def test_actor_n_step_and_discount_flags_shape_the_transitions(stage):
     batch = stage(n_step=3, discount=0.5).act(200)
-    # A time limit (every 40 steps) is not a terminal state: full windows have 0.5^2, the shorter
-    # ones at an episode's end 0.5 and 1; none is 0.
+    # A time limit (every 40 steps) is not a terminal state, so no discount is 0. Full windows have
+    # 0.5^2, and the shorter ones at an episode's end have 0.5 and 1.
     assert set(np.unique(batch.discount)) == {0.25, 0.5, 1.0}
     one_step = stage(n_step=1, discount=0.5).act(100)
     assert set(np.unique(one_step.discount)) == {1.0}
@@ -178,7 +178,7 @@ def test_actor_update_period_counts_the_steps_of_all_environments(stage):
     looks = []
     made.actor._weights.ask = lambda: looks.append(made.actor.loop.steps)
     made.act(100)
-    # The first turn at or after each multiple of 10.
+    # The actor looks in the first turn at or after each multiple of 10.
     assert looks[:6] == [0, 12, 20, 32, 40, 52]
 
 
@@ -187,13 +187,13 @@ def test_actor_with_several_environments_writes_a_transition_for_each_step(stage
     batch = made.act(300)
     assert made.actor.loop.steps % 3 == 0
     written = made.connection.status().transitions_inserted
-    # All but those that wait for their second step, one in each environment.
+    # One transition in each environment still waits for its second step.
     assert made.actor.loop.steps - 3 <= written <= made.actor.loop.steps
     assert set(np.unique(batch.discount)) == {0.5, 1.0}
     episodes = telemetry.read_csv(str(made.folder / telemetry.EPISODES_CSV))
     assert set(episodes["episode_length"]) == {20}
     assert episodes["episodes"] == list(range(1, len(episodes["episodes"]) + 1))
-    # Three end in each 20th turn.
+    # Three episodes end in each 20th turn.
     assert episodes["actor_steps"][:4] == [60, 60, 60, 120]
     assert len(set(episodes["episode_return"][:3])) == 3
 
@@ -229,7 +229,7 @@ def test_actor_stop_sends_what_was_written(stage):
 
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeypatch, n_step):
-    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
+    monkeypatch.setattr(actor_process, "_HEALTH_PERIOD_S", 0.1)
     made = stage(n_step=n_step, max_episode_steps=100_000, replay_table_max_replay_size=100_000)
     made.publish(3)
     made.connection.publish_card(77, 1, 0)
@@ -239,7 +239,7 @@ def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeyp
         made.actor.loop, "drop_episodes", lambda: (drops.append(made.actor.loop.steps), drop())
     )
     thread = threading.Thread(target=lambda: done.append(made.actor.run()))
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
     thread.start()
     harness.poll(lambda: made.connection.status().transitions_inserted > 100)
     made.server.stop()
@@ -247,7 +247,7 @@ def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeyp
     steps = made.actor.loop.steps
     made.serve_again()
     made.connection.publish_card(77, 2, 40)
-    # It acts on without any message, and from the start of an episode.
+    # It acts on without a new message, from the start of an episode.
     harness.poll(lambda: made.connection.status().transitions_inserted > 50)
     assert made.actor._weights.version == 3
     assert made.actor.loop.lanes[0].length <= made.actor.loop.steps - steps
@@ -261,18 +261,18 @@ def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeyp
     thread.join(20)
     assert done == [130]
     inserted = made.connection.status().transitions_inserted
-    # Nothing of the episode before, so that the first window is whole after n steps: steps of the
-    # turn that was broken off were not counted. Windows are open in the episode under way alone,
+    # Nothing is left of the episode before: the first window is whole after n steps. The steps of
+    # the turn that was broken off were not counted. Windows are open in the present episode only,
     # and the actor may have stopped at the end of one (every 200 steps).
     still_open = min(n_step - 1, made.actor.loop.lanes[0].length)
     assert drops[0] == steps
-    # An actor that was there before the card of the new server dropped a second beginning.
+    # An actor that saw the new server before its card has dropped another beginning.
     least, most = (made.actor.loop.steps - drops[at] - still_open for at in (-1, 0))
     assert least <= inserted <= most
 
 
 def test_actor_of_another_run_ends_with_one_line(stage, monkeypatch):
-    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
+    monkeypatch.setattr(actor_process, "_HEALTH_PERIOD_S", 0.1)
     made = stage()
     made.publish(0)
     made.connection.publish_card(77, 1, 0)
@@ -297,7 +297,7 @@ def test_actor_whose_task_gives_what_is_no_number_ends_with_one_line(stage):
 
 @pytest.mark.parametrize("mode", ["pytorch", "native"])
 def test_actor_whose_task_fails_before_a_transition_is_whole_says_the_same(stage, mode):
-    # torch's int8 takes no NaN, and most tasks no action of NaN.
+    # torch's int8 products take no NaN, and most tasks take no action of NaN.
     made = stage(n_step=5, quantize=8, inference_mode=mode)
     made.publish(0)
     environment = made.actor.loop.lanes[0].environment
@@ -314,7 +314,7 @@ def test_actor_whose_task_fails_before_a_transition_is_whole_says_the_same(stage
 
 
 def test_actor_that_fails_leaves_its_newest_points_on_disk(stage, monkeypatch):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
     made = stage(log_period_s=600.0, max_episode_steps=10)
     made.publish(0)
     environment = made.actor.loop.lanes[0].environment
@@ -337,7 +337,7 @@ def test_actor_whose_task_cannot_begin_says_why(stage, monkeypatch):
     made = stage()
     made.publish(0)
     loop = made.actor.loop
-    loop._observations[:] = np.nan  # As memory may be that nothing was written to yet.
+    loop._observations[:] = np.nan  # Memory that was never written may hold NaN.
     monkeypatch.setattr(
         loop.lanes[0].environment, "_begin", mock.Mock(side_effect=OSError("no such model"))
     )
@@ -348,7 +348,7 @@ def test_actor_whose_task_cannot_begin_says_why(stage, monkeypatch):
 def test_actor_of_an_unknown_task_ends_with_one_line(tmp_path):
     config = config_lib.RunConfig(taskstr="dm_control,no_such", logpath=str(tmp_path))
     with pytest.raises(errors.UserError, match="no_such"):
-        acting.ActorProcess(config)
+        actor_process.ActorProcess(config)
 
 
 def test_actor_that_cannot_make_all_its_environments_closes_those_that_it_made(
@@ -363,17 +363,17 @@ def test_actor_that_cannot_make_all_its_environments_closes_those_that_it_made(
         monkeypatch.setattr(made[-1], "close", lambda it=made[-1]: closed.append(it))
         return made[-1]
 
-    monkeypatch.setattr(acting.suites, "make_for", make)
+    monkeypatch.setattr(actor_process.suites, "make_for", make)
     with pytest.raises(task_errors.TaskError, match="a third simulator"):
-        acting.ActorProcess(config_lib.RunConfig(
+        actor_process.ActorProcess(config_lib.RunConfig(
             taskstr="gym,Pendulum-v1", model_str="4", envs_per_actor=3, logpath=str(tmp_path)
         ))
     assert len(made) == 2 and closed == made
 
 
 def test_actor_without_a_port_to_ask_closes_its_environments(tmp_path, monkeypatch):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
-    actor = acting.ActorProcess(config_lib.RunConfig(
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
+    actor = actor_process.ActorProcess(config_lib.RunConfig(
         taskstr="gym,Pendulum-v1", model_str="4", port=0, logpath=str(tmp_path)
     ))
     closed = []
@@ -384,8 +384,8 @@ def test_actor_without_a_port_to_ask_closes_its_environments(tmp_path, monkeypat
 
 
 def test_actor_without_learner_gives_up_in_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
-    actor = acting.ActorProcess(config_lib.RunConfig(
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
+    actor = actor_process.ActorProcess(config_lib.RunConfig(
         taskstr="gym,Pendulum-v1", model_str="4", port=ports.free_port(), connect_timeout=1.0,
         logpath=str(tmp_path),
     ))
@@ -411,7 +411,7 @@ def test_actor_waits_for_weights_from_when_the_learner_is_ready(stage, monkeypat
     monkeypatch.setattr(
         made.actor._connection, "status", lambda **a: status(**a)._replace(pushes=pushes[0])
     )
-    if resumed:  # It shows its card before it builds anything.
+    if resumed:  # A resumed learner shows its card before it builds anything.
         made.connection.publish_card(77, 1, 0)
 
     def connect():
@@ -422,7 +422,7 @@ def test_actor_waits_for_weights_from_when_the_learner_is_ready(stage, monkeypat
 
     thread = threading.Thread(target=connect)
     thread.start()
-    thread.join(1.5)  # As long as it compiles kernels, say.
+    thread.join(1.5)  # The learner may be compiling kernels meanwhile.
     assert thread.is_alive()
     if not resumed:
         made.connection.publish_card(77, 1, 0)
@@ -448,8 +448,8 @@ def test_actor_whose_learner_goes_when_it_opens_its_stream_does_not_hang(stage, 
 
 @pytest.mark.parametrize("end", ["announced", "failed run", "failure"])
 def test_actor_closes_its_environments_however_it_ends(stage, monkeypatch, end):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
-    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.05)
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(actor_process, "_HEALTH_PERIOD_S", 0.05)
     made = stage(envs_per_actor=2)
     made.publish(0)
     environments_of = [lane.environment for lane in made.actor.loop.lanes]
@@ -472,7 +472,7 @@ def test_actor_closes_its_environments_however_it_ends(stage, monkeypatch, end):
 
 
 def running(made):
-    """Runs a stage's actor on a thread; returns that, and where its exit code will be."""
+    """Runs a stage's actor on a thread; returns the thread, and a list for its exit code."""
     made.publish(0)
     done = []
     thread = threading.Thread(target=lambda: done.append(made.actor.run()))
@@ -482,10 +482,10 @@ def running(made):
 
 
 def test_actor_with_the_id_of_another_is_refused_and_the_other_goes_on(stage, monkeypatch):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
     made = stage()
     thread, done = running(made)
-    second = acting.ActorProcess(made.actor._config)
+    second = actor_process.ActorProcess(made.actor._config)
     with pytest.raises(errors.UserError, match="Another actor has --actor_id=1 in .*actor_1"):
         second.run()
     assert second.loop.steps == 0
@@ -497,8 +497,8 @@ def test_actor_with_the_id_of_another_is_refused_and_the_other_goes_on(stage, mo
 
 
 def test_actor_stopped_while_it_waits_for_the_learner_ends(stage, monkeypatch):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
-    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.1)
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(actor_process, "_HEALTH_PERIOD_S", 0.1)
     made = stage()
     thread, done = running(made)
     made.server.stop()
@@ -509,12 +509,12 @@ def test_actor_stopped_while_it_waits_for_the_learner_ends(stage, monkeypatch):
 
 
 def test_actor_stopped_during_its_first_transfer_ends(stage, monkeypatch):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
     made = stage()
     made.publish(0)
     begun = threading.Event()
 
-    def take_for_ever(table):  # As over a link that is slow or broken.
+    def take_for_ever(table):  # A slow or broken link is like this.
         begun.set()
         threading.Event().wait()
 
@@ -529,7 +529,7 @@ def test_actor_stopped_during_its_first_transfer_ends(stage, monkeypatch):
 
 
 def test_actor_stopped_while_inserts_are_not_confirmed_ends(stage, monkeypatch):
-    monkeypatch.setattr(acting.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(actor_process.cli, "on_stop_signals", lambda *_: None)
     monkeypatch.setattr(transition_writer, "_CHECK_PERIOD_S", 0.05)
     made = stage()
     made.publish(0)
@@ -539,7 +539,7 @@ def test_actor_stopped_while_inserts_are_not_confirmed_ends(stage, monkeypatch):
 
     def confirm_nothing(writer, timeout_s=None):
         waits.set()
-        while True:  # As `_wait` with a server that answers, and a long --transfer_timeout.
+        while True:  # `_wait` does this if the server answers and --transfer_timeout is long.
             time.sleep(0.05)
             writer._check()
 
@@ -556,7 +556,7 @@ def test_actor_stopped_while_inserts_are_not_confirmed_ends(stage, monkeypatch):
 def test_actor_restarted_takes_no_weights_older_than_those_it_had(stage):
     made = stage()
     (made.folder / telemetry.EPISODES_CSV).write_text("seconds,unix_time,model_version\n1,2,7\n")
-    again = acting.ActorProcess(
+    again = actor_process.ActorProcess(
         dataclasses.replace(made.actor._config, restarts=1, connect_timeout=1.0)
     )
     made.connection.publish_card(77, 1, 0)
@@ -578,7 +578,7 @@ def test_actor_restarted_counts_on_where_its_logs_end(stage):
     assert before["actor_steps"] > 0 and before["pulls"] == 1 and before["insert_s"] > 0
     with open(made.folder / telemetry.EPISODES_CSV, "a", encoding="utf-8") as file:
         file.write(f"9,9,{before['actor_steps'] + 3:.0f},7000,1,1,1,1\n")  # Written after it.
-    again = acting.ActorProcess(dataclasses.replace(made.actor._config, restarts=1))
+    again = actor_process.ActorProcess(dataclasses.replace(made.actor._config, restarts=1))
     assert again.loop.steps == before["actor_steps"] + 3
     assert again.connect()
     again.act(seconds=0.5)
@@ -598,7 +598,7 @@ def test_actor_stopped_before_it_acts_again_logs_nothing(stage):
     made.actor.act(seconds=0.2)
     made.actor._end()
     rows = (made.folder / telemetry.PHASES_CSV).read_bytes()
-    again = acting.ActorProcess(dataclasses.replace(made.actor._config, restarts=1))
+    again = actor_process.ActorProcess(dataclasses.replace(made.actor._config, restarts=1))
     assert again.loop.steps > 0
     again._end()
     assert (made.folder / telemetry.PHASES_CSV).read_bytes() == rows
@@ -630,12 +630,12 @@ def test_actor_that_lost_its_learner_writes_nothing_before_the_next_says_who_it_
 
 
 def test_actor_long_period_pulls_nothing_in_between(stage, monkeypatch):
-    monkeypatch.setattr(acting, "_HEALTH_PERIOD_S", 0.01)
+    monkeypatch.setattr(actor_process, "_HEALTH_PERIOD_S", 0.01)
     made = stage(actor_update_period=1_000_000)
     made.act(20)
     made.publish(8)
     made.act(300)
-    # However often it sees to the learner's health meanwhile.
+    # Meanwhile it may have asked for the learner's health several times.
     assert made.actor._weights.version == 0
 
 
@@ -701,7 +701,7 @@ def test_actor_main_gives_torch_one_thread(monkeypatch):
 
     monkeypatch.setattr(actor_main.config_flags, "from_flags", lambda: config)
     monkeypatch.setattr(actor_main.allocator, "keep_large_blocks", lambda: None)
-    monkeypatch.setattr(acting, "ActorProcess", Actor)
+    monkeypatch.setattr(actor_process, "ActorProcess", Actor)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # `main` sets it too; this undoes that.
     torch.set_num_threads(3)
     try:
@@ -728,6 +728,6 @@ def test_actor_gives_its_own_tensorflow_one_thread(monkeypatch, mode, threads):
     monkeypatch.setattr(os, "environ", {k: v for k, v in os.environ.items() if k not in names})
     monkeypatch.setattr(actor_main.config_flags, "from_flags", lambda: config)
     monkeypatch.setattr(actor_main.allocator, "keep_large_blocks", lambda: None)
-    monkeypatch.setattr(acting, "ActorProcess", Actor)
+    monkeypatch.setattr(actor_process, "ActorProcess", Actor)
     assert actor_main.main([]) == 0
     assert seen == [threads, threads]

@@ -1,17 +1,17 @@
-"""The actor's weights: what is transferred and loaded, when, and on which thread."""
+"""The actor's weights: when they are transferred and loaded, and on which thread."""
 
 import threading
 
 import numpy as np
 import pytest
 
-from actorQ.actor import weight_client as weights_lib
+from actorQ.actor import weight_client as weight_client_lib
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import telemetry
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
-from actorQ.wire import connection as wire
+from actorQ.wire import connection as connection_lib
 from actorQ.wire import messages
 from tests.actorQ import harness
 
@@ -26,7 +26,7 @@ def make_weights(value):
 
 
 class FakeConnection:
-    """A model table that the test fills; counts what is transferred."""
+    """A model table that the test fills; it counts transfers."""
 
     def __init__(self):
         self.published = 0
@@ -43,7 +43,7 @@ class FakeConnection:
 
     def status(self):
         self.looks += 1
-        return wire.ServerStatus(self.published, 0, 0, 0, self.sampled, False, 0, 1, 1)
+        return connection_lib.ServerStatus(self.published, 0, 0, 0, self.sampled, False, 0, 1, 1)
 
     def fetch(self, table):
         assert table == "model_table"
@@ -68,7 +68,7 @@ class FakeBackend:
 def parts():
     connection, backend = FakeConnection(), FakeBackend()
     config = config_lib.RunConfig(quantize=32, batch_size=10)
-    client = weights_lib.WeightClient(
+    client = weight_client_lib.WeightClient(
         connection, config, ARCHITECTURE, backend, telemetry.Timings()
     )
     return connection, backend, client
@@ -91,7 +91,7 @@ def test_weight_client_transfers_only_what_is_newer(parts):
 def test_weight_client_staleness_counts_learner_steps(parts):
     connection, _, client = parts
     connection.put(5)
-    connection.sampled = 70  # Seven batches of ten.
+    connection.sampled = 70  # These are seven batches of ten.
     client.update()
     assert client.staleness == 2
     connection.sampled = 120
@@ -100,7 +100,7 @@ def test_weight_client_staleness_counts_learner_steps(parts):
     connection.put(12)
     client.update()
     assert client.staleness == 0
-    # Before and after each look: (-, 2), (7), (7, 0).
+    # The values before and after each look are (-, 2), (7) and (7, 0).
     assert client.mean_staleness() == pytest.approx((2 + 7 + 7 + 0) / 4)
 
 
@@ -150,7 +150,7 @@ def test_weight_client_look_transfers_beside_the_steps_only_what_is_newer(parts)
         client.ask()
         assert not collect(client)
     assert (connection.fetches, client.version, backend.loaded) == (1, 3, [3.0])
-    # Steps go on during all but the swap.
+    # Steps go on during everything but the swap.
     assert backend.prepared_by is not threading.current_thread()
     assert backend.loaded_by is threading.current_thread()
 
@@ -186,7 +186,7 @@ def test_weight_client_at_most_one_look_in_flight_and_nothing_loaded_unasked(par
         client.update()
     go.set()
     harness.poll(lambda: client.ready, 10, 0.001)
-    client.ask()  # Its result waits: still nothing new is begun.
+    client.ask()  # A result waits, so no new look begins.
     assert (connection.looks, connection.fetches, backend.loaded) == (1, 1, [])
     client.collect()
     assert (client.version, backend.loaded, client.ready) == (3, [3.0], False)
@@ -242,10 +242,10 @@ def test_weight_client_bad_message_after_good_ones_is_refused_and_counted(parts,
     for _ in range(2):
         client.ask()
         assert not collect(client)
-    # Looked at once; the weights in use stay.
+    # The message is looked at once, and the weights in use stay.
     assert (client.refused, client.version, backend.loaded) == (1, 2, [2.0])
     assert "checksum" in caplog.text and "goes on with version 2" in caplog.text
-    connection.put(4, quantize=8)  # Whole, but for other actors.
+    connection.put(4, quantize=8)  # The message is whole, but for other actors.
     client.update()
     assert (client.refused, client.version) == (2, 2)
     connection.message = good

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 
 def run_python(code: str) -> subprocess.CompletedProcess:
-    """Runs `code` in a process of its own: what an import leaves behind shows only there."""
+    """Runs `code` in a process of its own, as only there the effects of an import show."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
@@ -62,7 +62,7 @@ def test_layers_of_one_shape_start_different():
 
 
 def test_initial_weights_keep_acmes_distribution():
-    # Uniform, fan out: the limit is sqrt(3 * 0.333 / columns), the variance 0.333 / columns.
+    # Uniform with fan out has the limit sqrt(3 * 0.333 / columns) and variance 0.333 / columns.
     network = networks.LayerNormMLP((256,))
     network(tf.zeros((1, 64)))
     weights = next(v for v in network.trainable_variables if v.shape == (64, 256)).numpy()
@@ -102,6 +102,6 @@ def test_adder_adds_n_step_transitions_to_a_server():
         samples = list(client.sample(adders.DEFAULT_PRIORITY_TABLE, 4, emit_timesteps=False))
     finally:
         server.stop()
-    # The windows [0, 1], [0, 2] and [1, 3]; the end of the episode then cuts one short, [2, 3].
+    # The windows are [0, 1], [0, 2] and [1, 3]. The end of the episode cuts [2, 3] short.
     returns = [float(sample.data[2]) for sample in samples]
     assert returns == [1.0, 1 + 0.5 * 2, 2 + 0.5 * 3, 3.0]

@@ -17,7 +17,7 @@ from actorQ.policy import architecture as architecture_lib
 from actorQ.core import config as config_lib
 from actorQ.environments import suites
 from actorQ.learner import dataset
-from actorQ.policy import sonnet_policy as networks_lib
+from actorQ.policy import sonnet_policy
 from actorQ.wire import replay
 from actorQ.wire import server
 from actorQ.actor import transition_writer
@@ -71,7 +71,7 @@ class Rig:
 
 
 def repeated(rig):
-    """One and the same batch for ever."""
+    """Yields one and the same batch for ever."""
     sample = next(iter(rig.dataset.packed))
     return dataset.Batches(tf.data.Dataset.from_tensors(sample).repeat(), rig.dataset.layout)
 
@@ -166,7 +166,7 @@ def test_dqn_priorities_reach_our_replay_table():
     rig.learner._replay_client.flush()
     samples = [next(rig.connection.client.sample("elsewhere")) for _ in range(60)]
     priorities = {sample[0].info.priority for sample in samples}
-    # All were inserted with priority 1; the learner has written TD errors since.
+    # All items were inserted with priority 1; the learner has written TD errors since.
     assert len(priorities) > 3
     rig.server.stop()
 
@@ -180,7 +180,7 @@ def test_dqn_priorities_of_every_step_are_written_in_order():
             written.append((table, updates))
 
     writer = dqn_learner.PriorityWriter(Client(), "ours")
-    writer.mutate_priorities("acmes", {1: 0.1})  # Does not wait.
+    writer.mutate_priorities("acmes", {1: 0.1})  # This call does not wait.
     writer.mutate_priorities("acmes", {1: 0.2})
     assert not written
     go.release(3)
@@ -211,7 +211,7 @@ def test_dqn_n_step_returns_are_not_flattened_by_acmes_clip():
     np.testing.assert_allclose(scaled.data.reward, plain.data.reward.numpy() / scale, rtol=1e-6)
     ours = dqn_learner.return_scale(rig.config)
     largest = np.abs([next(rig.learner._iterator).data.reward for _ in range(30)]).max()
-    assert 1.0 / ours < largest < 4.0 / ours  # Of 100 normal numbers.
+    assert 1.0 / ours < largest < 4.0 / ours  # The largest of 100 normal numbers.
     rig.server.stop()
 
 
@@ -262,19 +262,19 @@ def test_learner_state_is_float32_with_the_same_names_at_any_precision(algorithm
         rig.learner.step()
         types = types_of_variables(rig)
         assert {dtype for dtype in types.values() if dtype.is_floating} == {tf.float32}
-        names.append(set(types))  # A checkpoint of any step fits a learner that is just made.
+        names.append(set(types))  # A checkpoint of any step fits a new learner.
         rig.server.stop()
     assert all(each == names[0] for each in names)
 
 
 def types_of_variables(rig):
-    """Path within the learner's checkpoint to the type of the variable there."""
+    """Returns the types of the variables by their paths within the learner's checkpoint."""
     checkpoint = tf.train.Checkpoint(**rig.module.checkpointed(rig.learner, rig.networks))
     return {name: variable.dtype for name, variable in variables_of(checkpoint).items()}
 
 
 def variables_of(checkpoint):
-    """Path within the checkpoint to variable; the optimizers' moments are among them."""
+    """Returns the variables, with the optimizers' moments, by their paths in the checkpoint."""
     view = tf.train.Checkpoint(**dict(checkpoint._trackable_children()))
     found, waiting = {}, [("", view)]
     while waiting:
@@ -287,13 +287,13 @@ def variables_of(checkpoint):
 
 
 def test_d4pg_step_is_acmes_own_with_sonnets_optimizer():
-    # The same step by Acme's stock parts: its clipping, its torso, Sonnet's Adam.
+    # Acme's own parts do the same step: its clipping, its torso, Sonnet's Adam.
     rig = Rig("d4pg", policy_learning_rate=1e-2, critic_learning_rate=1e-2)
     networks = rig.networks
     stock_critic = stock_copy(networks.critic, rig.config)
     stock_target = stock_copy(networks.target_critic, rig.config)
     policy, target = (
-        networks_lib.Policy(networks.policy.architecture) for _ in range(2)
+        sonnet_policy.Policy(networks.policy.architecture) for _ in range(2)
     )
     for ours, stock in ((networks.policy, policy), (networks.target_policy, target)):
         copy_variables(ours, stock)
@@ -317,20 +317,20 @@ def test_d4pg_step_is_acmes_own_with_sonnets_optimizer():
 @pytest.mark.parametrize("inverting", [0, 1])
 def test_d4pg_actions_leave_a_bound_only_with_inverted_gradients(inverting):
     inward = []
-    for bound in (20.0, -20.0):  # There tanh's derivative is 0 in float32.
+    for bound in (20.0, -20.0):  # The derivative of tanh is 0 in float32 there.
         rig = Rig("d4pg", invert_gradients=inverting, policy_learning_rate=1e-2)
         bias = rig.networks.policy.named_variables()["head/b"]
         bias.assign([bound])
         rig.learner.step()
         inward.append(20.0 - abs(bias.numpy()[0]))
         rig.server.stop()
-    # The critic, which does not know them, wants actions away from one bound at least.
+    # The critic knows no bounds: it wants actions away from at least one of them.
     np.testing.assert_allclose(max(inward), 1e-2 * inverting, atol=1e-4)
     assert min(inward) >= 0.0
 
 
 def stock_copy(critic, config):
-    """Acme's own critic with the weights of ours."""
+    """Returns Acme's own critic with the weights of ours."""
     stock = snt.Sequential([
         acme_networks.CriticMultiplexer(),
         acme_networks.LayerNormMLP(config.critic_sizes, activate_final=True),
@@ -354,7 +354,7 @@ def test_learner_in_bfloat16_learns_like_in_float32(algorithm):
         rig = Rig(
             algorithm, learner_precision=precision, model_str="64,64", critic_str="64,64",
             learning_rate=1e-3, critic_learning_rate=1e-3, target_update_period=1000, n_step=1,
-            discount=0.0,  # The rewards alone are learned: losses can fall far.
+            discount=0.0,  # Rewards alone are learned, so losses can fall far.
         )
         if start is None:
             start = [v.numpy() for network in rig.networks for v in network.variables]

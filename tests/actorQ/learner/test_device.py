@@ -1,4 +1,4 @@
-"""The choice of the learner's device, with GPUs that this machine need not have."""
+"""Choice of the learner's device, with GPUs that this machine need not have."""
 
 import logging
 from unittest import mock
@@ -17,7 +17,7 @@ def set_up(monkeypatch, caplog):
     """Sets up a learner that sees GPUs of some compute capabilities.
 
     Returns:
-      Those that it takes, and what it says.
+      The devices that it uses, and the lines that it logs.
     """
 
     def call(*capabilities, placement="GPU"):
@@ -89,7 +89,7 @@ def test_gpu_that_is_too_new_is_left_for_another(set_up):
 @pytest.mark.parametrize(
     ("asked", "widest", "ratio", "chosen", "said"),
     [
-        ("float32", 512, None, sonnet_layers.FLOAT32, None),  # Nothing is measured then.
+        ("float32", 512, None, sonnet_layers.FLOAT32, None),  # No product is timed.
         ("float32", 1024, 0.95, sonnet_layers.FLOAT32,
          "0.95 times as long with padded weights: they are not padded"),
         ("float32", 2048, 0.5, sonnet_layers.FLOAT32_PADDED,
@@ -124,7 +124,7 @@ def test_products_on_a_gpu_are_not_padded(monkeypatch):
 
 @pytest.mark.parametrize("precision", [sonnet_layers.FLOAT32_PADDED, sonnet_layers.BFLOAT16])
 def test_time_ratio_is_that_of_the_shortest_after_the_first(monkeypatch, precision):
-    # In turn: both of the first round are slow, then float32's shortest is 2 and the other's 3.
+    # The kinds alternate. Both are slow in the first round; then the shortest are 2 and 3.
     durations = iter([9, 90, 2, 4, 5, 3, 2, 8, 6, 7, 4, 5])
     kinds = []
     clock = [0.0]

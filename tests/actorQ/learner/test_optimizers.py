@@ -18,7 +18,7 @@ def variables(seed=0):
 
 def gradients(step, scale=1.0):
     rng = np.random.default_rng([1, step])
-    # Of very different sizes, as in a network: epsilon matters for the smallest.
+    # Gradients differ in size, as in a network: epsilon matters for the smallest.
     return [
         tf.constant((scale * 10.0**-(2 * i) * rng.normal(size=shape)).astype(np.float32))
         for i, shape in enumerate(SHAPES)
@@ -49,7 +49,7 @@ def test_adam_twenty_steps_equal_sonnets_adam(limit, scale, compiled):
     step = tf.function(both) if compiled else both
     for index in range(20):
         step(gradients(index, scale))
-    # Every weight has gone a way of about 0.2.
+    # Every weight has moved by about 0.2.
     assert_close(ours, theirs, atol=2e-6)
     assert_close(fused.m, reference.m, rtol=1e-4, atol=1e-9 * scale)
     assert_close(fused.v, reference.v, rtol=1e-4, atol=1e-12 * scale)

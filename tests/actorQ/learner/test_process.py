@@ -1,4 +1,4 @@
-"""What the learner's process does by itself; whole runs: test_launcher, test_training."""
+"""The learner's process by itself; test_launcher and test_training make whole runs."""
 
 import dataclasses
 import logging
@@ -20,14 +20,14 @@ from actorQ.core import snapshots
 from actorQ.core import telemetry
 from actorQ.learner import process as learner_process
 from actorQ.learner import supervision
-from actorQ.policy import saved as checkpoints
+from actorQ.policy import saved
 from actorQ.wire import connection
 from actorQ.wire import replay
 
 
 @pytest.fixture(name="process")
 def _process(tmp_path, monkeypatch):
-    # Threads can be set before TensorFlow is in use only; here other tests may have used it.
+    # TensorFlow's threads can be set only before its first use; other tests may have used it.
     monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
     config = config_lib.RunConfig(
         taskstr="dm_control,cartpole_balance", model_str="24,24", critic_str="16", port=0,
@@ -47,7 +47,7 @@ def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_pat
     observations = generator.normal(size=(20, 5)).astype(np.float32)
     evaluator = process._parts.evaluator
     with_kernels = [evaluator.act(observation) for observation in observations]
-    # Weights of a later step are evaluated as they are then.
+    # A later evaluation takes the weights of that moment.
     for variable in variables.values():
         variable.assign(variable / 2)
     assert process._training.evaluate() is not None
@@ -97,7 +97,7 @@ def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkey
         stop_smoothing=1,
     )
     first = learner_process.LearnerProcess(config)
-    first._progress.steps = 1  # All are done.
+    first._progress.steps = 1  # All steps are done.
     first._training._learn()
     first._logger.close()
     best = first._parts.evaluator.best_return
@@ -112,7 +112,7 @@ def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkey
     try:
         assert path.read_bytes() == rows
         assert len(evaluator.returns) == 3 and evaluator.best_return == best
-        # It goes further: that the last policy holds the return is no reason to end at once.
+        # The last policy holds the return, which is no reason for the resumed run to end at once.
         assert not evaluator.reached_stop_return()
         evaluator.returns += [1.0] * config.stop_window
         assert evaluator.reached_stop_return()
@@ -138,7 +138,7 @@ def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, monkeypatch, trace):
         (tmp_path / telemetry.LEARNER).mkdir()
         (tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV).write_text("seconds\n")
     before = sorted(tmp_path.rglob("*"))
-    for launch_id in (0, 6):  # By hand, or by another launcher.
+    for launch_id in (0, 6):  # It is started by hand, or by another launcher.
         with pytest.raises(errors.UserError, match="There is a run in .*add --resume"):
             learner_process.LearnerProcess(dataclasses.replace(config, launch_id=launch_id))
     assert sorted(tmp_path.rglob("*")) == before
@@ -200,7 +200,7 @@ def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeyp
     )
     monkeypatch.setattr(learner_process.cli, "on_stop_signals", lambda *_: None)
     process = learner_process.LearnerProcess(config)
-    process._parts.learner.step = threading.Event().wait  # No actor: replay never fills.
+    process._parts.learner.step = threading.Event().wait  # Without an actor, replay never fills.
     with pytest.raises(errors.UserError, match="No transition came for 1 s.*are actors running"):
         process.run()
     assert snapshots.Store(str(tmp_path)).exists()
@@ -243,7 +243,7 @@ def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
     process = learner_process.LearnerProcess(config)
     try:
         data = threading.Event()
-        process._parts.learner.step = data.wait  # No actor: replay never fills.
+        process._parts.learner.step = data.wait  # Without an actor, replay never fills.
         learning = threading.Thread(target=process._training.run, daemon=True)
         learning.start()
         process._progress.ready.wait()
@@ -255,7 +255,7 @@ def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
         assert not supervising.is_alive() and process._progress.failure is None
         newest = store.newest_name()
         assert newest != first
-        data.set()  # What comes too late is no step any more.
+        data.set()  # A step that ends too late does not count.
         learning.join(60)
         assert process._progress.steps == 0 and store.newest_name() == newest
         rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
@@ -297,7 +297,7 @@ def test_the_best_policy_outlives_a_crash_after_the_last_checkpoint(process, tmp
     assert before.best_return is None
     evaluator.returns.append(950.0)
     evaluator.save_if_best(7)
-    best = checkpoints.find_policy(str(tmp_path), best=True)
+    best = saved.find_policy(str(tmp_path), best=True)
     content = pathlib.Path(best).read_bytes()
 
     def resume_and_play(state, episode_return):
@@ -311,9 +311,9 @@ def test_the_best_policy_outlives_a_crash_after_the_last_checkpoint(process, tmp
     assert evaluator.best_return == 950.0
     assert not resume_and_play(dataclasses.replace(before, best_return=10.0), 12.0)
     assert resume_and_play(before, 951.0)
-    evaluator._run_id += 1  # What another run has left says nothing of this one.
+    evaluator._run_id += 1  # The best policy of another run does not count.
     assert resume_and_play(before, 12.0)
-    assert checkpoints.load_policy(best).facts["episode_return"] == 12.0
+    assert saved.load_policy(best).facts["episode_return"] == 12.0
 
 
 def test_resumed_learner_goes_on_counting_the_seconds_of_pushes(process, tmp_path):
@@ -337,7 +337,7 @@ def test_checkpoint_that_reverb_cannot_write_leaves_the_one_before(process, tmp_
 
     def refuse():
         (tmp_path / "left").mkdir()
-        raise IndexError("No space left on device")  # As Reverb has it.
+        raise IndexError("No space left on device")  # Reverb raises this type.
 
     monkeypatch.setattr(process._parts.checkpoints, "_client", mock.Mock(checkpoint=refuse))
     process._training.save(last=True)
@@ -346,7 +346,7 @@ def test_checkpoint_that_reverb_cannot_write_leaves_the_one_before(process, tmp_
 
 
 def test_resumed_learner_s_versions_are_new_to_whoever_has_a_log(process, tmp_path):
-    """A machine that crashed may have lost the record of versions, but not an actor's log."""
+    # A machine that crashed may have lost the record of versions, but not an actor's log.
     process._training.save(last=True)
     process._server.stop()
     logger = run_logger.RunLogger(str(tmp_path), "actor_1", time.time())
@@ -386,7 +386,7 @@ def test_resumed_learner_has_forgotten_the_announced_end(tmp_path, monkeypatch):
     )
     first = learner_process.LearnerProcess(config)
     first._announce(failed=False)
-    first._training._saves_over = False  # As an earlier version of this program did.
+    first._training._saves_over = False  # An earlier version of this program saved then.
     first._training.save(last=True)
     first._server.stop()
     second = learner_process.LearnerProcess(dataclasses.replace(config, resume=True))
@@ -400,7 +400,7 @@ def test_resume_from_a_damaged_checkpoint_or_from_none_says_so(tmp_path, monkeyp
     monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
     servers, start = [], learner_process.server.start_server
 
-    def noted(*arguments):  # Also of a learner that is never complete.
+    def noted(*arguments):  # This notes the servers of learners that fail later, too.
         servers.append(start(*arguments))
         return servers[-1]
 

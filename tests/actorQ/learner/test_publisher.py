@@ -1,4 +1,4 @@
-"""Pushing weights: one in flight, the newest wins, failures surface."""
+"""Pushes of weights: one at a time, the newest wins, failures surface."""
 
 import threading
 
@@ -8,7 +8,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from actorQ.core import errors
-from actorQ.learner import publisher as publishing
+from actorQ.learner import publisher as publisher_lib
 from actorQ.policy import forms
 from actorQ.policy import model_update
 from actorQ.wire import messages
@@ -34,7 +34,7 @@ class _SlowConnection:
 
 def _publisher(connection, period_s=0.0, precision="float32", share=0.0):
     variable = tf.Variable([1.0, 2.0])
-    publisher = publishing.VariablePublisher(
+    publisher = publisher_lib.VariablePublisher(
         {"l/b": variable}, connection, "box", period_s, precision, share
     )
     return variable, publisher
@@ -83,7 +83,7 @@ def test_publisher_bfloat16_halves_the_bytes_and_rounds_to_nearest_even():
     connection = _SlowConnection()
     connection.go.release(10)
     variable, publisher = _publisher(connection, precision="bfloat16")
-    # Halves between neighbours 2^-7 apart go to the even one; then what bfloat16 holds exactly.
+    # Halves between neighbours 2^-7 apart go to the even one. The others are exact in bfloat16.
     variable.assign([1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8])
     publisher.publish(0, wait=True)
     ((_, update),) = connection.published
@@ -104,7 +104,7 @@ def test_publisher_weights_not_finite_are_refused():
 
 
 class _CountingVariable:
-    """Fails the test where a snapshot copies."""
+    """Fails the test when a snapshot copies."""
 
     def __init__(self, variable):
         self._variable = variable
@@ -133,7 +133,7 @@ def test_publisher_snapshot_is_of_one_step_whatever_the_learner_does_meanwhile(u
     learn()
     expected = variable.numpy()
     counted, connection = _CountingVariable(variable), _SlowConnection()
-    publisher = publishing.VariablePublisher({"l/w": counted}, connection, "box", 0.0)
+    publisher = publisher_lib.VariablePublisher({"l/w": counted}, connection, "box", 0.0)
     # The background thread stands still with the snapshot in its hands.
     encode, at_encode, go = messages.encode, threading.Event(), threading.Event()
 
@@ -142,7 +142,7 @@ def test_publisher_snapshot_is_of_one_step_whatever_the_learner_does_meanwhile(u
         assert go.wait(10)
         return encode(update)
 
-    publishing.messages.encode = slow_encode
+    publisher_lib.messages.encode = slow_encode
     try:
         publisher.publish(1)
         assert at_encode.wait(10)
@@ -152,7 +152,7 @@ def test_publisher_snapshot_is_of_one_step_whatever_the_learner_does_meanwhile(u
         go.set()
         assert connection.started.acquire(timeout=10)
     finally:
-        publishing.messages.encode = encode
+        publisher_lib.messages.encode = encode
     connection.go.release()
     harness.poll(lambda: connection.published, 10, 0.001)
     np.testing.assert_array_equal(connection.published[0][1].tensors["l/w"], expected)
@@ -161,14 +161,14 @@ def test_publisher_snapshot_is_of_one_step_whatever_the_learner_does_meanwhile(u
 
 @pytest.fixture(name="timed")
 def _timed(monkeypatch):
-    """A connection whose pushes take `cost[0]` seconds of the clock `clock[0]`, on two cores."""
-    monkeypatch.setattr(publishing.provenance, "usable_cores", lambda: 2)
+    """Returns a publisher whose pushes take `cost[0]` seconds of `clock[0]`, on two cores."""
+    monkeypatch.setattr(publisher_lib.provenance, "usable_cores", lambda: 2)
     connection = _SlowConnection()
     connection.go.release(20)
     publish = connection.publish
     clock, cost = [100.0], [0.1]
-    monkeypatch.setattr(publishing.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(publishing.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(publisher_lib.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(publisher_lib.time, "perf_counter", lambda: clock[0])
 
     def publish_for_a_while(table, message):
         clock[0] += cost[0]
@@ -183,7 +183,7 @@ def test_publisher_spaces_pushes_that_cost_much(timed):
     _, publisher = _publisher(connection, period_s=0.5, share=0.02)
     publisher.publish(0, wait=True)
     publisher.publish(1, wait=True)
-    # 2 % of two cores' time: 0.1 s, and half as much for the server, every 3.75 s.
+    # A push takes 0.1 s, and half as much for the server: 2 % of two cores in 3.75 s.
     clock[0] = publisher.last_push + 3.7
     assert not publisher.publish(2)
     clock[0] = publisher.last_push + 3.8
@@ -201,7 +201,7 @@ def test_publisher_spaces_pushes_that_cost_much(timed):
 def test_publisher_first_push_beside_starting_processes_spaces_nothing(timed):
     connection, clock, cost = timed
     _, publisher = _publisher(connection, period_s=0.5, share=0.02)
-    cost[0] = 0.8  # Would be 30 s.
+    cost[0] = 0.8  # This price alone would mean 30 s.
     publisher.publish(0, wait=True)
     cost[0] = 0.1
     clock[0] = publisher.last_push + 0.4
@@ -215,7 +215,7 @@ def test_publisher_first_push_beside_starting_processes_spaces_nothing(timed):
 
 
 def test_publisher_takes_a_push_for_as_dear_as_the_cheapest_of_late(timed):
-    # One push that met others on its core must not keep actors on old weights for a minute.
+    # One push that shared its core must not keep actors on old weights for a minute.
     connection, clock, cost = timed
     _, publisher = _publisher(connection, period_s=0.5, share=0.02)
     for step in (0, 0.5):
@@ -227,7 +227,7 @@ def test_publisher_takes_a_push_for_as_dear_as_the_cheapest_of_late(timed):
     assert not publisher.publish(2)
     clock[0] = start + 3.8
     assert publisher.publish(3)
-    for step in range(4, 8):  # But where it stays dear, that counts.
+    for step in range(4, 8):  # A price that stays high does count.
         publisher.publish(step, wait=True)
     clock[0] = publisher.last_push + 74.0
     assert not publisher.publish(8)

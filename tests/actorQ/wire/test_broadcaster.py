@@ -1,4 +1,4 @@
-"""The broadcaster's conversion on a real server: what each flag makes of the message."""
+"""The broadcaster on a real server: how each flag changes the message."""
 
 import dataclasses
 import threading
@@ -14,10 +14,10 @@ from actorQ.core import telemetry
 from actorQ.policy import forms
 from actorQ.policy import model_update
 from actorQ.wire import broadcaster as broadcaster_lib
-from actorQ.wire import connection as wire
+from actorQ.wire import connection as connection_lib
 from actorQ.wire import messages
 from actorQ.wire import replay
-from actorQ.wire import server as serving
+from actorQ.wire import server as server_lib
 from tests.actorQ import harness
 
 SIZE = 256
@@ -27,7 +27,8 @@ SIZE = 256
 def server():
     config = config_lib.RunConfig(port=0)
     layout = replay.Layout((3,), False, 2, False)
-    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
+    tables = server_lib.make_tables(config, layout, prioritized=False)
+    server = server_lib.start_server(config, tables)
     yield f"localhost:{server.port}"
     server.stop()
 
@@ -43,7 +44,7 @@ def convert(server, tmp_path, weights=None, scheme=forms.LEARNER_SCHEME, **setti
             "linear_0/w": rng.standard_normal((SIZE, 2 * SIZE)).astype(np.float32),
             "linear_0/b": rng.standard_normal(2 * SIZE).astype(np.float32),
         }
-    connection = wire.Connection(config)
+    connection = connection_lib.Connection(config)
     update = model_update.ModelUpdate(17, scheme, weights)
     connection.publish(config.broadcaster_table_name, messages.encode(update))
     broadcaster = broadcaster_lib.Broadcaster(config)
@@ -80,7 +81,7 @@ def test_message_bytes_follow_the_flags(server, tmp_path, settings, share):
         settings["quantize"], settings.get("quantize_communication", 32),
         8 if settings.get("weight_compress") else 32,
     )
-    # Half a step within the range, and one step more where the top is clamped.
+    # The error is half a step within the range, and one more where the top is clamped.
     step = np.ptp(weights["linear_0/w"]) / 2 ** min(bits, 11)
     assert error.max() <= 1.5 * step * (1 + 1e-5)
 
@@ -102,7 +103,7 @@ def test_weights_of_another_scheme_are_refused(server, tmp_path):
 
 def test_bad_message_after_a_good_one_is_refused_and_counted(server, tmp_path):
     config = config_lib.RunConfig(server_address=server, logpath=str(tmp_path), quantize=32)
-    connection = wire.Connection(config)
+    connection = connection_lib.Connection(config)
     broadcaster = broadcaster_lib.Broadcaster(config)
     weights = {"linear_0/w": np.ones((2, 3), np.float32)}
 
@@ -125,13 +126,14 @@ def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(broadcaster_lib.cli, "on_stop_signals", lambda *_: None)
-    monkeypatch.setattr(wire, "_OLD_CARD_S", 0.3)
+    monkeypatch.setattr(connection_lib, "_OLD_CARD_S", 0.3)
     config = config_lib.RunConfig(
         port=ports.free_port(), logpath=str(tmp_path), quantize=32, launch_id=5
     )
     layout = replay.Layout((3,), False, 2, False)
-    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
-    others = wire.Connection(dataclasses.replace(config, launch_id=6))
+    tables = server_lib.make_tables(config, layout, prioritized=False)
+    server = server_lib.start_server(config, tables)
+    others = connection_lib.Connection(dataclasses.replace(config, launch_id=6))
     update = model_update.ModelUpdate(
         3, forms.LEARNER_SCHEME, {"linear_0/w": np.ones((2, 2), np.float32)}
     )
@@ -192,7 +194,8 @@ def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatc
     layout = replay.Layout((3,), False, 2, False)
 
     def serve():
-        return serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
+        tables = server_lib.make_tables(config, layout, prioritized=False)
+        return server_lib.start_server(config, tables)
 
     def push(version):
         update = model_update.ModelUpdate(
@@ -205,7 +208,7 @@ def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatc
         return messages.decode(*connection.fetch(config.model_table_name)).version
 
     server = serve()
-    connection = wire.Connection(config)
+    connection = connection_lib.Connection(config)
     connection.publish_card(77, 1, 0)
     broadcaster = broadcaster_lib.Broadcaster(config)
     codes = []
@@ -217,17 +220,17 @@ def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatc
     first = broadcaster.connection
     harness.poll(lambda: broadcaster.connection is not first, what="the loss")
     server = serve()
-    # As every process does: the first insert over a connection to the old server may fail.
-    connection = wire.Connection(config)
+    # Every process waits like this: the first insert after the old server's end may fail.
+    connection = connection_lib.Connection(config)
     connection.publish_card(77, 2, 0)
     push(6)
     assert converted(1) == 6
-    # Those of an old checkpoint, or pushed again, are not given to actors.
+    # Weights of an old checkpoint, or pushed again, are not given to actors.
     push(4)
     harness.poll(lambda: not connection.status().pushes_waiting)
     push(9)
     assert converted(2) == 9
-    connection.publish(config.shutdown_table_name, np.int32(wire.COMPLETED))
+    connection.publish(config.shutdown_table_name, np.int32(connection_lib.COMPLETED))
     thread.join(20)
     assert codes == [0]
     server.stop()

@@ -1,9 +1,8 @@
-"""Connections to a real Reverb server, in this process where it says nothing else."""
+"""Connections to a real Reverb server, which runs in this process unless a test says more."""
 
 import contextlib
 import dataclasses
 import os
-import pathlib
 import socket
 import subprocess
 import sys
@@ -13,20 +12,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from actorQ.actor import transition_writer
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import ports
-from actorQ.core import snapshots
-from actorQ.learner import checkpoints as learner_checkpoints
 from actorQ.policy import model_update
 from actorQ.wire import card
-from actorQ.wire import connection as wire
+from actorQ.wire import connection as connection_lib
 from actorQ.wire import messages
 from actorQ.wire import replay
-from actorQ.wire import server as serving
+from actorQ.wire import server as server_lib
 from tests.actorQ import harness
 
 LAYOUT = harness.small_layout()
@@ -57,9 +53,9 @@ def test_broadcaster_table_newest_wins_and_is_taken_once(connection):
     taken = []
     waiting = threading.Thread(target=lambda: taken.append(connection.take("b")), daemon=True)
     waiting.start()
-    time.sleep(0.3)  # A second taker gets nothing ...
+    time.sleep(0.3)  # Somebody else who takes gets nothing
     assert not taken
-    connection.publish("b", _message(3))  # ... until there is something newer.
+    connection.publish("b", _message(3))  # until there is a newer item.
     waiting.join(10)
     assert _version(taken[0]) == 3
 
@@ -77,7 +73,7 @@ def test_status_counts_replay(connection):
 
 
 def test_shutdown_is_seen_and_acknowledged(connection):
-    connection.publish("s", np.int32(wire.FAILED))
+    connection.publish("s", np.int32(connection_lib.FAILED))
     assert connection.status().shutdown
     with pytest.raises(errors.UserError, match="failed"):
         connection.acknowledge_shutdown()
@@ -85,44 +81,46 @@ def test_shutdown_is_seen_and_acknowledged(connection):
 
 
 def test_shutdown_whose_learner_has_gone_is_the_end_that_was_announced(config, monkeypatch):
-    monkeypatch.setattr(wire, "_STATUS_TIMEOUT_S", 1)
-    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
-    connection = wire.Connection(config, f"localhost:{server.port}")
-    connection.publish("s", np.int32(wire.COMPLETED))
+    monkeypatch.setattr(connection_lib, "_STATUS_TIMEOUT_S", 1)
+    tables = server_lib.make_tables(config, LAYOUT, prioritized=False)
+    server = server_lib.start_server(config, tables)
+    connection = connection_lib.Connection(config, f"localhost:{server.port}")
+    connection.publish("s", np.int32(connection_lib.COMPLETED))
     assert connection.status().shutdown
-    server.stop()  # The learner waits for answers only so long.
+    server.stop()  # The learner waits for answers only for some seconds.
     connection.acknowledge_shutdown()
 
 
 def test_card_counts_starts_and_a_start_after_it_is_noticed(connection):
-    client = wire.Connection(connection._config, connection.address)
+    client = connection_lib.Connection(connection._config, connection.address)
     assert client.card() == card.NO_CARD
     assert client.status().starts == 0
     connection.publish_card(77, 1, -5)
-    # Nothing was known before, so that nothing was lost.
+    # The client knew no card before, so it has lost no learner.
     assert client.status().starts == 1
     assert client.card() == card.Card(77, 1, -5)
     client.status()
-    # A learner that was started four times, the second and the third without a checkpoint.
+    # The learner was started four times. The second and third start left no checkpoint.
     connection.publish_card(77, 4, 6)
     with pytest.raises(errors.LearnerGoneError, match="started again"):
         client.status()
-    assert wire.Connection(connection._config, connection.address).card() == card.Card(77, 4, 6)
+    another = connection_lib.Connection(connection._config, connection.address)
+    assert another.card() == card.Card(77, 4, 6)
     assert connection.status().starts == 4
 
 
 def test_card_of_another_launcher_is_refused(connection, monkeypatch):
     def client(launch_id):
         config = dataclasses.replace(connection._config, launch_id=launch_id)
-        return wire.Connection(config, connection.address)
+        return connection_lib.Connection(config, connection.address)
 
     client(5).publish_card(77, 1, 0)
     assert client(5).card().launch_id == 5
-    assert client(0).card().run_id == 77  # By hand: whoever is there.
-    # It may be that of the checkpoint from which a learner is just resumed; but not for long.
+    assert client(0).card().run_id == 77  # A client that was started by hand takes any learner.
+    # The card may be that of a resumed learner's checkpoint, but not for long.
     other = client(6)
     assert other.card() == card.NO_CARD
-    monkeypatch.setattr(wire, "_OLD_CARD_S", 0.0)
+    monkeypatch.setattr(connection_lib, "_OLD_CARD_S", 0.0)
     with pytest.raises(errors.UserError, match="another run's: another launcher started it"):
         other.card()
     late = client(6)
@@ -131,73 +129,8 @@ def test_card_of_another_launcher_is_refused(connection, monkeypatch):
     assert late.card().starts == 2
 
 
-def test_checkpoint_on_a_full_disk_leaves_nothing_of_itself(tmp_path):
-    class Full:
-        def write(self, prefix):
-            pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(b"a part")
-            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-    store = snapshots.Store(str(tmp_path))
-    store.prepare(fresh=True)
-    checkpoints = learner_checkpoints.Checkpoints(store, None, {})
-    checkpoints._tensors = Full()
-    checkpoints.save(lambda: None, wait=True)
-    assert os.listdir(store.folder) == ["reverb"]
-    assert not checkpoints.writing
-
-
-def test_checkpoint_keeps_transitions_counters_and_models(config, tmp_path):
-    store = snapshots.Store(str(tmp_path))
-    store.prepare(fresh=True)
-    tables = serving.make_tables(config, LAYOUT, prioritized=True)
-    server = serving.start_server(config, tables, learner_checkpoints.checkpointer(store, None))
-    connection = wire.Connection(config, f"localhost:{server.port}")
-    writer = transition_writer.TransitionWriter(connection.client, "r", LAYOUT)
-    for number in range(320):
-        writer.write(replay.Transition(np.full(3, number), np.zeros(2), 1.0, 1.0, np.zeros(3)))
-    writer.close()
-    list(connection.client.sample("r", 40))
-    connection.publish("m", _message(4))
-    connection.publish_card(77, 1, 0)
-    before = connection.status()
-    variable = tf.Variable([1.0, 2.0])
-    checkpoints = learner_checkpoints.Checkpoints(store, connection.client, {"weights": variable})
-    state = snapshots.State(
-        run_id=77, settings={}, learner_steps=5, versions_skipped=0, returns=[], best_return=None,
-        evaluation_s=0.0, checkpoint_s=0.0, pushes=0, log_bytes={},
-    )
-    checkpoints.save(lambda: state, wait=True)
-    variable.assign([3.0, 4.0])
-    server.stop()
-
-    snapshot = store.newest()
-    store.prepare(fresh=False)
-    # Settings of the tables are those of the checkpoint.
-    tables = serving.make_tables(config, LAYOUT, prioritized=True)
-    server = serving.start_server(config, tables, learner_checkpoints.checkpointer(store, snapshot))
-    connection = wire.Connection(config, f"localhost:{server.port}")
-    assert connection.status() == before
-    assert _version(connection.fetch("m")) == 4
-    checkpoints = learner_checkpoints.Checkpoints(store, connection.client, {"weights": variable})
-    checkpoints.restore(snapshot)
-    np.testing.assert_array_equal(variable.numpy(), [1.0, 2.0])
-    samples = connection.client.sample("r", 300, emit_timesteps=False)
-    rows = np.stack([np.asarray(sample.data[0]).reshape(-1) for sample in samples])
-    assert rows.shape == (300, LAYOUT.vector_size)
-    # Whole ones, of many different steps.
-    np.testing.assert_array_equal(rows[:, 0], rows[:, 1])
-    np.testing.assert_array_equal(rows[:, 0], rows[:, 2])
-    assert set(rows[:, 0]) <= set(range(320)) and len(set(rows[:, 0])) > 50
-    other = learner_checkpoints.Checkpoints(
-        store, connection.client, {"weights": tf.Variable([1.0, 2.0, 3.0])}
-    )
-    with pytest.raises(errors.UserError, match="of other networks"):
-        other.restore(snapshot)
-    server.stop()
-
-
 def test_connection_other_table_names_is_refused(connection):
-    other = wire.Connection(config_lib.RunConfig(), connection.address)
+    other = connection_lib.Connection(config_lib.RunConfig(), connection.address)
     with pytest.raises(errors.UserError, match="same table names"):
         other.status()
 
@@ -208,26 +141,27 @@ def test_connection_nobody_there_gives_up_in_time(config):
         address = f"localhost:{probe.getsockname()[1]}"
     started = time.monotonic()
     with pytest.raises(errors.LearnerGoneError, match="No learner at"):
-        wire.Connection(config, address).wait_until_up()
+        connection_lib.Connection(config, address).wait_until_up()
     assert time.monotonic() - started < 10
 
 
 def test_connection_to_what_no_host_can_be_called_is_one_clear_line(config):
     impatient = dataclasses.replace(config, connect_timeout=0.0)
     with pytest.raises(errors.NoLearnerError, match=r"No learner at \.cluster:8181"):
-        wire.Connection(impatient, ".cluster:8181").wait_until_up()
+        connection_lib.Connection(impatient, ".cluster:8181").wait_until_up()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="this machine has no IPv6")
 def test_connection_to_an_ipv6_address(connection):
     port = connection.address.rpartition(":")[2]
-    assert wire.Connection(connection._config, f"[::1]:{port}").wait_until_up()
+    assert connection_lib.Connection(connection._config, f"[::1]:{port}").wait_until_up()
 
 
 def test_connection_server_that_dies_ends_status_and_transfers(config, monkeypatch):
-    monkeypatch.setattr(wire, "_STATUS_TRY_S", 1)
-    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
-    connection = wire.Connection(config, f"localhost:{server.port}")
+    monkeypatch.setattr(connection_lib, "_STATUS_TRY_S", 1)
+    tables = server_lib.make_tables(config, LAYOUT, prioritized=False)
+    server = server_lib.start_server(config, tables)
+    connection = connection_lib.Connection(config, f"localhost:{server.port}")
     connection.status()
     server.stop()
     with pytest.raises(errors.LearnerGoneError, match="does not answer"):
@@ -244,12 +178,12 @@ def test_transfer_ends_when_this_process_is_stopped(connection):
     threading.Timer(0.3, stop.set).start()
     started = time.monotonic()
     with pytest.raises(errors.LearnerGoneError, match="was given up"):
-        connection.fetch("m")  # Which is empty.
+        connection.fetch("m")  # The table is empty.
     assert time.monotonic() - started < 10
 
 
 def test_transfer_that_raises_a_timeout_itself_ends_at_once(connection, monkeypatch):
-    # In Python 3.11 this is also what a future raises that is not done.
+    # In Python 3.11 a future that is not done raises the same type.
     status = mock.Mock(wraps=connection.status)
     monkeypatch.setattr(connection, "status", status)
 
@@ -264,7 +198,7 @@ def test_transfer_that_raises_a_timeout_itself_ends_at_once(connection, monkeypa
 
 def test_status_asks_again_after_a_pause_of_this_process(connection, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(wire, "time", mock.Mock(monotonic=lambda: now[0]))
+    monkeypatch.setattr(connection_lib, "time", mock.Mock(monotonic=lambda: now[0]))
     real = connection._info_client
     waits = []
 
@@ -272,7 +206,7 @@ def test_status_asks_again_after_a_pause_of_this_process(connection, monkeypatch
         def ServerInfo(self, timeout_s):  # noqa: N802 (Reverb's name)
             waits.append(timeout_s)
             if len(waits) == 1:
-                now[0] += 3.2  # As after SIGSTOP and SIGCONT in mid-call.
+                now[0] += 3.2  # SIGSTOP and SIGCONT in mid-call have this effect.
                 raise RuntimeError("Deadline Exceeded")
             return real.ServerInfo(timeout_s)
 
@@ -285,10 +219,10 @@ _SERVER = """
 import sys, time
 from actorQ.core import config as config_lib
 from actorQ.wire import replay
-from actorQ.wire import server as serving
+from actorQ.wire import server as server_lib
 config = config_lib.RunConfig(port=int(sys.argv[1]))
 layout = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
-server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
+server = server_lib.start_server(config, server_lib.make_tables(config, layout, prioritized=False))
 print("up", flush=True)
 time.sleep(1000)
 """
@@ -299,13 +233,13 @@ import os
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.wire import replay
-from actorQ.wire import server as serving
-from actorQ.wire import connection as wire
+from actorQ.wire import server as server_lib
+from actorQ.wire import connection as connection_lib
 config = config_lib.RunConfig(port=0, connect_timeout=3.0)
 layout = replay.Layout((3,), pixels=False, action_size=2, discrete=False)
-server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
+server = server_lib.start_server(config, server_lib.make_tables(config, layout, prioritized=False))
 try:
-    print(wire.Connection(config, f"localhost:{server.port}").wait_until_up(), flush=True)
+    print(connection_lib.Connection(config, f"localhost:{server.port}").wait_until_up(), flush=True)
 except errors.NoLearnerError:
     print("no learner", flush=True)
 os._exit(0)
@@ -328,7 +262,7 @@ def test_connection_takes_no_proxy_but_one_of_its_own(own, says):
 
 @contextlib.contextmanager
 def _server_elsewhere(port):
-    """A server in a process of its own: within one, Reverb does without gRPC."""
+    """Starts a server in another process, as Reverb uses no gRPC within one."""
     command = [sys.executable, "-c", _SERVER, str(port)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True
@@ -342,7 +276,7 @@ def _server_elsewhere(port):
 
 @contextlib.contextmanager
 def _slow_link(port, bytes_per_s):
-    """Passes connections on; what the server sends piles up, and trickles through, in each."""
+    """Passes connections on. In each, the server's bytes pile up and trickle through."""
 
     def pour(source, sink, rate):
         with contextlib.suppress(OSError), sink:
@@ -355,7 +289,7 @@ def _slow_link(port, bytes_per_s):
             while True:
                 near, _ = listener.accept()
                 far = socket.create_connection(("localhost", port))
-                # Before it connects the buffer would be larger, but too late is large enough.
+                # The call would give a larger buffer before the connection is made; this will do.
                 far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
                 for ends in ((near, far, float("inf")), (far, near, bytes_per_s)):
                     threading.Thread(target=pour, args=ends, daemon=True).start()
@@ -369,11 +303,11 @@ def _with_weights(config, port, megabytes=6):
     """Puts weights into the model table; returns a connection through another port."""
     size = megabytes * 250_000
     weights = {"w": np.random.default_rng(0).standard_normal(size).astype(np.float32)}
-    direct = wire.Connection(config)
+    direct = connection_lib.Connection(config)
     assert direct.wait_until_up()
     message = messages.encode(model_update.ModelUpdate(1, "float32", weights))
     direct.publish(config.model_table_name, message, timeout_s=60)
-    slow = wire.Connection(config, f"localhost:{port}")
+    slow = connection_lib.Connection(config, f"localhost:{port}")
     assert slow.wait_until_up()
     return slow
 
@@ -384,7 +318,7 @@ def test_transfer_on_a_slow_link_takes_as_long_as_the_flag_says_and_status_does_
         slow = _with_weights(config, port)
         with pytest.raises(errors.LearnerGoneError, match="within 1 s.*--transfer_timeout"):
             slow.fetch(config.model_table_name)
-        patient = wire.Connection(
+        patient = connection_lib.Connection(
             dataclasses.replace(config, transfer_timeout=60.0), f"localhost:{port}"
         )
         assert patient.wait_until_up()
@@ -401,7 +335,7 @@ def test_transfer_on_a_slow_link_takes_as_long_as_the_flag_says_and_status_does_
             patient.status()
             took.append(time.monotonic() - started)
             time.sleep(0.2)
-        # Behind the weights nearly every one would be late; on a busy machine some are.
+        # Behind the weights nearly all answers would be late. On a busy machine some are.
         assert len(took) > 3 and sorted(took)[len(took) // 2] < 1.0
         assert _version(fetched[0]) == 1
 
@@ -409,8 +343,8 @@ def test_transfer_on_a_slow_link_takes_as_long_as_the_flag_says_and_status_does_
 def test_server_killed_while_clients_sample_insert_and_wait_ends_all_three():
     config = config_lib.RunConfig(port=ports.free_port())
     with _server_elsewhere(config.port) as server, _slow_link(config.port, 1e6) as port:
-        slow = _with_weights(config, port, megabytes=24)  # More than buffers hold.
-        inserting, waiting = wire.Connection(config), wire.Connection(config)
+        slow = _with_weights(config, port, megabytes=24)  # Buffers hold less.
+        inserting, waiting = connection_lib.Connection(config), connection_lib.Connection(config)
         writer = transition_writer.TransitionWriter(
             inserting.client, config.replay_table_name, LAYOUT, check=inserting.status
         )
@@ -433,7 +367,7 @@ def test_server_killed_while_clients_sample_insert_and_wait_ends_all_three():
         calls = {
             "samples": lambda: slow.fetch(config.model_table_name),
             "inserts": insert,
-            "waits": lambda: waiting.fetch(config.broadcaster_table_name),  # Which is empty.
+            "waits": lambda: waiting.fetch(config.broadcaster_table_name),  # The table is empty.
         }
         threads = [
             threading.Thread(target=end_of, args=each, daemon=True) for each in calls.items()
@@ -458,13 +392,13 @@ def test_server_killed_while_clients_sample_insert_and_wait_ends_all_three():
 def test_new_connection_after_a_long_outage_does_not_wait_for_calls_that_hang():
     config = config_lib.RunConfig(port=ports.free_port())
     with _server_elsewhere(config.port):
-        old = wire.Connection(config)
+        old = connection_lib.Connection(config)
         assert old.wait_until_up()
         threading.Thread(target=old.take, args=(config.model_table_name,), daemon=True).start()
         time.sleep(1)
-    # gRPC's tries for the hanging call are some 10 s apart by then (and up to 120 s, later).
+    # By then gRPC tries every 10 s for the hanging call, and later every 120 s.
     time.sleep(28)
     with _server_elsewhere(config.port):
         started = time.monotonic()
-        assert wire.Connection(config).wait_until_up()
+        assert connection_lib.Connection(config).wait_until_up()
         assert time.monotonic() - started < 2.5

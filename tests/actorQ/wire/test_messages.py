@@ -1,4 +1,4 @@
-"""Tests `actorQ.wire.messages`: round trips, sizes, and that damage is always a MessageError."""
+"""Tests `actorQ.wire.messages`: round trips, sizes, and a MessageError for any damage."""
 
 import json
 import tracemalloc
@@ -12,12 +12,11 @@ from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import model_update
 from actorQ.policy import quantization
-from actorQ.wire import checksums
 from actorQ.wire import messages
 
 
 def random_weights(sizes=(7, 5, 3), seed=0):
-    """Weights and biases of linear layers, torch names and layouts."""
+    """Returns weights and biases of linear layers in torch's names and layouts."""
     rng = np.random.default_rng(seed)
     weights = {}
     for index, (inputs, outputs) in enumerate(zip(sizes, sizes[1:], strict=False)):
@@ -27,7 +26,7 @@ def random_weights(sizes=(7, 5, 3), seed=0):
 
 
 def make_update():
-    """One tensor of every coding, odd sizes so that nothing is aligned."""
+    """Returns one tensor of every coding. Their sizes are odd, so that nothing is aligned."""
     rng = np.random.default_rng(1)
     tensor = rng.normal(size=(3, 5)).astype(np.float32)
     return model_update.ModelUpdate(
@@ -45,7 +44,7 @@ def make_update():
 
 
 def assert_equal_tensors(got, expected):
-    """Compares bit for bit, types included."""
+    """Compares two updates bit for bit, types included."""
     assert type(got) is type(expected)
     if isinstance(expected, quantization.QuantizedTensor):
         assert got.bits == expected.bits
@@ -133,9 +132,9 @@ def test_encode_header_is_the_documented_json():
     assert fields["format"] == 3
     assert fields["bytes"] == blob.size
     rest = {name: value for name, value in fields.items() if name != "checksum"}
-    sealed = json.dumps({**rest, "blob": checksums.checksum(blob)}).encode()
-    assert fields["checksum"] == checksums.checksum(np.frombuffer(sealed, np.uint8))
-    # 15 values each: 4 + 3 * 2 (planes), 60, 30, 3 * 4 + 15, 4 + 13 * 2, and 5 floats.
+    sealed = json.dumps({**rest, "blob": messages.bytes_checksum(blob)}).encode()
+    assert fields["checksum"] == messages.bytes_checksum(np.frombuffer(sealed, np.uint8))
+    # 15 values each take 4 + 3 * 2 (planes), 60, 30, 3 * 4 + 15 and 4 + 13 * 2 bytes, and 5 floats.
     assert blob.size == 10 + 60 + 30 + 27 + 30 + 20
     assert [entry["coding"] for entry in fields["entries"]] == [
         "affine", "float32", "float16", "int8_channels", "affine", "float32",
@@ -160,7 +159,7 @@ def test_what_no_message_may_hold_is_not_sent_and_is_told_by_its_size(monkeypatc
 
 
 def bfloat16_of(numbers):
-    """What TensorFlow rounds to; an independent implementation."""
+    """Rounds with TensorFlow, which is an independent implementation."""
     tensorflow = pytest.importorskip("tensorflow")
     return np.asarray(tensorflow.cast(numbers, tensorflow.bfloat16))
 
@@ -204,7 +203,7 @@ def test_encode_type_without_coding_raises(dtype):
 
 @pytest.fixture(scope="module")
 def wide_weights():
-    """The papers' policy, four times narrower: 3 x 512 units."""
+    """Returns the papers' policy, four times narrower: 3 x 512 units."""
     architecture = architecture_lib.PolicyArchitecture((24,), (512, 512, 512), 6, "tanh")
     rng = np.random.default_rng(0)
     return {
@@ -253,7 +252,7 @@ def test_decode_truncated_message_is_refused_everywhere(compress):
     for end in range(blob.size):
         with pytest.raises(errors.MessageError, match="checksum"):
             messages.decode(header, blob[:end])
-        # Even if someone had computed a fitting checksum.
+        # It is refused even with a checksum that fits.
         with pytest.raises(errors.MessageError):
             messages.decode(*rebuild(header, blob[:end]))
     for end in range(header.size):
@@ -273,7 +272,7 @@ def test_decode_any_flipped_byte_is_refused():
 def test_decode_any_damage_of_the_header_is_refused():
     header, blob = messages.encode(make_update())
     for place in range(header.size):
-        for bit in range(8):  # A version, a name, a zero point, a space: all that is there.
+        for bit in range(8):  # Each bit is part of a version, a name, a zero point or a space.
             damaged = header.copy()
             damaged[place] ^= np.uint8(1 << bit)
             with pytest.raises(errors.MessageError):
@@ -414,7 +413,7 @@ def test_decode_name_twice_is_refused():
                                               (127, "affine_13"), (137 + 40, "vector")])
 def test_decode_nan_under_a_right_checksum_names_the_tensor(offset, name):
     header, blob = messages.encode(make_update())
-    # The blob's parts: 10, 60, 30, 27, 30, 20 bytes; the last float begins at 173.
+    # The blob has parts of 10, 60, 30, 27, 30 and 20 bytes; the last float begins at 173.
     offset = 173 if name == "vector" else offset
     for bad in (np.nan, np.inf):
         damaged = blob.copy()
@@ -456,7 +455,7 @@ def test_decode_compressed_garbage_under_a_right_checksum_is_refused():
 
 
 def sealed(fields, blob):
-    """Returns a header with these fields, and a checksum that fits where it can have one."""
+    """Returns a header with these fields, and with a fitting checksum if there can be one."""
     if isinstance(fields, dict) and "checksum" in fields:
         fields["checksum"] = messages.checksum(fields, np.frombuffer(blob, np.uint8))
     return json.dumps(fields).encode()
@@ -517,7 +516,7 @@ def test_decode_random_damage_is_decoded_or_a_message_error(compress):
             for _ in range(rng.integers(1, 3)):
                 fields = mutate_json(rng, fields)
             new_header = sealed(fields, new_blob)
-        else:  # Damage under a right checksum.
+        else:  # The checksum fits the damaged message.
             new_blob = mutate_bytes(rng, new_blob)
             new_header = sealed(json.loads(new_header), new_blob)
         try:
@@ -527,7 +526,7 @@ def test_decode_random_damage_is_decoded_or_a_message_error(compress):
         except errors.MessageError:
             refused += 1
             continue
-        # What is let through can be used.
+        # An update that is let through can be used.
         for tensor in update.tensors.values():
             assert model_update.to_float32(tensor).shape == model_update.shape_of(tensor)
     assert 750 < refused < 1500

@@ -12,7 +12,7 @@ from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.environments import suites
 from actorQ.wire import replay
-from actorQ.wire import server as serving
+from actorQ.wire import server as server_lib
 from tests.actorQ import harness
 
 LAYOUT = harness.small_layout()
@@ -32,7 +32,7 @@ def test_tables_have_the_names_and_limits_of_the_flags(connection):
 def test_tables_uniform_where_the_algorithm_is_not_prioritized(config):
     for prioritized, exponent in ((False, 0.6), (True, 0.0)):
         changed = config_lib.RunConfig(priority_exponent=exponent)
-        table = serving.make_tables(changed, LAYOUT, prioritized)[0]
+        table = server_lib.make_tables(changed, LAYOUT, prioritized)[0]
         assert table.info.sampler_options.HasField("uniform")
 
 
@@ -41,12 +41,13 @@ def test_samples_per_insert_holds_samples_back_but_never_inserts(config, ratio):
     config = dataclasses.replace(
         config, samples_per_insert=ratio, replay_table_max_times_sampled=0
     )
-    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
+    tables = server_lib.make_tables(config, LAYOUT, prioritized=False)
+    server = server_lib.start_server(config, tables)
     client = reverb.Client(f"localhost:{server.port}")
     try:
         for _ in range(45):
             client.insert(np.zeros(LAYOUT.vector_size, np.float32), {"r": 1.0})
-        # 45 inserts, 5 of which only fill the table: 40 * ratio samples, and then it is empty.
+        # 5 of 45 inserts only fill the table. The others allow 40 * ratio samples.
         allowed = int(40 * ratio)
         samples = reverb.TimestepDataset.from_table_signature(
             client.server_address, "r", max_in_flight_samples_per_worker=1,
@@ -67,7 +68,7 @@ def test_start_server_port_in_use_says_so():
         port = holder.getsockname()[1]
         taken = config_lib.RunConfig(port=port)
         with pytest.raises(errors.UserError, match=f"Port {port} is in use"):
-            serving.start_server(taken, serving.make_tables(taken, LAYOUT, prioritized=False))
+            server_lib.start_server(taken, server_lib.make_tables(taken, LAYOUT, prioritized=False))
 
 
 def test_start_server_fixed_port_is_used():
@@ -75,11 +76,12 @@ def test_start_server_fixed_port_is_used():
         probe.bind(("", 0))
         port = probe.getsockname()[1]
     config = config_lib.RunConfig(port=port)
-    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
+    tables = server_lib.make_tables(config, LAYOUT, prioritized=False)
+    server = server_lib.start_server(config, tables)
     assert server.port == port
     # gRPC would let a second server share the port.
     with pytest.raises(errors.UserError, match="in use"):
-        serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
+        server_lib.start_server(config, server_lib.make_tables(config, LAYOUT, prioritized=False))
     server.stop()
 
 
@@ -87,7 +89,8 @@ def test_pixel_transitions_travel_as_bytes(config):
     spec = suites.make("atari,Pong", 0, 50).spec
     layout = replay.Layout.of(spec)
     assert layout.pixels and layout.vector_size == 3
-    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
+    tables = server_lib.make_tables(config, layout, prioritized=False)
+    server = server_lib.start_server(config, tables)
     client = reverb.Client(f"localhost:{server.port}")
     writer = transition_writer.TransitionWriter(client, "r", layout)
     frames = np.random.default_rng(0).integers(0, 255, (2, 84, 84, 4), dtype=np.uint8)

@@ -22,16 +22,17 @@ from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
 from actorQ.policy import saved
-from actorQ.policy import sonnet_policy as networks_lib
+from actorQ.policy import sonnet_policy
 
 
 class Evaluator:
     """Plays the full-precision policy, and saves it.
 
     Attributes:
-      returns: of all evaluation episodes of the run, in their order.
-      best_return: the highest of them; minus infinity before the first.
-      seconds: cumulative, of evaluation.
+      returns: Returns of all evaluation episodes of the run, in their order.
+      stop_rule_from: Index of the first return that counts for the stop rule.
+      best_return: The highest return; minus infinity before the first.
+      seconds: Cumulative seconds of evaluation.
     """
 
     def __init__(
@@ -39,19 +40,19 @@ class Evaluator:
         config: config_lib.RunConfig,
         environment: base.Environment,
         architecture: architecture_lib.PolicyArchitecture,
-        policy: networks_lib.Policy,
+        policy: sonnet_policy.Policy,
         greedy: Callable[[np.ndarray], Any],
         run_id: int,
     ):
         """Takes the parts.
 
         Args:
-          config: of the run.
-          environment: to play in.
-          architecture: of the policy.
-          policy: the learner's own.
-          greedy: from the policy's output to an action.
-          run_id: of the run, which it keeps when it is resumed.
+          config: The run's configuration.
+          environment: The environment to play in.
+          architecture: Shapes of the policy.
+          policy: The learner's own policy, which goes on learning.
+          greedy: Turns the policy's output into an action without exploration.
+          run_id: Random number of the run, which stays when the run is resumed.
         """
         self._config = config
         self._environment = environment
@@ -60,8 +61,8 @@ class Evaluator:
         self._greedy = greedy
         self._run_id = run_id
         self._act_tensor = policy.compile_for(1)
-        # Where actors have the kernels, evaluation takes them, too, in fp32: at 3x2048 an episode
-        # costs the learner about half of what TensorFlow takes for one observation at a time.
+        # If the actors use the native kernels, evaluation uses them too, in fp32. At 3x2048 an
+        # episode then costs the learner about half as much as with TensorFlow.
         native = config.inference_mode == "native"
         self._kernels = inference.make_backend(architecture, 32, "native") if native else None
         self.returns: list[float] = []
@@ -75,13 +76,13 @@ class Evaluator:
         self.stop_rule_from = state.stop_rule_from
         if state.best_return is not None:
             self.best_return = state.best_return
-        with contextlib.suppress(errors.UserError):  # There is none, or it is damaged.
+        with contextlib.suppress(errors.UserError):  # No best policy was saved, or it is damaged.
             facts = saved.load_policy(self._config.logpath, best=True).facts
-            if facts.get("run_id") == self._run_id:  # It may be newer than the snapshot.
+            if facts.get("run_id") == self._run_id:  # This policy may be newer than the snapshot.
                 self.best_return = max(self.best_return, facts["episode_return"])
 
     def play(self, stop: Callable[[], bool]) -> evaluation.Episode | None:
-        """Plays one episode; returns None if `stop` ended it."""
+        """Plays one episode; returns None if `stop` returned true during the episode."""
         started = time.perf_counter()
         if self._kernels is not None:
             inference.load_weights(self._kernels, self._weights(), 32)
@@ -98,7 +99,7 @@ class Evaluator:
         return self._greedy(self._act_tensor(observation[None])[0].numpy())
 
     def reached_stop_return(self) -> bool:
-        """Returns whether the stop rule is met by what was not evaluated for an end of training."""
+        """Returns whether the returns since `stop_rule_from` meet the stop rule."""
         return evaluation.reached_stop_return(self._config, self.returns[self.stop_rule_from :])
 
     def save_if_best(self, learner_steps: int) -> None:
@@ -114,13 +115,13 @@ class Evaluator:
         """Writes the policy's weights.
 
         Args:
-          learner_steps: done.
-          subfolder: of the checkpoints' folder.
-          **facts: to be noted beside the usual ones.
+          learner_steps: Learner steps done.
+          subfolder: Subfolder of the checkpoints' folder.
+          **facts: Facts to be noted beside the usual ones.
 
         Raises:
-          errors.UserError: they hold NaN or infinity.
-          errors.WriteError: they cannot be written.
+          errors.UserError: The weights hold NaN or infinity.
+          errors.WriteError: The weights cannot be written.
         """
         weights = self._weights()
         if not all(np.all(np.isfinite(array)) for array in weights.values()):
@@ -136,8 +137,8 @@ class Evaluator:
             "observation_scale": None if spec.observation_scale is None else [
                 array.tolist() for array in spec.observation_scale
             ],
-            "action_low": None if spec.discrete else spec.action_low.tolist(),
-            "action_high": None if spec.discrete else spec.action_high.tolist(),
+            "action_low": None if spec.action_low is None else spec.action_low.tolist(),
+            "action_high": None if spec.action_high is None else spec.action_high.tolist(),
             "action_start": spec.action_start,
             **facts,
         }
@@ -147,7 +148,7 @@ class Evaluator:
         )
 
     def close(self) -> None:
-        """Closes the environment, which is done with."""
+        """Closes the environment; no episode may follow."""
         base.close_all([self._environment])
 
     def _weights(self) -> dict[str, np.ndarray]:
