@@ -15,12 +15,12 @@ import warnings
 
 from absl import logging
 import gymnasium as gym
-import numpy as np
 
 from actorQ.core import errors
 from actorQ.environments import mujoco_gl
 from actorQ.environments import native_output
 from baseline.tasks import navigation
+from baseline.tasks import wrappers as wrappers_lib
 
 _RENAMED = {
     "LunarLander-v2": ("LunarLander-v3", {}),
@@ -39,16 +39,6 @@ _MUJOCO = re.compile(
     r"InvertedPendulum|InvertedDoublePendulum)-v[123]$"
 )
 _WITH_FORCES = re.compile(r"^(Ant|Humanoid|HumanoidStandup)-v[23]$")
-_NUM_FORCES = 84  # 6 on each of 14 bodies.
-_TRUSTED_WRAPPERS = (
-    "gymnasium.wrappers.",
-    "stable_baselines3.common.",
-    "sb3_contrib.common.wrappers.",
-    "rl_zoo3.wrappers.",
-)
-_UNWANTED = ("RecordVideo", "Monitor", "HumanRendering")
-_SECOND_NOTES = "RecordEpisodeStatistics"
-_FORGETFUL = "NormalizeObservation"  # NormalizeReward is of use in training alone.
 # A colon would have Gymnasium import the module before it.
 _NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
 OWN_MODULES = "QUARL_ENVIRONMENTS"  # Variable: modules that register environments.
@@ -136,7 +126,7 @@ def make(
       env_id: name, maybe of the past.
       wrappers: the value of `env_wrapper` in a zoo configuration: a path, a list of paths, or of
         one-entry mappings from a path to keyword arguments.
-      frame_stack: observations to stack, >= 1, see `StackFrames`.
+      frame_stack: observations to stack, >= 1, see `wrappers.StackFrames`.
       env_kwargs: for the environment itself.
       render_mode: None, "rgb_array" or "human".
 
@@ -154,11 +144,11 @@ def make(
             f"config.yml has frame_stack {reprlib.repr(frame_stack):.200}: not 1 or a few more."
         )
     # What is wrong with the wrappers is found out before anything is opened.
-    around = [(path, _wrapper_class(path), kwargs) for path, kwargs in _wrapper_list(wrappers)]
+    around = wrappers_lib.load(wrappers)
     plain = _make_plain(env_id, env_kwargs, render_mode)
     if _WITH_FORCES.match(env_id):
-        plain = NoContactForces(plain)
-    env = monitor.Monitor(_QuietReset(plain) if "Bullet" in env_id else plain)
+        plain = wrappers_lib.NoContactForces(plain)
+    env = monitor.Monitor(wrappers_lib.QuietReset(plain) if "Bullet" in env_id else plain)
     for path, wrapper, kwargs in around:
         try:
             env = wrapper(env, **kwargs)
@@ -175,7 +165,7 @@ def make(
     if frame_stack == 1 and not channels_last:
         return env
     try:
-        return StackFrames(env, frame_stack)
+        return wrappers_lib.StackFrames(env, frame_stack)
     except errors.UserError:
         env.close()
         raise
@@ -233,60 +223,6 @@ def _suggestion(env_id: str) -> str:
     return f" (do you mean {close[0]}?)" if close else ""
 
 
-def check_wrappers(wrappers: Any) -> None:
-    """Checks that a configuration's wrappers are of trusted libraries; see `make`.
-
-    Raises:
-      errors.UserError: one is not, or there is none of its name.
-    """
-    for path, _ in _wrapper_list(wrappers):
-        _wrapper_class(path)
-
-
-def _wrapper_list(wrappers: Any) -> list[tuple[str, dict[str, Any]]]:
-    if not wrappers:
-        return []
-    found = []
-    for entry in wrappers if isinstance(wrappers, list | tuple) else [wrappers]:
-        path, kwargs = entry, None
-        if isinstance(entry, Mapping) and len(entry) == 1:
-            ((path, kwargs),) = entry.items()
-        if not isinstance(path, str) or not isinstance(kwargs, Mapping | None):
-            raise errors.UserError(f"Cannot read env_wrapper {reprlib.repr(entry):.200}.")
-        found.append((path, {str(name): value for name, value in (kwargs or {}).items()}))
-    return found
-
-
-def _wrapper_class(path: str) -> Any:
-    if not path.startswith(_TRUSTED_WRAPPERS):
-        raise errors.UserError(
-            f"env_wrapper names the wrapper {path}, which is not of a library that is trusted here "
-            f"({', '.join(prefix.rstrip('.') for prefix in _TRUSTED_WRAPPERS)}): not loaded."
-        )
-    module, _, name = path.rpartition(".")
-    try:
-        wrapper = getattr(importlib.import_module(module), name)
-    except Exception:  # Not only ImportError: some modules find other packages lacking.
-        raise errors.UserError(f"env_wrapper names the wrapper {path}: there is none.") from None
-    if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
-        raise errors.UserError(f"env_wrapper names {path}, which is not an environment wrapper.")
-    if any(base.__name__ in _UNWANTED for base in wrapper.__mro__):
-        raise errors.UserError(
-            f"env_wrapper names {path}, which writes files or opens windows: not loaded."
-        )
-    if any(base.__name__ == _SECOND_NOTES for base in wrapper.__mro__):
-        raise errors.UserError(
-            f"env_wrapper names {path}, which refuses episodes that the monitor inside has noted: "
-            "leave it out."
-        )
-    if any(base.__name__ == _FORGETFUL for base in wrapper.__mro__):
-        raise errors.UserError(
-            f"env_wrapper names {path}, whose statistics no file of an agent keeps: in its place, "
-            "normalize:true normalizes observations."
-        )
-    return wrapper
-
-
 def check_observations(space: gym.Space) -> None:
     """Checks that a policy that takes such observations can be quantized here.
 
@@ -299,100 +235,3 @@ def check_observations(space: gym.Space) -> None:
             "before its layers see them, have no quantized form here: arrays (Box, MultiBinary) "
             "have, which env_wrapper:gymnasium.wrappers.FlattenObservation makes of them."
         )
-
-
-class _QuietReset(gym.Wrapper):
-    """Keeps PyBullet's C code, which greets at every connection, off the terminal."""
-
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        with native_output.muted():
-            return self.env.reset(**kwargs)
-
-
-class NoContactForces(gym.Wrapper):
-    """Gives the contact forces that observations end with as the zeros that -v2 and -v3 had.
-
-    MuJoCo computes them since its version 2.0 only for who asks, which mujoco-py did not
-    (https://github.com/openai/gym/issues/1541): the zoo's agents, which are younger, have seen
-    nothing else. Of today's successors Ant-v4 leaves them out, and the others have true ones,
-    whose cost HumanoidStandup takes off its rewards; here it costs nothing, as it did then.
-    """
-
-    def __init__(self, env: gym.Env):
-        """Wraps an Ant, a Humanoid or a HumanoidStandup of version 4."""
-        super().__init__(env)
-        (size,) = env.observation_space.shape
-        self._others = size if size < _NUM_FORCES else size - _NUM_FORCES
-        self.observation_space = gym.spaces.Box(
-            -np.inf, np.inf, (self._others + _NUM_FORCES,), env.observation_space.dtype
-        )
-
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode; the last 84 of the observation [D] are zeros."""
-        observation, info = self.env.reset(**kwargs)
-        return self._without(observation), info
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Takes one step, whose reward (HumanoidStandup's) takes nothing off for forces."""
-        observation, reward, *ends, info = self.env.step(action)
-        if "reward_impact" in info:  # Which is 0 or less.
-            reward, info = reward - info["reward_impact"], {**info, "reward_impact": 0.0}
-        return self._without(observation), reward, *ends, info
-
-    def _without(self, observation: np.ndarray) -> np.ndarray:
-        return np.concatenate([observation[: self._others], np.zeros(_NUM_FORCES)])
-
-
-class StackFrames(gym.Wrapper):
-    """Stacks the last observations, the newest last; zeros before an episode's start.
-
-    What SB3's VecFrameStack and VecTransposeImage give together. Images uint8 [H, W, C] (or
-    [C, H, W]) become [N*C, H, W]; vectors [D] become [N*D].
-    """
-
-    def __init__(self, env: gym.Env, num_frames: int):
-        """Wraps an environment.
-
-        Args:
-          env: of arrays.
-          num_frames: N, >= 1.
-
-        Raises:
-          errors.UserError: its observations are something else.
-        """
-        from stable_baselines3.common import preprocessing
-
-        super().__init__(env)
-        space = env.observation_space
-        if not isinstance(space, gym.spaces.Box) or not space.shape:
-            raise errors.UserError(f"Observations of {space} cannot be stacked.")
-        image = preprocessing.is_image_space(space)
-        self._transposes = image and not preprocessing.is_image_space_channels_first(space)
-        self._axis = 0 if image else -1
-        low, high = (
-            np.repeat(self._ordered(bound), num_frames, self._axis)
-            for bound in (space.low, space.high)
-        )
-        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype)
-        self._frames = np.zeros(low.shape, space.dtype)
-
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode."""
-        observation, info = self.env.reset(**kwargs)
-        self._frames = np.zeros_like(self._frames)
-        return self._push(observation), info
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Takes one step."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._push(observation), reward, terminated, truncated, info
-
-    def _ordered(self, observation: np.ndarray) -> np.ndarray:
-        return observation.transpose(2, 0, 1) if self._transposes else observation
-
-    def _push(self, observation: np.ndarray) -> np.ndarray:
-        newest = self._ordered(observation)
-        size = newest.shape[self._axis]
-        kept = self._frames[size:] if self._axis == 0 else self._frames[..., size:]
-        self._frames = np.concatenate([kept, newest], axis=self._axis)
-        return self._frames

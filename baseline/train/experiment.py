@@ -29,7 +29,7 @@ import yaml
 from actorQ.core import errors
 from actorQ.core import files
 from baseline.tasks import atari
-from baseline.tasks import environments
+from baseline.tasks import wrappers
 from baseline.train import noted_ends
 
 # Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
@@ -114,7 +114,7 @@ class Experiment(exp_manager.ExperimentManager):
                 "vec_env_wrapper is not possible here: the tools would not know the agent's "
                 "observations. env_wrapper is."
             )
-        environments.check_wrappers(hyperparams.get("env_wrapper"))
+        wrappers.load(hyperparams.get("env_wrapper"))
         self._fast_atari = (
             hyperparams.get("env_wrapper") in (ATARI_WRAPPER, [ATARI_WRAPPER])
             and hyperparams.get("frame_stack") is not None
