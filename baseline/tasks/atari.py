@@ -44,16 +44,16 @@ class AtariVecEnv(vec_env.VecEnv):
         """Starts the games.
 
         Args:
-          env_id: a registered "...NoFrameskip-v4".
-          num_envs: how many, >= 1.
-          seed: of the first; the others have the next ones.
-          frame_stack: frames in an observation.
-          clip_reward: to -1, 0 or 1; scores are never clipped.
-          monitor_file: gets ".monitor.csv" added; scores are appended in the format of SB3's
+          env_id: A registered "...NoFrameskip-v4".
+          num_envs: How many, >= 1.
+          seed: Of the first; the others have the next ones.
+          frame_stack: Frames in an observation.
+          clip_reward: To -1, 0 or 1; scores are never clipped.
+          monitor_file: Gets ".monitor.csv" added; scores are appended in the format of SB3's
             Monitor.
 
         Raises:
-          errors.UserError: the environment is not of that kind.
+          errors.UserError: The environment is not of that kind.
         """
         if not supported(env_id):
             raise errors.UserError(

@@ -26,9 +26,9 @@ class Outcome(NamedTuple):
 
     Attributes:
       screen: uint8 [84, 84], grayscale.
-      reward: unclipped, summed over the skipped frames.
-      terminated: a life or the game was lost.
-      truncated: the game's limit of frames was reached.
+      reward: Unclipped, summed over the skipped frames.
+      terminated: A life or the game was lost.
+      truncated: The game's limit of frames was reached.
     """
 
     screen: np.ndarray
@@ -41,8 +41,8 @@ class AtariGame:
     """One emulator; what SB3 does in a row of wrappers happens here at once.
 
     Attributes:
-      num_actions: of the game's own (minimal) action set.
-      finished: scores of games that ended; the owner takes them out.
+      num_actions: Of the game's own (minimal) action set.
+      finished: Scores of games that ended; the owner takes them out.
     """
 
     def __init__(self, game: str, max_frames: int):
@@ -50,7 +50,7 @@ class AtariGame:
 
         Args:
           game: ALE's name of it, for example "breakout".
-          max_frames: after which a game is cut off.
+          max_frames: After which a game is cut off.
         """
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # Else it greets us.
         self._ale = ale_py.ALEInterface()

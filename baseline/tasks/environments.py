@@ -52,7 +52,7 @@ def check_name(env_id: str) -> None:
     """Checks that a name is of Gymnasium's kind and nothing that means more, such as a path.
 
     Raises:
-      errors.UserError: it is not.
+      errors.UserError: It is not.
     """
     if len(env_id) > _LONGEST_NAME or not _NAME.fullmatch(env_id) or ".." in env_id:
         shown = env_id if len(env_id) <= _LONGEST_NAME else f"{env_id[:_LONGEST_NAME]}..."
@@ -91,7 +91,7 @@ def register() -> list[str]:
     """Makes names known: ours, Atari's, PyBullet's and the user's; returns the packages that lack.
 
     Raises:
-      errors.UserError: a module that $QUARL_ENVIRONMENTS names cannot be imported.
+      errors.UserError: A module that $QUARL_ENVIRONMENTS names cannot be imported.
     """
     navigation.register()
     # Not a flag: worker processes, and what reads an agent, must know of it as well.
@@ -123,15 +123,15 @@ def make(
     """Makes an environment as the zoo does: a monitor inside, the configured wrappers around it.
 
     Args:
-      env_id: name, maybe of the past.
-      wrappers: the value of `env_wrapper` in a zoo configuration: a path, a list of paths, or of
+      env_id: Name, maybe of the past.
+      wrappers: The value of `env_wrapper` in a zoo configuration: a path, a list of paths, or of
         one-entry mappings from a path to keyword arguments.
-      frame_stack: observations to stack, >= 1, see `wrappers.StackFrames`.
-      env_kwargs: for the environment itself.
+      frame_stack: Observations to stack, >= 1, see `wrappers.StackFrames`.
+      env_kwargs: For the environment itself.
       render_mode: None, "rgb_array" or "human".
 
     Raises:
-      errors.UserError: there is no such environment, what it needs is missing, or the
+      errors.UserError: There is no such environment, what it needs is missing, or the
         configuration does not fit it.
     """
     # Not at the top: SB3 loads torch, which `python -m ... --help` can do without.
@@ -227,7 +227,7 @@ def check_observations(space: gym.Space) -> None:
     """Checks that a policy that takes such observations can be quantized here.
 
     Raises:
-      errors.UserError: they are no arrays.
+      errors.UserError: They are no arrays.
     """
     if not isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         raise errors.UserError(

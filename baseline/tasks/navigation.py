@@ -55,10 +55,10 @@ class World(NamedTuple):
     """Where things are in an episode.
 
     Attributes:
-      centres: of the pillars, [N, 2], m.
+      centres: Of the pillars, [N, 2], m.
       radii: [N], m.
       start: [2], m.
-      heading: at the start, in radians from the x axis to the left.
+      heading: At the start, in radians from the x axis to the left.
       goal: [2], m.
     """
 
@@ -105,7 +105,7 @@ class Navigation(gym.Env):
           render_mode: None or "rgb_array".
 
         Raises:
-          ValueError: there is no such mode.
+          ValueError: There is no such mode.
         """
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode is None or 'rgb_array', not {render_mode!r}.")
@@ -128,7 +128,7 @@ class Navigation(gym.Env):
         """Starts an episode.
 
         Args:
-          seed: of this and the following worlds; None: they go on.
+          seed: Of this and the following worlds; None: they go on.
           options: "world" gives a `World` to play in.
 
         Returns:
@@ -160,8 +160,8 @@ class Navigation(gym.Env):
           limit is Gymnasium's), and `is_success`.
 
         Raises:
-          ValueError: there is no such action.
-          gymnasium.error.ResetNeeded: the episode has ended, or none has begun.
+          ValueError: There is no such action.
+          gymnasium.error.ResetNeeded: The episode has ended, or none has begun.
         """
         if self._ended:
             raise gym.error.ResetNeeded("Call reset before step: there is no episode.")

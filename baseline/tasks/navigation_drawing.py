@@ -25,14 +25,14 @@ def draw(
     """Returns the arena from above, uint8 [PIXELS, PIXELS, 3], y upwards.
 
     Args:
-      side: of the arena, m.
-      centres: of the pillars, [N, 2], m.
-      radii: of the pillars, [N], m.
+      side: Of the arena, m.
+      centres: Of the pillars, [N, 2], m.
+      radii: Of the pillars, [N], m.
       goal: [2], m.
       goal_radius: m.
-      trail: where the robot was, each [2], m; the last one is where it is.
+      trail: Where the robot was, each [2], m; the last one is where it is.
       robot_radius: m.
-      heading: of the robot, in radians from the x axis to the left.
+      heading: Of the robot, in radians from the x axis to the left.
     """
     middles = (np.arange(PIXELS) + 0.5) * (side / PIXELS)
     x, y = middles[None, :], middles[::-1, None]

@@ -35,9 +35,9 @@ def disc_ranges(
     p - sqrt(r^2 - (|c|^2 - p^2)), if the root is real and p is in front.
 
     Args:
-      origin: of all rays, [2], outside of the discs.
-      directions: unit vectors, [R, 2].
-      centres: of the discs, [N, 2].
+      origin: Of all rays, [2], outside of the discs.
+      directions: Unit vectors, [R, 2].
+      centres: Of the discs, [N, 2].
       radii: [N].
     """
     relative = centres - origin
@@ -52,9 +52,9 @@ def wall_ranges(origin: np.ndarray, directions: np.ndarray, side: float) -> np.n
     """Returns how far rays go until they meet a wall of the square [0, side]^2, [R].
 
     Args:
-      origin: of all rays, [2], in the square.
-      directions: unit vectors, [R, 2].
-      side: of the square.
+      origin: Of all rays, [2], in the square.
+      directions: Unit vectors, [R, 2].
+      side: Of the square.
     """
     steep = np.where(np.abs(directions) < _LEAST, _LEAST, directions)
     return np.maximum(-origin / steep, (side - origin) / steep).min(axis=1)
