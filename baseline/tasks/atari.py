@@ -1,13 +1,13 @@
 """Atari games for training: SB3's preprocessing, frame for frame, in a quarter less time.
 
-`AtariVecEnv` stands where the zoo puts `VecTransposeImage(VecFrameStack(DummyVecEnv([Monitor +
-AtariWrapper])))`, and gives the same observations, rewards and episode ends for the same seed
-and actions (a test compares them). It reads the screen for the two frames that are seen, instead
-of for all that are played, and stacks frames in one place; the rest is the emulator's time.
+`AtariVecEnv` replaces the zoo's `VecTransposeImage(VecFrameStack(DummyVecEnv([Monitor +
+AtariWrapper])))`. It gives the same observations, rewards and episode ends for the same seed and
+actions; a test compares them. It reads the screen only for the two frames that are seen, and stacks
+frames in one place. The remaining time is the emulator's.
 
-ale_py's own `AtariVectorEnv` is no faster on one core (2.3k against 2.8k steps/s for Breakout) and
-not the same: with `episodic_life` it starts a new game at every lost life, where SB3 goes on with
-the same game, so that only first lives would be trained on.
+ale_py's own `AtariVectorEnv` is no faster on one core (2.3k against 2.8k steps/s for Breakout). It
+also differs: with `episodic_life` it starts a new game at every lost life, where SB3 continues the
+game, so that agents would train on first lives only.
 """
 
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ from baseline.tasks import atari_game
 class AtariVecEnv(vec_env.VecEnv):
     """Several games at once; observations uint8 [N, frame_stack, 84, 84], newest frame last.
 
-    `info["episode"]` has the true score ("r", all lives, unclipped) and the frames ("l") of a
-    game when it ends, like SB3's Monitor.
+    When a game ends, `info["episode"]` has its true score ("r", all lives, unclipped) and its
+    frames ("l"), like SB3's Monitor.
     """
 
     def __init__(
@@ -45,19 +45,19 @@ class AtariVecEnv(vec_env.VecEnv):
 
         Args:
           env_id: A registered "...NoFrameskip-v4".
-          num_envs: How many, >= 1.
-          seed: Of the first; the others have the next ones.
+          num_envs: Number of games, >= 1.
+          seed: Seed of the first game; the others have the next numbers.
           frame_stack: Frames in an observation.
-          clip_reward: To -1, 0 or 1; scores are never clipped.
-          monitor_file: Gets ".monitor.csv" added; scores are appended in the format of SB3's
-            Monitor.
+          clip_reward: Whether rewards are clipped to -1, 0 or 1. Scores are never clipped.
+          monitor_file: Path without its ending ".monitor.csv". Scores are appended there in the
+            format of SB3's Monitor.
 
         Raises:
           errors.UserError: The environment is not of that kind.
         """
         if not supported(env_id):
             raise errors.UserError(
-                f"{env_id} is no Atari environment without frame skip (...NoFrameskip-v4)."
+                f"{env_id} is not an Atari environment without frame skip (...NoFrameskip-v4)."
             )
         kwargs = gymnasium.spec(env_id).kwargs
         self._games = [
@@ -84,7 +84,7 @@ class AtariVecEnv(vec_env.VecEnv):
         self.seed(seed)
 
     def reset(self) -> np.ndarray:
-        """Begins an episode in every game; seeds of `seed()` take effect here."""
+        """Begins an episode in every game. Seeds of `seed()` take effect here."""
         self._stacks[:] = 0
         for index, game in enumerate(self._games):
             seed = self._seeds[index]
@@ -102,7 +102,7 @@ class AtariVecEnv(vec_env.VecEnv):
         """Plays one action in every game.
 
         Returns:
-          Observations, rewards (float32 [N]), whether an episode ended (bool [N]), and infos.
+          Observations, rewards (float32 [N]), ends of episodes (bool [N]), and infos.
         """
         rewards = np.zeros(self.num_envs, np.float32)
         dones = np.zeros(self.num_envs, bool)
@@ -129,7 +129,7 @@ class AtariVecEnv(vec_env.VecEnv):
                 if self._results is not None:
                     self._results.write_row(info["episode"])
             game.finished.clear()
-        # A copy: callers keep the last observations while the next ones are made.
+        # Callers keep the last observations while the next ones are made: they get a copy.
         return self._stacks.copy(), rewards, dones, infos
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class AtariVecEnv(vec_env.VecEnv):
             self._results = None
 
     def get_attr(self, attr_name: str, indices: vec_env.base_vec_env.VecEnvIndices = None) -> list:
-        """Returns an attribute of the chosen games; they have none but `render_mode`, None."""
+        """Returns an attribute of the chosen games. The only one is `render_mode`, None."""
         if attr_name != "render_mode":
             raise AttributeError(attr_name)
         return [None for _ in self._chosen_games(indices)]
@@ -147,7 +147,7 @@ class AtariVecEnv(vec_env.VecEnv):
     def set_attr(
         self, attr_name: str, value: Any, indices: vec_env.base_vec_env.VecEnvIndices = None
     ) -> None:
-        """Refuses: there is nothing to set."""
+        """Raises an AttributeError, because nothing can be set."""
         raise AttributeError(attr_name)
 
     def env_method(
@@ -157,7 +157,7 @@ class AtariVecEnv(vec_env.VecEnv):
         indices: vec_env.base_vec_env.VecEnvIndices = None,
         **method_kwargs: Any,
     ) -> list:
-        """Refuses: games have no methods for others."""
+        """Raises an AttributeError, because games offer no methods."""
         raise AttributeError(method_name)
 
     def env_is_wrapped(
@@ -165,7 +165,7 @@ class AtariVecEnv(vec_env.VecEnv):
         wrapper_class: type[gymnasium.Wrapper],
         indices: vec_env.base_vec_env.VecEnvIndices = None,
     ) -> list[bool]:
-        """Returns True for SB3's Monitor, whose work is done here: scores are true ones."""
+        """Returns True for SB3's Monitor, since this class reports true scores itself."""
         return [wrapper_class is monitor.Monitor for _ in self._chosen_games(indices)]
 
     def _chosen_games(self, indices: None | int | Iterable[int]) -> list[atari_game.AtariGame]:
@@ -173,7 +173,7 @@ class AtariVecEnv(vec_env.VecEnv):
 
 
 def skipped_frames(spec: "gymnasium.envs.registration.EnvSpec | None") -> int | tuple[int, int]:
-    """Returns for how many frames an environment itself holds an action; 1 where it is no game."""
+    """Returns the frames for which an environment itself repeats an action; 1 if it is no game."""
     if spec is None or spec.entry_point != "ale_py.env:AtariEnv":
         return 1
     return spec.kwargs.get("frameskip", 4)

@@ -1,4 +1,4 @@
-"""One Atari game behind SB3's AtariWrapper: no-op starts, frame skip, a life is an episode."""
+"""One Atari game as SB3's AtariWrapper shows it: no-op starts, frame skip, lives as episodes."""
 
 from typing import NamedTuple
 
@@ -15,20 +15,20 @@ FIRE = 1
 
 
 class EpisodeScore(NamedTuple):
-    """A whole game (all lives): the sum of unclipped rewards, and the frames it took."""
+    """The result of a whole game (all lives): the sum of unclipped rewards, and the frames."""
 
     score: float
     frames: int
 
 
 class Outcome(NamedTuple):
-    """What one action led to.
+    """The result of one action.
 
     Attributes:
       screen: uint8 [84, 84], grayscale.
-      reward: Unclipped, summed over the skipped frames.
-      terminated: A life or the game was lost.
-      truncated: The game's limit of frames was reached.
+      reward: Unclipped reward, summed over the skipped frames.
+      terminated: Whether a life or the game was lost.
+      truncated: Whether the game's limit of frames was reached.
     """
 
     screen: np.ndarray
@@ -38,26 +38,28 @@ class Outcome(NamedTuple):
 
 
 class AtariGame:
-    """One emulator; what SB3 does in a row of wrappers happens here at once.
+    """One emulator, which does the work of SB3's chain of wrappers in one place.
 
     Attributes:
-      num_actions: Of the game's own (minimal) action set.
-      finished: Scores of games that ended; the owner takes them out.
+      num_actions: Size of the game's own (minimal) action set.
+      finished: Scores of games that ended. The owner removes them.
     """
 
     def __init__(self, game: str, max_frames: int):
         """Starts an emulator.
 
         Args:
-          game: ALE's name of it, for example "breakout".
-          max_frames: After which a game is cut off.
+          game: ALE's name of the game, for example "breakout".
+          max_frames: Frames after which a game is cut off.
         """
-        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # Else it greets us.
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # ALE would print a greeting.
         self._ale = ale_py.ALEInterface()
         self._ale.setFloat("repeat_action_probability", 0.0)
         self._ale.setInt("max_num_frames_per_episode", max_frames)
-        self._rom = ale_py.roms.get_rom_path(game)
-        self._ale.loadROM(self._rom)
+        rom = ale_py.roms.get_rom_path(game)
+        assert rom is not None  # ale_py brings the files of all registered games.
+        self._rom = rom
+        self._ale.loadROM(rom)
         self._actions = self._ale.getMinimalActionSet()
         self.num_actions = len(self._actions)
         self._fires = ale_py.Action.FIRE in self._actions
@@ -71,18 +73,18 @@ class AtariGame:
         self.finished: list[EpisodeScore] = []
 
     def seed(self, seed: int) -> None:
-        """Seeds emulator and no-op starts as gymnasium's AtariEnv does; a reset must follow."""
+        """Seeds emulator and no-op starts as gymnasium's AtariEnv does. A reset must follow."""
         numpy_seed, ale_seed = np.random.SeedSequence(seed).generate_state(n_words=2)
         self._rng = seeding.np_random(int(numpy_seed))[0]
-        self._ale.setInt("random_seed", np.int32(ale_seed))
+        self._ale.setInt("random_seed", int(np.int32(ale_seed)))
         self._ale.loadROM(self._rom)
         self._game_over = True
 
     def reset(self) -> np.ndarray:
-        """Begins the next episode: the next life, or a new game; returns the screen."""
+        """Begins the next episode (the next life, or a new game) and returns the screen."""
         screen = self._next_life()
         if self._fires:
-            for action in (FIRE, 2):  # As SB3 does: some games stand still until this.
+            for action in (FIRE, 2):  # SB3 does this too: some games stand still until then.
                 outcome = self.step(action)
                 screen = outcome.screen
                 if outcome.terminated or outcome.truncated:
@@ -93,7 +95,7 @@ class AtariGame:
         """Plays one action."""
         screen, reward = self._play(action)
         terminated = self._game_over and not self._truncated
-        # While 0 lives are shown some games go on for a few frames.
+        # Some games go on for a few frames while they show 0 lives.
         lives = self._ale.lives()
         if 0 < lives < self._lives:
             terminated = True
@@ -135,7 +137,7 @@ class AtariGame:
         return self._gray(np.maximum(self._screens[0], self._screens[1])), total
 
     def _act(self, action: int) -> tuple[float, bool]:
-        """Plays one frame; returns its reward and whether the game ended with it."""
+        """Plays one frame, and returns its reward and whether the game ended."""
         reward = self._ale.act(self._actions[action])
         self._score += reward
         self._frames += 1

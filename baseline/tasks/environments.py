@@ -1,7 +1,6 @@
-"""Gymnasium environments by the names that the zoo's agents were saved with.
+"""Makes Gymnasium environments by the names with which the zoo's agents were saved.
 
-Renamed environments become their successors. Only wrappers of libraries that we know are put
-around an environment, since a configuration file may name any.
+Renamed environments become their successors.
 """
 
 from collections.abc import Mapping
@@ -29,19 +28,19 @@ _RENAMED = {
     "Pendulum-v0": ("Pendulum-v1", {}),
     "BipedalWalker-v2": ("BipedalWalker-v3", {}),
     "BipedalWalkerHardcore-v2": ("BipedalWalkerHardcore-v3", {}),
-    # -v4 refuses MuJoCo 3. In -v5 the object is heavier, and rewards are of the state after a step.
+    # -v4 refuses MuJoCo 3. -v5 has a heavier object, and rewards the state after a step.
     "Pusher-v2": ("Pusher-v5", {}),
     "Pusher-v4": ("Pusher-v5", {}),
 }
-# -v4 has the dynamics and observations closest to -v2 and -v3; -v5 changed rewards as well.
+# -v4 is closest to -v2 and -v3 in dynamics and observations. -v5 changed rewards as well.
 _MUJOCO = re.compile(
     r"^(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|Swimmer|Walker2d|Reacher|"
     r"InvertedPendulum|InvertedDoublePendulum)-v[123]$"
 )
 _WITH_FORCES = re.compile(r"^(Ant|Humanoid|HumanoidStandup)-v[23]$")
-# A colon would have Gymnasium import the module before it.
+# Names have no colon, because Gymnasium would import the module before it.
 _NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
-OWN_MODULES = "QUARL_ENVIRONMENTS"  # Variable: modules that register environments.
+OWN_MODULES = "QUARL_ENVIRONMENTS"  # Variable with modules that register environments.
 _LONGEST_NAME = 100
 _MOST_FRAMES = 100
 _PACKAGES = {"ale_py": "ale-py", "pybullet_envs_gymnasium": "pybullet_envs_gymnasium"}
@@ -49,10 +48,10 @@ _told: set[str] = set()
 
 
 def check_name(env_id: str) -> None:
-    """Checks that a name is of Gymnasium's kind and nothing that means more, such as a path.
+    """Checks that a name is one of Gymnasium's kind and not, for example, a path.
 
     Raises:
-      errors.UserError: It is not.
+      errors.UserError: The name is of another kind.
     """
     if len(env_id) > _LONGEST_NAME or not _NAME.fullmatch(env_id) or ".." in env_id:
         shown = env_id if len(env_id) <= _LONGEST_NAME else f"{env_id[:_LONGEST_NAME]}..."
@@ -75,10 +74,10 @@ def successor_kwargs(env_id: str) -> dict[str, Any]:
 
 
 def training_name(env_id: str) -> str:
-    """Returns the name by which an environment is trained on and saved: its successor's version.
+    """Returns the name under which agents of an environment are trained and saved.
 
-    That is the successor itself, but where the name says more: LunarLanderContinuous-v2 becomes
-    LunarLanderContinuous-v3.
+    This is the successor's name, except where the old name says more: LunarLanderContinuous-v2
+    becomes LunarLanderContinuous-v3.
     """
     today = successor(env_id)
     if successor_kwargs(env_id):
@@ -88,17 +87,20 @@ def training_name(env_id: str) -> str:
 
 
 def register() -> list[str]:
-    """Makes names known: ours, Atari's, PyBullet's and the user's; returns the packages that lack.
+    """Registers our environments, Atari's, PyBullet's and the user's.
+
+    Returns:
+      Packages that are not installed.
 
     Raises:
       errors.UserError: A module that $QUARL_ENVIRONMENTS names cannot be imported.
     """
     navigation.register()
-    # Not a flag: worker processes, and what reads an agent, must know of it as well.
+    # This is not a flag, because worker processes and readers of agents need it as well.
     for module in filter(None, os.environ.get(OWN_MODULES, "").split(",")):
         try:
             importlib.import_module(module.strip())
-        except Exception as error:  # Whatever it does when it is imported.
+        except Exception as error:  # A user's module may raise anything.
             raise errors.UserError(
                 f"{OWN_MODULES} names {module.strip()}, which cannot be imported: "
                 f"{errors.summary(error)}"
@@ -123,27 +125,27 @@ def make(
     """Makes an environment as the zoo does: a monitor inside, the configured wrappers around it.
 
     Args:
-      env_id: Name, maybe of the past.
-      wrappers: The value of `env_wrapper` in a zoo configuration: a path, a list of paths, or of
-        one-entry mappings from a path to keyword arguments.
-      frame_stack: Observations to stack, >= 1, see `wrappers.StackFrames`.
-      env_kwargs: For the environment itself.
+      env_id: Name, possibly an old one.
+      wrappers: The value of `env_wrapper` in a zoo configuration; see `wrappers.load`.
+      frame_stack: Observations to stack, >= 1; see `wrappers.StackFrames`.
+      env_kwargs: Keyword arguments for the environment itself.
       render_mode: None, "rgb_array" or "human".
 
     Raises:
-      errors.UserError: There is no such environment, what it needs is missing, or the
-        configuration does not fit it.
+      errors.UserError: There is no such environment, a package is missing, or the configuration
+        does not fit the environment.
     """
-    # Not at the top: SB3 loads torch, which `python -m ... --help` can do without.
+    # SB3 loads torch, which `python -m ... --help` must not wait for.
     from stable_baselines3.common import monitor
     from stable_baselines3.common import preprocessing
 
     check_name(env_id)
     if type(frame_stack) is not int or not 1 <= frame_stack <= _MOST_FRAMES:
         raise errors.UserError(
-            f"config.yml has frame_stack {reprlib.repr(frame_stack):.200}: not 1 or a few more."
+            f"config.yml has frame_stack {reprlib.repr(frame_stack):.200}: it must be 1 to "
+            f"{_MOST_FRAMES}."
         )
-    # What is wrong with the wrappers is found out before anything is opened.
+    # Wrong wrappers must fail before anything is opened.
     around = wrappers_lib.load(wrappers)
     plain = _make_plain(env_id, env_kwargs, render_mode)
     if _WITH_FORCES.match(env_id):
@@ -152,16 +154,18 @@ def make(
     for path, wrapper, kwargs in around:
         try:
             env = wrapper(env, **kwargs)
-        except Exception as error:  # Whatever it makes of a stranger's arguments.
+        except Exception as error:  # A wrapper may raise anything for unknown arguments.
             env.close()
             raise errors.UserError(
                 f"The wrapper {path} that env_wrapper names does not fit {env_id}: "
                 f"{errors.summary(error)}"
             ) from None
     space = env.observation_space
-    channels_last = preprocessing.is_image_space(
-        space
-    ) and not preprocessing.is_image_space_channels_first(space)
+    channels_last = (
+        isinstance(space, gym.spaces.Box)
+        and preprocessing.is_image_space(space)
+        and not preprocessing.is_image_space_channels_first(space)
+    )
     if frame_stack == 1 and not channels_last:
         return env
     try:
@@ -184,19 +188,20 @@ def _make_plain(
             f"env_kwargs are {reprlib.repr(env_kwargs):.200} instead of names with values."
         )
     kwargs = {**successor_kwargs(env_id), **(env_kwargs or {})}
-    kwargs.pop("render_mode", None)  # How it is shown is not for a configuration to say.
+    kwargs.pop("render_mode", None)  # A configuration must not open windows.
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     quiet: contextlib.AbstractContextManager = contextlib.nullcontext()
     if ".mujoco." in str(getattr(gym.registry.get(new_id), "entry_point", "")):
         if render_mode == "rgb_array":
-            mujoco_gl.choose_backend()  # Which MuJoCo asks for when it is imported.
+            mujoco_gl.choose_backend()  # MuJoCo reads it when it is imported.
         elif render_mode is None:
-            quiet = mujoco_gl.deferred()  # Else remarks on models go to a file where we are.
+            quiet = mujoco_gl.deferred()  # Remarks on models must not go to a file here.
     if render_mode == "rgb_array":
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # Or pygame looks for a display.
+        # pygame must not look for a display.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
-        # C code and Gymnasium note what is deprecated, once for every environment.
+        # C code and Gymnasium print deprecations, once for every environment.
         with native_output.muted(), warnings.catch_warnings(), quiet:
             warnings.simplefilter("ignore")
             return gym.make(new_id, **kwargs)
@@ -210,7 +215,7 @@ def _make_plain(
         raise errors.UserError(
             f"The environment {new_id} needs a package that is missing: {errors.summary(error)}"
         ) from None
-    except Exception as error:  # Each has its own for what configurations ask of it.
+    except Exception as error:  # Each environment has its own errors for wrong arguments.
         raise errors.UserError(
             f"Cannot make the environment {new_id}: {errors.summary(error)}"
         ) from None
@@ -224,14 +229,14 @@ def _suggestion(env_id: str) -> str:
 
 
 def check_observations(space: gym.Space) -> None:
-    """Checks that a policy that takes such observations can be quantized here.
+    """Checks that a policy with such observations can be quantized here.
 
     Raises:
-      errors.UserError: They are no arrays.
+      errors.UserError: The observations are not arrays.
     """
     if not isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         raise errors.UserError(
-            f"Observations of a {type(space).__name__} space, which Stable-Baselines3 encodes "
-            "before its layers see them, have no quantized form here: arrays (Box, MultiBinary) "
-            "have, which env_wrapper:gymnasium.wrappers.FlattenObservation makes of them."
+            f"Observations of a {type(space).__name__} space have no quantized form here, because "
+            "Stable-Baselines3 encodes them before its layers see them. Arrays (Box, MultiBinary) "
+            "have one: env_wrapper:gymnasium.wrappers.FlattenObservation makes arrays of them."
         )
