@@ -1,11 +1,11 @@
 """Serves Atari games with the usual preprocessing (Mnih et al., 2015; Machado et al., 2018).
 
-- Up to 30 no-ops after a reset.
-- An action lasts 4 frames; the observation is the maximum over the last 2 of them, in grey and
-  scaled to 84x84; the last 4 observations are stacked: [84, 84, 4] uint8, the newest last.
-- An episode is a whole game: losing a life ends nothing. It lasts 27 000 agent steps (108 000
-  frames, half an hour) at most, or `max_episode_steps`.
-- Rewards are the game's own points, unclipped. An agent that wants them clipped clips them.
+- Up to 30 no-ops follow a reset.
+- An action lasts 4 frames. A screen is the maximum over the last 2 of them, in grey and scaled to
+  84x84. An observation stacks the last 4 screens: [84, 84, 4] uint8, the newest last.
+- An episode is a whole game: losing a life does not end it. It lasts at most 27 000 agent steps
+  (108 000 frames, half an hour), or `max_episode_steps`.
+- Rewards are the game's own points. An agent that wants clipped rewards clips them itself.
 """
 
 import importlib
@@ -35,10 +35,10 @@ class AtariEnvironment(gymnasium_adapter.GymnasiumEnvironment):
         """Adapts a game.
 
         Args:
-            raw: The preprocessed game, [84, 84] uint8.
-            name: What messages call it.
-            seed: Given to the first reset.
-            step_limit: Agent steps per episode.
+          raw: The preprocessed game, [84, 84] uint8.
+          name: Name for messages.
+          seed: Seed of the first reset.
+          step_limit: Agent steps per episode.
         """
         super().__init__(raw, name, seed, step_limit)
         shape = (_SCREEN_SIZE, _SCREEN_SIZE, _STACK)
@@ -57,8 +57,8 @@ class AtariEnvironment(gymnasium_adapter.GymnasiumEnvironment):
     def _push(self, screen: np.ndarray) -> np.ndarray:
         """Returns a new stack that ends in a screen: [84, 84, 4] uint8."""
         stack = np.empty_like(self._stack)
-        # One byte to the left, every pixel's older screens are in place; copying channel by
-        # channel takes eight times as long.
+        # A shift by one byte to the left moves every pixel's older screens into place. Copying
+        # channel by channel takes eight times as long.
         stack.reshape(-1)[:-1] = self._stack.reshape(-1)[1:]
         stack[..., -1] = screen
         self._stack = stack
@@ -69,23 +69,23 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
     """Builds a game.
 
     Args:
-        suite: `atari`.
-        task: `Pong` or `PongNoFrameskip-v4`, which are the same; or `ALE/Pong-v5` or
-            `PongNoFrameskip-v0`, which repeat the previous action in a quarter of the frames.
-        seed: Non-negative.
-        max_episode_steps: Agent steps of four frames.
+      suite: `atari`.
+      task: `Pong` or `PongNoFrameskip-v4`, which are the same. `ALE/Pong-v5` and
+        `PongNoFrameskip-v0` repeat the previous action in a quarter of the frames.
+      seed: Non-negative.
+      max_episode_steps: Agent steps of four frames.
 
     Returns:
-        The environment.
+      The environment.
 
     Raises:
-        TaskError: There is no such game, or a package is missing.
+      TaskError: There is no such game, or a package is missing.
     """
     gymnasium = gymnasium_suites.import_gymnasium()
     games = list_tasks(suite)
     name = f"{suite},{task}"
     spec = gymnasium.registry.get(f"{task}{_NO_FRAME_SKIP}-v4" if task in games else task)
-    # Other ids of a game differ in what is set here: skipped frames, kind of observation.
+    # Other ids of a game differ in skipped frames or kind of observation, which are fixed here.
     if spec is None or not (
         spec.namespace == "ALE" or (_is_atari(spec) and spec.name.endswith(_NO_FRAME_SKIP))
     ):
@@ -95,7 +95,7 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
     # ALE would print its name and version with the first game.
     ale_py = importlib.import_module(_ENTRY_MODULE)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    # Grey screens: the coloured ones that the game would also draw take longer than it does.
+    # The game draws grey screens only. Drawing coloured ones as well takes longer than playing.
     raw = gymnasium_suites.build(gymnasium, spec, name, frameskip=1, obs_type="grayscale")
     try:
         raw = gymnasium.wrappers.AtariPreprocessing(
@@ -113,15 +113,15 @@ def list_tasks(suite: str) -> list[str]:
     """Lists the games.
 
     Args:
-        suite: `atari`.
+      suite: `atari`.
 
     Returns:
-        Sorted names such as `Pong`.
+      Sorted names such as `Pong`.
 
     Raises:
-        TaskError: ale_py is not installed.
+      TaskError: Ale_py is not installed.
     """
-    del suite  # Unused: the module serves one.
+    del suite  # The module serves only one.
     gymnasium = gymnasium_suites.import_gymnasium()
     try:
         gymnasium.register_envs(importlib.import_module(_ENTRY_MODULE))

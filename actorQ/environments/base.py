@@ -1,4 +1,4 @@
-"""Holds what every suite's environment shares: the spec, the episode loop and the action scale.
+"""The environment that every suite implements: its spec, the episode loop, and closing.
 
 Imports numpy and dm_env only, so that an actor process stays small.
 """
@@ -22,22 +22,22 @@ import numpy as np
 from actorQ.environments import scales
 from actorQ.environments import task_errors
 
-CLOSE_PATIENCE_S = 5.0  # Well below what a launcher waits for a process whose run has ended.
+CLOSE_PATIENCE_S = 5.0  # The launcher waits much longer for a process after the run's end.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EnvironmentSpec:
-    """What a network must know of a task.
+    """The shapes and bounds of a task, as far as networks need them.
 
     Attributes:
-        observation_shape: [D] for vectors, [H, W, C] for pixels.
-        observation_dtype: float32, or uint8 for pixels.
-        num_actions: Number of discrete actions; None for a continuous task.
-        action_start: The task's own first discrete action.
-        action_low: [A] float32 native lower bounds, -1e10 or less where there is none; None for
-            a discrete task.
-        action_high: [A] float32 native upper bounds, likewise; None for a discrete task.
-        observation_scale: What observations have passed, None for none.
+      observation_shape: [D] for vectors, [H, W, C] for pixels.
+      observation_dtype: float32, or uint8 for pixels.
+      num_actions: Number of discrete actions; None for a continuous task.
+      action_start: The task's own first discrete action.
+      action_low: [A] float32 native lower bounds, -1e10 or less where there is none; None for
+        a discrete task.
+      action_high: [A] float32 native upper bounds, likewise; None for a discrete task.
+      observation_scale: The scale that observations have passed; None for none.
     """
 
     observation_shape: tuple[int, ...]
@@ -77,14 +77,14 @@ class Environment(dm_env.Environment):
         step_limit: float,
         render_fps: float,
     ):
-        """Keeps what the episode loop needs.
+        """Keeps the settings of the episode loop.
 
         Args:
-            spec: The task's shapes and bounds.
-            to_native: Maps a canonical action to what `_advance` takes.
-            step_limit: Agent steps per episode, `inf` for no limit.
-            render_fps: Frames per second at which `render`'s pictures, one for each step, show
-                the task at its true speed.
+          spec: The task's shapes and bounds.
+          to_native: Maps a canonical action to what `_advance` takes.
+          step_limit: Agent steps per episode, `inf` for no limit.
+          render_fps: Frames per second at which `render`'s pictures, one for each step, show
+            the task at its true speed.
         """
         self.spec = spec
         self.render_fps = float(render_fps)
@@ -103,13 +103,13 @@ class Environment(dm_env.Environment):
         """Acts once.
 
         Args:
-            action: [A] float32 in [-1, 1], or an int for a discrete task.
+          action: [A] float32 in [-1, 1], or an int for a discrete task.
 
         Returns:
-            The time step that follows.
+          The time step that follows.
 
         Raises:
-            TaskError: The task gave a reward that is no number. Clipped, it would be the best.
+          TaskError: The reward is not a finite number. Clipped, infinity would be the best one.
         """
         if self._needs_reset:
             return self.reset()
@@ -118,7 +118,7 @@ class Environment(dm_env.Environment):
         if not math.isfinite(reward):
             raise task_errors.TaskError(
                 f"the task gave a reward of {reward} in step {self._episode_steps} of an episode: "
-                "its simulation has failed; mend the task, or wrap it so that such an episode ends"
+                "its simulation has failed. Mend the task, or wrap it so that such an episode ends"
             )
         if over or self._episode_steps >= self._step_limit:
             self._needs_reset = True
@@ -128,11 +128,11 @@ class Environment(dm_env.Environment):
     def scale_observations(self) -> None:
         """Scales observations to [-1, 1] from the next one on, where the task bounds them.
 
-        A network learns little from numbers as small as MountainCar's velocity (at most 0.07),
-        and where they share one scale with larger ones, quantization leaves a few levels of them.
+        A network learns little from numbers as small as MountainCar's velocity (at most 0.07).
+        Where small numbers share one scale with larger ones, quantization leaves them few levels.
 
         Raises:
-            TaskError: The task has no bounds for any dimension, or its observations are pixels.
+          TaskError: The task has no bounds for any dimension, or its observations are pixels.
         """
         raise task_errors.no_observation_bounds()
 
@@ -151,8 +151,8 @@ class Environment(dm_env.Environment):
     def _close_at_exit(self) -> None:
         """Closes the environment, if it is still there, when the process ends.
 
-        An OpenGL context that is freed after its library has shut down prints a stack trace. Exit
-        functions run last one first: call this after the library's import.
+        An OpenGL context that is freed after its library has shut down prints a stack trace. The
+        last exit function runs first, so that this must be called after the library's import.
         """
         atexit.register(_close, weakref.ref(self))
 
@@ -171,14 +171,14 @@ class Environment(dm_env.Environment):
 
 
 def close_all(environments: Iterable[Environment], patience_s: float = CLOSE_PATIENCE_S) -> None:
-    """Closes environments: a simulator of one's own may be a process, and outlive ours.
+    """Closes environments, since the process of a user's simulator could outlive ours.
 
-    Errors are ignored (an environment may be what has just failed), and so is one that does not
-    come back: the end of a run does not wait for it any longer.
+    Errors are ignored, because an environment may have just failed. After `patience_s`, the end of
+    a run no longer waits for an environment that does not close.
 
     Args:
-      environments: that nobody steps any more.
-      patience_s: seconds to wait for all of them.
+      environments: Environments that nobody steps any more.
+      patience_s: Seconds to wait for all of them.
     """
 
     def close() -> None:
@@ -193,7 +193,7 @@ def close_all(environments: Iterable[Environment], patience_s: float = CLOSE_PAT
 
 @contextlib.contextmanager
 def closed_on_failure(environments: Iterable[Environment]) -> Iterator[None]:
-    """Closes environments if what is done meanwhile fails; a list of them may grow meanwhile."""
+    """Closes environments if the block fails. A list of them may grow in the block."""
     try:
         yield
     except BaseException:

@@ -1,7 +1,7 @@
 """Serves the tasks of the DeepMind Control Suite as `dm_control,DOMAIN_TASK`.
 
-Where this module is the first to import dm_control, `physics.render` does not work (see
-`mujoco_gl`); `Environment.render` does.
+If this module imports dm_control first, `physics.render` does not work (see `mujoco_gl`), but
+`Environment.render` does.
 """
 
 import importlib
@@ -28,8 +28,8 @@ class DmControlEnvironment(base.Environment):
         """Adapts a task.
 
         Args:
-            raw: The `dm_control.rl.control.Environment`.
-            max_episode_steps: Agent steps; the suite's own limit ends an episode earlier.
+          raw: The `dm_control.rl.control.Environment`.
+          max_episode_steps: Agent steps; the suite's own limit ends an episode earlier.
         """
         actions = raw.action_spec()
         low = np.broadcast_to(actions.minimum, actions.shape).astype(np.float32)
@@ -39,7 +39,7 @@ class DmControlEnvironment(base.Environment):
         self._all_vectors = all(len(part.shape) == 1 for part in parts)
         self._raw = raw
         self._physics_error = importlib.import_module("dm_control.rl.control").PhysicsError
-        self._newest: np.ndarray | None = None  # Observation of this episode.
+        self._newest = np.zeros(size, np.float32)  # Newest observation.
         self._camera: mujoco_gl.Camera | None = None
         super().__init__(
             spec=base.EnvironmentSpec(
@@ -61,12 +61,12 @@ class DmControlEnvironment(base.Environment):
         except self._physics_error as error:
             logging.log_first_n(
                 logging.WARNING,
-                "The simulation has diverged (%s): the episode ends there (said once).",
+                "The simulation has diverged (%s), which ends the episode (logged once).",
                 1,
                 error,
             )
-            # A true end with nothing to gain, as dm_control's composer has it: with a discount of
-            # 1, the action that did it would be worth as much as the state that it was done in.
+            # This is a true end with nothing to gain, as in dm_control's composer. With a discount
+            # of 1, the action would be worth as much as the state in which it was taken.
             return self._newest.copy(), 0.0, 0.0, True
         over = step_type is dm_env.StepType.LAST
         self._newest = self._flatten(observation)
@@ -74,10 +74,10 @@ class DmControlEnvironment(base.Environment):
 
     def _flatten(self, observation: dict[str, Any]) -> np.ndarray:
         """Joins the entries of an observation: [D] float32."""
-        parts = observation.values()
+        parts = tuple(observation.values())
         if not self._all_vectors:
-            parts = [np.ravel(part) for part in parts]
-        return np.concatenate(tuple(parts), dtype=np.float32, casting="same_kind")
+            parts = tuple(np.ravel(part) for part in parts)
+        return np.concatenate(parts, dtype=np.float32, casting="same_kind")
 
     def render(self) -> np.ndarray:
         """Returns a picture of the present state: [H, W, 3] uint8."""
@@ -100,16 +100,16 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
     """Builds a Control Suite task.
 
     Args:
-        suite: `dm_control`.
-        task: Domain and task joined by an underscore, such as `ball_in_cup_catch`.
-        seed: Non-negative; its lowest 32 bits count.
-        max_episode_steps: Agent steps.
+      suite: `dm_control`.
+      task: Domain and task joined by an underscore, such as `ball_in_cup_catch`.
+      seed: Non-negative; its lowest 32 bits count.
+      max_episode_steps: Agent steps.
 
     Returns:
-        The environment.
+      The environment.
 
     Raises:
-        TaskError: There is no such task, or no dm_control.
+      TaskError: There is no such task, or no dm_control.
     """
     control_suite = _import_suite()
     # Domain names contain underscores, so the joined name is looked up rather than split.
@@ -125,15 +125,15 @@ def list_tasks(suite: str) -> list[str]:
     """Lists the tasks.
 
     Args:
-        suite: `dm_control`.
+      suite: `dm_control`.
 
     Returns:
-        Sorted names such as `cheetah_run`.
+      Sorted names such as `cheetah_run`.
 
     Raises:
-        TaskError: dm_control is not installed.
+      TaskError: dm_control is not installed.
     """
-    del suite  # Unused: the module serves one.
+    del suite  # The module serves only one.
     return sorted(f"{domain}_{name}" for domain, name in _import_suite().ALL_TASKS)
 
 

@@ -1,4 +1,4 @@
-"""Plays episodes without exploration, and says when, and when they are good enough to stop at.
+"""Plays episodes without exploration. Decides when to evaluate, and when a run may stop.
 
 Imports no framework.
 """
@@ -17,7 +17,7 @@ from actorQ.environments import base
 
 
 class Episode(NamedTuple):
-    """What an episode came to."""
+    """The result of an episode."""
 
     episode_return: float
     length: int
@@ -33,13 +33,13 @@ def play(
     """Plays one episode.
 
     Args:
-      environment: is reset first.
-      act: observation to action.
-      on_frame: takes a rendered frame, uint8 [H, W, 3], after every step and the reset.
-      stop: asked now and then; ends the episode early.
+      environment: The task, which is reset first.
+      act: Maps an observation to an action.
+      on_frame: Takes a rendered frame, uint8 [H, W, 3], after the reset and every step.
+      stop: Is asked from time to time, and ends the episode early.
 
     Returns:
-      The episode, or None if it was ended by `stop`.
+      The episode, or None if `stop` ended it.
     """
     started = time.perf_counter()
     timestep = environment.reset()
@@ -61,9 +61,9 @@ def due(config: config_lib.RunConfig, learner_steps: int, time_is_up: bool) -> b
     """Returns whether a training plays an evaluation episode now.
 
     Args:
-      config: of the run.
-      learner_steps: done.
-      time_is_up: whether --eval_period_s is over.
+      config: Configuration of the run.
+      learner_steps: Learner steps so far.
+      time_is_up: Whether --eval_period_s is over.
     """
     if config.eval_period_steps:
         return learner_steps % config.eval_period_steps == 0
@@ -71,9 +71,9 @@ def due(config: config_lib.RunConfig, learner_steps: int, time_is_up: bool) -> b
 
 
 def reached_stop_return(config: config_lib.RunConfig, returns: Sequence[float]) -> bool:
-    """Returns whether the stop rule is met by the last of the returns of evaluation episodes.
+    """Returns whether the last returns of evaluation episodes meet the stop rule.
 
-    Not by those before: a run that is resumed with another rule goes on until it holds that.
+    Earlier returns do not count: a run that resumes with another rule goes on until it meets that.
     """
     if config.stop_return is None:
         return False
@@ -84,13 +84,13 @@ def reached_stop_return(config: config_lib.RunConfig, returns: Sequence[float]) 
 def held_since(
     returns: Sequence[float], target: float, window: int, smoothing: int
 ) -> int | None:
-    """Returns from which evaluation on the target return was held, or None.
+    """Returns the evaluation from which on the target return was held, or None.
 
     Args:
-      returns: of the evaluation episodes, in their order.
-      target: what the running mean must reach.
-      window: in how many evaluations in a row.
-      smoothing: evaluations in the running mean, which starts when there are so many.
+      returns: Returns of the evaluation episodes, in their order.
+      target: Return that the running mean must reach.
+      window: Evaluations in a row in which the mean must reach it.
+      smoothing: Evaluations in the running mean, which starts when there are so many.
 
     Returns:
       Index of the first evaluation of the first such row.
@@ -107,9 +107,9 @@ def last_streak(returns: Sequence[float], target: float, smoothing: int) -> int:
     A run that ends within such a row may have been about to hold its target since the row began.
 
     Args:
-      returns: of the evaluation episodes, in their order.
-      target: what the running mean must reach.
-      smoothing: evaluations in the running mean, which starts when there are so many.
+      returns: Returns of the evaluation episodes, in their order.
+      target: Return that the running mean must reach.
+      smoothing: Evaluations in the running mean, which starts when there are so many.
     """
     streaks = [streak for _, streak in _streaks(returns, target, smoothing)]
     return streaks[-1] if streaks else 0
@@ -118,7 +118,7 @@ def last_streak(returns: Sequence[float], target: float, smoothing: int) -> int:
 def _streaks(
     returns: Sequence[float], target: float, smoothing: int
 ) -> Iterator[tuple[int, int]]:
-    """Yields the number of evaluations, and how many of them in a row were at the target."""
+    """Yields the number of evaluations, and how many in a row were at the target by then."""
     streak = 0
     for end in range(smoothing, len(returns) + 1):
         mean = sum(returns[end - smoothing : end]) / smoothing

@@ -25,13 +25,13 @@ class GymnasiumEnvironment(base.Environment):
         """Adapts a task.
 
         Args:
-            raw: A `gymnasium.Env` without gymnasium's time limit.
-            name: What messages call it.
-            seed: Given to the first reset; later ones go on from there.
-            step_limit: Agent steps per episode.
+          raw: A `gymnasium.Env` without gymnasium's time limit.
+          name: Name for messages.
+          seed: Seed of the first reset. Later resets continue from there.
+          step_limit: Agent steps per episode.
 
         Raises:
-            TaskError: A space is of a kind that no agent here supports.
+          TaskError: A space is of a kind that no agent here supports.
         """
         self._raw = raw
         self._name = name
@@ -51,7 +51,7 @@ class GymnasiumEnvironment(base.Environment):
         """Scales observations to [-1, 1] from the next one on, where the space bounds them.
 
         Raises:
-            TaskError: The space is no box of vectors, or has no bounds in any dimension.
+          TaskError: The space is no box of vectors, or has no bounds in any dimension.
         """
         spaces = importlib.import_module("gymnasium.spaces")
         space = self._raw.observation_space
@@ -63,7 +63,7 @@ class GymnasiumEnvironment(base.Environment):
 
     def _begin(self) -> np.ndarray:
         if self._seed is not None:
-            # PyBullet greets on standard output when a task's first reset connects to it.
+            # PyBullet prints a greeting when a task's first reset connects to it.
             quiet = native_output.muted if _is_pybullet(self._raw) else contextlib.nullcontext
             with quiet():
                 observation = self._reset(seed=self._seed)
@@ -92,9 +92,9 @@ class GymnasiumEnvironment(base.Environment):
         return result[0]
 
     def _old_api(self, problem: str) -> task_errors.TaskError:
-        """Describes a task that was written for gym; the error is to be raised."""
+        """Returns the error for a task that was written for gym."""
         return task_errors.TaskError(
-            f"task {self._name} does not have Gymnasium's API, but perhaps that of gym before "
+            f"task {self._name} lacks Gymnasium's API, and perhaps has that of gym before "
             f"0.26: {problem} (see gymnasium.farama.org, Migration Guide)"
         )
 
@@ -117,7 +117,7 @@ class GymnasiumEnvironment(base.Environment):
         """Returns a picture of the present state: [H, W, 3] uint8.
 
         Raises:
-            TaskError: The task cannot draw itself, or a library for it is missing.
+          TaskError: The task cannot draw itself, or a library for it is missing.
         """
         if self._raw.render_mode != "rgb_array":
             raise task_errors.TaskError(
@@ -129,7 +129,7 @@ class GymnasiumEnvironment(base.Environment):
             mujoco_gl.choose_backend()
         try:
             picture = np.array(self._raw.render(), dtype=np.uint8)
-        # Missing pygame, OpenGL libraries and drivers all fail in ways of their own.
+        # A missing pygame, OpenGL library or driver each fails in its own way.
         except Exception as error:
             remedy = f"; {mujoco_gl.INSTALL_HINT}" if uses_mujoco else ""
             raise task_errors.TaskError(
@@ -156,7 +156,7 @@ def _observation_map(
     """Builds the map from a space's observations to new arrays.
 
     Returns:
-        The map, and the shape and type of its results.
+      The map, and the shape and type of its results.
     """
     spaces = importlib.import_module("gymnasium.spaces")
     if isinstance(space, spaces.Box):
@@ -175,7 +175,7 @@ def _observation_map(
             f"task {name} has the observation space {space}; only spaces that "
             "flatten to a vector are supported"
         )
-    # Discrete observations become one-hot, those of Dict and Tuple spaces are joined.
+    # Discrete observations become one-hot. Those of Dict and Tuple spaces are joined.
     return (
         lambda value: np.array(spaces.flatten(space, value), np.float32),
         (int(spaces.flatdim(space)),),
@@ -187,13 +187,13 @@ def _action_map(space: Any, name: str) -> tuple[Callable[[Any], Any], dict[str, 
     """Builds the map from canonical actions to a space's own.
 
     Returns:
-        The map, and the `EnvironmentSpec` fields that describe the actions.
+      The map, and the `EnvironmentSpec` fields that describe the actions.
     """
     spaces = importlib.import_module("gymnasium.spaces")
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
-        to_native = int if start == 0 else lambda action: int(action) + start
-        return to_native, {"num_actions": int(space.n), "action_start": start}
+        fields = {"num_actions": int(space.n), "action_start": start}
+        return lambda action: int(action) + start, fields
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = (np.reshape(bound, -1) for bound in (space.low, space.high))
         to_native = scales.continuous_action_map(low, high, space.shape, space.dtype)

@@ -2,7 +2,7 @@
 
 `gym,ID` takes every id that gymnasium knows and `gym,package.module:ID` imports the module that
 registers ID first. gymnasium's own wrappers (order check, passive checker, time limit) are left
-out: `base.Environment` does what is needed of their work.
+out, because `base.Environment` does the necessary part of their work.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from actorQ.environments import mujoco_gl
 from actorQ.environments import native_output
 from actorQ.environments import task_errors
 
-# Where gymnasium and its extensions keep the classes of tasks that belong to other suites, or
-# (phys2d, tabular) are re-implementations in JAX of tasks that `gym` lists already.
+# These modules of gymnasium and its extensions hold tasks that belong to other suites. phys2d and
+# tabular hold re-implementations in JAX of tasks that `gym` lists already.
 _MUJOCO_MODULES = "gymnasium.envs.mujoco"
 _PYBULLET_MODULES = "pybullet_envs_gymnasium"
 _UNLISTED_MODULES = (
@@ -32,30 +32,30 @@ _UNLISTED_MODULES = (
     "gymnasium.envs.phys2d",
     "gymnasium.envs.tabular",
 )
-# Agent steps per episode of ids whose successor, which stands in for them, has another limit.
+# Agent steps per episode of old ids whose successor has another limit.
 _OWN_LIMITS = {"CartPole-v0": 200}
 
 # Ids whose classes refuse to run with MuJoCo 3.
 _REFUSING_IDS = ("Pusher-v4",)
 
-_announced: set[str] = set()  # Replaced ids that the log has named already.
+_announced: set[str] = set()  # The log has named these replaced ids already.
 
 
 def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
     """Builds a task.
 
     Args:
-        suite: `gym`, `mujoco` or `pybullet`.
-        task: A gymnasium id, for `gym` also `module:id`. A version that gymnasium no longer
-            has, or cannot run, is replaced by the next one up, which the log says once.
-        seed: Non-negative.
-        max_episode_steps: Agent steps; the task's own limit holds where it is shorter.
+      suite: `gym`, `mujoco` or `pybullet`.
+      task: A gymnasium id, for `gym` also `module:id`. The next version replaces one that
+        gymnasium no longer has or cannot run; the log says so once.
+      seed: Non-negative.
+      max_episode_steps: Agent steps; the task's own limit holds where it is shorter.
 
     Returns:
-        The environment.
+      The environment.
 
     Raises:
-        TaskError: There is no such task, or it cannot be built; the text says why.
+      TaskError: There is no such task, or it cannot be built; the text says why.
     """
     gymnasium = import_gymnasium()
     module, colon, task_id = task.rpartition(":")
@@ -72,13 +72,13 @@ def list_tasks(suite: str) -> list[str]:
     """Lists the tasks.
 
     Args:
-        suite: `gym`, `mujoco` or `pybullet`.
+      suite: `gym`, `mujoco` or `pybullet`.
 
     Returns:
-        Sorted ids, such as `CartPole-v1`. For `gym` those of other suites are left out.
+      Sorted ids, such as `CartPole-v1`. For `gym` those of other suites are left out.
 
     Raises:
-        TaskError: The suite's packages are not installed.
+      TaskError: The suite's packages are not installed.
     """
     import_gymnasium()
     _import_suite(suite)
@@ -86,13 +86,13 @@ def list_tasks(suite: str) -> list[str]:
 
 
 def import_gymnasium() -> Any:
-    """Imports gymnasium, and keeps pygame from greeting and from looking for a display.
+    """Imports gymnasium, and stops pygame from printing a greeting and from opening a display.
 
     Returns:
-        The module.
+      The module.
 
     Raises:
-        TaskError: gymnasium is not installed.
+      TaskError: Gymnasium is not installed.
     """
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
@@ -111,16 +111,16 @@ def build(gymnasium: Any, spec: Any, name: str, **kwargs: Any) -> Any:
     """Builds a registered task without gymnasium's checking and time limit wrappers.
 
     Args:
-        gymnasium: The module.
-        spec: The task's `EnvSpec`.
-        name: What messages call it.
-        **kwargs: For the task's constructor.
+      gymnasium: The module.
+      spec: The task's `EnvSpec`.
+      name: Name for messages.
+      **kwargs: For the task's constructor.
 
     Returns:
-        The `gymnasium.Env`.
+      The `gymnasium.Env`.
 
     Raises:
-        TaskError: The constructor failed.
+      TaskError: The constructor failed.
     """
     bare = dataclasses.replace(spec, order_enforce=False, disable_env_checker=True)
     uses_mujoco = _entry_module(spec).startswith(_MUJOCO_MODULES)
@@ -129,7 +129,7 @@ def build(gymnasium: Any, spec: Any, name: str, **kwargs: Any) -> Any:
             if _draws_pictures(spec):
                 kwargs["render_mode"] = "rgb_array"
             return gymnasium.make(bare, max_episode_steps=-1, **kwargs)
-    # The constructor may be anyone's; its error stays attached as the cause.
+    # Anyone may have written the constructor. Its error stays attached as the cause.
     except Exception as error:
         raise task_errors.TaskError(
             f"task {name} cannot be built: {task_errors.one_line(error)}"
@@ -144,7 +144,7 @@ def _draws_pictures(spec: Any) -> bool:
         creator = registration.load_env_creator(creator)
     parameters = inspect.signature(creator).parameters
     metadata = getattr(creator, "metadata", None)
-    if isinstance(metadata, property):  # Of a `gymnasium.Wrapper`: that of what will be inside.
+    if isinstance(metadata, property):  # A `gymnasium.Wrapper` takes its metadata from inside.
         return "render_mode" in parameters
     modes = (metadata or {}).get("render_modes") or ()
     takes_mode = "render_mode" in parameters or any(
@@ -157,7 +157,7 @@ def _import_module(module: str, task: str) -> None:
     """Imports the module that registers a user's task."""
     try:
         importlib.import_module(module)
-    # Whatever the user's module raises is the reason to report.
+    # The user's module may raise anything, and that is the reason to report.
     except Exception as error:
         raise task_errors.TaskError(
             f"task {task!r} cannot be used, since importing {module} failed: "
@@ -166,11 +166,11 @@ def _import_module(module: str, task: str) -> None:
 
 
 def _import_suite(suite: str) -> None:
-    """Imports what registers a suite's tasks."""
+    """Imports the packages that register a suite's tasks."""
     if suite == "mujoco":
         try:
             with mujoco_gl.deferred():
-                pass  # Imports mujoco, without OpenGL.
+                pass  # This imports mujoco without OpenGL.
         except ImportError as error:
             raise task_errors.TaskError(
                 f"suite mujoco needs MuJoCo ({task_errors.one_line(error)}); `pip "
@@ -192,7 +192,7 @@ def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
     """Finds the registered task that an id, perhaps an outdated one, stands for.
 
     Returns:
-        The `EnvSpec`, and the agent steps per episode (None: no limit).
+      The `EnvSpec`, and the agent steps per episode (None: no limit).
     """
     registration = importlib.import_module("gymnasium.envs.registration")
     error_module = importlib.import_module("gymnasium.error")
@@ -223,14 +223,14 @@ def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
             _ids(suite),
             "for a task of your own write gym,your_module:YourTask-v0" if suite == "gym" else "",
         )
-    # The next version is nearest in behaviour; without a version the newest is meant.
+    # The next version is nearest in behaviour. An id without a version means the newest.
     spec = versions[max(newer) if version is None else min(newer)]
     limit = _OWN_LIMITS.get(task_id, spec.max_episode_steps)
     if task_id not in _announced:
         _announced.add(task_id)
         logging.info(
-            "%s is not available in this gymnasium: %s stands in for it (episodes of at "
-            "most %s steps).",
+            "%s is not available in this gymnasium: %s replaces it (episodes of at most "
+            "%s steps).",
             task_id,
             spec.id,
             limit,
@@ -239,7 +239,7 @@ def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
 
 
 def _ids(suite: str) -> list[str]:
-    """Returns the sorted ids that a suite lists, its packages being imported."""
+    """Returns the sorted ids that a suite lists. Its packages must be imported already."""
     registry = importlib.import_module("gymnasium.envs.registration").registry
     return sorted(
         spec.id
@@ -257,7 +257,7 @@ def _belongs(spec: Any, suite: str) -> bool:
 
 
 def _runs(spec: Any) -> bool:
-    """Returns whether an id is more than gymnasium's notice that a task has gone."""
+    """Returns whether a task still runs; some ids only tell that a task has been removed."""
     if spec.id in _REFUSING_IDS:
         return False
     return not getattr(spec.entry_point, "__name__", "").startswith("_raise_")

@@ -1,8 +1,8 @@
 """Chooses MuJoCo's OpenGL library late: at the first picture instead of at the import.
 
-MuJoCo and dm_control settle on a rendering library when they are imported. In an actor that
-costs 60 MB and 0.1 s for pictures nobody looks at, prints a warning where there is no display,
-and fails where MUJOCO_GL names a library that is not there.
+MuJoCo and dm_control choose a rendering library when they are imported. In an actor, this costs
+60 MB and 0.1 s for pictures that nobody sees. It also prints a warning where there is no display,
+and fails where MUJOCO_GL names a library that is missing.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ import numpy as np
 from actorQ.environments import task_errors
 
 _VARIABLE = "MUJOCO_GL"
-# Backends of mujoco that need no display, and the library that each one loads.
+# Each backend of mujoco that needs no display, with the library that it loads.
 _HEADLESS_LIBRARIES = (
     ("egl", "libEGL.so.1"),
     ("osmesa", "libOSMesa.so.8"),
@@ -37,9 +37,9 @@ INSTALL_HINT = (
 def deferred() -> Iterator[None]:
     """Lets MuJoCo be imported and models be built without OpenGL, quietly.
 
-    A MUJOCO_GL that the user has set counts when the first picture is taken. MuJoCo's remarks on
-    a model (gymnasium's HalfCheetah draws one) go to the log instead of to the terminal and a
-    file MUJOCO_LOG.TXT.
+    A MUJOCO_GL that the user has set takes effect with the first picture. MuJoCo's remarks on a
+    model (gymnasium's HalfCheetah causes one) go to the log, and not to the terminal and a file
+    MUJOCO_LOG.TXT.
     """
     chosen = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = "disabled"
@@ -59,13 +59,13 @@ def deferred() -> Iterator[None]:
 
 
 def choose_backend() -> str:
-    """Settles which OpenGL library MuJoCo renders with, and tells child processes.
+    """Chooses the OpenGL library that MuJoCo renders with, also for child processes.
 
     Returns:
-        MUJOCO_GL where the user has set it, else `egl`, `osmesa` or, with a display, `glfw`.
+      MUJOCO_GL where the user has set it, otherwise `egl`, `osmesa` or, with a display, `glfw`.
 
     Raises:
-        TaskError: There is no library to render with, or MUJOCO_GL rules it out.
+      TaskError: There is no library to render with, or MUJOCO_GL rules it out.
     """
     backend = os.environ.get(_VARIABLE, "").lower()
     if not backend:
@@ -85,7 +85,7 @@ def choose_backend() -> str:
 
 def has_display() -> bool:
     """Returns whether windows can be opened here."""
-    if sys.platform == "darwin":  # It has no such variables.
+    if sys.platform == "darwin":  # macOS has no such variables.
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
@@ -106,12 +106,12 @@ class Camera:
         """Opens an OpenGL context.
 
         Args:
-            model: A `mujoco.MjModel`. Its first fixed camera is used, or a free one if none.
-            height: Pixels.
-            width: Pixels.
+          model: A `mujoco.MjModel`. The camera is its first fixed one, or a free one.
+          height: Pixels.
+          width: Pixels.
 
         Raises:
-            TaskError: There is no OpenGL to render with.
+          TaskError: There is no OpenGL to render with.
         """
         backend = choose_backend()
         try:
@@ -132,7 +132,7 @@ class Camera:
         self._rectangle = mujoco.MjrRect(0, 0, width, height)
         self._scene = mujoco.MjvScene(model, maxgeom=10_000)
         self._options = mujoco.MjvOption()
-        # dm_control hides them too: the rays of range finders fill the picture.
+        # The rays of range finders would fill the picture; dm_control hides them too.
         self._options.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = 0
         self._view = mujoco.MjvCamera()
         if model.ncam > 0:
@@ -145,10 +145,10 @@ class Camera:
         """Renders a state.
 
         Args:
-            data: The `mujoco.MjData` of the model.
+          data: The `mujoco.MjData` of the model.
 
         Returns:
-            [H, W, 3] uint8.
+          [H, W, 3] uint8.
         """
         mujoco = self._mujoco
         self._context.make_current()

@@ -11,8 +11,8 @@ import sys
 def muted() -> Iterator[None]:
     """Discards what native code writes to standard output and error within the block.
 
-    The redirection is of the whole process and of file descriptors, since native code passes
-    `sys.stdout` by. Python's own exceptions are not affected.
+    It redirects file descriptors of the whole process, since native code does not use
+    `sys.stdout`. Python's own exceptions are not affected.
     """
     libc = ctypes.CDLL(None)
     saved = []

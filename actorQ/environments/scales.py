@@ -11,17 +11,17 @@ import numpy as np
 
 from actorQ.environments import task_errors
 
-# Bounds from here on mean "none": MuJoCo writes 1e10 for that, older environments float32's
-# largest number, others infinity.
+# Bounds of this size mean "none": MuJoCo writes 1e10, older environments write float32's largest
+# number, and others infinity.
 _NO_BOUND = 1e10
 
 
 class ObservationScale(NamedTuple):
-    """The map from a task's own observations to scaled ones: observation scale + offset.
+    """The map from a task's own observations to scaled ones: observation * scale + offset.
 
     Attributes:
-        scale: [D] float32, 1 where the task has no bounds.
-        offset: [D] float32, there 0.
+      scale: [D] float32, 1 where the task has no bounds.
+      offset: [D] float32, 0 where the task has no bounds.
     """
 
     scale: np.ndarray
@@ -33,15 +33,17 @@ class ObservationScale(NamedTuple):
 
 
 def centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns what maps between [-1, 1] and a task's own range: native = canonical half + middle.
+    """Returns the map between [-1, 1] and a task's own range: native = canonical * half + middle.
 
     Args:
-        low: [D] native lower bounds.
-        high: [D] native upper bounds.
+      low: [D] native lower bounds.
+      high: [D] native upper bounds.
 
     Returns:
-        [D] bool, which dimensions are between two finite bounds; [D] float64 half the width of
-        the range, 1 where there is none; [D] float64 its middle, there 0.
+      Three arrays [D]:
+      * bool, whether a dimension is between two finite bounds;
+      * float64, half the width of its range, 1 where there are no bounds;
+      * float64, the middle of its range, 0 where there are no bounds.
     """
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     bounded = (low > -_NO_BOUND) & (high < _NO_BOUND)
@@ -52,15 +54,15 @@ def centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
 
 def observation_scale(low: np.ndarray, high: np.ndarray) -> ObservationScale | None:
-    """Returns what scales a task's observations to [-1, 1] within its bounds.
+    """Returns the map that scales a task's observations to [-1, 1] within its bounds.
 
     Args:
-        low: D native lower bounds, of any shape.
-        high: D native upper bounds.
+      low: D native lower bounds, of any shape.
+      high: D native upper bounds.
 
     Returns:
-        The map, which only centres a dimension whose bounds are equal; None where no dimension is
-        between two finite bounds.
+      The map, or None where no dimension is between two finite bounds. A dimension whose bounds
+      are equal is only centred.
     """
     bounded, half, middle = centre(np.reshape(low, -1), np.reshape(high, -1))
     if not np.any(bounded):
@@ -74,26 +76,29 @@ def continuous_action_map(
 ) -> Callable[[Any], np.ndarray]:
     """Builds the map from canonical to native actions.
 
-    A dimension between two finite bounds is scaled: native = low + (action + 1) / 2 * (high -
-    low). Any other is clipped to [-1, 1] and passed on.
+    A dimension between two finite bounds is scaled:
+
+        native = low + (action + 1) / 2 * (high - low)
+
+    Any other dimension is clipped to [-1, 1] and passed on.
 
     Args:
-        low: [A] native lower bounds.
-        high: [A] native upper bounds.
-        shape: Native shape, of A elements.
-        dtype: Native floating type.
+      low: [A] native lower bounds.
+      high: [A] native upper bounds.
+      shape: Native shape, of A elements.
+      dtype: Native floating type.
 
     Returns:
-        A function from [A] float32 in [-1, 1] to a new array of the native shape and type.
+      A function from [A] float32 in [-1, 1] to a new array of the native shape and type.
 
     Raises:
-        TaskError: A dimension with a bound on one side only has no room within [-1, 1].
+      TaskError: A dimension with a bound on one side only has no room within [-1, 1].
     """
     low64, high64 = np.asarray(low, np.float64), np.asarray(high, np.float64)
     bounded, half, middle = centre(low64, high64)
     scale, offset = half.astype(np.float32), middle.astype(np.float32)
-    # The map rises, so that clipping its result is clipping its argument; and the result can
-    # then not leave the native bounds by a rounding error, nor by that of the bounds themselves.
+    # The map rises, so that clipping its result equals clipping its argument. A clipped result
+    # cannot leave the native bounds by rounding errors, neither its own nor those of the bounds.
     lowest = np.where(bounded, low64, np.maximum(low64, -1.0))
     highest = np.where(bounded, high64, np.minimum(high64, 1.0))
     beyond = np.flatnonzero(~bounded & (lowest >= highest))
@@ -101,7 +106,7 @@ def continuous_action_map(
         low_text, high_text = (f"{bound[beyond[0]]:g}" for bound in (low64, high64))
         raise task_errors.TaskError(
             f"dimension {beyond[0]} of the task's actions goes from {low_text} to {high_text}: "
-            "with a bound on one side only, actions are within [-1, 1]; wrap the task to have two"
+            "with a bound on one side only, actions are within [-1, 1]. Wrap the task to have two"
         )
     lowest, highest = lowest.astype(dtype), highest.astype(dtype)
     size = (low64.size,)

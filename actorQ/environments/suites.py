@@ -26,20 +26,20 @@ def parse_taskstr(taskstr: str) -> tuple[str, str]:
     """Splits a task string into suite and task.
 
     Args:
-        taskstr: `suite,task`; a bare task name belongs to suite `gym`.
+      taskstr: `suite,task`; a bare task name belongs to suite `gym`.
 
     Returns:
-        Suite (one of `SUITES`) and task name.
+      Suite (one of `SUITES`) and task name.
 
     Raises:
-        TaskError: The suite is unknown or the task name is empty.
+      TaskError: The suite is unknown or the task name is empty.
     """
     suite, comma, task = taskstr.partition(",")
     suite, task = (suite.strip(), task.strip()) if comma else ("gym", suite.strip())
     _check_suite(suite)
     if not task:
         raise task_errors.TaskError(
-            f"the task string {taskstr!r} names no task; write suite,task, for "
+            f"the task string {taskstr!r} names no task: write suite,task, for "
             "example dm_control,cheetah_run"
         )
     return suite, task
@@ -51,19 +51,19 @@ def make(
     """Builds an environment.
 
     Args:
-        taskstr: `suite,task`, see `parse_taskstr`.
-        seed: Non-negative. Two environments with the same task and seed behave identically,
-            through every episode.
-        max_episode_steps: Agent steps after which an episode is cut (LAST with discount 1),
-            where the task's own limit is not shorter.
-        scale_observations: See `Environment.scale_observations`.
+      taskstr: `suite,task`, see `parse_taskstr`.
+      seed: Non-negative. Two environments with the same task and seed behave identically,
+        through every episode.
+      max_episode_steps: Agent steps after which an episode is cut (LAST with discount 1),
+        where the task's own limit is not shorter.
+      scale_observations: See `Environment.scale_observations`.
 
     Returns:
-        The environment, not yet reset.
+      The environment, not yet reset.
 
     Raises:
-        TaskError: The task does not exist, its packages are missing, or its spaces are of a
-            kind that no agent here supports, or without bounds to scale observations by.
+      TaskError: The task does not exist, its packages are missing, or its spaces are of a
+        kind that no agent here supports, or have no bounds to scale observations by.
     """
     suite, task = parse_taskstr(taskstr)
     if seed < 0:
@@ -93,13 +93,13 @@ def list_tasks(suite: str) -> list[str]:
     """Lists the task names of a suite.
 
     Args:
-        suite: One of `SUITES`.
+      suite: One of `SUITES`.
 
     Returns:
-        Sorted names, each of which follows `suite,` in a task string.
+      Sorted names, each of which follows `suite,` in a task string.
 
     Raises:
-        TaskError: The suite is unknown, or its packages are missing.
+      TaskError: The suite is unknown, or its packages are missing.
     """
     _check_suite(suite)
     return importlib.import_module(_MODULES[suite]).list_tasks(suite)

@@ -7,20 +7,17 @@ from actorQ.core import errors
 
 
 class TaskError(errors.UserError, ValueError):
-    """Something a user can put right about a task; its text is one clear line."""
+    """A mistake about a task that a user can put right; its text is one clear line."""
 
 
 def unknown_task(suite: str, task: str, known: Iterable[str], advice: str = "") -> TaskError:
-    """Describes a task that a suite does not have.
+    """Returns the error for a task that a suite does not have.
 
     Args:
-        suite: Name of the suite.
-        task: The name asked for.
-        known: The names that exist.
-        advice: What else to tell the user, a clause.
-
-    Returns:
-        The error, to be raised.
+      suite: Name of the suite.
+      task: The name asked for.
+      known: The names that exist.
+      advice: A clause with more advice for the user.
     """
     known = sorted(known)
     lower = {name.lower(): name for name in known}
@@ -38,10 +35,10 @@ def unknown_task(suite: str, task: str, known: Iterable[str], advice: str = "") 
 
 
 def no_observation_bounds() -> TaskError:
-    """Describes a task whose observations cannot be scaled; the error is to be raised."""
+    """Returns the error for a task whose observations cannot be scaled."""
     return TaskError(
         "--scale_observations=1 needs a task whose observations are one vector with bounds in some "
-        "dimension (see its observation_space): this one has none, leave the flag out"
+        "dimension (see its observation_space): this task has none, so leave the flag out"
     )
 
 

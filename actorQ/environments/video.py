@@ -19,24 +19,24 @@ import numpy as np
 
 from actorQ.core import files
 
-# A GIF's delays are whole hundredths of a second, and viewers slow down those under two.
+# A GIF's delays are whole hundredths of a second, and viewers slow down delays under two.
 _GIF_SHORTEST_DELAY_S = 0.02
 
 
 def write_video(path: str | pathlib.Path, frames: Iterable[np.ndarray], fps: float) -> None:
     """Writes an .mp4 (H.264) or .gif file.
 
-    An .mp4 is encoded while the frames arrive, one in memory at a time; a .gif keeps them all
-    until its end. A .gif of more than 50 frames per second leaves out frames so that it keeps
-    its speed.
+    An .mp4 is encoded while the frames arrive, with one in memory at a time. A .gif keeps all of
+    them until its end. Above 50 frames per second, a .gif leaves out frames to keep its speed.
 
     Args:
-        path: Ends in .mp4 or .gif. Missing folders are created.
-        frames: [H, W, 3] uint8, all of one size, at least one.
-        fps: Frames per second.
+      path: File name that ends in .mp4 or .gif. Missing folders are created.
+      frames: [H, W, 3] uint8, all of one size, at least one.
+      fps: Frames per second.
 
     Raises:
-        ValueError: Another extension, no frames, a frame of another kind, or `fps` not positive.
+      ValueError: The extension is another, there are no frames, a frame is of another kind, or
+        `fps` is not positive.
     """
     path = pathlib.Path(path)
     suffix = _suffix(path)
@@ -63,13 +63,13 @@ def film(path: str, fps: float) -> Iterator[Callable[[np.ndarray], None] | None]
     """Gives a function that adds a frame, uint8 [H, W, 3], to a film; None without a path.
 
     Raises:
-        ValueError: See `write_video`.
-        errors.WriteError: The file cannot be written.
+      ValueError: See `write_video`.
+      errors.WriteError: The file cannot be written.
     """
     if not path:
         yield None
         return
-    _suffix(pathlib.Path(path))  # Before anything is played for it.
+    _suffix(pathlib.Path(path))  # A wrong name must fail before anything is played.
     with files.writing(path):
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         if not os.access(pathlib.Path(path).parent, os.W_OK):
@@ -89,9 +89,9 @@ def film(path: str, fps: float) -> Iterator[Callable[[np.ndarray], None] | None]
     def write() -> None:
         try:
             write_video(path, arriving(), fps)
-        except BaseException as error:  # Raised again by the caller's thread.
+        except BaseException as error:  # The caller's thread raises it again.
             failure.append(error)
-            # So that the caller never waits for a full queue. The end comes only once.
+            # Empty the queue until the end, so that the caller never waits for a full one.
             while not ended.is_set() and frames.get() is not None:
                 pass
 
@@ -108,7 +108,7 @@ def film(path: str, fps: float) -> Iterator[Callable[[np.ndarray], None] | None]
 
 
 def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Passes frames on once each has been found to be like the first."""
+    """Yields each frame after a check that it is like the first."""
     shape = None
     for index, frame in enumerate(frames):
         frame = np.asarray(frame)
@@ -126,7 +126,7 @@ def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> None:
-    """Encodes frames as they come."""
+    """Encodes frames as they arrive."""
     import imageio.v2 as imageio
 
     # Without a macro block size of 1, imageio rescales pictures to multiples of 16.
@@ -139,15 +139,15 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
         ffmpeg_log_level="error",
     ) as writer:
         for frame in frames:
-            # Players want colour at half resolution (yuv420p), which needs even sides.
+            # Players need colour at half resolution (yuv420p), which needs even sides.
             height, width, _ = frame.shape
             if height % 2 or width % 2:
                 frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-            writer.append_data(frame)
+            writer.append_data(frame)  # type: ignore[attr-defined]  # Stubs hide the class.
 
 
 def _write_gif(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> None:
-    """Writes frames with a delay that viewers keep to."""
+    """Writes frames with a delay that viewers respect."""
     from PIL import Image
 
     stride = max(1, math.ceil(fps * _GIF_SHORTEST_DELAY_S - 1e-9))

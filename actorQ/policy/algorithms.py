@@ -1,4 +1,4 @@
-"""From an algorithm's name to its modules: the one place that knows both exist."""
+"""Maps an algorithm's name to its modules. No other module knows both algorithms."""
 
 import importlib
 from types import ModuleType
@@ -10,22 +10,22 @@ from actorQ.policy import architecture
 
 
 def resolve(config: config_lib.RunConfig, spec: base.EnvironmentSpec) -> str:
-    """Returns "d4pg" or "dqn": `--algorithm`, or what follows from the action space.
+    """Returns "d4pg" or "dqn": `--algorithm`, or the one that fits the action space.
 
     Raises:
-      errors.UserError: the algorithm cannot act in this environment.
+      errors.UserError: The algorithm cannot act in this environment.
     """
     natural = "dqn" if spec.discrete else "d4pg"
     if config.algorithm not in ("auto", natural):
         actions = "discrete" if spec.discrete else "continuous"
         raise errors.UserError(
             f"--algorithm={config.algorithm} cannot learn {config.taskstr}, whose actions are "
-            f"{actions}: use {natural} (or leave the flag away)."
+            f"{actions}: use {natural} (or leave the flag out)."
         )
     if natural == "d4pg" and len(spec.observation_shape) > 1:
         raise errors.UserError(
-            f"{config.taskstr} has images and continuous actions; D4PG takes vectors here, and "
-            "images go with discrete actions (DQN)."
+            f"{config.taskstr} has images and continuous actions. D4PG takes vectors here; "
+            "images need discrete actions (DQN)."
         )
     smallest = architecture.smallest_image()
     if natural == "dqn" and len(spec.observation_shape) == 3:

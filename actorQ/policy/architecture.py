@@ -1,4 +1,4 @@
-"""The shape of a policy, told once for TensorFlow, torch and the checks of messages.
+"""The shape of a policy, defined once for TensorFlow, torch and the checks of messages.
 
 Imports no framework.
 """
@@ -20,7 +20,7 @@ CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 
 
 def smallest_image() -> int:
-    """Returns how many pixels each way the convolutional torso needs at least."""
+    """Returns the smallest height and width in pixels that the convolutional torso can take."""
     size = 1
     for _, kernel, stride in reversed(CONVOLUTIONS):
         size = (size - 1) * stride + kernel
@@ -31,14 +31,14 @@ def smallest_image() -> int:
 class PolicyArchitecture:
     """Layers of a policy or Q-network.
 
-    Vector observations go straight into the hidden layers; pixels (uint8 [H, W, C]) are divided
-    by 255 and pass the convolutional torso first, whose output is flattened in H, W, C order.
-    Every hidden layer is followed by tanh; the head is linear, with a tanh behind it for actions.
+    Vector observations enter the hidden layers directly. Pixels (uint8 [H, W, C]) are divided by
+    255 and pass the convolutional torso first, whose output is flattened in H, W, C order. A tanh
+    follows every hidden layer. The head is linear, and a tanh follows it for actions.
 
     Attributes:
       observation_shape: [D], or [H, W, C] for pixels.
-      hidden_sizes: units of the hidden layers.
-      num_outputs: action dimensions, or number of discrete actions.
+      hidden_sizes: Units of the hidden layers.
+      num_outputs: Action dimensions, or number of discrete actions.
       head: TANH_HEAD or Q_VALUES_HEAD.
     """
 
@@ -85,12 +85,13 @@ class PolicyArchitecture:
     @property
     def layer_names(self) -> tuple[str, ...]:
         """Names of all layers, first to last."""
-        return tuple(layer[0] for layer in (*self.convolutions, *self.linears))
+        convolutions = [name for name, *_ in self.convolutions]
+        return (*convolutions, *(name for name, *_ in self.linears))
 
     @property
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Name to shape of every weight in the wire's (= torch's) layout, output channel first."""
-        shapes = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for name, inputs, filters, kernel, _ in self.convolutions:
             shapes[f"{name}.weight"] = (filters, inputs, kernel, kernel)
             shapes[f"{name}.bias"] = (filters,)
@@ -105,7 +106,7 @@ class PolicyArchitecture:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "PolicyArchitecture":
-        """Undoes `to_json`."""
+        """Returns the object from which `to_json` made this data."""
         return cls(
             observation_shape=tuple(data["observation_shape"]),
             hidden_sizes=tuple(data["hidden_sizes"]),
@@ -116,24 +117,26 @@ class PolicyArchitecture:
 
 def make(spec: base.EnvironmentSpec, hidden_sizes: tuple[int, ...]) -> PolicyArchitecture:
     """Returns the architecture for an environment: Q-values for discrete actions, else a policy."""
+    num_outputs = spec.action_size if spec.num_actions is None else spec.num_actions
+    assert num_outputs is not None  # A task has one of the two.
     return PolicyArchitecture(
         observation_shape=tuple(spec.observation_shape),
         hidden_sizes=hidden_sizes,
-        num_outputs=spec.num_actions if spec.discrete else spec.action_size,
+        num_outputs=num_outputs,
         head=Q_VALUES_HEAD if spec.discrete else TANH_HEAD,
     )
 
 
 def computes_in_int4(layer: str, axes: int) -> bool:
-    """Returns whether the int4 scheme has 4 bits for a layer's weights, or else 8.
+    """Returns whether the int4 scheme gives a layer's weights 4 bits; otherwise they have 8.
 
-    Convolutions and the head stay at 8: convolutions are under a twentieth of Nature's network,
-    the head under a hundredth of a 3x2048 policy. And a coarse head confuses Q-values, which
-    differ little between actions (CartPole, 3x256: two policies that reach 197 and 200 this way
-    reach 146 and 160 with a head of 4 bits).
+    Convolutions and the head keep 8 bits, because they are small: convolutions are under a
+    twentieth of Nature's network, the head is under a hundredth of a 3x2048 policy. A coarse head
+    also confuses Q-values, which differ little between actions. On CartPole with 3x256, two
+    policies that reach 197 and 200 this way reach 146 and 160 with a head of 4 bits.
 
     Args:
-      layer: its name.
-      axes: of the weights.
+      layer: Name of the layer.
+      axes: Number of axes of its weights.
     """
     return axes == 2 and layer != HEAD

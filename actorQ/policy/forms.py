@@ -1,6 +1,6 @@
-"""From the learner's fp32 weights to the form in which actors receive them.
+"""Converts the learner's fp32 weights to the form in which actors receive them.
 
-Run by the broadcaster (so that the learner carries none of it). Imports neither the learner's
+The broadcaster runs this, so that the learner spends no time on it. Imports neither the learner's
 framework nor the actors'.
 """
 
@@ -15,18 +15,20 @@ from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import convert
 
-LEARNER_SCHEME = "sonnet_float32"  # First hop: TensorFlow's names and layouts.
+LEARNER_SCHEME = "sonnet_float32"  # Learner to broadcaster: TensorFlow's names and layouts.
 
 
 def from_sonnet(variables: Mapping[str, model_update.Tensor]) -> dict[str, np.ndarray]:
     """Renames and transposes TensorFlow's weights to torch's names and layouts.
 
-    Weights are matched by name, never by order: `linear_0/w` [in, out] becomes `linear_0.weight`
-    [out, in], `conv_0/w` [height, width, in, out] becomes [out, in, height, width], and `/b`
-    becomes `.bias`.
+    Weights are matched by name, never by order:
+
+    * `linear_0/w` [in, out] becomes `linear_0.weight` [out, in].
+    * `conv_0/w` [height, width, in, out] becomes `conv_0.weight` [out, in, height, width].
+    * `/b` becomes `.bias`.
 
     Raises:
-      errors.MessageError: a name or a number of axes is not one of these.
+      errors.MessageError: A name or a number of axes is not one of these.
     """
     converted = {}
     for name, tensor in variables.items():
@@ -52,10 +54,10 @@ def for_actors(
     quantize_communication: int = 32,
     weight_compress: bool = False,
 ) -> model_update.ModelUpdate:
-    """Returns what the learner pushed in the actors' form, see `to_actor_form`.
+    """Returns the weights that the learner pushed in the actors' form; see `to_actor_form`.
 
     Raises:
-      errors.MessageError: it is no push of a learner, or its weights are unusable.
+      errors.MessageError: It is not a push of a learner, or its weights are unusable.
     """
     if update.scheme != LEARNER_SCHEME:
         raise errors.MessageError(
@@ -82,17 +84,17 @@ def learner_to_actor_form(
     """Returns `to_actor_form(from_sonnet(variables), ...)`, in one pass where there is a kernel.
 
     Raises:
-      errors.MessageError: see `from_sonnet`.
-      ValueError: see `to_actor_form`.
+      errors.MessageError: See `from_sonnet`.
+      ValueError: See `to_actor_form`.
     """
     settings = (version, quantize, quantize_communication, weight_compress)
     if quantize > 8 or quantize_communication < quantize:
         return to_actor_form(from_sonnet(variables), *settings)
     tensors: dict[str, model_update.Tensor] = {}
     for name, tensor in variables.items():
-        quantized = isinstance(tensor, quantization.QuantizedTensor)
         layer, axes = name.removesuffix("/w"), len(model_update.shape_of(tensor))
-        if name.endswith("/w") and axes == 2 and not quantized:
+        is_matrix = name.endswith("/w") and axes == 2
+        if is_matrix and not isinstance(tensor, quantization.QuantizedTensor):
             in_groups = quantize == 4 and architecture.computes_in_int4(layer, axes)
             convert_matrix = convert.int4_groups if in_groups else convert.int8_channels
             tensors[f"{layer}.weight"] = convert_matrix(tensor)
@@ -110,25 +112,27 @@ def to_actor_form(
 ) -> model_update.ModelUpdate:
     """Quantizes weights for the wire and for the actors' arithmetic.
 
-    Which width travels, for matrices and convolutions (axes >= 2):
+    Matrices and convolutions (axes >= 2) travel as follows:
 
-    * `quantize_communication` below `quantize`: integers of that width, one scale and zero point
-      for each tensor. The actor expands them to its own form: up to 7 bits fit into int8 exactly.
-    * otherwise the actor's own form: fp32, fp16, int8 per output channel, or int4 per group of
-      inputs (where `architecture.computes_in_int4` says so).
-    * `weight_compress`: everything still wider than 8 bits, biases too, becomes 8-bit integers.
+    * `quantize_communication` below `quantize`: They become integers of that width, with one scale
+      and zero point for each tensor. The actor expands them to its own form, and up to 7 bits fit
+      into int8 exactly.
+    * Otherwise they have the actor's own form: fp32, fp16, int8 per output channel, or int4 per
+      group of inputs (where `architecture.computes_in_int4` says so).
+    * `weight_compress`: Everything that is still wider than 8 bits becomes 8-bit integers.
 
-    Biases (under 0.1 % of a 3x2048 policy) travel and add in fp32 but for `weight_compress`.
+    Biases are under 0.1 % of a 3x2048 policy. They travel and add in fp32, unless
+    `weight_compress` makes them 8-bit integers too.
 
     Args:
-      weights: torch names and layouts, float32.
-      version: learner steps.
+      weights: float32 arrays with torch's names and layouts.
+      version: Learner steps.
       quantize: 32, 16, 8 or 4.
       quantize_communication: 2 to 32.
-      weight_compress: see above.
+      weight_compress: See above.
 
     Raises:
-      ValueError: NaN or infinity in the weights, or a width that is not possible.
+      ValueError: The weights hold NaN or infinity, or a width is not possible.
     """
     wire_bits = min(quantize_communication, 8) if weight_compress else quantize_communication
     tensors: dict[str, model_update.Tensor] = {}
@@ -149,11 +153,11 @@ def to_actor_form(
 
 
 def expand(update: model_update.ModelUpdate) -> dict[str, model_update.Tensor]:
-    """Turns whatever travelled into the tensors that the scheme computes with.
+    """Turns the tensors of a message into those that the scheme computes with.
 
     Returns:
-      Name to tensor: biases as float32, weights as float32, float16, int8 per output channel or
-      int4 per group, by `update.scheme`.
+      Name to tensor. Biases are float32. Weights are float32, float16, int8 per output channel or
+      int4 per group, as `update.scheme` says.
     """
     expanded: dict[str, model_update.Tensor] = {}
     for name, tensor in update.tensors.items():
@@ -180,15 +184,16 @@ def _to_integers(
             return tensor
         if not in_groups and tensor.scale.ndim == 1 and tensor.bits < 8:
             return quantization.to_int8_channels(tensor)
-        # Two or three bits travelled, with a scale that bfloat16 may not hold.
-        tensor = model_update.to_float32(tensor)
-    if in_groups:
-        return quantization.quantize_int4_groups(tensor)
-    return quantization.quantize_int8_channels(tensor)
+    # A quantized tensor that comes here travelled with two or three bits, for an int4 layer:
+    # bfloat16 may not hold its scale.
+    quantize = (
+        quantization.quantize_int4_groups if in_groups else quantization.quantize_int8_channels
+    )
+    return quantize(model_update.to_float32(tensor))
 
 
 def _to_float16(tensor: model_update.Tensor) -> np.ndarray:
-    """Returns float16: what has that form already as it is."""
+    """Returns the tensor in float16, without a copy where it has that form already."""
     if isinstance(tensor, np.ndarray) and tensor.dtype == np.float16:
         return tensor
     return quantization.to_float16(model_update.to_float32(tensor))

@@ -1,7 +1,8 @@
-"""Inference backends of the actor: from a model message to actions, a few observations at a time.
+"""Inference backends of the actor: they compute actions for a few observations at a time.
 
-Each backend has the same methods; `make_backend` chooses by `--inference_mode`. The framework of a
-backend is imported only when it is chosen. What each precision computes is defined by `reference`.
+All backends have the same methods, and `make_backend` chooses one by `--inference_mode`. The
+framework of a backend is imported only when it is chosen. `reference` defines the results at each
+precision.
 """
 
 from collections.abc import Mapping
@@ -21,13 +22,14 @@ from actorQ.policy import model_update
 class InferenceBackend(Protocol):
     """Computes the policy for an actor (or for evaluation)."""
 
-    # The type in which each layer computes, first to last, for the log: "int8", "float32", ...
-    types: Mapping[str, str]
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The type in which each layer computes, first to last: "int8", "float32", ..."""
 
     def prepare(self, tensors: Mapping[str, model_update.Tensor]) -> Any:
-        """Turns expanded tensors (`conversion.expand`) into what `load` takes ("deserialize").
+        """Turns expanded tensors (`forms.expand`) into the argument of `load` ("deserialize").
 
-        May run in another thread than the other methods.
+        It may run in another thread than the other methods.
         """
 
     def load(self, prepared: Any) -> None:
@@ -37,8 +39,8 @@ class InferenceBackend(Protocol):
         """Computes the policy's output.
 
         Args:
-          observations: float32 [B, D], or pixels uint8 [B, H, W, C], with the B that the backend
-            was made for.
+          observations: float32 [B, D], or pixels uint8 [B, H, W, C]. B is the batch that the
+            backend was made for.
 
         Returns:
           float32 [B, num_outputs].
@@ -72,9 +74,10 @@ class TorchInference:
         """Builds the policy.
 
         Args:
-          architecture: its layers.
+          architecture: Layers of the policy.
           quantize: 32, 16 or 8.
-          device: CPU, or GPU for 32 and 16 (says so and uses the CPU where torch cannot).
+          device: CPU, or GPU for 32 and 16. Where torch cannot use a GPU, it logs that and uses
+            the CPU.
         """
         import torch
 
@@ -84,7 +87,7 @@ class TorchInference:
         self._torch = torch
         self._device = torch_device.choose("inference") if device == "GPU" else "cpu"
         self._policy = torch_policy.make_policy(architecture, quantize, self._device)
-        # `prepare` fills the one that does not compute, since packing int8 weights takes torch as
+        # `prepare` fills a second policy in the background: packing int8 weights takes torch as
         # long as several steps.
         self._spare = torch_policy.make_policy(architecture, quantize, self._device)
         self.types = torch_policy.executed_types(self._policy)
@@ -93,20 +96,20 @@ class TorchInference:
         self._input_dtype = None if pixels_or_cpu else self._policy.compute_dtype
 
     def prepare(self, tensors: Mapping[str, model_update.Tensor]) -> Any:
-        """Loads the state_dict, every key of it, into a policy that computes nothing meanwhile.
+        """Loads every key of the state_dict into the spare policy, which computes nothing.
 
-        What it returns is good until `prepare` is called again.
+        The result can be used until `prepare` is called again.
         """
         self._spare.load_state_dict(self._template.fill(tensors))
         return self._spare
 
     def load(self, prepared: Any) -> None:
-        """Computes with the prepared policy from now on."""
+        """Swaps the prepared policy in."""
         if prepared is self._spare:
             self._policy, self._spare = self._spare, self._policy
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """See the protocol."""
+        """Computes the policy's output; see `InferenceBackend`."""
         with self._torch.inference_mode():
             batch = self._torch.from_numpy(observations)
             if self._device == "cpu":
@@ -124,7 +127,7 @@ class NativeInference:
         """Lays out the network.
 
         Raises:
-          errors.UserError: the kernels were not built.
+          errors.UserError: The kernels were not built.
         """
         from actorQ.policy.native import library
 
@@ -138,16 +141,16 @@ class NativeInference:
         return self._network.pack(tensors)
 
     def load(self, prepared: Any) -> None:
-        """Takes the packed weights instead of the old ones."""
+        """Replaces the old weights by the packed ones."""
         self._weights = prepared
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """See the protocol."""
+        """Computes the policy's output; see `InferenceBackend`."""
         return self._network(self._weights, observations)
 
 
 class TensorFlowInference:
-    """The reference path: the learner's own Sonnet policy, weights dequantized, fp32 arithmetic."""
+    """The reference path: the learner's own Sonnet policy in fp32, with dequantized weights."""
 
     def __init__(
         self,
@@ -155,7 +158,7 @@ class TensorFlowInference:
         batch: int = 1,
         device: str = "CPU",
     ):
-        """Builds the policy and compiles it for so many observations, on CPU or GPU."""
+        """Builds the policy and compiles it for `batch` observations, on CPU or GPU."""
         from actorQ.policy import sonnet_policy
         from actorQ.policy import tensorflow_device
 
@@ -173,7 +176,7 @@ class TensorFlowInference:
         self._policy.assign(prepared)
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """See the protocol."""
+        """Computes the policy's output; see `InferenceBackend`."""
         return self._call(observations).numpy()
 
 
@@ -187,11 +190,11 @@ def make_backend(
     """Builds the backend that the flags ask for.
 
     Args:
-      architecture: layers of the policy.
-      quantize: 32, 16, 8 or 4 (4: not with pytorch).
-      inference_mode: one of `config.INFERENCE_MODES`.
-      device: CPU, or GPU for pytorch at 32 and 16, and for tensorflow.
-      batch: observations of one call.
+      architecture: Layers of the policy.
+      quantize: 32, 16, 8 or 4 (4 does not work with pytorch).
+      inference_mode: One of `config.INFERENCE_MODES`.
+      device: CPU, or GPU for pytorch at 32 and 16 bits and for tensorflow.
+      batch: Observations in one call.
     """
     if inference_mode == "tensorflow":
         return TensorFlowInference(architecture, batch, device)
@@ -203,6 +206,6 @@ def make_backend(
 def load_weights(
     backend: InferenceBackend, weights: Mapping[str, np.ndarray], quantize: int
 ) -> None:
-    """Puts fp32 weights (torch names) into a backend at `quantize` bits, as a message would."""
+    """Loads fp32 weights with torch's names into a backend at `quantize` bits, as an actor does."""
     update = forms.to_actor_form(weights, 0, quantize)
     backend.load(backend.prepare(forms.expand(update)))

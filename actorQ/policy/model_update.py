@@ -1,6 +1,6 @@
 """One version of a policy's weights: named tensors, each in one of three codings.
 
-Messages carry it over the wire, and every backend makes a policy of it. Imports numpy only.
+Messages carry it over the wire, and every backend builds a policy from it. Imports numpy only.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class Bfloat16(NamedTuple):
     """Numbers in bfloat16, a type that numpy lacks.
 
     Attributes:
-      upper: uint16, the upper halves of float32 numbers (rounded), in the tensor's shape.
+      upper: uint16 in the tensor's shape: the upper halves of rounded float32 numbers.
     """
 
     upper: np.ndarray
@@ -30,9 +30,10 @@ class ModelUpdate:
     """One version of a policy's weights.
 
     Attributes:
-      version: learner steps after which these were the online weights.
-      scheme: what the receiver is expected to compute with ("float32", "float16", "int8", "int4").
-      tensors: name to float array or quantized tensor, in the order of the layers.
+      version: Learner steps after which these were the online weights.
+      scheme: The number format in which the receiver is to compute: "float32", "float16", "int8"
+        or "int4".
+      tensors: Name to float array or quantized tensor, in the order of the layers.
     """
 
     version: int

@@ -1,8 +1,8 @@
-"""Packs N-bit integers densely into bytes and back. Imports numpy only."""
+"""Packs N-bit integers densely into bytes, and unpacks them. Imports numpy only."""
 
 import numpy as np
 
-_WHOLE_BYTES = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
+_WHOLE_BYTES: dict[int, np.dtype] = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
 
 def packed_bytes(count: int, bits: int) -> int:
@@ -17,9 +17,11 @@ def packed_bytes(count: int, bits: int) -> int:
 def pack(values: np.ndarray, bits: int) -> np.ndarray:
     """Packs unsigned integers.
 
-    Widths of 8, 16 and 32 bits are stored as little-endian integers, 2 and 4 bits as parts of a
-    byte with the first value lowest, all others as `bits` planes of one bit per value (the most
-    significant plane first): each needs a few passes over whole arrays, none loops over values.
+    * 8, 16 and 32 bits: little-endian integers.
+    * 2 and 4 bits: parts of a byte, the first value lowest.
+    * All others: `bits` planes of one bit per value, the most significant plane first.
+
+    Each layout needs a few passes over whole arrays and no loop over values.
 
     Args:
       values: [M] unsigned integers below 2**bits.
@@ -47,18 +49,18 @@ def pack(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """Undoes `pack`.
+    """Unpacks the result of `pack`.
 
     Args:
       packed: uint8 [packed_bytes(count, bits)].
       bits: 2 to 32.
-      count: number of integers.
+      count: Number of integers.
 
     Returns:
-      [count] integers as uint8, uint16 or uint32, the narrowest that holds `bits` bits.
+      Integers [count] as uint8, uint16 or uint32: the narrowest type that holds `bits` bits.
 
     Raises:
-      ValueError: `packed` has another size than `count` integers take.
+      ValueError: `packed` has another size than `count` integers need.
     """
     if packed.size != packed_bytes(count, bits):
         raise ValueError(

@@ -1,8 +1,10 @@
 """The quantizers, defined once in numpy: every other implementation is tested against these.
 
-Uniform affine quantization to N bits (the weights on the wire, and post-training quantization),
-and the weights that actors compute with: symmetric int8 per output channel, and symmetric int4 per
-group of inputs. What is computed with them is in `reference`. Imports numpy only.
+* Uniform affine quantization to N bits is for weights on the wire and after training.
+* Symmetric int8 per output channel, and symmetric int4 per group of inputs, are the forms in which
+  actors compute.
+
+`reference` defines how a policy computes with these weights. Imports numpy only.
 """
 
 from typing import Literal
@@ -12,25 +14,25 @@ import numpy as np
 
 MIN_BITS = 2
 MAX_BITS = 32
-INT8_LEVELS = 127  # Symmetric: -127 to 127, so that negation is exact and zero is zero.
+INT8_LEVELS = 127  # Symmetric, -127 to 127: negation is exact and zero stays zero.
 INT4_LEVELS = 7
-INT4_GROUP = 64  # Inputs that share a scale: 4.25 bits a weight.
+INT4_GROUP = 64  # Inputs that share a scale; a weight then takes 4.25 bits.
 
 Rounding = Literal["nearest", "floor"]
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "floor")
-_ROUND = {"nearest": np.rint, "floor": np.floor}
+_ROUND: dict[Rounding, np.ufunc] = {"nearest": np.rint, "floor": np.floor}
 
 
 class QuantizedTensor(NamedTuple):
     """Integers with the affine map back to reals: `scale * (values - zero_point)`.
 
     Attributes:
-      values: integers of any dtype, in the tensor's shape.
+      values: Integers of any dtype, in the tensor's shape.
       scale: float32, shape [1] (one for the tensor), [rows] (one for each index of axis 0), or
         [rows, groups] (one for every `INT4_GROUP` columns of a matrix).
-      zero_point: the integer that stands for 0.0; 0 where the scheme is symmetric. An int64
+      zero_point: The integer that stands for 0.0, which is 0 in symmetric schemes. It is an int64
         array [rows] where each index of axis 0 has its own.
-      bits: width of the integers, 2 to 32.
+      bits: Width of the integers, 2 to 32.
     """
 
     values: np.ndarray
@@ -43,8 +45,8 @@ class AffineMap(NamedTuple):
     """Steps and zero points that cover ranges of reals with 2^bits integers.
 
     Attributes:
-      delta: float32, the step between two levels, in the shape of the ranges.
-      zero_point: int64, 0 to 2^bits - 1, in the same shape.
+      delta: float32 steps between two levels, in the shape of the ranges.
+      zero_point: int64 numbers from 0 to 2^bits - 1, in the same shape.
     """
 
     delta: np.ndarray
@@ -59,17 +61,17 @@ def affine_map(
         delta = (|min(low, 0)| + |max(high, 0)|) / 2^n
         z     = round(-min(low, 0) / delta)
 
-    (arXiv:1910.01055, sec. 3, where the rounding is floor.) A range that holds nothing but zero
-    gets the step 1.
+    The source is arXiv:1910.01055, sec. 3, which rounds with floor. A range that holds nothing but
+    zero gets the step 1.
 
     Args:
-      low: smallest numbers, any shape; above zero counts as zero.
-      high: largest numbers, the same shape; below zero counts as zero.
+      low: Smallest numbers, any shape. Numbers above zero count as zero.
+      high: Largest numbers, the same shape. Numbers below zero count as zero.
       bits: 2 to 32.
-      rounding: of the zero point.
+      rounding: Rounding of the zero point.
 
     Raises:
-      ValueError: the width is not possible, or a range holds NaN or infinity.
+      ValueError: The width is not possible, or a range holds NaN or infinity.
     """
     if not MIN_BITS <= bits <= MAX_BITS:
         raise ValueError(f"Cannot quantize to {bits} bits: possible are {MIN_BITS} to {MAX_BITS}.")
@@ -93,24 +95,25 @@ def quantize_affine(
 ) -> QuantizedTensor:
     """Quantizes to unsigned N-bit integers.
 
-    The paper's formula (arXiv:1910.01055, sec. 3), with W the tensor and `affine_map`'s delta, z:
+    This is the paper's formula (arXiv:1910.01055, sec. 3). W is the tensor; delta and z come from
+    `affine_map`:
 
         Q(W) = clamp(round(W / delta) + z, 0, 2^n - 1)
 
-    Printed there with floor and without the clamp, which gives 2^n + 1 levels; we keep to 2^n and
-    by default round to nearest, as the original code does. Zero is represented exactly.
+    The paper prints it with floor and without the clamp, which gives 2^n + 1 levels. We keep to 2^n
+    levels and round to nearest by default, as the original code does. Zero is represented exactly.
 
     Args:
-      tensor: float array of any shape, finite.
+      tensor: Finite float array of any shape.
       bits: 2 to 32.
-      rounding: "nearest" (ties to even) or "floor" (as printed).
-      per_channel: one scale and zero point for each index of axis 0 instead of one for the tensor.
+      rounding: "nearest" (ties to even) or "floor" (as the paper prints).
+      per_channel: Whether each index of axis 0 has its own scale and zero point.
 
     Returns:
-      Values as uint8, uint16 or uint32 (the narrowest that holds them).
+      Values as uint8, uint16 or uint32: the narrowest type that holds them.
 
     Raises:
-      ValueError: the width is not possible, or the tensor holds NaN or infinity.
+      ValueError: The width is not possible, or the tensor holds NaN or infinity.
     """
     if per_channel:
         axes = tuple(range(1, tensor.ndim))
@@ -129,18 +132,18 @@ def quantize_affine(
 def affine_values(
     tensor: np.ndarray, affine: AffineMap, bits: int, rounding: Rounding = "nearest"
 ) -> np.ndarray:
-    """Returns Q(W) for a given map, whose ranges numbers may exceed: those are clamped.
+    """Returns Q(W) for a given map, and clamps numbers that exceed its ranges.
 
     Args:
-      tensor: finite floats, any shape.
-      affine: scalars (for the whole tensor), or arrays [rows] (for axis 0).
-      bits: the width that the map was made for.
+      tensor: Finite floats, any shape.
+      affine: Scalars for the whole tensor, or arrays [rows] for axis 0.
+      bits: The width that the map was made for.
       rounding: "nearest" or "floor".
     """
-    # float64 above 16 bits: float32 cannot tell 2^24 neighbours apart.
+    # More than 16 bits need float64: float32 cannot tell 2^24 neighbours apart.
     work = np.float32 if bits <= 16 else np.float64
     delta, zero_point = (_along_axis_0(part, tensor.ndim) for part in affine)
-    with np.errstate(over="ignore"):  # Far outside of the range: clamped below.
+    with np.errstate(over="ignore"):  # Numbers far outside of the range are clamped below.
         values = np.asarray(tensor, work) / delta.astype(work)
     values = np.asarray(_ROUND[rounding](values))
     values += zero_point.astype(work)
@@ -152,13 +155,13 @@ def quantize_int8_channels(tensor: np.ndarray) -> QuantizedTensor:
     """Quantizes to int8, symmetric, with one scale for each output channel (axis 0).
 
     Args:
-      tensor: float32 weights with the output channel first, at least two axes, finite.
+      tensor: Finite float32 weights with at least two axes, the output channel first.
 
     Returns:
       Values int8 from -127 to 127 with scales [channels]; a channel of zeros has scale 1.
 
     Raises:
-      ValueError: the tensor holds NaN or infinity.
+      ValueError: The tensor holds NaN or infinity.
     """
     rows = tensor.reshape(tensor.shape[0], -1)
     largest = np.maximum(rows.max(axis=1), -rows.min(axis=1)).astype(np.float32)
@@ -178,14 +181,14 @@ def quantize_int4_groups(tensor: np.ndarray) -> QuantizedTensor:
         s = bfloat16(max |w| / 7) over the group, q = round(w / s)
 
     Args:
-      tensor: float32 [outputs, inputs], finite.
+      tensor: Finite float32 [outputs, inputs].
 
     Returns:
       Values int8 from -7 to 7, with scales [outputs, ceil(inputs / 64)]; a group of zeros has
       scale 1.
 
     Raises:
-      ValueError: the tensor holds NaN or infinity.
+      ValueError: The tensor holds NaN or infinity.
     """
     rows, columns = tensor.shape
     groups = num_groups(columns)
@@ -210,16 +213,16 @@ def num_groups(columns: int) -> int:
 
 
 def to_float16(numbers: np.ndarray) -> np.ndarray:
-    """Rounds to float16, which ends at 65504: larger numbers saturate instead of overflowing."""
+    """Rounds to float16; numbers beyond its largest, 65504, become 65504 instead of infinity."""
     largest = np.finfo(np.float16).max
     return np.clip(numbers, -largest, largest).astype(np.float16)
 
 
 def to_bfloat16(numbers: np.ndarray) -> np.ndarray:
-    """Rounds finite float32 to the nearest bfloat16, ties to even; returns their bits, uint16."""
+    """Rounds finite float32 to the nearest bfloat16, ties to even, and returns the bits, uint16."""
     bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
-    # Half a unit of the last place that stays, less one where that place is even. Wraps for
-    # nothing that is finite; numbers that would round to infinity stay the largest.
+    # Rounding adds half a unit of the last place that stays, less one where that place is even.
+    # No finite number wraps, and numbers that would become infinity stay the largest.
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     overflow = (rounded & np.uint32(0x7FFF)) == np.uint32(0x7F80)
     return (rounded - overflow).astype(np.uint16)
@@ -233,7 +236,7 @@ def from_bfloat16(bits: np.ndarray) -> np.ndarray:
 def dequantize(quantized: QuantizedTensor) -> np.ndarray:
     """Returns `scale * (values - zero_point)` as float32 in the tensor's shape."""
     values = quantized.values
-    wide = np.float32 if quantized.bits <= 16 else np.float64
+    wide: type[np.floating] = np.float32 if quantized.bits <= 16 else np.float64
     reals = values.astype(wide)
     if np.any(quantized.zero_point):
         reals -= _along_axis_0(np.asarray(quantized.zero_point), values.ndim).astype(wide)
@@ -247,24 +250,24 @@ def dequantize(quantized: QuantizedTensor) -> np.ndarray:
     largest = np.finfo(np.float32).max
     if float(scale.max(initial=0.0)) * 2.0**quantized.bits < largest:
         return (reals * scale).astype(np.float32, copy=False)
-    # Near float32's limit the lowest level, up to half a step beyond the smallest number, would
-    # be infinite.
+    # Near float32's limit the lowest level would be infinite: it may lie half a step below the
+    # smallest number.
     return np.clip(reals * scale.astype(np.float64), -largest, largest).astype(np.float32)
 
 
 def _along_axis_0(numbers: np.ndarray, ndim: int) -> np.ndarray:
-    """Shapes [rows] for arithmetic with a tensor of `ndim` axes; scalars stay."""
+    """Reshapes [rows] for arithmetic with a tensor of `ndim` axes; scalars stay scalars."""
     return numbers.reshape((-1,) + (1,) * (ndim - 1)) if numbers.ndim else numbers
 
 
 def to_int8_channels(quantized: QuantizedTensor) -> QuantizedTensor:
     """Rewrites a tensor of fewer than 8 bits as int8 per channel, without any loss.
 
-    `values - zero_point` lies within +-(2^n - 1), which int8 holds up to 7 bits: an actor that
+    `values - zero_point` lies within +-(2^n - 1), which int8 holds up to 7 bits. An actor that
     computes in int8 then uses exactly the numbers that travelled.
 
     Raises:
-      ValueError: the tensor has more than 7 bits.
+      ValueError: The tensor has more than 7 bits.
     """
     if quantized.bits > 7:
         raise ValueError(f"{quantized.bits}-bit integers do not fit into int8 without loss.")

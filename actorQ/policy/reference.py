@@ -1,25 +1,26 @@
-"""The policy at every precision in numpy: what each scheme computes, step by step.
+"""The policy at every precision in numpy: the arithmetic of each scheme, step by step.
 
-Slow and plain. Every inference backend is tested against it; `quantization` defines the weights,
-this module the activations:
+This is slow and plain, and every inference backend is tested against it. `quantization` defines the
+weights; this module defines the activations:
 
-* float32, float16: fp32 arithmetic, on weights rounded to that type.
-* int8, int4: integer products with int32 sums. A layer's inputs are quantized on the fly, one
-  scale for each observation: s = max |x| / 127 to signed integers, or s = max x / 255 to unsigned
-  ones where inputs cannot be negative (pixels, with s = 1/255, and behind a ReLU; int8 only).
-  With int8 weights (one scale per output channel w):
+* float32, float16: The arithmetic is fp32, on weights that are rounded to that type.
+* int8, int4: Products are integers, and sums are int32. A layer's inputs are quantized on the fly,
+  with one scale for each observation: s = max |x| / 127 for signed integers. Int8 layers whose
+  inputs cannot be negative use unsigned integers: s = 1/255 for pixels, s = max x / 255 behind a
+  ReLU. With int8 weights (one scale per output channel w):
 
       y = float(sum q_w q_x) * (s_w s_x) + bias
 
-  and with int4 (one scale for every group g of 64 inputs):
+  With int4 weights (one scale for every group g of 64 inputs):
 
       y = (sum over g of float(sum q_w q_x) * s_g) * s_x + bias
 
-* int8 as torch's dynamic quantization has it (`Activations.AFFINE_7_BITS`): inputs are affine, one
-  scale and zero point for the whole batch, to 7 of 8 bits, no scale below 6.1e-5 (inputs whose
-  whole range is below 0.0077 have fewer levels, below 3e-5 none); pixels' convolutions in fp32.
+* int8 in torch's dynamic quantization (`Activations.AFFINE_7_BITS`): Inputs are affine, to 7 of 8
+  bits, with one scale and zero point for the whole batch. No scale is below 6.1e-5, so that inputs
+  whose whole range is below 0.0077 have fewer levels, and below 3e-5 none. Convolutions compute in
+  fp32.
 
-Rounding is to the nearest, ties to even, and float arithmetic in float32. Imports no framework.
+Numbers round to the nearest, ties to even, and float arithmetic is float32. Imports no framework.
 """
 
 from collections.abc import Mapping
@@ -51,22 +52,22 @@ def forward(
     """Computes the policy, without noise.
 
     Args:
-      architecture: its layers.
-      tensors: weights as `conversion.expand` gives them; each layer computes as its weights say.
+      architecture: Layers of the policy.
+      tensors: Weights from `forms.expand`. Their types decide how each layer computes.
       observations: float32 [B, D], or pixels uint8 [B, H, W, C].
-      activations: how inputs of quantized layers are quantized.
+      activations: Decides how the inputs of quantized layers are quantized.
 
     Returns:
       float32 [B, num_outputs].
     """
     hidden = observations
     for name, *_, kernel, stride in architecture.convolutions:
-        weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+        weight, bias = tensors[f"{name}.weight"], _bias(tensors, name)
         hidden = np.maximum(_convolution(hidden, weight, bias, kernel, stride, activations), 0)
     behind_relu = architecture.pixels
     hidden = np.ascontiguousarray(hidden.reshape(len(hidden), -1), np.float32)
     for name, _, _ in architecture.linears:
-        weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+        weight, bias = tensors[f"{name}.weight"], _bias(tensors, name)
         hidden = _linear(hidden, weight, bias, behind_relu, activations)
         if name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD:
             hidden = tanh(hidden)
@@ -75,9 +76,12 @@ def forward(
 
 
 def tanh(x: np.ndarray) -> np.ndarray:
-    """Returns tanh within 1.5e-7, in float32 operations that any processor rounds alike.
+    """Returns tanh within 1.5e-7, in float32 operations that all processors round alike.
 
-    tanh |x| = 1 - 2 / (e^{2|x|} + 1); e^y = 2^n e^r with |r| <= ln(2) / 2, by Taylor's series.
+    The formulas are, with e^r by Taylor's series:
+
+        tanh |x| = 1 - 2 / (e^{2|x|} + 1)
+        e^y = 2^n e^r with |r| <= ln(2) / 2
     """
     f = np.float32
     y = np.minimum(f(2) * np.abs(x), f(20))
@@ -91,14 +95,14 @@ def tanh(x: np.ndarray) -> np.ndarray:
 
 
 def quantize_activations(x: np.ndarray, unsigned: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Quantizes every observation by itself.
+    """Quantizes each observation with a scale of its own.
 
     Args:
-      x: float32 [B, ...], finite.
-      unsigned: whether to use 0 to 255 (no number is negative) rather than -127 to 127.
+      x: Finite float32 [B, ...].
+      unsigned: Whether to use 0 to 255 (no number is negative) instead of -127 to 127.
 
     Returns:
-      Integers (int32, the shape of x) and scales, float32 [B].
+      Integers, int32 in the shape of x, and scales, float32 [B].
     """
     levels = np.float32(255 if unsigned else 127)
     rows = x.reshape(len(x), -1)
@@ -111,6 +115,10 @@ def quantize_activations(x: np.ndarray, unsigned: bool) -> tuple[np.ndarray, np.
     return integers.reshape(x.shape), largest / levels
 
 
+def _bias(tensors: Mapping[str, model_update.Tensor], layer: str) -> np.ndarray:
+    return model_update.to_float32(tensors[f"{layer}.bias"])
+
+
 def _linear(
     x: np.ndarray,
     weight: model_update.Tensor,
@@ -119,7 +127,7 @@ def _linear(
     activations: Activations,
 ) -> np.ndarray:
     if not isinstance(weight, quantization.QuantizedTensor):
-        return x @ weight.astype(np.float32).T + bias
+        return x @ model_update.to_float32(weight).T + bias
     if activations is Activations.AFFINE_7_BITS:
         return _affine_product(x, weight, bias)
     integers, scale = quantize_activations(x, nonnegative and weight.scale.ndim == 1)
@@ -163,8 +171,10 @@ def _convolution(
 ) -> np.ndarray:
     """Convolves [B, H, W, C] with weights [out, C, kernel, kernel] without padding."""
     pixels = x.dtype == np.uint8
-    quantized = isinstance(weight, quantization.QuantizedTensor)
-    if quantized and activations is Activations.SYMMETRIC:
+    if (
+        isinstance(weight, quantization.QuantizedTensor)
+        and activations is Activations.SYMMETRIC
+    ):
         scale = np.full(len(x), 1 / np.float32(255), np.float32)
         integers = x.astype(np.int32)
         if not pixels:
@@ -182,6 +192,8 @@ def _convolution(
 
 def _patches(x: np.ndarray, kernel: int, stride: int) -> np.ndarray:
     """Returns [B, height, width, kernel * kernel * C] for [B, H, W, C]."""
-    windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(1, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        x, (kernel, kernel), axis=(1, 2)  # type: ignore[call-overload]  # Stubs lack tuples here.
+    )
     windows = windows[:, ::stride, ::stride].transpose(0, 1, 2, 4, 5, 3)
     return np.ascontiguousarray(windows).reshape(*windows.shape[:3], -1)

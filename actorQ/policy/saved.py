@@ -1,6 +1,6 @@
 """Policies on disk: fp32 weights as safetensors, with everything needed to act again.
 
-Written by the learner, read by `evaluate` and by `baseline`; imports no framework.
+The learner writes them; `loaded` and `baseline` read them. Imports no framework.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ class PolicyCheckpoint(NamedTuple):
     """A trained policy.
 
     Attributes:
-      architecture: its layers.
-      weights: torch names to float32 arrays.
-      facts: REQUIRED_FACTS (the bounds are None for discrete actions) and others, such as
-        observation_scale: factors and summands of --scale_observations, or None.
+      architecture: Layers of the policy.
+      weights: torch's names to float32 arrays.
+      facts: REQUIRED_FACTS, whose bounds are None for discrete actions, and others. One of the
+        others is observation_scale: factors and summands of --scale_observations, or None.
     """
 
     architecture: architecture_lib.PolicyArchitecture
@@ -41,7 +41,7 @@ class PolicyCheckpoint(NamedTuple):
 
     @property
     def algorithm(self) -> str:
-        """Which of ours trained it: "dqn" or "d4pg"."""
+        """The algorithm that trained it: "dqn" or "d4pg"."""
         discrete = self.architecture.head == architecture_lib.Q_VALUES_HEAD
         return "dqn" if discrete else "d4pg"
 
@@ -52,25 +52,25 @@ class PolicyCheckpoint(NamedTuple):
 
     @property
     def action_map(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """From continuous actions in [-1, 1] to the task's own; None: they are discrete."""
+        """Map from continuous actions in [-1, 1] to the task's own; None for discrete actions."""
         if self.algorithm == "dqn":
             return None
         low, high = (np.asarray(self.facts[bound]) for bound in ("action_low", "action_high"))
-        return scales.continuous_action_map(low, high, low.shape, np.float32)
+        return scales.continuous_action_map(low, high, low.shape, np.dtype(np.float32))
 
     @property
     def observation_scale(self) -> scales.ObservationScale | None:
-        """What the task's own observations pass before they are the policy's; None: nothing.
+        """Map from the task's own observations to the policy's; None for no map.
 
         Raises:
-          TypeError, ValueError: the fact is no scale.
+          TypeError, ValueError: The fact is not a scale.
         """
         arrays = self.facts.get("observation_scale")
         if arrays is None:
             return None
         scale = scales.ObservationScale(*(np.asarray(array, np.float32) for array in arrays))
         if not (np.all(np.isfinite(scale)) and np.all(scale.scale > 0)):
-            raise ValueError(f"an observation_scale of {arrays}")
+            raise ValueError(f"An observation_scale cannot be {arrays}.")
         return scale
 
 
@@ -89,7 +89,7 @@ def save_policy(folder: str, checkpoint: PolicyCheckpoint) -> str:
     with files.draft(path) as unfinished:
         try:
             safetensors.numpy.save_file(weights, unfinished, metadata)
-        except safetensors.SafetensorError as error:  # What it makes of the system's errors.
+        except safetensors.SafetensorError as error:  # It wraps errors of the system.
             raise errors.WriteError(f"Cannot write {path}: {errors.summary(error)}") from None
     return path
 
@@ -98,11 +98,11 @@ def find_policy(path: str, best: bool = False) -> str:
     """Returns the file of a policy.
 
     Args:
-      path: a run folder, a folder with a policy file, or the file itself.
-      best: of a run folder, take the weights with the best evaluation instead of the last.
+      path: A run folder, a folder with a policy file, or the file itself.
+      best: Takes the weights with the best evaluation of a run instead of the last ones.
 
     Raises:
-      errors.UserError: there is none, or `best` of a file is asked for.
+      errors.UserError: There is no policy, or `best` is asked for and `path` is a file.
     """
     if best and os.path.isfile(path):
         raise errors.UserError(f"--best is for run folders, and {path} is a file: leave it out.")
@@ -127,14 +127,14 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
     """Reads a policy.
 
     Args:
-      path: a run folder, a folder with a policy file, or the file itself.
-      best: of a run folder, take the weights with the best evaluation instead of the last.
+      path: A run folder, a folder with a policy file, or the file itself.
+      best: Takes the weights with the best evaluation of a run instead of the last ones.
 
     Raises:
-      errors.UserError: there is none, or it cannot be read or is damaged.
+      errors.UserError: There is no policy, or it cannot be read or is damaged.
     """
     found = find_policy(path, best)
-    if not os.access(found, os.R_OK):  # Of which safetensors would say that there is no file.
+    if not os.access(found, os.R_OK):  # Safetensors would say that there is no file.
         raise errors.UserError(f"Cannot read {found}: {os.strerror(errno.EACCES)}.")
     try:
         with safetensors.safe_open(found, framework="numpy") as file:
@@ -158,7 +158,7 @@ def load_policy(path: str, best: bool = False) -> PolicyCheckpoint:
         scale_shapes - {architecture.observation_shape}
     ):
         raise errors.UserError(f"The policy file {found} does not fit its own architecture.")
-    # Safetensors has no checksum, and an argmax of NaN would be an action without a word.
+    # Safetensors has no checksum, and the argmax of NaN would silently be some action.
     for name, array in weights.items():
         if not np.issubdtype(array.dtype, np.floating) or not np.isfinite(array).all():
             raise errors.UserError(

@@ -1,14 +1,14 @@
 """Layers of the learner whose matrix products run in float32, plain or padded, or in bfloat16.
 
-In bfloat16 both operands of a product are rounded to it, and so are its result and, on the way
-back, the gradients that enter and leave the product: forward, input gradient and weight gradient
-all run on a processor's bfloat16 units. Everything else stays float32: variables, bias,
-activation, normalization, losses. No loss scaling is needed, as bfloat16 has float32's exponent.
+With bfloat16, the operands and the result of a product are rounded to it, and so are the gradients
+that enter and leave the product. Forward pass, input gradient and weight gradient then run on a
+processor's bfloat16 units. Variables, bias, activation, normalization and losses stay float32. No
+loss scaling is needed, because bfloat16 has float32's exponent.
 
-Rows of 1,024 or 2,048 floats lie a multiple of 4,096 bytes apart, so that a column of weights finds
-room in few places of a small first-level cache only. Padded, each row is followed by some zeros:
-a copy of the weights for each product, after which products take up to half the time on
-processors with AVX2 alone. Which it is to be is measured (`learner_device`).
+Rows of 1,024 or 2,048 floats lie a multiple of 4,096 bytes apart. A column of weights then finds
+room in few places of a small first-level cache only. Padding copies the weights for each product
+and adds some zeros to each row. Products then take up to half the time on processors with AVX2
+alone. `learner.device` measures which variant is faster.
 
 Imports TensorFlow, no torch.
 """
@@ -22,19 +22,19 @@ FLOAT32 = "float32"
 FLOAT32_PADDED = "float32, padded"
 BFLOAT16 = "bfloat16"
 
-_PAGE = 4096  # Bytes: addresses that differ by a multiple of it meet in a first-level cache.
+_PAGE = 4096  # Bytes. Addresses that differ by a multiple share a place in the cache.
 _PADDING = 16  # Columns: one cache line.
 _FLOAT_BYTES = 4
-_SMALL = 256  # Inputs of layers that gain nothing.
+_SMALL = 256  # Layers with fewer inputs gain nothing from padding.
 
 
 def linear(layer: snt.Linear, inputs: tf.Tensor, precision: str) -> tf.Tensor:
     """Applies a linear layer.
 
     Args:
-      layer: float32; must have its variables already if `precision` is bfloat16.
+      layer: float32 layer, whose variables must exist if `precision` is bfloat16.
       inputs: float32 [B, inputs].
-      precision: of the matrix product: FLOAT32, FLOAT32_PADDED or BFLOAT16.
+      precision: Precision of the matrix product: FLOAT32, FLOAT32_PADDED or BFLOAT16.
 
     Returns:
       float32 [B, outputs].
@@ -48,12 +48,12 @@ def linear(layer: snt.Linear, inputs: tf.Tensor, precision: str) -> tf.Tensor:
 
 
 def aligned(columns: int) -> bool:
-    """Says whether rows of so many floats are such as padding is for."""
+    """Returns whether rows of so many floats gain from padding."""
     return columns * _FLOAT_BYTES % _PAGE == 0
 
 
 def padded_product(inputs: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Multiplies float32 [B, K] by [K, N], whose rows are padded for it and on the way back."""
+    """Multiplies float32 [B, K] by [K, N] and pads the rows of [K, N], also for gradients."""
     padded = tf.pad(weights, ((0, 0), (0, _PADDING)))
     return tf.matmul(inputs, padded)[:, : weights.shape[1]]
 
@@ -62,9 +62,9 @@ def convolution(layer: snt.Conv2D, inputs: tf.Tensor, precision: str) -> tf.Tens
     """Applies a convolution without padding.
 
     Args:
-      layer: float32; must have its variables already if `precision` is bfloat16.
+      layer: float32 layer, whose variables must exist if `precision` is bfloat16.
       inputs: float32 [B, H, W, C].
-      precision: of the products, as in `linear`; there is nothing to pad.
+      precision: Precision of the products, as in `linear`. There is nothing to pad.
 
     Returns:
       float32 [B, H', W', filters].
@@ -80,17 +80,17 @@ def convolution(layer: snt.Conv2D, inputs: tf.Tensor, precision: str) -> tf.Tens
 class LayerNormTorso(snt.Module):
     """Hidden layers of a critic: layer norm and tanh after the first, elu after the others.
 
-    The function, and the initialization, of Acme's `LayerNormMLP(sizes, activate_final=True)`,
-    whose products know no other precision than that of its variables.
+    Function and initialization equal those of Acme's `LayerNormMLP(sizes, activate_final=True)`.
+    Acme's products always have the precision of the variables.
     """
 
     def __init__(self, sizes: Sequence[int], input_size: int, precision: str = FLOAT32):
         """Builds the layers and creates their variables.
 
         Args:
-          sizes: units of the layers.
-          input_size: numbers in one input.
-          precision: of the matrix products, as in `linear`.
+          sizes: Units of the layers.
+          input_size: Numbers in one input.
+          precision: Precision of the matrix products, as in `linear`.
         """
         super().__init__(name="torso")
         w_init = snt.initializers.VarianceScaling(
@@ -101,7 +101,7 @@ class LayerNormTorso(snt.Module):
             for index, units in enumerate(sizes)
         ]
         self._norm = snt.LayerNorm(axis=slice(1, None), create_scale=True, create_offset=True)
-        self._precision = FLOAT32  # The first call makes the variables.
+        self._precision = FLOAT32  # The first call creates the variables.
         self(tf.zeros((1, input_size)))
         self._precision = precision
 

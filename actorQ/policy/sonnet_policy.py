@@ -1,4 +1,4 @@
-"""The Sonnet policy of the learner, twin of the torch one in `policies`. Imports no torch."""
+"""The learner's policy in Sonnet, the twin of `torch_policy`. Imports no torch."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ import tensorflow as tf
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import sonnet_layers
 
-# Acme's D4PG initialisation: uniform, variance 0.333 over the fan-out; the head starts near zero,
-# so that first actions are near the middle of their range. Many units behind few observations are
-# all but linear at first then, which Q-values are not: they begin with Sonnet's own weights.
+# Acme's D4PG initialisation is uniform with a variance of 0.333 over the fan-out. The head starts
+# near zero, so that first actions are near the middle of their range. Many units behind few
+# observations are almost linear at first. Q-values are not linear, so that Q-networks begin with
+# Sonnet's own weights.
 _UNIFORM = {"scale": 0.333, "mode": "fan_out", "distribution": "uniform"}
 _NEAR_ZERO = {"scale": 1e-4}
 
@@ -22,7 +23,7 @@ _NEAR_ZERO = {"scale": 1e-4}
 def _initialiser(
     architecture: architecture_lib.PolicyArchitecture, layer: str
 ) -> snt.initializers.Initializer | None:
-    """Returns what draws a layer's first weights; None: Sonnet's own, of variance 1 / fan-in."""
+    """Returns the initialiser of a layer; None selects Sonnet's own, of variance 1 / fan-in."""
     if architecture.head == architecture_lib.Q_VALUES_HEAD:
         return None
     kind = _NEAR_ZERO if layer == architecture_lib.HEAD else _UNIFORM
@@ -31,13 +32,13 @@ def _initialiser(
 
 @tf.custom_gradient
 def _inverting_tanh(inputs: tf.Tensor) -> Any:
-    """Computes tanh, whose gradients are inverted (Hausknecht and Stone 2016, eq. 11).
+    """Computes tanh with inverted gradients (Hausknecht and Stone 2016, eq. 11).
 
-    tanh's own derivative, 1 - action^2, is next to nothing at both bounds: actions that once were
-    pushed there are stuck, whatever the critic says later. Here a gradient is multiplied by what
-    is left, as a share of the range, on the side that descending it moves the action to: nothing
-    at the bound itself, all at the other one. The paper's actions have no tanh, and where they
-    leave the range its factor is negative; these cannot leave it.
+    tanh's own derivative, 1 - action^2, almost vanishes at both bounds: actions that reach a bound
+    stay there, whatever the critic says later. Here, the factor of a gradient is the share of the
+    range that is left on the side to which a descent moves the action. It is 0 at that bound and 1
+    at the other. The paper's actions have no tanh, and its factor is negative where they leave the
+    range; a tanh cannot leave it.
     """
     action = tf.tanh(inputs)
     return action, lambda gradient: gradient * (1.0 + tf.sign(gradient) * action) / 2.0
@@ -59,15 +60,16 @@ class Policy(snt.Module):
     ):
         """Builds the layers and creates their variables.
 
-        Sonnet's initialisers draw anew for every variable (Keras 2.15's unseeded ones repeat the
-        same numbers), from TensorFlow's global seed.
+        Sonnet's initialisers draw new numbers for every variable, from TensorFlow's global seed
+        (Keras 2.15's unseeded ones repeat the same numbers).
 
         Args:
-          architecture: of the policy.
-          name: of the module.
-          precision: of the products in hidden layers and convolutions, as in `layers.linear`.
-            The head, too small to gain, and all variables are float32 in any case.
-          invert_gradients: of actions, on their way back through the tanh: `_inverting_tanh`.
+          architecture: Layers of the policy.
+          name: Name of the module.
+          precision: Precision of the products in hidden layers and convolutions, as in
+            `sonnet_layers.linear`. All variables are float32, and so is the head, which is too
+            small to gain.
+          invert_gradients: Whether the gradients of actions pass `_inverting_tanh`.
         """
         super().__init__(name=name)
         self.architecture = architecture
@@ -85,7 +87,7 @@ class Policy(snt.Module):
         self._precision = precision
 
     def __call__(self, observation: tf.Tensor) -> tf.Tensor:
-        """See the class."""
+        """Computes the policy's output; see the class."""
         return self._apply(observation, self._precision)
 
     def _apply(self, observation: tf.Tensor, precision: str) -> tf.Tensor:
@@ -105,8 +107,8 @@ class Policy(snt.Module):
     def compile_for(self, batch: int) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns the policy as a compiled function of observations [batch, ...].
 
-        In float32 at any precision of the learner: that is what is evaluated, and for few
-        observations casting the weights would cost more than it saves.
+        It computes in float32 at any precision of the learner. Evaluations measure the float32
+        policy, and for few observations casting the weights would cost more than it saves.
         """
         architecture = self.architecture
         dtype = tf.uint8 if architecture.pixels else tf.float32
@@ -123,7 +125,7 @@ class Policy(snt.Module):
         return variables
 
     def assign(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Sets the weights from arrays in the wire's (torch's) names and layouts."""
+        """Sets the weights from arrays with the wire's names and layouts, which are torch's."""
         for layer in (*self._convolutions, *self._linears):
             weight = weights[f"{layer.name}.weight"]
             layer.w.assign(weight.transpose(2, 3, 1, 0) if weight.ndim == 4 else weight.T)

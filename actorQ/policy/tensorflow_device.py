@@ -3,19 +3,19 @@
 from absl import logging
 import tensorflow as tf
 
-# Compute capabilities from which on TensorFlow 2.15 has no kernels but in PTX, which the driver
-# compiles (tensorflow#62320), and from which on that fails at the first operation (#101746).
+# From the first compute capability on, TensorFlow 2.15 has kernels only as PTX, which the driver
+# compiles (tensorflow#62320). From the second on, that fails at the first operation (#101746).
 _PTX, _TOO_NEW = (9, 0), (10, 0)
 
 
 def choose(gpu: bool, what: str) -> None:
     """Lets TensorFlow see the GPUs that it is to use, if any.
 
-    Only before the first tensor: later, TensorFlow keeps to the devices that it has.
+    This works before the first tensor only: later, TensorFlow keeps the devices that it has.
 
     Args:
-      gpu: whether a GPU is asked for; where there is none to compute on, says so.
-      what: goes on with the CPU otherwise; for the log.
+      gpu: Whether a GPU is asked for. Where no GPU can be used, a warning says so.
+      what: Name, for the log, of the part that goes on with the CPU then.
     """
     gpus = _usable_gpus(what) if gpu else []
     try:
@@ -24,11 +24,11 @@ def choose(gpu: bool, what: str) -> None:
             # Leave memory to others: learner and actors may have the same GPU.
             tf.config.experimental.set_memory_growth(one, True)
     except RuntimeError:
-        logging.warning("TensorFlow computes already: %s has the devices that it has.", what)
+        logging.warning("TensorFlow has begun to compute: %s keeps its present devices.", what)
 
 
 def _usable_gpus(what: str) -> list:
-    """Returns the GPUs that TensorFlow can compute on; says what is to be said of others."""
+    """Returns the GPUs that TensorFlow can compute on, and logs why others are left out."""
     capabilities = {
         gpu: tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
         for gpu in tf.config.list_physical_devices("GPU")
@@ -44,7 +44,7 @@ def _usable_gpus(what: str) -> list:
             )
         elif capability >= _PTX:
             logging.info(
-                "TensorFlow 2.15 has no kernels for a GPU of compute capability %d.%d: at its "
-                "first start there they are compiled, which takes minutes.", *capability,
+                "TensorFlow 2.15 has no kernels for a GPU of compute capability %d.%d: its first "
+                "start there compiles them, which takes minutes.", *capability,
             )
     return usable

@@ -1,6 +1,6 @@
-"""The torch policy, twin of the Sonnet one in `networks`, and its quantized forms.
+"""The policy in torch, the twin of `sonnet_policy`, and its quantized forms.
 
-The only module that touches `torch.ao.quantization`. Imports no TensorFlow.
+Only this module uses `torch.ao.quantization`. Imports no TensorFlow.
 """
 
 import collections
@@ -38,34 +38,40 @@ class Policy(torch.nn.Module):
             self._linears.append(name)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """See the class."""
+        """Computes the policy's output; see the class."""
         hidden = observation
         if self._convolutions:
             hidden = hidden.permute(0, 3, 1, 2).to(self.compute_dtype) / 255.0
             for name in self._convolutions:
-                hidden = torch.relu(self._modules[name](hidden))
+                hidden = torch.relu(self._layer(name)(hidden))
             # Flatten in TensorFlow's order, so that the next layer's weights need no shuffling.
             hidden = hidden.permute(0, 2, 3, 1).flatten(1)
         for name in self._linears[:-1]:
-            hidden = torch.tanh(self._modules[name](hidden))
-        output = self._modules[self._linears[-1]](hidden)
+            hidden = torch.tanh(self._layer(name)(hidden))
+        output = self._layer(self._linears[-1])(hidden)
         if self.architecture.head == architecture_lib.TANH_HEAD:
             output = torch.tanh(output)
         return output
 
+    def _layer(self, name: str) -> torch.nn.Module:
+        layer = self._modules[name]  # getattr would search other dictionaries first.
+        assert layer is not None
+        return layer
+
 
 def make_policy(
     architecture: architecture_lib.PolicyArchitecture, quantize: int, device: str = "cpu"
-) -> torch.nn.Module:
+) -> Policy:
     """Builds a policy that computes at `quantize` bits, with arbitrary weights.
 
-    * 32: fp32.
-    * 16: linear layers with fp16 weights (torch's dynamic quantization; on a GPU all in fp16).
-    * 8: linear layers with int8 weights per output channel, and activations quantized on the fly,
-      per tensor, to 7 of 8 bits (torch's dynamic quantization, whose kernels must not overflow on
-      processors without VNNI).
+    * 32: Everything is fp32.
+    * 16: Linear layers have fp16 weights (torch's dynamic quantization). On a GPU, everything is
+      fp16.
+    * 8: Linear layers have int8 weights per output channel (torch's dynamic quantization).
+      Activations are quantized on the fly, per tensor, to 7 of 8 bits, so that the kernels do not
+      overflow on processors without VNNI.
 
-    torch has no dynamically quantized convolution: convolutions compute in fp32 with weights that
+    torch has no dynamically quantized convolution. Convolutions compute in fp32, with weights that
     were quantized to 16 or 8 bits.
     """
     policy = Policy(architecture).eval()
@@ -75,11 +81,11 @@ def make_policy(
     return quantize_linears(policy, quantize)
 
 
-def quantize_linears(policy: torch.nn.Module, bits: int) -> torch.nn.Module:
-    """Returns a policy whose linear layers compute at 32, 16 or 8 bits, with its weights."""
+def quantize_linears(policy: Policy, bits: int) -> Policy:
+    """Returns a policy with the same weights, whose linear layers compute at 32, 16 or 8 bits."""
     with warnings.catch_warnings():
-        # torch announces that quantize_dynamic will move to torchao, whose int8 is slower than
-        # fp32 at batch 1; our pin has it.
+        # torch warns that quantize_dynamic will move to torchao, whose int8 is slower than fp32 at
+        # batch 1. The torch that we pin still has it.
         warnings.simplefilter("ignore")
         if bits == 16:
             return torch.ao.quantization.quantize_dynamic(
@@ -92,7 +98,7 @@ def quantize_linears(policy: torch.nn.Module, bits: int) -> torch.nn.Module:
     return policy
 
 
-def executed_types(policy: torch.nn.Module) -> dict[str, str]:
+def executed_types(policy: Policy) -> dict[str, str]:
     """Returns the type in which each layer computes, by name, first to last."""
     types = {}
     for name, layer in policy.named_children():
@@ -106,11 +112,11 @@ def executed_types(policy: torch.nn.Module) -> dict[str, str]:
 class StateDictTemplate:
     """Arranges received tensors as a state_dict of a policy from `make_policy`."""
 
-    def __init__(self, policy: torch.nn.Module):
-        """Notes the policy's keys once; asking packed layers for them is slow."""
+    def __init__(self, policy: Policy):
+        """Notes the policy's keys once, since packed layers give them slowly."""
         state = policy.state_dict()
-        # torch reads the format of packed layers from here; a plain dict would be taken as old.
-        self._metadata = state._metadata
+        # torch reads the format of packed layers from here and takes a plain dict as an old format.
+        self._metadata = state._metadata  # type: ignore[attr-defined]  # torch adds it to a dict.
         self._constants = {
             key: None if key.endswith((_PACKED, ".weight", ".bias")) else value
             for key, value in state.items()
@@ -120,7 +126,7 @@ class StateDictTemplate:
         """Returns a complete state_dict.
 
         Args:
-          tensors: torch names to tensors, as `conversion.expand` gives them.
+          tensors: torch's names to tensors, from `forms.expand`.
         """
         state: collections.OrderedDict = collections.OrderedDict()
         for key, constant in self._constants.items():
@@ -132,13 +138,14 @@ class StateDictTemplate:
                 state[key] = (_packed_weight(tensors[f"{layer}.weight"]), bias)
             else:
                 state[key] = _torch(model_update.to_float32(tensors[key]))
-        state._metadata = self._metadata
+        state._metadata = self._metadata  # type: ignore[attr-defined]  # torch adds it to a dict.
         return state
 
 
 def _packed_weight(weight: model_update.Tensor) -> torch.Tensor:
     if not isinstance(weight, quantization.QuantizedTensor):
-        return _torch(weight).to(torch.float32)
+        floats = weight if isinstance(weight, np.ndarray) else model_update.to_float32(weight)
+        return _torch(floats).to(torch.float32)
     scale = torch.from_numpy(weight.scale.astype(np.float64))
     zero_points = torch.zeros(scale.shape, dtype=torch.int64)
     return torch._make_per_channel_quantized_tensor(
@@ -147,7 +154,7 @@ def _packed_weight(weight: model_update.Tensor) -> torch.Tensor:
 
 
 def _torch(array: np.ndarray) -> torch.Tensor:
-    # A received array is read-only, which torch warns about; nothing here writes to it.
+    # torch warns about a received array, which is read-only. Nothing here writes to it.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(array)

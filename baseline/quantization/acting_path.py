@@ -38,13 +38,13 @@ class PolicyNetwork(NamedTuple):
     """What turns a batch of (normalized) observations into actions.
 
     Attributes:
-      layers: names (paths inside the model's policy) and modules of LAYER_TYPES, in order.
+      layers: Names (paths inside the model's policy) and modules of LAYER_TYPES, in order.
       head: "argmax" (discrete: the index of the largest output), "clip" (continuous: clipped to
         low and high) or "scale" (the last layer is a tanh, whose -1 to 1 is stretched to low and
         high).
       low: float32 [A], smallest actions; None if discrete.
       high: float32 [A], largest actions; None if discrete.
-      image: whether observations are uint8 [B, C, H, W], to be divided by 255; else they are
+      image: Whether observations are uint8 [B, C, H, W], to be divided by 255; else they are
         float32 [B, ...]. A first layer flattens what is not for convolutions.
     """
 
@@ -63,7 +63,7 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
     """Returns the acting path of an SB3 model: no value function, no target networks.
 
     Raises:
-      errors.UserError: it holds a layer that has no quantized form here, by name, or takes
+      errors.UserError: It holds a layer that has no quantized form here, by name, or takes
         observations that are no arrays.
     """
     policy, observed = model.policy, model.observation_space
@@ -124,9 +124,9 @@ def forward(
     """Returns the last layer's output [B, A], float32.
 
     Args:
-      network: the acting path.
+      network: The acting path.
       observations: [B, ...], normalized.
-      tap: sees, and may replace, the input of every layer with weights (by the layer's name) and
+      tap: Sees, and may replace, the input of every layer with weights (by the layer's name) and
         the last output (as OUTPUT).
     """
     with torch.inference_mode():

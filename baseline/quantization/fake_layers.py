@@ -16,9 +16,9 @@ class _FakeQuantLayer:
     """What layers with weights have in common.
 
     Attributes:
-      input_quantizer: of what comes in.
-      weight_quantizer: of the weights.
-      output_quantizer: of what goes out, where that is the policy's output.
+      input_quantizer: Of what comes in.
+      weight_quantizer: Of the weights.
+      output_quantizer: Of what goes out, where that is the policy's output.
     """
 
     def _adopt(
@@ -80,11 +80,11 @@ class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
         """Takes the place of a layer, whose parameters it shares.
 
         Args:
-          layer: to replace.
-          input_quantizer: of its input.
-          weight_quantizer: of its weights.
-          output_quantizer: of its output, if that is the policy's.
-          cached: whether quantized weights are kept until an optimizer changes them; not for
+          layer: To replace.
+          input_quantizer: Of its input.
+          weight_quantizer: Of its weights.
+          output_quantizer: Of its output, if that is the policy's.
+          cached: Whether quantized weights are kept until an optimizer changes them; not for
             target networks, whose weights are changed behind torch's back.
         """
         nn.Linear.__init__(

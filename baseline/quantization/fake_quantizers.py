@@ -38,10 +38,10 @@ class Levels(NamedTuple):
 
     Attributes:
       delta: float32 [], or [rows, 1, ...] for axis 0.
-      smallest: of the whole numbers, in the same shape if a tensor.
-      largest: of the whole numbers.
-      low_edge: where gradients end: half a step below the smallest number of the range.
-      high_edge: half a step above the range's largest number.
+      smallest: Of the whole numbers, in the same shape if a tensor.
+      largest: Of the whole numbers.
+      low_edge: Where gradients end: half a step below the smallest number of the range.
+      high_edge: Half a step above the range's largest number.
     """
 
     delta: torch.Tensor
@@ -62,14 +62,14 @@ def make_levels(
     """Returns the levels of a range, or of one for each row.
 
     Args:
-      low: smallest number, or [rows].
-      high: largest number, or [rows].
+      low: Smallest number, or [rows].
+      high: Largest number, or [rows].
       bits: 2 to 16.
-      device: of the tensors.
-      axes: of the tensor to quantize, behind the rows.
+      device: Of the tensors.
+      axes: Of the tensor to quantize, behind the rows.
 
     Raises:
-      ValueError: a range holds NaN or infinity.
+      ValueError: A range holds NaN or infinity.
     """
     delta, zero_point = quantization.affine_map(low, high, bits)
     largest = 2**bits - 1 - zero_point
@@ -122,13 +122,13 @@ class _Quantizer(nn.Module):
     """A range that is watched until quantization starts: zero is always in it.
 
     Attributes:
-      name: for messages.
-      bits: of the quantized numbers; 32 never quantizes.
-      moving: whether the range goes on once quantization has started; else it is frozen.
-      low: buffer, float32, smallest number seen, or zero; [] or [rows].
-      high: buffer, likewise the largest.
-      quantizing: buffer, bool [].
-      generation: counts how often the levels changed.
+      name: For messages.
+      bits: Of the quantized numbers; 32 never quantizes.
+      moving: Whether the range goes on once quantization has started; else it is frozen.
+      low: Buffer, float32, smallest number seen, or zero; [] or [rows].
+      high: Buffer, likewise the largest.
+      quantizing: Buffer, bool [].
+      generation: Counts how often the levels changed.
     """
 
     _estimate: Callable[..., torch.Tensor]
@@ -150,7 +150,7 @@ class _Quantizer(nn.Module):
         """Starts to quantize.
 
         Raises:
-          errors.UserError: the range holds NaN or infinity.
+          errors.UserError: The range holds NaN or infinity.
         """
         self.quantizing.fill_(self.bits != CONTROL_BITS)
         self._refresh()
@@ -207,7 +207,7 @@ class FakeQuantizer(_Quantizer):
     any more.
 
     Attributes:
-      seen: whether anything was watched, here or by the process whose checkpoint was loaded.
+      seen: Whether anything was watched, here or by the process whose checkpoint was loaded.
     """
 
     _estimate = staticmethod(_Clipped.apply)
@@ -216,7 +216,7 @@ class FakeQuantizer(_Quantizer):
         """Starts with the range of nothing but zero.
 
         Raises:
-          errors.UserError: there is no such width.
+          errors.UserError: There is no such width.
         """
         super().__init__(name, bits, moving, (), device)
         self.seen = False
@@ -278,15 +278,15 @@ class WeightFakeQuantizer(_Quantizer):
         """Starts with ranges of nothing but zero.
 
         Args:
-          name: for messages.
+          name: For messages.
           bits: 2 to 16, or 32.
-          moving: whether the ranges are the current weights' own; else those watched.
-          rows: how many have a range of their own; None: the tensor has one.
-          axes: of the weights, behind the rows.
-          device: of the weights.
+          moving: Whether the ranges are the current weights' own; else those watched.
+          rows: How many have a range of their own; None: the tensor has one.
+          axes: Of the weights, behind the rows.
+          device: Of the weights.
 
         Raises:
-          errors.UserError: there is no such width.
+          errors.UserError: There is no such width.
         """
         super().__init__(name, bits, moving, () if rows is None else (rows,), device)
         self._num_axes = 0 if rows is None else axes
@@ -296,8 +296,8 @@ class WeightFakeQuantizer(_Quantizer):
         """Watches and quantizes float32 [rows, ...].
 
         Args:
-          weights: to quantize.
-          version: tells whether weights have changed since the last call; None: they may have.
+          weights: To quantize.
+          version: Tells whether weights have changed since the last call; None: they may have.
         """
         if self._levels is None:
             self.watch(weights)

@@ -26,9 +26,9 @@ class Policy(NamedTuple):
     """What a file holds.
 
     Attributes:
-      weights: integers by layer.
+      weights: Integers by layer.
       biases: float32 by layer.
-      ranges: of activations, by layer; behind its ends a range may have bits of its own.
+      ranges: Of activations, by layer; behind its ends a range may have bits of its own.
     """
 
     weights: Mapping[str, quantization.QuantizedTensor]
@@ -45,7 +45,7 @@ def write(path: str | os.PathLike[str], policy: Policy) -> None:
     """Writes a file, which is there as a whole or not at all.
 
     Raises:
-      errors.UserError: it cannot be written.
+      errors.UserError: It cannot be written.
     """
     metadata = {
         "bits": str(next(iter(policy.weights.values())).bits),

@@ -39,7 +39,7 @@ def parse_bits(text: str) -> str:
     """Returns the canonical name of a width: "fp32", "fp16", "bf16", or "2" to "32".
 
     Raises:
-      errors.UserError: there is no such width.
+      errors.UserError: There is no such width.
     """
     match = _WIDTH.fullmatch(text.strip().lower())
     if match and match["type"]:
@@ -85,7 +85,7 @@ class StoredWeights(NamedTuple):
 
     Attributes:
       reals: float32, what the integers (or halves) stand for.
-      num_bytes: of the packed integers with their scales (float32) and zero points.
+      num_bytes: Of the packed integers with their scales (float32) and zero points.
     """
 
     reals: np.ndarray
@@ -98,7 +98,7 @@ def quantize_array(weights: np.ndarray, scheme: Scheme, per_channel: bool) -> St
     Numbers beyond fp16's range become its largest.
 
     Raises:
-      errors.UserError: it holds NaN or infinity.
+      errors.UserError: It holds NaN or infinity.
     """
     if not np.all(np.isfinite(weights)):
         raise errors.UserError("The policy's weights hold NaN or infinity: it cannot be quantized.")
@@ -130,13 +130,13 @@ def integers(
     """Returns the integers of a layer's weights.
 
     Args:
-      name: of the layer.
-      module: the layer.
-      scheme: which weights share a scale, and the rounding.
-      bits: of the integers; a convolution's may be others than the scheme's.
+      name: Of the layer.
+      module: The layer.
+      scheme: Which weights share a scale, and the rounding.
+      bits: Of the integers; a convolution's may be others than the scheme's.
 
     Raises:
-      errors.UserError: the weights hold NaN or infinity, or their range exceeds float32's.
+      errors.UserError: The weights hold NaN or infinity, or their range exceeds float32's.
     """
     weights = module.weight.detach().cpu().numpy()
     by_channel = quantizes_by_channel(module, scheme)
@@ -173,11 +173,11 @@ class ActivationQuantizer:
         """Prepares the maps.
 
         Args:
-          scheme: with activations.
-          ranges: smallest and largest number seen, by layer (`calibration.ranges`).
+          scheme: With activations.
+          ranges: Smallest and largest number seen, by layer (`calibration.ranges`).
 
         Raises:
-          errors.UserError: a range holds NaN or infinity.
+          errors.UserError: A range holds NaN or infinity.
         """
         self._half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(scheme.bits)
         self._round = torch.floor if scheme.rounding == "floor" else torch.round
@@ -222,7 +222,7 @@ def from_json(facts: Mapping[str, Any]) -> tuple[Scheme, Ranges | None]:
     """Reads what `to_json` wrote.
 
     Raises:
-      errors.UserError: it is damaged.
+      errors.UserError: It is damaged.
     """
     try:
         scheme = Scheme(**{f.name: facts[f.name] for f in dataclasses.fields(Scheme)})

@@ -23,10 +23,10 @@ class Spread(NamedTuple):
     uniform quantizer outliers take away from the rest.
 
     Attributes:
-      minimum: smallest number.
-      maximum: largest number.
-      range: maximum - minimum.
-      width: of the central 99 %.
+      minimum: Smallest number.
+      maximum: Largest number.
+      range: Maximum - minimum.
+      width: Of the central 99 %.
     """
 
     minimum: float
@@ -39,14 +39,14 @@ class WeightStatistics(NamedTuple):
     """Further figures, which take more time and memory; see `Spread`.
 
     Attributes:
-      minimum: as there.
-      maximum: as there.
-      range: as there.
-      width: as there.
-      distinct: how many different numbers there are.
-      count: how many numbers there are.
-      mean: of all.
-      std: standard deviation of all.
+      minimum: As there.
+      maximum: As there.
+      range: As there.
+      width: As there.
+      distinct: How many different numbers there are.
+      count: How many numbers there are.
+      mean: Of all.
+      std: Standard deviation of all.
     """
 
     minimum: float
@@ -63,10 +63,10 @@ class QuantizationError(NamedTuple):
     """How far quantized numbers are from those that they stand for.
 
     Attributes:
-      mean_absolute: mean of |after - before|.
-      max_absolute: the largest of them.
-      relative_rms: root mean square of after - before, over that of before; 0 where both are 0.
-      sqnr_db: signal to quantization noise ratio, -20 log10(relative_rms), in dB; infinite where
+      mean_absolute: Mean of |after - before|.
+      max_absolute: The largest of them.
+      relative_rms: Root mean square of after - before, over that of before; 0 where both are 0.
+      sqnr_db: Signal to quantization noise ratio, -20 log10(relative_rms), in dB; infinite where
         nothing changed.
     """
 
@@ -80,10 +80,10 @@ def spread(arrays: Mapping[str, np.ndarray] | np.ndarray) -> Spread:
     """Returns the figures of one array, or of all in a mapping taken together.
 
     Args:
-      arrays: floats of any shapes.
+      arrays: Floats of any shapes.
 
     Raises:
-      errors.UserError: there is no number in them, or one is NaN or infinite.
+      errors.UserError: There is no number in them, or one is NaN or infinite.
     """
     numbers = flatten(arrays, None)
     low, high = float(numbers.min()), float(numbers.max())
@@ -116,7 +116,7 @@ def quantization_error(
     """Returns how far `after` is from `before`: arrays of equal shapes, under equal names.
 
     Raises:
-      errors.UserError: as `statistics`.
+      errors.UserError: As `statistics`.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         after = {name: after[name] for name in before}
@@ -136,11 +136,11 @@ def flatten(
     """Returns all numbers as one vector.
 
     Args:
-      arrays: floats of any shapes.
-      dtype: of the vector; None: their own.
+      arrays: Floats of any shapes.
+      dtype: Of the vector; None: their own.
 
     Raises:
-      errors.UserError: there is none, or one is NaN or infinite.
+      errors.UserError: There is none, or one is NaN or infinite.
     """
     named = dict(arrays) if isinstance(arrays, Mapping) else {"the tensor": arrays}
     for name, array in named.items():

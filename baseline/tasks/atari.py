@@ -7,7 +7,7 @@ _ENTRY_POINT = "ale_py.env:AtariEnv"
 
 
 def skipped_frames(spec: "gymnasium.envs.registration.EnvSpec | None") -> int | tuple[int, int]:
-    """Returns for how many frames an environment itself holds an action; 1 where it is no game."""
+    """Returns the frames for which an environment itself repeats an action; 1 if it is no game."""
     if spec is None or spec.entry_point != _ENTRY_POINT:
         return 1
     return spec.kwargs.get("frameskip", 4)

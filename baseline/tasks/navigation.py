@@ -1,22 +1,24 @@
 """Point-to-point navigation among random obstacles, as in QuaRL's deployment case study.
 
-The paper flies an aerial robot in Air Learning, whose simulator (Unreal Engine) is no Python
-package; of the packages, PyFlyt's quadrotor meets no obstacles, and gymnasium-robotics' mazes have
-fixed walls that the agent does not see. This is a small one: a robot of constant height in a
-square arena flies to a goal, past pillars that stand elsewhere in every episode.
+The paper flies an aerial robot in Air Learning, whose simulator (Unreal Engine) is not a Python
+package. Existing packages do not fit: PyFlyt's quadrotor meets no obstacles, and
+gymnasium-robotics' mazes have fixed walls that the agent does not see. In this small task, a robot
+of constant height flies to a goal in a square arena, past pillars that move between episodes.
 
-- Action: one of 25, speed times yaw rate, `SPEEDS[action // 5]` and `YAW_RATES[action % 5]`. Both
-  are approached with a lag, as a drone's are.
-- Observation, float32 [21]: distance to the goal as a share of the arena's diagonal; cosine and
-  sine of its bearing, seen from the robot; speed and yaw rate as shares of the largest; 16 range
-  sensors all around, beginning ahead and going to the left, as shares of their reach. Where the
-  robot and the pillars are is not observed.
+- Action: one of 25 pairs of speed and yaw rate, `SPEEDS[action // 5]` and `YAW_RATES[action % 5]`.
+  The robot reaches both with a lag, like a drone.
+- Observation, float32 [21]:
+  - the distance to the goal as a share of the arena's diagonal;
+  - cosine and sine of the goal's bearing, seen from the robot;
+  - speed and yaw rate as shares of the largest;
+  - 16 range sensors all around, from ahead to the left, as shares of their reach.
+  Positions of the robot and the pillars are not observed.
 - An episode ends at the goal (`info["is_success"]`), at a collision with a pillar or a wall, and
   after `MAX_STEPS`.
-- Reward: metres come closer to the goal, -0.05 a step, 10 at the goal, -10 for a collision.
+- Reward: metres gained towards the goal, -0.05 a step, 10 at the goal, -10 for a collision.
 
 Every goal can be reached: gaps between pillars, and between pillars and walls, are wider than the
-robot. `register` makes it known to Gymnasium as `DroneNavigation-v0`.
+robot. `register` registers the task with Gymnasium as `DroneNavigation-v0`.
 """
 
 import math
@@ -31,35 +33,35 @@ from baseline.tasks import navigation_geometry as geometry
 
 ENV_ID = "DroneNavigation-v0"
 MAX_STEPS = 200
-SIDE = 20.0  # Of the arena, m.
+SIDE = 20.0  # Side of the arena, m.
 ROBOT_RADIUS = 0.3  # m.
-GOAL_RADIUS = 0.5  # m: the robot's centre is to come as close as this.
+GOAL_RADIUS = 0.5  # Largest distance of the robot's centre at the goal, m.
 STEP_S = 0.25
 LAG_S = 0.5  # Time constant of speed and yaw rate.
 SPEEDS = (0.0, 0.75, 1.5, 2.25, 3.0)  # m/s.
 YAW_RATES = tuple(math.radians(degrees) for degrees in (-90, -45, 0, 45, 90))  # 1/s.
 NUM_RANGES = 16
-REACH = 5.0  # Of a range sensor, m.
-PILLARS = (16, 32)  # At least and at most; fewer where there is no room.
+REACH = 5.0  # Reach of a range sensor, m.
+PILLARS = (16, 32)  # Minimum and maximum; fewer where there is no room.
 PILLAR_RADII = (0.3, 1.2)  # m.
-GAP = 0.9  # Between pillars, and between them and walls, at least, m.
-CLEARANCE = 0.9  # From start and goal to pillars' and walls' surfaces, at least, m.
-LEAST_WAY = 8.0  # From start to goal, m.
+GAP = 0.9  # Minimum between pillars, and between pillars and walls, m.
+CLEARANCE = 0.9  # Minimum from start and goal to surfaces of pillars and walls, m.
+LEAST_WAY = 8.0  # Minimum from start to goal, m.
 STEP_COST, SUCCESS_REWARD, COLLISION_REWARD = 0.05, 10.0, -10.0
 _DIAGONAL = SIDE * math.sqrt(2.0)
-_CANDIDATES = 96  # Places that are tried for pillars.
-_OWN = 5  # Numbers in an observation before the ranges.
+_CANDIDATES = 96  # Places to try for pillars.
+_OWN = 5  # Numbers before the ranges in an observation.
 
 
 class World(NamedTuple):
-    """Where things are in an episode.
+    """The positions in an episode.
 
     Attributes:
-      centres: of the pillars, [N, 2], m.
-      radii: [N], m.
-      start: [2], m.
-      heading: at the start, in radians from the x axis to the left.
-      goal: [2], m.
+      centres: Centres of the pillars, [N, 2], m.
+      radii: Radii of the pillars, [N], m.
+      start: Where the robot starts, [2], m.
+      heading: Heading at the start, in radians from the x axis to the left.
+      goal: Where the goal is, [2], m.
     """
 
     centres: np.ndarray
@@ -76,12 +78,12 @@ def sample_world(rng: np.random.Generator) -> World:
     radii = rng.uniform(*PILLAR_RADII, _CANDIDATES)
     x, y = centres.T
     gaps = np.sqrt((x[:, None] - x) ** 2 + (y[:, None] - y) ** 2) - radii - radii[:, None]
-    # Each is taken that keeps its distance from walls and from those taken before it.
+    # A candidate becomes a pillar if it keeps the gap to walls and to all earlier pillars.
     free = np.minimum(centres, SIDE - centres).min(axis=1) - radii >= GAP
     chosen: list[int] = []
     while len(chosen) < wanted and free.any():
         chosen.append(int(free.argmax()))
-        free &= gaps[chosen[-1]] >= GAP  # Not itself again: it overlaps itself.
+        free &= gaps[chosen[-1]] >= GAP  # This also excludes the new pillar, which overlaps itself.
     centres, radii = centres[chosen], radii[chosen]
     while True:
         start, goal = rng.uniform(CLEARANCE, SIDE - CLEARANCE, (2, 2))
@@ -94,27 +96,27 @@ def sample_world(rng: np.random.Generator) -> World:
 
 
 class Navigation(gym.Env):
-    """The environment; see the module."""
+    """The environment; see the module's docstring."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 1.0 / STEP_S}
 
     def __init__(self, render_mode: str | None = None):
-        """Makes it.
+        """Makes the environment.
 
         Args:
           render_mode: None or "rgb_array".
 
         Raises:
-          ValueError: there is no such mode.
+          ValueError: There is no such mode.
         """
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode is None or 'rgb_array', not {render_mode!r}.")
+            raise ValueError(f"render_mode must be None or 'rgb_array', not {render_mode!r}.")
         self.render_mode = render_mode
         self.action_space = gym.spaces.Discrete(len(SPEEDS) * len(YAW_RATES))
         low = np.array([0.0, -1.0, -1.0, 0.0, -1.0] + [0.0] * NUM_RANGES, np.float32)
         self.observation_space = gym.spaces.Box(low, np.ones_like(low), dtype=np.float32)
         self._sensors = np.arange(NUM_RANGES) * (2.0 * math.pi / NUM_RANGES)
-        self._share = 1.0 - math.exp(-STEP_S / LAG_S)  # Of the way to what is asked for, per step.
+        self._share = 1.0 - math.exp(-STEP_S / LAG_S)  # Approach to the asked rates in a step.
         self._world: World | None = None
         self._ended = True
         self._places, self._sizes = np.zeros((0, 2)), np.zeros(0)
@@ -128,8 +130,8 @@ class Navigation(gym.Env):
         """Starts an episode.
 
         Args:
-          seed: of this and the following worlds; None: they go on.
-          options: "world" gives a `World` to play in.
+          seed: Seed of this and the following worlds; None continues the present sequence.
+          options: Its entry "world" is a `World` to play in.
 
         Returns:
           The observation, and `is_success` (False).
@@ -138,14 +140,14 @@ class Navigation(gym.Env):
         given = (options or {}).get("world")
         self._world = sample_world(self.np_random) if given is None else given
         self._ended = False
-        # Of the pillars, and of the goal behind them: where, and how close means touched.
+        # The places of the pillars and, last, the goal, and the distances that count as a touch.
         self._places = np.concatenate([self._world.centres, self._world.goal[None]])
         self._sizes = np.append(self._world.radii + ROBOT_RADIUS, GOAL_RADIUS)
         self._position = np.array(self._world.start, np.float64)
         self._heading, self._speed, self._yaw_rate = float(self._world.heading), 0.0, 0.0
         self._distance = _norm(self._world.goal - self._position)
         self._trail = [self._position]
-        return self._observation(), {"is_success": False}
+        return self._observation(self._world), {"is_success": False}
 
     def step(
         self, action: int | np.integer
@@ -156,23 +158,23 @@ class Navigation(gym.Env):
           action: 0 to 24.
 
         Returns:
-          Observation, reward, whether the robot is at the goal or has collided, False (the time
-          limit is Gymnasium's), and `is_success`.
+          Observation, reward, whether the robot is at the goal or has collided, False (Gymnasium
+          has the time limit), and `is_success`.
 
         Raises:
-          ValueError: there is no such action.
-          gymnasium.error.ResetNeeded: the episode has ended, or none has begun.
+          ValueError: There is no such action.
+          gymnasium.error.ResetNeeded: The episode has ended, or none has begun.
         """
-        if self._ended:
+        world = self._world
+        if self._ended or world is None:
             raise gym.error.ResetNeeded("Call reset before step: there is no episode.")
         action = int(action)
         if not 0 <= action < len(SPEEDS) * len(YAW_RATES):
             raise ValueError(f"Actions are 0 to {len(SPEEDS) * len(YAW_RATES) - 1}, not {action}.")
-        world = self._world
         faster, turn = divmod(action, len(YAW_RATES))
         self._speed += self._share * (SPEEDS[faster] - self._speed)
         self._yaw_rate += self._share * (YAW_RATES[turn] - self._yaw_rate)
-        # Straight on, with the heading of the step's middle.
+        # The robot flies straight, with the heading in the middle of the step.
         middle = self._heading + 0.5 * STEP_S * self._yaw_rate
         self._heading = math.remainder(self._heading + STEP_S * self._yaw_rate, 2.0 * math.pi)
         way = STEP_S * self._speed
@@ -180,7 +182,7 @@ class Navigation(gym.Env):
         self._position = before + (way * math.cos(middle), way * math.sin(middle))
         if self.render_mode is not None:
             self._trail.append(self._position)
-        # Of where the whole step came by, so that nothing is flown through.
+        # The whole path of the step counts, so that the robot flies through nothing.
         touched = geometry.segment_distances(before, self._position, self._places) <= self._sizes
         collided = bool(
             touched[:-1].any()
@@ -195,10 +197,10 @@ class Navigation(gym.Env):
         elif success:
             reward += SUCCESS_REWARD
         self._ended = collided or success
-        return self._observation(), reward, self._ended, False, {"is_success": success}
+        return self._observation(world), reward, self._ended, False, {"is_success": success}
 
     def render(self) -> np.ndarray | None:
-        """Returns a picture, uint8 [H, W, 3]; None without a render mode."""
+        """Returns a picture, uint8 [H, W, 3], or None without a render mode."""
         if self.render_mode is None or self._world is None:
             return None
         return navigation_drawing.draw(
@@ -206,30 +208,30 @@ class Navigation(gym.Env):
             self._trail, ROBOT_RADIUS, self._heading,
         )
 
-    def _observation(self) -> np.ndarray:
-        bearing = self._bearing()
+    def _observation(self, world: World) -> np.ndarray:
+        bearing = self._bearing(world)
         observation = np.empty(_OWN + NUM_RANGES, np.float32)
         observation[:_OWN] = (
             min(self._distance / _DIAGONAL, 1.0), math.cos(bearing), math.sin(bearing),
             self._speed / SPEEDS[-1], self._yaw_rate / YAW_RATES[-1],
         )
-        observation[_OWN:] = self._ranges()
+        observation[_OWN:] = self._ranges(world)
         return observation
 
-    def _bearing(self) -> float:
-        """Returns where the goal is, in radians to the left of ahead."""
-        x, y = self._world.goal - self._position
+    def _bearing(self, world: World) -> float:
+        """Returns the direction of the goal, in radians to the left of ahead."""
+        x, y = world.goal - self._position
         return math.atan2(y, x) - self._heading
 
-    def _ranges(self) -> np.ndarray:
-        """Returns what the sensors see, 0 to 1, [NUM_RANGES]."""
+    def _ranges(self, world: World) -> np.ndarray:
+        """Returns the readings of the sensors, 0 to 1, [NUM_RANGES]."""
         angles = self._sensors + self._heading
         directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
         origin = self._position
-        if self._ended:  # Maybe beyond a wall, or in a pillar.
+        if self._ended:  # The robot may be beyond a wall, or in a pillar.
             origin = np.minimum(np.maximum(origin, 0.0), SIDE)
         ranges = np.minimum(
-            geometry.disc_ranges(origin, directions, self._world.centres, self._world.radii),
+            geometry.disc_ranges(origin, directions, world.centres, world.radii),
             geometry.wall_ranges(origin, directions, SIDE),
         )
         return np.minimum(np.maximum(ranges, 0.0) / REACH, 1.0)
@@ -240,7 +242,7 @@ def _norm(vector: np.ndarray) -> float:
 
 
 def register() -> None:
-    """Makes the environment known to Gymnasium, once."""
+    """Registers the environment with Gymnasium, once."""
     if ENV_ID not in gym.registry:
         gym.register(
             ENV_ID, entry_point="baseline.tasks.navigation:Navigation", max_episode_steps=MAX_STEPS

@@ -1,4 +1,4 @@
-"""Pictures of `navigation`, drawn with numpy."""
+"""Draws pictures of `navigation` with numpy."""
 
 from collections.abc import Sequence
 import math
@@ -25,14 +25,14 @@ def draw(
     """Returns the arena from above, uint8 [PIXELS, PIXELS, 3], y upwards.
 
     Args:
-      side: of the arena, m.
-      centres: of the pillars, [N, 2], m.
-      radii: of the pillars, [N], m.
-      goal: [2], m.
-      goal_radius: m.
-      trail: where the robot was, each [2], m; the last one is where it is.
-      robot_radius: m.
-      heading: of the robot, in radians from the x axis to the left.
+      side: Side of the arena, m.
+      centres: Centres of the pillars, [N, 2], m.
+      radii: Radii of the pillars, [N], m.
+      goal: Centre of the goal, [2], m.
+      goal_radius: Radius of the goal, m.
+      trail: Positions of the robot so far, each [2], m. The last one is the present one.
+      robot_radius: Radius of the robot, m.
+      heading: Heading of the robot, in radians from the x axis to the left.
     """
     middles = (np.arange(PIXELS) + 0.5) * (side / PIXELS)
     x, y = middles[None, :], middles[::-1, None]
@@ -50,7 +50,7 @@ def draw(
         disc(point, 2 * pixel, _TRAIL)
     robot = np.asarray(trail[-1])
     disc(robot, robot_radius + pixel, _ROBOT)
-    # Its nose.
+    # A small disc ahead shows the heading.
     ahead = np.array([math.cos(heading), math.sin(heading)])
     disc(robot + 1.5 * robot_radius * ahead, 2 * pixel, _ROBOT)
     return picture

@@ -1,21 +1,21 @@
-"""Distances among points, paths, rays and discs in the plane, for `navigation`.
+"""Computes distances among points, paths, rays and discs in the plane, for `navigation`.
 
 Positions are in metres, float64. Imports numpy only.
 """
 
 import numpy as np
 
-# Smallest component of a direction that is divided by: a ray along a wall meets it far away.
+# Smallest divisor from a direction. A ray along a wall then meets that wall far away.
 _LEAST = 1e-9
 
 
 def segment_distances(start: np.ndarray, end: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns how close a straight path comes to points, [N].
+    """Returns how close a straight path comes to each point, [N].
 
     Args:
-      start: [2].
-      end: [2]; may be the start.
-      points: [N, 2].
+      start: Start of the path, [2].
+      end: End of the path, [2]; it may equal the start.
+      points: Points, [N, 2].
     """
     path = end - start
     relative = points - start
@@ -29,16 +29,16 @@ def segment_distances(start: np.ndarray, end: np.ndarray, points: np.ndarray) ->
 def disc_ranges(
     origin: np.ndarray, directions: np.ndarray, centres: np.ndarray, radii: np.ndarray
 ) -> np.ndarray:
-    """Returns how far rays go until they meet a disc, [R]; infinity where they meet none.
+    """Returns the length of each ray until it meets a disc, [R], or infinity if it meets none.
 
-    With p the projection of a disc's centre c (from the origin) on a ray, the ray meets the disc at
-    p - sqrt(r^2 - (|c|^2 - p^2)), if the root is real and p is in front.
+    Let c be a disc's centre, seen from the origin, and p its projection on a ray. The ray meets the
+    disc at p - sqrt(r^2 - (|c|^2 - p^2)), if the root is real and p is positive.
 
     Args:
-      origin: of all rays, [2], outside of the discs.
-      directions: unit vectors, [R, 2].
-      centres: of the discs, [N, 2].
-      radii: [N].
+      origin: Origin of all rays, [2], outside of the discs.
+      directions: Unit vectors, [R, 2].
+      centres: Centres of the discs, [N, 2].
+      radii: Radii of the discs, [N].
     """
     relative = centres - origin
     along = directions @ relative.T
@@ -49,18 +49,18 @@ def disc_ranges(
 
 
 def wall_ranges(origin: np.ndarray, directions: np.ndarray, side: float) -> np.ndarray:
-    """Returns how far rays go until they meet a wall of the square [0, side]^2, [R].
+    """Returns the length of each ray until it meets a wall of the square [0, side]^2, [R].
 
     Args:
-      origin: of all rays, [2], in the square.
-      directions: unit vectors, [R, 2].
-      side: of the square.
+      origin: Origin of all rays, [2], in the square.
+      directions: Unit vectors, [R, 2].
+      side: Side of the square.
     """
     steep = np.where(np.abs(directions) < _LEAST, _LEAST, directions)
     return np.maximum(-origin / steep, (side - origin) / steep).min(axis=1)
 
 
 def wall_distance(point: np.ndarray, side: float) -> float:
-    """Returns how far a point [2] in the square [0, side]^2 is from its nearest wall."""
+    """Returns the distance of a point [2] in the square [0, side]^2 to the nearest wall."""
     x, y = float(point[0]), float(point[1])
     return min(x, y, side - x, side - y)

@@ -28,7 +28,7 @@ import yaml
 
 from actorQ.core import errors
 from actorQ.core import files
-from baseline.tasks import environments
+from baseline.tasks import wrappers
 from baseline.train import noted_ends
 
 # Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
@@ -110,7 +110,7 @@ class Experiment(exp_manager.ExperimentManager):
                 "vec_env_wrapper is not possible here: the tools would not know the agent's "
                 "observations. env_wrapper is."
             )
-        environments.check_wrappers(hyperparams.get("env_wrapper"))
+        wrappers.load(hyperparams.get("env_wrapper"))
         # SB3 and rl_zoo3 write into dictionaries in them (A2C's optimizer, say), which are also
         # those that are noted in the agent's folder, later.
         return copy.deepcopy(hyperparams), saved

@@ -11,7 +11,7 @@ import reprlib
 from typing import Any
 
 from actorQ.core import errors
-from baseline.tasks import environments
+from baseline.tasks import wrappers
 
 _EVALUATED = (
     "policy_kwargs", "replay_buffer_class", "replay_buffer_kwargs", "normalize", "monitor_kwargs"
@@ -48,7 +48,7 @@ def _objection(name: str, value: Any) -> str:
     """Returns a sentence on why a value is not taken from a file; empty where it is."""
     if name == "env_wrapper":
         try:
-            environments.check_wrappers(value)
+            wrappers.load(value)
         except errors.UserError as error:
             return str(error)
     plain = True

@@ -1,1 +1,1 @@
-"""Quantized policies in C, for `--inference_mode native`: kernels, their build, and ctypes."""
+"""Quantized policies in C for `--inference_mode native`: kernels, build, and calls by ctypes."""

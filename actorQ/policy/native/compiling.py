@@ -17,7 +17,7 @@ from actorQ.core import errors
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _SOURCES = ("kernels.c", "policy.c", "convert.c")
 _HEADERS = ("kernels.h", "vectors.h")
-# No fusing or reordering of float operations: results must be those of the numpy reference.
+# Compilers must not fuse or reorder float operations: results must equal the numpy reference.
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-ffp-contract=off", "-fvisibility=default", "-Wno-psabi")
 # The instruction sets and the features that each one uses. kernels.c is compiled once for each
 # set with these features, and policy.c tests the same features before it takes a set's kernels.
@@ -28,11 +28,11 @@ _FEATURES = {
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "fma", "f16c"),
 }
 _MORE_FLAGS = {"avx512": ("-mprefer-vector-width=512",)}
-_OPTIONAL = "avxvnni"  # Compilers before gcc 11 and clang 12 do not know it.
+_OPTIONAL = "avxvnni"  # Compilers before gcc 11 and clang 12 lack it.
 
 
 def library_path() -> str:
-    """Returns where the library of the present sources lies, whether it is there or not."""
+    """Returns the path of the library of the present sources, which may not exist yet."""
     digest = hashlib.sha256()
     for name in (*_SOURCES, *_HEADERS, os.path.basename(__file__)):
         with open(os.path.join(_FOLDER, name), "rb") as file:
@@ -43,10 +43,10 @@ def library_path() -> str:
 
 
 def build() -> str:
-    """Compiles the library where it is missing, and returns its path.
+    """Compiles the library if it is missing, and returns its path.
 
     Raises:
-      errors.UserError: there is no compiler, or it failed.
+      errors.UserError: There is no compiler, or it failed.
     """
     path = library_path()
     if os.path.exists(path):
@@ -74,21 +74,21 @@ def build() -> str:
             *compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"),
             os.path.join(_FOLDER, "convert.c"), *objects, "-lm", "-o", library,
         )
-        os.replace(library, path)  # At once, so that no process loads half a library.
+        os.replace(library, path)  # In one step, so that no process loads half a library.
     return path
 
 
 def _find_compiler() -> list[str]:
-    """Returns the words of $CC, or the first compiler that there is."""
+    """Returns the words of $CC, or the first compiler that exists."""
     chosen = os.environ.get("CC", "")
     try:
         words = shlex.split(chosen)
     except ValueError as error:
-        raise errors.UserError(f"CC={chosen} is no command: {error}.") from None
+        raise errors.UserError(f"CC={chosen} is not a command: {error}.") from None
     if words:
         if not shutil.which(words[0]):
             raise errors.UserError(
-                f"CC={chosen}: there is no program {words[0]}; name a C compiler, or unset CC."
+                f"CC={chosen}: there is no program {words[0]}. Name a C compiler, or unset CC."
             )
         return words
     for name in ("gcc", "clang", "cc"):
@@ -97,12 +97,12 @@ def _find_compiler() -> list[str]:
     raise errors.UserError(
         "No C compiler found for the native kernels: sudo apt-get install gcc libc6-dev (or set "
         "CC), then run ./setup_ubuntu.sh again. Everything but --inference_mode=native works "
-        "without."
+        "without them."
     )
 
 
 def _knows_avxvnni(compiler: list[str], folder: str) -> bool:
-    # Some clangs compile for it, and cannot ask a processor for it.
+    # Some versions of clang compile for it, but cannot ask whether a processor has it.
     source = os.path.join(folder, "probe.c")
     with open(source, "w", encoding="utf-8") as file:
         file.write('int main(void) { return __builtin_cpu_supports("avxvnni"); }\n')

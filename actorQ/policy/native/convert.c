@@ -1,11 +1,11 @@
-/* The broadcaster's conversion: the learner's weights [inputs, outputs] to the actors' layout
-   [outputs, inputs], as they are, as int8 with one scale for each output, or as int4 with one for
-   every 64 inputs of an output.
+/* The broadcaster's conversion of weights, from the learner's layout [inputs, outputs] to the
+   actors' [outputs, inputs]. Weights stay as they are, or become int8 with one scale for each
+   output, or int4 with one scale for every 64 inputs of an output.
 
-   Memory is the limit: the source is read in tiles of whole cache lines, so that neither side of
-   the transposition walks memory in steps of a power of two (which is what makes numpy slow). The
-   loops are plain C that every compiler vectorizes; results are bit for bit those of
-   actorQ/policy/quantization.py. Sources are float32, or bfloat16 (the upper halves of float32). */
+   Memory is the limit. The source is read in tiles of whole cache lines, so that neither side of
+   the transposition walks memory in steps of a power of two, which makes numpy slow. The loops are
+   plain C that every compiler vectorizes. Results equal those of actorQ/policy/quantization.py bit
+   for bit. Sources are float32, or bfloat16 (the upper halves of float32). */
 
 #include <stdint.h>
 #include <string.h>
@@ -17,13 +17,13 @@ enum { INPUT_BLOCK = 64, OUTPUT_BLOCK = 64, STRIP = 2048 };
 static const int32_t MAGNITUDE = 0x7fffffff;
 static const int32_t INFINITE = 0x7f800000;
 static const float TINY = 1.17549435e-38f;
-/* Adding 1.5 * 2^23 rounds a small float to the nearest integer, half to even, and leaves that
-   integer in its lowest bits. */
+/* Adding 1.5 * 2^23 rounds a small float to the nearest integer, ties to even, and leaves that
+   integer in the lowest bits. */
 static const float ROUNDER = 12582912.0f;
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-/* Returns `count` numbers from the place `at` as float32; `buffer` is for widened bfloat16. */
+/* Returns `count` numbers from the place `at` as float32. `buffer` is for widened bfloat16. */
 static inline const float *row_at(const void *source, size_t at, int count, int bfloat16,
                                   float *buffer) {
     if (!bfloat16) return (const float *)source + at;
@@ -35,8 +35,8 @@ static inline const float *row_at(const void *source, size_t at, int count, int 
     return buffer;
 }
 
-/* Keeps the largest magnitudes. Bits of floats without their sign order as the floats do, NaN above
-   infinity. */
+/* Keeps the largest magnitudes. Without the sign, the bits of floats have the order of the floats,
+   with NaN above infinity. */
 static inline void note_largest(const float *row, int width, int32_t *largest) {
     for (int o = 0; o < width; o++) {
         int32_t bits;
@@ -78,8 +78,8 @@ PUBLIC void actorq_transpose(const void *source, int32_t bfloat16, int32_t input
     }
 }
 
-/* Symmetric int8 with one scale for each output; a channel of zeros has scale 1.
-   Returns 0, or 1 when the weights hold NaN or infinity (nothing is promised then). */
+/* Quantizes to symmetric int8 with one scale for each output. A channel of zeros has scale 1.
+   Returns 0, or 1 if the weights hold NaN or infinity; the results are undefined then. */
 PUBLIC int32_t actorq_int8_channels(const void *source, int32_t bfloat16, int32_t inputs,
                                     int32_t outputs, int8_t *values, float *scales) {
     for (int o0 = 0; o0 < outputs; o0 += STRIP) {
@@ -120,7 +120,7 @@ PUBLIC int32_t actorq_int8_channels(const void *source, int32_t bfloat16, int32_
     return 0;
 }
 
-/* Nearest bfloat16, ties to even, as float32; the largest one instead of infinity. */
+/* Returns the nearest bfloat16, ties to even, as float32, and the largest instead of infinity. */
 static float to_bfloat16(float number) {
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
@@ -130,8 +130,8 @@ static float to_bfloat16(float number) {
     return number;
 }
 
-/* Symmetric int4, as bytes, with one bfloat16 scale for every 64 inputs of an output: scales are
-   [outputs][groups]. Returns as actorq_int8_channels. */
+/* Quantizes to symmetric int4, stored as bytes, with one bfloat16 scale for every 64 inputs of an
+   output. scales: [outputs][groups]. Returns the same codes as actorq_int8_channels. */
 PUBLIC int32_t actorq_int4_groups(const void *source, int32_t bfloat16, int32_t inputs,
                                   int32_t outputs, int8_t *values, float *scales) {
     const int groups = (inputs + INPUT_BLOCK - 1) / INPUT_BLOCK; /* A block is a group. */

@@ -1,4 +1,4 @@
-"""From the learner's layout of a matrix to the actors', in C where it is built, else in numpy.
+"""Converts matrices from the learner's layout to the actors', in C or, without it, in numpy.
 
 Imports no framework.
 """
@@ -17,10 +17,10 @@ from actorQ.policy.native import library
 
 
 def transposed(matrix: np.ndarray | model_update.Bfloat16) -> np.ndarray:
-    """Returns a contiguous float32 transpose of a matrix [inputs, outputs], bit for bit.
+    """Returns a contiguous float32 transpose of a matrix [inputs, outputs].
 
     Args:
-      matrix: float32 or bfloat16.
+      matrix: float32 or bfloat16 numbers.
     """
     kernels = _kernels()
     numbers, bfloat16 = _numbers(matrix)
@@ -35,13 +35,13 @@ def int8_channels(matrix: np.ndarray | model_update.Bfloat16) -> quantization.Qu
     """Returns `quantization.quantize_int8_channels` of the transpose, bit for bit.
 
     Args:
-      matrix: float32 or bfloat16 [inputs, outputs], finite.
+      matrix: Finite float32 or bfloat16 [inputs, outputs].
 
     Returns:
       Values int8 [outputs, inputs] with scales [outputs].
 
     Raises:
-      ValueError: the matrix holds NaN or infinity.
+      ValueError: The matrix holds NaN or infinity.
     """
     return _quantized(matrix, "actorq_int8_channels", quantization.quantize_int8_channels, 8)
 
@@ -50,13 +50,13 @@ def int4_groups(matrix: np.ndarray | model_update.Bfloat16) -> quantization.Quan
     """Returns `quantization.quantize_int4_groups` of the transpose, bit for bit.
 
     Args:
-      matrix: float32 or bfloat16 [inputs, outputs], finite.
+      matrix: Finite float32 or bfloat16 [inputs, outputs].
 
     Returns:
       Values int8 from -7 to 7, [outputs, inputs], with scales [outputs, groups].
 
     Raises:
-      ValueError: the matrix holds NaN or infinity.
+      ValueError: The matrix holds NaN or infinity.
     """
     return _quantized(matrix, "actorq_int4_groups", quantization.quantize_int4_groups, 4)
 
@@ -84,8 +84,9 @@ def _quantized(
 
 def _numbers(matrix: np.ndarray | model_update.Bfloat16) -> tuple[np.ndarray, bool]:
     """Returns contiguous numbers, and whether they are the bits of bfloat16."""
-    bfloat16 = isinstance(matrix, model_update.Bfloat16)
-    return np.ascontiguousarray(matrix.upper if bfloat16 else matrix), bfloat16
+    if isinstance(matrix, model_update.Bfloat16):
+        return np.ascontiguousarray(matrix.upper), True
+    return np.ascontiguousarray(matrix), False
 
 
 @functools.cache
@@ -93,7 +94,7 @@ def _kernels() -> ctypes.CDLL | None:
     try:
         kernels = library.load()
     except errors.UserError as error:
-        logging.warning("Weights are converted by numpy, several times slower: %s", error)
+        logging.warning("numpy converts the weights, several times slower: %s", error)
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int32
     kernels.actorq_transpose.argtypes = [pointer, number, number, number, pointer]

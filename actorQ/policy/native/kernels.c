@@ -1,8 +1,8 @@
-/* Products of a quantized matrix with a few vectors, and what is done to a vector between them.
+/* Products of a quantized matrix with a few vectors, and the functions between two products.
  *
- * For batches of one to a few observations, where a layer takes as long as its weights take to be
- * read: weights are laid out in the order in which they are used, and each is read once for up to
- * TILE observations. Compiled once for each instruction set, with KERNELS naming the result.
+ * The kernels serve batches of one to a few observations, where a layer takes as long as reading
+ * its weights. Weights therefore lie in the order of their use, and each is read once for up to
+ * TILE observations. This file is compiled once for each instruction set; KERNELS names the result.
  *
  * Everything but the float products rounds exactly as reference.py does: compiling.py forbids the
  * compiler to fuse or reorder float operations.
@@ -58,8 +58,8 @@ DEFINE_FLOAT_TILE(product_float16, uint16_t, vf_load_half)
 
 /* --- int8 weights: values[block][quad][16][4] --- */
 
-/* `blocks` of outputs for `tile` observations; several `sums` of each hide the latency of a
- * product where there are few. */
+/* Computes `blocks` of outputs for `tile` observations. Where there are few, several `sums` of each
+ * hide the latency of a product. */
 INLINE void int8_tile(const Matrix *m, size_t block, int blocks, const uint8_t *x, size_t x_stride,
                       int32_t zero, const float *x_scale, int tile, int sums, float *y) {
   const size_t quads = (m->inputs + 3) / 4, y_stride = LANES * m->blocks;
@@ -118,8 +118,8 @@ static void product_int8(const Matrix *m, const uint8_t *x, size_t x_stride, int
 }
 
 /* --- int4 weights: values[block][group][8][16][4], two inputs to a byte ---
- * A byte's low nibble is an input of the group's first half, its high one of the second half, and
- * 8 stands for zero. */
+ * A byte's low nibble belongs to an input of the group's first half, its high nibble to an input of
+ * the second half. 8 stands for zero. */
 
 INLINE void int4_tile(const Matrix *m, size_t block, const int8_t *x, size_t x_stride,
                       const int32_t *x_sum, const float *x_scale, int tile, float *y) {
@@ -166,13 +166,13 @@ static void product_int4(const Matrix *m, const int8_t *x, size_t x_stride, cons
 /* Rounds to the nearest integer, ties to even, for |x| < 2^22. */
 INLINE float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
-/* tanh |x| = 1 - 2 / (e^{2|x|} + 1), within 1e-7; e^y = 2^n e^r with |r| <= ln(2) / 2. */
+/* Within 1e-7: tanh |x| = 1 - 2 / (e^{2|x|} + 1), e^y = 2^n e^r with |r| <= ln(2) / 2. */
 INLINE float tanh_of(float x) {
   float magnitude = fabsf(x);
   float y = magnitude < 10.0f ? 2.0f * magnitude : 20.0f;
   float n = nearest(y * 1.44269504f);
   float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
-  float e = 1.0f / 720.0f; /* Taylor: the next term is below 2e-7 of the sum. */
+  float e = 1.0f / 720.0f; /* Taylor's series; the next term is below 2e-7 of the sum. */
   e = e * r + 1.0f / 120.0f;
   e = e * r + 1.0f / 24.0f;
   e = e * r + 1.0f / 6.0f;
@@ -195,7 +195,7 @@ static void relu_all(float *x, size_t count) {
 }
 
 static float largest(const float *x, size_t count) {
-  int32_t most = 0; /* Magnitudes order as their bits do, with infinity and NaN above all. */
+  int32_t most = 0; /* Magnitudes have the order of their bits, with infinity and NaN above all. */
   for (size_t i = 0; i < count; i++) {
     int32_t bits;
     memcpy(&bits, x + i, 4);

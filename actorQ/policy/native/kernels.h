@@ -1,4 +1,4 @@
-/* What kernels.c offers for one instruction set. */
+/* The functions that kernels.c defines for one instruction set. */
 #ifndef ACTORQ_KERNELS_H
 #define ACTORQ_KERNELS_H
 
@@ -7,8 +7,8 @@
 
 #define GROUP 64 /* Inputs that share a scale in the 4-bit scheme. */
 
-/* Weights of a linear layer, or of a convolution as one. Rows are output channels in blocks of
- * 16, the last one filled up with zeros. */
+/* Weights of a linear layer, or of a convolution in that form. Rows are output channels in blocks
+ * of 16. Zeros fill up the last block. */
 typedef struct {
   const void *values; /* See pack_* in policy.c. */
   const float *bias;  /* [16 * blocks] */
@@ -18,7 +18,7 @@ typedef struct {
   size_t inputs, blocks;
 } Matrix;
 
-/* y[b][16 * blocks] for inputs x[b], b < batch. */
+/* Products write y[b][16 * blocks] for inputs x[b], b < batch. */
 typedef struct {
   void (*float32)(const Matrix *m, const float *x, size_t x_stride, size_t batch, float *y);
   void (*float16)(const Matrix *m, const float *x, size_t x_stride, size_t batch, float *y);
@@ -30,11 +30,11 @@ typedef struct {
                const float *x_scale, size_t batch, float *y);
   void (*tanh)(float *x, size_t count);
   void (*relu)(float *x, size_t count);
-  /* Largest magnitude; infinity where a number is not finite. */
+  /* Returns the largest magnitude, or infinity where a number is not finite. */
   float (*largest)(const float *x, size_t count);
-  /* q = rint(x * factor) + zero, as bytes. */
+  /* Computes q = rint(x * factor) + zero, as bytes. */
   void (*round)(const float *x, float factor, int32_t zero, size_t count, uint8_t *q);
-  /* Reads memory as fast as it comes and returns a digest of it, for benchmarks. */
+  /* Reads memory as fast as possible and returns a digest of it, for benchmarks. */
   uint32_t (*read)(const uint32_t *words, size_t count);
 } Kernels;
 

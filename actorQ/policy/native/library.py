@@ -1,4 +1,4 @@
-"""The C library through ctypes: a policy network and its packed weights.
+"""Calls the C library through ctypes: a policy network and its packed weights.
 
 Imports no framework, so that an actor with this backend needs none.
 """
@@ -16,7 +16,7 @@ from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import compiling
 
-# In the order of policy.c, the fastest last.
+# The order is that of policy.c, the fastest last.
 ISAS = ("portable", "avx2", "avxvnni", "avx512")
 
 _TYPES = {"float32": 0, "float16": 1, "int8": 2, "int4": 3}
@@ -25,7 +25,7 @@ _MAX_LAYERS = 64
 
 
 class _Layer(ctypes.Structure):
-    """The same fields in the same order as `Layer` in policy.c."""
+    """Has the same fields in the same order as `Layer` in policy.c."""
 
     _fields_ = [
         (name, ctypes.c_int32)
@@ -46,7 +46,7 @@ def load() -> ctypes.CDLL:
     """Loads the library.
 
     Raises:
-      errors.UserError: it was not built, or does not load.
+      errors.UserError: It was not built, or does not load.
     """
     path = compiling.library_path()
     if not os.path.exists(path):
@@ -91,22 +91,22 @@ class Weights:
         self._library = load()
         self.pointer = self._library.actorq_weights_new(network.pointer)
         if not self.pointer:
-            raise MemoryError("no memory for the policy's weights")
+            raise MemoryError("There is no memory for the policy's weights.")
 
     @property
     def nbytes(self) -> int:
         """Bytes that the packed weights take."""
         return self._library.actorq_weights_bytes(self.pointer)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "pointer", None):
             self._library.actorq_weights_free(self.pointer)
 
 
 class Network:
-    """A policy's layers and scratch memory; computes up to `max_batch` observations at a time.
+    """A policy's layers and scratch memory, for up to `max_batch` observations at a time.
 
-    `pack` may run in another thread than calls; calls must not overlap each other.
+    `pack` may run in another thread than calls. Calls must not overlap each other.
     """
 
     def __init__(
@@ -119,20 +119,20 @@ class Network:
         """Lays out the network.
 
         Args:
-          architecture: its layers.
+          architecture: Layers of the policy.
           scheme: "float32", "float16", "int8", or "int4" (convolutions and head in int8).
-          max_batch: most observations of one call.
-          isa: one of `usable_isas()`; by default the fastest.
+          max_batch: Maximum of observations in one call.
+          isa: One of `usable_isas()`, by default the fastest.
 
         Raises:
-          errors.UserError: the library is missing, or the policy is of a shape without a kernel.
+          errors.UserError: The library is missing, or no kernel fits the policy's shape.
         """
         self._library = load()
         self.isa = isa or usable_isas()[-1]
         self._layers = _layers(architecture, scheme)
         if len(self._layers) > _MAX_LAYERS:
             raise errors.UserError(
-                f"--inference_mode=native has room for {_MAX_LAYERS} layers, the policy has "
+                f"--inference_mode=native has room for {_MAX_LAYERS} layers, but the policy has "
                 f"{len(self._layers)}: use --inference_mode=pytorch."
             )
         self.types = {name: tuple(_TYPES)[layer.type] for name, layer in self._layers.items()}
@@ -142,16 +142,18 @@ class Network:
             array, len(array), int(architecture.pixels), max_batch, ISAS.index(self.isa)
         )
         if not self.pointer:
-            raise MemoryError(f"no memory for the policy, or no {self.isa} instructions")
+            raise MemoryError(
+                f"There is no memory for the policy, or the processor lacks {self.isa}."
+            )
         dtype = np.uint8 if architecture.pixels else np.float32
-        # Fixed buffers: their addresses are taken once, not in every step.
+        # The buffers are fixed, so that their addresses are taken once and not in every step.
         self._input = np.zeros((max_batch, *architecture.observation_shape), dtype)
         self._output = np.zeros((max_batch, architecture.num_outputs), np.float32)
         self._input_pointer = ctypes.c_void_p(self._input.ctypes.data)
         self._output_pointer = ctypes.c_void_p(self._output.ctypes.data)
         self._run = self._library.actorq_run
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "pointer", None):
             self._library.actorq_network_free(self.pointer)
 
@@ -159,8 +161,7 @@ class Network:
         """Packs weights for the kernels.
 
         Args:
-          tensors: torch names to tensors of the network's scheme, as `conversion.expand` gives
-            them.
+          tensors: torch's names to tensors of the network's scheme, from `forms.expand`.
         """
         weights = Weights(self)
         for index, (name, layer) in enumerate(self._layers.items()):
@@ -183,12 +184,12 @@ class Network:
         """Computes the policy.
 
         Args:
-          weights: from `pack`.
+          weights: Weights from `pack`.
           observations: float32 [B, D], or pixels uint8 [B, H, W, C], B up to `max_batch`.
 
         Returns:
-          float32 [B, num_outputs], a new array; at 8 and 4 bits NaN for an
-          observation that is not finite.
+          A new array, float32 [B, num_outputs]. At 8 and 4 bits it holds NaN for an observation
+          that is not finite.
         """
         batch = len(observations)
         self._input[:batch] = observations
@@ -207,7 +208,7 @@ def _values_and_scale(
         return np.asarray(tensor, np.float16), None
     axes = 2 if kind == "int4" else 1
     if not isinstance(tensor, quantization.QuantizedTensor) or tensor.scale.ndim != axes:
-        raise TypeError(f"expected {kind} weights, got {type(tensor)}")
+        raise TypeError(f"Expected {kind} weights, got {type(tensor)}.")
     if kind == "int8":
         return tensor.values, np.ascontiguousarray(tensor.scale, np.float32)
     return tensor.values, quantization.to_bfloat16(tensor.scale)

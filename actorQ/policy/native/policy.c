@@ -1,8 +1,8 @@
 /* A policy network on packed, quantized weights: the functions that library.py calls.
  *
- * A network (sizes, scratch memory, one thread at a time) and its weights (any number of
- * versions, filled by any thread) are apart, so that new weights are packed in the background
- * while the old ones act.
+ * A network holds sizes and scratch memory, for one thread at a time. Its weights are separate:
+ * there may be many versions, and any thread may fill one. New weights are thus packed in the
+ * background while the old ones act.
  */
 #define _GNU_SOURCE
 #include "kernels.h"
@@ -26,15 +26,15 @@
 enum { FLOAT32, FLOAT16, INT8, INT4 };
 enum { NONE, TANH, RELU };
 
-/* One layer; the same fields in the same order as in library.py. */
+/* One layer, with the same fields in the same order as in library.py. */
 typedef struct {
   int32_t type;         /* FLOAT32 ... */
   int32_t activation;   /* NONE ... */
-  int32_t inputs;       /* Of one output: for a convolution kernel * kernel * channels. */
+  int32_t inputs;       /* Inputs of one output; kernel * kernel * channels in a convolution. */
   int32_t outputs;
-  int32_t nonnegative;  /* Whether inputs are known to be: pixels, or behind a ReLU. */
+  int32_t nonnegative;  /* Whether inputs cannot be negative (pixels, or behind a ReLU). */
   int32_t kernel;       /* 0 for a linear layer. */
-  int32_t stride, height, width, channels; /* Of a convolution's input. */
+  int32_t stride, height, width, channels; /* Stride, and input size, of a convolution. */
 } Layer;
 
 typedef struct {
@@ -46,9 +46,9 @@ typedef struct {
   uint8_t *bytes;       /* Quantized activations, then patches of convolutions. */
   uint8_t *patches;
   float *float_patches;
-  float *scale;         /* Of quantized activations. */
-  int32_t *sums;        /* Of groups of them. */
-  uint8_t *bad;         /* [batch]: observations that are not finite. */
+  float *scale;         /* Scales of quantized activations. */
+  int32_t *sums;        /* Sums of groups of quantized activations. */
+  uint8_t *bad;         /* [batch]: whether an observation is not finite. */
 } Network;
 
 typedef struct {
@@ -78,7 +78,7 @@ static void *allocate(size_t bytes) {
   bytes = round_up(larger(bytes, 1), huge ? HUGE_PAGE : ALIGNMENT);
   if (posix_memalign(&memory, huge ? HUGE_PAGE : ALIGNMENT, bytes)) return NULL;
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-  if (huge) madvise(memory, bytes, MADV_HUGEPAGE); /* Fewer misses of the address cache. */
+  if (huge) madvise(memory, bytes, MADV_HUGEPAGE); /* The address cache misses less often. */
 #endif
   memset(memory, 0, bytes);
   return memory;
@@ -147,7 +147,7 @@ void actorq_network_free(Network *n) {
   free(n);
 }
 
-/* Returns NULL where memory or instructions are missing; sizes are checked by the caller. */
+/* Returns NULL where memory or instructions are missing. The caller checks the sizes. */
 Network *actorq_network_new(const Layer *layers, int32_t num_layers, int32_t pixels,
                             int32_t max_batch, int32_t isa) {
   if (num_layers < 1 || num_layers > MAX_LAYERS || !actorq_isa_usable(isa)) return NULL;
@@ -208,7 +208,7 @@ void actorq_weights_free(Weights *w) {
 
 size_t actorq_weights_bytes(const Weights *w) { return w->bytes; }
 
-/* One piece of memory for all layers, in the order in which it is read. */
+/* Allocates one piece of memory for all layers, in the order in which it is read. */
 Weights *actorq_weights_new(const Network *n) {
   Weights *w = calloc(1, sizeof *w);
   if (!w) return NULL;
@@ -238,7 +238,7 @@ Weights *actorq_weights_new(const Network *n) {
   return w;
 }
 
-/* Reads all of it once, as a floor for what a pass can take. */
+/* Reads all weights once. No pass can take less time. */
 uint32_t actorq_weights_read(const Network *n, const Weights *w) {
   return n->kernels->read(w->memory, w->bytes / sizeof(uint32_t));
 }
@@ -277,11 +277,11 @@ static void pack_int8(const Layer *l, const int8_t *values, int8_t *to, int32_t 
   }
 }
 
-/* values: two's complement in bytes, -8 to 7; scales: bfloat16 [outputs][groups]. */
+/* values: two's complement in bytes, -8 to 7. scales: bfloat16 [outputs][groups]. */
 static void pack_int4(const Layer *l, const int8_t *values, const uint16_t *scales, uint8_t *to,
                       uint16_t *group_scale) {
   const size_t groups = groups_of(l), inputs = l->inputs;
-  /* Places that no weight takes hold 8, which stands for zero. */
+  /* Places without a weight hold 8, which stands for zero. */
   memset(to, 0x88, value_bytes(l));
   for (size_t r = 0; r < (size_t)l->outputs; r++)
     for (size_t g = 0; g < groups; g++) {
@@ -299,9 +299,11 @@ static void pack_int4(const Layer *l, const int8_t *values, const uint16_t *scal
     }
 }
 
-/* Fills one layer. values: [outputs][inputs] of the layer's type, a convolution's inputs in the
- * order kernel row, kernel column, channel; scales: float [outputs] for int8, bfloat16
- * [outputs][groups] for int4, else NULL; bias: float [outputs]. */
+/* Fills one layer.
+ * values: [outputs][inputs] of the layer's type. A convolution's inputs have the order kernel row,
+ *   kernel column, channel.
+ * scales: float [outputs] for int8, bfloat16 [outputs][groups] for int4, otherwise NULL.
+ * bias: float [outputs]. */
 void actorq_weights_set(const Network *n, Weights *w, int32_t layer, const void *values,
                         const void *scales, const float *bias) {
   const Layer *l = &n->layers[layer];
@@ -334,12 +336,12 @@ static void cut_patches(const Layer *l, const uint8_t *image, size_t item, uint8
     }
 }
 
-/* Quantizes x[count]; returns the scale, or infinity if a number is not finite. */
+/* Quantizes x[count]. Returns the scale, or infinity if a number is not finite. */
 static float quantize(const Kernels *kernels, const float *x, size_t count, float levels,
                       int32_t zero, uint8_t *q) {
   float most = kernels->largest(x, count);
   if (isinf(most)) return most;
-  if (most < 1e-30f) { /* Zero, or what a scale cannot express. */
+  if (most < 1e-30f) { /* All zero, or too small for a scale. */
     memset(q, zero, count);
     return 1.0f;
   }
@@ -383,7 +385,7 @@ static void linear(Network *n, const Layer *l, const Matrix *m, const float *x, 
   }
 }
 
-/* One image. pixels: its bytes, or NULL where x has it in float. */
+/* Convolves one image. pixels: its bytes, or NULL where x holds it as floats. */
 static void convolve(Network *n, const Layer *l, const Matrix *m, const uint8_t *pixels,
                      const float *x, size_t b, float *y) {
   const size_t positions = positions_of(l), size = input_size(l);
@@ -400,7 +402,7 @@ static void convolve(Network *n, const Layer *l, const Matrix *m, const uint8_t 
     n->kernels->int8(m, n->patches, row, 0, n->scale, positions, y);
     return;
   }
-  if (pixels) { /* x is free then. */
+  if (pixels) { /* Then nothing else uses x. */
     float *floats = (float *)x;
     for (size_t i = 0; i < size; i++) floats[i] = (float)pixels[i] / 255.0f;
   }
@@ -413,8 +415,8 @@ static void convolve(Network *n, const Layer *l, const Matrix *m, const uint8_t 
 }
 
 /* Computes the policy for `batch` observations: float [batch][inputs] or, for pixels, bytes
- * [batch][height][width][channels]. Writes float [batch][outputs]; at 8 and 4 bits NaN for an
- * observation that is not finite. */
+ * [batch][height][width][channels]. Writes float [batch][outputs]. At 8 and 4 bits, an observation
+ * that is not finite gets NaN. */
 void actorq_run(Network *n, const Weights *w, const void *observations, int32_t batch,
                 float *outputs) {
   const float *x = n->pixels ? NULL : observations;

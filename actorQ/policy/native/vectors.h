@@ -1,8 +1,8 @@
-/* Sixteen lanes of arithmetic, by whatever the processor has.
+/* Sixteen lanes of arithmetic, with the instructions that the processor has.
  *
- * Lanes are output channels. Every kernel in kernels.c is written once with these operations; the
- * file is compiled once for each instruction set (see compiling.py). Integer results are exact, so
- * that all instruction sets give the same numbers; float sums differ in rounding only (FMA).
+ * Lanes are output channels. Every kernel in kernels.c is written once with these operations, and
+ * that file is compiled once for each instruction set (see compiling.py). Integer results are
+ * exact, so that all instruction sets give the same numbers. Float sums differ in rounding (FMA).
  *
  * A "quad" is four neighbouring inputs. One 64-byte vector of weights holds a quad for each of
  * sixteen output channels: [16][4].
@@ -48,14 +48,14 @@ INLINE vfloat vf_add(vfloat a, vfloat b) { return _mm512_add_ps(a, b); }
 INLINE vfloat vf_mul(vfloat a, vfloat b) { return _mm512_mul_ps(a, b); }
 INLINE vfloat vf_fma(vfloat a, vfloat b, vfloat c) { return _mm512_fmadd_ps(a, b, c); }
 
-typedef __m512i vdot; /* Sums of products under way. */
+typedef __m512i vdot; /* Partial sums of products. */
 
 INLINE vdot vd_zero(void) { return _mm512_setzero_si512(); }
 /* Adds inputs (unsigned bytes) times weights (signed bytes). */
 INLINE vdot vd_u8s8(vdot sum, const uint8_t *x, const int8_t *w) {
   return _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(quad_bits(x)), _mm512_loadu_si512(w));
 }
-/* Adds weights (nibbles) times inputs (signed bytes), two quads: low nibbles, then high ones. */
+/* Adds weights (nibbles) times inputs (signed bytes) for two quads: low nibbles, then high. */
 INLINE vdot vd_s8u4(vdot sum, const int8_t *low, const int8_t *high, const uint8_t *w) {
   const __m512i mask = _mm512_set1_epi8(15);
   __m512i both = _mm512_loadu_si512(w);
@@ -128,9 +128,9 @@ INLINE vdot vd_add(vdot x, vdot y) {
   return (vdot){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
 }
 
-#else /* AVX2 alone: bytes are widened to 16 bits, since vpmaddubsw would saturate. */
+#else /* AVX2 alone widens bytes to 16 bits, since vpmaddubsw would saturate. */
 
-/* Four vectors of partial sums, two for each output channel. */
+/* Four vectors hold partial sums, two for each output channel. */
 typedef struct { __m256i p[4]; } vdot;
 
 INLINE vdot vd_zero(void) {
@@ -169,7 +169,7 @@ INLINE vfloat vi_to_float(vint x) {
   return (vfloat){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
 }
 
-#else /* Any processor: plain loops, which compilers turn into what vectors they have. */
+#else /* Any processor: plain loops, which compilers turn into the vectors that they know. */
 
 #define TILE 2
 #define PAIR 1
@@ -187,10 +187,10 @@ INLINE float half_to_float(uint16_t half) {
   uint32_t exponent = half >> 10 & 31, mantissa = half & 1023;
   float value;
   uint32_t bits;
-  if (exponent == 0) { /* Zero, or a subnormal: a multiple of 2^-24. */
+  if (exponent == 0) { /* Zero and subnormals are multiples of 2^-24. */
     value = (float)mantissa * 5.9604644775390625e-8f;
     memcpy(&bits, &value, 4);
-  } else { /* Infinity and NaN do not occur: they are refused before. */
+  } else { /* Infinity and NaN were refused before. */
     bits = (exponent + 112) << 23 | mantissa << 13;
   }
   bits |= sign;
@@ -226,7 +226,7 @@ INLINE vfloat vi_to_float(vint x) { vfloat r; EACH r.v[i] = (float)x.v[i]; retur
 
 #endif
 
-/* The operation on nibbles, for the sets in which its sums are not those of vd_u8s8. */
+/* The operation on nibbles. Its sums differ from those of vd_u8s8 in some sets. */
 #if defined(__AVX512VNNI__)
 typedef vdot vnib;
 INLINE vnib vn_zero(void) { return vd_zero(); }
@@ -238,7 +238,7 @@ INLINE vnib vn_zero(void) { return (vnib){_mm256_setzero_si256(), _mm256_setzero
 INLINE vint vn_lanes(vnib sum) { return sum; }
 #if !defined(__AVXVNNI__)
 INLINE __m256i s8u4(__m256i sum, int32_t low, int32_t high, const uint8_t *w) {
-  /* Here vpmaddubsw is exact: 2 * 15 * 128 fits into 16 bits. */
+  /* vpmaddubsw is exact here: 2 * 15 * 128 fits into 16 bits. */
   const __m256i mask = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
   __m256i both = _mm256_loadu_si256((const __m256i *)w);
   __m256i pairs = _mm256_add_epi16(

@@ -590,7 +590,7 @@ def test_make_outdated_id_loads_successor_and_says_so_once(monkeypatch, taskstr,
     for _ in range(2):
         with suites.make(taskstr, 0) as environment:
             assert environment._raw.spec.id == successor
-    told = [line for line in lines if f"{successor} stands in" in line]
+    told = [line for line in lines if f"{successor} replaces it" in line]
     assert len(told) == 1
     assert taskstr.partition(",")[2] in told[0]
 

@@ -60,7 +60,7 @@ def test_no_gpu_is_said(set_up):
 def test_gpus_whose_kernels_are_compiled_first_are_taken_with_one_line(set_up):
     visible, (line,) = set_up((9, 0), (9, 0))
     assert visible == ["GPU:0", "GPU:1"]
-    assert "capability 9.0: at its first start there they are compiled" in line
+    assert "capability 9.0: its first start there compiles them" in line
 
 
 @pytest.mark.parametrize("capability", [(10, 0), (12, 0)])
@@ -77,7 +77,7 @@ def test_gpus_of_a_tensorflow_that_computes_already_stay(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, logger="absl"):
         tensorflow_device.choose(False, "inference")
     assert caplog.messages == [
-        "TensorFlow computes already: inference has the devices that it has."
+        "TensorFlow has begun to compute: inference keeps its present devices."
     ]
 
 

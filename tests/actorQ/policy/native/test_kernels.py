@@ -228,7 +228,7 @@ def fresh_library():
 @pytest.mark.parametrize(
     ("compiler", "said"),
     [("", "No C compiler found"), ("false", "do not compile with false"),
-     ("no_such_cc -O2", "no program no_such_cc"), ("gcc '", "is no command")],
+     ("no_such_cc -O2", "no program no_such_cc"), ("gcc '", "is not a command")],
 )
 def test_build_without_a_working_compiler_says_so(monkeypatch, tmp_path, compiler, said):
     monkeypatch.setattr(compiling, "library_path", lambda: str(tmp_path / "new.so"))

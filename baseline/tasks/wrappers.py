@@ -1,0 +1,200 @@
+"""Wrappers of Gymnasium environments: our own, and which of other libraries are trusted.
+
+A configuration file may name any class as a wrapper. Only wrappers of known libraries are loaded.
+"""
+
+from collections.abc import Mapping
+import importlib
+import reprlib
+from typing import Any
+from typing import NamedTuple
+from typing import SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+
+from actorQ.core import errors
+from actorQ.environments import native_output
+
+_NUM_FORCES = 84  # 6 on each of 14 bodies.
+_TRUSTED = (
+    "gymnasium.wrappers.",
+    "stable_baselines3.common.",
+    "sb3_contrib.common.wrappers.",
+    "rl_zoo3.wrappers.",
+)
+# Classes that are refused, with all their subclasses, and the reason for the user.
+_REFUSED = {
+    "RecordVideo": "which writes files or opens windows: not loaded.",
+    "Monitor": "which writes files or opens windows: not loaded.",
+    "HumanRendering": "which writes files or opens windows: not loaded.",
+    "RecordEpisodeStatistics": (
+        "which refuses episodes that the monitor inside has noted: leave it out."
+    ),
+    # NormalizeReward is allowed: it matters in training alone.
+    "NormalizeObservation": (
+        "whose statistics no file of an agent keeps. Instead, normalize:true normalizes "
+        "observations."
+    ),
+}
+
+
+class Configured(NamedTuple):
+    """A wrapper that a configuration asks for.
+
+    Attributes:
+      path: Dotted name of the class.
+      wrapper: The class.
+      kwargs: Keyword arguments for it.
+    """
+
+    path: str
+    wrapper: Any
+    kwargs: dict[str, Any]
+
+
+def load(configured: Any) -> list[Configured]:
+    """Imports the wrappers that a configuration names.
+
+    Args:
+      configured: The value of `env_wrapper` in a zoo configuration. It is a path, or a list whose
+        entries are paths or mappings of one path to keyword arguments.
+
+    Raises:
+      errors.UserError: A wrapper is not of a trusted library, or does not exist.
+    """
+    named = _names_and_arguments(configured) if configured else []
+    return [Configured(path, _wrapper_class(path), kwargs) for path, kwargs in named]
+
+
+def _names_and_arguments(configured: Any) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for entry in configured if isinstance(configured, list | tuple) else [configured]:
+        path, kwargs = entry, None
+        if isinstance(entry, Mapping) and len(entry) == 1:
+            ((path, kwargs),) = entry.items()
+        if not isinstance(path, str) or not isinstance(kwargs, Mapping | None):
+            raise errors.UserError(f"Cannot read env_wrapper {reprlib.repr(entry):.200}.")
+        found.append((path, {str(name): value for name, value in (kwargs or {}).items()}))
+    return found
+
+
+def _wrapper_class(path: str) -> Any:
+    if not path.startswith(_TRUSTED):
+        raise errors.UserError(
+            f"env_wrapper names the wrapper {path}, which is not of a library that is trusted here "
+            f"({', '.join(prefix.rstrip('.') for prefix in _TRUSTED)}): not loaded."
+        )
+    module, _, name = path.rpartition(".")
+    try:
+        wrapper = getattr(importlib.import_module(module), name)
+    except Exception:  # Not only ImportError: some modules find that other packages are missing.
+        raise errors.UserError(f"env_wrapper names the wrapper {path}: there is none.") from None
+    if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
+        raise errors.UserError(f"env_wrapper names {path}, which is not an environment wrapper.")
+    for base in wrapper.__mro__:
+        if base.__name__ in _REFUSED:
+            raise errors.UserError(f"env_wrapper names {path}, {_REFUSED[base.__name__]}")
+    return wrapper
+
+
+class QuietReset(gym.Wrapper):
+    """Keeps PyBullet's C code, which prints at every connection, off the terminal."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode."""
+        with native_output.muted():
+            return self.env.reset(**kwargs)
+
+
+class NoContactForces(gym.Wrapper):
+    """Replaces the contact forces at the end of observations by zeros, as in -v2 and -v3.
+
+    MuJoCo 2.0 and later compute these forces only on request, and mujoco-py never asked
+    (https://github.com/openai/gym/issues/1541). The zoo's agents were trained later, so that they
+    saw zeros only. The successors of today differ: Ant-v4 leaves the forces out, the others observe
+    true ones, and HumanoidStandup subtracts a cost for them from its rewards. This wrapper adds
+    that cost back.
+    """
+
+    def __init__(self, env: gym.Env):
+        """Wraps an Ant, a Humanoid or a HumanoidStandup of version 4."""
+        super().__init__(env)
+        space = env.observation_space
+        assert isinstance(space, gym.spaces.Box)
+        (size,) = space.shape
+        self._others = size if size < _NUM_FORCES else size - _NUM_FORCES
+        self.observation_space = gym.spaces.Box(
+            -np.inf, np.inf, (self._others + _NUM_FORCES,), space.dtype.type
+        )
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode; the last 84 numbers of the observation [D] are zeros."""
+        observation, info = self.env.reset(**kwargs)
+        return self._without_forces(observation), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes one step, whose reward contains no cost for forces."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if "reward_impact" in info:  # HumanoidStandup's cost, 0 or less.
+            reward = float(reward) - info["reward_impact"]
+            info = {**info, "reward_impact": 0.0}
+        return self._without_forces(observation), reward, terminated, truncated, info
+
+    def _without_forces(self, observation: np.ndarray) -> np.ndarray:
+        return np.concatenate([observation[: self._others], np.zeros(_NUM_FORCES)])
+
+
+class StackFrames(gym.Wrapper):
+    """Stacks the last observations, the newest last; an episode starts with zeros before it.
+
+    This equals SB3's VecFrameStack and VecTransposeImage together. Images uint8 [H, W, C] (or
+    [C, H, W]) become [N*C, H, W]; vectors [D] become [N*D].
+    """
+
+    def __init__(self, env: gym.Env, num_frames: int):
+        """Wraps an environment.
+
+        Args:
+          env: Environment whose observations are arrays.
+          num_frames: Observations in a stack, N >= 1.
+
+        Raises:
+          errors.UserError: Its observations are something else.
+        """
+        from stable_baselines3.common import preprocessing
+
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, gym.spaces.Box) or not space.shape:
+            raise errors.UserError(f"Observations of {space} cannot be stacked.")
+        image = preprocessing.is_image_space(space)
+        self._transposes = image and not preprocessing.is_image_space_channels_first(space)
+        self._axis = 0 if image else -1
+        low, high = (
+            np.repeat(self._ordered(bound), num_frames, self._axis)
+            for bound in (space.low, space.high)
+        )
+        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype.type)
+        self._frames = np.zeros(low.shape, space.dtype)
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode."""
+        observation, info = self.env.reset(**kwargs)
+        self._frames = np.zeros_like(self._frames)
+        return self._push(observation), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes one step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._push(observation), reward, terminated, truncated, info
+
+    def _ordered(self, observation: np.ndarray) -> np.ndarray:
+        return observation.transpose(2, 0, 1) if self._transposes else observation
+
+    def _push(self, observation: np.ndarray) -> np.ndarray:
+        newest = self._ordered(observation)
+        size = newest.shape[self._axis]
+        kept = self._frames[size:] if self._axis == 0 else self._frames[..., size:]
+        self._frames = np.concatenate([kept, newest], axis=self._axis)
+        return self._frames
