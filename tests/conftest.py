@@ -12,7 +12,7 @@ sys.dont_write_bytecode = False
 
 # Files whose tests wait for processes and trainings, and take longest: what the first of two
 # workers begins with, and the second.
-FIRST = ("test_processes.py", "test_resume.py", "test_launcher.py", "test_training.py")
+FIRST = ("test_by_hand.py", "test_resume.py", "test_launcher.py", "test_training.py")
 SECOND = ("test_qat_sweep.py", "test_sweep.py", "test_runner.py")
 
 

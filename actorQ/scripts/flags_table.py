@@ -11,10 +11,10 @@ By hand:
 import dataclasses
 import sys
 
-from actorQ import launch_ray
 from actorQ.core import config as config_lib
 from actorQ.experiments import run as experiments
 from actorQ.experiments.cluster import __main__ as cluster
+from actorQ.launch.ray import cluster as ray_cluster
 
 
 def rows() -> list[str]:
@@ -28,7 +28,7 @@ def rows() -> list[str]:
 
 def ray_rows() -> list[str]:
     """Returns a Markdown row for every flag that only `launch_ray` has."""
-    return experiments.flag_rows(launch_ray.define_flags)
+    return experiments.flag_rows(ray_cluster.define_flags)
 
 
 def main() -> None:

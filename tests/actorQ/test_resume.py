@@ -274,12 +274,12 @@ def test_processes_killed_while_the_disk_is_full_come_back(crew, tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_while_reconnecting_ends_each_process(crew, tmp_path):
-    from tests.actorQ.launch import test_processes
+    from tests.actorQ import test_by_hand
 
-    learner, broadcaster, actor = test_processes.start_by_hand(
+    learner, broadcaster, actor = test_by_hand.start_by_hand(
         crew, tmp_path, "--num_episodes=100000000"
     )
-    test_processes.wait_for_row(
+    test_by_hand.wait_for_row(
         tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV, actor_steps=300
     )
     learner.signal(signal.SIGKILL)

@@ -37,8 +37,8 @@ class Report(NamedTuple):
       replaces: likewise.
       pieces: of its files.
       code: exit code, None while it runs.
-      reason: why it ended, in a line; empty while it runs or where all is well.
-      restarts: how often the worker has started it again.
+      checkpoint: name of the newest checkpoint, "" where there is none.
+      saving: whether a checkpoint is being written.
       node: address of its machine.
       folder: of its files there.
     """
@@ -47,8 +47,8 @@ class Report(NamedTuple):
     replaces: bool
     pieces: list[mirroring.Piece]
     code: int | None
-    reason: str
-    restarts: int
+    checkpoint: str
+    saving: bool
     node: str
     folder: str
 
@@ -56,7 +56,7 @@ class Report(NamedTuple):
 class Worker:
     """Starts a process in a folder of this machine and tells how it does."""
 
-    def __init__(self, name: str, module: str, flags: Sequence[str], host: str, again: bool):
+    def __init__(self, name: str, module: str, flags: Sequence[str], host: str):
         """Starts the process.
 
         Args:
@@ -64,7 +64,6 @@ class Worker:
           module: to run with Python.
           flags: of the process; --logpath, and for the learner --port, are added here.
           host: address of this machine in the cluster; empty: Ray is asked.
-          again: whether this takes the place of a process that ended: its seeds must differ.
         """
         self._name = name
         self._host = host or _node_address()
@@ -73,16 +72,15 @@ class Worker:
         self._lock = contextlib.ExitStack()
         self._lock.enter_context(files.locked(self._home))
         self._folder = os.path.join(self._home, "run")
-        self._learner = module == processes.LEARNER_MODULE
+        self._store = snapshots.Store(self._folder)
         os.makedirs(os.path.join(self._folder, telemetry.STDOUT_FOLDER))
         log = os.path.join(self._folder, telemetry.STDOUT_FOLDER, f"{name}.log")
         command = [sys.executable, "-m", module, *flags, f"--logpath={self._folder}"]
-        self._port = ports.free_port() if self._learner else 0
-        if self._learner:
+        self._port = ports.free_port() if module == processes.LEARNER_MODULE else 0
+        if self._port:
             command.append(f"--port={self._port}")
-        if again or _reconstructed():
+        if _reconstructed():  # Other seeds than before: actors must not repeat themselves.
             command.append(f"--restarts={1 + secrets.randbelow(10**6)}")
-        self._ending = False
         self._source = mirroring.Source(self._folder)
         self._process = processes.Child(name, command, log, None)
         self._process.start()
@@ -106,45 +104,33 @@ class Worker:
           incarnation: that the caller has marks of.
           acknowledged: its marks.
         """
-        code = self._process.poll()
-        if code is not None and code < 0 and self._may_resume() and self._resume():
-            code = None
+        code = self._process.poll()  # First: what it wrote is whole then.
         known = acknowledged if incarnation == self._source.incarnation else {}
-        reason = ""
-        if code:
-            reason = self._process.error_line() or self._process.last_line()
-            reason = f"it {processes.describe_exit(code)}: {reason}"
-        pieces = self._source.news(known)  # First: it may begin a new incarnation.
+        pieces = self._source.news(known)  # Next: it may begin a new incarnation.
         return Report(
             self._source.incarnation, self._source.replaces, pieces, code,
-            reason, self._process.restarts, self._host, self._folder,
+            self._store.newest_name(), self._store.being_written(), self._host, self._folder,
         )
 
-    def _may_resume(self) -> bool:
-        return self._learner and not self._ending
+    def restart(self, arguments: Sequence[str]) -> None:
+        """Starts a learner again where it was.
 
-    def _resume(self) -> bool:
-        """Starts a learner again that was ended by a signal, from its checkpoint."""
-        store = snapshots.Store(self._folder)
-        snapshot = store.newest_name()
-        if not snapshot or self._process.note_failure(snapshot) >= processes.MAX_FAILURES:
-            return False
-        try:
-            # The learner does so itself, but only seconds later.
+        Args:
+          arguments: more of them, for this time.
+        """
+        # The learner does so itself, but only seconds later. Should the checkpoint be damaged, the
+        # learner says so.
+        with contextlib.suppress(errors.UserError):
             snapshots.cut_logs(
-                os.path.join(self._folder, telemetry.LEARNER), store.newest().state
+                os.path.join(self._folder, telemetry.LEARNER), self._store.newest().state
             )
-        except errors.UserError:
-            return False  # The checkpoint is damaged: another start would find the same.
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(self._folder, telemetry.ADDRESS_FILENAME))
         self._source.rewrite()
-        self._process.restart("--resume", f"--restarts={1 + secrets.randbelow(10**6)}")
-        return True
+        self._process.restart(*arguments)
 
     def terminate(self) -> None:
         """Asks the process to end."""
-        self._ending = True
         self._process.terminate()
 
     def close(self, keep: bool = False) -> None:
@@ -153,7 +139,6 @@ class Worker:
         Args:
           keep: leave its folder where it is; else the caller has all files, and it is deleted.
         """
-        self._ending = True
         self._process.kill()
         if keep:
             with open(os.path.join(self._home, _KEPT_FILENAME), "w", encoding="utf-8"):
