@@ -1,4 +1,4 @@
-"""The command line of every process: absl flags made of `config.RunConfig`, and back.
+"""The command line of every process: absl flags from `config.RunConfig`, and back.
 
 Imports no framework.
 """
@@ -35,12 +35,11 @@ def from_flags(
     """Builds the configuration from parsed flags.
 
     Args:
-      flag_values: the flags.
-      resumable: whether with --resume the flags that were not given are those of the run in
-        --logpath.
+      flag_values: Parsed flags.
+      resumable: Whether --resume takes flags that were not given from the run in --logpath.
 
     Raises:
-      errors.UserError: a value is not legal, or there is no run to resume.
+      errors.UserError: A value is not legal, or there is no run to resume.
     """
     names = {field.name for field in dataclasses.fields(config_lib.RunConfig)}
     values = {name: flag_values[name].value for name in names}
@@ -55,8 +54,8 @@ def from_flags(
 def to_flags(config: config_lib.RunConfig) -> list[str]:
     """Returns command-line arguments that rebuild `config`.
 
-    They are what differs from defaults; of a run that is resumed everything that a flag can say,
-    since there what is not given is taken from the run.
+    Defaults are left out, unless the run is resumed: there a flag that is not given would be taken
+    from the run.
     """
     arguments = []
     for field in dataclasses.fields(config):
