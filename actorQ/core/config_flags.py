@@ -4,6 +4,7 @@ Imports no framework.
 """
 
 import dataclasses
+from typing import Any
 
 from absl import flags
 
@@ -14,19 +15,19 @@ from actorQ.core import settings
 def define_flags() -> None:
     """Defines one absl flag for every field of `RunConfig`."""
     for field in dataclasses.fields(config_lib.RunConfig):
-        metadata = field.metadata
+        default: Any = field.default
+        choices = field.metadata["choices"]
         # Checks of ranges and choices are left to RunConfig, so that Python callers get them too.
         if field.type is bool:
-            flags.DEFINE_boolean(field.name, field.default, metadata["help"])
+            flags.DEFINE_boolean(field.name, default, _flag_help(field))
         elif field.type is int:
-            flags.DEFINE_integer(field.name, field.default, _flag_help(field))
+            flags.DEFINE_integer(field.name, default, _flag_help(field))
         elif field.type is float or field.type == float | None:
-            flags.DEFINE_float(field.name, field.default, _flag_help(field))
-        elif metadata["choices"]:
-            choices = list(metadata["choices"])
-            flags.DEFINE_enum(field.name, field.default, choices, metadata["help"])
+            flags.DEFINE_float(field.name, default, _flag_help(field))
+        elif choices:
+            flags.DEFINE_enum(field.name, default, list(choices), _flag_help(field))
         else:
-            flags.DEFINE_string(field.name, field.default, metadata["help"])
+            flags.DEFINE_string(field.name, default, _flag_help(field))
 
 
 def from_flags(
@@ -42,7 +43,7 @@ def from_flags(
       errors.UserError: A value is not legal, or there is no run to resume.
     """
     names = {field.name for field in dataclasses.fields(config_lib.RunConfig)}
-    values = {name: flag_values[name].value for name in names}
+    values: dict[str, Any] = {name: flag_values[name].value for name in names}
     if resumable and values["resume"]:
         run = config_lib.RunConfig.load(values["logpath"])
         for name in names - config_lib.names_of(settings.Kind.NOT_KEPT):

@@ -5,7 +5,7 @@ from absl import flags
 from actorQ.core import errors
 from actorQ.launch import run_folders
 
-# The original's positional arguments, in its order, as flags. LOGDIR is the parent of run folders.
+# Flags that the original has as positional arguments, in its order. LOGDIR holds run folders.
 POSITIONALS = (
     "logdir",
     "taskstr",
@@ -27,9 +27,9 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "pin_cpus",
         0,
-        "1: give every actor a core of its own and the learner the rest (actors share cores where "
-        "there are too few; the broadcaster is left free); 0: leave it to the system. For "
-        "benchmarks; two pinned runs at once would share cores.",
+        "1: give every actor a core of its own and the learner the rest; 0: leave cores to the "
+        "system. Actors share cores where there are too few, and the broadcaster is left free. "
+        "This is for benchmarks; two pinned runs at once would share cores.",
         lower_bound=0,
         upper_bound=1,
     )

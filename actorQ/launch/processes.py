@@ -17,7 +17,7 @@ _LOG_TAIL_LINES = 15
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 _STEADY_S = 600.0  # A life so long begins a new row of failures.
 
-# What Python is to run (-m) as the processes of a run.
+# Modules that Python runs (-m) as the processes of a run.
 LEARNER_MODULE = "actorQ.learner_main"
 BROADCASTER_MODULE = "actorQ.parameter_broadcaster"
 ACTOR_MODULE = "actorQ.actor_main"
@@ -192,10 +192,10 @@ class Child(Process):
 
 
 def attached() -> Callable[[], None]:
-    """Returns what a new process is to call first (`preexec_fn`) to end with this one.
+    """Returns a function for a new process to call first (`preexec_fn`), to end with this one.
 
-    It gets a session of its own: Ctrl-C reaches its parent, which ends its children in order. And
-    should the parent be killed outright, the kernel ends it (Linux).
+    The new process gets a session of its own: Ctrl-C reaches its parent alone, which ends its
+    children in order. Should the parent be killed outright, Linux ends the new process.
     """
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     parent = os.getpid()
@@ -224,7 +224,7 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     """Shares out the usable cores: one for each actor from the top, the learner gets the rest.
 
     Returns:
-      CPUs of the learner, then of every actor; None where there is only one core to share.
+      CPUs of the learner, then of every actor; None where there is only one core.
     """
     cores = sharable_cores()
     if len(cores) < 2:
@@ -239,7 +239,7 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
 def physical_cores() -> list[set[int]]:
     """Returns the CPUs that this process may use, hyperthreads of one core together.
 
-    Each CPU by itself where the system does not say.
+    Where the system does not name siblings, each CPU counts as a core.
     """
     cores: dict[str, set[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
@@ -253,6 +253,6 @@ def physical_cores() -> list[set[int]]:
 
 
 def sharable_cores() -> list[set[int]]:
-    """Returns `physical_cores`, or of a single one its hyperthreads: better that than nothing."""
+    """Returns `physical_cores`; where there is a single core, its hyperthreads."""
     cores = physical_cores()
     return cores if len(cores) > 1 else [{cpu} for cpu in sorted(cores[0])]

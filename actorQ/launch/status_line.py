@@ -13,17 +13,17 @@ from actorQ.core import errors
 from actorQ.core import telemetry
 
 _PERIOD_S = 1.0
-_PERIOD_FILE_S = 10.0  # Where the output is not a terminal.
+_PERIOD_FILE_S = 10.0  # Period where the output is not a terminal.
 
 
 class StatusLine:
-    """One live line on a terminal, a line now and then elsewhere."""
+    """Shows one live line on a terminal, and a line now and then elsewhere."""
 
     def __init__(self, config: config_lib.RunConfig):
         """Shows nothing yet.
 
         Args:
-          config: of the run, with its folder and start.
+          config: Configuration of the run, with its folder and start.
         """
         self._config = config
         self._live = sys.stdout.isatty()
@@ -38,7 +38,7 @@ class StatusLine:
             return
         self._next = time.monotonic() + (_PERIOD_S if self._live else _PERIOD_FILE_S)
         line = self.compose()
-        with contextlib.suppress(OSError):  # A full disk, or nobody there: no end of a training.
+        with contextlib.suppress(OSError):  # A full disk or a closed pipe must not end a training.
             if self._live:
                 width = os.get_terminal_size().columns
                 sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
@@ -54,7 +54,7 @@ class StatusLine:
         if not row:
             return f"{clock}  starting ..."
         evaluation = telemetry.last_row(self._evaluation)
-        # Most wanted first: a narrow terminal cuts the end.
+        # The most wanted parts come first: a narrow terminal cuts the end.
         parts = [
             clock,
             f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",

@@ -15,12 +15,13 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags that only the launcher on a cluster has."""
     flags.DEFINE_string(
         "address", "",
-        "Ray cluster: auto (the one that this machine belongs to), HOST:PORT of its head, or "
-        "empty: a cluster of this machine alone, for this run.", flag_values=flag_values,
+        "Ray cluster. auto: the cluster that this machine belongs to; HOST:PORT: the cluster with "
+        "this head; empty: a cluster of this machine alone, for this run.",
+        flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "learner_cpus", 1,
-        "CPUs that the learner asks Ray for, and its threads unless --learner_threads says "
+        "CPUs that the learner asks Ray for. It has as many threads unless --learner_threads says "
         "otherwise.",
         lower_bound=1, flag_values=flag_values,
     )
@@ -32,7 +33,7 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
 
 
 def connect(address: str, cpus: int = 1) -> None:
-    """Connects to a Ray cluster, or starts one of this machine alone.
+    """Connects to a Ray cluster, or starts a cluster of this machine alone.
 
     Args:
       address: Address of the cluster; empty: this machine alone.
@@ -68,7 +69,7 @@ def connect(address: str, cpus: int = 1) -> None:
 
 
 def _reach(address: str) -> None:
-    """Raises OSError or ValueError if nobody listens at HOST:PORT; passes other addresses.
+    """Raises OSError or ValueError if nobody listens at HOST:PORT; accepts other addresses.
 
     Ray itself tries for over 30 seconds, and prints lines of its own meanwhile.
     """

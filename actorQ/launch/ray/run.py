@@ -19,7 +19,7 @@ from actorQ.launch.ray import member as ray_member
 from actorQ.launch.ray import worker
 
 _POLL_S = 1.0
-_ANSWER_S = 20.0  # How long a worker gets to answer before it counts as slow.
+_ANSWER_S = 20.0  # Longest time for a worker to answer.
 _LEARNER_FIRST_S = 3.0  # Time for the learner to end where a peer has ended before it.
 
 
@@ -93,13 +93,13 @@ class RayRun:
         return True
 
     def _has_room(self) -> bool:
-        """Waits for enough CPUs, and a GPU where the learner takes one.
+        """Waits for enough CPUs, and for a GPU where the learner takes one.
 
         Returns:
-          Whether there are; False if the run was interrupted meanwhile.
+          Whether the cluster has room; False if the run was interrupted meanwhile.
 
         Raises:
-          errors.UserError: there are not within --placement_timeout.
+          errors.UserError: The cluster has no room within --placement_timeout.
         """
         deadline = time.monotonic() + self._placement_timeout_s
         while problem := self._shortage():
@@ -110,7 +110,7 @@ class RayRun:
         return True
 
     def _shortage(self) -> str:
-        """Returns what the cluster has too little of, and what to do; or ""."""
+        """Returns a sentence on the lack of CPUs or GPUs with its remedy; "" if there is none."""
         import ray
 
         free = ray.available_resources()
@@ -129,7 +129,7 @@ class RayRun:
         return ""
 
     def _learner_takes_gpu(self) -> bool:
-        """Returns whether it is to have one and the cluster has any, free or not."""
+        """Returns whether the learner wants a GPU and the cluster has any, free or not."""
         import ray
 
         wants_gpu = self._config.learner_device_placement == "GPU"
@@ -140,12 +140,12 @@ class RayRun:
         if self._learner_takes_gpu():
             options["num_gpus"] = 1
         config = self._config
-        if not config.learner_threads:  # By default it would leave cores for actors, not here.
+        if not config.learner_threads:  # By default the learner would leave cores to actors.
             config = dataclasses.replace(config, learner_threads=self._learner_cpus)
         return self._place(telemetry.LEARNER, processes.LEARNER_MODULE, config, options, arguments)
 
     def _place_broadcaster(self, arguments: Sequence[str]) -> Any:
-        # Its work is short and bound to the learner's: it needs no CPU of its own there.
+        # The broadcaster's work is short and follows the learner's: it needs no CPU of its own.
         options = {
             "max_restarts": -1, "num_cpus": 0, "scheduling_strategy": self._beside_learner()
         }
@@ -212,7 +212,7 @@ class RayRun:
         return ""
 
     def _mention_wait(self, member: ray_member.Member) -> None:
-        """Says, once, that a process is not placed.
+        """Says once that a process is not placed.
 
         Raises:
           errors.UserError: No actor is placed: the run would wait for nothing.

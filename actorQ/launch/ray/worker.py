@@ -1,6 +1,6 @@
 """One of ActorQ's processes on a machine of a Ray cluster: started, watched, and read from afar.
 
-`launch_ray` makes a Ray actor of `Worker`. The process itself is the same that `launcher` starts: a
+`launch.ray.run` makes a Ray actor of `Worker`. The process is the same that `launcher` starts: a
 child of the Ray worker, which ends with it. Imports no framework, and Ray only to ask where it is.
 """
 
@@ -25,22 +25,22 @@ from actorQ.launch import processes
 from actorQ.launch.ray import mirroring
 
 _PREFIX = "actorq_worker_"
-_KEPT_FILENAME = "kept"  # In a folder that outlives its worker on purpose.
-_YOUNG_S = 60.0  # A folder's age below which its worker may not have locked it yet.
+_KEPT_FILENAME = "kept"  # Marks a folder that outlives its worker on purpose.
+_YOUNG_S = 60.0  # Age of a folder below which its worker may not have locked it yet.
 
 
 class Report(NamedTuple):
-    """How a process does.
+    """Tells how a process does.
 
     Attributes:
-      incarnation: of its files, see `mirroring.Source`.
-      replaces: likewise.
-      pieces: of its files.
-      code: exit code, None while it runs.
-      checkpoint: name of the newest checkpoint, "" where there is none.
-      saving: whether a checkpoint is being written.
-      node: address of its machine.
-      folder: of its files there.
+      incarnation: Incarnation of its files, see `mirroring.Source`.
+      replaces: Whether they replace those before, see `mirroring.Source`.
+      pieces: Pieces of its files.
+      code: Exit code, None while it runs.
+      checkpoint: Name of the newest checkpoint, "" where there is none.
+      saving: Whether a checkpoint is being written.
+      node: Address of its machine.
+      folder: Folder of its files there.
     """
 
     incarnation: str
@@ -60,10 +60,10 @@ class Worker:
         """Starts the process.
 
         Args:
-          name: of the process in the logs.
-          module: to run with Python.
-          flags: of the process; --logpath, and for the learner --port, are added here.
-          host: address of this machine in the cluster; empty: Ray is asked.
+          name: Name of the process in the logs.
+          module: Module that Python runs.
+          flags: Flags of the process; --logpath, and the learner's --port, are added here.
+          host: Address of this machine in the cluster; empty: Ray is asked.
         """
         self._name = name
         self._host = host or _node_address()
@@ -79,7 +79,7 @@ class Worker:
         self._port = ports.free_port() if module == processes.LEARNER_MODULE else 0
         if self._port:
             command.append(f"--port={self._port}")
-        if _reconstructed():  # Other seeds than before: actors must not repeat themselves.
+        if _reconstructed():  # The seeds must differ: actors must not repeat themselves.
             command.append(f"--restarts={1 + secrets.randbelow(10**6)}")
         self._source = mirroring.Source(self._folder)
         self._process = processes.Child(name, command, log, None)
@@ -98,28 +98,24 @@ class Worker:
         return f"{host}:{self._port}" if os.path.exists(path) else ""
 
     def report(self, incarnation: str, acknowledged: Mapping[str, int]) -> Report:
-        """Tells how the process does, and hands out what it wrote.
+        """Tells how the process does, and hands out pieces of its files.
 
         Args:
-          incarnation: that the caller has marks of.
-          acknowledged: its marks.
+          incarnation: Incarnation that the caller has marks of.
+          acknowledged: The caller's marks.
         """
-        code = self._process.poll()  # First: what it wrote is whole then.
+        code = self._process.poll()  # This comes first: a process that has ended writes no more.
         known = acknowledged if incarnation == self._source.incarnation else {}
-        pieces = self._source.news(known)  # Next: it may begin a new incarnation.
+        pieces = self._source.news(known)  # This may begin a new incarnation.
         return Report(
             self._source.incarnation, self._source.replaces, pieces, code,
             self._store.newest_name(), self._store.being_written(), self._host, self._folder,
         )
 
     def restart(self, arguments: Sequence[str]) -> None:
-        """Starts a learner again where it was.
-
-        Args:
-          arguments: more of them, for this time.
-        """
-        # The learner does so itself, but only seconds later. Should the checkpoint be damaged, the
-        # learner says so.
+        """Starts a learner again where it was, with these arguments besides its own."""
+        # The learner cuts its logs itself, but only seconds later. Should the checkpoint be
+        # damaged, the learner says so.
         with contextlib.suppress(errors.UserError):
             snapshots.cut_logs(
                 os.path.join(self._folder, telemetry.LEARNER), self._store.newest().state
@@ -137,7 +133,8 @@ class Worker:
         """Ends the process at once.
 
         Args:
-          keep: leave its folder where it is; else the caller has all files, and it is deleted.
+          keep: Whether to leave its folder there. Otherwise the caller has all files, and the
+            folder is deleted.
         """
         self._process.kill()
         if keep:
@@ -149,9 +146,9 @@ class Worker:
 
 
 def sweep() -> None:
-    """Removes what workers have left on this machine that were killed with all of their node."""
+    """Removes folders of workers of this machine that were killed with all of their node."""
     for home in glob.glob(os.path.join(tempfile.gettempdir(), f"{_PREFIX}*")):
-        with contextlib.suppress(OSError, errors.UserError):  # Another user's, or in use.
+        with contextlib.suppress(OSError, errors.UserError):  # It is another user's, or in use.
             if time.time() - os.stat(home).st_mtime < _YOUNG_S:
                 continue
             with files.locked(home, "its worker lives"):
