@@ -35,11 +35,11 @@ def draw_plots(folder: str) -> Sequence[str]:
 def main(argv: list[str]) -> int:
     """Launches one run; see `cli.run` for errors."""
     command_line.apply_positionals(argv)
-    if flags.FLAGS.resume:  # Before anything is read of the run in the default folder.
+    if flags.FLAGS.resume:  # This comes before the run in the default folder is read.
         run_folders.require_named(flags.FLAGS)
     config = config_flags.from_flags(resumable=True)
     if config.inference_mode == "native":
-        library.load()  # Where kernels are missing, better now than in every actor.
+        library.load()  # Missing kernels are told now rather than by every actor.
     if flags.FLAGS["server_address"].present:
         raise errors.UserError(
             "--server_address is set by the launcher; see the README for runs on several machines."
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     config = dataclasses.replace(
         config, port=launch.port or ports.free_port(), learner_threads=launch.learner_threads
     )
-    # Before anything starts: peers would join whatever run has the port.
+    # This comes before any start: peers would join whatever run has the port.
     ports.require_port(config.port)
     if config.resume:
         config = run_folders.resumed(config)

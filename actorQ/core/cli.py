@@ -23,7 +23,7 @@ from actorQ.core import provenance
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130  # What shells report for a process ended by Ctrl-C.
+EXIT_INTERRUPTED = 130  # Shells report this code for a process that Ctrl-C ended.
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"  # TensorFlow's own.
 
 _ECHO_S = 5.0  # Time after a first signal in which others may tell of the same event.

@@ -12,7 +12,7 @@ RUN_TABLE = "run"  # Table of `wire` beside the four that have flags.
 
 
 class Kind(enum.Flag):
-    """What a setting is for; a setting may be of several kinds."""
+    """Purposes of settings; a setting may have several."""
 
     LEARNING = 0  # It decides what is learned, and from which data.
     CHANGEABLE = enum.auto()  # A resumed run may change it.

@@ -20,7 +20,7 @@ from actorQ.core import resuming
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 
-LAUNCH_FILENAME = "launch.json"  # In the run's folder.
+LAUNCH_FILENAME = "launch.json"  # File in the run's folder.
 _RESTARTS_A_LAUNCH = 1000  # Numbers of restarts that each start of the learner may use.
 
 

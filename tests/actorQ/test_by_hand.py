@@ -175,7 +175,7 @@ def test_seeds_literal_command_lines_work(crew, tmp_path):
         "--model_str 2048,2048,2048 --num_episodes 100000 --quantize_communication 32 "
         "--quantize 8 --replay_table_max_times_sampled 16 --batch_size 256 --n_actors 4 "
         f"--logpath {tmp_path / 'run'} --weight_compress 0 "
-        # And ours, for what takes long with such networks.
+        # The rest is ours: such networks take long.
         "--eval_period_s 0 --min_replay_size 300"
     )
     port = 8181

@@ -129,7 +129,7 @@ def test_runs_on_one_cluster_mix_neither_tables_nor_logs(crew, cluster, tmp_path
         train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
         acted = telemetry.read_csv(str(run / "actor_1" / telemetry.PHASES_CSV))
         inserted[task] = train["actor_steps"][-1]
-        # What the learner counts is what its own actor made, but for what is on its way.
+        # The learner counts the steps of its own actor, except those that are on their way.
         assert train["learner_steps"][-1] == 500
         assert acted["actor_steps"][-1] == pytest.approx(inserted[task], rel=0.2)
     assert not workers()

@@ -174,7 +174,7 @@ def test_launcher_starts_killed_peers_again_and_ctrl_c_ends_all_processes(crew, 
     launched.signal(signal.SIGINT)
     assert launched.wait(45) == 130, launched.output()
     assert not harness.alive(launched.family.values())
-    # What was learned is not lost.
+    # The policy is not lost.
     assert (run / "checkpoint" / "policy.safetensors").exists()
 
 

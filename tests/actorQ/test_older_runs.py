@@ -18,7 +18,7 @@ def test_run_of_an_older_version_resumes_and_plays(crew, tmp_path, algorithm):
     train = str(run / "learner" / telemetry.TRAIN_CSV)
     before = telemetry.last_row(train)["learner_steps"]
     resumed = crew.launch("--resume", f"--logpath={run}", "--num_episodes=260")
-    # Policies play that it wrote, while it goes on.
+    # The policies that it wrote play meanwhile.
     played = [
         crew.start(
             sys.executable, "-m", "actorQ.evaluate", str(RUNS / algorithm), "--episodes", "1",

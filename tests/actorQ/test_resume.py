@@ -126,7 +126,7 @@ def test_sigterm_then_resume_goes_on(crew, tmp_path):
     before = snapshots.Store(str(run)).newest().state
     last = telemetry.last_row(str(run / "learner" / telemetry.TRAIN_CSV))
     rows = len(read(run, "learner", telemetry.TRAIN_CSV)["seconds"])
-    # What it had done when it was told to end is not lost.
+    # Steps that were done when it was told to end are not lost.
     assert before.learner_steps >= last["learner_steps"]
 
     refused = crew.launch("--resume", f"--logpath={run}", "--n_step=2", "--batch_size=32")
@@ -238,7 +238,7 @@ def test_processes_killed_while_the_disk_is_full_come_back(crew, tmp_path):
         launched, run = start(crew, disk / "logs")
         steps = wait_for_checkpoint(run, 50).learner_steps
         updates = run / "broadcaster" / telemetry.UPDATES_CSV
-        for _ in range(20):  # What is discarded meanwhile makes room again.
+        for _ in range(20):  # A checkpoint that is discarded meanwhile makes room again.
             fill(disk / "filler")
             time.sleep(0.1)
         log = run / "stdout" / "learner.log"

@@ -18,7 +18,7 @@ _LEARNER_ANSWER_S = 1.0  # Time for the learner's worker to answer.
 _PEER_ANSWER_S = 0.05  # Time for a peer's worker to answer; a late answer counts in a later round.
 _UNSEEN_S = 60.0  # Longest time that the learner's machine may not answer.
 _LAST_ROWS_S = 5.0  # Time for a process that ended to hand over what it wrote.
-_PLACED_S = 20.0  # From then on a process that never answered is taken for one without a place.
+_PLACED_S = 20.0  # A process that has not answered for so long counts as not placed.
 _RESTART_S = 20.0  # Time for a worker to start its process again.
 _CLOSE_S = 5.0
 _LOST_CODE = -1  # Code of a process that was lost with its worker: it did not end itself.
@@ -198,7 +198,7 @@ class Member(processes.Process):
             return
         import ray
 
-        if self._has_place():  # Else it has no files, and would not answer.
+        if self._has_place():  # A process without a place has no files, and would not answer.
             try:
                 # Its files stay where not all of them are here.
                 ray.get(self.handle.close.remote(keep=not self._complete), timeout=_CLOSE_S)

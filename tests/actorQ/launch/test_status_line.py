@@ -1,4 +1,4 @@
-"""What the launcher tells people."""
+"""The launcher's messages to people."""
 
 import contextlib
 import os

@@ -111,7 +111,7 @@ def test_peer_that_was_killed_whenever_its_log_folder_was_away_has_gone_on(tmp_p
 
 def test_learner_that_was_never_started_is_not_waited_for(tmp_path, monkeypatch):
     learner = processes.Child("learner", ["true"], str(tmp_path / "learner.log"), None)
-    # As a crash of the machine in the middle of a checkpoint leaves it.
+    # A crash of the machine in the middle of a checkpoint leaves such a folder.
     monkeypatch.setattr(snapshots.Store, "being_written", lambda _: pytest.fail("waits"))
     supervise(tmp_path, learner)._wait_for_learner()
 

@@ -1,4 +1,4 @@
-"""Where a run on Ray places its processes, and how long it waits for room, without a cluster."""
+"""Placement of processes on Ray, and the wait for room, without a cluster."""
 
 import dataclasses
 import time
