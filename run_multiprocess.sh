@@ -10,8 +10,8 @@ set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 python="$root/.venv/bin/python"
-# The set-up notes its options first, and stamps .venv last. One of other making has neither, but
-# this project.
+# The set-up notes its options first, and stamps .venv last. A .venv that somebody else made has
+# neither; it serves where this project is installed in it.
 if [[ ! -x "$python" ]] || { [[ ! -e "$root/.venv/quarl-stamp" ]] && {
   [[ -e "$root/.venv/quarl-options" ]] ||
     ! "$python" -c 'import importlib.metadata as m; m.version("quarl")' 2>/dev/null; }; }; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv with the pinned packages and this project in it. See --help.
 set -euo pipefail
-# pip answers Ctrl-C by failing, which is not to start the next attempt.
+# pip answers Ctrl-C by failing, which must not start the next attempt.
 trap 'exit 130' INT
 trap 'exit 143' TERM
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -11,12 +11,12 @@ usage() {
 Usage: ./setup_ubuntu.sh [--gpu|--cpu] [--torch cpu|cuda]
 
 Makes .venv with the pinned packages (4.3 GB, two to three minutes) and this project, then checks
-that they import together. Again, with nothing changed: only the check; options that .venv was
-made with stay until others are given. No sudo, no questions.
+that they import together. A second call with nothing changed only checks. Options that .venv was
+made with stay until others are given. The script needs no sudo and asks no questions.
 
   --gpu                  TensorFlow for NVIDIA GPUs (the learner) in place of tensorflow-cpu.
                          torch stays the CPU build: actors act on the CPU.
-  --cpu                  tensorflow-cpu (default), again after --gpu.
+  --cpu                  tensorflow-cpu (default); it also undoes --gpu.
   --torch cpu|cuda       cpu (default) asks for torch's CPU build first; cuda takes the build
                          that the package index has, on PyPI the CUDA one (gigabytes).
   --print-requirements   Prints what would be installed here, and stops.
@@ -27,16 +27,16 @@ On macOS only baseline/ is set up: dm-reverb, which ActorQ needs, exists for Lin
 END
 }
 
-fail() { # Ends with lines on stderr: fail STATUS LINE...
+fail() { # Ends with lines on stderr. Use: fail STATUS LINE...
   printf '%s\n' "${@:2}" >&2
   exit "$1"
 }
 
 stamp=.venv/quarl-stamp options=.venv/quarl-options
-noted() { # What .venv was made with, or was to be: noted OPTION DEFAULT.
+noted() { # Prints an option that .venv was made with, or was to be. Use: noted OPTION DEFAULT.
   local value
   value=$(sed -n "s/^$1=//p" "$options" 2>/dev/null) || true
-  if [ -z "$value" ]; then # Made before there were $options.
+  if [ -z "$value" ]; then # An older version has made .venv, without the file $options.
     value=$(sed -n "1s/.* $1=\([a-z]*\) .*/\1/p" "$stamp" 2>/dev/null) || true
   fi
   echo "${value:-$2}"
@@ -66,22 +66,22 @@ pip=(.venv/bin/python -m pip --disable-pip-version-check)
 # Some machines set PYTHONDONTWRITEBYTECODE; an install without bytecode costs every process
 # seconds at start.
 pip_install=("${pip[@]}" install --compile)
-# Twice: pip warns once for each package about each index that lacks it.
+# --quiet twice: pip warns once for each package about each index that lacks it.
 [ -t 1 ] || pip_install+=(--quiet --quiet)
 # Unlike --constraint, this also holds where pip builds a package apart (dm-acme has no wheel).
 export PIP_CONSTRAINT=constraints.txt
 
-requirements() { # The lines of requirements.txt that this system and these options ask for.
+requirements() { # Prints the lines of requirements.txt for this system and these options.
   local drop='^#' name=tensorflow-cpu
   if [ "$system" = Darwin ]; then drop='sys_platform == "linux"'; fi
   if [ "$tensorflow" = gpu ]; then name='tensorflow[and-cuda]'; fi
   local exactly='=='
-  if [ "$torch" = cuda ]; then exactly='==='; fi # "==" would take an index's CPU build, too.
+  if [ "$torch" = cuda ]; then exactly='==='; fi # "==" would also take an index's CPU build.
   grep -v -e '^#' -e '^$' -e "$drop" requirements.txt |
     sed -e "s/^tensorflow-cpu==/$name==/" -e "s/^torch==/torch$exactly/"
 }
 
-fingerprint() { # What .venv depends on; one that moved does not match either.
+fingerprint() { # Prints whatever .venv depends on; a .venv that moved does not match either.
   echo "system=$system tensorflow=$tensorflow torch=$torch folder=$PWD"
   cat requirements.txt constraints.txt pyproject.toml | cksum
   .venv/bin/python --version 2>&1 || true
@@ -110,7 +110,7 @@ find_python() { # Prints a Python 3.11 that can make environments.
 }
 
 make_environment() {
-  # Its programs (pip, ray, tensorboard) name the folder that they were installed in.
+  # The programs in .venv (pip, ray, tensorboard) name the folder that they were installed in.
   if is_python_311 .venv/bin/python && "${pip[@]}" --version >/dev/null 2>&1 &&
     { [ -L .venv ] || [ ! -e .venv/bin/pip ] || grep -qF "$(pwd -P)/.venv/" .venv/bin/pip; }; then
     # pip writes a package's RECORD last; a package without one was interrupted.
@@ -124,7 +124,7 @@ make_environment() {
   "$python" -m venv --clear .venv
 }
 
-install_cpu_torch() { # Only torch comes from pytorch.org, and only where no other index has it.
+install_cpu_torch() { # Installs torch, from pytorch.org only where no other index has it.
   local pin
   pin=$(requirements | grep '^torch==')
   "${pip_install[@]}" --no-deps "$pin+cpu" 2>/dev/null && return
@@ -159,7 +159,7 @@ install_packages() {
   fingerprint >"$stamp"
 }
 
-check_imports() { # In one process, as the learner does. MuJoCo stays without a window.
+check_imports() { # Imports all in one process, as the learner does. MuJoCo gets no window.
   MUJOCO_GL=disabled TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -W ignore - "$system" <<'END'
 import sys
 from ctypes.util import find_library
@@ -183,7 +183,7 @@ print("Imports work:", ", ".join(f"{name} {version(name)}" for name in names))
 END
 }
 
-build_kernels() { # Everything but --inference_mode=native works without them.
+build_kernels() { # Builds the native kernels, which only --inference_mode=native needs.
   if ! .venv/bin/python -m actorQ.policy.native.build; then
     echo "Hint: going on without the native kernels; --inference_mode=native will say so."
   fi

@@ -12,10 +12,10 @@ import re
 
 from absl import flags
 
-from actorQ import launch_ray
 from actorQ.core import config as config_lib
 from actorQ.experiments import command_line as experiments
 from actorQ.experiments.cluster import command_line as cluster
+from actorQ.launch.ray import cluster as ray_cluster
 from baseline import collate
 from baseline import deploy_benchmark
 from baseline import enjoy
@@ -137,7 +137,7 @@ _HEAD = "| Flag | Default | Meaning |\n| --- | --- | --- |\n"
 _TOOL_HEAD = "| Tool | Flag | Default | Meaning |\n| --- | --- | --- | --- |\n"
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "run": (_HEAD, run_rows),
-    "ray": (_HEAD, lambda: rows_of(launch_ray.define_flags)),
+    "ray": (_HEAD, lambda: rows_of(ray_cluster.define_flags)),
     "experiments": (_HEAD, lambda: rows_of(experiments.define_flags)),
     "cluster": (_HEAD, lambda: rows_of(cluster.define_flags)),
     "baseline": (_TOOL_HEAD, baseline_rows),

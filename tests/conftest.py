@@ -12,7 +12,7 @@ sys.dont_write_bytecode = False
 
 # Files with the slowest tests, which wait for processes and trainings. The first of two workers
 # begins with FIRST, the second with SECOND.
-FIRST = ("test_processes.py", "test_resume.py", "test_launcher.py", "test_training.py")
+FIRST = ("test_by_hand.py", "test_resume.py", "test_launcher.py", "test_training.py")
 SECOND = ("test_qat_sweep.py", "test_sweep.py", "test_runner.py")
 
 

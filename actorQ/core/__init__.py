@@ -1,4 +1,4 @@
-"""What every process knows: settings, files, logs, errors, command lines.
+"""Serves every process: settings, files, logs, errors, command lines.
 
 Imports nothing else of ours, and no framework.
 """

@@ -23,10 +23,10 @@ from actorQ.core import provenance
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130  # What shells report for a process ended by Ctrl-C.
+EXIT_INTERRUPTED = 130  # Shells report this code for a process that Ctrl-C ended.
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"  # TensorFlow's own.
 
-_ECHO_S = 5.0  # So long after a first signal another may tell of the same thing.
+_ECHO_S = 5.0  # Time after a first signal in which others may tell of the same event.
 
 
 def run(
@@ -38,20 +38,20 @@ def run(
     destructors may wait for a peer that is gone, and print harmless errors at interpreter exit.
 
     Args:
-      main: takes the arguments left by the flags, returns the exit code (None is 0).
-      takes_arguments: whether `main` knows what to do with such arguments.
-      name: of the program in messages; by default that of its file.
+      main: Takes the arguments left by the flags, and returns the exit code (None is 0).
+      takes_arguments: Whether `main` takes such arguments.
+      name: Name of the program in messages; by default the name of its file.
     """
     name = name or os.path.basename(sys.argv[0]).removesuffix(".py")
 
     def parse(argv: list[str]) -> list[str]:
         try:
-            # Not absl's own parser of the same purpose, whose message takes two lines.
+            # The message of absl's own parser takes two lines.
             return flags.FLAGS(underscored(argv))
         except BrokenPipeError:  # `--help | head` has seen enough.
             os._exit(0)
         except SystemExit:
-            # absl prints help and exits with 1; who asks for help has not failed.
+            # absl prints help and exits with 1, but asking for help is no failure.
             _exit(0)
         except flags.Error as error:
             errors.report(name, str(error))
@@ -71,7 +71,7 @@ def run(
         except KeyboardInterrupt:
             errors.report(name, "interrupted.")
             code = EXIT_INTERRUPTED
-        except Exception as error:  # A bug of ours: the trace helps us, the line helps the user.
+        except Exception as error:  # A bug of ours: we need the trace, the user needs the line.
             logging.exception("%s failed", name)
             summary = f"{type(error).__name__}: {errors.summary(error)}"
             errors.report(name, summary, kind="internal error")
@@ -82,9 +82,9 @@ def run(
 
 
 def _exit(code: int) -> NoReturn:
-    """Ends the process: its code tells what it did even if a disk is full or nobody reads."""
+    """Ends the process: its code tells how, even if a disk is full or nobody reads."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # None where it is closed.
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # A closed stream is None.
             stream.flush()
     os._exit(code)
 
@@ -92,8 +92,8 @@ def _exit(code: int) -> NoReturn:
 def underscored(argv: list[str]) -> list[str]:
     """Spells flags as they are defined.
 
-    `--quant-delay=5` becomes `--quant_delay=5`, and `--no-render` `--norender`. What follows `--`
-    is left alone.
+    `--quant-delay=5` becomes `--quant_delay=5`, and `--no-render` becomes `--norender`. Arguments
+    behind `--` are left alone.
     """
     end = argv.index("--") if "--" in argv else len(argv)
     return [_underscored(argument) for argument in argv[:end]] + argv[end:]
@@ -109,19 +109,20 @@ def _underscored(argument: str) -> str:
         return f"--{name}{equals}{value}"
     if positive != name and positive in flags.FLAGS and flags.FLAGS[positive].boolean:
         return f"--no{positive}{equals}{value}"
-    return argument  # absl's message is to show what was typed.
+    return argument  # absl's message then shows the flag as it was typed.
 
 
 def quiet_tensorflow() -> None:
-    """Keeps TensorFlow's start-up notes off the terminal; to be called before it is imported."""
+    """Keeps TensorFlow's start-up notes off the terminal; call it before TensorFlow's import."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def use_onednn() -> None:
-    """Lets TensorFlow compute with oneDNN; to be called before it is imported.
+    """Lets TensorFlow compute with oneDNN; call it before TensorFlow's import.
 
-    It does so by itself only where there is AVX-512 with VNNI. With AVX2 alone its own products
-    are slower, those with a transposed operand, of which a learner makes many, up to three times.
+    By itself TensorFlow does so only where there is AVX-512 with VNNI. With AVX2 alone its own
+    products are slower. Those with a transposed operand, which a learner makes many of, take up to
+    three times as long.
     """
     os.environ.setdefault(ONEDNN_VARIABLE, "1")
 
@@ -131,16 +132,18 @@ def on_stop_signals(
 ) -> Callable[[], None]:
     """Calls `callback` on a thread of its own at the first SIGINT, SIGTERM or SIGHUP.
 
-    The main thread goes on meanwhile. A second one ends the process at once, after `before_exit`:
-    Ctrl-C in any case, others where they are no echo of the first. (The kernel tells of a parent's
-    death once for each of its threads, a closing terminal's HUP may also come from the shell, and
-    `timeout` signals the process and its group.)
+    The main thread goes on meanwhile. A second signal ends the process at once, after
+    `before_exit`: SIGINT in any case, others where they are no echo of the first. Echoes happen:
+
+    - The kernel tells of a parent's death once for each of its threads.
+    - A closing terminal's SIGHUP may also come from the shell.
+    - `timeout` signals the process and its group.
 
     Returns:
-      What makes signals do again what they did before; not to be called from `callback`.
+      A function that restores the former handlers. `callback` must not call it.
     """
-    first = queue.SimpleQueue()  # Its `put` is made for signal handlers.
-    first_at = None
+    first: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # `put` suits handlers.
+    first_at: float | None = None
 
     def handle(signum: int, frame: object) -> None:
         del frame
@@ -155,11 +158,11 @@ def on_stop_signals(
 
     before = {}
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # What is ignored stays ignored: nohup does that with SIGHUP.
+        # An ignored signal stays ignored: nohup ignores SIGHUP.
         if signal.getsignal(signum) != signal.SIG_IGN:
             before[signum] = signal.signal(signum, handle)
-    # A handler interrupts the main thread anywhere, also where it holds the lock of an event that
-    # `callback` sets: there it would wait for itself.
+    # A handler interrupts the main thread anywhere, even where it holds the lock of an event that
+    # `callback` sets: a callback on the main thread would wait for itself.
     thread = threading.Thread(target=lambda: first.get()(), daemon=True, name="stop signals")
     thread.start()
 
@@ -167,13 +170,13 @@ def on_stop_signals(
         for signum, handler in before.items():
             signal.signal(signum, handler)
         first.put(lambda: None)
-        thread.join()  # What came just before has been told.
+        thread.join()  # A signal that came just before has been told.
 
     return undo
 
 
 def _set_up_logging() -> None:
-    """Shows our own notes; of libraries only what is a warning (of TensorFlow, an error)."""
+    """Shows our own notes, warnings of libraries, and errors of TensorFlow."""
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.INFO)
     ours = tuple(os.path.join(provenance.ROOT, package) for package in ("actorQ", "baseline"))

@@ -1,10 +1,9 @@
 """The configuration of a run: one frozen dataclass that is CLI, documentation and record.
 
-Every flag of every process is a field of `RunConfig`; its default, help text and legal values are
-written here and nowhere else (`config_flags` makes flags of them). Imports no framework.
+Every flag of every process is a field of `RunConfig`. Its default, help text, legal values and
+kinds are written here alone (`config_flags` makes flags of them). Imports no framework.
 """
 
-from collections.abc import Mapping
 import dataclasses
 import json
 import os
@@ -31,13 +30,13 @@ class RunConfig:
     """All settings of one training run; equal in every process of the run but for `actor_id`.
 
     Raises:
-      errors.UserError: a value is not legal; the message names flag, value and legal values.
+      errors.UserError: A value is not legal; the message names flag, value and legal values.
     """
 
     # --- What to train ---
     taskstr: str = _field(
         "dm_control,cartpole_balance",
-        "Task as 'suite,task'; suites: dm_control, gym, mujoco, pybullet, atari. A bare task name "
+        "Task as 'suite,task'. Suites: dm_control, gym, mujoco, pybullet, atari. A bare task name "
         "means gym; your own environment is 'gym,my_package:MyEnv-v0'.",
     )
     algorithm: str = _field(
@@ -55,14 +54,14 @@ class RunConfig:
     )
     num_episodes: int = _field(
         6000,
-        "Number of LEARNER STEPS after which training ends (the name is the original's; it never "
-        "counted episodes).",
+        "Number of LEARNER STEPS after which training ends. The name is the original's; it never "
+        "counted episodes.",
         low=1, kinds=Kind.CHANGEABLE,
     )
     stop_return: float | None = _field(
         None,
-        "End training early once this evaluation return was reached in `--stop_window` "
-        "evaluations in a row (none: train for all steps).",
+        "Training ends early once --stop_window evaluations in a row reach this return (none: it "
+        "makes all steps).",
         kinds=Kind.CHANGEABLE,
     )
     stop_window: int = _field(
@@ -71,22 +70,22 @@ class RunConfig:
     )
     stop_smoothing: int = _field(
         1,
-        "Evaluations in the running mean that is held against --stop_return; 1: single episodes.",
+        "Evaluations in the running mean that --stop_return is compared with; 1: single episodes.",
         low=1, kinds=Kind.CHANGEABLE,
     )
     max_seconds: float = _field(
         0.0,
-        "Seconds since the launch after which training ends as it does after its last step (one "
-        "that waits for data then gets 30 s more); 0: no limit.",
+        "Seconds since the launch after which training ends as it does after its last step; 0: no "
+        "limit. A learner that waits for data at that moment gets 30 s more.",
         low=0.0, kinds=Kind.CHANGEABLE,
     )
     max_episode_steps: int = _field(
-        1000, "Longest episode in environment steps; a cut-off episode is not terminal.", low=1
+        1000, "Longest episode, environment steps. A cut-off episode is not terminal.", low=1
     )
     scale_observations: int = _field(
         0,
         "1: scale observations to [-1, 1] by the task's own bounds, in the dimensions that have "
-        "any (gym, mujoco and pybullet, vectors only); 0: take them as they come.",
+        "bounds (vectors of gym, mujoco and pybullet); 0: take them as they come.",
         choices=(0, 1),
     )
     seed: int = _field(
@@ -96,30 +95,30 @@ class RunConfig:
     # --- Quantization ---
     quantize: int = _field(
         8,
-        "Precision of the actors' inference, bits: 32, 16, 8 or 4 (4 needs --inference_mode "
-        "native or tensorflow).",
+        "Precision of the actors' inference, bits: 32, 16, 8 or 4. 4 bits need --inference_mode "
+        "native or tensorflow.",
         choices=precisions.LEGAL,
     )
     quantize_communication: int = _field(
         32,
-        "Width of the weights on the wire, bits, 2 to 32. Below the width of --quantize, weights "
-        "travel as packed integers of so many bits; otherwise the form of --quantize travels.",
+        "Width of the weights on the wire, bits, 2 to 32. Below --quantize, weights travel as "
+        "packed integers of this width; otherwise they travel in the form of --quantize.",
         low=2, high=32, kinds=Kind.DISTRIBUTED,
     )
     weight_compress: int = _field(
         0,
-        "1: lossy 8-bit coding of every weight and bias still wider than 8 bits in the message; "
-        "0: off.",
+        "1: code every weight and bias that is still wider than 8 bits in 8 bits, with a loss; 0: "
+        "off.",
         choices=(0, 1), kinds=Kind.DISTRIBUTED,
     )
     compress: int = _field(
-        0, "1: lossless (zlib) compression of the whole message; 0: off.", choices=(0, 1),
+        0, "1: compress the whole message without loss (zlib); 0: off.", choices=(0, 1),
         kinds=Kind.DISTRIBUTED,
     )
     inference_mode: str = _field(
         "pytorch",
-        "Actor inference: pytorch (its quantized operators), native (our kernels in C, the fastest "
-        "at every precision), or tensorflow (weights are dequantized, arithmetic is fp32).",
+        "Backend of the actors' inference. pytorch: its quantized operators; native: our kernels "
+        "in C, the fastest at every precision; tensorflow: fp32 with dequantized weights.",
         choices=INFERENCE_MODES, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
 
@@ -132,31 +131,31 @@ class RunConfig:
     )
     envs_per_actor: int = _field(
         1,
-        "Environments of one actor process, 1 to 64: all take a step in turn, with one policy call "
+        "Environments of one actor process, 1 to 64. All take a step in turn, with one policy call "
         "for the batch of their observations.",
         low=1, high=64, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     actor_update_period: int = _field(
         30,
-        "Environment steps of the actor, in all its environments, between two looks for newer "
+        "Steps of the actor, in all its environments together, between two looks for newer "
         "weights, >= 1.",
         low=1, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     sigma: float = _field(
         0.2,
-        "D4PG: largest standard deviation of the Gaussian exploration noise (actions are scaled "
-        "to [-1, 1]); actor i of N uses sigma * (i-1)/(N-1), a single actor uses sigma.",
+        "D4PG: largest standard deviation of the Gaussian exploration noise, for actions scaled to "
+        "[-1, 1]. Actor i of N uses sigma * (i-1)/(N-1), a single actor uses sigma.",
         low=0.0, kinds=Kind.CHANGEABLE,
     )
     epsilon_max: float = _field(
         0.05,
-        "DQN: largest probability of a random action (of beginning one, with --epsilon_zeta); "
-        "actor i of N uses epsilon_max * i/N.",
+        "DQN: largest probability of a random action, or of its beginning with --epsilon_zeta. "
+        "Actor i of N uses epsilon_max * i/N.",
         low=0.0, high=1.0, kinds=Kind.CHANGEABLE,
     )
     epsilon_zeta: float = _field(
         0.0,
-        "DQN: exponent z >= 1.01 of exploration that lasts: a random action is taken for n steps, "
+        "DQN: exponent z >= 1.01 of exploration that lasts. A random action is taken for n steps "
         "with a probability in proportion to n^-z, at most to the episode's end; 0: for one step.",
         low=0.0, kinds=Kind.CHANGEABLE,
     )
@@ -180,21 +179,21 @@ class RunConfig:
     learning_rate: float = _field(1e-4, "DQN: Adam step size of the Q-network.", low=0.0)
     invert_gradients: int = _field(
         0,
-        "D4PG: 1: the policy's gradients are scaled by how far an action is from the bound that "
-        "they push it to, as a share of the range (Hausknecht and Stone 2016, equation 11); 0: by "
-        "tanh's derivative, next to nothing at both bounds.",
+        "D4PG: 1: scale the policy's gradients by an action's distance from the bound that they "
+        "push it to, as a share of the range (Hausknecht and Stone 2016, equation 11); 0: scale "
+        "them by tanh's derivative, which is next to nothing at both bounds.",
         choices=(0, 1),
     )
     learning_rate_decay_steps: int = _field(
         0,
         "Learner steps over which all Adam step sizes fall linearly to a hundredth, where they "
-        "stay (0: they do not fall).",
+        "stay; 0: they do not fall.",
         low=0,
     )
     max_abs_reward: float = _field(
         1.0,
-        "DQN: each environment step's reward is clipped to +- this before n-step sums, as is usual "
-        "for Atari; set it to the task's largest reward for no clipping.",
+        "DQN: bound to which each environment step's reward is clipped before n-step sums, as is "
+        "usual for Atari. The task's largest reward means no clipping.",
         low=1e-6,
     )
     vmin: float = _field(-150.0, "D4PG: lowest discounted return that the critic can express.")
@@ -202,21 +201,21 @@ class RunConfig:
     num_atoms: int = _field(51, "D4PG: atoms of the critic's return distribution.", low=2)
     learner_precision: str = _field(
         "float32",
-        "Precision of the learner's matrix products, float32 or bfloat16 (faster on an AMD Zen 4, "
-        "slower on an Intel Xeon whose AMX cannot be used: the learner measures it at its start "
-        "and warns; weights, losses and the optimizer stay float32).",
+        "Precision of the learner's matrix products, float32 or bfloat16. bfloat16 is faster on an "
+        "AMD Zen 4, and slower on an Intel Xeon whose AMX cannot be used: the learner measures "
+        "this at its start and warns. Weights, losses and the optimizer stay float32.",
         choices=LEARNER_PRECISIONS, kinds=Kind.DISTRIBUTED,
     )
     learner_device_placement: str = _field(
         "GPU",
-        "Device of the learner, CPU or GPU; without a GPU that TensorFlow sees it uses the CPU "
+        "Device of the learner, CPU or GPU. Where TensorFlow sees no GPU, the learner uses the CPU "
         "and says so.",
         choices=DEVICES, kinds=Kind.CHANGEABLE,
     )
     learner_threads: int = _field(
         0,
         "CPU threads of the learner's arithmetic; 0: the machine's cores less --n_actors, as if "
-        "all of them ran on it, and at least one.",
+        "all actors ran on this machine, and at least one.",
         low=0, kinds=Kind.CHANGEABLE,
     )
 
@@ -226,17 +225,18 @@ class RunConfig:
     )
     samples_per_insert: float = _field(
         0.0,
-        "Most samples for each insert on average, below 1 as well: the learner waits for actors "
-        "where it would take more; 0: --replay_table_max_times_sampled alone is the limit.",
+        "Largest number of samples for each insert on average; it may be below 1. The learner "
+        "waits for actors where it would take more; 0: --replay_table_max_times_sampled alone is "
+        "the limit.",
         low=0.0,
     )
     replay_table_max_replay_size: int = _field(
-        100_000, "Most transitions in replay; the oldest leaves first.", low=1
+        100_000, "Largest number of transitions in replay; the oldest leaves first.", low=1
     )
     min_replay_size: int = _field(
         2_000,
-        "Transitions that replay must hold for learning: it starts there, and waits whenever "
-        "replay is smaller (items leave after --replay_table_max_times_sampled samples).",
+        "Transitions that replay must hold for learning. Learning starts there, and waits whenever "
+        "replay is smaller: items leave after --replay_table_max_times_sampled samples.",
         low=1,
     )
     priority_exponent: float = _field(
@@ -256,20 +256,20 @@ class RunConfig:
     server_address: str = _field(
         "",
         "HOST:PORT of the learner, for broadcaster and actors on other machines; empty: this "
-        "machine at --port.",
+        "machine and --port.",
         kinds=Kind.ADDRESS,
     )
     connect_timeout: float = _field(
         120.0,
-        "Seconds to wait for a learner (or for first weights) before giving up; one that answers, "
-        "but is not ready yet, gets up to --data_timeout more.",
+        "Seconds to wait for a learner, or for first weights, before giving up. A learner that "
+        "answers, but is not ready yet, gets up to --data_timeout more.",
         low=0.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     transfer_timeout: float = _field(
         600.0,
         "Seconds that an actor's pull or insert, or a push to the server, may take while the "
         "learner answers other questions. 33.6 MB (3x2048, fp32) take 14 s at 20 Mbit/s, times the "
-        "actors that share the link.",
+        "number of actors that share the link.",
         low=1.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     broadcaster_table_name: str = _field(
@@ -286,25 +286,24 @@ class RunConfig:
     )
     push_period_s: float = _field(
         0.5,
-        "Least seconds between two pushes of weights by the learner (0: after every step); a push "
-        "still under way is never joined by a second one, the newest weights win; see "
-        "--push_share.",
+        "Minimum seconds between two pushes of weights by the learner; 0: a push after every step. "
+        "Pushes never overlap: a late one is followed by the newest weights. See --push_share.",
         low=0.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     push_share: float = _field(
         0.02,
-        "Largest part of the machine's time that pushes may take, 0 to 1 (0: no limit, like "
-        "--push_period_s=0): where one takes T CPU seconds on C cores, the next starts no sooner "
-        "than T / C / push_share seconds after it. More means fresher weights for the actors, and "
-        "costs nothing where the learner waits for them.",
+        "Largest part of the machine's time that pushes may take, 0 to 1; 0: no limit, as with "
+        "--push_period_s=0. After a push that took T CPU seconds on C cores, the next one starts "
+        "no sooner than T / C / push_share seconds later. A larger part means fresher weights for "
+        "the actors, and costs nothing where the learner waits for them.",
         low=0.0, high=1.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     push_precision: str = _field(
         "float32",
-        "Form in which weights travel from the learner to the broadcaster, float32 or bfloat16 "
-        "(half the bytes: int8 and int4 actors get new weights sooner, fp32 ones got them later in "
-        "our benchmark; each weight is rounded to 8 significant bits, less than what 8-bit actors "
-        "lose anyway).",
+        "Form in which weights travel from the learner to the broadcaster, float32 or bfloat16. "
+        "bfloat16 halves the bytes: in our benchmark int8 and int4 actors got new weights sooner, "
+        "and fp32 actors later. It rounds weights to 8 significant bits, which is less than what "
+        "8-bit actors lose anyway.",
         choices=PUSH_PRECISIONS, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
 
@@ -316,8 +315,8 @@ class RunConfig:
     )
     eval_period_steps: int = _field(
         0,
-        "Learner steps between two evaluation episodes, in place of --eval_period_s: equally many "
-        "for equal progress, however long it takes; 0: by --eval_period_s.",
+        "Learner steps between two evaluation episodes, in place of --eval_period_s: equal "
+        "progress means equally many, however long it takes; 0: --eval_period_s counts.",
         low=0, kinds=Kind.CHANGEABLE,
     )
     final_eval_episodes: int = _field(
@@ -325,7 +324,7 @@ class RunConfig:
     )
     checkpoint_period_s: float = _field(
         300.0,
-        "Seconds between two checkpoints of the learner; one is always made at the end, and one "
+        "Seconds between two checkpoints of the learner. One is always made at the end, and one "
         "for --resume at the beginning. Writing replay takes about 2 CPU seconds for 100,000 "
         "transitions.",
         low=1.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
@@ -339,39 +338,39 @@ class RunConfig:
     )
     resume: bool = _field(
         False,
-        "Continue the run in --logpath from its checkpoint (launcher and learner: flags not given "
-        "are those of the run; broadcaster and actors: go on in their logs).",
+        "Continue the run in --logpath from its checkpoint. Launcher and learner take flags that "
+        "are not given from the run; broadcaster and actors go on in their logs.",
         kinds=Kind.PROCESS,
     )
     track_energy: int = _field(
         0,
-        "1: estimate energy and CO2 of each process with codecarbon (modelled from CPU load; GPUs' "
-        "is measured by their driver); 0: off.",
+        "1: estimate energy and CO2 of each process with codecarbon, which models them from CPU "
+        "load and asks the driver for those of GPUs; 0: off.",
         choices=(0, 1), kinds=Kind.CHANGEABLE,
     )
     restarts: int = _field(
-        0, "How often this process was restarted; varies its seeds. The launcher sets it.", low=0,
+        0, "Number of restarts of this process; it varies the seeds. The launcher sets it.", low=0,
         kinds=Kind.PROCESS,
     )
     data_timeout: float = _field(
         600.0,
-        "Seconds that the learner waits for transitions when none come before it ends the run.",
+        "Seconds without any new transition after which the learner ends the run.",
         low=1.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     run_start_time: float = _field(
         0.0,
-        "Start of the run in seconds since 1970, from which logs count; 0: start of the process. "
+        "Start of the run in seconds since 1970, from which logs count; 0: the process's start. "
         "The launcher sets it.",
         low=0.0, kinds=Kind.PROCESS,
     )
     launch_id: int = _field(
         0,
-        "Number that keeps runs apart: broadcaster and actors take none but a learner with the "
-        "same; 0: any. The launcher draws it.",
+        "Random run id, set by the launcher. Broadcaster and actors refuse a learner with another "
+        "id; 0: they accept any.",
         low=0, kinds=Kind.PROCESS,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             settings.check_range(field, getattr(self, field.name))
         settings.check_together(self)
@@ -388,7 +387,7 @@ class RunConfig:
 
     @property
     def most_samples_per_insert(self) -> float:
-        """Samples of the replay table for each insert, at most, on average; 0: no limit.
+        """Largest average number of samples of replay for each insert; 0: no limit.
 
         The rate limiter allows `samples_per_insert`, and an item leaves the table after
         `replay_table_max_times_sampled`.
@@ -412,7 +411,7 @@ class RunConfig:
         )
 
     def save(self, folder: str, **extra: Any) -> None:
-        """Writes the configuration and `extra` facts (machine, commit) to `folder`."""
+        """Writes the configuration and `extra` facts, such as machine and commit, to `folder`."""
         record = {"config": dataclasses.asdict(self), **extra}
         text = json.dumps(record, indent=1, sort_keys=True)
         files.write(os.path.join(folder, CONFIG_FILENAME), text)
@@ -422,11 +421,14 @@ class RunConfig:
         """Reads the configuration of a run.
 
         Raises:
-          errors.UserError: there is no readable configuration in `folder`.
+          errors.UserError: There is no readable configuration in `folder`.
         """
+        names = {field.name for field in dataclasses.fields(cls)}
         try:
-            return cls(**_known_fields(load_record(folder)["config"]))
-        except (AttributeError, TypeError) as error:  # A value of another type.
+            # Settings that this version does not have are dropped, so that older runs load.
+            record = load_record(folder)["config"].items()
+            return cls(**{name: value for name, value in record if name in names})
+        except (AttributeError, TypeError) as error:  # A value has another type.
             path = os.path.join(folder, CONFIG_FILENAME)
             raise errors.UserError(f"{path} is damaged: {error!r}.") from None
 
@@ -441,7 +443,7 @@ def load_record(folder: str) -> dict[str, Any]:
     """Returns everything that config.json of a run says: config, machine, commit.
 
     Raises:
-      errors.UserError: there is no readable configuration in `folder`.
+      errors.UserError: There is no readable configuration in `folder`.
     """
     path = os.path.join(folder, CONFIG_FILENAME)
     try:
@@ -455,11 +457,5 @@ def load_record(folder: str) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, or not text.
+    except (ValueError, KeyError, TypeError) as error:  # A ValueError: not JSON, or no text.
         raise errors.UserError(f"{path} is damaged: {error!r}.") from None
-
-
-def _known_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drops settings that this version does not have, so that older runs load."""
-    names = {field.name for field in dataclasses.fields(RunConfig)}
-    return {name: value for name, value in values.items() if name in names}

@@ -1,9 +1,10 @@
-"""The command line of every process: absl flags made of `config.RunConfig`, and back.
+"""The command line of every process: absl flags from `config.RunConfig`, and back.
 
 Imports no framework.
 """
 
 import dataclasses
+from typing import Any
 
 from absl import flags
 
@@ -14,19 +15,19 @@ from actorQ.core import settings
 def define_flags() -> None:
     """Defines one absl flag for every field of `RunConfig`."""
     for field in dataclasses.fields(config_lib.RunConfig):
-        metadata = field.metadata
+        default: Any = field.default
+        choices = field.metadata["choices"]
         # Checks of ranges and choices are left to RunConfig, so that Python callers get them too.
         if field.type is bool:
-            flags.DEFINE_boolean(field.name, field.default, metadata["help"])
+            flags.DEFINE_boolean(field.name, default, _flag_help(field))
         elif field.type is int:
-            flags.DEFINE_integer(field.name, field.default, _flag_help(field))
+            flags.DEFINE_integer(field.name, default, _flag_help(field))
         elif field.type is float or field.type == float | None:
-            flags.DEFINE_float(field.name, field.default, _flag_help(field))
-        elif metadata["choices"]:
-            choices = list(metadata["choices"])
-            flags.DEFINE_enum(field.name, field.default, choices, metadata["help"])
+            flags.DEFINE_float(field.name, default, _flag_help(field))
+        elif choices:
+            flags.DEFINE_enum(field.name, default, list(choices), _flag_help(field))
         else:
-            flags.DEFINE_string(field.name, field.default, metadata["help"])
+            flags.DEFINE_string(field.name, default, _flag_help(field))
 
 
 def from_flags(
@@ -35,15 +36,14 @@ def from_flags(
     """Builds the configuration from parsed flags.
 
     Args:
-      flag_values: the flags.
-      resumable: whether with --resume the flags that were not given are those of the run in
-        --logpath.
+      flag_values: Parsed flags.
+      resumable: Whether --resume takes flags that were not given from the run in --logpath.
 
     Raises:
-      errors.UserError: a value is not legal, or there is no run to resume.
+      errors.UserError: A value is not legal, or there is no run to resume.
     """
     names = {field.name for field in dataclasses.fields(config_lib.RunConfig)}
-    values = {name: flag_values[name].value for name in names}
+    values: dict[str, Any] = {name: flag_values[name].value for name in names}
     if resumable and values["resume"]:
         run = config_lib.RunConfig.load(values["logpath"])
         for name in names - config_lib.names_of(settings.Kind.NOT_KEPT):
@@ -55,8 +55,8 @@ def from_flags(
 def to_flags(config: config_lib.RunConfig) -> list[str]:
     """Returns command-line arguments that rebuild `config`.
 
-    They are what differs from defaults; of a run that is resumed everything that a flag can say,
-    since there what is not given is taken from the run.
+    Defaults are left out, unless the run is resumed: there a flag that is not given would be taken
+    from the run.
     """
     arguments = []
     for field in dataclasses.fields(config):

@@ -1,9 +1,11 @@
 """Optional estimate of a run's energy and CO2 with codecarbon, without internet.
 
-Each process has a tracker of its own, and power is modelled, not measured: from its CPU load, and a
-constant for the machine's memory, which all of them report, as they do whole GPUs (whose driver
-measures theirs). The processor's own counters (RAPL), which know no processes, are not used where
-they could be.
+Each process has a tracker of its own. Power is modelled, not measured:
+
+- CPU: from the load of the process. The processor's own counters (RAPL) know no processes, and are
+  not used even where there are any.
+- Memory: a constant for the machine, which all processes report.
+- GPUs: whole GPUs, measured by their driver, which all processes report as well.
 """
 
 from collections.abc import Iterator
@@ -21,14 +23,14 @@ from actorQ.core import telemetry
 
 
 class Estimate(NamedTuple):
-    """What one process is estimated to have used."""
+    """Estimated energy of one process."""
 
     process: str
-    start: float  # Of tracking, seconds since 1970.
+    start: float  # Start of tracking, seconds since 1970.
     duration_s: float
-    cpu_kwh: float  # Its own.
-    memory_kwh: float  # Of the machine's memory, or a part of it that has a least size.
-    gpu_kwh: float  # Of the machine's GPUs.
+    cpu_kwh: float  # CPU energy of the process alone.
+    memory_kwh: float  # Energy of the machine's memory, or of a part with a least size.
+    gpu_kwh: float  # Energy of the machine's GPUs.
     co2_kg_per_kwh: float
 
     def part_until(self, moment: float) -> float:
@@ -40,7 +42,7 @@ class Estimate(NamedTuple):
 
 @contextlib.contextmanager
 def track(enabled: bool, folder: str) -> Iterator[None]:
-    """Writes `emissions.csv` into `folder` for what runs inside, if enabled."""
+    """Writes `emissions.csv` into `folder` for the body of the `with` statement, if enabled."""
     if not enabled:
         yield
         return
@@ -67,10 +69,10 @@ def read(run_folder: str) -> list[Estimate]:
     """Returns the estimates of a run's processes, one for each time that one was started.
 
     Args:
-      run_folder: of a run that was started with --track_energy=1; without it there are none.
+      run_folder: Folder of a run that was started with --track_energy=1; others have no estimates.
 
     Raises:
-      errors.UserError: a file is damaged.
+      errors.UserError: A file is damaged.
     """
     estimates = []
     for process in sorted(os.listdir(run_folder)):
@@ -82,11 +84,11 @@ def read(run_folder: str) -> list[Estimate]:
                 for row in csv.DictReader(file):
                     end = datetime.datetime.fromisoformat(row["timestamp"]).timestamp()
                     duration_s = float(row["duration"])
-                    parts = (float(row[f"{part}_energy"]) for part in ("cpu", "ram", "gpu"))
+                    cpu, ram, gpu = (float(row[f"{part}_energy"]) for part in ("cpu", "ram", "gpu"))
                     whole, co2_kg = float(row["energy_consumed"]), float(row["emissions"])
                     estimates.append(
                         Estimate(
-                            process, end - duration_s, duration_s, *parts,
+                            process, end - duration_s, duration_s, cpu, ram, gpu,
                             co2_kg / whole if whole > 0 else 0.0,
                         )
                     )
@@ -96,19 +98,19 @@ def read(run_folder: str) -> list[Estimate]:
 
 
 def gpu_kwh(estimates: Sequence[Estimate], until: float = math.inf) -> float:
-    """Returns the part of `total`'s kWh that GPUs have taken."""
+    """Returns the share of GPUs in `total`, kWh."""
     return max(_by_process(estimates, "gpu_kwh", until), default=0.0)
 
 
 def total(estimates: Sequence[Estimate], until: float = math.inf) -> tuple[float, float]:
     """Returns kWh and kg of CO2 of a run's processes, all on one machine.
 
-    Each process's own CPU time counts. Memory and GPUs are the machine's, and count once: as in
-    the process that reports most of them.
+    The CPU energy of all processes is summed. Memory and GPUs are the machine's and count once:
+    the process that reports most of them counts.
 
     Args:
-      estimates: of all processes.
-      until: seconds since 1970; as if power had been the same all the time.
+      estimates: Estimates of all processes.
+      until: Seconds since 1970. Later energy is left out, as if power had been constant.
     """
     kwh = sum(_by_process(estimates, "cpu_kwh", until)) + gpu_kwh(estimates, until)
     kwh += max(_by_process(estimates, "memory_kwh", until), default=0.0)

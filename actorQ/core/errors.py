@@ -1,31 +1,32 @@
 """Errors that a user can mend, and how a process reports them.
 
-Every process: a `UserError` becomes one clear line on stderr and a non-zero exit code, never a
+In every process a `UserError` becomes one clear line on stderr and a non-zero exit code, never a
 stack trace alone. Imports no framework.
 """
 
 import contextlib
 import sys
 
-# Part of the learner's line when its numbers are no longer finite: such a training has an outcome,
+# Part of the learner's line when its numbers are no longer finite. Such a training has an outcome:
 # it did not fail for want of something.
 DIVERGED = "training has diverged"
 
 
 def summary(error: BaseException) -> str:
-    """Returns the last line of an exception's text (TensorFlow's reason), or its type."""
+    """Returns the last line of an exception's text, TensorFlow's reason; or its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300] if lines else type(error).__name__
 
 
 def report(name: str, message: str, kind: str = "error") -> None:
-    """Prints `name: error: message` as one line on stderr, whatever line breaks it has."""
-    with contextlib.suppress(OSError):  # A full disk, or nobody there: the exit code tells, too.
+    """Prints `name: error: message` as one line on stderr; line breaks become spaces."""
+    # Where the disk is full or nobody reads, the exit code still tells.
+    with contextlib.suppress(OSError):
         print(f"{name}: {kind}: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 class UserError(Exception):
-    """A mistake in the flags, a file or the surroundings, told in one line with its remedy."""
+    """A mistake in flags, files or surroundings; its text is one line with the remedy."""
 
 
 class LearnerGoneError(UserError):
@@ -33,7 +34,7 @@ class LearnerGoneError(UserError):
 
 
 class NoLearnerError(LearnerGoneError):
-    """A learner was waited for as long as --connect_timeout allows."""
+    """No learner came within --connect_timeout."""
 
 
 class WriteError(UserError):
@@ -41,4 +42,22 @@ class WriteError(UserError):
 
 
 class MessageError(UserError):
-    """A model message that must not be used: damaged, or of another model or scheme."""
+    """A model message must not be used: it is damaged, or of another model or scheme."""
+
+
+class FailureStreak:
+    """Counts failures in a row; a failure of another kind begins a new row."""
+
+    def __init__(self) -> None:
+        self._kind: object = None
+        self._count = 0
+
+    def note(self, kind: object = None) -> int:
+        """Counts one more failure, and returns how many there were in a row."""
+        self._count = self._count + 1 if kind == self._kind else 1
+        self._kind = kind
+        return self._count
+
+    def clear(self) -> None:
+        """Ends the row: there was a success."""
+        self._count = 0

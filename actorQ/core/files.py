@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, and folders that one process works in at a time.
+"""Writes files as a whole or not at all, and locks folders for one process at a time.
 
 Imports no framework.
 """
@@ -12,12 +12,12 @@ from actorQ.core import errors
 
 Path = str | os.PathLike[str]
 
-_LONGEST_ROW = 1 << 16  # Bytes; of a longer one the whole file is searched.
-_held: set[int] = set()  # Descriptors of the locks of `locked`.
+_LONGEST_ROW = 1 << 16  # Bytes. Behind a longer row the whole file is searched.
+_held: set[int] = set()  # Descriptors of the locks that `locked` holds.
 
 
 def _leave_locks() -> None:
-    """Closes a forked process's copies: a simulator that outlives us would keep our locks."""
+    """Closes a forked process's copies: a simulator that outlives this process would keep them."""
     while _held:
         os.close(_held.pop())
 
@@ -27,13 +27,13 @@ os.register_at_fork(after_in_child=_leave_locks)
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Says in one line that a file or folder cannot be written, whatever the system says.
+    """Turns the system's errors into one line that says that a path cannot be written.
 
     Args:
-      path: of the file or folder.
+      path: Path of the file or folder.
 
     Raises:
-      errors.WriteError: there was an OSError.
+      errors.WriteError: There was an OSError.
     """
     try:
         yield
@@ -48,11 +48,11 @@ def draft(path: Path, ending: str = ".tmp") -> Iterator[str]:
     """Gives a path beside `path` to write to; at the end that file takes the place of `path`.
 
     Args:
-      path: of the file to be.
-      ending: of the draft, for writers that insist on one.
+      path: Path of the file to be.
+      ending: Ending of the draft's name, for writers that insist on one.
 
     Raises:
-      errors.WriteError: the file cannot be written.
+      errors.WriteError: The file cannot be written.
     """
     path = os.fspath(path)
     try:
@@ -62,19 +62,15 @@ def draft(path: Path, ending: str = ".tmp") -> Iterator[str]:
             sync_file(path + ending)
             os.replace(path + ending, path)
     finally:
-        with contextlib.suppress(OSError):  # Mostly it is not there any more.
+        with contextlib.suppress(OSError):  # Usually the draft is not there any more.
             os.remove(path + ending)
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """Writes a file.
-
-    Args:
-      path: of the file.
-      content: of it; a text as UTF-8.
+    """Writes a file; a text is written as UTF-8.
 
     Raises:
-      errors.WriteError: it cannot be written.
+      errors.WriteError: The file cannot be written.
     """
     with draft(path) as unfinished, open(unfinished, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -84,7 +80,7 @@ def write_if_new(path: Path, content: str) -> None:
     """Writes a file unless it has that content already: a full disk is no matter then.
 
     Raises:
-      errors.WriteError: it cannot be written.
+      errors.WriteError: The file cannot be written.
     """
     with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
         if file.read() == content:
@@ -93,7 +89,7 @@ def write_if_new(path: Path, content: str) -> None:
 
 
 def drop_half_row(path: Path) -> int:
-    """Removes what a killed process left behind the last newline; returns the bytes that stay."""
+    """Removes a half row that a killed process left; returns the number of bytes that stay."""
     with open(path, "rb+") as file:
         begin = max(0, os.path.getsize(path) - _LONGEST_ROW)
         file.seek(begin)
@@ -109,11 +105,11 @@ def sync(folder: Path, deep: bool = True) -> None:
     """Brings a folder to the disk, so that it outlives a crash of the machine.
 
     Args:
-      folder: whose entries, and whose files if `deep`, are written out.
-      deep: whether files and folders below it are, too.
+      folder: Folder whose entries are written out.
+      deep: Whether the files and folders below it are written out as well.
 
     Raises:
-      OSError: the disk is full or broken.
+      OSError: The disk is full or broken.
     """
     if deep:
         with os.scandir(folder) as entries:
@@ -129,7 +125,7 @@ def sync_file(path: Path) -> None:
     """Brings one file, or a folder's entries, to the disk.
 
     Raises:
-      OSError: it is not there, or the disk is full or broken.
+      OSError: The file is not there, or the disk is full or broken.
     """
     opened = os.open(path, os.O_RDONLY)
     try:
@@ -143,7 +139,7 @@ def run_folder(folder: Path) -> Iterator[None]:
     """Makes the folder of a run, and keeps other learners out of it.
 
     Raises:
-      errors.UserError: it cannot be made, or another learner works in it.
+      errors.UserError: The folder cannot be made, or another learner works in it.
     """
     folder = os.fspath(folder)
     try:
@@ -159,11 +155,11 @@ def locked(folder: Path, otherwise: str = "") -> Iterator[None]:
     """Keeps other processes out of a folder; the lock ends with the process in any case.
 
     Args:
-      folder: that exists.
-      otherwise: what to say where another process is in it; empty: wait for it.
+      folder: Folder that exists.
+      otherwise: Message where another process is in it; empty: wait for that process.
 
     Raises:
-      errors.UserError: another process is in it, or the folder cannot be opened.
+      errors.UserError: Another process is in the folder, or the folder cannot be opened.
     """
     try:
         opened = os.open(folder, os.O_RDONLY)
@@ -177,6 +173,6 @@ def locked(folder: Path, otherwise: str = "") -> Iterator[None]:
             raise errors.UserError(otherwise) from None
         yield
     finally:
-        if opened in _held:  # Else this is a fork, which has no lock.
+        if opened in _held:  # Otherwise this is a fork, which has no lock.
             _held.discard(opened)
             os.close(opened)

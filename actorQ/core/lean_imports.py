@@ -1,11 +1,11 @@
 """Imports Reverb with as little of TensorFlow as a process needs. Imports no framework itself.
 
-A server and datasets need TensorFlow, but not JAX, Keras, pandas, SciPy and others, which it
-imports where they are installed: without, a learner starts 1 to 2 s sooner.
+A server and datasets need TensorFlow. TensorFlow also imports JAX, Keras, pandas, SciPy and others
+where they are installed; without them a learner starts 1 to 2 s sooner.
 
-A client, which is all that broadcaster and actors are, needs nothing of it but one library that
-Reverb's own is linked to, and the Python classes of some messages: 64 MB and 0.4 s of CPU time
-instead of 373 MB and 4.1 s (TensorFlow 2.15, reverb 0.14, a Zen 3).
+Broadcaster and actors are mere clients. A client needs one library of TensorFlow that Reverb's own
+library is linked to, and the Python classes of some messages. That takes 64 MB and 0.4 s of CPU
+time instead of 373 MB and 4.1 s (TensorFlow 2.15, reverb 0.14, a Zen 3).
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from typing import NoReturn
 
 OPTIONAL = ("jax", "keras", "pandas", "scipy", "h5py", "PIL")
 
-# Modules that those of Reverb's client import, most of them for annotations.
+# TensorFlow's modules that Reverb's client imports, most of them for annotations.
 _NAMED_BY_CLIENTS = (
     "tensorflow",
     "tensorflow.compat",
@@ -35,7 +35,7 @@ _NAMED_BY_CLIENTS = (
     "tensorflow.python.saved_model.nested_structure_coder",
 )
 
-# Of a client's modules those that use such names when they are called.
+# The modules of Reverb's client that use these names when they are called.
 _WITH_STAND_INS = (
     "platform.default.load_op_library", "reverb_types", "replay_sample", "structured_writer",
 )
@@ -43,21 +43,21 @@ _WITH_STAND_INS = (
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Makes packages look as if they were not installed, but for those imported already."""
+    """Makes packages look as if they were not installed, unless they are imported already."""
     hidden = [name for name in names if name not in sys.modules]
     for name in hidden:
         # The import system takes None for a package that is not there.
-        sys.modules[name] = None
+        sys.modules[name] = None  # type: ignore[assignment]  # The stubs know modules alone.
     try:
         yield
     finally:
-        # An environment of the user's may want them.
+        # An environment of the user's may import them later.
         for name in hidden:
             del sys.modules[name]
 
 
 def import_reverb() -> None:
-    """Imports Reverb; to be called before anything else imports it or TensorFlow."""
+    """Imports Reverb; call it before anything else imports Reverb or TensorFlow."""
     with without(*OPTIONAL):
         importlib.import_module("reverb")
 
@@ -65,21 +65,21 @@ def import_reverb() -> None:
 def import_reverb_client() -> None:
     """Imports `reverb.Client`, `reverb.pybind` and `reverb.cc`, and no TensorFlow.
 
-    To be called before anything else imports Reverb. Where TensorFlow is there already, so is all
-    of Reverb afterwards. An environment of the user's may want both later: TensorFlow can still be
-    imported, and the first other name of Reverb that is asked for brings all of it.
+    Call it before anything else imports Reverb. If TensorFlow is imported already, all of Reverb
+    is imported. An environment of the user's may need both later: TensorFlow can still be imported,
+    and the first other name of Reverb that is asked for brings all of Reverb.
     """
     tensorflow, reverb_itself = map(importlib.util.find_spec, ("tensorflow", "reverb"))
     if (
         "tensorflow" in sys.modules or "reverb" in sys.modules
         or tensorflow is None or reverb_itself is None
     ):
-        import_reverb()  # Which fails where one of them is not installed.
+        import_reverb()  # It fails where one of them is not installed.
         return
     folder = (tensorflow.submodule_search_locations or [""])[0]
-    # Loaded, it is found by its name when Reverb's library asks for it.
+    # Once it is loaded, Reverb's library finds it by its name.
     ctypes.CDLL(os.path.join(folder, "libtensorflow_framework.so.2"))
-    # The package without what its __init__ imports.
+    # The package exists without the imports of its __init__.
     reverb: Any = importlib.util.module_from_spec(reverb_itself)
     sys.modules["reverb"] = reverb
     with _stand_ins_for_tensorflow(folder):
@@ -102,7 +102,7 @@ def import_reverb_client() -> None:
 
 
 class _NotThere(type):
-    """Any name of TensorFlow: good for annotations and `except`, for nothing else."""
+    """Stands for any name of TensorFlow in annotations and `except`; it can do nothing else."""
 
     def __getattr__(cls, name: str) -> "_NotThere":
         if name.startswith("__"):
@@ -111,7 +111,7 @@ class _NotThere(type):
 
     def __call__(cls, *arguments: Any, **keywords: Any) -> NoReturn:
         raise NotImplementedError(
-            "Reverb wants TensorFlow for this, which lean_imports.import_reverb_client left out."
+            "Reverb needs TensorFlow for this, but lean_imports.import_reverb_client left it out."
         )
 
 
@@ -121,10 +121,10 @@ class _Name(Exception, metaclass=_NotThere):
 
 @contextlib.contextmanager
 def _stand_ins_for_tensorflow(folder: str) -> Iterator[None]:
-    """Lets what a client is made of import names of TensorFlow, and TensorFlow's own messages.
+    """Lets the client's modules import names and messages of TensorFlow.
 
     Args:
-      folder: of TensorFlow, where modules of `tensorflow.core` are found.
+      folder: TensorFlow's folder, where modules of `tensorflow.core` are found.
     """
     for name in _NAMED_BY_CLIENTS:
         module: Any = types.ModuleType(name)

@@ -11,9 +11,9 @@ def require_port(port: int) -> None:
     """Checks that a server can listen at a TCP port.
 
     Raises:
-      errors.UserError: the port is in use or may not be used.
+      errors.UserError: The port is in use or may not be used.
     """
-    # gRPC would share the port with another server without a word (SO_REUSEPORT).
+    # gRPC would share the port with another server and not say so (SO_REUSEPORT).
     with _any_interface_socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -28,14 +28,14 @@ def claim(port: int) -> socket.socket:
     """Keeps other learners off a port, from before a server listens there until this process ends.
 
     gRPC lets two servers that start in the same moment share a port. The claim is a socket with a
-    name of its own, which Linux gives to one process of a network namespace at a time; elsewhere
-    there is none.
+    name of its own, which Linux gives to one process of a network namespace at a time. Other
+    systems have no such claim.
 
     Returns:
-      What holds the claim until it is closed.
+      A socket that holds the claim until it is closed.
 
     Raises:
-      errors.UserError: another process has claimed the port.
+      errors.UserError: Another process has claimed the port.
     """
     held = socket.socket(socket.AF_UNIX)
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""Which machine and which commit made a result. Imports no framework."""
+"""Tells which machine and which commit made a result. Imports no framework."""
 
 import contextlib
 import glob
@@ -24,7 +24,7 @@ def machine() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
-        "gpus": len(glob.glob("/dev/nvidia[0-9]*")),  # Whether or not a framework can use them.
+        "gpus": len(glob.glob("/dev/nvidia[0-9]*")),  # A framework may be unable to use them.
         "gpu_models": _gpu_models(),
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -32,10 +32,10 @@ def machine() -> dict[str, Any]:
 
 
 def facts(command: str) -> dict[str, Any]:
-    """Returns what every file of measured figures begins with: command, date, machine, commit.
+    """Returns the heading of every file of measured figures: command, date, machine, commit.
 
     Args:
-      command: that measures them again.
+      command: Command that measures them again.
     """
     return {
         "command": command,
@@ -46,7 +46,7 @@ def facts(command: str) -> dict[str, Any]:
 
 
 def machine_cores() -> int:
-    """Returns how many cores the machine has; of a quota of a container's, rounded up."""
+    """Returns how many cores the machine has; a container's quota counts, rounded up."""
     cores = os.cpu_count() or 1
     return min(cores, _quota_cores() or cores)
 
@@ -68,7 +68,7 @@ def _quota_cores() -> int:
             ).split()
             if int(quota) > 0 and int(period) > 0:
                 return math.ceil(int(quota) / int(period))
-        except (OSError, ValueError):  # None is set ("max" or -1), or there are no such groups.
+        except (OSError, ValueError):  # No limit is set ("max" or -1), or there are no groups.
             continue
     return 0
 
@@ -89,13 +89,13 @@ def git_commit() -> str:
 
 
 def short(commit: str) -> str:
-    """Returns a commit for tables: its first 12 digits, and "+changes" where there were some."""
+    """Returns a commit for tables: its first 12 digits, and "+changes" where files differed."""
     name, plus, changes = commit.partition("+")
     return name[:12] + plus + changes
 
 
 def _processor() -> str:
-    """Returns the processor's name; where a virtual machine hides its number, also which it is."""
+    """Returns the processor's name; where that has no number, also the family and model."""
     facts: dict[str, str] = {}
     try:
         with open(CPU_FACTS, encoding="utf-8") as file:
@@ -105,14 +105,14 @@ def _processor() -> str:
     except OSError:
         pass
     name = facts.get("model name") or platform.processor() or "unknown"
-    numbered = any(digit.isdigit() for digit in name.partition("@")[0])  # Behind it: GHz.
+    numbered = any(digit.isdigit() for digit in name.partition("@")[0])  # GHz follow the @.
     if numbered or "cpu family" not in facts:
         return name
     return f"{name} (family {facts['cpu family']}, model {facts.get('model')})"
 
 
 def _gpu_models() -> str:
-    """Returns the names of NVIDIA's GPUs, "" where there are none or the driver does not say."""
+    """Returns the names of NVIDIA's GPUs; "" where there are none or the driver names none."""
     names = []
     for path in sorted(glob.glob(GPU_FACTS)):
         with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:

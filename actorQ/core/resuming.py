@@ -1,4 +1,4 @@
-"""Settings of a run that is resumed: which may change, and the record. Imports no framework."""
+"""Which settings of a resumed run may change, and their record. Imports no framework."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -18,7 +18,7 @@ def check(config: config_lib.RunConfig, recorded: Mapping[str, Any]) -> None:
         defaults.
 
     Raises:
-      errors.UserError: it cannot; the message names the settings.
+      errors.UserError: It cannot; the message names the settings.
     """
     now = dataclasses.asdict(config)
     before = {**dataclasses.asdict(config_lib.RunConfig()), **recorded}
@@ -47,13 +47,13 @@ def save_config(
 ) -> None:
     """Writes config.json into the run's folder.
 
-    Of a run that is resumed, its settings do not say so: it is compared with others as if it had
-    never ended. An entry of the list `resumed` does.
+    A resumed run is compared with others as if it had never ended. So its recorded settings do not
+    say that it was resumed; an entry of the list `resumed` does.
 
     Args:
-      config: the settings now.
-      resumed_at: learner steps at which the run goes on; None: it is new.
-      **facts: machine, commit and so on.
+      config: Settings from now on.
+      resumed_at: Learner steps at which the run goes on; None: the run is new.
+      **facts: Machine, commit and so on.
     """
     lives = []
     if resumed_at is not None:

@@ -1,7 +1,6 @@
 """Writes the logs of one process of a run: CSV files and TensorBoard scalars (`telemetry` reads).
 
-Imports TensorBoard when a logger is made, which brings TensorFlow in (every process that writes has
-it from Reverb anyway).
+Imports TensorBoard when a logger is made, and keeps it from importing TensorFlow.
 """
 
 from collections.abc import Mapping
@@ -20,19 +19,19 @@ from actorQ.core import lean_imports
 from actorQ.core import telemetry
 
 _TENSORBOARD_PERIOD_S = 1.0
-_COMPLAINT_PERIOD_S = 60.0  # About logs that cannot be written.
-_PATIENCE_S = 60.0  # How long a folder is waited for that was there before.
+_COMPLAINT_PERIOD_S = 60.0  # Time between two warnings about logs that cannot be written.
+_PATIENCE_S = 60.0  # Longest wait for a folder that was there before.
 _PATIENT_LOOK_S = 0.5
-_NO_ROOM_S = 1.0  # No row is tried for so long after one that could not be written.
+_NO_ROOM_S = 1.0  # Time without another try after a row that could not be written.
 
 
 class RunLogger:
     """Writes the CSV files and TensorBoard scalars of one process.
 
     Rows are flushed as they are written, so that a killed process loses none. Where the disk is
-    full they are lost, which is said, and the run goes on. TensorBoard gets at most one point a
-    second of each file: short episodes end hundreds of times a second, and its points cost many
-    times a CSV row.
+    full, rows are lost with a warning, and the run goes on. TensorBoard gets at most one point a
+    second from each file: short episodes end hundreds of times a second, and a point costs many
+    times as much as a CSV row.
     """
 
     def __init__(
@@ -46,15 +45,15 @@ class RunLogger:
         """Opens (or makes) the process's folder.
 
         Args:
-          run_folder: the run's folder.
-          process: name of the process, which is also the name of its folder.
-          start_time: seconds since 1970 from which the field `seconds` counts; 0 is now.
-          purge_step: TensorBoard forgets what it has at this step and later ones (None: nothing).
-          again: whether the process was started again in a run under way: what made it write
-            before may be back in a minute, and is waited for.
+          run_folder: The run's folder.
+          process: Name of the process, which is also the name of its folder.
+          start_time: Seconds since 1970 from which the field `seconds` counts; 0 is now.
+          purge_step: Step from which on TensorBoard forgets its points; None: it keeps all.
+          again: Whether the process was started again in a run under way. Its folder is then
+            waited for: it was there before, and may be back in a minute.
 
         Raises:
-          errors.UserError: the folder cannot be written.
+          errors.UserError: The folder cannot be written.
         """
         now = time.time()
         self.start_time = start_time or now
@@ -73,13 +72,13 @@ class RunLogger:
         self._tensorboard: Any = None
         self.rows_lost = 0
         try:
-            # TensorBoard would load TensorFlow for its files, if it is not there yet, and does
-            # without for good once it has found none.
+            # TensorBoard would load TensorFlow for its files unless it is loaded already. Once it
+            # has found none it never looks again.
             with lean_imports.without("tensorflow"):
                 if purge_step is not None:
                     _purge_tensorboard(self.folder, purge_step)
                 self._tensorboard = _tensorboard_writer(self.folder)
-        except Exception as error:  # OSError or TensorFlow's: a disk that is full already.
+        except Exception as error:  # OSError, or TensorFlow's own: the disk is full already.
             self._complain(error)
 
     def seconds(self) -> float:
@@ -90,9 +89,9 @@ class RunLogger:
         """Appends one row to `filename`, and its scalars to TensorBoard at `step`.
 
         Args:
-          filename: one of the keys of `FIELDS`.
-          step: the TensorBoard step (learner steps or actor steps, as the file counts).
-          **values: the row without its time fields; fields left out stay empty.
+          filename: One of the keys of `telemetry.FIELDS`.
+          step: TensorBoard's step: learner steps or actor steps, as the file counts.
+          **values: The row without its time fields; fields left out stay empty.
         """
         row = {"seconds": f"{self.seconds():.3f}", "unix_time": f"{time.time():.3f}"}
         row |= {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in values.items()}
@@ -112,7 +111,7 @@ class RunLogger:
             self.rows_lost += 1
             self._next_row = time.monotonic() + _NO_ROOM_S
             self._complain(error)
-            self._close_files()  # What is half written is removed when the file is opened again.
+            self._close_files()  # A half-written row is removed when the file is opened again.
 
     def _write_points(self, filename: str, step: int, values: Mapping[str, float]) -> None:
         now = time.monotonic()
@@ -128,7 +127,7 @@ class RunLogger:
                 self._tensorboard = _tensorboard_writer(self.folder)
             for name, value in values.items():
                 self._tensorboard.add_scalar(f"{prefix}/{name}", float(value), step)
-        except Exception as error:  # Of any type: what TensorBoard's own thread met.
+        except Exception as error:  # TensorBoard's own thread may meet one of any type.
             self._next_tensorboard = time.monotonic() + _COMPLAINT_PERIOD_S
             self._complain(error)
             self._close_tensorboard()
@@ -145,7 +144,7 @@ class RunLogger:
         if filename not in self._files:
             path = os.path.join(self.folder, filename)
             new = not os.path.exists(path) or files.drop_half_row(path) == 0
-            # A file of another version keeps its columns: rows of other lengths would not be read.
+            # A file of another version keeps its columns: readers drop rows of other lengths.
             fields = telemetry.FIELDS[filename] if new else _header(path)
             file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115 (closed in close)
             writer = csv.DictWriter(
@@ -157,7 +156,7 @@ class RunLogger:
         return self._files[filename]
 
     def lengths(self) -> dict[str, int]:
-        """Returns the lengths of the logs, name to bytes; where their folder is away, too."""
+        """Returns the lengths of the logs, name to bytes, even where their folder is away."""
         with self._lock:
             self._note_lengths()
             return dict(self._lengths)
@@ -178,7 +177,7 @@ class RunLogger:
     def _close_files(self) -> None:
         self._note_lengths()
         for _, file in self._files.values():
-            with contextlib.suppress(OSError):  # Of rows that were not written before.
+            with contextlib.suppress(OSError):  # Closing writes rows that were not written before.
                 file.close()
         self._files = {}
 
@@ -195,7 +194,7 @@ def _require_folder(folder: str, patience_s: float) -> None:
     """Makes a folder, or waits until it can be used.
 
     Raises:
-      errors.UserError: it cannot, even then.
+      errors.UserError: The folder cannot be used even after that time.
     """
     deadline = time.monotonic() + patience_s
     said = False
@@ -226,7 +225,7 @@ def _tensorboard_writer(folder: str) -> Any:
 
 
 def _silence_tensorboard_threads() -> None:
-    """Keeps the stack trace of TensorBoard's writer off the terminal: we say what is wrong."""
+    """Keeps stack traces of TensorBoard's writer off the terminal: the logger warns instead."""
     before = threading.excepthook
     if getattr(before, "silences_tensorboard", False):
         return
@@ -246,7 +245,7 @@ def _purge_tensorboard(folder: str, step: int) -> None:
 
     writer = event_file_writer.EventFileWriter(folder)
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    for _ in range(2):  # Readers take the first one that they see for the start of the run.
+    for _ in range(2):  # Readers take the first of them for the start of the run.
         writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
     writer.close()
 

@@ -1,4 +1,4 @@
-"""How one setting is declared and checked; `config` lists the settings. Imports no framework."""
+"""Declares and checks one setting; `config` lists the settings. Imports no framework."""
 
 import dataclasses
 import enum
@@ -8,11 +8,11 @@ from typing import Any
 from actorQ.core import errors
 from actorQ.core import precisions
 
-RUN_TABLE = "run"  # `wire`'s own table beside the four that have flags.
+RUN_TABLE = "run"  # Table of `wire` beside the four that have flags.
 
 
 class Kind(enum.Flag):
-    """What a setting is for; a setting may be of several kinds."""
+    """Purposes of settings; a setting may have several."""
 
     LEARNING = 0  # It decides what is learned, and from which data.
     CHANGEABLE = enum.auto()  # A resumed run may change it.
@@ -62,7 +62,7 @@ def check_range(field: dataclasses.Field, value: Any) -> None:
     """Checks a value against the choices or the range that `declare` was given.
 
     Raises:
-      errors.UserError: it is not legal; the message names flag, value and legal values.
+      errors.UserError: The value is not legal; the message names flag, value and legal values.
     """
     choices, low, high = (field.metadata[key] for key in ("choices", "low", "high"))
     if choices and value not in choices:
@@ -78,10 +78,10 @@ def check_range(field: dataclasses.Field, value: Any) -> None:
 
 
 def check_together(config: Any) -> None:
-    """Checks what several settings of a `config.RunConfig` must be together, and texts.
+    """Checks texts, and whether the settings of a `config.RunConfig` fit one another.
 
     Raises:
-      errors.UserError: they do not fit; the message names flags and values.
+      errors.UserError: They do not fit; the message names flags and values.
     """
     hidden_sizes("model_str", config.model_str)
     hidden_sizes("critic_str", config.critic_str)

@@ -1,4 +1,4 @@
-"""Checkpoints from which a run is resumed: folders that are there as a whole or not at all.
+"""Checkpoints from which a run is resumed: each folder is there as a whole or not at all.
 
     RUN/checkpoint/resume/<number>/state.json   State
     RUN/checkpoint/resume/<number>/learner.*    networks, targets, optimizers (TensorFlow)
@@ -9,8 +9,8 @@
 
 A snapshot is written under `unfinished`, brought to the disk and then renamed; only after that are
 older ones deleted. So a crash at any moment leaves one whole snapshot, and at most two and an
-unfinished one ever take room. Learner's process (the launcher looks whether there is one); imports
-no framework.
+unfinished one ever take room. The learner writes snapshots, and the launcher looks whether there
+are any. Imports no framework.
 """
 
 import contextlib
@@ -36,22 +36,23 @@ _REPLAY_FILES = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE")
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a learner must know to go on, besides weights and replay.
+    """State of a learner besides weights and replay.
 
     Attributes:
-      run_id: of the run, which it keeps when it is resumed.
-      settings: the run's configuration, setting to value.
-      learner_steps: done.
-      versions_skipped: what the weights' versions are ahead of the learner steps.
-      returns: of all evaluation episodes so far.
-      best_return: whose weights are kept under `best`; None before the first evaluation.
-      evaluation_s: cumulative seconds of evaluation.
-      checkpoint_s: cumulative seconds that checkpoints took from the learner's thread.
-      pushes: of weights so far.
-      log_bytes: name of a log to its length when the snapshot was begun.
-      stop_rule_from: of `returns`, where those begin that the stop rule looks at.
-      push_snapshot_s: cumulative seconds that pushes took from the learner's thread.
-      push_insert_s: cumulative seconds of pushes in the background.
+      run_id: Id of the run, which it keeps when it is resumed.
+      settings: The run's configuration, setting to value.
+      learner_steps: Learner steps done.
+      versions_skipped: Lead of the weights' versions over the learner steps.
+      returns: Returns of all evaluation episodes so far.
+      best_return: Return of the weights that are kept under `best`; None before the first
+        evaluation.
+      evaluation_s: Cumulative seconds of evaluation.
+      checkpoint_s: Cumulative seconds that checkpoints took from the learner's thread.
+      pushes: Pushes of weights so far.
+      log_bytes: Name of each log to its length when the snapshot was begun.
+      stop_rule_from: Index of the first of `returns` that the stop rule looks at.
+      push_snapshot_s: Cumulative seconds that pushes took from the learner's thread.
+      push_insert_s: Cumulative seconds of pushes in the background.
     """
 
     run_id: int
@@ -64,7 +65,7 @@ class State:
     checkpoint_s: float
     pushes: int
     log_bytes: dict[str, int]
-    # As in snapshots that do not have them yet.
+    # Older snapshots lack these; they get the defaults.
     stop_rule_from: int = 0
     push_snapshot_s: float = 0.0
     push_insert_s: float = 0.0
@@ -79,12 +80,12 @@ class Snapshot:
 
     @property
     def learner_prefix(self) -> str:
-        """Path that TensorFlow's files begin with."""
+        """Common beginning of the paths of TensorFlow's files."""
         return os.path.join(self.folder, LEARNER_PREFIX)
 
     @property
     def replay_folder(self) -> str:
-        """Reverb's checkpoint."""
+        """Folder of Reverb's checkpoint."""
         return os.path.join(self.folder, REPLAY_FOLDER)
 
 
@@ -92,7 +93,7 @@ class Store:
     """The snapshots of one run."""
 
     def __init__(self, run_folder: str):
-        """Looks at nothing yet; `prepare` makes the folder."""
+        """Names the folders; `prepare` makes them."""
         self.folder = os.path.join(run_folder, telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER)
         self.reverb_folder = os.path.join(self.folder, _REVERB)
         self._unfinished = os.path.join(self.folder, _UNFINISHED)
@@ -102,14 +103,14 @@ class Store:
         return bool(self._numbers())
 
     def newest_name(self) -> str:
-        """Returns what tells the newest snapshot from others, empty if there is none."""
+        """Returns a name that tells the newest snapshot from others; "" if there is none."""
         return str(max(self._numbers(), default=""))
 
     def newest(self) -> Snapshot:
         """Reads the newest snapshot.
 
         Raises:
-          errors.UserError: there is none, or it is damaged.
+          errors.UserError: There is none, or it is damaged.
         """
         numbers = self._numbers()
         if not numbers:
@@ -120,7 +121,7 @@ class Store:
         folder = self._path(numbers[-1])
         needed = [f"{LEARNER_PREFIX}.index"]
         needed += [os.path.join(REPLAY_FOLDER, name) for name in _REPLAY_FILES]
-        # Reverb would take a folder that lacks a file for an empty one, and start with no replay.
+        # Where a file is missing, Reverb would take the folder for empty and start without replay.
         for name in needed:
             if not os.path.isfile(os.path.join(folder, name)):
                 raise errors.UserError(f"The checkpoint {folder} is damaged: it lacks {name}.")
@@ -137,13 +138,13 @@ class Store:
             ) from None
 
     def prepare(self, fresh: bool) -> None:
-        """Makes the folders, and deletes what is of no use any more.
+        """Makes the folders, and deletes outdated snapshots.
 
         Args:
-          fresh: a new run begins, which an earlier one's snapshots do not belong to.
+          fresh: Whether a new run begins, to which snapshots of an earlier run do not belong.
 
         Raises:
-          errors.UserError: they cannot be made.
+          errors.UserError: The folders cannot be made.
         """
         try:
             for folder in (self._unfinished, self.reverb_folder, *self._outdated(fresh)):
@@ -162,7 +163,7 @@ class Store:
         return self._unfinished
 
     def discard(self) -> None:
-        """Deletes what is there of a snapshot that was not completed, Reverb's part as well."""
+        """Deletes a snapshot that was not completed, with Reverb's part."""
         for folder in (self._unfinished, self.reverb_folder):
             shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(self.reverb_folder, exist_ok=True)
@@ -171,11 +172,11 @@ class Store:
         """Completes the snapshot that was begun, and deletes the older ones.
 
         Args:
-          state: to be saved with it.
-          reverb_checkpoint: folder that Reverb wrote, which is moved.
+          state: State to be saved with it.
+          reverb_checkpoint: Folder that Reverb wrote; it is moved.
 
         Raises:
-          OSError: a file cannot be written; the snapshot before stays.
+          OSError: A file cannot be written; the snapshot before stays.
         """
         os.rename(reverb_checkpoint, os.path.join(self._unfinished, REPLAY_FOLDER))
         with open(os.path.join(self._unfinished, _STATE), "w", encoding="utf-8") as file:
@@ -212,14 +213,14 @@ class Store:
 
 
 def cut_logs(folder: str, state: State) -> None:
-    """Cuts off what the learner logged after a snapshot: those steps will be made again.
+    """Cuts off rows that the learner logged after a snapshot: those steps will be made again.
 
     Args:
-      folder: of the learner's logs.
-      state: of the snapshot.
+      folder: Folder of the learner's logs.
+      state: State in the snapshot.
 
     Raises:
-      errors.WriteError: a log cannot be written.
+      errors.WriteError: A log cannot be written.
     """
     for name, length in telemetry.log_bytes(folder).items():
         path = os.path.join(folder, name)
@@ -230,23 +231,23 @@ def cut_logs(folder: str, state: State) -> None:
 
 
 class VersionRecord:
-    """The highest version of weights that left the learner, and how often the learner started.
+    """The highest version of weights that left the learner, and its number of starts.
 
-    Written before a version is sent, so that a learner that is resumed at an earlier step never
-    uses a version for other weights: versions only grow, whatever dies. A line of fixed length,
-    overwritten in place with one system call, which a killed process does or does not do. A crash
-    of the whole machine may lose what was noted since the newest snapshot; what the other
-    processes' logs have of it counts as well (`telemetry.newest_version`).
+    The record is written before a version is sent. So a learner that is resumed at an earlier step
+    never uses a version for other weights: versions only grow, whatever dies. It is a line of fixed
+    length, overwritten in place with one system call, which a killed process does or does not do.
+    A crash of the whole machine may lose the versions noted since the newest snapshot; the logs of
+    the other processes count as well (`telemetry.newest_version`).
     """
 
     def __init__(self, path: str):
         """Reads the record, if there is one.
 
         Args:
-          path: of its file.
+          path: Path of its file.
 
         Raises:
-          errors.UserError: it cannot be read or is damaged.
+          errors.UserError: The record cannot be read, or is damaged.
         """
         self._path = path
         self.starts, self.highest = 0, -1
@@ -263,7 +264,7 @@ class VersionRecord:
         """Counts a start of the learner.
 
         Raises:
-          errors.WriteError: the disk is full.
+          errors.WriteError: The disk is full.
         """
         self.starts += 1
         self._write()
@@ -272,7 +273,7 @@ class VersionRecord:
         """Notes that weights of this version are about to be sent.
 
         Raises:
-          errors.WriteError: the disk is full.
+          errors.WriteError: The disk is full.
         """
         self.highest = max(self.highest, version)
         self._write()

@@ -3,6 +3,7 @@
 Layout of a run folder, the one place where it is written down:
 
     RUN/config.json                  configuration, git commit, machine
+    RUN/launch.json                  flags of the launcher alone (`launch.run_folders`)
     RUN/address                      HOST:PORT of the learner's server, once it is up
     RUN/learner/train.csv            TRAIN_FIELDS, one row every log period
     RUN/learner/evaluation.csv       EVALUATION_FIELDS, one row an evaluation episode
@@ -13,6 +14,7 @@ Layout of a run folder, the one place where it is written down:
     RUN/<process>/emissions.csv      codecarbon's estimate (with --track_energy=1)
     RUN/stdout/<process>.log         what the process printed (when the launcher started it)
     RUN/checkpoint/                  policy.safetensors (last), best/, resume/ (`snapshots`)
+    RUN/plots/                       what the launcher draws at the end of a run
 
 Used by every process and by the scripts. Imports no framework.
 """
@@ -28,8 +30,8 @@ import time
 
 from actorQ.core import errors
 
-# Every row has TIME_FIELDS first: seconds since the launch of the run, and since 1970.
-# The time in which nothing of the run ran, before it was resumed, does not count in `seconds`.
+# Every row has TIME_FIELDS first: seconds since the launch of the run, and since 1970. The time
+# between the end of a run and its resumption does not count in `seconds`.
 TIME_FIELDS = ("seconds", "unix_time")
 
 TRAIN_FIELDS = TIME_FIELDS + (
@@ -38,7 +40,7 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "actor_steps",  # Transitions inserted into replay = environment steps of all actors.
     "actor_steps_per_s",
     "replay_size",  # Transitions in replay.
-    "model_version",  # Of the newest weights pushed: learner steps + versions lost to crashes.
+    "model_version",  # Newest weights pushed: learner steps + versions lost to crashes.
     "pushes",  # Pushes of weights that reached Reverb.
     "push_snapshot_s",  # Cumulative seconds that pushing took from the learner's thread.
     "push_insert_s",  # Cumulative seconds of copying and inserting in the background.
@@ -74,20 +76,20 @@ EPISODE_FIELDS = TIME_FIELDS + (
     "episode_return",
     "episode_length",
     "model_version",
-    "staleness_steps",  # Of the weights in use, see weights.WeightClient; newest value.
+    "staleness_steps",  # Age of the weights in use, see weight_client; newest value.
 )
-# Phases of an actor's life, in the paper's order (Fig. "breakdown") and completed.
+# Phases of an actor's life: the paper's (Fig. "breakdown") in its order, and those it leaves out.
 PHASES = (
     "environment_s",  # Environment step and reset.
     "inference_s",  # Policy and exploration: the paper's "step" time.
     "insert_s",  # N-step sums and Reverb insert.
-    # These two are spent on a thread beside the steps (but for the first weights): they hold the
+    # The next two are spent on a thread beside the steps, but for the first weights. They hold the
     # actor up only where that thread shares its core.
     "pull_s",  # Asking for news, and receiving the message when there is any.
     "deserialize_s",  # Message to packed weights: the paper's "deserialize".
     "load_state_dict_s",  # Packed weights into the policy: the paper's "load_state_dict".
 )
-# What an actor times: phases, and of pull_s what went to looks that brought a message.
+# An actor times the phases, and the part of pull_s in which looks brought a message.
 TIMED = (*PHASES, "transfer_s")
 PHASE_FIELDS = TIME_FIELDS + (
     "actor_steps",
@@ -107,7 +109,7 @@ ADDRESS_FILENAME = "address"
 STDOUT_FOLDER = "stdout"
 CHECKPOINT_FOLDER = "checkpoint"
 BEST_FOLDER = "best"
-RESUME_FOLDER = "resume"  # What a run needs to go on: networks, optimizers, replay.
+RESUME_FOLDER = "resume"  # Networks, optimizers and replay, from which a run goes on.
 
 FIELDS = {
     TRAIN_CSV: TRAIN_FIELDS,
@@ -130,18 +132,18 @@ def read_csv(path: str) -> dict[str, list[float]]:
     """Reads one log into columns; empty cells are NaN; a last row cut short is left out.
 
     Args:
-      path: a CSV file that `RunLogger` wrote.
+      path: A CSV file that `RunLogger` wrote.
 
     Returns:
-      Column name to values, all of one length, at least one.
+      Column name to values; all columns have the same length, at least one.
 
     Raises:
-      errors.UserError: the file is missing, has no rows, or is not such a log.
+      errors.UserError: The file is missing, has no rows, or is no such log.
     """
     fields = FIELDS[os.path.basename(path)]
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            # What follows the last newline is a row cut short, in whichever cell.
+            # The text behind the last newline is a row cut short, in whichever cell.
             rows = list(csv.reader(file.read().rpartition("\n")[0].splitlines()))
     except FileNotFoundError:
         raise errors.UserError(f"No log at {path}: has the run started, and is it whole?") from None
@@ -166,7 +168,7 @@ def read_csv(path: str) -> dict[str, list[float]]:
 
 
 class _Columns(dict):
-    """Columns of a log, which may be of a version that logged less (or more)."""
+    """Columns of a log; another version may have logged fewer or more."""
 
     def __init__(self, path: str, columns: Iterable[tuple[str, list[float]]]):
         super().__init__(columns)
@@ -185,7 +187,7 @@ def last_row(path: str) -> dict[str, float]:
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return {}
-    # The part behind the last newline is a row still being written.
+    # The text behind the last newline is a row still being written.
     for line in reversed(lines[:-1]):
         cells = line.rstrip("\r").split(",")
         if len(cells) == len(header):
@@ -197,12 +199,12 @@ def last_row(path: str) -> dict[str, float]:
 
 
 def start_time(run_folder: str, given: float, resumed: bool) -> float:
-    """Returns from when on the clock of a run counts, in seconds since 1970; 0: from now.
+    """Returns when the clock of a run started, in seconds since 1970; 0: it starts now.
 
     Args:
-      run_folder: with the logs so far.
-      given: --run_start_time; 0: not given.
-      resumed: whether the clock goes on where the logs end.
+      run_folder: Folder with the logs so far.
+      given: --run_start_time; 0: the flag was not given.
+      resumed: Whether the clock goes on where the logs end.
     """
     if given or not resumed:
         return given
@@ -221,7 +223,7 @@ def log_bytes(folder: str) -> dict[str, int]:
     """Returns the lengths of the logs of one process, name to bytes."""
     lengths = {}
     for name in FIELDS:
-        with contextlib.suppress(OSError):  # It is not there, or its disk is away.
+        with contextlib.suppress(OSError):  # The log is not there, or its disk is away.
             lengths[name] = os.path.getsize(os.path.join(folder, name))
     return lengths
 
@@ -250,11 +252,11 @@ def actor_folders(run_folder: str) -> Sequence[str]:
 class Timings:
     """Cumulative seconds per phase of an actor's loop."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds = dict.fromkeys(TIMED, 0.0)
 
     def add(self, phase: str, seconds: float) -> None:
-        """Adds to one of `TIMED`."""
+        """Adds seconds to one of `TIMED`."""
         self.seconds[phase] += seconds
 
     def as_row(self) -> Mapping[str, float]:

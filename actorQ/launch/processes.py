@@ -1,6 +1,7 @@
-"""Child processes of the launcher: start, watch, restart, end. Imports no framework."""
+"""The processes of a run, and those that are children of this one. Imports no framework."""
 
 from collections.abc import Callable
+import contextlib
 import ctypes
 import os
 import signal
@@ -11,13 +12,12 @@ import time
 from actorQ.core import cli
 from actorQ.core import errors
 
-MAX_FAILURES = 3  # In a row and in the same way, before a process is given up.
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LOG_TAIL_LINES = 15
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-_STEADY_S = 600.0
+_STEADY_S = 600.0  # A life so long begins a new row of failures.
 
-# What Python is to run (-m) as the processes of a run.
+# Modules that Python runs (-m) as the processes of a run.
 LEARNER_MODULE = "actorQ.learner_main"
 BROADCASTER_MODULE = "actorQ.parameter_broadcaster"
 ACTOR_MODULE = "actorQ.actor_main"
@@ -26,126 +26,68 @@ ACTOR_MODULE = "actorQ.actor_main"
 STARTED_AGAIN = "it is started again."
 
 
-class Failures:
-    """Counts how often in a row a process failed in the same way."""
+class Process:
+    """A process of a run, on this machine or another, as the supervisor sees it.
 
-    def __init__(self) -> None:
-        """Begins with none."""
-        self._last: tuple | None = None
-        self._in_a_row = 0
+    Attributes:
+      name: Name in logs and messages.
+      log_path: File on this machine that gets the process's stdout and stderr.
+      restarts: Number of restarts so far.
+      code: Exit code as seen last; None while the process runs, or if it was never started.
+    """
 
-    def note(self, code: int | None, progress: object, lived_s: float) -> int:
-        """Notes that the process ended as it should not.
-
-        Args:
-          code: its exit code, negative where a signal ended it, `cli.EXIT_INTERRUPTED` where it
-            ended itself as a signal asked it to.
-          progress: how far its work had come. A process that somebody ends with a signal may be
-            started again as long as this changes; one that ends itself may not.
-          lived_s: seconds.
-
-        Returns:
-          How often in a row it failed in the same way; a life of ten minutes starts a new row.
-        """
-        by_signal = code is not None and (code < 0 or code == cli.EXIT_INTERRUPTED)
-        failure = (code, progress if by_signal else None)
-        if failure != self._last or lived_s > _STEADY_S:
-            self._in_a_row = 0
-        self._last = failure
-        self._in_a_row += 1
-        return self._in_a_row
-
-
-class Child:
-    """One process with its log file."""
-
-    def __init__(self, name: str, command: list[str], log_path: str, cores: set[int] | None):
-        """Describes the process; `start` starts it.
-
-        Args:
-          name: for messages.
-          command: program and arguments.
-          log_path: file that gets its stdout and stderr, appended.
-          cores: CPU cores that it may use, or None for all.
-        """
+    def __init__(self, name: str, log_path: str):
         self.name = name
-        self.restarts = 0
-        self._command = command
-        self._started_at = 0.0
-        self._log_start = 0
-        self._failures = Failures()
         self.log_path = log_path
-        self._cores = cores
-        self._process: subprocess.Popen | None = None
+        self.restarts = 0
+        self.code: int | None = None
+        self._started_at = time.monotonic()
+        self._log_start = 0
+        self._failures = errors.FailureStreak()
 
     def start(self, *arguments: str) -> None:
-        """Starts the process.
-
-        Args:
-          *arguments: more of them, for this time.
-
-        Raises:
-          errors.UserError: its log cannot be written, or the system has no room for it.
-        """
-        cores, attach = self._cores, attached()
-
-        def prepare() -> None:
-            attach()
-            if cores:
-                os.sched_setaffinity(0, cores)
-
-        try:
-            with open(self.log_path, "ab") as log:
-                self._log_start = log.tell()
-                self._process = subprocess.Popen(
-                    [*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=log,
-                    stderr=subprocess.STDOUT, preexec_fn=prepare,
-                )
-        except OSError as error:
-            raise errors.UserError(
-                f"Cannot start {self.name}, whose output goes to {self.log_path}: {error.strerror}."
-            ) from error
-        self._started_at = time.monotonic()
-
-    def restart(self, *arguments: str) -> None:
-        """Starts the process again after its end, with more arguments for this time."""
-        self.restarts += 1
-        self.start(*arguments)
-
-    @property
-    def started(self) -> bool:
-        """Whether it ever ran."""
-        return self._process is not None
-
-    def note_failure(self, progress: object) -> int:
-        """Notes that the process ended as it should not; see `Failures.note`."""
-        return self._failures.note(self.poll(), progress, time.monotonic() - self._started_at)
+        """Starts the process with these arguments besides its own."""
+        raise NotImplementedError
 
     def poll(self) -> int | None:
-        """Returns the exit code, or None while it runs (or was never started)."""
-        return None if self._process is None else self._process.poll()
+        """Looks how the process does, and returns its exit code."""
+        raise NotImplementedError
 
-    def wait(self, timeout_s: float) -> int | None:
-        """Waits for the end, at most `timeout_s`; returns the exit code or None."""
-        if self._process is None:
-            return None
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
+    def wait(self, timeout_s: float) -> bool:
+        """Waits for the end; returns whether nothing of the process is left to wait for."""
+        raise NotImplementedError
 
     def terminate(self) -> None:
         """Asks the process to end, if it runs."""
-        self._signal(signal.SIGTERM)
+        raise NotImplementedError
 
     def kill(self) -> None:
-        """Ends the process at once, if it runs, and waits for that."""
-        self._signal(signal.SIGKILL)
-        self.wait(5.0)
+        """Ends the process at once, if it runs."""
+        raise NotImplementedError
 
-    def _signal(self, signum: int) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signum)
+    def restart(self, *arguments: str) -> None:
+        """Starts the process again after its end."""
+        self.restarts += 1
+        self.start(*arguments)
+
+    def describe_end(self) -> str:
+        """Returns how the process ended, as the rest of a sentence."""
+        return describe_exit(self.code)
+
+    def note_failure(self, progress: object) -> int:
+        """Notes that the process ended as it should not.
+
+        Args:
+          progress: How far its work has come. A process that a signal ends may be started again as
+            long as this changes; one that ends itself may not.
+
+        Returns:
+          Failures of the same kind in a row. A life of ten minutes begins a new row.
+        """
+        if time.monotonic() - self._started_at > _STEADY_S:
+            self._failures.clear()
+        by_signal = self.code is not None and (self.code < 0 or self.code == cli.EXIT_INTERRUPTED)
+        return self._failures.note((self.code, progress if by_signal else None))
 
     def log_tail(self) -> str:
         """Returns the last lines of the log, indented."""
@@ -164,20 +106,96 @@ class Child:
                 return message
         return ""
 
+    def _note_start(self) -> None:
+        """Remembers when this start was, and skips what earlier starts have printed."""
+        self._started_at = time.monotonic()
+        try:
+            self._log_start = os.path.getsize(self.log_path)
+        except OSError:
+            self._log_start = 0
+
     def _lines(self) -> list[str]:
         try:
             with open(self.log_path, encoding="utf-8", errors="replace") as log:
-                log.seek(self._log_start)  # What lives before this one printed says nothing of it.
+                log.seek(self._log_start)
                 return [line.rstrip() for line in log if line.strip()]
         except OSError:
             return []
 
 
-def attached() -> Callable[[], None]:
-    """Returns what a new process is to call first (`preexec_fn`) to end with this one.
+class Child(Process):
+    """A child process of this one."""
 
-    It gets a session of its own: Ctrl-C reaches its parent, which ends its children in order. And
-    should the parent be killed outright, the kernel ends it (Linux).
+    def __init__(self, name: str, command: list[str], log_path: str, cores: set[int] | None):
+        """Describes the process; `start` starts it.
+
+        Args:
+          name: Name in messages.
+          command: Program and arguments.
+          log_path: File that gets the process's stdout and stderr, appended.
+          cores: CPUs that the process may use, or None for all.
+        """
+        super().__init__(name, log_path)
+        self._command = command
+        self._cores = cores
+        self._process: subprocess.Popen | None = None
+
+    def start(self, *arguments: str) -> None:
+        """Starts the process with these arguments besides its own.
+
+        Raises:
+          errors.UserError: The log cannot be written, or the system has no room for a process.
+        """
+        cores, attach = self._cores, attached()
+
+        def prepare() -> None:
+            attach()
+            if cores:
+                os.sched_setaffinity(0, cores)
+
+        self._note_start()
+        try:
+            with open(self.log_path, "ab") as log:
+                self._process = subprocess.Popen(
+                    [*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=log,
+                    stderr=subprocess.STDOUT, preexec_fn=prepare,
+                )
+        except OSError as error:
+            raise errors.UserError(
+                f"Cannot start {self.name}, whose output goes to {self.log_path}: {error.strerror}."
+            ) from error
+
+    def poll(self) -> int | None:
+        """Returns the exit code, or None while the process runs (or was never started)."""
+        self.code = self._process.poll() if self._process is not None else None
+        return self.code
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits for the end; returns whether it has come, or the process was never started."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_s)
+        return self._process is None or self.poll() is not None
+
+    def terminate(self) -> None:
+        """Asks the process to end, if it runs."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends the process at once, if it runs, and waits for that."""
+        self._signal(signal.SIGKILL)
+        self.wait(5.0)
+
+    def _signal(self, signum: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signum)
+
+
+def attached() -> Callable[[], None]:
+    """Returns a function for a new process to call first (`preexec_fn`), to end with this one.
+
+    The new process gets a session of its own: Ctrl-C reaches its parent alone, which ends its
+    children in order. Should the parent be killed outright, Linux ends the new process.
     """
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     parent = os.getpid()
@@ -206,7 +224,7 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     """Shares out the usable cores: one for each actor from the top, the learner gets the rest.
 
     Returns:
-      CPUs of the learner, then of every actor; None where there is only one core to share.
+      CPUs of the learner, then of every actor; None where there is only one core.
     """
     cores = sharable_cores()
     if len(cores) < 2:
@@ -221,7 +239,7 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
 def physical_cores() -> list[set[int]]:
     """Returns the CPUs that this process may use, hyperthreads of one core together.
 
-    Each CPU by itself where the system does not say.
+    Where the system does not name siblings, each CPU counts as a core.
     """
     cores: dict[str, set[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
@@ -235,6 +253,6 @@ def physical_cores() -> list[set[int]]:
 
 
 def sharable_cores() -> list[set[int]]:
-    """Returns `physical_cores`, or of a single one its hyperthreads: better that than nothing."""
+    """Returns `physical_cores`; where there is a single core, its hyperthreads."""
     cores = physical_cores()
     return cores if len(cores) > 1 else [{cpu} for cpu in sorted(cores[0])]

@@ -20,8 +20,8 @@ from actorQ.core import resuming
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 
-LAUNCH_FILENAME = "launch.json"  # In the run's folder.
-_RESTARTS_A_LAUNCH = 1000  # Numbers of restarts that are kept free for each start of the learner.
+LAUNCH_FILENAME = "launch.json"  # File in the run's folder.
+_RESTARTS_A_LAUNCH = 1000  # Numbers of restarts that each start of the learner may use.
 
 
 def define_flags() -> None:
@@ -36,7 +36,7 @@ def make_run_folder(config: config_lib.RunConfig, logdir: str, run_name: str) ->
     """Makes the run's own folder under `logdir`; two launchers never get the same one.
 
     Raises:
-      errors.UserError: the named folder exists, or it cannot be made.
+      errors.UserError: The named folder exists, or it cannot be made.
     """
     task = re.sub(r"[^A-Za-z0-9]+", "-", config.taskstr).strip("-")
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -63,11 +63,11 @@ def new(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> config_l
     """Completes the configuration of a new run.
 
     Args:
-      config: of the flags.
-      flag_values: the launcher's flags.
+      config: Configuration from the flags.
+      flag_values: The launcher's flags.
 
     Raises:
-      errors.UserError: its folder cannot be made.
+      errors.UserError: The run's folder cannot be made.
     """
     if flag_values["logpath"].present:
         raise errors.UserError(
@@ -86,7 +86,7 @@ def require_named(flag_values: flags.FlagValues) -> None:
     """Checks that the launcher's flags say which run goes on.
 
     Raises:
-      errors.UserError: they do not.
+      errors.UserError: They do not.
     """
     elsewhere = any(flag_values[name].present for name in ("logdir", "run_name"))
     if elsewhere or not flag_values["logpath"].present:
@@ -99,11 +99,11 @@ def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
     """Completes the configuration of a run that goes on.
 
     Args:
-      config: of the flags and, where they are not given, of the run.
+      config: Configuration from the flags; flags that were not given are taken from the run.
 
     Raises:
-      errors.UserError: it cannot go on, or not with these settings.
-      errors.WriteError: its folder cannot be written.
+      errors.UserError: The run cannot go on, or not with these settings.
+      errors.WriteError: The run's folder cannot be written.
     """
     store = snapshots.Store(config.logpath)
     resuming.check(config, store.newest().state.settings)
@@ -111,14 +111,14 @@ def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
         pass
     with files.writing(config.logpath):
         os.makedirs(os.path.join(config.logpath, telemetry.STDOUT_FOLDER), exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # It says that the learner is up.
+        with contextlib.suppress(FileNotFoundError):  # This file says that the learner is up.
             os.remove(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME))
     return dataclasses.replace(
         config,
-        server_address="",  # A run that was started by hand may have noted that of its learner.
+        server_address="",  # A run that was started by hand may have noted its learner's address.
         run_start_time=telemetry.start_time(config.logpath, 0.0, resumed=True),
         launch_id=_launch_id(),
-        # Other seeds than all processes had before: actors must not repeat themselves.
+        # The seeds differ from all that were used before: actors must not repeat themselves.
         restarts=_RESTARTS_A_LAUNCH * store.version_record().starts,
     )
 
@@ -129,13 +129,12 @@ def _launch_id() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What the launcher is told and a resumed run keeps, where its configuration does not tell.
+    """Launcher-only facts, stored in RUN/launch.json, which a resumed run keeps.
 
     Attributes:
-      port: the server's, if one was asked for; None: any that is free, which may be another when
-        the run is resumed, as nothing outside the run is to know it.
-      pin_cpus: whether learner and actors have cores of their own.
-      learner_threads: asked for; 0: as many as the cores that the learner has this time.
+      port: Port of the server that was asked for; None: any free port, at each start.
+      pin_cpus: Whether learner and actors have cores of their own.
+      learner_threads: Number of threads that was asked for; 0: the cores that the learner has.
     """
 
     port: int | None = None
@@ -144,14 +143,14 @@ class Launch:
 
 
 def launch_of_flags(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> Launch:
-    """Returns what the flags say of a launch; of a run that goes on, else what it was told before.
+    """Returns the facts of a launch; a resumed run keeps those that the flags do not give.
 
     Args:
-      config: of the flags.
-      flag_values: the launcher's flags.
+      config: Configuration from the flags.
+      flag_values: The launcher's flags.
 
     Raises:
-      errors.UserError: what the run was told before cannot be read.
+      errors.UserError: The facts of the run's earlier launch cannot be read.
     """
     before = _launch_before(config) if config.resume else Launch()
     port, pin_cpus, threads = (
@@ -160,15 +159,15 @@ def launch_of_flags(config: config_lib.RunConfig, flag_values: flags.FlagValues)
     return Launch(
         port=(port.value or None) if port.present else before.port,
         pin_cpus=bool(pin_cpus.value) if pin_cpus.present else before.pin_cpus,
-        learner_threads=threads.value if threads.present else before.learner_threads,
+        learner_threads=flag_values.learner_threads if threads.present else before.learner_threads,
     )
 
 
 def save_launch(launch: Launch, logpath: str) -> None:
-    """Writes what `launch_of_flags` is to know when the run in `logpath` is resumed.
+    """Writes the facts of a launch into the run's folder, for a later --resume.
 
     Raises:
-      errors.WriteError: it cannot be written.
+      errors.WriteError: The file cannot be written.
     """
     content = json.dumps(dataclasses.asdict(launch), indent=2)
     files.write(os.path.join(logpath, LAUNCH_FILENAME), f"{content}\n")
@@ -179,7 +178,7 @@ def _launch_before(config: config_lib.RunConfig) -> Launch:
     try:
         with open(path, encoding="utf-8") as file:
             launch = Launch(**json.load(file))
-    except FileNotFoundError:  # It was started by hand, by Ray, or by an older version.
+    except FileNotFoundError:  # The run was started by hand, by Ray, or by an older version.
         return Launch(learner_threads=config.learner_threads)
     except (OSError, ValueError, TypeError) as error:
         raise _unreadable(path, errors.summary(error)) from None

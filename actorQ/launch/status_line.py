@@ -1,25 +1,29 @@
-"""What people see of a run while it trains, made of its logs. Imports no framework."""
+"""Tells people how a run does: a live line, and a report at the end. Imports no framework."""
 
+from collections.abc import Callable
+from collections.abc import Sequence
 import contextlib
 import os
+import shlex
 import sys
 import time
 
 from actorQ.core import config as config_lib
+from actorQ.core import errors
 from actorQ.core import telemetry
 
 _PERIOD_S = 1.0
-_PERIOD_FILE_S = 10.0  # Where the output is not a terminal.
+_PERIOD_FILE_S = 10.0  # Period where the output is not a terminal.
 
 
 class StatusLine:
-    """One live line on a terminal, a line now and then elsewhere."""
+    """Shows one live line on a terminal, and a line now and then elsewhere."""
 
     def __init__(self, config: config_lib.RunConfig):
         """Shows nothing yet.
 
         Args:
-          config: of the run, with its folder and start.
+          config: Configuration of the run, with its folder and start.
         """
         self._config = config
         self._live = sys.stdout.isatty()
@@ -34,7 +38,7 @@ class StatusLine:
             return
         self._next = time.monotonic() + (_PERIOD_S if self._live else _PERIOD_FILE_S)
         line = self.compose()
-        with contextlib.suppress(OSError):  # A full disk, or nobody there: no end of a training.
+        with contextlib.suppress(OSError):  # A full disk or a closed pipe must not end a training.
             if self._live:
                 width = os.get_terminal_size().columns
                 sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
@@ -50,7 +54,7 @@ class StatusLine:
         if not row:
             return f"{clock}  starting ..."
         evaluation = telemetry.last_row(self._evaluation)
-        # Most wanted first: a narrow terminal cuts the end.
+        # The most wanted parts come first: a narrow terminal cuts the end.
         parts = [
             clock,
             f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",
@@ -74,3 +78,36 @@ class StatusLine:
             with contextlib.suppress(OSError):
                 sys.stdout.write("\r\x1b[K")
                 sys.stdout.flush()
+
+    def report(self, draw_plots: Callable[[str], Sequence[str]]) -> None:
+        """Tells how a training ended, makes its plots, and says where everything is.
+
+        Args:
+          draw_plots: Draws plots of the run in a folder, and returns their paths.
+        """
+        config, folder = self._config, self._config.logpath
+        returns = []
+        with contextlib.suppress(errors.UserError):  # Evaluation may be off.
+            returns = telemetry.read_csv(self._evaluation)["episode_return"]
+        if returns:
+            final = returns[-max(1, config.final_eval_episodes):]
+            self.say(
+                f"Trained: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
+                "evaluation episodes, full-precision policy)."
+            )
+        plots: Sequence[str] = []
+        try:
+            plots = draw_plots(folder)
+        except Exception as error:  # The training is done and must not look failed.
+            self.say(f"No plots: {errors.summary(error)}")
+        python, quoted = shlex.quote(sys.executable), shlex.quote(folder)
+        self.say(f"Logs:       {folder}  ({python} -m tensorboard.main --logdir {quoted})")
+        self.say(f"Checkpoint: {os.path.join(folder, telemetry.CHECKPOINT_FOLDER)}")
+        for path in plots:
+            self.say(f"Plot:       {path}")
+        default = config.inference_mode == config_lib.RunConfig.inference_mode
+        mode = "" if default else f" --inference_mode {config.inference_mode}"
+        self.say(
+            f"Next:       {python} -m actorQ.evaluate {quoted} --episodes 10 --quantize "
+            f"{config.quantize}{mode}"
+        )

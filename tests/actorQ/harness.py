@@ -100,7 +100,7 @@ def poll(condition, timeout_s=60, period_s=0.05, what="the condition"):
 
 
 def alive(processes):
-    """Those of the psutil processes that still run."""
+    """Returns the psutil processes that still run."""
     running = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -110,7 +110,7 @@ def alive(processes):
 
 
 def named(processes, module):
-    """Those of the psutil processes that run `python -m actorQ.<module>`."""
+    """Returns the psutil processes that run `python -m actorQ.<module>`."""
     found = []
     for process in alive(processes):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -15,13 +15,14 @@ from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import ports
 from actorQ.core import telemetry
+from actorQ.launch.ray import cluster as cluster_lib
 from tests.actorQ import harness
 
 
 def test_without_ray_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(errors.UserError, match="not installed: run ./setup_ubuntu.sh"):
-        launch_ray.connect("auto")
+        cluster_lib.connect("auto")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_without_ray_says_what_to_install(monkeypatch):
 def test_no_cluster_there_says_so_at_once(monkeypatch, address, why):
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))  # It is not even asked.
     with pytest.raises(errors.UserError, match=f"No Ray cluster at .*{why}.*ray start --head"):
-        launch_ray.connect(address.format(free=ports.free_port()))
+        cluster_lib.connect(address.format(free=ports.free_port()))
 
 
 def test_ray_that_does_not_start_here_is_not_called_a_cluster(monkeypatch):
@@ -43,12 +44,12 @@ def test_ray_that_does_not_start_here_is_not_called_a_cluster(monkeypatch):
     ray.init = init
     monkeypatch.setitem(sys.modules, "ray", ray)
     with pytest.raises(errors.UserError, match="Ray does not start on this machine: no room"):
-        launch_ray.connect("")
+        cluster_lib.connect("")
 
 
 def test_actors_on_a_gpu_are_refused(monkeypatch):
     config = config_lib.RunConfig(quantize=32, actor_device_placement="GPU")
-    monkeypatch.setattr(launch_ray.launcher, "apply_positionals", lambda argv: None)
+    monkeypatch.setattr(launch_ray.command_line, "apply_positionals", lambda argv: None)
     monkeypatch.setattr(launch_ray.config_flags, "from_flags", lambda: config)
     with pytest.raises(errors.UserError, match="--actor_device_placement=GPU .* no GPU. Leave it"):
         launch_ray.main([])
@@ -128,7 +129,7 @@ def test_runs_on_one_cluster_mix_neither_tables_nor_logs(crew, cluster, tmp_path
         train = telemetry.read_csv(str(run / "learner" / telemetry.TRAIN_CSV))
         acted = telemetry.read_csv(str(run / "actor_1" / telemetry.PHASES_CSV))
         inserted[task] = train["actor_steps"][-1]
-        # What the learner counts is what its own actor made, but for what is on its way.
+        # The learner counts the steps of its own actor, except those that are on their way.
         assert train["learner_steps"][-1] == 500
         assert acted["actor_steps"][-1] == pytest.approx(inserted[task], rel=0.2)
     assert not workers()
@@ -150,8 +151,8 @@ def test_learner_and_actor_killed_are_started_again_where_they_were(crew, cluste
     harness.poll(lambda: newest(train, "learner_steps") > 500, 120, what="training")
     time.sleep(4)  # A checkpoint.
     for module, path, field, notice in (
-        ("learner_main", train, "learner_steps", "it goes on from its checkpoint"),
-        ("actor_main", phases, "unix_time", "actor_1 ended: it was ended by SIGKILL"),
+        ("learner_main", train, "learner_steps", "the learner was ended by SIGKILL"),
+        ("actor_main", phases, "unix_time", "actor_1 was ended by SIGKILL"),
     ):
         (process,) = harness.named(workers(), module)
         process.kill()

@@ -126,7 +126,7 @@ def test_sigterm_then_resume_goes_on(crew, tmp_path):
     before = snapshots.Store(str(run)).newest().state
     last = telemetry.last_row(str(run / "learner" / telemetry.TRAIN_CSV))
     rows = len(read(run, "learner", telemetry.TRAIN_CSV)["seconds"])
-    # What it had done when it was told to end is not lost.
+    # Steps that were done when it was told to end are not lost.
     assert before.learner_steps >= last["learner_steps"]
 
     refused = crew.launch("--resume", f"--logpath={run}", "--n_step=2", "--batch_size=32")
@@ -238,7 +238,7 @@ def test_processes_killed_while_the_disk_is_full_come_back(crew, tmp_path):
         launched, run = start(crew, disk / "logs")
         steps = wait_for_checkpoint(run, 50).learner_steps
         updates = run / "broadcaster" / telemetry.UPDATES_CSV
-        for _ in range(20):  # What is discarded meanwhile makes room again.
+        for _ in range(20):  # A checkpoint that is discarded meanwhile makes room again.
             fill(disk / "filler")
             time.sleep(0.1)
         log = run / "stdout" / "learner.log"
@@ -274,12 +274,12 @@ def test_processes_killed_while_the_disk_is_full_come_back(crew, tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_while_reconnecting_ends_each_process(crew, tmp_path):
-    from tests.actorQ.launch import test_processes
+    from tests.actorQ import test_by_hand
 
-    learner, broadcaster, actor = test_processes.start_by_hand(
+    learner, broadcaster, actor = test_by_hand.start_by_hand(
         crew, tmp_path, "--num_episodes=100000000"
     )
-    test_processes.wait_for_row(
+    test_by_hand.wait_for_row(
         tmp_path / "run" / "actor_1" / telemetry.PHASES_CSV, actor_steps=300
     )
     learner.signal(signal.SIGKILL)

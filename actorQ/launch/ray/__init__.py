@@ -1,4 +1,4 @@
 """Runs the same processes on a Ray cluster, and mirrors their files to one machine.
 
-Imports `core` and `launch`; Ray only where it is used.
+Imports `core` and `launch`, and Ray only where it is used.
 """

@@ -1,9 +1,9 @@
-"""Brings what a process writes on another machine into the run's folder here.
+"""Brings files that a process writes on another machine into the run's folder here.
 
-The source, beside the process, hands out what is new since what the sink has acknowledged; the sink
-writes it. Nothing is lost when an answer is: the next one begins at the same place. Files that grow
-(logs) come in pieces, CSV files and printed text in whole lines; others come as a whole, each time
-that they change. Imports no framework.
+The source, beside the process, hands out whatever is new since the sink's last acknowledgement; the
+sink writes it. Where an answer is lost, no content is: the next answer begins at the same place.
+Files that grow (logs) come in pieces, CSV files and printed text in whole lines. Other files come
+as a whole each time that they change. Imports no framework.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import telemetry
 
-_MOST_BYTES = 4 << 20  # Of one answer, and of one file in it.
+_MOST_BYTES = 4 << 20  # Limit for one answer, and for one file in it.
 _LINES = (".csv", ".log")
-_GROWING_PREFIX = "events.out"  # TensorBoard's.
+_GROWING_PREFIX = "events.out"  # TensorBoard's files begin so.
 # Snapshots hold replay, and are of use only where the learner is.
 _LEFT_OUT = (os.path.join(telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER),)
 _DRAFT = ".tmp"
@@ -34,10 +34,10 @@ class Piece(NamedTuple):
     """Part of a file, or a file.
 
     Attributes:
-      path: within the run's folder.
-      content: bytes.
-      begin: where they begin in the source's file; None: they are all of it.
-      mark: what the sink acknowledges when it has written them.
+      path: Path within the run's folder.
+      content: Bytes of the piece.
+      begin: Position of the piece in the source's file; None: the piece is the whole file.
+      mark: Mark that the sink acknowledges when it has written the piece.
     """
 
     path: str
@@ -50,35 +50,35 @@ class Source:
     """The files of one process, or of several that share a folder.
 
     Attributes:
-      incarnation: of the files; another one begins anew at byte 0 of each.
-      replaces: whether they take the place of those of the incarnation before (a process that
-        went back to a checkpoint), or go on after them (one that was started elsewhere).
+      incarnation: Name of this life of the files; a new incarnation begins at byte 0 of each file.
+      replaces: Whether the files replace those of the incarnation before, as after a return to a
+        checkpoint. Otherwise they go on after them, as after a start on another machine.
     """
 
     def __init__(self, folder: str):
-        """Takes the folder, which may be empty yet."""
+        """Takes the folder, which may still be empty."""
         self._folder = folder
         self.replaces = False
         self.incarnation = secrets.token_hex(8)
 
     def rewrite(self) -> None:
-        """Says that the files may be shorter than they were: the sink gets all of them again."""
+        """Hands all files out again: they may be shorter than they were."""
         self.replaces = True
         self.incarnation = secrets.token_hex(8)
 
     def news(self, acknowledged: Mapping[str, int]) -> list[Piece]:
-        """Returns what the sink does not have, at most a few megabytes.
+        """Returns pieces that the sink does not have, at most a few megabytes.
 
         Args:
-          acknowledged: path to the newest mark that the sink has, of this incarnation.
+          acknowledged: Path to the newest mark of this incarnation that the sink has.
         """
         paths = list(self._paths())
         if any(self._is_shorter(path, acknowledged.get(path, 0)) for path in paths):
-            self.rewrite()  # A log was cut by its process, which went back to a checkpoint.
+            self.rewrite()  # A process that goes back to a checkpoint cuts its logs.
             acknowledged = {}
         pieces: list[Piece] = []
         for path in paths:
-            with contextlib.suppress(FileNotFoundError):  # It has just been replaced.
+            with contextlib.suppress(FileNotFoundError):  # The file has just been replaced.
                 piece = self._piece(path, acknowledged.get(path, 0))
                 if piece is not None:
                     pieces.append(piece)
@@ -119,7 +119,7 @@ class Source:
 
 
 class Sink:
-    """The run's folder, as far as it is filled from one source after another."""
+    """Fills the run's folder from one source after another."""
 
     def __init__(self, folder: str):
         """Takes the run's folder."""
@@ -129,28 +129,28 @@ class Sink:
         self._next_complaint = 0.0
 
     def acknowledged(self, incarnation: str) -> Mapping[str, int]:
-        """Returns what the sink has of an incarnation."""
+        """Returns the marks that the sink has of an incarnation."""
         return dict(self._marks) if incarnation == self._incarnation else {}
 
     def take(self, incarnation: str, replaces: bool, pieces: Sequence[Piece]) -> None:
-        """Writes what came; pieces that do not go on where the file here ends are left for later.
+        """Writes pieces; those that do not go on where the file here ends are left for later.
 
-        What the disk has no room for is left for later too, and said.
+        Pieces that the disk has no room for are left for later as well, with a warning.
 
         Args:
-          incarnation: of the source.
-          replaces: see `Source`.
-          pieces: of its files.
+          incarnation: The source's incarnation.
+          replaces: See `Source`.
+          pieces: Pieces of its files.
 
         Raises:
-          errors.UserError: a piece is of a file outside the run's folder.
+          errors.UserError: A piece belongs to a file outside the run's folder.
         """
         if incarnation != self._incarnation:
             self._incarnation, self._marks = incarnation, {}
         for piece in pieces:
             path = os.path.join(self._folder, os.path.normpath(piece.path))
             if os.path.isabs(piece.path) or os.path.normpath(piece.path).startswith(".."):
-                raise errors.UserError(f"A log from another machine wants to be {piece.path!r}.")
+                raise errors.UserError(f"A log from another machine has the path {piece.path!r}.")
             try:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 if piece.begin is None:
@@ -170,7 +170,7 @@ class Sink:
             if replaces:
                 mode = "wb"
             elif path.endswith(".csv") and os.path.exists(path) and os.path.getsize(path):
-                content = content.partition(b"\n")[2]  # There is a header already.
+                content = content.partition(b"\n")[2]  # The file has a header already.
         with open(path, mode, buffering=0) as file:
             before = file.tell()
             written = 0

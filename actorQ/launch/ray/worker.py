@@ -1,6 +1,6 @@
 """One of ActorQ's processes on a machine of a Ray cluster: started, watched, and read from afar.
 
-`launch_ray` makes a Ray actor of `Worker`. The process itself is the same that `launcher` starts: a
+`launch.ray.run` makes a Ray actor of `Worker`. The process is the same that `launcher` starts: a
 child of the Ray worker, which ends with it. Imports no framework, and Ray only to ask where it is.
 """
 
@@ -25,30 +25,30 @@ from actorQ.launch import processes
 from actorQ.launch.ray import mirroring
 
 _PREFIX = "actorq_worker_"
-_KEPT_FILENAME = "kept"  # In a folder that outlives its worker on purpose.
-_YOUNG_S = 60.0  # A folder's age below which its worker may not have locked it yet.
+_KEPT_FILENAME = "kept"  # Marks a folder that outlives its worker on purpose.
+_YOUNG_S = 60.0  # Age of a folder below which its worker may not have locked it yet.
 
 
 class Report(NamedTuple):
-    """How a process does.
+    """Tells how a process does.
 
     Attributes:
-      incarnation: of its files, see `mirroring.Source`.
-      replaces: likewise.
-      pieces: of its files.
-      code: exit code, None while it runs.
-      reason: why it ended, in a line; empty while it runs or where all is well.
-      restarts: how often the worker has started it again.
-      node: address of its machine.
-      folder: of its files there.
+      incarnation: Incarnation of its files, see `mirroring.Source`.
+      replaces: Whether they replace those before, see `mirroring.Source`.
+      pieces: Pieces of its files.
+      code: Exit code, None while it runs.
+      checkpoint: Name of the newest checkpoint, "" where there is none.
+      saving: Whether a checkpoint is being written.
+      node: Address of its machine.
+      folder: Folder of its files there.
     """
 
     incarnation: str
     replaces: bool
     pieces: list[mirroring.Piece]
     code: int | None
-    reason: str
-    restarts: int
+    checkpoint: str
+    saving: bool
     node: str
     folder: str
 
@@ -56,15 +56,14 @@ class Report(NamedTuple):
 class Worker:
     """Starts a process in a folder of this machine and tells how it does."""
 
-    def __init__(self, name: str, module: str, flags: Sequence[str], host: str, again: bool):
+    def __init__(self, name: str, module: str, flags: Sequence[str], host: str):
         """Starts the process.
 
         Args:
-          name: of the process in the logs.
-          module: to run with Python.
-          flags: of the process; --logpath, and for the learner --port, are added here.
-          host: address of this machine in the cluster; empty: Ray is asked.
-          again: whether this takes the place of a process that ended: its seeds must differ.
+          name: Name of the process in the logs.
+          module: Module that Python runs.
+          flags: Flags of the process; --logpath, and the learner's --port, are added here.
+          host: Address of this machine in the cluster; empty: Ray is asked.
         """
         self._name = name
         self._host = host or _node_address()
@@ -73,16 +72,15 @@ class Worker:
         self._lock = contextlib.ExitStack()
         self._lock.enter_context(files.locked(self._home))
         self._folder = os.path.join(self._home, "run")
-        self._learner = module == processes.LEARNER_MODULE
+        self._store = snapshots.Store(self._folder)
         os.makedirs(os.path.join(self._folder, telemetry.STDOUT_FOLDER))
         log = os.path.join(self._folder, telemetry.STDOUT_FOLDER, f"{name}.log")
         command = [sys.executable, "-m", module, *flags, f"--logpath={self._folder}"]
-        self._port = ports.free_port() if self._learner else 0
-        if self._learner:
+        self._port = ports.free_port() if module == processes.LEARNER_MODULE else 0
+        if self._port:
             command.append(f"--port={self._port}")
-        if again or _reconstructed():
+        if _reconstructed():  # The seeds must differ: actors must not repeat themselves.
             command.append(f"--restarts={1 + secrets.randbelow(10**6)}")
-        self._ending = False
         self._source = mirroring.Source(self._folder)
         self._process = processes.Child(name, command, log, None)
         self._process.start()
@@ -100,60 +98,44 @@ class Worker:
         return f"{host}:{self._port}" if os.path.exists(path) else ""
 
     def report(self, incarnation: str, acknowledged: Mapping[str, int]) -> Report:
-        """Tells how the process does, and hands out what it wrote.
+        """Tells how the process does, and hands out pieces of its files.
 
         Args:
-          incarnation: that the caller has marks of.
-          acknowledged: its marks.
+          incarnation: Incarnation that the caller has marks of.
+          acknowledged: The caller's marks.
         """
-        code = self._process.poll()
-        if code is not None and code < 0 and self._may_resume() and self._resume():
-            code = None
+        code = self._process.poll()  # This comes first: a process that has ended writes no more.
         known = acknowledged if incarnation == self._source.incarnation else {}
-        reason = ""
-        if code:
-            reason = self._process.error_line() or self._process.last_line()
-            reason = f"it {processes.describe_exit(code)}: {reason}"
-        pieces = self._source.news(known)  # First: it may begin a new incarnation.
+        pieces = self._source.news(known)  # This may begin a new incarnation.
         return Report(
             self._source.incarnation, self._source.replaces, pieces, code,
-            reason, self._process.restarts, self._host, self._folder,
+            self._store.newest_name(), self._store.being_written(), self._host, self._folder,
         )
 
-    def _may_resume(self) -> bool:
-        return self._learner and not self._ending
-
-    def _resume(self) -> bool:
-        """Starts a learner again that was ended by a signal, from its checkpoint."""
-        store = snapshots.Store(self._folder)
-        snapshot = store.newest_name()
-        if not snapshot or self._process.note_failure(snapshot) >= processes.MAX_FAILURES:
-            return False
-        try:
-            # The learner does so itself, but only seconds later.
+    def restart(self, arguments: Sequence[str]) -> None:
+        """Starts a learner again where it was, with these arguments besides its own."""
+        # The learner cuts its logs itself, but only seconds later. Should the checkpoint be
+        # damaged, the learner says so.
+        with contextlib.suppress(errors.UserError):
             snapshots.cut_logs(
-                os.path.join(self._folder, telemetry.LEARNER), store.newest().state
+                os.path.join(self._folder, telemetry.LEARNER), self._store.newest().state
             )
-        except errors.UserError:
-            return False  # The checkpoint is damaged: another start would find the same.
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(self._folder, telemetry.ADDRESS_FILENAME))
         self._source.rewrite()
-        self._process.restart("--resume", f"--restarts={1 + secrets.randbelow(10**6)}")
-        return True
+        self._process.restart(*arguments)
 
     def terminate(self) -> None:
         """Asks the process to end."""
-        self._ending = True
         self._process.terminate()
 
     def close(self, keep: bool = False) -> None:
         """Ends the process at once.
 
         Args:
-          keep: leave its folder where it is; else the caller has all files, and it is deleted.
+          keep: Whether to leave its folder there. Otherwise the caller has all files, and the
+            folder is deleted.
         """
-        self._ending = True
         self._process.kill()
         if keep:
             with open(os.path.join(self._home, _KEPT_FILENAME), "w", encoding="utf-8"):
@@ -164,9 +146,9 @@ class Worker:
 
 
 def sweep() -> None:
-    """Removes what workers have left on this machine that were killed with all of their node."""
+    """Removes folders of workers of this machine that were killed with all of their node."""
     for home in glob.glob(os.path.join(tempfile.gettempdir(), f"{_PREFIX}*")):
-        with contextlib.suppress(OSError, errors.UserError):  # Another user's, or in use.
+        with contextlib.suppress(OSError, errors.UserError):  # It is another user's, or in use.
             if time.time() - os.stat(home).st_mtime < _YOUNG_S:
                 continue
             with files.locked(home, "its worker lives"):

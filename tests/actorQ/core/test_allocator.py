@@ -66,7 +66,7 @@ def test_keep_large_blocks_takes_what_the_library_knows(monkeypatch, largest, ch
     )
     assert allocator.keep_large_blocks() == (chosen is not None)
     assert taken.get(allocator._M_MMAP_THRESHOLD) == chosen
-    assert bool(taken) == (chosen is not None)  # Else nothing is worse than it was.
+    assert bool(taken) == (chosen is not None)  # Otherwise nothing was changed.
 
 
 def test_keep_large_blocks_elsewhere_does_nothing(monkeypatch):

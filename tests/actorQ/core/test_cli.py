@@ -58,7 +58,7 @@ def defined():
         ("--no-test-film", "--no_test_film"), ("--no-no-test-film", "--nono_test_film"),
         # Only booleans can be denied.
         ("--no-test-delay", "--no-test-delay"),
-        # What is not known stays as it was typed; so do arguments.
+        # Unknown flags stay as they were typed; so do arguments.
         ("--test-dely=5", "--test-dely=5"), ("-n", "-n"), ("-3", "-3"), ("a-b", "a-b"),
         ("CartPole-v1", "CartPole-v1"), ("--", "--"), ("", ""), ("-", "-"),
     ],
@@ -110,7 +110,7 @@ def test_run():
     ],
 )
 def test_run_exit_code_stands_where_nothing_can_be_printed(argument, code):
-    # What `main` prints itself is to fail at the end only.
+    # The output of `main` itself must fail at the end only.
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(
@@ -128,7 +128,7 @@ cli.on_stop_signals(stop.set, lambda: print("killed", flush=True))
 os.kill(os.getpid(), signal.SIGINT)
 print(stop.wait(20), flush=True)
 cli._ECHO_S = float(sys.argv[1])
-os.kill(os.getpid(), signal.SIGTERM)  # Of a parent that dies each thread sends one.
+os.kill(os.getpid(), signal.SIGTERM)  # Each thread of a parent that dies sends one.
 os.kill(os.getpid(), signal.SIGHUP)
 print("echoes", flush=True)
 os.kill(os.getpid(), signal.SIGINT)
@@ -169,7 +169,7 @@ import os, signal, threading
 from actorQ.core import cli
 stop = threading.Event()
 cli.on_stop_signals(stop.set)
-with stop._cond:  # As inside `stop.wait` and `stop.set`.
+with stop._cond:  # `stop.wait` and `stop.set` hold it, too.
     os.kill(os.getpid(), signal.SIGTERM)
 print(stop.wait(20))
 """

@@ -73,7 +73,7 @@ def test_a_lock_is_not_kept_by_what_its_holder_forked(tmp_path):
     with files.locked(tmp_path, "somebody is in it"):
         reading, writing = os.pipe()
         child = os.fork()
-        if not child:  # As a simulator, which outlives the process that started it.
+        if not child:  # It is like a simulator that outlives its parent.
             os.write(writing, b"1")
             signal.pause()
         os.read(reading, 1)

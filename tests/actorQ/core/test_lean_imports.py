@@ -9,7 +9,7 @@ import pytest
 from actorQ.core import lean_imports
 from tests.actorQ import harness
 
-# What `actor_main` does up to the first look at a server; then the same with torch's kernels.
+# This does as `actor_main` up to the first look at a server, then the same with torch's kernels.
 ACTORS = """
 import json, os, sys
 from actorQ.core import lean_imports
@@ -24,7 +24,7 @@ for mode in ("native", "pytorch"):
     print(json.dumps(sorted(sys.modules)))
 """
 
-# What a broadcaster does with its logger, then an environment that wants all of TensorFlow.
+# A broadcaster uses its logger, then an environment imports all of TensorFlow.
 CLIENT = """
 import os, sys
 from actorQ.core import cli; from actorQ.core import lean_imports

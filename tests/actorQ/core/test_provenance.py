@@ -1,4 +1,4 @@
-"""What a machine lets this process use."""
+"""The resources that a machine lets this process use."""
 
 import os
 

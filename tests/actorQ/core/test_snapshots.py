@@ -67,7 +67,7 @@ def test_what_a_failed_snapshot_left_is_deleted(store):
     assert sorted(os.listdir(store.folder)) == ["000001", "reverb"]
     assert os.listdir(store.reverb_folder) == []
     write_parts(store)
-    store.begin()  # Where nobody came to discard it.
+    store.begin()  # Nobody came to discard it.
     assert os.listdir(store.reverb_folder) == []
     assert store.newest().state == state(10)
 
@@ -94,7 +94,7 @@ def test_commit_killed_at_any_moment_leaves_a_whole_snapshot(store, tmp_path, mo
     assert done.returncode == -9
     steps = 20 if moment == "rmtree" else 10
     assert store.newest().state.learner_steps == steps
-    store.prepare(fresh=False)  # As a learner that is started again does.
+    store.prepare(fresh=False)  # A learner that is started again does this.
     assert store.newest().state.learner_steps == steps
     assert len([name for name in os.listdir(store.folder) if name.isdecimal()]) == 1
     assert "unfinished" not in os.listdir(store.folder)

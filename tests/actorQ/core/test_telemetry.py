@@ -23,7 +23,7 @@ HEADER = ",".join(telemetry.EPISODE_FIELDS)
 
 @pytest.fixture
 def log_path(tmp_path):
-    """Where the tests write a log by hand."""
+    """Path of a log that tests write by hand."""
     return tmp_path / telemetry.EPISODES_CSV
 
 

@@ -23,10 +23,10 @@ import time
 
 from absl import flags
 
-from actorQ import launcher
 from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import telemetry
+from actorQ.launch import command_line
 from actorQ.launch import processes
 
 # A learner that ends in its own time after its launcher, and only then leaves the folder.
@@ -104,7 +104,7 @@ def write_logs(run, config, returns, late=False):
 
 def main():
     config_flags.define_flags()
-    launcher.define_flags()
+    command_line.define_flags()
     flags.FLAGS(sys.argv)
     config = dataclasses.replace(config_flags.from_flags(), run_start_time=time.time())
     parent = pathlib.Path(flags.FLAGS.logdir)

@@ -55,7 +55,7 @@ def launch_of(tmp_path):
         for name in ("port", "pin_cpus", "learner_threads"):
             flags.DEFINE_integer(name, 0, "As the launcher has it.", flag_values=values)
         values(["run_multiprocess.sh", *arguments])
-        # Of the first launch's plan, if the run is resumed.
+        # A resumed run finds the threads that the first launch planned.
         config = config_lib.RunConfig(logpath=str(tmp_path), resume=resume, learner_threads=7)
         return run_folders.launch_of_flags(config, values)
 

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from unittest import mock
 
 import pytest
 
@@ -12,11 +13,12 @@ from actorQ.launch.ray import worker as ray_worker
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ray_worker, "_reconstructed", lambda: False)  # Ray is asked on a cluster.
     return tmp_path
 
 
 def worker(name="actor_1"):
-    return ray_worker.Worker(name, "this", (), "127.0.0.1", True)
+    return ray_worker.Worker(name, "this", (), "127.0.0.1")
 
 
 def homes(folder):
@@ -52,11 +54,29 @@ def test_worker_sweeps_what_killed_workers_left_and_nothing_else(temporary):
     ("host", "address"), [("10.0.0.7", "10.0.0.7:8181"), ("fd00::1", "[fd00::1]:8181")]
 )
 def test_worker_tells_the_address_of_its_server_once_it_is_up(host, address):
-    made = ray_worker.Worker("learner", "this", (), host, True)
+    made = ray_worker.Worker("learner", "this", (), host)
     made._port = 8181
     assert made.address() == ""
     folder = made.report("", {}).folder
     with open(os.path.join(folder, telemetry.ADDRESS_FILENAME), "w", encoding="utf-8"):
         pass
     assert made.address() == address
+    made.close()
+
+
+def test_worker_starts_a_learner_again_at_its_checkpoint(temporary, monkeypatch):
+    made = worker("learner")
+    learner = os.path.join(made.report("", {}).folder, "learner")
+    os.makedirs(learner)
+    log = os.path.join(learner, telemetry.TRAIN_CSV)
+    with open(log, "w", encoding="utf-8") as file:
+        file.write("row\nrow\n")
+    state = mock.Mock(log_bytes={telemetry.TRAIN_CSV: 4})
+    monkeypatch.setattr(made, "_store", mock.Mock(newest=lambda: mock.Mock(state=state)))
+    made._process = mock.Mock()
+    made.restart(("--restarts=1", "--resume"))
+    made._process.restart.assert_called_once_with("--restarts=1", "--resume")
+    with open(log, encoding="utf-8") as file:
+        assert file.read() == "row\n"
+    assert made._source.replaces  # The logs here are written anew.
     made.close()

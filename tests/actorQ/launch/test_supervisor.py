@@ -1,0 +1,147 @@
+"""Who is started again, and when a run ends."""
+
+import sys
+from unittest import mock
+
+import pytest
+
+from actorQ.core import config as config_lib
+from actorQ.core import errors
+from actorQ.core import snapshots
+from actorQ.core import telemetry
+from actorQ.launch import processes
+from actorQ.launch import status_line
+from actorQ.launch import supervisor
+
+
+class Process(processes.Process):
+    """A process that ends as it is told."""
+
+    def __init__(self, name="actor_1", ends=None):
+        super().__init__(name, "/no/log")
+        self.ends = ends
+        self.starts = []
+
+    def start(self, *arguments):
+        self.starts.append(arguments)
+
+    def poll(self):
+        self.code = self.ends
+        return self.code
+
+    def wait(self, timeout_s):
+        return self.poll() is not None
+
+
+def supervise(tmp_path, learner=None, *peers):
+    """A supervisor of a learner that is up."""
+    (tmp_path / telemetry.ADDRESS_FILENAME).write_text("localhost:1")
+    config = config_lib.RunConfig(logpath=str(tmp_path))
+    return supervisor.Supervisor(
+        config, learner or Process("learner"), peers, snapshots.Store(str(tmp_path)),
+        status_line.StatusLine(config), poll_s=0.01,
+    )
+
+
+def test_run_ends_with_the_line_of_a_learner_that_ends_itself(tmp_path):
+    fails = "raise SystemExit(1)"
+    code = f"import time; time.sleep(1); print('learner_main: error: no such task.'); {fails}"
+    log, peers_log = str(tmp_path / "learner.log"), str(tmp_path / "actor.log")
+    learner = processes.Child("learner", [sys.executable, "-c", code], log, None)
+    peer = processes.Child("actor_1", [sys.executable, "-c", fails], peers_log, None)
+    run = supervise(tmp_path, learner, peer)
+    (tmp_path / telemetry.ADDRESS_FILENAME).unlink()
+
+    def start():
+        learner.start()
+        peer.start()
+        return True
+
+    with pytest.raises(errors.UserError) as ended:
+        run.run(start)
+    assert str(ended.value) == f"the learner ended with code 1: no such task. (log: {log})"
+    assert peer.restarts == 0  # It has failed for the same reason.
+
+
+def test_run_that_was_interrupted_at_its_start_ends_all_processes(tmp_path):
+    run = supervise(tmp_path)
+    run._learner.kill = mock.Mock()
+    run._learner.terminate = mock.Mock()
+    run._learner.ends = 130
+    assert run.run(lambda: False) == 130
+    run._learner.kill.assert_called_once()
+
+
+@pytest.mark.parametrize("checkpoint", ["", "3"])
+def test_learner_ended_by_a_signal_goes_on_from_its_checkpoint(tmp_path, checkpoint):
+    run = supervise(tmp_path, Process("learner", -9))
+    run._checkpoints = mock.Mock(newest_name=lambda: checkpoint)
+    learner = run._learner
+    for count in range(1, supervisor.MAX_FAILURES):
+        assert run._revive_learner(learner.poll())
+        assert learner.starts[-1] == (f"--restarts={count}", *["--resume"] * bool(checkpoint))
+    assert not run._revive_learner(learner.poll())  # No newer checkpoint was written meanwhile.
+
+
+def test_learner_without_a_checkpoint_does_not_train_twice(tmp_path, capsys):
+    run = supervise(tmp_path, Process("learner", -9))
+    (tmp_path / "learner").mkdir()
+    (tmp_path / "learner" / telemetry.TRAIN_CSV).write_text("")
+    assert not run._revive_learner(run._learner.poll())
+    assert not run._learner.starts
+    assert "left no checkpoint to go on from" in capsys.readouterr().out
+
+
+def test_peer_that_was_killed_whenever_its_log_folder_was_away_has_gone_on(tmp_path):
+    peer = Process(ends=-9)
+    run = supervise(tmp_path, None, peer)
+    folder = tmp_path / "actor_1"
+    for row in range(5):  # Rows are seen while it lives; when it dies there is no folder.
+        folder.mkdir(exist_ok=True)
+        with open(folder / telemetry.PHASES_CSV, "a", encoding="utf-8") as log:
+            log.write(f"{row}\n")
+        run._note_logs(peer)
+        folder.rename(tmp_path / "away")
+        peer.poll()
+        assert run._revive(peer)
+        (tmp_path / "away").rename(folder)
+    folder.rename(tmp_path / "away")
+    assert [run._revive(peer) for _ in range(2)] == [True, False]
+
+
+def test_learner_that_was_never_started_is_not_waited_for(tmp_path, monkeypatch):
+    learner = processes.Child("learner", ["true"], str(tmp_path / "learner.log"), None)
+    # A crash of the machine in the middle of a checkpoint leaves such a folder.
+    monkeypatch.setattr(snapshots.Store, "being_written", lambda _: pytest.fail("waits"))
+    supervise(tmp_path, learner)._wait_for_learner()
+
+
+def test_learner_that_saves_is_waited_for(tmp_path, monkeypatch):
+    learner = Process("learner")
+    run = supervise(tmp_path, learner)
+    waits = iter([False, False, False, True])
+    learner.wait = lambda timeout_s: next(waits)
+    run._checkpoints = mock.Mock(being_written=lambda: True)
+    run._wait_for_learner()
+    assert list(waits) == []
+
+
+def test_peer_that_saw_an_end_which_did_not_come_is_started_again(tmp_path, monkeypatch):
+    peer = Process(ends=0)
+    run = supervise(tmp_path, None, peer)
+    peer.poll()
+    assert run._revive(peer)
+    assert not peer.starts  # The learner is ending, as announced.
+    monkeypatch.setattr(supervisor, "_FOLLOWS_S", -1.0)
+    assert run._revive(peer)
+    assert peer.starts == [("--restarts=1",)]
+
+
+def test_peer_that_ends_before_the_learner_has_begun_is_told_once(tmp_path, capsys):
+    peer = Process(ends=1)
+    run = supervise(tmp_path, None, peer)
+    (tmp_path / telemetry.ADDRESS_FILENAME).unlink()
+    peer.poll()
+    assert run._revive(peer) and run._revive(peer)
+    assert not peer.starts
+    assert capsys.readouterr().out.count("actor_1 ended with code 1 (it printed nothing)") == 1
