@@ -12,7 +12,6 @@ from baseline import deploy_benchmark
 from baseline import enjoy
 from baseline import findings
 from baseline import integer_benchmark
-from baseline import learning_curve
 from baseline import qat_integer
 from baseline import qat_speed
 from baseline import qat_sweep
@@ -24,6 +23,7 @@ from baseline.mixed_precision import __main__ as mixed_precision
 from baseline.qat import training
 from baseline.report import __main__ as report
 from baseline.study import measuring_flags
+from baseline.train import learning_curve
 from baseline.train import settings
 
 TOOLS: dict[str, Callable[[], None]] = {

@@ -22,6 +22,7 @@ from stable_baselines3.common import preprocessing
 import torch
 
 from actorQ.core import errors
+from baseline.agents import algorithms
 from baseline.agents import model_building
 from baseline.agents import saving
 from baseline.agents import zoo_files
@@ -29,7 +30,6 @@ from baseline.quantization import acting_path
 from baseline.quantization import schemes
 from baseline.study import rows
 from baseline.tasks import environments
-from baseline.train import settings as training_settings
 
 ALGORITHMS = tuple(model_building.ALGORITHMS)
 
@@ -190,7 +190,7 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     remedy = "Fetch the zoo's: --hub."
     if today != env_id and (algo, today) in pairs:
         remedy = f"It is trained and saved as {today}: name that."
-    elif algo in training_settings.ALGOS:
+    elif algo in algorithms.TRAINED:
         remedy = (
             f"Train one: python -m baseline.train --algo {algo} --env {today}; or fetch the "
             "zoo's: --hub."

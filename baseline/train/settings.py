@@ -12,10 +12,9 @@ from absl import flags
 import yaml
 
 from actorQ.core import errors
+from baseline.agents import algorithms
 from baseline.quantization import names as precision_lib
 
-# With the kind of action space that each can choose from; None: any.
-ALGOS = {"a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box"}
 DEVICES = ("auto", "cpu", "cuda")
 PROGRAM = "baseline.train"
 MAX_SEED = 2**32 - 1  # numpy.random.seed takes none beyond it.
@@ -31,7 +30,7 @@ class TrainSettings:
     """What to train. None: the default; when a run goes on: what it was started with.
 
     Attributes:
-      algo: one of ALGOS.
+      algo: one of `algorithms.TRAINED`.
       env: Gymnasium name; a renamed environment trains as its successor.
       steps: environment steps in all; by default as many as the tuned hyper-parameters say.
       seed: of everything random, up to MAX_SEED; by default 0.
@@ -64,8 +63,9 @@ class TrainSettings:
     precision: str | None = None
 
     def __post_init__(self):
-        if self.algo not in ALGOS:
-            raise errors.UserError(f"There is no algorithm {self.algo!r}: {', '.join(ALGOS)}.")
+        if self.algo not in algorithms.TRAINED:
+            known = ", ".join(algorithms.TRAINED)
+            raise errors.UserError(f"There is no algorithm {self.algo!r}: {known}.")
         if self.device not in DEVICES:
             raise errors.UserError(f"device is one of {', '.join(DEVICES)}, not {self.device!r}.")
         if self.precision not in (None, *precision_lib.CHOICES):
@@ -105,7 +105,7 @@ def from_flags(words: Sequence[str]) -> TrainSettings:
 def define_flags() -> None:
     """Defines the command line: a flag for every field of `TrainSettings`."""
     default = TrainSettings("ppo", "")
-    flags.DEFINE_enum("algo", None, list(ALGOS), "Algorithm.", required=True)
+    flags.DEFINE_enum("algo", None, list(algorithms.TRAINED), "Algorithm.", required=True)
     flags.DEFINE_string(
         "env", None, "Environment, by Gymnasium's name, for example CartPole-v1.", required=True
     )

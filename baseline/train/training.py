@@ -32,8 +32,9 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import lean_imports
 from actorQ.core import seeding
-from baseline import learning_curve
+from baseline.agents import algorithms
 from baseline.quantization import names as precision_lib
+from baseline.train import learning_curve
 from baseline.train import settings as training_settings
 
 if TYPE_CHECKING:
@@ -236,9 +237,9 @@ def check_environment(
         and "max_num_frames_per_episode" not in spec.kwargs  # Of Atari.
     ):
         _warn_of_no_time_limit(env_id)
-    needed = training_settings.ALGOS[algo]
+    needed = algorithms.TRAINED[algo]
     if needed not in (None, kind):
-        able = [name for name, space in training_settings.ALGOS.items() if space in (None, kind)]
+        able = [name for name, space in algorithms.TRAINED.items() if space in (None, kind)]
         raise errors.UserError(
             f"{algo} chooses actions of a {needed} space, but {env_id} has a {kind} one: "
             f"{', '.join(able)} can."
