@@ -19,7 +19,7 @@ from baseline import sweep
 from baseline import table
 from baseline import visualize
 from baseline.deploy import __main__ as deploy
-from baseline.mixed_precision import __main__ as mixed_precision
+from baseline.mixed_precision import study as mixed_precision
 from baseline.qat import training
 from baseline.report import __main__ as report
 from baseline.study import measuring_flags

@@ -100,7 +100,7 @@ def measure(model: base_class.BaseAlgorithm, half: str) -> float:
 def _seconds(model: base_class.BaseAlgorithm, observations: torch.Tensor) -> float:
     """Returns the time of a forward and backward pass, as a gradient step has them."""
     chosen = half_precision.networks(model)
-    _wait(model.device)
+    wait_for(model.device)
     started = time.perf_counter()
     if isinstance(model, dqn.DQN):
         with torch.no_grad():
@@ -108,11 +108,12 @@ def _seconds(model: base_class.BaseAlgorithm, observations: torch.Tensor) -> flo
         chosen[0](observations).sum().backward()
     else:
         chosen[0](observations.float()).sum().backward()
-    _wait(model.device)
+    wait_for(model.device)
     return time.perf_counter() - started
 
 
-def _wait(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Waits until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from actorQ.core import errors
-from baseline.mixed_precision import __main__ as mixed_precision
 from baseline.mixed_precision import parity
 from baseline.mixed_precision import returns
+from baseline.mixed_precision import study
 from baseline.mixed_precision import timing
 from baseline.mixed_precision import wide_policies
 from baseline.study import paper
@@ -225,12 +225,12 @@ def test_returns_writes_before_it_trains(tmp_path, monkeypatch):
 def test_a_precision_that_is_emulated_is_told_whoever_chose_it(monkeypatch, caplog):
     monkeypatch.setattr(half_precision, "computes", lambda precision, device: precision == "fp32")
     cpu = torch.device("cpu")
-    assert mixed_precision._precision("auto", mixed_precision.TIMING, cpu) == "auto"
+    assert study._precision("auto", study.TIMING, cpu) == "auto"
     assert not caplog.messages
-    for what in (mixed_precision.PARITY, mixed_precision.RETURNS):
+    for what in (study.PARITY, study.RETURNS):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="absl"):
-            assert mixed_precision._precision("auto", what, cpu) == "bf16"
+            assert study._precision("auto", what, cpu) == "bf16"
         assert "no instructions for bf16" in caplog.text
 
 
