@@ -1,4 +1,4 @@
-"""What a run's folder may note of hyper-parameters without running code of its author's."""
+"""Hyper-parameters that a run's folder may note: none may run code of its author."""
 
 import pathlib
 
@@ -6,15 +6,15 @@ import pytest
 import yaml
 
 from actorQ.core import errors
+from baseline.agents import algorithms
 from baseline.train import experiment
 from baseline.train import noted_hyperparams
-from baseline.train import settings
 from baseline.train import state
 
 ATTACK = "__import__('os').system('true')"
 
 
-@pytest.mark.parametrize("algo", settings.ALGOS)
+@pytest.mark.parametrize("algo", algorithms.TRAINED)
 def test_the_zoo_s_own_hyper_parameters_are_harmless(algo):
     checked = 0
     for config in (

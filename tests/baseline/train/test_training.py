@@ -519,7 +519,7 @@ def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
 
     assert process.returncode == 130, output
     steps = small.readable(path)["num_timesteps"]
-    assert f"Stopped at step {steps} of 100000000: --resume goes on." in output
+    assert f"The run stopped at step {steps} of 100000000: --resume goes on." in output
     assert "n_envs:4" in (path.parent / small.CARTPOLE / "command.txt").read_text()
     # Curves need no TensorFlow, which would cost seconds and half a gigabyte.
     assert "libtorch" in mapped and "libtensorflow" not in mapped
