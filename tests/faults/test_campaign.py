@@ -140,7 +140,7 @@ def test_replay_items_that_are_not_whole_are_found(monkeypatch):
     observation = np.zeros(4, np.float32)
 
     def insert(reward=1.0 + config.discount, discount=config.discount, action=1.0):
-        # As an actor does.
+        # An actor does the same.
         writer = transition_writer.TransitionWriter(
             connection.client, config.replay_table_name, layout, check=connection.status
         )

@@ -41,7 +41,7 @@ def gradients(made):
     made.policy.set_training_mode(True)
     made.policy.optimizer.zero_grad()
     (made.q_net(OBSERVATIONS) * torch.tensor([1.0, -0.5])).mean().backward()
-    made.policy.optimizer.step()  # Which has fp16's overflows looked for.
+    made.policy.optimizer.step()  # This step looks for fp16's overflows.
     return [weight.grad for weight in made.q_net.parameters()]
 
 
