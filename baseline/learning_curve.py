@@ -2,126 +2,15 @@
 
     python -m baseline.learning_curve logs/zoo/ppo/CartPole-v1_1
 
-Reads the run's monitor files, writes `learning_curve.png` and `learning_curve.csv` (the running
-mean at 200 points) into the run's folder or `--out`. `baseline.train` draws it at its end.
-
-Steps are those that the monitors saw: of Atari games frames, four to a step of the agent. A run
-that was killed went on from its last checkpoint; what it had played since then counts twice.
+It writes `learning_curve.png` and `.csv` into the run's folder or `--out`.
 """
 
-import csv
-import json
-import os
-import pathlib
-
 from absl import flags
-import numpy as np
 
 from actorQ.core import cli
-from actorQ.core import errors
-
-WINDOW = 100  # Episodes in the running mean, as the zoo prints it.
-POINTS = 200
-NAME = "learning_curve"
-COLOUR = "#0072B2"
-STEPS, FRAMES = "environment_steps", "frames"
-
-
-def read(run_folder: str | pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the steps (see `unit`) made at the end of every episode, and its score.
-
-    Args:
-      run_folder: with SB3's `*.monitor.csv`, one for each environment. Environments take steps in
-        turn, so that an episode that ends after n steps of one ended after about n times as many
-        steps as there are files.
-
-    Returns:
-      float64 [episodes] each, in order of the steps.
-
-    Raises:
-      errors.UserError: there are no files, or no episodes in them.
-    """
-    files = sorted(pathlib.Path(run_folder).glob("*monitor.csv"))
-    steps, scores = [], []
-    for path in files:
-        rows = []
-        for row in csv.reader(path.read_text(errors="replace").splitlines()):
-            try:
-                rows.append((float(row[0]), float(row[1])))
-            except (ValueError, IndexError):  # Its headers, or a line that was not finished.
-                continue
-        if rows:
-            file_scores, lengths = np.array(rows).T
-            scores.append(file_scores)
-            steps.append(np.cumsum(lengths) * len(files))
-    if not scores:
-        raise errors.UserError(
-            f"There are no scores in {run_folder}: it takes a run's folder (ALGO/ENV_<n>) in which "
-            "an episode has ended."
-        )
-    order = np.argsort(np.concatenate(steps), kind="stable")
-    return np.concatenate(steps)[order], np.concatenate(scores)[order]
-
-
-def unit(run_folder: str | pathlib.Path) -> str:
-    """Returns what the steps of a run's monitor files are: STEPS, or FRAMES of an Atari game.
-
-    Games that skip frames themselves (ALE/...-v5) have steps like any other environment.
-    """
-    for path in sorted(pathlib.Path(run_folder).glob("*monitor.csv")):
-        header = path.read_text(errors="replace").partition("\n")[0]
-        try:
-            env_id = json.loads(header.removeprefix("#"))["env_id"]
-        except (ValueError, TypeError, KeyError):  # Of another origin.
-            continue
-        return FRAMES if "NoFrameskip" in str(env_id) else STEPS
-    return STEPS
-
-
-def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) -> pathlib.Path:
-    """Writes the figure and its numbers; returns the figure's path.
-
-    Raises:
-      errors.UserError: see `read`; or the files cannot be written.
-    """
-    from actorQ.core import curves
-    from actorQ.core import output
-    from actorQ.core import plotting
-
-    steps, scores = read(run_folder)
-    mean = curves.running_mean(scores, WINDOW)
-    figure, (axes,) = plotting.new_figure()
-    axes.plot(steps, scores, ".", color="0.75", markersize=2, label="one episode")
-    axes.plot(steps, mean, color=COLOUR, label=f"running mean of {WINDOW} episodes")
-    name = unit(run_folder)
-    axes.set_xlabel(name.replace("_", " ").capitalize())
-    axes.set_ylabel("Return")
-    path = pathlib.Path(run_folder).resolve()
-    axes.set_title(f"{path.parent.name} {path.name.rpartition('_')[0] or path.name}")
-    axes.legend(frameon=False)
-    folder = str(out or run_folder)
-    output.make_folder(folder)
-    chosen = np.unique(np.linspace(0, len(mean) - 1, POINTS).astype(int))
-    output.write_csv(
-        os.path.join(folder, f"{NAME}.csv"),
-        [{name: int(steps[i]), "running_mean": float(mean[i])} for i in chosen],
-    )
-    return pathlib.Path(plotting.save_figure(figure, os.path.join(folder, f"{NAME}.png")))
-
-
-def define_flags() -> None:
-    """Defines the flags of this tool."""
-    flags.DEFINE_string("out", "", "Folder for the figure; empty: the run's own.")
-
-
-def main(argv: list[str]) -> int:
-    """Draws one run; see `cli.run` for errors."""
-    if len(argv) != 2:
-        raise errors.UserError("takes one argument: the folder of a run (ALGO/ENV_<n>).")
-    print(draw(argv[1], flags.FLAGS.out or None))
-    return 0
-
+from baseline.train import learning_curve
 
 if __name__ == "__main__":
-    define_flags()
-    cli.run(main, takes_arguments=True, name="learning_curve")
+    learning_curve.define_flags()
+    flags.adopt_module_key_flags(learning_curve)
+    cli.run(learning_curve.main, takes_arguments=True, name="learning_curve")

@@ -21,7 +21,6 @@ from baseline import deploy_benchmark
 from baseline import enjoy
 from baseline import findings
 from baseline import integer_benchmark
-from baseline import learning_curve
 from baseline import qat_integer
 from baseline import qat_speed
 from baseline import qat_sweep
@@ -29,10 +28,11 @@ from baseline import sweep
 from baseline import table
 from baseline import visualize
 from baseline.deploy import __main__ as deploy
-from baseline.mixed_precision import __main__ as mixed_precision
+from baseline.mixed_precision import study as mixed_precision
 from baseline.qat import training
 from baseline.report import __main__ as report
 from baseline.study import measuring_flags
+from baseline.train import learning_curve
 from baseline.train import settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

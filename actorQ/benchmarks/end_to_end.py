@@ -2,14 +2,15 @@
 
     python -m actorQ.benchmarks.end_to_end --out DIR
 
-Every run is `./run_multiprocess.sh` itself, with a folder of its own and a free port. When the
-learner has begun, and some seconds later for caches and queues, the steps of a stretch are counted
-from the run's logs; then the run is interrupted. Nothing is learned in so short a time.
+Every run is `./run_multiprocess.sh` itself, with a folder of its own and a free port. It gets some
+seconds after the learner's begin, so that caches and queues fill. The steps of a stretch are then
+counted from the run's logs, and the run is interrupted. Nothing is learned in so short a time.
 """
 
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 import os
 import signal
 import statistics
@@ -38,7 +39,7 @@ _POLL_S = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What one run is started with."""
+    """The settings of one run."""
 
     actors: int
     bits: int
@@ -64,14 +65,14 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What a run did in its steady part.
+    """Figures of a run's steady part.
 
     Attributes:
-      actor_steps_per_s: environment steps of all actors.
-      learner_steps_per_s: as it says.
+      actor_steps_per_s: Environment steps of all actors in a second.
+      learner_steps_per_s: Learner steps in a second.
       actor_cpu_us: CPU time of the actors' processes for one environment step, microseconds.
       learner_cpu_ms: CPU time of the learner's process (with the server) for one learner step.
-      phases_us: phase of the acting threads to microseconds a step.
+      phases_us: Microseconds of the acting threads for one environment step, by phase.
     """
 
     actor_steps_per_s: float
@@ -95,7 +96,7 @@ def measure(run: Run, seconds: float) -> Rates:
     """Starts a run, measures a stretch of it, and ends it.
 
     Raises:
-      errors.UserError: it ended by itself, or its learner did not begin in time.
+      errors.UserError: The run ended by itself, or its learner did not begin in time.
     """
     with tempfile.TemporaryDirectory() as folder:
         logs = os.path.join(folder, "run")
@@ -104,7 +105,7 @@ def measure(run: Run, seconds: float) -> Rates:
             launcher = subprocess.Popen(
                 [sys.executable, "-m", "actorQ.launcher", *run.flags(folder)],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                preexec_fn=processes.attached(),  # Else Ctrl-C reaches it twice: it ends at once.
+                preexec_fn=processes.attached(),  # A second Ctrl-C would end it at once.
             )
         try:
             _wait_for_learner(launcher, logs, output)
@@ -121,15 +122,15 @@ def rates(before: _Reading, after: _Reading) -> Rates:
     """Returns the rates between two readings.
 
     Raises:
-      errors.UserError: there were no steps of a learner or of actors between them.
+      errors.UserError: The learner or the actors made no steps between them.
     """
     seconds = after.time - before.time
     learner_steps = after.learner_steps - before.learner_steps
     actor_steps = after.actor_steps - before.actor_steps
     if not (seconds > 0 and learner_steps > 0 and actor_steps > 0):
         raise errors.UserError(
-            f"No steady part: {learner_steps:g} learner steps and {actor_steps:g} actor steps in "
-            f"{seconds:.1f} s; give --seconds more time."
+            f"The run has no steady part: it made {learner_steps:g} learner steps and "
+            f"{actor_steps:g} actor steps in {seconds:.1f} s. Give it more time with --seconds."
         )
     return Rates(
         actor_steps / seconds,
@@ -158,10 +159,10 @@ def _last_lines(output: str) -> str:
 
 
 def _read(launcher: subprocess.Popen, logs: str, output: str) -> _Reading:
-    """Waits for the learner's next row, and reads all logs and clocks then.
+    """Waits for the learner's next row, then reads all logs and clocks.
 
     Raises:
-      errors.UserError: the run has ended.
+      errors.UserError: The run has ended.
     """
     train = os.path.join(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
     old = telemetry.last_row(train)["unix_time"]
@@ -210,18 +211,22 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--batch_size", type=timing.positive, default=256, metavar="B")
     parser.add_argument(
         "--samples_per_insert", type=timing.positive, default=2, metavar="K",
-        help="how often a transition is sampled (default: %(default)s, so that the learner asks "
-        "for many)",
+        help="A transition is sampled so often (default: %(default)s, so that the learner needs "
+        "many transitions).",
     )
     parser.add_argument(
         "--inference_mode", choices=config_lib.INFERENCE_MODES, default="native",
-        help="of the actors (default: %(default)s)",
+        help="Inference mode of the actors (default: %(default)s).",
     )
     parser.add_argument("--actors", type=timing.positive, nargs="+", default=[1, 2, 4])
     parser.add_argument("--bits", type=int, choices=sorted(_BITS), nargs="+", default=[32, 8])
     parser.add_argument("--envs_per_actor", type=timing.positive, default=1, metavar="N")
-    parser.add_argument("--seconds", type=timing.positive, default=15, help="that are measured")
-    parser.add_argument("--quick", action="store_true", help="one actor, 5 s")
+    parser.add_argument(
+        "--seconds", type=timing.positive, default=15, help="Length of the measured stretch."
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="Measure runs with one actor for 5 s each."
+    )
     arguments = timing.parse(parser, argv, actors=[1], seconds=5)
     cores = timing.pin(2)
     runs = [
@@ -229,16 +234,13 @@ def main(argv: Sequence[str]) -> None:
             arguments.samples_per_insert, arguments.batch_size, arguments.envs_per_actor)
         for actors in arguments.actors for bits in arguments.bits
     ]
-    found: dict[Run, list[Rates]] = {run: [] for run in runs}
 
-    def side(run: Run) -> float:
+    def rates_of(run: Run) -> Rates:
         timing.progress(f"end_to_end: {run.actors} actors, {_BITS[run.bits]}")
-        found[run].append(measure(run, arguments.seconds))
-        return 0.0
+        return measure(run, arguments.seconds)
 
-    timing.interleave(
-        {str(index): lambda run=run: side(run) for index, run in enumerate(runs)},
-        arguments.repeats,
+    found = timing.interleave(
+        {run: functools.partial(rates_of, run) for run in runs}, arguments.repeats
     )
     _report(found, arguments, cores)
 
@@ -279,9 +281,9 @@ def _report(found: dict[Run, list[Rates]], arguments: Any, cores: list[int]) -> 
         ]},
         arguments.out,
         notes=(
-            "Steady part of short runs, from their logs. CPU of actors: all threads of their "
-            "processes. The learner's process holds the Reverb server too.",
-            "With few samples per insert the learner may wait for actors; then its steps follow "
+            "Figures are of the steady part of short runs, from their logs. CPU of actors counts "
+            "all threads of their processes. The learner's process holds the Reverb server too.",
+            "With few samples per insert the learner may wait for the actors, and its steps follow "
             "theirs.",
         ),
     )

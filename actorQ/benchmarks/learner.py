@@ -3,14 +3,15 @@
     python -m actorQ.benchmarks.learner --out DIR
     python -m actorQ.benchmarks.learner --quick
 
-D4PG with cheetah_run's shapes, three hidden layers in the policy, critic by default, in processes
-of their own for every number of threads. All sides of a row run in turn, and a ratio is the
+D4PG runs with cheetah_run's shapes, three hidden layers in the policy and the default critic. Every
+number of threads has processes of its own. All sides of a row run in turn, and a ratio is the
 median of the rounds' ratios.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import statistics
 from typing import Any
 from typing import NamedTuple
@@ -27,31 +28,31 @@ _FLOAT32, _BFLOAT16 = "float32", "bfloat16"
 
 
 class Placement(NamedTuple):
-    """How a learner lies on the machine."""
+    """Cores of a learner's process, and threads of its TensorFlow."""
 
     cores: int
     threads: int
 
     @property
     def name(self) -> str:
-        """As the tables call it."""
+        """The placement's name in the tables."""
         return f"{self.cores} / {self.threads}"
 
 
 ONE_CORE = Placement(1, 1)
-ONE_THREAD = Placement(2, 1)  # What a learner beside one actor has by default on two cores.
+ONE_THREAD = Placement(2, 1)  # The default of a learner beside one actor on two cores.
 ALL_THREADS = Placement(2, 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to measure, and for how long a time.
+    """The rows to measure, and the length of a measurement.
 
     Attributes:
-      shapes: width and batch of the rows.
-      placements: in the order of the rows.
-      window_s: seconds of one measurement.
-      push_window_s: of one beside publishing, where pushes may come every two seconds.
+      shapes: Width and batch of the rows.
+      placements: Placements in the order of the rows.
+      window_s: Seconds of one measurement.
+      push_window_s: Seconds of one beside publishing, where pushes may come every two seconds.
     """
 
     shapes: Sequence[tuple[int, int]] = ((2048, 256), (2048, 64), (256, 256), (256, 64))
@@ -77,7 +78,7 @@ class Plan:
 
     @property
     def publishing(self) -> list[list[Side]]:
-        """Returns pairs without and with publishing: the largest batch of every width."""
+        """Pairs of sides without and with publishing, for the largest batch of every width."""
         pairs = []
         for width in dict.fromkeys(width for width, _ in self.shapes):
             batch = max(batch for w, batch in self.shapes if w == width)
@@ -97,36 +98,38 @@ class Figures:
     def __init__(self, process: remote.Remote, sides: list[Side], repeats: int, window_s: float):
         """Builds the sides in `process` and measures them in turn."""
         process.call(learner_sides.build, sides)
-        self._cpu: dict[Side, list[float]] = {side: [] for side in sides}
-
-        def measure(side: Side) -> float:
-            seconds, cpu = process.call(learner_sides.measure, side, window_s)
-            self._cpu[side].append(cpu)
-            return seconds
-
-        self._seconds = timing.interleave(
-            {side: lambda s=side: measure(s) for side in sides}, repeats
+        self._laps: dict[Side, list[learner_sides.Lap]] = timing.interleave(
+            {
+                side: functools.partial(process.call, learner_sides.measure, side, window_s)
+                for side in sides
+            },
+            repeats,
         )
 
     def seconds(self, side: Side) -> float:
         """Returns the median seconds of a step."""
-        return statistics.median(self._seconds[side])
+        return statistics.median(lap.seconds for lap in self._laps[side])
 
     def cpu(self, side: Side) -> float:
         """Returns the median CPU seconds of a step."""
-        return statistics.median(self._cpu[side])
+        return statistics.median(lap.cpu_seconds for lap in self._laps[side])
 
     def speedup(self, side: Side, reference: Side) -> float:
         """Returns how many steps `side` makes for one of `reference`."""
         return statistics.median(
-            b / a for a, b in zip(self._seconds[side], self._seconds[reference], strict=True)
+            b.seconds / a.seconds
+            for a, b in zip(self._laps[side], self._laps[reference], strict=True)
         )
 
     def record(self) -> list[dict[str, Any]]:
         """Returns everything as plain data."""
         return [
-            {**dataclasses.asdict(side), "seconds": values, "cpu_seconds": self._cpu[side]}
-            for side, values in self._seconds.items()
+            {
+                **dataclasses.asdict(side),
+                "seconds": [lap.seconds for lap in laps],
+                "cpu_seconds": [lap.cpu_seconds for lap in laps],
+            }
+            for side, laps in self._laps.items()
         ]
 
 
@@ -136,8 +139,8 @@ def variant_cells(
     """Returns a row of the table of precisions and optimizers, without its heading cells.
 
     Args:
-      side: float32, fused.
-      figures: of its row.
+      side: The float32, fused side.
+      figures: Figures of its row.
       peaks: FLOP/s of large matrix products, by precision.
     """
     reference = dataclasses.replace(side, optimizer=learner_sides.SONNET)
@@ -166,19 +169,19 @@ class Bench:
     """Runs a plan.
 
     Attributes:
-      variants: rows of the table of precisions and optimizers.
-      fed: rows of the table of sources.
-      publishing: rows of the table of publishing.
-      record: raw figures.
+      variants: Rows of the table of precisions and optimizers.
+      fed: Rows of the table of sources.
+      publishing: Rows of the table of publishing.
+      record: Raw figures.
     """
 
     def __init__(self, plan: Plan, repeats: int, cores: Sequence[int]):
         """Measures everything.
 
         Args:
-          plan: what.
-          repeats: rounds.
-          cores: that the benchmark may use, at least two.
+          plan: Rows to measure.
+          repeats: Number of rounds.
+          cores: Cores that the benchmark may use, at least two.
         """
         self._plan = plan
         self._repeats = repeats
@@ -236,10 +239,10 @@ class Bench:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures and prints."""
+    """Measures the learner's step and prints the tables."""
     parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=5)
     parser.add_argument(
-        "--quick", action="store_true", help="one small network, short: does it run at all?"
+        "--quick", action="store_true", help="Measure one small network for a short time."
     )
     options = timing.parse(parser, arguments, repeats=2)
     cores = timing.pin(_CORES)
@@ -265,13 +268,13 @@ def main(arguments: Sequence[str]) -> None:
             f"peak: [{_PEAK_SIZE}, {_PEAK_SIZE}] x [{_PEAK_SIZE}, {_PEAK_SIZE}] in TensorFlow on "
             f"the same cores / threads, GFLOP/s: {peaks}",
             "GFLOP/s of a step counts its matrix products only, and divides by the whole step",
-            "threads: of one operation; TensorFlow works on two operations at a time in any case, "
-            "so that one thread on two cores keeps both busy",
+            "threads: threads of one operation; TensorFlow works on two operations at a time in "
+            "any case, so that one thread on two cores keeps both busy",
             "Sonnet: Acme's learner as it comes (tf.clip_by_global_norm, snt.optimizers.Adam)",
             "from memory: one batch again and again; Reverb: a server in the same process, "
             f"{learner_sides.TRANSITIONS} random transitions, no writers",
-            "CPU: of the learner's process, server and data threads included",
-            "publishing: float32, period by default, taken by a process on the same cores",
+            "CPU: CPU time of the learner's process, server and data threads included",
+            "publishing: float32, at the default period, taken by a process on the same cores",
         ],
         more=[
             (

@@ -2,9 +2,9 @@
 
     python -m actorQ.benchmarks.learner_parity --out DIR
 
-Both algorithms, with the paper's 3x2048 policy: random play is recorded once, and learners in
-float32 and in bfloat16 take the same gradient steps from the same weights on the same batches, in
-processes of their own, whose peak memory is told. How fast they are, `benchmarks.learner` measures.
+Both algorithms run with the paper's 3x2048 policy. Random play is recorded once. Learners in
+float32 and in bfloat16 then take gradient steps from the same weights on the same batches, in
+processes of their own, whose peak memory is reported. `benchmarks.learner` measures their speed.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _NAME = "learner_parity"
 _TASKS = {"d4pg": "dm_control,cartpole_balance", "dqn": "gym,CartPole-v1"}
 _PRECISIONS = ("float32", "bfloat16")
 _CORES = 2
-# What a log calls a loss, and what the tables and the plot call it.
+# Names of losses in tables and plot, by algorithm and name in the log.
 _TITLES = {
     ("d4pg", "loss"): "D4PG, critic", ("d4pg", "policy_loss"): "D4PG, policy",
     ("dqn", "loss"): "DQN",
@@ -43,14 +43,14 @@ _TITLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to compare; see the options of the command.
+    """Sizes of the comparison; see the options of the command.
 
     Attributes:
-      steps: gradient steps of each learner.
-      transitions: of the recorded replay.
-      width: units of the policy's three hidden layers.
-      batch: transitions of a gradient step.
-      seed: of everything random.
+      steps: Gradient steps of each learner.
+      transitions: Transitions of the recorded replay.
+      width: Units of the policy's three hidden layers.
+      batch: Transitions in one gradient step.
+      seed: Seed of everything random.
     """
 
     steps: int = 200
@@ -64,19 +64,19 @@ class Settings:
         return config_lib.RunConfig(
             taskstr=_TASKS[algorithm], algorithm=algorithm, learner_precision=precision,
             model_str=",".join([str(self.width)] * 3), batch_size=self.batch, seed=self.seed,
-            # As the experiments' profiles: larger steps saturate so wide a tanh policy.
+            # These are the rates of the experiments: larger ones saturate so wide a tanh policy.
             policy_learning_rate=1e-5, learning_rate=2.5e-5, vmin=0.0, vmax=100.0,
-            # A few times in so few steps; no priorities, so that batches are the same.
+            # Targets are updated a few times in so few steps. Priorities would change the batches.
             target_update_period=50, priority_exponent=0.0, learner_device_placement="CPU",
         )
 
 
 class Learned(NamedTuple):
-    """What a learner did.
+    """Figures of a learner.
 
     Attributes:
       losses: float64 [steps], by the names of the learner's log.
-      peak_bytes: most memory of its process, TensorFlow and the batches included.
+      peak_bytes: Peak memory of its process, TensorFlow and the batches included.
     """
 
     losses: Mapping[str, np.ndarray]
@@ -93,7 +93,7 @@ class _RandomActions:
         """Does nothing; see `environment_loop.Exploration`."""
 
     def __call__(self, output: np.ndarray) -> Any:
-        if self._spec.discrete:
+        if self._spec.num_actions is not None:
             return int(self._rng.integers(self._spec.num_actions))
         return self._rng.uniform(-1.0, 1.0, self._spec.action_size).astype(np.float32)
 
@@ -108,14 +108,15 @@ def record_replay(config: config_lib.RunConfig, transitions: int) -> np.ndarray:
         [n_step_returns.NStepAccumulator(config.n_step, config.discount)], telemetry.Timings(),
         algorithms.policy_module(config.algorithm).reward_limit(config),
     )
-    layout, rows = replay.Layout.of(spec), []
+    layout = replay.Layout.of(spec)
+    rows: list[np.ndarray] = []
     while len(rows) < transitions:
         loop.turn(lambda transition: rows.append(layout.pack(transition)))
     return np.stack(rows[:transitions])
 
 
 class Member:
-    """A learner, in a process of its own; see `remote`."""
+    """A learner in a process of its own; see `remote`."""
 
     def __init__(self, config: config_lib.RunConfig):
         """Builds the networks."""
@@ -141,8 +142,8 @@ class Member:
         """Takes one gradient step for each batch.
 
         Args:
-          weights: of all networks, to begin with.
-          batches: packed transitions, float32 [steps, B, vector size].
+          weights: Weights of all networks to begin with.
+          batches: Packed transitions, float32 [steps, B, vector size].
         """
         import reverb
         import tensorflow as tf
@@ -190,7 +191,7 @@ def learn(weights: Sequence[np.ndarray], batches: np.ndarray) -> Learned:
 
 
 def compare(settings: Settings, algorithm: str, cores: list[int]) -> dict[str, Learned]:
-    """Returns what the learners of an algorithm did, by precision, float32 first."""
+    """Returns the figures of an algorithm's learners, by precision, float32 first."""
     rows = record_replay(settings.config(algorithm, _PRECISIONS[0]), settings.transitions)
     rng = np.random.default_rng(settings.seed)
     batches = rows[rng.integers(len(rows), size=(settings.steps, settings.batch))]
@@ -206,17 +207,17 @@ def compare(settings: Settings, algorithm: str, cores: list[int]) -> dict[str, L
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Compares and prints."""
+    """Compares the losses and prints the tables."""
     parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=None)
     for name, help_text in (
-        ("steps", "gradient steps of each learner"),
-        ("transitions", "of the recorded replay"),
-        ("width", "units of the policy's three hidden layers"),
-        ("batch", "transitions of a gradient step"),
+        ("steps", "Gradient steps of each learner"),
+        ("transitions", "Transitions of the recorded replay"),
+        ("width", "Units of the policy's three hidden layers"),
+        ("batch", "Transitions in one gradient step"),
     ):
         parser.add_argument(
             f"--{name}", type=timing.positive, default=getattr(Settings, name), metavar="N",
-            help=f"{help_text} (default: %(default)s)",
+            help=f"{help_text} (default: %(default)s).",
         )
     options = parser.parse_args(arguments)
     cores = timing.pin(_CORES)
@@ -244,8 +245,8 @@ def main(arguments: Sequence[str]) -> None:
         notes=[
             f"half: bfloat16 matrix products; {loss_parity.NOTE}",
             "recorded: random play of " + ", ".join(_TASKS.values()),
-            "memory: of the process, TensorFlow, all batches and the master weights, optimizer "
-            "state and targets in float32 included",
+            "memory: peak of the process, with TensorFlow, all batches, and master weights, "
+            "optimizer state and targets in float32",
         ],
         more=[(
             "Peak memory, MB", ["learner", *_PRECISIONS],

@@ -3,11 +3,15 @@
     python -m actorQ.benchmarks.learner_products --out DIR
     python -m actorQ.benchmarks.learner_products --quick
 
-TensorFlow's own kernels, which it takes by itself where there is no AVX-512 with VNNI; oneDNN's,
-which our learner has it take (`cli.use_onednn`); and those with padded weights, which our learner
-takes where they are faster (`learner_device.choose_products`). Both kinds of kernels are chosen
-when TensorFlow is imported, hence a process each, on the same core; the sides of a row run in turn.
-D4PG with cheetah_run's shapes, as in `benchmarks.learner`.
+There are three ways:
+
+- TensorFlow's own kernels, its default on processors without AVX-512 and VNNI.
+- oneDNN's kernels, which our learner asks for (`cli.use_onednn`).
+- oneDNN's kernels on padded weights, which our learner takes where they are faster
+  (`learner.device.choose_products`).
+
+TensorFlow chooses its kernels when it is imported, so each kind has a process, on the same core.
+The sides of a row run in turn. D4PG runs with cheetah_run's shapes, as in `benchmarks.learner`.
 """
 
 from collections.abc import Mapping
@@ -32,9 +36,9 @@ class Way(NamedTuple):
     """One way to multiply.
 
     Attributes:
-      name: in the table.
-      onednn: whether TensorFlow takes oneDNN's kernels.
-      padded: whether weights are padded.
+      name: Name in the table.
+      onednn: Whether TensorFlow takes oneDNN's kernels.
+      padded: Whether weights are padded.
     """
 
     name: str
@@ -61,19 +65,18 @@ def prepare(onednn: bool, core: int) -> None:
 def measure(
     processes: Mapping[Way, remote.Remote], width: int, batch: int, repeats: int
 ) -> dict[str, list[float]]:
-    """Returns the seconds of a step, by a way's name, in the order of the rounds."""
+    """Returns the seconds of a step in every round, by a way's name."""
     sides = {way: way.side(width, batch) for way in WAYS}
     for process in set(processes.values()):
         process.call(
             learner_sides.build, [sides[way] for way in WAYS if processes[way] is process]
         )
 
-    def measure_step(way: Way) -> float:
-        seconds, _ = processes[way].call(learner_sides.measure, sides[way], _WINDOW_S)
-        return seconds
+    def seconds_of(way: Way) -> float:
+        return processes[way].call(learner_sides.measure, sides[way], _WINDOW_S).seconds
 
     return timing.interleave(
-        {way.name: functools.partial(measure_step, way) for way in WAYS}, repeats
+        {way.name: functools.partial(seconds_of, way) for way in WAYS}, repeats
     )
 
 
@@ -81,9 +84,9 @@ def row(width: int, batch: int, seconds: Mapping[str, Sequence[float]]) -> list[
     """Returns a row of the table.
 
     Args:
-      width: of the policy's hidden layers.
-      batch: transitions.
-      seconds: of a step, by a way's name, in the order of the rounds.
+      width: Units of the policy's hidden layers.
+      batch: Transitions in one learner step.
+      seconds: Seconds of a step in every round, by a way's name.
     """
     own = seconds[OWN.name]
     ratios = [
@@ -98,10 +101,10 @@ def row(width: int, batch: int, seconds: Mapping[str, Sequence[float]]) -> list[
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures and prints."""
+    """Measures all ways and prints the table."""
     parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=5)
     parser.add_argument(
-        "--quick", action="store_true", help="one shape, short: does it run at all?"
+        "--quick", action="store_true", help="Measure one shape for a short time."
     )
     options = timing.parse(parser, arguments, repeats=2)
     (core,) = timing.pin(1)
@@ -124,9 +127,9 @@ def main(arguments: Sequence[str]) -> None:
         {"repeats": options.repeats, "seconds": record},
         options.out,
         notes=[
-            "TensorFlow's kernels: what it takes by itself on a processor without AVX-512",
-            "padded: where it is faster on the widest layer, our learner pads by itself; only "
-            "layers with rows of a multiple of 1024 floats are (the critic's have 512)",
+            "TensorFlow's kernels: its default on a processor without AVX-512",
+            "padded: our learner pads by itself where that is faster on the widest layer; only "
+            "layers with rows of a multiple of 1024 floats are padded (the critic's have 512)",
             "one batch from memory, again and again; the whole step, optimizer included",
         ],
     )

@@ -1,13 +1,14 @@
-"""What the learner benchmark's processes do: learners side by side, and their steps counted.
+"""Learners side by side in the processes of the learner benchmarks, and the time of their steps.
 
-Called through `remote.Remote`; imports no framework at the top, so that `set_up` comes before a
-framework's threads.
+`remote.Remote` calls these functions. The module imports no framework at the top, so that `set_up`
+comes before a framework's threads.
 """
 
 import dataclasses
 import os
 import time
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from actorQ.core import timing
 from actorQ.policy import architecture as architecture_lib
 from actorQ.wire import replay
 
-# Of cheetah_run.
-OBSERVATION_SIZE, ACTIONS = 17, 6
+OBSERVATION_SIZE, ACTIONS = 17, 6  # cheetah_run has these.
 LAYOUT = replay.Layout((OBSERVATION_SIZE,), False, ACTIONS, False)
 
 MEMORY, REVERB, PUBLISHING = "memory", "Reverb", "Reverb, publishing"
@@ -27,7 +27,7 @@ SONNET, FUSED = "Sonnet", "fused"
 
 TRANSITIONS = 5_000
 _WARM_UP_STEPS = 4
-_WARM_UP_PUSHES = 3  # Dear ones on cold caches would space those that are measured.
+_WARM_UP_PUSHES = 3  # Slow pushes on cold caches would space out the measured ones.
 
 _state: dict[str, Any] = {}
 
@@ -37,13 +37,13 @@ class Side:
     """A learner to measure: D4PG with three hidden layers in the policy, critic by default.
 
     Attributes:
-      width: units of the policy's hidden layers.
-      batch: transitions.
-      precision: of the products, float32 or bfloat16.
+      width: Units of the policy's hidden layers.
+      batch: Transitions in one learner step.
+      precision: Precision of the products, float32 or bfloat16.
       optimizer: FUSED (the product's) or SONNET (Acme's learner as it comes).
       source: MEMORY (one batch again and again), REVERB, or PUBLISHING (REVERB, and weights are
         pushed).
-      padded: whether float32 products are with padded weights (`layers`).
+      padded: Whether float32 products use padded weights (`sonnet_layers`).
     """
 
     width: int
@@ -55,7 +55,7 @@ class Side:
 
     @property
     def config(self) -> config_lib.RunConfig:
-        """The configuration of a run like this."""
+        """The configuration of such a run."""
         return config_lib.RunConfig(
             model_str=",".join([str(self.width)] * 3), batch_size=self.batch, port=0,
             replay_table_max_times_sampled=0, learner_device_placement="CPU",
@@ -63,7 +63,7 @@ class Side:
 
     @property
     def products_flop(self) -> float:
-        """Floating point operations of one step's matrix products, multiplications and sums."""
+        """Floating-point operations of one step's matrix products, multiplications and sums."""
         config = self.config
         policy = _layer_flop(
             (OBSERVATION_SIZE, *config.model_sizes, ACTIONS), self.batch
@@ -71,8 +71,9 @@ class Side:
         critic = _layer_flop(
             (OBSERVATION_SIZE + ACTIONS, *config.critic_sizes, config.num_atoms), self.batch
         )
-        # Policy: online and target forward; gradients of weights, and of all inputs but the
-        # first's. Critic: forward three times, these gradients, and dQ/da through all layers.
+        # Policy: forward twice (online and target), gradients of the weights, and gradients of the
+        # inputs of all layers but the first. Critic: forward three times, the same gradients, and
+        # dQ/da through all layers.
         return 4 * sum(policy) - policy[0] + 6 * sum(critic) - critic[0]
 
 
@@ -81,9 +82,9 @@ def _layer_flop(sizes: tuple[int, ...], batch: int) -> list[float]:
 
 
 def set_up(cores: list[int], threads: int) -> None:
-    """Places this process and its TensorFlow; comes first."""
+    """Places this process and its TensorFlow; it must be called first."""
     os.sched_setaffinity(0, cores)
-    cli.use_onednn()  # As in a run, unless somebody has chosen.
+    cli.use_onednn()  # As in a run, unless the environment variable is set.
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -114,7 +115,7 @@ def _random_transitions(count: int) -> np.ndarray:
 
 
 def drain(port: int) -> None:
-    """Takes pushed weights for ever, on a thread, as the broadcaster does."""
+    """Takes pushed weights on a thread, as the broadcaster does, until the process ends."""
     import threading
 
     from actorQ.wire import connection as wire
@@ -130,19 +131,25 @@ def drain(port: int) -> None:
 
 
 def build(sides: list[Side]) -> None:
-    """Makes learners, in place of those before, and compiles their steps."""
-    _state["learners"] = {}
-    for side in sides:
-        _state["learners"][side] = _Learner(side)
+    """Makes learners in place of earlier ones, and compiles their steps."""
+    _state["learners"] = {}  # The earlier ones go before the new ones come.
+    _state["learners"] = {side: _Learner(side) for side in sides}
 
 
-def measure(side: Side, seconds: float) -> tuple[float, float]:
-    """Learns for so long; returns seconds and CPU seconds (of this whole process) per step."""
+class Lap(NamedTuple):
+    """Seconds of a step, and CPU seconds that the whole process spent on it."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def measure(side: Side, seconds: float) -> Lap:
+    """Learns for `seconds`, and returns the mean of the steps."""
     return _state["learners"][side].measure(seconds)
 
 
 def pushes(side: Side) -> int:
-    """Returns how often a PUBLISHING side's weights reached the server while it was measured."""
+    """Returns how often a PUBLISHING side pushed weights while it was measured."""
     return _state["learners"][side].measured_pushes
 
 
@@ -159,8 +166,8 @@ class _Learner:
     """One side's learner, ready to step.
 
     Attributes:
-      publisher: of a PUBLISHING side, else None.
-      measured_pushes: that fell into what was measured.
+      publisher: Publisher of a PUBLISHING side, else None.
+      measured_pushes: Pushes that fell into measurements.
     """
 
     def __init__(self, side: Side):
@@ -202,9 +209,9 @@ class _Learner:
         if self.publisher is not None:
             self.publisher.publish(self._steps)
 
-    def measure(self, seconds: float) -> tuple[float, float]:
-        """See the function."""
-        self._step()  # Brings this learner's weights back into caches.
+    def measure(self, seconds: float) -> Lap:
+        """Learns for `seconds`, and returns the mean of the steps."""
+        self._step()  # This brings the learner's weights back into caches.
         pushes_before = 0 if self.publisher is None else self.publisher.pushes
         before, cpu_before, started = self._steps, time.process_time(), time.perf_counter()
         while (now := time.perf_counter()) - started < seconds:
@@ -212,7 +219,7 @@ class _Learner:
         steps = self._steps - before
         if self.publisher is not None:
             self.measured_pushes += self.publisher.pushes - pushes_before
-        return (now - started) / steps, (time.process_time() - cpu_before) / steps
+        return Lap((now - started) / steps, (time.process_time() - cpu_before) / steps)
 
 
 def _dataset(side: Side) -> Any:

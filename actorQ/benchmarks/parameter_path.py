@@ -30,6 +30,7 @@ from actorQ.benchmarks.original import parameters
 from actorQ.benchmarks.parameter_stages import ORIGINAL
 from actorQ.benchmarks.parameter_stages import PRODUCT
 from actorQ.benchmarks.parameter_stages import Side
+from actorQ.core import allocator
 from actorQ.core import config as config_lib
 from actorQ.core import timing
 from actorQ.policy.native import library
@@ -97,7 +98,7 @@ class Bench:
         self._version = 0
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
         for process in processes.get(PRODUCT, []):
-            process.call(parameter_stages.keep_large_blocks)
+            process.call(allocator.keep_large_blocks)  # The product's programs do so.
         layout = replay.Layout((parameter_stages.OBSERVATION_SIZE,), False, 6, False)
         for side in sides:
             timing.progress(f"building {side.name}")
@@ -121,7 +122,7 @@ class Bench:
         """Sends weights down the path once; returns seconds of all stages and sizes in bytes."""
         config = self._configs[side]
         learner, _, actor = self._processes[side.kind]
-        worked = learner.call(remote.cpu_seconds)
+        worked = learner.call(time.process_time)
         acting = self._pool.submit(
             actor.call, parameter_stages.act_until, config, self._version + 1
         )
@@ -139,7 +140,7 @@ class Bench:
         row |= {name: seconds / pulls for name, seconds in acted["phases"].items()}
         row |= {
             "total_s": acted["first_action"] - started,
-            "learner_cpu_s": learner.call(remote.cpu_seconds) - worked,
+            "learner_cpu_s": learner.call(time.process_time) - worked,
             "step_s": usual,
             "hold_up_s": max(s for at, s in steps if at + s > started) - usual,
             "message_bytes": update["message_bytes"],

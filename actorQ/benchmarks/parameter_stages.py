@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 
-from actorQ.core import allocator
 from actorQ.core import config as config_lib
 from actorQ.core import precisions
 from actorQ.policy import architecture as architecture_lib
@@ -70,11 +69,6 @@ def architecture_of(config: config_lib.RunConfig) -> architecture_lib.PolicyArch
     return architecture_lib.PolicyArchitecture(
         (OBSERVATION_SIZE,), config.model_sizes, _ACTIONS, architecture_lib.TANH_HEAD
     )
-
-
-def keep_large_blocks() -> bool:
-    """Sets up a process of the product before any framework, as the product's programs do."""
-    return allocator.keep_large_blocks()
 
 
 def pin(core: int) -> None:

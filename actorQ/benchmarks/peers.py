@@ -1,4 +1,4 @@
-"""Policies in ONNX Runtime, for comparison: what a user could run instead of our backends."""
+"""Policies in ONNX Runtime, which a user could run instead of our backends."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ import copy
 import logging
 import os
 import tempfile
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,10 +18,10 @@ from onnxruntime.quantization import matmul_4bits_quantizer
 
 from actorQ.policy import architecture as architecture_lib
 
-logging.getLogger().setLevel(logging.WARNING)  # The quantizers turn on everybody's chatter.
+logging.getLogger().setLevel(logging.WARNING)  # The quantizers turn the root logger to INFO.
 
 _OPSET = 17
-_IR_VERSION = 8  # Newer ones are refused by the pinned runtime.
+_IR_VERSION = 8  # The pinned runtime refuses newer versions.
 _BLOCK = 128  # Inputs that share a scale in MatMulNBits.
 
 
@@ -30,16 +31,17 @@ def onnx_policy(
     """Builds the graph of a policy for one observation.
 
     Args:
-      architecture: its layers.
-      weights: torch names and layouts, float32.
+      architecture: Layers of the policy.
+      weights: float32, under torch's names and in its layouts.
 
     Returns:
       A model with input "observation", float32 [1, D] or pixels uint8 [1, H, W, C], and output
       "output", float32 [1, num_outputs].
     """
-    nodes, constants = [], {}
+    nodes: list[onnx.NodeProto] = []
+    constants: dict[str, np.ndarray] = {}
 
-    def add(kind: str, inputs: list[str], **attributes: object) -> str:
+    def add(kind: str, inputs: list[str], **attributes: Any) -> str:
         output = f"value_{len(nodes)}"
         nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
@@ -83,10 +85,10 @@ def onnx_policy(
 
 
 def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns the model with int8 weights and activations quantized on the fly.
+    """Returns the model with int8 weights, and activations quantized on the fly.
 
-    Weights are signed and per channel, but unsigned and per tensor where there are convolutions:
-    the runtime has ConvInteger for those only.
+    Weights are signed and per channel. With convolutions they are unsigned and per tensor, because
+    the runtime has ConvInteger for these only.
     """
     convolutions = any(node.op_type == "Conv" for node in model.graph.node)
     kind = onnx_quantization.QuantType

@@ -10,7 +10,6 @@ import contextlib
 import multiprocessing
 from multiprocessing import connection as connection_lib
 import os
-import time
 import traceback
 from typing import Any
 
@@ -106,11 +105,6 @@ def keep_server(server: Any) -> int:
 def stop_server(port: int) -> None:
     """Stops a server that `keep_server` keeps."""
     _servers.pop(port).stop()
-
-
-def cpu_seconds() -> float:
-    """Returns the CPU seconds of all threads of this process so far."""
-    return time.process_time()
 
 
 def resident_bytes() -> int:

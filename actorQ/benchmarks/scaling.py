@@ -10,6 +10,7 @@ from concurrent import futures
 import functools
 import statistics
 import tempfile
+import time
 from typing import Any
 
 from actorQ.benchmarks import backends
@@ -35,18 +36,19 @@ def _config(port: int = 0, most: int = 1_000_000) -> config_lib.RunConfig:
 def actors_table(cores: list[int], counts: Sequence[int], repeats: int) -> tuple[_Table, Any]:
     """Measures each number of writers at one server."""
     with remote.remotes([cores[1]] + [cores[0]] * max(counts)) as (server, *writers):
-        layout = server.call(scaling_sides.layout)
-        port = server.call(remote.start_server, _config(most=100_000), layout)
+        port = server.call(
+            remote.start_server, _config(most=100_000), scaling_sides.LAYOUT
+        )
         for writer in writers:
             writer.call(scaling_sides.open_writer, _config(port))
 
         def measure(count: int) -> dict[str, float]:
             with futures.ThreadPoolExecutor(count) as pool:
-                cpu = server.call(remote.cpu_seconds)
+                cpu = server.call(time.process_time)
                 results = list(pool.map(
                     lambda writer: writer.call(scaling_sides.write, 1.5), writers[:count]
                 ))
-                cpu = server.call(remote.cpu_seconds) - cpu
+                cpu = server.call(time.process_time) - cpu
             total = sum(result.transitions for result in results)
             return {
                 "inserts_per_s": sum(result.transitions / result.wall_s for result in results),
@@ -99,9 +101,8 @@ def replay_table(cores: list[int], sizes: Sequence[int]) -> tuple[_Table, Any]:
     """Fills one table, and measures it at every size."""
     record = []
     with remote.remotes([cores[1], cores[0]]) as (server, writer):
-        layout = server.call(scaling_sides.layout)
         config = _config(most=max(sizes))
-        port = server.call(remote.start_server, config, layout)
+        port = server.call(remote.start_server, config, scaling_sides.LAYOUT)
         writer.call(scaling_sides.open_writer, _config(port))
         empty = server.call(remote.resident_bytes)
         filled = 0
@@ -123,10 +124,8 @@ def replay_table(cores: list[int], sizes: Sequence[int]) -> tuple[_Table, Any]:
          f"{1e3 / of['batches_per_s']:.2f}"]
         for of in record
     ]
-    title = (
-        f"Replay of vectors of {layout.vector_size} float32 ({4 * layout.vector_size} bytes), "
-        "batches of 256"
-    )
+    size = scaling_sides.LAYOUT.vector_size
+    title = f"Replay of vectors of {size} float32 ({4 * size} bytes), batches of 256"
     header = ("transitions", "bytes each, resident", "inserts/s on the way", "samples/s",
               "ms a batch")
     return (title, header, rows), record

@@ -11,18 +11,13 @@ from typing import Any
 from typing import NamedTuple
 
 from actorQ.core import config as config_lib
+from actorQ.wire import replay
 
 _OBSERVATION, _ACTION = 24, 6  # Sizes of walker_stand's vectors.
+LAYOUT = replay.Layout((_OBSERVATION,), False, _ACTION, False)
 _ACTOR_MODULE = "actorQ.benchmarks.actor_start"  # A program, which no module imports.
 
 _state: dict[str, Any] = {}
-
-
-def layout() -> Any:
-    """Returns the layout of the transitions."""
-    from actorQ.wire import replay
-
-    return replay.Layout((_OBSERVATION,), False, _ACTION, False)
 
 
 # --- In a writer's process ---
@@ -37,7 +32,6 @@ def open_writer(config: config_lib.RunConfig) -> None:
 
     from actorQ.actor import transition_writer
     from actorQ.wire import connection
-    from actorQ.wire import replay
 
     rng = np.random.default_rng(0)
     observations = rng.standard_normal((1001, _OBSERVATION), np.float32)
@@ -49,7 +43,7 @@ def open_writer(config: config_lib.RunConfig) -> None:
         for i in range(1000)
     ]
     _state["writer"] = transition_writer.TransitionWriter(
-        connection.Connection(config).client, config.replay_table_name, layout()
+        connection.Connection(config).client, config.replay_table_name, LAYOUT
     )
 
 
@@ -86,7 +80,7 @@ def batches_per_second(config: config_lib.RunConfig, port: int, seconds: float) 
     """Returns the batches that the learner's own dataset gives in a second."""
     from actorQ.learner import dataset
 
-    batches = iter(dataset.make_dataset(config, f"localhost:{port}", layout()))
+    batches = iter(dataset.make_dataset(config, f"localhost:{port}", LAYOUT))
     for _ in range(20):
         next(batches)
     started, taken = time.perf_counter(), 0

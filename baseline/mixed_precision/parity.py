@@ -1,7 +1,7 @@
 """Loss parity: the same gradient steps in fp32 and in half precision, on one recorded replay.
 
-Weights, batches and the moments at which the target network is copied are the same, so that the
-losses differ by what half precision rounds, and by what that leads to.
+Weights, batches and the moments at which the target network is copied are the same. Losses differ
+only by the roundings of half precision, and by their consequences.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from absl import logging
 import numpy as np
 
 from actorQ.core import output
+from actorQ.core import timing
 from actorQ.experiments.run_logs import loss_parity
 from baseline.quantization import names as precision_lib
 from baseline.study import paper
@@ -20,21 +21,20 @@ if TYPE_CHECKING:
     from stable_baselines3.common import buffers
 
 NAME = "mixed_precision_parity"
-TARGET_PERIOD = 50  # Gradient steps; a training has 250, which would be once here.
-_PROGRAM = "baseline.mixed_precision"
+TARGET_PERIOD = 50  # Gradient steps. A training has 250, which would mean one copy here.
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to compare; see the flags of `mixed_precision`.
+    """The comparison's settings; see the flags of `mixed_precision`.
 
     Attributes:
       env: Atari game.
-      policies: names in `paper.MIXED_PRECISION`.
+      policies: Names in `paper.MIXED_PRECISION`.
       precision: bf16 or fp16.
-      gradient_steps: in all.
-      transitions: of the replay.
-      seed: of everything random.
+      gradient_steps: Gradient steps in all.
+      transitions: Transitions of the replay.
+      seed: Seed of everything random.
       device: "cpu" or "cuda".
     """
 
@@ -51,7 +51,7 @@ def run(settings: Settings, out: str | None) -> dict[str, dict[str, np.ndarray]]
     """Compares and reports; returns losses [gradient_steps] by policy and precision.
 
     Raises:
-      errors.UserError: the environment is no Atari game, or the folder cannot be written.
+      errors.UserError: The environment is no Atari game, or the folder cannot be written.
     """
     if out:
         output.make_folder(out)
@@ -67,12 +67,13 @@ def run(settings: Settings, out: str | None) -> dict[str, dict[str, np.ndarray]]
 
 
 def record_replay(settings: Settings) -> "buffers.ReplayBuffer":
-    """Returns the replay of random play; which policy does not play does not matter."""
+    """Returns the replay of random play; the smallest policy will do, since no network plays."""
     from baseline.mixed_precision import wide_policies
 
     steps = settings.transitions // wide_policies.TRAIN_FREQ * wide_policies.TRAIN_FREQ
     model = wide_policies.make(settings.env, "A", settings.seed, settings.device, steps)
     wide_policies.play(model, steps)
+    assert model.replay_buffer is not None  # DQN has one from its start.
     return model.replay_buffer
 
 
@@ -82,10 +83,10 @@ def train(
     """Returns the losses of a policy's gradient steps, float64 [gradient_steps].
 
     Args:
-      settings: see `Settings`.
-      policy: one of its policies.
+      settings: Settings of the comparison.
+      policy: One of its policies.
       precision: fp32, bf16 or fp16.
-      replay: that batches come from.
+      replay: Replay that batches come from.
     """
     from baseline.mixed_precision import wide_policies
     from baseline.train import half_precision
@@ -96,7 +97,7 @@ def train(
     for step in range(settings.gradient_steps):
         if step % TARGET_PERIOD == 0:
             model.q_net_target.load_state_dict(model.q_net.state_dict())
-        np.random.seed(step)  # Which chooses the batch, in SB3's buffer.
+        np.random.seed(step)  # SB3's buffer chooses the batch by numpy's generator.
         model.train(1, model.batch_size)
     return np.array(model.losses)
 
@@ -107,35 +108,35 @@ def report(
     """Prints the table; with `out` writes it (.md, .json), the losses (.csv) and a plot (.png).
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
-    rows = [
-        {
-            "policy": policy, "precision": precision,
-            **loss_parity.row(found[precision_lib.FP32], half),
-        }
+    compared = [
+        (policy, precision, loss_parity.row(found[precision_lib.FP32], half))
         for policy, found in losses.items() for precision, half in found.items()
         if precision != precision_lib.FP32 or len(found) == 1
     ]
-    text = "\n".join([
+    timing.report(
+        NAME,
         f"Losses of {settings.gradient_steps} gradient steps of DQN on {settings.env}, from the "
         f"same weights on the same batches of {settings.transitions} recorded transitions, on "
-        f"{settings.device}\n",
-        output.markdown_table(
-            ("policy", "precision", *loss_parity.HEADER),
-            [[row["policy"], row["precision"], *loss_parity.cells(row)] for row in rows],
-        ),
-        f"- {loss_parity.NOTE}",
-        f"- the target network is copied every {TARGET_PERIOD} gradient steps",
-        "",
-    ])
-    record = {"settings": dataclasses.asdict(settings), "rows": rows}
-    output.write_measured(_PROGRAM, NAME, text, record, out)
+        f"{settings.device}",
+        ("policy", "precision", *loss_parity.HEADER),
+        [[policy, precision, *loss_parity.cells(row)] for policy, precision, row in compared],
+        {
+            "settings": dataclasses.asdict(settings),
+            "rows": [
+                {"policy": policy, "precision": precision, **row}
+                for policy, precision, row in compared
+            ],
+        },
+        out,
+        notes=[
+            loss_parity.NOTE, f"the target network is copied every {TARGET_PERIOD} gradient steps"
+        ],
+    )
     if out:
-        sizes = paper.MIXED_PRECISION
         titles = {
-            policy: f"Policy {policy}: 3x{sizes[policy].filters} filters, "
-            f"{sizes[policy].units} units"
-            for policy in losses
+            policy: f"Policy {policy}: 3x{size.filters} filters, {size.units} units"
+            for policy, size in paper.MIXED_PRECISION.items()
         }
         loss_parity.write(losses, titles, out, NAME)

@@ -1,7 +1,7 @@
 """Return parity: whole trainings of DQN in fp32 and in half precision, through `baseline.train`.
 
 Every seed is trained once in each precision, in a folder of its own, and its agent is played from
-the same starts. A run that is there is taken, an unfinished one goes on.
+the same starts. A finished run is taken as it is, and an unfinished one goes on.
 """
 
 from collections.abc import Sequence
@@ -16,27 +16,27 @@ import numpy as np
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import output
+from actorQ.core import timing
 from baseline.quantization import names as precision_lib
 from baseline.train import settings as training_settings
 
 NAME = "mixed_precision_returns"
 _ALGO = "dqn"
-_PROGRAM = "baseline.mixed_precision"
 _HEADER = ("precision", "training seed", "steps", "mean return", "std of episodes")
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to train and play; see the flags of `mixed_precision`.
+    """The settings of trainings and episodes; see the flags of `mixed_precision`.
 
     Attributes:
-      env: environment.
+      env: Environment.
       precision: bf16 or fp16.
-      train_seeds: of the trainings.
-      steps: environment steps of each; None: as tuned.
-      episodes: that each agent is played for.
-      seed: of the episodes.
-      folder: gets PRECISION/seed_<n>/dqn/ENV_<n>, below DEVICE where that is not the CPU.
+      train_seeds: Seeds of the trainings.
+      steps: Environment steps of each training; None: as tuned.
+      episodes: Episodes that each agent is played for.
+      seed: Seed of the episodes.
+      folder: Folder for PRECISION/seed_<n>/dqn/ENV_<n>, below cuda on a GPU.
       device: "cpu" or "cuda".
     """
 
@@ -55,11 +55,11 @@ class Row:
     """An agent's episodes.
 
     Attributes:
-      precision: that it was trained in.
-      train_seed: of its training.
-      steps: environment steps of its training.
-      path: its zip.
-      returns: of its episodes.
+      precision: Precision of its training.
+      train_seed: Seed of its training.
+      steps: Environment steps of its training.
+      path: Path of its zip.
+      returns: Returns of its episodes.
     """
 
     precision: str
@@ -70,10 +70,10 @@ class Row:
 
 
 def run(settings: Settings, out: str | None) -> list[Row]:
-    """Trains what is missing, plays, and reports; returns the rows.
+    """Trains missing agents, plays all, and reports; returns the rows.
 
     Raises:
-      errors.UserError: the environment cannot be trained on, or a folder cannot be written.
+      errors.UserError: The environment cannot be trained on, or a folder cannot be written.
     """
     if out:
         output.make_folder(out)
@@ -91,16 +91,16 @@ def run(settings: Settings, out: str | None) -> list[Row]:
 
 
 def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path:
-    """Returns the zip of an agent, trained now unless it is there.
+    """Returns the zip of an agent, and trains the agent first if it is missing.
 
     Args:
-      settings: see `Settings`.
-      precision: to train in.
-      train_seed: of the training.
+      settings: Settings of all trainings.
+      precision: Precision to train in.
+      train_seed: Seed of the training.
 
     Raises:
-      errors.UserError: there is no such environment, or DQN cannot act in it.
-      KeyboardInterrupt: it was stopped, and is saved: the same command goes on.
+      errors.UserError: There is no such environment, or DQN cannot act in it.
+      KeyboardInterrupt: The training was stopped and is saved: the same command goes on.
     """
     from baseline.agents import zoo_files
     from baseline.tasks import environments
@@ -108,11 +108,11 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
     from baseline.train import state
     from baseline.train import training
 
-    # Runs are known by their place: one of another device must not be taken for one of this.
+    # A run is known by its place: another device needs another folder.
     device = "" if settings.device == "cpu" else settings.device
     folder = os.path.join(settings.folder, device, precision, f"seed_{train_seed}")
     env_id = environments.training_name(settings.env)
-    training.check_environment(_ALGO, settings.env)  # Which makes ours known, too, as zoo asks.
+    training.check_environment(_ALGO, settings.env)  # This also registers our environments.
     wanted = settings.steps or experiment.tuned_steps(_ALGO, env_id, {})
     resume = False
     for found in state.runs(folder, _ALGO, env_id):
@@ -137,7 +137,7 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
 
 
 def play(settings: Settings, precision: str, train_seed: int, path: pathlib.Path) -> Row:
-    """Returns an agent's row; the same episodes for all agents."""
+    """Returns an agent's row, from episodes that are the same for all agents."""
     from baseline.agents import evaluation
     from baseline.agents import finding
     from baseline.agents import zoo_files
@@ -154,7 +154,7 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
     """Prints the table; with `out` writes it (.md), its rows (.csv) and every return (.json).
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     table = [
         {
@@ -163,20 +163,23 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
         }
         for row in rows
     ]
-    text = "\n".join([
+    timing.report(
+        NAME,
         f"DQN on {settings.env}: {settings.episodes} episodes of each agent, the same starts for "
-        f"all, trained on {settings.device}\n",
-        output.markdown_table(_HEADER, [_cells(row) for row in table]),
-        *(f"- {line}" for line in _means(table)),
-        "- agents act in fp32: their files hold fp32 weights and nothing of how they were trained "
-        "but args.yml",
-        "",
-    ])
-    record = {
-        "settings": dataclasses.asdict(settings),
-        "rows": [dataclasses.asdict(row) for row in rows],
-    }
-    output.write_measured(_PROGRAM, NAME, text, record, out)
+        f"all, trained on {settings.device}",
+        _HEADER,
+        [_cells(row) for row in table],
+        {
+            "settings": dataclasses.asdict(settings),
+            "rows": [dataclasses.asdict(row) for row in rows],
+        },
+        out,
+        notes=[
+            *_means(table),
+            "agents act in fp32: their files hold fp32 weights, and only args.yml tells how they "
+            "were trained",
+        ],
+    )
     if out:
         output.write_csv(os.path.join(out, f"{NAME}.csv"), table)
 

@@ -1,7 +1,7 @@
 """Run time of DQN's training, fp32 against half precision: sides in turns, each in its process.
 
-Every side (a precision) is a process of its own, so that its peak memory is its own, and only one
-of them works at a time. A turn is a stretch of ordinary training: environment steps, and a gradient
+Every side (a precision) has a process of its own, which has a peak memory of its own. Only one of
+them works at a time. A turn is a stretch of ordinary training: environment steps, with a gradient
 step after every fourth.
 """
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.core import output
+from actorQ.core import timing
 from baseline.quantization import names as precision_lib
 from baseline.study import bars
 from baseline.study import paper
@@ -30,9 +31,9 @@ from baseline.study import parallel
 
 if TYPE_CHECKING:
     from baseline.mixed_precision import wide_policies
+    from baseline.train import precision_choice
 
 NAME = "mixed_precision_timing"
-_PROGRAM = "baseline.mixed_precision"
 _WARM_UP_TURNS = 1
 _HEADER = (
     "policy", "threads", "precision", "gradient step ms", "environment step ms",
@@ -43,17 +44,17 @@ _HEADER = (
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to measure; see the flags of `mixed_precision`.
+    """The measurement's settings; see the flags of `mixed_precision`.
 
     Attributes:
       env: Atari game.
-      policies: names in `paper.MIXED_PRECISION`.
-      precision: to compare with fp32; auto: the one that is chosen for each policy.
-      threads: of torch; each is measured.
-      turns: of each side.
-      gradient_steps: in a turn.
-      transitions: in the replay buffer.
-      seed: of everything random.
+      policies: Names in `paper.MIXED_PRECISION`.
+      precision: Precision to compare with fp32; auto: chosen for each policy.
+      threads: Numbers of torch's threads; each is measured.
+      turns: Turns of each side.
+      gradient_steps: Gradient steps in a turn.
+      transitions: Transitions in the replay buffer.
+      seed: Seed of everything random.
       device: "cpu" or "cuda".
     """
 
@@ -72,9 +73,9 @@ class Turn(NamedTuple):
     """A stretch of training.
 
     Attributes:
-      seconds: in all.
-      gradient_s: of that in gradient steps.
-      cpu_s: of the processor, on all threads.
+      seconds: Seconds in all.
+      gradient_s: Seconds in gradient steps.
+      cpu_s: CPU seconds of all threads.
     """
 
     seconds: float
@@ -87,13 +88,13 @@ class Row:
     """A side's figures.
 
     Attributes:
-      policy: a name in `paper.MIXED_PRECISION`.
-      threads: of torch.
-      precision: that was measured.
-      asked: that was asked for; auto says why it became `precision` in `reason`.
-      reason: of the choice.
-      turns: one after the other.
-      peak_bytes: most memory of the process (on a GPU: of the GPU), the replay buffer included.
+      policy: Name in `paper.MIXED_PRECISION`.
+      threads: Threads of torch.
+      precision: Measured precision.
+      asked: Precision that was asked for, perhaps auto.
+      reason: Reason why it became `precision`.
+      turns: Turns in their order.
+      peak_bytes: Peak memory of the process (on a GPU: of the GPU), with the replay buffer.
     """
 
     policy: str
@@ -106,15 +107,15 @@ class Row:
 
 
 def run(settings: Settings, out: str | None) -> list[Row]:
-    """Measures and reports; returns the rows, fp32 before the other of its policy and threads.
+    """Measures and reports; returns the rows, fp32 first for each policy and number of threads.
 
     Raises:
-      errors.UserError: the environment is no Atari game, or the folder cannot be written.
+      errors.UserError: The environment is no Atari game, or the folder cannot be written.
     """
     if out:
         output.make_folder(out)
     rows = []
-    for policy in settings.policies:  # What is measured is kept, whatever becomes of the next one.
+    for policy in settings.policies:  # A policy's figures are kept even if the next one fails.
         for threads in settings.threads:
             with parallel.stopped_by_signals():
                 rows += measure(settings, policy, threads)
@@ -123,12 +124,12 @@ def run(settings: Settings, out: str | None) -> list[Row]:
 
 
 def measure(settings: Settings, policy: str, threads: int) -> list[Row]:
-    """Returns the rows of a policy: of fp32, and of the precision asked for, unless that is fp32.
+    """Returns a policy's row in fp32, and its row in the precision asked for if that differs.
 
     Args:
-      settings: see `Settings`.
-      policy: one of its policies.
-      threads: of torch.
+      settings: Settings of the measurement.
+      policy: One of its policies.
+      threads: Threads of torch.
     """
     asked, reason = settings.precision, "as asked for"
     precision = asked
@@ -160,19 +161,19 @@ def measure(settings: Settings, policy: str, threads: int) -> list[Row]:
 
 @contextlib.contextmanager
 def _process() -> Iterator[futures.Executor]:
-    """Gives a process that keeps what its functions leave in `_models`."""
+    """Gives a process whose `_models` stay from call to call."""
     others = multiprocessing.active_children()
     process = futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
     try:
         with parallel.starting_workers():
-            process.submit(os.getpid)  # Something to start for.
+            process.submit(os.getpid)  # The process starts with its first task.
         yield process
         process.shutdown()
     except BaseException as error:
         parallel.end(process, others)
         if isinstance(error, futures.process.BrokenProcessPool):
             raise errors.UserError(
-                "A process that measured died (out of memory? Policy C takes some 4 GB for each "
+                "A measuring process died (out of memory? Policy C takes some 4 GB for each "
                 "precision): --policy chooses others."
             ) from None
         raise
@@ -180,14 +181,14 @@ def _process() -> Iterator[futures.Executor]:
 
 # --- Called in a side's process ---
 
-_models: dict[str, Any] = {}  # By the precision that was asked for.
+_models: dict[str, "wide_policies.TimedDqn"] = {}  # Keys are precisions as asked for.
 
 
-def _choose(settings: Settings, policy: str, threads: int) -> tuple[str, str]:
+def _choose(settings: Settings, policy: str, threads: int) -> "precision_choice.Choice":
     model = _model(settings, policy, threads)
     from baseline.train import precision_choice
 
-    return tuple(precision_choice.choose(model))
+    return precision_choice.choose(model)
 
 
 def _build(settings: Settings, policy: str, threads: int, precision: str, name: str) -> None:
@@ -197,7 +198,7 @@ def _build(settings: Settings, policy: str, threads: int, precision: str, name: 
 
     half_precision.apply(model, precision)
     _models[name] = model
-    # Random steps, up to the last before gradient steps begin.
+    # These steps are random, up to the last one before gradient steps begin.
     wide_policies.play(model, model.learning_starts)
     for _ in range(_WARM_UP_TURNS):
         _take_turn(name, settings.gradient_steps)
@@ -209,9 +210,9 @@ def _model(settings: Settings, policy: str, threads: int) -> "wide_policies.Time
     from actorQ.core import allocator
     from actorQ.core import lean_imports
 
-    allocator.keep_large_blocks()  # As a training does.
+    allocator.keep_large_blocks()  # A training does so, too.
     torch.set_num_threads(threads)
-    with lean_imports.without("tensorboard"):  # Which imports TensorFlow.
+    with lean_imports.without("tensorboard"):  # It imports TensorFlow.
         from baseline.mixed_precision import wide_policies
     return wide_policies.make(
         settings.env, policy, settings.seed, settings.device,
@@ -240,12 +241,12 @@ def _peak(name: str) -> int:
 
 
 def summary(row: Row, reference: Row, settings: Settings) -> dict[str, Any]:
-    """Returns a row's medians, and speed-ups: medians of those of the turns.
+    """Returns a row's medians and speed-ups; a speed-up is the median over the turns.
 
     Args:
-      row: of any precision.
-      reference: of fp32, whose turns were between the row's.
-      settings: of both.
+      row: Row of any precision.
+      reference: Row of fp32, whose turns were between those of `row`.
+      settings: Settings of both.
     """
     steps = settings.gradient_steps
     environment_steps = 4 * steps
@@ -282,36 +283,40 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
     """Prints the table; with `out` writes it (.md), the medians (.csv) and every turn (.json).
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     references = {
         (row.policy, row.threads): row for row in rows if row.asked == precision_lib.FP32
     }
     summaries = [summary(row, references[row.policy, row.threads], settings) for row in rows]
-    text = "\n".join([
+    timing.report(
+        NAME,
         f"DQN on {settings.env}: medians of {settings.turns} turns of {settings.gradient_steps} "
         "gradient steps (batches of 32) with 4 environment steps each, both precisions in turns, "
-        f"on {settings.device}\n",
-        output.markdown_table(_HEADER, [_cells(each) for each in summaries]),
-        "- run time: environment steps (one in a hundred actions is random) and gradient steps "
-        "together, [quartiles of the turns]; the paper's is of whole trainings with fp16 on its "
-        "GPU",
-        "- memory: of the process (on a GPU: the GPU's), with a replay buffer of "
-        f"{settings.transitions} transitions (a training has 100,000, 5.6 GB)",
-        *(
-            f"- policy {row.policy}, {row.threads} thread(s): auto is {row.precision}: {row.reason}"
-            for row in rows if row.asked == precision_lib.AUTO
-        ),
-        "",
-    ])
-    record = {
-        "settings": dataclasses.asdict(settings), "medians": summaries,
-        "rows": [
-            {**dataclasses.asdict(row), "turns": [turn._asdict() for turn in row.turns]}
-            for row in rows
+        f"on {settings.device}",
+        _HEADER,
+        [_cells(each) for each in summaries],
+        {
+            "settings": dataclasses.asdict(settings), "medians": summaries,
+            "rows": [
+                {**dataclasses.asdict(row), "turns": [turn._asdict() for turn in row.turns]}
+                for row in rows
+            ],
+        },
+        out,
+        notes=[
+            "run time: environment steps (one in a hundred actions is random) and gradient steps "
+            "together, [quartiles of the turns]; the paper's is of whole trainings with fp16 on "
+            "its GPU",
+            "memory: of the process (on a GPU: the GPU's), with a replay buffer of "
+            f"{settings.transitions} transitions (a training has 100,000, 5.6 GB)",
+            *(
+                f"policy {row.policy}, {row.threads} thread(s): auto is {row.precision}: "
+                f"{row.reason}"
+                for row in rows if row.asked == precision_lib.AUTO
+            ),
         ],
-    }
-    output.write_measured(_PROGRAM, NAME, text, record, out)
+    )
     if out:
         output.write_csv(os.path.join(out, f"{NAME}.csv"), summaries)
         compared = {

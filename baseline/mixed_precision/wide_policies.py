@@ -19,14 +19,15 @@ from actorQ.core import errors
 from baseline.study import paper
 from baseline.tasks import atari
 from baseline.tasks import environments
+from baseline.train import precision_choice
 
 TRAIN_FREQ = 4  # Environment steps for a gradient step.
-# As rl_zoo3 tuned them for Atari (hyperparams/dqn.yml).
+# rl_zoo3 tuned these for Atari (hyperparams/dqn.yml).
 TUNED = {
     "learning_rate": 1e-4, "batch_size": 32, "target_update_interval": 1000,
     "train_freq": TRAIN_FREQ, "gradient_steps": 1,
 }
-# Of nearly all of a training: one in a hundred actions is random, the others are the network's.
+# For most of a training one in a hundred actions is random, and the others are the network's.
 _EXPLORATION = {"exploration_initial_eps": 0.01, "exploration_final_eps": 0.01}
 
 
@@ -34,16 +35,16 @@ class WideCnn(torch_layers.BaseFeaturesExtractor):
     """Three convolutions with kernels and strides of the Nature paper, and a dense layer.
 
     Attributes:
-      layers: uint8 images scaled to [0, 1], float32 [B, C, H, W], become [B, units].
+      layers: Module from images in [0, 1], float32 [B, C, H, W], to features [B, units].
     """
 
     def __init__(self, observation_space: spaces.Box, filters: int, units: int):
         """Makes the layers.
 
         Args:
-          observation_space: images, channels first.
-          filters: of each convolution.
-          units: of the dense layer.
+          observation_space: Images, channels first.
+          filters: Filters of each convolution.
+          units: Units of the dense layer.
         """
         super().__init__(observation_space, units)
         convolutions = nn.Sequential(
@@ -65,8 +66,8 @@ class TimedDqn(sb3.DQN):
     """DQN that notes how long its gradient steps take.
 
     Attributes:
-      gradient_s: seconds in gradient steps so far.
-      losses: of the gradient steps so far, one for each call of `train`.
+      gradient_s: Seconds in gradient steps so far.
+      losses: Losses so far, one for each call of `train`.
     """
 
     gradient_s = 0.0
@@ -74,10 +75,10 @@ class TimedDqn(sb3.DQN):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Takes gradient steps."""
-        wait_for(self.device)
+        precision_choice.wait_for(self.device)
         started = time.perf_counter()
         super().train(gradient_steps, batch_size)
-        wait_for(self.device)
+        precision_choice.wait_for(self.device)
         self.gradient_s += time.perf_counter() - started
         self.losses.append(float(self.logger.name_to_value["train/loss"]))
 
@@ -88,16 +89,16 @@ def make(
     """Makes a model whose weights depend on policy and seed alone, ready for its first step.
 
     Args:
-      env: an Atari game, "...NoFrameskip-v4".
-      policy: one of `paper.MIXED_PRECISION`.
-      seed: of everything random.
+      env: Atari game, "...NoFrameskip-v4".
+      policy: One of `paper.MIXED_PRECISION`.
+      seed: Seed of everything random.
       device: "auto", "cpu" or "cuda".
-      transitions: that the replay buffer holds; as many are played at random before the first
-        gradient step.
-      **changes: further arguments of DQN, in place of tuned ones.
+      transitions: Size of the replay buffer; as many transitions are played at random before the
+        first gradient step.
+      **changes: Further arguments of DQN, in place of tuned ones.
 
     Raises:
-      errors.UserError: the environment is not of that kind.
+      errors.UserError: The environment is no such game.
     """
     environments.check_name(env)
     if not atari.shows_every_frame(env):
@@ -114,7 +115,7 @@ def make(
             "features_extractor_class": WideCnn,
             "features_extractor_kwargs": {"filters": size.filters, "units": size.units},
             "net_arch": [],
-            # Weights are updated in one pass over memory, of both precisions alike.
+            # Both precisions update the weights in one pass over memory.
             "optimizer_kwargs": {"fused": True},
         },
         **{**TUNED, **_EXPLORATION, **changes},
@@ -128,23 +129,17 @@ def play(model: TimedDqn, steps: int) -> None:
     """Takes environment steps, and the gradient steps between them.
 
     Args:
-      model: of `make`.
-      steps: a multiple of `TRAIN_FREQ`.
+      model: Model from `make`.
+      steps: Environment steps, a multiple of `TRAIN_FREQ`.
     """
     model.learn(steps, reset_num_timesteps=False)
 
 
-def wait_for(device: torch.device) -> None:
-    """Waits until a GPU has done what it was told."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def peak_bytes(device: torch.device) -> int:
-    """Returns the most memory that this process had so far: of the GPU, if it trains on one."""
+    """Returns this process's peak memory so far, on the GPU if it trains on one."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    if sys.platform != "linux":  # There, a parent's peak would be in it.
+    if sys.platform != "linux":  # On Linux ru_maxrss would contain a parent's peak.
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with open("/proc/self/status", encoding="ascii") as file:
         kilobytes = next(line for line in file if line.startswith("VmHWM:")).split()[1]

@@ -1,4 +1,4 @@
-"""Trains an agent: `python -m baseline.train`; `training` does the work."""
+"""Trains an agent: `python -m baseline.train`. `training` does the work."""
 
 from absl import flags
 

@@ -11,10 +11,16 @@ from torch.utils import tensorboard
 
 
 class Checkpoints(callbacks.BaseCallback):
-    """Saves every so many environment steps; never, if that is 0."""
+    """Saves checkpoints."""
 
     def __init__(self, save: Callable[[], object], save_freq: int, total_steps: int):
-        """Takes what to call, how often, and the step at which somebody else saves."""
+        """Takes the function that saves, and its times.
+
+        Args:
+          save: Writes a checkpoint.
+          save_freq: Environment steps between checkpoints; 0: none.
+          total_steps: Length of the training, whose end the caller saves.
+        """
         super().__init__()
         self._save = save
         self._save_freq = save_freq
@@ -26,7 +32,7 @@ class Checkpoints(callbacks.BaseCallback):
 
     def _on_step(self) -> bool:
         if self.num_timesteps >= self._total_steps:
-            return True  # A checkpoint would pass for the finished agent.
+            return True  # A checkpoint here would pass for the finished agent.
         if self._save_freq and self.num_timesteps - self._last >= self._save_freq:
             self._last = self.num_timesteps
             self._save()
@@ -53,7 +59,7 @@ class ProgressLines(callbacks.BaseCallback):
             return True
         rate = (self.num_timesteps - self._last_steps) / (now_s - self._last_s)
         self._last_s, self._last_steps = now_s, self.num_timesteps
-        scores = [info["r"] for info in self.model.ep_info_buffer]
+        scores = [info["r"] for info in self.model.ep_info_buffer or ()]
         logging.info(
             "%d of %d steps (%.1f %%), %.0f steps/s, mean score %s of the last %d episodes, "
             "%.0f min left",
@@ -90,8 +96,9 @@ def tensorboard_logger(folder: str, steps_done: int) -> logger.Logger:
     """Returns SB3's logger that writes curves for TensorBoard.
 
     Args:
-      folder: of the run's curves.
-      steps_done: before; what an interrupted run noted of later steps is superseded.
+      folder: Folder of the run's curves.
+      steps_done: Environment steps that the run starts from. Later entries of an interrupted run
+        are superseded.
     """
     output = logger.TensorBoardOutputFormat(folder)
     if steps_done:

@@ -1,7 +1,7 @@
 """The zoo's way of setting up a training run, made quiet and resumable.
 
 `Experiment` is rl_zoo3's ExperimentManager, which reads the tuned hyper-parameters and makes
-environments and model from them, with what we need otherwise put in its place.
+environments and model from them. Some of its methods are replaced.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import zipfile
 
 from absl import logging
 import numpy as np
+from rl_zoo3 import callbacks as zoo_callbacks
 from rl_zoo3 import exp_manager
 from stable_baselines3.common import callbacks as sb3_callbacks
 from stable_baselines3.common import preprocessing
@@ -31,7 +32,7 @@ from actorQ.core import files
 from baseline.tasks import wrappers
 from baseline.train import noted_ends
 
-# Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
+# Folder of our own environments' tuned hyper-parameters, in the zoo's form: ALGO.yml.
 HYPERPARAMS = pathlib.Path(__file__).parents[1] / "hyperparams"
 
 
@@ -39,9 +40,9 @@ class Experiment(exp_manager.ExperimentManager):
     """One run in one folder: OUT/ALGO/ENV_<n>, with the zoo's files in it.
 
     Attributes:
-      save_path: the run's folder.
-      n_timesteps: environment steps in all, once the experiment is set up.
-      made_folder: whether `save_path` is there because this run made it.
+      save_path: Folder of the run.
+      n_timesteps: Environment steps in all, once the experiment is set up.
+      made_folder: Whether this run made `save_path`.
     """
 
     def __init__(
@@ -61,18 +62,18 @@ class Experiment(exp_manager.ExperimentManager):
 
         Args:
           algo: "a2c", "ppo", "dqn" or "ddpg".
-          env_id: a registered environment.
-          folder: of all agents.
-          run_folder: of a run to go on with, or None for a new one.
-          steps: to train in all; 0 means as many as the tuned hyper-parameters say.
-          seed: of everything random.
-          hyperparams: values that replace tuned ones.
-          arguments: what is noted in args.yml.
-          eval_freq: steps between evaluations; 0 means none.
-          device: for the networks.
+          env_id: Registered environment.
+          folder: Folder of all agents.
+          run_folder: Folder of a run to go on with, or None for a new one.
+          steps: Environment steps in all; 0: as many as the tuned hyper-parameters say.
+          seed: Seed of everything random.
+          hyperparams: Values that replace tuned ones.
+          arguments: Content of args.yml.
+          eval_freq: Steps between evaluations; 0: none.
+          device: Device of the networks.
 
         Raises:
-          errors.UserError: there are no tuned hyper-parameters, and none are given.
+          errors.UserError: There are no tuned hyper-parameters, and none are given.
         """
         super().__init__(
             argparse.Namespace(**arguments),
@@ -95,8 +96,8 @@ class Experiment(exp_manager.ExperimentManager):
             self._use_folder(run_folder)
 
     def setup_experiment(self) -> Any:
-        """Makes model and environments; what the zoo prints about it is left out."""
-        if self._resumes:  # A killed process may have left half a row, which a new one would join.
+        """Makes model and environments, and leaves out the zoo's own output."""
+        if self._resumes:  # A killed process may have left half a row, which a new row would join.
             for path in glob.glob(os.path.join(glob.escape(self.save_path), "*monitor.csv")):
                 files.drop_half_row(path)
         with quiet():
@@ -107,16 +108,16 @@ class Experiment(exp_manager.ExperimentManager):
         hyperparams, saved = super().read_hyperparameters()
         if hyperparams.get("vec_env_wrapper"):
             raise errors.UserError(
-                "vec_env_wrapper is not possible here: the tools would not know the agent's "
-                "observations. env_wrapper is."
+                "vec_env_wrapper is not possible here, since the tools would not know the agent's "
+                "observations: use env_wrapper."
             )
         wrappers.load(hyperparams.get("env_wrapper"))
-        # SB3 and rl_zoo3 write into dictionaries in them (A2C's optimizer, say), which are also
-        # those that are noted in the agent's folder, later.
+        # SB3 and rl_zoo3 write into dictionaries in the values (A2C's optimizer, for example). The
+        # agent's folder later notes `saved`, which shares them.
         return copy.deepcopy(hyperparams), saved
 
     def create_log_folder(self) -> None:
-        """Makes the run's folder; another run may have taken the number in the meantime."""
+        """Makes the run's folder, with the next number if another run took this one meanwhile."""
         base, _, number = self.save_path.rpartition("_")
         while not self._resumes:
             try:
@@ -145,17 +146,17 @@ class Experiment(exp_manager.ExperimentManager):
             self.env_wrapper = wrap
 
     def _maybe_normalize(self, env: vec_env.VecEnv, eval_env: bool) -> vec_env.VecEnv:
-        """Normalizes as the zoo does, which also unpickles an ENV/vecnormalize.pkl that lies here.
+        """Normalizes as the zoo does, but never unpickles an ENV/vecnormalize.pkl that lies here.
 
-        That is where it would be of an agent to train further, and anybody's otherwise.
+        The zoo takes such a file for that of an agent to train further. It may be anybody's.
         """
         if not self.normalize:
             return env
         images = preprocessing.is_image_space(env.observation_space)
         if self.normalize_kwargs.get("norm_obs", True) and (self.frame_stack or images):
             raise errors.UserError(
-                "normalize goes with vectors that are not stacked (no frame_stack, no images): "
-                "the tools would not know the agent's observations. normalize:"
+                "normalize is for vectors that are not stacked (no frame_stack, no images), since "
+                "the tools would not know the agent's observations otherwise. normalize:"
                 "\"dict(norm_obs=False)\" normalizes rewards alone."
             )
         for_evaluation = {"norm_reward": False, "training": False} if eval_env else {}
@@ -163,16 +164,18 @@ class Experiment(exp_manager.ExperimentManager):
 
     def create_callbacks(self) -> None:
         """Makes the evaluations, which go on from those of the interrupted run."""
-        self.eval_env_kwargs = self.env_kwargs  # Which the hyper-parameters may have set.
+        self.eval_env_kwargs = self.env_kwargs  # The hyper-parameters may have set them.
         super().create_callbacks()
         for callback in self.callbacks:
             if isinstance(callback, sb3_callbacks.EvalCallback):
                 callback.verbose = 0
-                callback.callback = EvaluationNote()
-                callback.callback.parent = callback
-                # Beside best_model.zip. The zoo would write over ENV/vecnormalize.pkl, which has
-                # to be as old as the last checkpoint for a run to go on from that.
-                callback.callback_on_new_best.save_path = self.save_path
+                callback.callback = EvaluationNote(callback)
+                # Statistics go beside best_model.zip. The zoo would write over
+                # ENV/vecnormalize.pkl, which must be as old as the last checkpoint for a run to go
+                # on from that.
+                on_new_best = callback.callback_on_new_best
+                assert isinstance(on_new_best, zoo_callbacks.SaveVecNormalizeCallback)
+                on_new_best.save_path = self.save_path
                 if self._resumes:
                     restore_evaluations(callback)
 
@@ -186,9 +189,9 @@ class Experiment(exp_manager.ExperimentManager):
         self.params_path = os.path.join(run_folder, str(self.env_name))
 
     def _tuned_for_sibling(self, hyperparams: Mapping[str, Any], steps: int) -> dict[str, Any]:
-        """Returns the values tuned for another version of the environment, where it has none.
+        """Returns the values tuned for another version of an environment that has none.
 
-        What rl_zoo3 has for unknown environments, a million steps among it, is tuned for none.
+        rl_zoo3's defaults for unknown environments, a million steps among them, are not tuned.
         """
         with open(self.config, encoding="utf-8") as file:
             tuned = yaml.safe_load(file)
@@ -198,13 +201,13 @@ class Experiment(exp_manager.ExperimentManager):
         base = re.sub(r"-v\d+$", "", env_id)
         siblings = [name for name in tuned if re.sub(r"-v\d+$", "", name) == base]
         if siblings:
-            logging.info("Takes the hyper-parameters that were tuned for %s.", siblings[-1])
+            logging.info("The hyper-parameters are those tuned for %s.", siblings[-1])
             return tuned[siblings[-1]]
         if hyperparams and (steps or "n_timesteps" in hyperparams):
             return {}
         known = [name for name in tuned if name not in ("default", "atari")]
         raise errors.UserError(
-            f"rl_zoo3 has no tuned hyper-parameters for {self.algo} on {env_id} (it has for "
+            f"rl_zoo3 has no tuned hyper-parameters for {self.algo} on {env_id} (it has some for "
             f"{', '.join(known)}): give some with --hyperparams, the "
             "steps among them, for example n_timesteps:100000 learning_rate:0.0003."
         )
@@ -213,20 +216,25 @@ class Experiment(exp_manager.ExperimentManager):
 class EvaluationNote(sb3_callbacks.BaseCallback):
     """Logs a line after each evaluation."""
 
+    def __init__(self, evaluations: sb3_callbacks.EvalCallback):
+        """Takes the callback that evaluates."""
+        super().__init__()
+        self.parent = self._evaluations = evaluations
+
     def _on_step(self) -> bool:
         logging.info(
             "Evaluation at %d steps: mean score %.2f (best so far %.2f).",
-            self.parent.num_timesteps,
-            self.parent.last_mean_reward,
-            self.parent.best_mean_reward,
+            self._evaluations.num_timesteps,
+            self._evaluations.last_mean_reward,
+            self._evaluations.best_mean_reward,
         )
         return True
 
 
 def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
-    """Reads what earlier evaluations of the run found, so that the best agent stays the best.
+    """Reads the scores of the run's earlier evaluations, so that the best agent stays the best.
 
-    A damaged file does not keep a run from going on: it may have been killed while it wrote that.
+    A damaged file does not stop a run: it may have been killed while it wrote the file.
     """
     from baseline.agents import zoo_files
 
@@ -238,7 +246,7 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
             steps, results, lengths = (
                 file[name].tolist() for name in ("timesteps", "results", "ep_lengths")
             )
-            # Of tasks that tell of it.
+            # Not every task tells of success.
             successes = file["successes"].tolist() if "successes" in file else []
         means = np.mean(results, axis=1)
         best = float(means.max())
@@ -248,15 +256,16 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
         raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}.") from None
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
         logging.warning(
-            "%s is damaged: earlier evaluations are forgotten, and best_model.zip may be replaced "
-            "by an agent that is not as good.", path,
+            "%s is damaged: earlier evaluations are forgotten, and a worse agent may replace "
+            "best_model.zip.", path,
         )
         return
     callback.evaluations_timesteps = steps
     callback.evaluations_results = results
     callback.evaluations_length = lengths
     callback.evaluations_successes = successes
-    # The scores are written first, and then the agent: on a full disk, one without the other.
+    # The agent is written after the scores, so that a full disk may leave scores without it.
+    assert callback.best_model_save_path is not None  # The zoo always sets it.
     path = os.path.join(callback.best_model_save_path, "best_model.zip")
     try:
         of_steps = zoo_files.read_zip(pathlib.Path(path)).data.get("num_timesteps")
@@ -269,26 +278,26 @@ def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:
     callback.best_mean_reward = there
     if np.isneginf(there):
         logging.warning(
-            "%s is missing, damaged or of no evaluation that is known: the agent of the next one "
-            "takes its place.", path,
+            "%s is missing, damaged or of an unknown evaluation: the agent of the next evaluation "
+            "replaces it.", path,
         )
     elif there < best:
         logging.warning(
-            "%s is not the agent of the best evaluation (%.2f): a better one than it (%.2f) "
+            "%s is not the agent of the best evaluation (%.2f): any agent that scores above %.2f "
             "replaces it.", path, best, there,
         )
 
 
 def tuned_steps(algo: str, env_id: str, hyperparams: Mapping[str, Any]) -> int:
-    """Returns how many environment steps the hyper-parameters say that a training takes.
+    """Returns the number of environment steps in an environment's hyper-parameters.
 
     Args:
       algo: "a2c", "ppo", "dqn" or "ddpg".
-      env_id: a registered environment.
-      hyperparams: values that replace tuned ones.
+      env_id: Registered environment.
+      hyperparams: Values that replace tuned ones.
 
     Raises:
-      errors.UserError: there are no tuned hyper-parameters, and none that say it are given.
+      errors.UserError: There are no tuned hyper-parameters, and none with the steps are given.
     """
     experiment = Experiment(algo, env_id, "", None, 0, 0, hyperparams, {}, 0, "cpu")
     with quiet():
@@ -298,7 +307,7 @@ def tuned_steps(algo: str, env_id: str, hyperparams: Mapping[str, Any]) -> int:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps what libraries print, and their warnings about what is so on purpose, to debug logs."""
+    """Sends the output of libraries to debug logs, and drops their warnings."""
     said = io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(said):
         warnings.simplefilter("ignore")

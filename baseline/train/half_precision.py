@@ -1,13 +1,14 @@
 """Mixed precision for models of Stable-Baselines3: half the bits where the time goes.
 
-Networks compute forward and backward under torch's autocast; weights, losses, gradients and the
-optimizer stay in fp32. So a saved agent is what it would be without. One mechanism serves all
-algorithms: the `forward` of a network is replaced, nothing of the algorithm's.
+Networks compute forward and backward under torch's autocast. Weights, losses, gradients and the
+optimizer stay in fp32, so that a saved agent is like any other. One mechanism serves all
+algorithms: it replaces the `forward` of a network, and nothing of the algorithm. It applies to
 
-- dqn: the Q-network in gradient steps, and the target network. It acts in fp32: with one
+- dqn: the Q-network in gradient steps, and the target network. The agent acts in fp32: with one
   observation at a time, rounding the weights takes longer than it saves.
 - a2c, ppo, ddpg: the convolutional extractors (SB3's NatureCNN, with the dense layer at its end)
-  of policies that look at images, acting included, since these learn from what they did.
+  of policies that look at images. They act in half precision, too, since they learn from their own
+  actions.
 """
 
 from collections.abc import Callable
@@ -27,14 +28,14 @@ _DTYPES = {precision_lib.BF16: torch.bfloat16, precision_lib.FP16: torch.float16
 
 
 def computes(precision: str, device: torch.device) -> bool:
-    """Returns whether a device has instructions for a precision; else it is emulated, slowly."""
+    """Returns whether a device has instructions for a precision; it emulates others, slowly."""
     if precision == precision_lib.FP32:
         return True
     if device.type == "cuda":
         return precision == precision_lib.FP16 or torch.cuda.is_bf16_supported(
             including_emulation=False
         )
-    name = f"_is_mkldnn_{precision}_supported"  # oneDNN's own answer: AVX512 or AMX.
+    name = f"_is_mkldnn_{precision}_supported"  # oneDNN answers yes for AVX512 or AMX.
     supported = getattr(torch.ops.mkldnn, name, None)
     return torch.backends.mkldnn.is_available() and supported is not None and supported()
 
@@ -46,19 +47,19 @@ def half_of(device: torch.device) -> str | None:
 
 
 def check(precision: str, device: torch.device) -> None:
-    """Checks that a device can be asked for a precision.
+    """Checks that a device takes a precision, and warns if the device emulates it.
 
     Raises:
-      errors.UserError: it cannot.
+      errors.UserError: The device would emulate fp16.
     """
     if precision == precision_lib.FP16 and not computes(precision, device):
         raise errors.UserError(
-            "--precision fp16 is for GPUs, and processors with AVX512-FP16, which this one has "
-            "not: --precision bf16."
+            "--precision fp16 is for GPUs and for processors with AVX512-FP16, which this one "
+            "lacks: choose --precision bf16."
         )
     if not computes(precision, device):
         logging.warning(
-            "This device has no instructions for %s: it will be slower than fp32.", precision
+            "This device has no instructions for %s, which will be slower than fp32.", precision
         )
 
 
@@ -75,35 +76,34 @@ def apply(model: base_class.BaseAlgorithm, precision: str) -> Callable[[], None]
     """Lets a model train in a precision from now on; see the module.
 
     Args:
-      model: not in half precision yet.
-      precision: one of `precision_lib.NAMES`.
+      model: Model that is not in half precision yet.
+      precision: One of `precision_lib.NAMES`.
 
     Returns:
-      What takes it back.
+      A function that undoes it.
 
     Raises:
-      errors.UserError: the model is not one for that precision.
+      errors.UserError: The model cannot train in that precision.
     """
     if precision == precision_lib.FP32:
         return lambda: None
     chosen = networks(model)
-    is_dqn = isinstance(model, dqn.DQN)
     if not chosen:
         raise errors.UserError(
             f"--precision {precision} is for dqn, and for policies that look at images: leave it "
             "out."
         )
+    acting = model.q_net if isinstance(model, dqn.DQN) else None
     scale: LossScale | None = None
     if precision == precision_lib.FP16:
-        if not is_dqn:
+        if acting is None:
             raise errors.UserError(
-                "--precision fp16 needs losses to be scaled, which is for dqn alone: bf16."
+                "--precision fp16 needs scaled losses, which only dqn has: choose bf16."
             )
         scale = LossScale(model.policy.optimizer)
     for network in chosen:
-        acts = is_dqn and network is model.q_net
         network.forward = functools.partial(
-            _forward, network, type(network).forward, _DTYPES[precision], acts, scale
+            _forward, network, type(network).forward, _DTYPES[precision], network is acting, scale
         )
 
     def undo() -> None:
@@ -123,15 +123,15 @@ def _forward(
     scale: "LossScale | None",
     observations: torch.Tensor,
 ) -> torch.Tensor:
-    """Computes a network's output in half precision, float32 again at its end.
+    """Computes a network's output in half precision, and returns it as float32.
 
     Args:
-      network: itself.
-      forward: of its class.
-      dtype: to compute in.
-      acts: whether it computes in fp32 while it acts, out of training mode.
-      scale: of its gradients; None: as they are.
-      observations: its input.
+      network: The network.
+      forward: The forward of its class.
+      dtype: Half precision to compute in.
+      acts: Whether the network computes in fp32 while it acts, out of training mode.
+      scale: Scale of its gradients; None: none.
+      observations: Input of the network.
     """
     if acts and not network.training:
         return forward(network, observations)
@@ -146,14 +146,13 @@ def _forward(
 class LossScale:
     """Keeps fp16's gradients from vanishing, by the rules of torch's GradScaler.
 
-    What the GradScaler asks of a training loop happens in hooks, so that the loop is SB3's own:
-    gradients are multiplied where they enter the network, and divided where they reach the
-    weights, before they are clipped. A step with gradients that overflowed changes nothing but the
-    scale.
+    GradScaler wants calls in the training loop. Here hooks make them, so that the loop stays SB3's
+    own: gradients are multiplied where they enter the network, and divided where they reach the
+    weights, before they are clipped. A step whose gradients overflowed changes only the scale.
 
     Attributes:
-      value: gradients are multiplied by it.
-      skipped: steps that changed nothing.
+      value: Factor of the gradients.
+      skipped: Steps that changed only the scale.
     """
 
     INITIAL = 2.0**16
@@ -187,7 +186,7 @@ class LossScale:
             weight for group in optimizer.param_groups for weight in group["params"]
             if weight.grad is not None
         ]
-        # A sum of absolute values is finite if all are: one pass, no copy.
+        # A sum of absolute values is finite if all values are. It takes one pass and no copy.
         sums = [torch.linalg.vector_norm(weight.grad, 1) for weight in weights]
         if not sums or bool(torch.isfinite(torch.stack(sums)).all()):
             self._good_steps += 1

@@ -1,7 +1,7 @@
 """Ends of episodes that only wrappers around the monitor know of, such as those of a time limit.
 
-SB3's evaluation counts an episode where the monitor noted its end and no other, so that it would
-play for ever, and the file of scores would lack it.
+SB3's evaluation counts an episode only if the monitor noted its end. Without a note the evaluation
+would play for ever, and the file of scores would lack the episode.
 """
 
 import time
@@ -16,29 +16,32 @@ from baseline.agents import evaluation
 
 
 class NotedEnds(gym.Wrapper):
-    """Notes such ends as the monitor inside would, and may refuse episodes that have none."""
+    """Notes such ends as the monitor inside would, and may refuse episodes without an end."""
 
     def __init__(self, env: gym.Env, must_end: bool = False):
         """Wraps an environment.
 
         Args:
-          env: with a monitor (SB3's) somewhere inside.
-          must_end: whether an episode that does not end is an error.
+          env: Environment with SB3's monitor somewhere inside.
+          must_end: Whether an episode that does not end is an error.
         """
         super().__init__(env)
-        self._monitor = env_util.unwrap_wrapper(env, monitor.Monitor)
-        self._lives = env_util.unwrap_wrapper(env, atari_wrappers.EpisodicLifeEnv)
+        inside = env_util.unwrap_wrapper(env, monitor.Monitor)
+        assert isinstance(inside, monitor.Monitor)
+        self._monitor = inside
+        lives = env_util.unwrap_wrapper(env, atari_wrappers.EpisodicLifeEnv)
+        self._lives = lives if isinstance(lives, atari_wrappers.EpisodicLifeEnv) else None
         self._longest = evaluation.longest(env) if must_end else None
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Takes one step; see `gymnasium.Env.step`.
 
         Raises:
-          errors.UserError: the episode has to end and does not.
+          errors.UserError: The episode has to end and does not.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
-            # Where only a life is lost the game goes on, and the monitor is right.
+            # If only a life was lost, the game goes on, and the monitor is right.
             over = self._lives is None or self._lives.was_real_done
             if "episode" not in info and over:
                 info = {**info, "episode": self._note(info)}

@@ -1,7 +1,7 @@
-"""Hyper-parameters that a run's folder notes, looked at before rl_zoo3 takes them for Python.
+"""Checks the hyper-parameters in a run's folder before rl_zoo3 takes them for Python.
 
-rl_zoo3 evaluates some of them, and imports the modules that others name: whoever wrote them runs
-code. That is as it should be of one's own command line, not of a folder that came from elsewhere.
+rl_zoo3 evaluates some of them, and imports the modules that others name, so that their author can
+run code. A user's own command line may do so; a folder that came from elsewhere may not.
 """
 
 import ast
@@ -16,27 +16,28 @@ from baseline.tasks import wrappers
 _EVALUATED = (
     "policy_kwargs", "replay_buffer_class", "replay_buffer_kwargs", "normalize", "monitor_kwargs"
 )
-_IMPORTED = ("policy", "vec_env_wrapper", "callback")  # Where a name has dots.
+_IMPORTED = ("policy", "vec_env_wrapper", "callback")  # Names with dots are imported.
 _HARMLESS = (
     ast.Expression, ast.Constant, ast.Dict, ast.List, ast.Tuple, ast.UnaryOp, ast.USub, ast.keyword,
     ast.Load,
 )
-_NAMES = ("RMSpropTFLike", "HerReplayBuffer")  # SB3's, that rl_zoo3 knows.
+_NAMES = ("RMSpropTFLike", "HerReplayBuffer")  # Names of SB3 that rl_zoo3 knows.
 
 
 def check(hyperparams: Any, path: str) -> None:
-    """Checks that hyper-parameters of a file run nothing of its author's.
+    """Checks that hyper-parameters of a file run no code.
 
     Args:
-      hyperparams: as the file has them; of ours, names with values.
-      path: of what they belong to, for the message.
+      hyperparams: Hyper-parameters as the file has them; our own files map names to values.
+      path: Path of the run or file, for the message.
 
     Raises:
-      errors.UserError: they are something else, one of them could, or there is no such wrapper.
+      errors.UserError: They are no mapping, one of them could run code, or a wrapper is unknown.
     """
     if not isinstance(hyperparams, Mapping):
         raise errors.UserError(
-            f"{path} notes hyperparams {reprlib.repr(hyperparams):.200}: names with values?"
+            f"{path} notes hyperparams {reprlib.repr(hyperparams):.200}, which do not map names to "
+            "values."
         )
     for name, value in hyperparams.items():
         objection = _objection(name, value)
@@ -45,7 +46,7 @@ def check(hyperparams: Any, path: str) -> None:
 
 
 def _objection(name: str, value: Any) -> str:
-    """Returns a sentence on why a value is not taken from a file; empty where it is."""
+    """Returns a sentence on why a value of a file is refused, or "" if it is taken."""
     if name == "env_wrapper":
         try:
             wrappers.load(value)
@@ -59,13 +60,13 @@ def _objection(name: str, value: Any) -> str:
     if plain:
         return ""
     return (
-        f"{reprlib.repr(value):.200} is more than plain values, so it is not evaluated. If you "
-        "know it to be yours, repeat --hyperparams as they were."
+        f"{reprlib.repr(value):.200} is more than plain values, so it is not evaluated. If it is "
+        "your own, repeat --hyperparams as they were."
     )
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yields what may name something to import: texts, also in lists and as keys."""
+    """Yields all texts, which may name modules to import, also from lists and keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | tuple | Mapping):
@@ -74,7 +75,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _is_plain(text: str) -> bool:
-    """Returns whether a Python expression has values, `dict(...)` and torch's classes only."""
+    """Returns whether a Python expression holds only values, `dict(...)` and torch's classes."""
     try:
         todo: list[ast.AST] = [ast.parse(text.strip(), mode="eval")]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -89,7 +90,7 @@ def _is_plain(text: str) -> bool:
             if node.id not in _NAMES:
                 return False
         elif isinstance(node, ast.Attribute):
-            # As in dict(activation_fn=nn.ReLU).
+            # dict(activation_fn=nn.ReLU) is an example.
             of_torch = isinstance(node.value, ast.Name) and node.value.id == "nn"
             if not (of_torch and node.attr[0].isupper()):
                 return False

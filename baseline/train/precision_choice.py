@@ -1,8 +1,8 @@
 """Chooses the precision of a training: half where it was measured to be faster, else fp32.
 
 Half precision pays where matrix products are large and the processor multiplies in it (AVX512-BF16,
-AMX, a GPU); on small networks the conversions cost more. Which of both holds is measured
-with the model itself, before it trains, which changes nothing of it.
+AMX, a GPU). On small networks the conversions cost more than that saves. The model itself is
+measured before it trains, which leaves it unchanged.
 """
 
 import contextlib
@@ -15,18 +15,20 @@ from gymnasium import spaces
 import numpy as np
 from stable_baselines3 import dqn
 from stable_baselines3.common import base_class
+from stable_baselines3.common import on_policy_algorithm
 import torch
 
 from baseline.quantization import names as precision_lib
 from baseline.train import half_precision
 
-LEAST_SPEEDUP = 1.05  # Of forward and backward; less is lost in the rest of a training, or noise.
+# Least speed-up of forward and backward: less is noise, or is lost in the rest of a training.
+LEAST_SPEEDUP = 1.05
 _ROUNDS = 5
 _LONGEST_S = 15.0
 
 
 class Choice(NamedTuple):
-    """A precision, and why: a clause for people."""
+    """A precision, and the reason for it as a clause that people read."""
 
     precision: str
     reason: str
@@ -36,7 +38,7 @@ def choose(model: base_class.BaseAlgorithm) -> Choice:
     """Returns the precision in which a model trains fastest.
 
     Args:
-      model: in fp32, set up to train.
+      model: Model in fp32, set up to train.
     """
     half = half_precision.half_of(model.device)
     if half == precision_lib.FP16 and not isinstance(model, dqn.DQN):
@@ -53,14 +55,14 @@ def choose(model: base_class.BaseAlgorithm) -> Choice:
 
 
 def resolve(model: base_class.BaseAlgorithm, precision: str) -> Choice:
-    """Returns the precision that is meant, after checking that it can be had.
+    """Returns the precision that a user's choice means for a model.
 
     Args:
-      model: in fp32, set up to train.
-      precision: one of `precision_lib.CHOICES`.
+      model: Model in fp32, set up to train.
+      precision: One of `precision_lib.CHOICES`.
 
     Raises:
-      errors.UserError: the device has none such.
+      errors.UserError: The device does not take the precision.
     """
     if precision == precision_lib.AUTO:
         return choose(model)
@@ -72,7 +74,7 @@ def measure(model: base_class.BaseAlgorithm, half: str) -> float:
     """Returns how many times as fast as fp32 a model's networks compute in `half`.
 
     Args:
-      model: in fp32.
+      model: Model in fp32.
       half: bf16 or fp16.
     """
     observations = _observations(model)
@@ -98,9 +100,9 @@ def measure(model: base_class.BaseAlgorithm, half: str) -> float:
 
 
 def _seconds(model: base_class.BaseAlgorithm, observations: torch.Tensor) -> float:
-    """Returns the time of a forward and backward pass, as a gradient step has them."""
+    """Returns the seconds of the forward and backward pass of a gradient step."""
     chosen = half_precision.networks(model)
-    _wait(model.device)
+    wait_for(model.device)
     started = time.perf_counter()
     if isinstance(model, dqn.DQN):
         with torch.no_grad():
@@ -108,22 +110,28 @@ def _seconds(model: base_class.BaseAlgorithm, observations: torch.Tensor) -> flo
         chosen[0](observations).sum().backward()
     else:
         chosen[0](observations.float()).sum().backward()
-    _wait(model.device)
+    wait_for(model.device)
     return time.perf_counter() - started
 
 
-def _wait(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Waits until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def _observations(model: base_class.BaseAlgorithm) -> torch.Tensor:
-    """Returns a batch like those that a model trains on, random."""
-    size = getattr(model, "batch_size", None) or model.n_steps * model.n_envs
-    space = copy.deepcopy(model.observation_space)  # Its random numbers are not the training's.
+    """Returns a random batch of the size that a model trains on."""
+    size = getattr(model, "batch_size", None)
+    if isinstance(model, on_policy_algorithm.OnPolicyAlgorithm):  # A2C has no batch size.
+        size = size or model.n_steps * model.n_envs
+    assert size is not None
+    space = copy.deepcopy(model.observation_space)  # The training keeps its random numbers.
     space.seed(0)
     if isinstance(space, spaces.Box) and space.dtype == np.float32:
         batch = np.random.default_rng(0).standard_normal((size, *space.shape), np.float32)
     else:
         batch = np.stack([space.sample() for _ in range(size)])
-    return model.policy.obs_to_tensor(batch)[0]
+    observations, _ = model.policy.obs_to_tensor(batch)
+    assert isinstance(observations, torch.Tensor)  # `environments` refuses dictionaries.
+    return observations

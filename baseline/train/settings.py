@@ -1,6 +1,6 @@
-"""What a training run is asked for: by flags, by Python callers, and when it goes on.
+"""Settings of a training run: from flags, from Python callers, and from the run that goes on.
 
-Imports no framework, so that `--help` and flag errors are instant.
+This module imports no framework, so that `--help` and flag errors are instant.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from baseline.quantization import names as precision_lib
 
 DEVICES = ("auto", "cpu", "cuda")
 PROGRAM = "baseline.train"
-MAX_SEED = 2**32 - 1  # numpy.random.seed takes none beyond it.
-# What a run keeps to when it goes on: fields of `TrainSettings`, and their names in args.yml.
+MAX_SEED = 2**32 - 1  # numpy.random.seed takes no larger one.
+# Fields of `TrainSettings` that a resumed run keeps, and their names in args.yml.
 _ARGUMENTS = {
     "steps": "n_timesteps", "seed": "seed", "num_envs": "num_envs",
     "hyperparams": "hyperparams", "precision": "precision",
@@ -26,24 +26,26 @@ _ARGUMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """What to train. None: the default; when a run goes on: what it was started with.
+    """Settings of a training.
+
+    None means the default, and for a run that goes on, the value that it was started with.
 
     Attributes:
-      algo: one of `names.ALGOS`.
-      env: Gymnasium name; a renamed environment trains as its successor.
-      steps: environment steps in all; by default as many as the tuned hyper-parameters say.
-      seed: of everything random, up to MAX_SEED; by default 0.
-      folder: of all agents, in the zoo's layout.
-      resume: go on with the unfinished run of `algo` and `env` in `folder` whose settings are most
-        like these, of several the newest.
-      save_freq: steps between checkpoints; 0: only at the end.
-      eval_freq: steps between evaluations of 5 episodes; 0: none; when a run goes on, as before.
-      num_envs: environments at once; by default as tuned.
-      device: for the networks, one of DEVICES.
-      hyperparams: values that replace tuned ones.
-      tensorboard: folder for curves (in it ENV/ALGO_<n>); by default inside the run's own folder.
-      progress: draw a progress bar, if on a terminal; else there are lines.
-      precision: that networks train in, one of `precision.CHOICES`; by default fp32.
+      algo: One of `names.ALGOS`.
+      env: Gymnasium's name; a renamed environment trains as its successor.
+      steps: Environment steps in all; by default as many as the tuned hyper-parameters say.
+      seed: Seed of everything random, up to MAX_SEED; by default 0.
+      folder: Folder of all agents, in the zoo's layout.
+      resume: Go on with the unfinished run of `algo` and `env` in `folder` whose settings are most
+        like these; of several, the newest.
+      save_freq: Steps between checkpoints; 0: only at the end.
+      eval_freq: Steps between evaluations of 5 episodes; 0: none, or those of the resumed run.
+      num_envs: Environments at once; by default as tuned.
+      device: Device of the networks, one of DEVICES.
+      hyperparams: Values that replace tuned ones.
+      tensorboard: Folder for curves (in it ENV/ALGO_<n>); by default inside the run's own folder.
+      progress: Draw a progress bar on a terminal; otherwise lines are logged.
+      precision: Precision that networks train in, one of `names.CHOICES`; by default fp32.
     """
 
     algo: str
@@ -61,15 +63,18 @@ class TrainSettings:
     progress: bool = True
     precision: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.algo not in precision_lib.ALGOS:
             known = ", ".join(precision_lib.ALGOS)
-            raise errors.UserError(f"There is no algorithm {self.algo!r}: {known}.")
+            raise errors.UserError(f"There is no algorithm {self.algo!r}: choose among {known}.")
         if self.device not in DEVICES:
-            raise errors.UserError(f"device is one of {', '.join(DEVICES)}, not {self.device!r}.")
+            raise errors.UserError(
+                f"device must be one of {', '.join(DEVICES)}, not {self.device!r}."
+            )
         if self.precision not in (None, *precision_lib.CHOICES):
             raise errors.UserError(
-                f"precision is one of {', '.join(precision_lib.CHOICES)}, not {self.precision!r}."
+                f"precision must be one of {', '.join(precision_lib.CHOICES)}, not "
+                f"{self.precision!r}."
             )
         for name, least in (
             ("steps", 1), ("seed", 0), ("save_freq", 0), ("eval_freq", 0), ("num_envs", 1)
@@ -85,17 +90,17 @@ def from_flags(words: Sequence[str]) -> TrainSettings:
     """Builds the settings from parsed flags.
 
     Args:
-      words: what stands between the flags. The zoo's `--hyperparams a:1 b:2` is `--hyperparams a:1`
-        and the word `b:2` for absl.
+      words: Words between the flags. absl reads the zoo's `--hyperparams a:1 b:2` as
+        `--hyperparams a:1` and the word `b:2`.
 
     Raises:
-      errors.UserError: a value is not legal.
+      errors.UserError: A value is not legal.
     """
     names = [field.name for field in dataclasses.fields(TrainSettings)]
     values: dict[str, Any] = {name: flags.FLAGS[name].value for name in names}
     if words and not values["hyperparams"]:
         raise errors.UserError(
-            f"does not know what to do with {words[0]!r}: settings are written --flag=value."
+            f"The word {words[0]!r} belongs to no flag: settings are written --flag=value."
         )
     values["hyperparams"] = parse_hyperparams([*values["hyperparams"], *words]) or None
     return TrainSettings(**values)
@@ -109,45 +114,48 @@ def define_flags() -> None:
         "env", None, "Environment, by Gymnasium's name, for example CartPole-v1.", required=True
     )
     define_training_flags()
-    flags.DEFINE_integer("seed", default.seed, f"Of everything random, 0 to {MAX_SEED} (else 0).")
+    flags.DEFINE_integer(
+        "seed", default.seed, f"Seed of everything random, 0 to {MAX_SEED} (else 0)."
+    )
     flags.DEFINE_boolean(
         "resume", default.resume,
-        "Go on with the unfinished run whose settings are most like those asked for, of several "
-        "the newest (--hyperparams and --num_envs, left out, ask for the tuned ones).",
+        "Go on with the unfinished run whose settings are most like those asked for; of several, "
+        "with the newest (--hyperparams and --num_envs, left out, ask for the tuned values).",
     )
     flags.DEFINE_integer(
         "eval_freq", default.eval_freq,
-        "Steps between evaluations, whose best agent is kept as ENV_<n>/best_model.zip, with its "
-        "vecnormalize.pkl beside it (0: none).",
+        "Steps between evaluations (0: none). The best agent is kept as ENV_<n>/best_model.zip, "
+        "with its vecnormalize.pkl beside it.",
     )
     flags.DEFINE_string(
         "tensorboard", default.tensorboard,
-        "Folder for TensorBoard: gets ENV/ALGO_<n> (else `tensorboard` in the run's own folder).",
+        "Folder for TensorBoard's ENV/ALGO_<n> (else `tensorboard` in the run's own folder).",
     )
     flags.DEFINE_boolean(
-        "progress", default.progress, "A progress bar on a terminal, else a line a minute."
+        "progress", default.progress,
+        "Draw a progress bar on a terminal; otherwise log a line a minute.",
     )
     flags.DEFINE_enum(
         "precision", default.precision, list(precision_lib.CHOICES),
-        "That dqn's networks, and convolutional extractors of others, train in; weights stay fp32. "
-        "auto: half precision where that is faster, which is measured first (else fp32).",
+        "Precision that dqn's networks, and convolutional extractors of others, train in (else "
+        "fp32); weights stay fp32. auto: half precision if a first measurement finds it faster.",
     )
 
 
 def define_training_flags() -> None:
-    """Defines the flags that trainings of several seeds and widths have, too."""
+    """Defines the flags that `qat_sweep` has, too."""
     default = TrainSettings("ppo", "")
     flags.DEFINE_integer(
         "steps", default.steps, "Environment steps in all, >= 1 (else as tuned).", short_name="n"
     )
-    flags.DEFINE_string("folder", default.folder, "Gets ALGO/ENV_<n>/ENV.zip.")
+    flags.DEFINE_string("folder", default.folder, "Folder for ALGO/ENV_<n>/ENV.zip.")
     flags.DEFINE_integer(
         "save_freq", default.save_freq, "Steps between checkpoints (0: only at the end)."
     )
     flags.DEFINE_integer("num_envs", default.num_envs, "Environments at once (else as tuned).")
-    flags.DEFINE_enum("device", default.device, list(DEVICES), "For the networks.")
+    flags.DEFINE_enum("device", default.device, list(DEVICES), "Device of the networks.")
     flags.DEFINE_multi_string(
-        "hyperparams", [], "In place of tuned ones: name:value, several with spaces between."
+        "hyperparams", [], "Values in place of tuned ones: name:value, with spaces between them."
     )
 
 
@@ -155,7 +163,7 @@ def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
     """Reads `name:value` pairs; values are YAML (0.001, lin_3e-4, true, dict(...) as text).
 
     Raises:
-      errors.UserError: one is not of that form.
+      errors.UserError: A text is not of that form.
     """
     values: dict[str, Any] = {}
     for text in texts:
@@ -177,15 +185,15 @@ def parse_hyperparams(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def hyperparams_text(hyperparams: Mapping[str, Any] | None, num_envs: int | None) -> str:
-    """Returns what replaces tuned values as text: `name:value`, sorted, with spaces between.
+    """Returns replaced values as text: `name:value`, sorted, with spaces between.
 
-    Sorted are keys inside of values, too: a file has them so, a command need not.
+    Keys inside of values are sorted, too, as in files, so that commands compare equal.
     """
     changed = dict(hyperparams or {})
     if num_envs is not None:
         changed["n_envs"] = num_envs
     text = " ".join(f"{name}:{value}" for name, value in _sorted_keys(changed).items())
-    return " ".join(text.split())  # One line, as CSV files keep it.
+    return " ".join(text.split())  # CSV files keep one line.
 
 
 def _sorted_keys(value: Any) -> Any:
@@ -202,13 +210,13 @@ def to_arguments(
     program: str = PROGRAM,
     notes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns what args.yml notes, under the zoo's names where it has them."""
+    """Returns the content of args.yml, under the zoo's names where it has them."""
     return {
         **(notes or {}),
         "program": program,
         "algo": settings.algo,
         "env": env_id,
-        "n_timesteps": settings.steps,  # Replaced by the number that is tuned, if None.
+        "n_timesteps": settings.steps,  # The tuned number replaces None.
         "seed": settings.seed or 0,
         "num_envs": settings.num_envs,
         "hyperparams": dict(settings.hyperparams or {}),
@@ -220,10 +228,10 @@ def to_arguments(
 
 
 def asked(settings: TrainSettings) -> dict[str, Any]:
-    """Returns what a run to go on with is asked to have been started with; see `as_started`."""
+    """Returns the arguments that a run must have been started with; see `as_started`."""
     values = {name: getattr(settings, field) for field, name in _ARGUMENTS.items()}
     values = {name: value for name, value in values.items() if value is not None}
-    # What is not asked for is asked to be as tuned.
+    # Values that are left out ask for the tuned ones.
     return {"hyperparams": {}, "num_envs": None, **values}
 
 
@@ -233,9 +241,9 @@ def as_started(
     """Returns the settings with which a run goes on: those it was started with.
 
     Raises:
-      errors.UserError: others are asked for.
+      errors.UserError: The user asks for others.
     """
-    if "precision" not in arguments:  # As runs were noted before there was a choice.
+    if "precision" not in arguments:  # Older runs noted bfloat16 instead.
         half = arguments.get("bfloat16")
         arguments = {
             **arguments, "precision": precision_lib.BF16 if half else precision_lib.FP32

@@ -1,7 +1,7 @@
-"""What a run needs to go on after an interruption; every file is replaced atomically.
+"""The files of a run that let it go on after an interruption, each replaced atomically.
 
-The agent's own zip has weights, optimizers and counters; beside it lie VecNormalize's statistics,
-where there are such, and the replay buffer. Nothing is unpickled when a run goes on.
+The agent's own zip has weights, optimizers and counters. The replay buffer lies beside it, and so
+do VecNormalize's statistics, if there are any. Nothing is unpickled when a run goes on.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ from absl import logging
 import numpy as np
 from stable_baselines3.common import base_class
 from stable_baselines3.common import buffers
+from stable_baselines3.common import off_policy_algorithm
 import torch
 
 from actorQ.core import errors
@@ -29,7 +30,7 @@ from baseline.train import noted_hyperparams
 
 REPLAY_FILENAME = "replay_buffer.npz"
 MAX_REPLAY_BYTES = 2**30
-# What SB3 counts, and what it computes from that at every step.
+# SB3's counters, and the values that it computes from them at every step.
 COUNTERS = (
     "num_timesteps",
     "_n_updates",
@@ -46,9 +47,9 @@ def save(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> str:
     """Writes the agent and all that a resumed run needs; returns the path of the agent's zip.
 
     Args:
-      model: in training.
+      model: Model in training.
       run_folder: OUT/ALGO/ENV_<n>.
-      env_id: of the environment; names the zip and the folder of parameters.
+      env_id: Name of the environment, of the zip and of the folder of parameters.
     """
     normalizer = model.get_vec_normalize_env()
     if normalizer is not None:
@@ -58,8 +59,8 @@ def save(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> str:
     replay = getattr(model, "replay_buffer", None)
     if replay is not None:
         _save_replay(replay, os.path.join(run_folder, REPLAY_FILENAME))
-    # Last, since its counters say how far the run is. What it would hold of the environments is
-    # of no use later: they start anew.
+    # The agent is last, since its counters say how far the run is. It leaves out the environments'
+    # state, which is of no use later: they start anew.
     path = os.fspath(zoo_files.agent_zip(run_folder, env_id))
     with files.draft(path, ".tmp.zip") as unfinished:
         model.save(unfinished, exclude=_ENVIRONMENT_STATE)
@@ -71,8 +72,8 @@ class Run(NamedTuple):
 
     Attributes:
       folder: OUT/ALGO/ENV_<n>.
-      arguments: the content of its args.yml.
-      finished: whether it has reached its number of steps.
+      arguments: Content of its args.yml.
+      finished: Whether it has reached its number of steps.
     """
 
     folder: pathlib.Path
@@ -84,12 +85,12 @@ def runs(folder: str, algo: str, env_id: str) -> Iterator[Run]:
     """Yields the runs that have written an agent, the newest first.
 
     Args:
-      folder: of all agents.
-      algo: algorithm.
-      env_id: environment.
+      folder: Folder of all agents.
+      algo: Algorithm.
+      env_id: Environment.
 
     Raises:
-      errors.UserError: a file is damaged.
+      errors.UserError: A file is damaged.
     """
     numbered = []
     name = zoo_files.file_name(env_id)
@@ -100,7 +101,7 @@ def runs(folder: str, algo: str, env_id: str) -> Iterator[Run]:
     for _, path in sorted(numbered, reverse=True):
         arguments = zoo_files.read_yaml(path / name / "args.yml")
         if "n_timesteps" not in arguments:
-            continue  # Not of ours.
+            continue  # Another program's run.
         saved = zoo_files.read_zip(zoo_files.agent_zip(path, env_id))
         steps = saved.data.get("num_timesteps", 0)
         yield Run(path, arguments, steps >= arguments["n_timesteps"])
@@ -110,7 +111,7 @@ def locked(run_folder: str | os.PathLike[str]) -> contextlib.AbstractContextMana
     """Keeps other processes from training in a run's folder.
 
     Raises:
-      errors.UserError: another process trains there.
+      errors.UserError: Another process trains there.
     """
     return files.locked(
         run_folder,
@@ -121,23 +122,23 @@ def locked(run_folder: str | os.PathLike[str]) -> contextlib.AbstractContextMana
 def unfinished(
     folder: str, algo: str, env_id: str, program: str, asked: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Finds the run that did not reach its number of steps: of several the likest, or newest.
+    """Finds the run that did not reach its number of steps: the most similar, then the newest.
 
-    A warning tells of a newer one that is less like what is asked for only by what was left out.
+    A warning names a newer run that is less similar only because the user left values out.
 
     Args:
-      folder: of all agents.
-      algo: algorithm.
-      env_id: environment.
-      program: which must have started the run, as its args.yml says.
-      asked: what else its args.yml had better say.
+      folder: Folder of all agents.
+      algo: Algorithm.
+      env_id: Environment.
+      program: Program that must have started the run, as its args.yml says.
+      asked: Other values that its args.yml should have.
 
     Returns:
       The run's folder and the content of its args.yml.
 
     Raises:
-      errors.UserError: there is none, a file is damaged, or its hyper-parameters would run code
-        that was not asked for.
+      errors.UserError: There is no such run, a file is damaged, or its hyper-parameters would run
+        code that the user did not ask for.
     """
     waiting = [run for run in runs(folder, algo, env_id) if not run.finished]
     own = [run for run in waiting if run.arguments.get("program") == program]
@@ -147,10 +148,10 @@ def unfinished(
         )
         newest = own[0]
         differing = [name for name in asked if newest.arguments.get(name) != asked[name]]
-        # Who asked for what the newest has otherwise knows; not who left something out.
+        # A user who asked for other values knows that; one who left them out may not.
         if run is not newest and all(asked[name] in ({}, None) for name in differing):
             logging.warning(
-                "Goes on with %s, not with the newer %s: to go on with that one, repeat its %s.",
+                "The run %s goes on, not the newer %s: to go on with that one, repeat its %s.",
                 run.folder, newest.folder, " and ".join(f"--{name}" for name in differing),
             )
         hyperparams = run.arguments.get("hyperparams")
@@ -161,7 +162,7 @@ def unfinished(
         if "program" in run.arguments:
             starter = run.arguments["program"]
             raise errors.UserError(
-                f"{run.folder} was started by {starter}: python -m {starter} --resume goes on."
+                f"{run.folder} was started by {starter}: python -m {starter} --resume continues it."
             )
     raise errors.UserError(
         f"There is no unfinished run of {algo} on {env_id} in {folder} (a run can go on once it "
@@ -173,7 +174,7 @@ def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> No
     """Puts a freshly made model into the state that `save` wrote.
 
     Raises:
-      errors.UserError: a file is damaged, or does not fit the model.
+      errors.UserError: A file is damaged, or does not fit the model.
     """
     path = zoo_files.agent_zip(run_folder, env_id)
     facts = zoo_files.read_zip(path).data
@@ -188,7 +189,7 @@ def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> No
                 for name in model.get_parameters()
             }
         model.set_parameters(parameters, exact_match=True, device=model.device)
-    except Exception as error:  # Of zipfile, torch and SB3, which have many.
+    except Exception as error:  # zipfile, torch and SB3 raise many types.
         raise errors.UserError(f"Cannot go on with {path}: {errors.summary(error)}.") from None
     for name in COUNTERS:
         if name in facts and hasattr(model, name):
@@ -199,7 +200,8 @@ def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> No
     if replay is not None and not _restore_replay(
         replay, os.path.join(run_folder, REPLAY_FILENAME)
     ):
-        # Then it fills up as at the start, by random actions, before the first update.
+        assert isinstance(model, off_policy_algorithm.OffPolicyAlgorithm)
+        # The buffer fills up by random actions before the first update, as at the start.
         logging.warning(
             "The replay buffer was not kept (it is larger than %.0f GiB): it fills up for %d steps "
             "before training goes on.",
@@ -216,7 +218,7 @@ def _restore_statistics(model: base_class.BaseAlgorithm, path: pathlib.Path) -> 
     saved = safe_pickle.load(path)
     try:
         for name in ("obs_rms", "ret_rms"):
-            if not hasattr(saved, name):  # Only one of both may be normalized.
+            if not hasattr(saved, name):  # Observations or rewards alone may be normalized.
                 continue
             statistics, there = getattr(normalizer, name), getattr(saved, name)
             statistics.mean = zoo_files.real_numbers(there.mean)
@@ -252,9 +254,9 @@ def _restore_replay(replay: buffers.ReplayBuffer, path: str) -> bool:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise errors.UserError(f"Cannot go on with {path}: {errors.summary(error)}.") from None
     if replay.full or replay.pos:
-        # The next transition is of another episode.
+        # The next transition belongs to another episode.
         last = replay.pos - 1
-        if replay.optimize_memory_usage:  # As SB3 does; what came next is not kept.
+        if replay.optimize_memory_usage:  # SB3 does the same, since this form keeps no next one.
             replay.dones[last] = 1.0
         else:
             replay.timeouts[last] = np.maximum(replay.timeouts[last], 1.0 - replay.dones[last])

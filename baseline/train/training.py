@@ -3,12 +3,12 @@
     python -m baseline.train --algo ppo --env CartPole-v1
     python -m baseline.train --algo ppo --env CartPole-v1 --resume
 
-OUT/ALGO/ENV_<n>/ENV.zip is the agent; OUT/ALGO/ENV_<n>/ENV/ has config.yml, args.yml, command.txt
-and, where observations are normalized, vecnormalize.pkl. From Python, with a hook that may change
-the model before it trains:
+OUT/ALGO/ENV_<n>/ENV.zip is the agent. OUT/ALGO/ENV_<n>/ENV/ has config.yml, args.yml, command.txt
+and, if observations are normalized, vecnormalize.pkl. Python callers may change the model before it
+trains:
 
-    from baseline import train
-    train.train(train.TrainSettings("ppo", "CartPole-v1"), prepare=lambda model: [])
+    from baseline.train import training
+    training.train(training.TrainSettings("ppo", "CartPole-v1"), prepare=lambda model: [])
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import lean_imports
 from actorQ.core import seeding
-from baseline import learning_curve
 from baseline.quantization import names as precision_lib
+from baseline.train import learning_curve
 from baseline.train import settings as training_settings
 
 if TYPE_CHECKING:
@@ -59,25 +59,26 @@ def train(
     """Trains one agent.
 
     Args:
-      settings: what to train.
-      prepare: is given the model before it trains, and returns further callbacks. When a run goes
-        on, weights and counters are restored after this, into the model as it left it.
-      stop_requested: asked at every step; once it says yes, the run saves and ends.
-      program: the caller's name; only runs that it started go on.
-      notes: for a new run's args.yml, by name; plain values.
-      before_last_save: is given the path of the agent's zip before that is written for the last
-        time, finished or not: what belongs beside an agent is to be there before it.
+      settings: Settings of the training.
+      prepare: Function that gets the model before it trains, and returns further callbacks. When a
+        run goes on, weights and counters are restored after this, into the prepared model.
+      stop_requested: Function that is asked at every step. Once it says yes, the run saves and
+        ends.
+      program: Name of the caller. Only runs that it started go on.
+      notes: Plain values for a new run's args.yml, by name.
+      before_last_save: Function that gets the path of the agent's zip before its last writing,
+        finished or not. It writes files that must lie beside an agent before the agent is there.
 
     Returns:
       The path of the agent's zip.
 
     Raises:
-      errors.UserError: the settings cannot be met.
+      errors.UserError: The settings cannot be met.
     """
     from baseline.tasks import environments
     from baseline.train import state
 
-    allocator.keep_large_blocks()  # Batches of images train a quarter faster then.
+    allocator.keep_large_blocks()  # This trains a quarter faster on batches of images.
     env_id = environments.training_name(settings.env)
     run_folder = None
     if settings.resume:
@@ -101,7 +102,7 @@ def train(
                 settings, env_id, model, experiment, prepare, stop_requested, before_last_save
             )
         except errors.UserError:
-            if run_folder is None and model.num_timesteps == 0:  # Nothing of it is worth keeping.
+            if run_folder is None and model.num_timesteps == 0:  # There is nothing to keep.
                 shutil.rmtree(experiment.save_path, ignore_errors=True)
             raise
 
@@ -121,7 +122,7 @@ def _train_and_save(
     from baseline.train import callbacks as training_callbacks
     from baseline.train import state
 
-    acting_path.policy_network(model)  # What no tool could act with is not worth its training.
+    acting_path.policy_network(model)  # This refuses agents that no tool could act with.
     callbacks_of_caller = list(prepare(model)) if prepare is not None else []
     run_folder = experiment.save_path
     if settings.resume:
@@ -132,19 +133,19 @@ def _train_and_save(
         number = run_folder.rpartition("_")[2]
         name = zoo_files.file_name(env_id)
         curves = os.path.join(settings.tensorboard, name, f"{settings.algo}_{number}")
-    with files.writing(curves):  # Where TensorFlow is loaded, TensorBoard has errors of its own.
+    with files.writing(curves):  # TensorBoard raises TensorFlow's errors if that is loaded.
         os.makedirs(curves, exist_ok=True)
         model.set_logger(training_callbacks.tensorboard_logger(curves, model.num_timesteps))
     bar = settings.progress and sys.stdout.isatty()
 
     def save() -> str:
-        _check_finite(model, run_folder)  # The checkpoint before is one to go on from.
+        _check_finite(model, run_folder)  # The earlier checkpoint stays, to go on from.
         return state.save(model, run_folder, env_id)
 
     logging.info(
-        "%s %s on %s from step %d to %d; agent: %s; curves: %s.",
-        "Goes on with" if settings.resume else "Trains",
-        settings.algo, env_id, model.num_timesteps, total, run_folder, curves,
+        "The training of %s on %s %s at step %d and ends at %d; agent: %s; curves: %s.",
+        settings.algo, env_id, "goes on" if settings.resume else "begins", model.num_timesteps,
+        total, run_folder, curves,
     )
     every_callback = [
         *experiment.callbacks,
@@ -155,58 +156,60 @@ def _train_and_save(
     ]
     try:
         model.learn(total - model.num_timesteps, every_callback, reset_num_timesteps=False)
-    except OSError as error:  # Scores and curves are written as they come, and a disk may fill up.
+    except OSError as error:  # Scores and curves are written at once, and a disk may fill up.
         raise errors.WriteError(
             f"The training in {run_folder} ended at step {model.num_timesteps}: "
             f"{error.strerror or error}. --resume goes on from its last checkpoint, if it has one."
         ) from error
-    except ValueError:  # Torch's, of a distribution whose parameters are NaN.
+    except ValueError:  # torch refuses a distribution whose parameters are NaN.
         _check_finite(model, run_folder)
         raise
-    _check_finite(model, run_folder)  # Where actions are an argmax, or clipped, nobody notices.
+    _check_finite(model, run_folder)  # An argmax, or clipped actions, hide NaN.
     before_last_save(zoo_files.agent_zip(run_folder, env_id))
     path = state.save(model, run_folder, env_id)
     if model.env is not None:
         model.env.close()
     if model.num_timesteps < total:
-        logging.info("Stopped at step %d of %d: --resume goes on.", model.num_timesteps, total)
-    logging.info("Saved %s.", path)
+        logging.info(
+            "The run stopped at step %d of %d: --resume goes on.", model.num_timesteps, total
+        )
+    logging.info("The agent is saved: %s.", path)
     try:
-        logging.info("Curve: %s.", learning_curve.draw(run_folder))
-    except errors.UserError as error:  # So short that no episode ended.
-        logging.info("No curve: %s", error)
+        logging.info("The learning curve is drawn: %s.", learning_curve.draw(run_folder))
+    except errors.UserError as error:  # No episode has ended yet.
+        logging.info("There is no learning curve: %s", error)
     return pathlib.Path(path)
 
 
 def _check_finite(model: "base_class.BaseAlgorithm", run_folder: str) -> None:
-    """Checks that a model's training has not come to nothing.
+    """Checks that a model's training has not diverged.
 
     Raises:
-      errors.UserError: a weight is NaN or infinite.
+      errors.UserError: A weight is NaN or infinite.
     """
     import torch
 
     if not all(bool(torch.isfinite(weight).all()) for weight in model.policy.parameters()):
         raise errors.UserError(
             f"The training in {run_folder} has diverged by step {model.num_timesteps}: its weights "
-            "hold NaN or infinity. Train anew with a smaller learning_rate (--hyperparams); "
-            "--resume, with the settings as they were, goes on from its last checkpoint, if it "
-            "has one, and may diverge again."
+            "hold NaN or infinity. Train anew with a smaller learning_rate (--hyperparams). "
+            "--resume keeps the settings, goes on from the last checkpoint, if there is one, and "
+            "may diverge again."
         ) from None
 
 
 def check_environment(
     algo: str, env_id: str, hyperparams: Mapping[str, Any] | None = None
 ) -> None:
-    """Makes the environment once, which tells of successors, what is missing, and its spaces.
+    """Makes the environment once, to check its name, its packages and its spaces.
 
     Args:
-      algo: that is to act in it.
-      env_id: the environment's name.
-      hyperparams: those asked for, which may wrap it.
+      algo: Algorithm that is to act in it.
+      env_id: Name of the environment.
+      hyperparams: Hyper-parameters that were asked for, which may wrap it.
 
     Raises:
-      errors.UserError: there is no such environment, its wrappers do not fit it, the algorithm
+      errors.UserError: There is no such environment, its wrappers do not fit it, the algorithm
         cannot act in it, or its observations are no arrays.
     """
     import gymnasium as gym
@@ -233,7 +236,7 @@ def check_environment(
     if (
         spec is not None
         and not limited
-        and "max_num_frames_per_episode" not in spec.kwargs  # Of Atari.
+        and "max_num_frames_per_episode" not in spec.kwargs  # Atari's limit.
     ):
         _warn_of_no_time_limit(env_id)
     needed = precision_lib.ALGOS[algo]
@@ -248,7 +251,7 @@ def check_environment(
 def choose_device(device: str) -> str:
     """Returns the device, "cpu" or "cuda", that --device means here.
 
-    A GPU that torch sees and cannot compute on is left by "auto", with one line.
+    "auto" leaves a GPU that torch sees but cannot compute on, and logs one line.
 
     Raises:
       errors.UserError: "cuda" is asked for, and torch cannot compute on it.
@@ -264,15 +267,15 @@ def choose_device(device: str) -> str:
     if why := torch_device.failure():
         if not torch.cuda.is_available():
             why += " (./setup_ubuntu.sh --torch cuda installs torch's CUDA build)"
-        raise errors.UserError(f"--device cuda: {why}: --device cpu.")
+        raise errors.UserError(f"--device cuda: {why}. Choose --device cpu.")
     return device
 
 
 @functools.cache  # Once in a process is enough.
 def _warn_of_skipped_frames(env_id: str, skipped: int | tuple[int, int]) -> None:
     logging.warning(
-        "%s holds each action for %s frames, and the wrapper that the zoo's hyper-parameters name "
-        "for Atari for 4 of those: they were tuned for GameNoFrameskip-v4.", env_id, skipped,
+        "%s holds each action for %s frames, and the zoo's wrapper for Atari holds it for 4 of "
+        "those: the hyper-parameters were tuned for GameNoFrameskip-v4.", env_id, skipped,
     )
 
 
@@ -282,8 +285,8 @@ def _warn_of_no_time_limit(env_id: str) -> None:
 
     logging.warning(
         "%s has no time limit: an agent that does not end an episode within %d steps cannot be "
-        "evaluated. gymnasium.register(..., max_episode_steps=...) gives it one, or the wrapper "
-        "gymnasium.wrappers.TimeLimit.", env_id, evaluation.MAX_STEPS,
+        "evaluated. gymnasium.register(..., max_episode_steps=...) or the wrapper "
+        "gymnasium.wrappers.TimeLimit sets a limit.", env_id, evaluation.MAX_STEPS,
     )
 
 
@@ -301,7 +304,7 @@ def _set_up(
         hyperparams["n_envs"] = settings.num_envs
     seed = settings.seed or 0
     if run_folder is not None:
-        # Not the same episodes once more.
+        # Another seed, so that the run does not repeat its first episodes.
         seed = seeding.derive(seed, "resumed training", _steps_done(run_folder, env_id))
     utils.set_random_seed(seed)
     experiment = zoo.Experiment(
@@ -328,7 +331,7 @@ def _set_up(
                 f"Cannot {'begin' if run_folder is None else 'go on with'} the run "
                 f"{experiment.save_path}: {error.strerror}."
             ) from None
-        # Of Python, which some values are evaluated as, and of rl_zoo3, SB3 and torch.
+        # Errors come from Python, which evaluates some values, and from rl_zoo3, SB3 and torch.
         if isinstance(error, OSError) or hyperparams and not isinstance(error, errors.UserError):
             culprit = " with these --hyperparams" if hyperparams else ""
             raise errors.UserError(
@@ -339,11 +342,11 @@ def _set_up(
 
 
 def _is_of_files(error: OSError, run_folder: str) -> bool:
-    """Returns whether a run's files cannot be written, or the folders that they are to lie in.
+    """Returns whether an error is about a run's files or the folders above them.
 
-    Environments raise OSErrors, too: of their own files, of connections.
+    Environments raise OSErrors, too, about their own files or connections.
     """
-    if error.filename is None:  # As of what is written into an open file.
+    if error.filename is None:  # An error of writing into an open file names no file.
         return error.errno in _DISK_ERRORS
     paths = [os.path.abspath(str(path)) for path in (error.filename, run_folder)]
     return os.path.commonpath(paths) in paths
@@ -355,7 +358,7 @@ def _use_precision(model: "base_class.BaseAlgorithm", precision: str) -> None:
 
     choice = precision_choice.resolve(model, precision)
     half_precision.apply(model, choice.precision)
-    logging.info("Trains in %s: %s.", choice.precision, choice.reason)
+    logging.info("The networks train in %s: %s.", choice.precision, choice.reason)
 
 
 def _steps_done(run_folder: str, env_id: str) -> int:
@@ -365,12 +368,12 @@ def _steps_done(run_folder: str, env_id: str) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Trains what the flags say; see `cli.run` for errors."""
+    """Trains as the flags say; see `cli.run` for errors."""
     settings = training_settings.from_flags(argv[1:])
     cli.quiet_tensorflow()
     requested: list[bool] = []
     cli.on_stop_signals(lambda: requested.append(True))
-    with lean_imports.without("tensorflow"):  # Which TensorBoard would load, and does without.
+    with lean_imports.without("tensorflow"):  # TensorBoard would load it, and does without.
         from baseline.train import callbacks as training_callbacks  # noqa: F401
 
     train(settings, stop_requested=lambda: bool(requested))

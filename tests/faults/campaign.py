@@ -3,14 +3,22 @@
     python -m tests.faults.campaign --rounds 100 --out DIR
     python -m tests.faults.campaign --rounds 5 --seed 3
 
-A small run is started and left alone but for one fault a round, drawn at random: a process is
-killed (SIGKILL), stopped for a while (SIGSTOP, SIGCONT), cannot write files for a while (as with a
-full disk), or is killed while its folder for logs is away, and finds none when it is started again.
+A small run gets one fault a round, drawn at random. A process
+
+- is killed (SIGKILL),
+- is stopped for a while (SIGSTOP, SIGCONT),
+- cannot write files for a while, as with a full disk, or
+- is killed while its folder for logs is away, and starts again without it.
+
 Killing the learner kills the Reverb server while actors insert and the broadcaster waits. After
-every round: training went on, within 30 s; no process hangs or was left behind; versions of weights
-and all counters in the logs only grow, and no log has lost its beginning; items in replay are
-whole. How long the run was held up is reported for each kind of fault. The first thing that does
-not hold ends the campaign with exit code 1 and leaves the run's folder.
+every round these conditions must hold:
+
+- Training went on within 30 s, and no process hangs or was left behind.
+- Versions of weights and all counters in the logs only grow, and no log has lost its beginning.
+- Items in replay are whole.
+
+The first condition that does not hold ends the campaign with exit code 1 and leaves the run's
+folder. The report tells for each kind of fault how long the run was held up.
 """
 
 import argparse
@@ -45,12 +53,12 @@ _START_S = 120.0
 KILL, STOP, DISK, FOLDER = "kill", "stop", "no writing", "no log folder"
 KINDS = (KILL, STOP, DISK, FOLDER)
 VICTIMS = (telemetry.LEARNER, telemetry.BROADCASTER, "actor")
-# Longer than what a status question waits, so that peers take a stopped learner for lost.
+# The longest stop outlasts a status question, so that peers take a stopped learner for lost.
 _STOPS_S = (0.5, 12.0)
-_LIMIT_S = 30.0  # Of recovery, after the fault is over.
-_RATE_S = 3.0  # How long before a fault nothing happens: what the learner's rate is taken from.
-_SETTLE_S = 2.0  # Longest random wait before a fault: it must not always meet the same moment.
-# Small networks, so that rounds are short; all else as in any run.
+_LIMIT_S = 30.0  # Longest recovery after the end of a fault.
+_RATE_S = 3.0  # Quiet seconds before a fault, from which the learner's rate is taken.
+_SETTLE_S = 2.0  # Longest random wait before a fault, which must not always meet the same moment.
+# Networks are small, so that rounds are short. All else is as in any run.
 FLAGS = (
     f"--taskstr={_TASK}", f"--n_actors={_ACTORS}", "--model_str=32,32", "--batch_size=32",
     "--min_replay_size=200", "--replay_table_max_replay_size=20000", "--num_episodes=1000000000",
@@ -62,12 +70,12 @@ FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What is done in a round.
+    """The fault of a round.
 
     Attributes:
-      kind: one of `KINDS`.
-      victim: name of the process.
-      seconds: that it lasts; 0 for what is over at once.
+      kind: One of `KINDS`.
+      victim: Name of the process.
+      seconds: Length of the fault; 0 if it is over at once.
     """
 
     kind: str
@@ -76,12 +84,12 @@ class Fault:
 
     @property
     def group(self) -> str:
-        """What rounds are reported together under."""
+        """Name under which rounds are reported together."""
         return f"{self.kind} {self.victim.partition('_')[0]}"
 
 
 def draw(rng: np.random.Generator, round_number: int) -> Fault:
-    """Returns the fault of a round: every pair of kind and victim in turn, the rest at random."""
+    """Returns the fault of a round: pairs of kind and victim in turn, the rest at random."""
     kind = KINDS[round_number % len(KINDS)]
     victim = VICTIMS[round_number // len(KINDS) % len(VICTIMS)]
     if victim == "actor":
@@ -91,17 +99,17 @@ def draw(rng: np.random.Generator, round_number: int) -> Fault:
 
 
 class Campaign:
-    """One run and what is done to it."""
+    """One run and its faults."""
 
     def __init__(self, folder: str, seed: int):
         """Starts the run, and waits until it trains.
 
         Args:
-          folder: for its logs.
-          seed: of what is drawn.
+          folder: Folder for its logs.
+          seed: Seed of the faults.
 
         Raises:
-          errors.UserError: it does not.
+          errors.UserError: The run does not train.
         """
         self._rng = np.random.default_rng(seed)
         port = ports.free_port()
@@ -117,29 +125,29 @@ class Campaign:
             raise
 
     def round(self, fault: Fault | None = None) -> dict[str, Any]:
-        """Does one fault and waits until the run has got over it.
+        """Makes one fault and waits until the run has recovered.
 
         Args:
-          fault: to do; by default one that is drawn.
+          fault: Fault to make; by default it is drawn.
 
         Returns:
-          What was done and how long it held the run up.
+          The fault, and how long it held the run up.
 
         Raises:
-          errors.UserError: the run does not go on as it should.
+          errors.UserError: The run does not go on as it should.
         """
         fault = fault or draw(self._rng, self._rounds)
         self._rounds += 1
         time.sleep(_RATE_S + self._rng.uniform(0, _SETTLE_S))
         victim = self.run.processes().get(fault.victim)
         if victim is None:
-            raise errors.UserError(f"{fault.victim} is not there before the fault.")
+            raise errors.UserError(f"{fault.victim} was not running before the fault.")
         pids = {name: process.pid for name, process in self.run.processes().items()}
         rate, steps = self._rate(), self._steps()
         started = time.monotonic()
         self._do(fault, victim)
         over = time.monotonic()
-        marks = self._marks()  # After the fault: rows of before say nothing.
+        marks = self._marks()  # Rows from before the fault would prove nothing.
         for name in marks:
             self.run.wait_for(
                 f"{name} going on after '{fault.kind}' of {fault.victim}",
@@ -158,7 +166,7 @@ class Campaign:
         """Ends the run, and checks its logs once more.
 
         Raises:
-          errors.UserError: it does not end, or a log is not whole.
+          errors.UserError: The run does not end, or a log is not whole.
         """
         self.run.end()
         checks.logs(self.run.folder)
@@ -175,14 +183,14 @@ class Campaign:
                 time.sleep(fault.seconds)
                 victim.resume()
             elif fault.kind == FOLDER:
-                # A file in its place: nothing can be made or opened there, by root neither.
+                # With a file in its place, not even root can make or open anything there.
                 path = os.path.join(self.run.folder, fault.victim)
                 os.rename(path, path + ".away")
                 try:
                     with open(path, "w", encoding="utf-8"):
                         time.sleep(fault.seconds / 4)  # A checkpoint may be taken meanwhile.
                         victim.kill()
-                        time.sleep(3 * fault.seconds / 4)  # Starting takes some seconds, too.
+                        time.sleep(3 * fault.seconds / 4)  # The new start takes seconds.
                 finally:
                     os.remove(path)
                     os.rename(path + ".away", path)
@@ -209,7 +217,7 @@ class Campaign:
         return self.run.newest(telemetry.BROADCASTER, telemetry.UPDATES_CSV, "model_version", -1)
 
     def _marks(self) -> dict[str, tuple[float, float]]:
-        """Returns where every process is: learner steps, version, rows of actors."""
+        """Returns the progress of every process: learner steps, version, rows of actors."""
         row = self.run.last_row
         marks = {telemetry.LEARNER: (self._steps(), 0.0)}
         version = self._converted()
@@ -221,7 +229,7 @@ class Campaign:
         return marks
 
     def _went_on(self, name: str, mark: tuple[float, float]) -> bool:
-        """Whether a process is beyond where it was: further steps, newer weights."""
+        """Returns whether a process is beyond a mark, by further steps or newer weights."""
         if name == telemetry.LEARNER:
             return self._steps() > mark[0]
         if name == telemetry.BROADCASTER:
@@ -244,7 +252,7 @@ class Campaign:
                 raise errors.UserError(f"Processes were left behind: {orphans}.")
             missing = {*self._marks()} - {*self.run.processes()}
             if missing:
-                raise errors.UserError(f"{', '.join(sorted(missing))} is not there.")
+                raise errors.UserError(f"Not running: {', '.join(sorted(missing))}.")
             self._check_replay()
             checks.logs(self.run.folder)
             self._beginnings = checks.beginnings(self.run.folder, self._beginnings)
@@ -255,18 +263,18 @@ class Campaign:
 def lost(rounds: Sequence[dict[str, Any]]) -> list[float]:
     """Returns the seconds of learning that each round cost.
 
-    The rate of a few seconds varies with what else the machine does: all rounds are held against
-    the median of what was measured before each of them.
+    The rate of a few seconds varies with the machine's other work. All rounds are therefore
+    compared with the median of the rates before them.
 
     Args:
-      rounds: as `Campaign.round` returns them.
+      rounds: Rounds as `Campaign.round` returns them.
     """
     rate = statistics.median(one["rate"] for one in rounds)
     return [one["held_up_s"] - one["steps"] / rate for one in rounds]
 
 
 def summary(rounds: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Returns a row for each kind of fault: rounds, and seconds that were lost."""
+    """Returns a row for each kind of fault: its rounds and their lost seconds."""
     groups: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
     for one, lost_s in zip(rounds, lost(rounds), strict=True):
         groups[one["group"]].append({**one, "lost_s": lost_s})
@@ -281,18 +289,18 @@ def summary(rounds: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the campaign and prints seconds lost.
+    """Runs the campaign and prints the lost seconds.
 
     Raises:
-      errors.UserError: the run did not survive.
+      errors.UserError: The run did not survive.
     """
-    parser = timing.parser(_NAME, "Faults against a live run.", repeats=None)
+    parser = timing.parser(_NAME, "Makes faults in a live run, which must go on.", repeats=None)
     parser.add_argument(
         "--rounds", type=timing.positive, default=100, metavar="N",
-        help="faults, one after another (default: %(default)s)",
+        help="Number of faults, one after another (default: %(default)s).",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of what is drawn (default: %(default)s)"
+        "--seed", type=int, default=0, help="Seed of the faults (default: %(default)s)."
     )
     options = parser.parse_args(argv)
     folder = tempfile.mkdtemp(prefix="actorq_faults_")
@@ -314,7 +322,7 @@ def main(argv: Sequence[str]) -> None:
             campaign.end()
         except errors.UserError as error:
             failure = failure or str(error)
-        if rounds:  # What is measured is kept, whatever became of the rest.
+        if rounds:  # Finished rounds are kept even if the campaign failed.
             _report(rounds, options, failure)
     if failure:
         raise errors.UserError(
@@ -336,11 +344,11 @@ def _report(
         summary(rounds),
         {"seed": options.seed, "rounds": rounds, "failure": failure}, options.out,
         notes=[
-            "Lost: what the learner needs, at its usual rate (median of what was measured before "
-            "the faults), for the steps that it is behind when all go on; steps undone by a crash "
-            "included. Within what its rate varies, a fault costs nothing.",
-            "Held up: from the fault until the learner is beyond the step, and broadcaster and "
-            "actors are beyond the weights, that they had when it was over.",
+            "Lost: seconds that the learner needs for the steps that it is behind when all go on, "
+            "with steps undone by a crash. Its rate is the median of those before the faults. "
+            "Within the variation of that rate, a fault costs nothing.",
+            "Held up: from the fault until all are further than at its end: the learner by a step, "
+            "broadcaster and actors by newer weights.",
             *([f"It ended early: {failure}"] if failure else []),
         ],
     )

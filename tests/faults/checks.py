@@ -1,6 +1,6 @@
-"""What must hold of a run whatever was done to its processes; each check raises if it does not.
+"""Checks that every run must pass, whatever happened to its processes; a failed check raises.
 
-Imports Reverb (through `wire`), and with it TensorFlow.
+This module imports Reverb (through `wire`), and with it TensorFlow.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from actorQ.environments import suites
 from actorQ.wire import connection as wire
 from actorQ.wire import replay
 
-_ITEMS = 8  # Of replay that are looked at.
+_ITEMS = 8  # Items of replay in a check.
 
-# Fields that may grow and stay, but not go back, through all lives of a process.
+# Fields that never go back, through all lives of a process.
 _GROWING = {
     telemetry.TRAIN_CSV: (
         "seconds", "learner_steps", "actor_steps", "model_version", "pushes", "evaluation_s",
@@ -39,13 +39,13 @@ def logs(folder: str) -> int:
       Rows read.
 
     Raises:
-      errors.UserError: a log is damaged, or something went back.
+      errors.UserError: A log is damaged, or a field went back.
     """
     rows = 0
     for process in sorted(os.listdir(folder)):
         for filename, fields in _GROWING.items():
             path = os.path.join(folder, process, filename)
-            if not telemetry.last_row(path):  # A process that has not come to its first row.
+            if not telemetry.last_row(path):  # The process has not written its first row.
                 continue
             columns = telemetry.read_csv(path)
             rows += len(columns["seconds"])
@@ -65,14 +65,14 @@ def beginnings(folder: str, known: Mapping[str, float]) -> dict[str, float]:
     """Checks that no log of a run has lost its first row.
 
     Args:
-      folder: of the run.
-      known: what an earlier call returned.
+      folder: Folder of the run.
+      known: Result of an earlier call.
 
     Returns:
-      By log, when its first row was written, seconds since 1970.
+      The time of each log's first row, seconds since 1970, by the log's path.
 
     Raises:
-      errors.UserError: one has.
+      errors.UserError: A log has lost its first row.
     """
     found = dict(known)
     for process in sorted(os.listdir(folder)):
@@ -100,16 +100,16 @@ def _require_whole_rows(path: str) -> None:
 
 
 class ReplayCheck:
-    """Looks at items of a run's replay table, as a client of its server."""
+    """Checks items of a run's replay table, as a client of its server."""
 
     def __init__(self, config: config_lib.RunConfig):
-        """Learns what items look like.
+        """Takes the layout of items from the environment.
 
         Args:
-          config: of the run, with its address.
+          config: Configuration of the run, with its address.
         """
         environment = suites.make_for(config, 0)
-        self._each_is_one = "CartPole" in config.taskstr  # Every reward.
+        self._rewards_are_one = "CartPole" in config.taskstr
         self._spec = environment.spec
         self._layout = replay.Layout.of(self._spec)
         self._config = config
@@ -118,7 +118,7 @@ class ReplayCheck:
         """Samples items and checks that each is a whole n-step transition.
 
         Raises:
-          errors.UserError: one is not.
+          errors.UserError: An item is not whole.
         """
         connection = wire.Connection(self._config)
         layout, table = self._layout, self._config.replay_table_name
@@ -142,18 +142,18 @@ class ReplayCheck:
         known = np.append(steps, 0.0)
         if np.any(np.min(np.abs(discount[..., None] - known), axis=-1) > 1e-5):
             raise errors.UserError(
-                f"An item in replay has the discount {discount}, none of an n-step transition."
+                f"An item in replay has the discount {discount}, which no n-step transition has."
             )
-        if self._each_is_one:
-            # A window cut short by the end of an episode has fewer rewards in it.
+        if self._rewards_are_one:
+            # The end of an episode cuts a window short, which then has fewer rewards.
             ended = discount[..., None] == 0
             fits = (ended | np.isclose(discount[..., None], steps)) & np.isclose(
                 numbers[2][..., None], np.cumsum(steps), atol=1e-4
             )
             if not np.all(np.any(fits, axis=-1)):
                 raise errors.UserError(
-                    f"An item in replay has the reward {numbers[2]} at the discount {discount}: "
-                    "it is of other steps."
+                    f"An item in replay has the reward {numbers[2]} at the discount {discount}, "
+                    "which belong to different steps."
                 )
         if self._spec.discrete and np.any(numbers[1] != np.round(numbers[1])):
             raise errors.UserError(f"An item in replay has the action {numbers[1]}.")

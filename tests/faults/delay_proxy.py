@@ -2,8 +2,8 @@
 
     python -m tests.faults.delay_proxy LISTEN_PORT HOST:PORT DELAY_MS
 
-For where the kernel lacks netem. What arrives is handed on after the delay; nothing limits how much
-is under way, as on a long line.
+It stands in for netem, which some kernels lack. Bytes are handed on after the delay. Nothing limits
+how much is under way, as on a long line.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import sys
 import time
 
 _BLOCK_BYTES = 1 << 16
-_MOST_UNDER_WAY = 1024  # Blocks: 64 MiB each way.
+_MOST_UNDER_WAY = 1024  # Blocks, which are 64 MiB each way.
 
 
 async def _pass_on(
@@ -31,7 +31,7 @@ async def _pass_on(
                 break
             writer.write(block)
             await writer.drain()
-        writer.write_eof()  # The other direction may still have something to say.
+        writer.write_eof()  # The other direction may still have bytes to send.
 
     async def take_in() -> None:
         while True:
@@ -58,17 +58,17 @@ async def serve(port: int, host: str, target_port: int, delay_s: float) -> None:
     """Serves until it is cancelled.
 
     Args:
-      port: to listen at, on this host alone.
-      host: to connect to.
-      target_port: likewise.
-      delay_s: seconds, each way.
+      port: Port to listen at, on this host alone.
+      host: Host to connect to.
+      target_port: Port to connect to.
+      delay_s: Delay each way, seconds.
     """
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection(host, target_port)
         except OSError:
-            writer.close()  # As if nobody listened.
+            writer.close()  # The client sees a port at which nobody listens.
             return
         await asyncio.gather(
             _pass_on(reader, far_writer, delay_s), _pass_on(far_reader, writer, delay_s),
@@ -83,7 +83,7 @@ async def serve(port: int, host: str, target_port: int, delay_s: float) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serves; ends with the process."""
+    """Serves until the process ends."""
     if len(argv) != 3:
         raise SystemExit("usage: delay_proxy LISTEN_PORT HOST:PORT DELAY_MS")
     host, _, target_port = argv[1].rpartition(":")

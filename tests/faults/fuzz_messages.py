@@ -1,15 +1,16 @@
-"""Fuzzes what becomes of a model message: 100,000 damaged ones, none may get through.
+"""Fuzzes the way of a model message: of 100,000 damaged ones none may get through.
 
     python -m tests.faults.fuzz_messages --out DIR
     python -m tests.faults.fuzz_messages --inputs 2000
 
-Every input is a whole message, of every precision and form, with a fault of `message_faults`. One
-to an actor goes the actor's way: decoded, checked, expanded, packed, loaded, and one observation
-computed. One from the learner to the broadcaster goes the broadcaster's way first: decoded,
-converted, encoded. It must be refused with a `MessageError`, or, where the fault left a message
-that means something (a weight that changed under a fitting checksum), be computed with. Anything
-else, and a growth of memory by more than 64 MB, is a failure: it is written to --out, and the exit
-code is 1.
+Every input is a whole message, of every precision and form, with a fault of `message_faults`. A
+message to an actor goes the actor's way: it is decoded, checked, expanded, packed and loaded, and
+one observation is computed. A message from the learner goes the broadcaster's way before: it is
+decoded, converted and encoded.
+
+A message must be refused with a `MessageError`. It may also be computed with if the fault left a
+message that means something, such as another weight under a fitting checksum. Anything else, and a
+growth of memory by more than 64 MB, is a failure: it is written to --out, and the exit code is 1.
 """
 
 import collections
@@ -28,7 +29,7 @@ from actorQ.core import errors
 from actorQ.core import precisions
 from actorQ.core import timing
 from actorQ.policy import architecture as architecture_lib
-from actorQ.policy import forms as conversion
+from actorQ.policy import forms as forms_lib
 from actorQ.policy import inference
 from actorQ.policy import model_update
 from actorQ.policy import quantization
@@ -39,29 +40,29 @@ from tests.faults import message_faults
 _NAME = "fuzz_messages"
 _REASON_LENGTH = 60
 _PROGRESS_S = 10.0
-# A damaged length could ask for gigabytes; what Python and numpy keep for later is far below this.
+# A damaged length could ask for gigabytes. Python and numpy keep far less memory than this.
 _MOST_GROWTH = 64 << 20
 
 
 class Form(NamedTuple):
-    """How the whole message is made; see `conversion.to_actor_form`."""
+    """The form of a whole message; see `forms.to_actor_form`."""
 
     quantize: int
     communication: int
     weight_compress: bool
     compress: bool
-    push: str = ""  # Precision of the learner's message, which is damaged; "": the actor's is.
+    push: str = ""  # Precision of the learner's message if that is damaged; "": the actor's is.
 
 
 class Receiver:
-    """One actor's end, and the whole messages that it would take."""
+    """One actor's end, with a whole message that it takes."""
 
     def __init__(self, form: Form, native: bool):
         """Makes weights, a message and the backend.
 
         Args:
-          form: of the message.
-          native: compute with the native kernels; else with torch.
+          form: Form of the message.
+          native: Whether to compute with the native kernels instead of torch.
         """
         self.architecture = architecture_lib.PolicyArchitecture((5,), (40, 33), 3, "tanh")
         self._form = form
@@ -73,7 +74,7 @@ class Receiver:
         if form.push:
             update = _push(weights, form.push)
         else:
-            update = conversion.to_actor_form(
+            update = forms_lib.to_actor_form(
                 weights, 7, form.quantize, form.communication, form.weight_compress
             )
         self.message = message_faults.Message(
@@ -87,26 +88,26 @@ class Receiver:
         self.first_output = self.take(self.message)
 
     def take(self, message: message_faults.Message) -> np.ndarray:
-        """Does with a message what broadcaster and actor do; returns the policy's output.
+        """Takes a message as broadcaster and actor do; returns the policy's output.
 
         Raises:
-          errors.MessageError: one of them refuses it.
+          errors.MessageError: One of them refuses it.
         """
         form = self._form
         update = messages.decode(*message)
         if form.push:
-            converted = conversion.for_actors(
+            converted = forms_lib.for_actors(
                 update, form.quantize, form.communication, form.weight_compress
             )
             update = messages.decode(*messages.encode(converted, form.compress))
         messages.check(update, self.architecture.parameter_shapes, self._scheme)
-        # Looked at again, in another way: what was let through may be wrong, but not unusable.
+        # A second look in another way: a message that got through may be wrong, but not unusable.
         shapes = {name: model_update.shape_of(tensor) for name, tensor in update.tensors.items()}
         if update.scheme != self._scheme or shapes != self.architecture.parameter_shapes:
-            raise RuntimeError("weights of another scheme or model were taken")
+            raise RuntimeError("Weights of another scheme or model were taken.")
         if not all(np.isfinite(model_update.to_float32(t)).all() for t in update.tensors.values()):
-            raise RuntimeError("weights that are not finite were taken")
-        self._backend.load(self._backend.prepare(conversion.expand(update)))
+            raise RuntimeError("Weights that are not finite were taken.")
+        self._backend.load(self._backend.prepare(forms_lib.expand(update)))
         return self._backend(self._observation)
 
 
@@ -119,17 +120,17 @@ def _push(weights: Mapping[str, np.ndarray], precision: str) -> model_update.Mod
         if precision == messages.BFLOAT16:
             own = model_update.Bfloat16(quantization.to_bfloat16(own))
         tensors[f"{layer}/{kind[0]}"] = own
-    return model_update.ModelUpdate(7, conversion.LEARNER_SCHEME, tensors)
+    return model_update.ModelUpdate(7, forms_lib.LEARNER_SCHEME, tensors)
 
 
 class Tally:
-    """What became of the inputs.
+    """Counts of the inputs by their fate.
 
     Attributes:
-      refused: kind of fault to inputs refused.
-      taken: kind of fault to inputs computed with.
-      reasons: beginning of a refusal to how often it was given.
-      failures: what should not have happened, with what is needed to see it again.
+      refused: Number of refused inputs, by kind of fault.
+      taken: Number of inputs that were computed with, by kind of fault.
+      reasons: Number of refusals, by the beginning of their text.
+      failures: Description and message of every failure.
     """
 
     def __init__(self) -> None:
@@ -140,7 +141,7 @@ class Tally:
         self.failures: list[tuple[str, message_faults.Message]] = []
 
     def try_one(self, receiver: Receiver, kind: str, message: message_faults.Message) -> None:
-        """Gives an input to a receiver and notes what becomes of it."""
+        """Gives an input to a receiver and notes the result."""
         try:
             with np.errstate(all="ignore"):  # Weights near the largest number overflow in sums.
                 output = receiver.take(message)
@@ -159,7 +160,7 @@ class Tally:
 
 
 def _beginning(reason: str) -> str:
-    """Returns a refusal without what differs from input to input."""
+    """Returns the words of a refusal that do not differ from input to input."""
     words = [
         word for word in reason.split()
         if word[0] not in "'\"[({" and not any(c.isdigit() for c in word)
@@ -168,7 +169,7 @@ def _beginning(reason: str) -> str:
 
 
 def forms(native: bool) -> Iterator[Form]:
-    """Yields every precision, width on the wire, and compression; and of the learner's messages."""
+    """Yields every precision, width on the wire and compression, for both kinds of messages."""
     for quantize in (32, 16, 8, 4) if native else (32, 16, 8):
         for communication in (32, 16, 8, 6, 4, 3, 2):
             if communication == 32 or communication < quantize:
@@ -180,12 +181,12 @@ def forms(native: bool) -> Iterator[Form]:
 
 
 def fuzz(inputs: int, seed: int, native: bool) -> Tally:
-    """Tries so many damaged messages.
+    """Tries damaged messages.
 
     Args:
-      inputs: how many, shared out evenly among forms and kinds of faults.
-      seed: of what is drawn.
-      native: see `Receiver`.
+      inputs: Number of messages, shared out evenly among forms and kinds of faults.
+      seed: Seed of the faults.
+      native: Whether to compute with the native kernels instead of torch.
     """
     rng = np.random.default_rng(seed)
     receivers = [Receiver(form, native) for form in forms(native)]
@@ -193,34 +194,34 @@ def fuzz(inputs: int, seed: int, native: bool) -> Tally:
     tally = Tally()
     next_progress = time.monotonic() + _PROGRESS_S
     for number in range(inputs):
-        # The two numbers of receivers and kinds may share a factor: a plain modulo of both would
-        # leave pairs out.
+        # The numbers of receivers and kinds may share a factor, so that a plain modulo of both
+        # would leave pairs out.
         receiver = receivers[(number // len(kinds)) % len(receivers)]
         kind = kinds[number % len(kinds)]
         tally.try_one(receiver, kind, message_faults.draw(kind, receiver.message, rng))
         if time.monotonic() > next_progress:
             next_progress = time.monotonic() + _PROGRESS_S
             timing.progress(f"{number + 1}/{inputs} inputs, {len(tally.failures)} failures")
-    # After all that, each still takes a whole message and computes what it did at first.
+    # In the end each receiver must still take a whole message and compute its first output.
     for receiver in receivers:
         if not np.array_equal(receiver.take(receiver.message), receiver.first_output):
-            tally.failures.append(("afterwards the output is another", receiver.message))
+            tally.failures.append(("afterwards the output differs", receiver.message))
     return tally
 
 
 def main(argv: Sequence[str]) -> None:
-    """Fuzzes and prints what became of the inputs.
+    """Fuzzes and prints the counts.
 
     Raises:
-      errors.UserError: something got through.
+      errors.UserError: A damaged message got through.
     """
     parser = timing.parser(_NAME, "Fuzzes the decoder of model messages.", repeats=None)
     parser.add_argument(
         "--inputs", type=timing.positive, default=100_000, metavar="N",
-        help="damaged messages (default: %(default)s)",
+        help="Number of damaged messages (default: %(default)s).",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of what is drawn (default: %(default)s)"
+        "--seed", type=int, default=0, help="Seed of the faults (default: %(default)s)."
     )
     options = parser.parse_args(argv)
     started = time.monotonic()
@@ -262,7 +263,7 @@ def main(argv: Sequence[str]) -> None:
     if tally.failures:
         where = _save(tally.failures, options.out) if options.out else "give --out to keep them"
         raise errors.UserError(
-            f"{len(tally.failures)} inputs were not handled; the first: {tally.failures[0][0]} "
+            f"{len(tally.failures)} inputs were not handled. The first: {tally.failures[0][0]} "
             f"({where})."
         )
 

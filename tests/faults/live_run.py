@@ -1,6 +1,6 @@
-"""A run under observation: starts the launcher, finds its processes, reads their logs.
+"""A run under observation: its launcher, its processes and their logs.
 
-For benchmarks that do something to a run, or watch it for long. Imports no framework.
+Campaigns use it to make faults in a run, or to watch a run for long. It imports no framework.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from actorQ.launch import processes
 
 _RUN_NAME = "run"
 _END_S = 60.0
-_INTERRUPTED = (130, 143)  # The launcher's code after a signal, and after a second one.
+_INTERRUPTED = (130, 143)  # The launcher's exit codes after one signal, and after two.
 _MODULES = {
     processes.LEARNER_MODULE: telemetry.LEARNER,
     processes.BROADCASTER_MODULE: telemetry.BROADCASTER,
@@ -29,19 +29,19 @@ _ACTOR_FLAG = "--actor_id="
 
 
 class LiveRun:
-    """A run that the launcher was started for.
+    """A run, with the launcher that started it.
 
     Attributes:
-      folder: of the run.
-      log_path: of what the launcher printed.
+      folder: Folder of the run.
+      log_path: File of the launcher's output.
     """
 
     def __init__(self, folder: str, flags: Sequence[str]):
         """Starts the launcher; `end` must be called.
 
         Args:
-          folder: for the run's folder and the launcher's log; made if missing.
-          flags: of the launcher, but for --logdir and --run_name.
+          folder: Folder for the run's folder and the launcher's log, made if missing.
+          flags: Flags of the launcher, without --logdir and --run_name.
         """
         os.makedirs(folder, exist_ok=True)
         self.folder = os.path.join(folder, _RUN_NAME)
@@ -53,7 +53,7 @@ class LiveRun:
         with open(self.log_path, "wb") as log:
             self._launcher = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                preexec_fn=processes.attached(),  # A Ctrl-C is this process's, see `end`.
+                preexec_fn=processes.attached(),  # Ctrl-C comes through `end`.
             )
         self._seen: dict[int, psutil.Process] = {}
 
@@ -68,12 +68,12 @@ class LiveRun:
         return psutil.Process(self._launcher.pid)
 
     def output(self) -> str:
-        """Returns what the launcher has printed."""
+        """Returns the launcher's output so far."""
         with open(self.log_path, encoding="utf-8", errors="replace") as file:
             return file.read()
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Returns the run's processes that live, by their names in the logs."""
+        """Returns the run's living processes, by their names in the logs."""
         found = {}
         with contextlib.suppress(psutil.NoSuchProcess):
             for process in psutil.Process(self._launcher.pid).children(recursive=True):
@@ -85,14 +85,14 @@ class LiveRun:
         return found
 
     def orphans(self) -> list[psutil.Process]:
-        """Returns processes of the run that live although the launcher has none of them."""
+        """Returns living processes of the run that the launcher does not have any more."""
         kept = {process.pid for process in self.processes().values()}
         return [
             process for pid, process in self._seen.items() if pid not in kept and _lives(process)
         ]
 
     def last_row(self, process: str, filename: str) -> dict[str, float]:
-        """Returns the newest row of a log, {} while there is none."""
+        """Returns the newest row of a log, or {} while there is none."""
         return telemetry.last_row(os.path.join(self.folder, process, filename))
 
     def newest(self, process: str, filename: str, field: str, default: float = 0.0) -> float:
@@ -103,15 +103,15 @@ class LiveRun:
         """Waits for a condition.
 
         Args:
-          what: is waited for.
-          condition: called several times a second.
-          limit_s: longest wait, seconds.
+          what: Name of the condition, for messages.
+          condition: Function that is called several times a second.
+          limit_s: Longest wait, seconds.
 
         Returns:
-          Seconds that it took.
+          Seconds of the wait.
 
         Raises:
-          errors.UserError: it did not come true, or the run ended.
+          errors.UserError: The condition did not come true, or the run ended.
         """
         started = time.monotonic()
         while not condition():
@@ -127,10 +127,10 @@ class LiveRun:
         return time.monotonic() - started
 
     def end(self) -> None:
-        """Ends the run as Ctrl-C would, and what is left of it outright.
+        """Ends the run as Ctrl-C would, and kills processes that are left.
 
         Raises:
-          errors.UserError: it had to be ended outright.
+          errors.UserError: Processes had to be killed, or the launcher failed.
         """
         left = self.processes()
         for process in left.values():
@@ -150,7 +150,7 @@ class LiveRun:
                 process.kill()
         if self.code not in (0, *_INTERRUPTED) and not ended and not stuck:
             raise errors.UserError(
-                f"The run ended with code {self.code} when it was told to: see {self.log_path}."
+                f"The run ended with code {self.code} when it was told to end: see {self.log_path}."
             )
         if stuck:
             raise errors.UserError(f"The run did not end within {_END_S:g} s of being told.")

@@ -1,8 +1,7 @@
 """Ways to damage a model message, each drawn at random, for the fuzzer and its tests.
 
-A fault takes a whole message and returns a damaged one: as from a bad line, with the checksum of
-what was sent, or as from a broken (or malicious) sender, with a checksum that fits. Imports numpy
-only.
+A fault takes a whole message and returns a damaged one. A bad line leaves the checksum of the sent
+message. A broken or malicious sender makes a checksum that fits. This module imports numpy only.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from actorQ.wire import messages
 
 
 class Message(NamedTuple):
-    """What travels: two arrays that should be uint8 [bytes]."""
+    """The two arrays of a message, which should be uint8 [bytes]."""
 
     header: np.ndarray
     blob: np.ndarray
@@ -24,7 +23,7 @@ class Message(NamedTuple):
 
 Fault = Callable[[Message, np.random.Generator], Message]
 
-# What a field may hold instead of what belongs there.
+# Values that may stand in a field where another belongs.
 JUNK: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2**31, 2**63, 10**40, 1.5, 1e308, "", "x", "int8", [], [[]], {},
     [0], [-1], [1, 2], {"name": "x"},
@@ -39,15 +38,15 @@ def draw(kind: str, message: Message, rng: np.random.Generator) -> Message:
     """Returns a message with a fault of a kind.
 
     Args:
-      kind: one of `FAULTS`.
-      message: a whole one, which is not changed.
-      rng: says where, and what with.
+      kind: One of `FAULTS`.
+      message: Whole message, which is not changed.
+      rng: Source of the place and the values.
     """
     return FAULTS[kind](message, rng)
 
 
 def refit(message: Message, **changes: Any) -> Message:
-    """Returns the message with fields replaced and, unless that is one, a checksum that fits."""
+    """Returns the message with replaced fields and, if not replaced, a checksum that fits."""
     fields = json.loads(message.header.tobytes()) | changes
     if "checksum" not in changes:
         fields["checksum"] = messages.checksum(fields, message.blob)
@@ -98,7 +97,7 @@ def _entry_field(message: Message, rng: np.random.Generator) -> Message:
 
 
 def _shape(message: Message, rng: np.random.Generator) -> Message:
-    """Gives one tensor another shape: turned, split, flattened, or of other lengths."""
+    """Gives one tensor another shape: turned, split, flattened, or with other lengths."""
     entries = _entries_of(message)
     entry = entries[rng.integers(len(entries))]
     shape = entry["shape"]
@@ -113,7 +112,7 @@ def _shape(message: Message, rng: np.random.Generator) -> Message:
 
 
 def _coding(message: Message, rng: np.random.Generator) -> Message:
-    """Says of one tensor that it is stored in another way."""
+    """Gives one tensor's entry another coding."""
     entries = _entries_of(message)
     entry = entries[rng.integers(len(entries))]
     entry["coding"] = str(rng.choice([
@@ -127,7 +126,7 @@ def _coding(message: Message, rng: np.random.Generator) -> Message:
 
 
 def _tensors(message: Message, rng: np.random.Generator) -> Message:
-    """Leaves out, doubles, renames or moves a tensor; the bytes stay."""
+    """Leaves out, doubles, renames or moves a tensor, while the bytes stay."""
     entries = _entries_of(message)
     index = int(rng.integers(len(entries)))
     change = rng.integers(5)
@@ -206,7 +205,7 @@ FAULTS: dict[str, Fault] = {
     "tensor's shape": _shape,
     "tensor's coding": _coding,
 }
-# Whatever is drawn, these can never be taken for a good message.
+# These faults must be refused, whatever is drawn.
 ALWAYS_REFUSED = (
     "header truncated", "header too long", "header with flipped bits", "header of random bytes",
     "header nested deeply", "header of another type", "blob truncated",

@@ -1,14 +1,16 @@
-"""A run over slow networks: what fp32, 8-bit and 4-bit messages cost and save.
+"""Runs over slow networks: the cost and the gain of fp32, 8-bit and 4-bit messages.
 
     sudo .venv/bin/python -m tests.faults.network --out DIR
     sudo .venv/bin/python -m tests.faults.network --mbit 20 --seconds 60
 
-Three hosts (`network_hosts`) with links of limited bandwidth and a delay each way (`delay_proxy`):
-learner and broadcaster on one, an actor on each of the others. Actors compute in fp32 in every run,
-so that only the messages differ. Two parts: with the papers' policy of 3x2048, for a fixed time,
-seconds that a pull takes, staleness of the weights in use, steps per second; with one of 3x256,
-which learns its task in a minute or two, how long until it holds a return, on slower links still
-and for several seeds. Needs root.
+Three hosts (`network_hosts`) have links of limited bandwidth and a delay each way (`delay_proxy`).
+Learner and broadcaster are on one, and an actor is on each of the others. Actors compute in fp32 in
+every run, so that only the messages differ. The study needs root, and has two parts:
+
+- Runs of a fixed length with the papers' policy of 3x2048. They measure the seconds of a pull, the
+  staleness of the weights in use, and steps per second.
+- Runs with a policy of 3x256, which learns its task in a minute or two. They measure the time until
+  it holds a return, also on slower links, and for several seeds.
 """
 
 import argparse
@@ -39,7 +41,7 @@ _FLAGS = (
     "--actor_update_period=30", "--final_eval_episodes=0",
     f"--port={_PORT}", "--checkpoint_period_s=86400",
 )
-# The first as the experiments' profile for two cores, the second as their staleness study.
+# The experiments have the same settings in their profile for two cores and their staleness study.
 _PARTS = {
     figures.RATES: (
         "--model_str=2048,2048,2048", "--batch_size=128", "--samples_per_insert=0.25",
@@ -54,7 +56,7 @@ _PARTS = {
         f"--stop_smoothing={figures.SMOOTHING}", "--stop_window=1",
     ),
 }
-_LONGEST_S = 900.0  # Of a run of the second part.
+_LONGEST_S = 900.0  # Longest run of the second part.
 
 
 class Run:
@@ -63,13 +65,13 @@ class Run:
     def __init__(
         self, hosts: network_hosts.Hosts, folder: str, flags: Sequence[str], delay_ms: float
     ):
-        """Takes what the run is made of; `start` starts it.
+        """Takes the parts of the run; `start` starts it.
 
         Args:
-          hosts: of them 1 + actors.
-          folder: of the run.
-          flags: of all processes, beside those that every run has.
-          delay_ms: each way.
+          hosts: One host for the learner, and one for each actor.
+          folder: Folder of the run.
+          flags: Flags of all processes, beside those that every run has.
+          delay_ms: Delay each way, milliseconds.
         """
         self._hosts = hosts
         self._delay_ms = delay_ms
@@ -114,7 +116,7 @@ class Run:
         """Waits until all actors act.
 
         Raises:
-          errors.UserError: they do not in time, or a process ended.
+          errors.UserError: They do not start in time, or a process ended.
         """
         deadline = time.monotonic() + _START_S
         names = [telemetry.actor_name(actor) for actor in range(1, figures.ACTORS + 1)]
@@ -126,7 +128,7 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether the learner has ended, as it should: the others follow."""
+        """Whether the learner has ended without failure, so that the others follow."""
         return self._started[0].poll() == 0
 
     def require_life(self) -> None:
@@ -167,16 +169,16 @@ def measure(
     """Makes one run.
 
     Args:
-      hosts: to make it on.
-      part: a key of `_PARTS`.
-      seed: of the run.
-      mbit_s: bandwidth.
-      message: a key of `network_figures.PRECISIONS`.
-      options: `seconds` of a run of the first part, from when all actors act; learner `steps` of
-        one of the second at most, and the `stop_return` that it waits for; `delay_ms`, each way.
+      hosts: Hosts of the run.
+      part: Key of `_PARTS`.
+      seed: Seed of the run.
+      mbit_s: Bandwidth of the links, Mbit/s.
+      message: Key of `network_figures.PRECISIONS`.
+      options: Options of the command line. `seconds` counts for the first part, `steps` and
+        `stop_return` for the second, and `delay_ms` for both.
 
     Raises:
-      errors.UserError: it does not start, a process ended, or the steps take too long.
+      errors.UserError: The run does not start, a process ended, or the steps take too long.
     """
     hosts.limit(mbit_s)
     folder = tempfile.mkdtemp(prefix="actorq_network_")
@@ -207,8 +209,8 @@ def _done(run: Run, part: str, seconds: float, options: argparse.Namespace) -> b
         return seconds >= options.seconds
     if seconds > _LONGEST_S:
         raise errors.UserError(
-            f"Neither the return nor {options.steps} learner steps in {_LONGEST_S:g} s; see "
-            f"{run.folder}."
+            f"The run reached neither the return nor {options.steps} learner steps in "
+            f"{_LONGEST_S:g} s; see {run.folder}."
         )
     return run.ended
 
@@ -216,39 +218,40 @@ def _done(run: Run, part: str, seconds: float, options: argparse.Namespace) -> b
 def main(argv: Sequence[str]) -> None:
     """Runs the study and prints its tables."""
     parser = timing.parser(
-        figures.NAME, "Messages of 32, 8 and 4 bits over slow networks.", repeats=None
+        figures.NAME, "Compares messages of 32, 8 and 4 bits over slow networks.", repeats=None
     )
     parser.add_argument(
         "--repeats", type=timing.positive, default=1, metavar="N",
-        help="seeds of the first part's runs; medians are shown (default: %(default)s)",
+        help="Seeds of the first part's runs, whose medians are shown (default: %(default)s).",
     )
     parser.add_argument(
         "--mbit", type=float, nargs="*", default=[1000, 100, 20], metavar="RATE",
-        help="bandwidths of the links in the first part, Mbit/s (default: %(default)s)",
+        help="Bandwidths of the links in the first part, Mbit/s (default: %(default)s).",
     )
     parser.add_argument(
         "--seconds", type=float, default=240.0, metavar="S",
-        help="length of its runs, from when their actors act (default: %(default)s)",
+        help="Length of the first part's runs, once their actors act (default: %(default)s).",
     )
     parser.add_argument(
         "--reward_mbit", type=float, nargs="*", default=[1000, 100, 20, 2], metavar="RATE",
-        help="bandwidths of the links in the second part, Mbit/s (default: %(default)s)",
+        help="Bandwidths of the links in the second part, Mbit/s (default: %(default)s).",
     )
     parser.add_argument(
         "--stop_return", type=float, default=900.0, metavar="R",
-        help="return that its runs wait for, mean of three evaluations (default: %(default)s)",
+        help="Return that ends the second part's runs, mean of three evaluations (default: "
+             "%(default)s).",
     )
     parser.add_argument(
         "--steps", type=timing.positive, default=12000, metavar="N",
-        help="most learner steps of its runs (default: %(default)s)",
+        help="Most learner steps of the second part's runs (default: %(default)s).",
     )
     parser.add_argument(
         "--seeds", type=timing.positive, default=3, metavar="N",
-        help="seeds of the second part's runs (default: %(default)s)",
+        help="Seeds of the second part's runs (default: %(default)s).",
     )
     parser.add_argument(
         "--delay_ms", type=float, default=5.0, metavar="MS",
-        help="of every link, each way (default: %(default)s)",
+        help="Delay of every link, each way (default: %(default)s).",
     )
     options = parser.parse_args(argv)
     cells: list[figures.Cell] = []
@@ -263,7 +266,7 @@ def main(argv: Sequence[str]) -> None:
                         for message in figures.PRECISIONS:
                             timing.progress(f"{part}, {mbit_s:g} Mbit/s, {message}, seed {seed}")
                             cells.append(measure(hosts, part, seed, mbit_s, message, options))
-    finally:  # What is measured is kept, whatever became of the rest.
+    finally:  # Finished runs are kept even if the study failed.
         if cells:
             figures.report(cells, options)
 

@@ -1,6 +1,6 @@
-"""What the study of slow networks (`network`) measures: a run's figures, and their tables.
+"""The figures of the study of slow networks (`network`), and their tables.
 
-Imports no framework.
+This module imports no framework.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from actorQ.experiments.run_logs import times
 
 NAME = "network"
 ACTORS = 2
-RATES, REWARD = "rates", "reward"  # Its parts.
+RATES, REWARD = "rates", "reward"  # The parts of the study.
 PRECISIONS = {"fp32": 32, "8 bits": 8, "4 bits": 4}
-SMOOTHING = 3  # Evaluations, whose mean has to be the return that a run waits for.
-_WARM_UP = 0.25  # Of the time: pipelines fill, first pulls wait for each other.
+SMOOTHING = 3  # Evaluations whose mean must be the return that ends a run.
+_WARM_UP = 0.25  # Share of the time in which pipelines fill and first pulls wait for each other.
 
 
 class Cell(NamedTuple):
@@ -33,19 +33,19 @@ class Cell(NamedTuple):
 
     Attributes:
       part: RATES or REWARD.
-      seed: of the run.
-      mbit_s: bandwidth of the links, None: no limit.
-      message: a key of `PRECISIONS`.
-      message_mb: megabytes of a message.
-      pull_s: mean seconds of a pull, with its wait for the link; NaN: there was none.
-      pulls_per_min: of an actor.
-      staleness: learner steps by which the weights in use lag behind, mean over time.
-      actor_steps_s: of both actors.
-      learner_steps_s: of the learner.
-      learner_steps: done.
-      seconds: from the launch until they were.
-      reached: whether the return was held then, for which such a run waits.
-      episode_return: mean of the last three evaluations; NaN where there are none.
+      seed: Seed of the run.
+      mbit_s: Bandwidth of the links, Mbit/s; None: no limit.
+      message: Key of `PRECISIONS`.
+      message_mb: Megabytes of a message.
+      pull_s: Mean seconds of a pull, with its wait for the link; NaN without a pull.
+      pulls_per_min: Pulls of an actor in a minute.
+      staleness: Learner steps by which the weights in use lag behind, mean over time.
+      actor_steps_s: Environment steps of both actors in a second.
+      learner_steps_s: Learner steps in a second.
+      learner_steps: Learner steps in all.
+      seconds: Seconds from the launch to the last learner step.
+      reached: Whether the run held the return for which it waited.
+      episode_return: Mean of the last three evaluations; NaN without any.
     """
 
     part: str
@@ -67,10 +67,10 @@ class Cell(NamedTuple):
 def read(
     folder: str, part: str, seed: int, mbit_s: float | None, message: str, stop_return: float
 ) -> Cell:
-    """Takes the figures from a run's logs; all but the last four without their first quarter.
+    """Takes the figures from a run's logs; rates and means leave out the first quarter.
 
     Raises:
-      errors.UserError: a log is not there.
+      errors.UserError: A log is missing.
     """
     pull_s, per_minute, staleness, rates = [], [], [], []
     train = telemetry.read_csv(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
@@ -114,8 +114,8 @@ def report(cells: Sequence[Cell], options: argparse.Namespace) -> None:
     """Prints the tables of both parts; with `options.out` writes them.
 
     Args:
-      cells: in their order.
-      options: of the command line.
+      cells: Runs in their order.
+      options: Options of the command line.
     """
     heads = ["Mbit/s", "message", "MB", "pull s", "pulls/min", "staleness, steps"]
     groups: dict[tuple, list[Cell]] = {}
@@ -171,7 +171,7 @@ def _rates(cells: Sequence[Cell]) -> list[str]:
 
 
 def _times(cells: Sequence[Cell]) -> list[str]:
-    # One that did not hold the return took longer than any that did.
+    # A run that did not hold the return counts as longer than any that did.
     ordered = sorted(cells, key=lambda cell: (not cell.reached, cell.seconds))
     middle = ordered[len(ordered) // 2]
     rate = statistics.median(cell.learner_steps_s for cell in cells)

@@ -1,7 +1,7 @@
 """Hosts with slow links between them, on one Linux machine: network namespaces on a bridge.
 
-Every host is a namespace with one link of limited bandwidth in both directions (tbf). Needs root
-and iproute2. What is made is removed again, also after a failure.
+Every host is a namespace with one link, whose bandwidth is limited in both directions (tbf). They
+need root and iproute2, and are removed again, also after a failure.
 """
 
 from collections.abc import Iterator
@@ -16,22 +16,22 @@ from actorQ.core import errors
 from actorQ.core import files
 
 _SUBNET = "10.77.{run}.{host}"
-_LONGEST_QUEUE = "50ms"  # Of a link: what waits longer is dropped, as in a switch.
+_LONGEST_QUEUE = "50ms"  # A link drops packets that would wait longer, as a switch does.
 
 
 class Hosts:
     """Namespaces, numbered from 0.
 
     Attributes:
-      count: of them.
+      count: Number of hosts.
     """
 
     def __init__(self, count: int, number: int):
         """Names them; `make` makes them.
 
         Args:
-          count: of hosts.
-          number: tells sets of hosts apart that exist at the same time, 0 to 255.
+          count: Number of hosts.
+          number: Number of this set of hosts, 0 to 255: several sets may exist at a time.
         """
         self.count = count
         self._number = number
@@ -46,14 +46,14 @@ class Hosts:
         return _SUBNET.format(run=self._number, host=host + 1)
 
     def command(self, host: int, command: Sequence[str]) -> list[str]:
-        """Returns what runs a command on a host."""
+        """Returns the command line that runs a command on a host."""
         return ["ip", "netns", "exec", self.name(host), *command]
 
     def make(self) -> None:
         """Makes the hosts, with links that are as fast as the machine.
 
         Raises:
-          errors.UserError: this machine or user cannot.
+          errors.UserError: This machine or user cannot make them.
         """
         require()
         _ip("link", "add", self._bridge, "type", "bridge")
@@ -71,14 +71,14 @@ class Hosts:
         """Limits the bandwidth of every host's link, each way.
 
         Args:
-          mbit_s: Mbit/s; None: no limit.
+          mbit_s: Bandwidth, Mbit/s; None: no limit.
         """
         for host in range(self.count):
             inside = ("-n", self.name(host))
             for where, device in (((), self._link(host)), (inside, "eth0")):
                 _tc(*where, "qdisc", "del", "dev", device, "root", check=False)
                 if mbit_s is not None:
-                    # A bucket of 10 ms, and of one large segment at least.
+                    # The bucket holds 10 ms of traffic, and at least one large segment.
                     burst = max(int(mbit_s * 1e6 / 8 / 100), 65536)
                     _tc(
                         *where, "qdisc", "add", "dev", device, "root", "tbf",
@@ -86,7 +86,7 @@ class Hosts:
                     )
 
     def remove(self) -> None:
-        """Removes everything; what is not there is left out."""
+        """Removes everything that is there."""
         for host in range(self.count):
             _ip("netns", "del", self.name(host), check=False)
             _ip("link", "del", self._link(host), check=False)
@@ -101,16 +101,16 @@ def hosts(count: int, number: int = 0) -> Iterator[Hosts]:
     """Makes hosts for a block.
 
     Raises:
-      errors.UserError: this machine or user cannot.
+      errors.UserError: This machine or user cannot make them.
     """
     made = Hosts(count, number)
     require()
     lock = os.path.join(tempfile.gettempdir(), f"actorq_hosts_{number}")
     os.makedirs(lock, exist_ok=True)
     with files.locked(
-        lock, "Another study has its hosts on this machine: wait for its end (or remove them)."
+        lock, "Another study has its hosts on this machine: wait until it ends."
     ):
-        made.remove()  # Of a run that was killed.
+        made.remove()  # A killed run may have left hosts.
         try:
             made.make()
             yield made
@@ -122,7 +122,7 @@ def require() -> None:
     """Checks that hosts can be made.
 
     Raises:
-      errors.UserError: they cannot.
+      errors.UserError: They cannot be made.
     """
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     if missing:

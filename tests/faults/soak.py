@@ -1,12 +1,12 @@
-"""A soak test: a run at full speed, and whether memory, open files and queues stay flat.
+"""A soak test: memory, open files and queues of a run at full speed must stay flat.
 
     python -m tests.faults.soak --minutes 30 --out DIR
 
-Resident memory, open files and threads of every process, and the items in the server's tables, are
-taken every few seconds. The beginning does not count: replay fills up, pools and caches grow to
-their size. After it, no process may grow by more than 2 %, open files not at all, and a mailbox
-never holds more than one item. Prints a table, draws a plot, and ends with exit code 1 if something
-grows.
+Every few seconds the test samples resident memory, open files and threads of every process, and the
+items in the server's tables. The beginning does not count, in which replay fills up, and pools and
+caches grow to their size. After it, no process may grow by more than 2 %, open files must not grow,
+and a mailbox never holds more than one item. The test prints a table and draws a plot. It ends with
+exit code 1 if something grows.
 """
 
 from collections.abc import Mapping
@@ -37,30 +37,30 @@ _NAME = "soak"
 _PERIOD_S = 5.0
 _ANSWER_S = 10  # Longest wait for the server.
 _START_S = 120.0
-_WARM_UP = 1 / 3  # Of the time; and at least ...
+_WARM_UP = 1 / 3  # Share of the time that is warm-up, and at least ...
 _FULL_S = 60.0  # ... until replay has been full for so long.
 _MOST_GROWTH = 0.02
-_WINDOW = 1 / 6  # Of the samples after it: the first and the last are compared.
+_WINDOW = 1 / 6  # Share of the later samples in the first and in the last window.
 _TASK = "dm_control,cartpole_balance"
-_REPLAY = 50_000  # Full within a minute.
+_REPLAY = 50_000  # This many transitions come within a minute.
 FLAGS = (
     f"--taskstr={_TASK}", "--n_actors=1", "--inference_mode=native", "--min_replay_size=1000",
     f"--replay_table_max_replay_size={_REPLAY}", "--num_episodes=1000000000",
     "--replay_table_max_times_sampled=0", "--learner_device_placement=CPU",
 )
-_LARGEST = {config_lib.RunConfig.replay_table_name: _REPLAY}  # Items; of all others 1.
+_LARGEST = {config_lib.RunConfig.replay_table_name: _REPLAY}  # All other tables hold one item.
 _PARTS = ("rss_mb", "open_files", "threads")
 
 
 class Samples:
-    """What was taken of each process, over time.
+    """Samples of each process over time.
 
     Attributes:
-      series: process to part ("rss_mb", ...) to values, as long as `seconds`.
-      seconds: process to when they were taken, from the start.
-      pending: table to the largest number of items that were seen in it.
-      last_pids: process to its pid: one that was started again has another.
-      full_s: when replay was full for the first time.
+      series: Values by process and by part ("rss_mb", ...), as long as `seconds`.
+      seconds: Times of the samples since the start, by process.
+      pending: Largest number of items seen in a table, by table.
+      last_pids: Process ids, by process. A process that was started again has another one.
+      full_s: Time at which replay was full for the first time.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Samples:
         """Takes one sample of each process.
 
         Raises:
-          errors.UserError: a process was started again meanwhile.
+          errors.UserError: A process was started again meanwhile.
         """
         for name, process in running.items():
             if self.last_pids.setdefault(name, process.pid) != process.pid:
@@ -92,15 +92,17 @@ class Samples:
                 self.seconds.setdefault(name, []).append(seconds)
 
     def note(self, table: str, items: int) -> None:
-        """Notes how many items a table holds."""
+        """Notes the number of items that a table holds."""
         self.pending[table] = max(self.pending.get(table, 0), items)
 
     def growth(self, name: str, part: str, warm_up_s: float) -> tuple[float, float]:
-        """Returns the medians of the first and the last part of what came after the warm-up."""
+        """Returns the medians of the first and of the last window after the warm-up."""
         seconds = np.asarray(self.seconds[name])
         values = np.asarray(self.series[name][part])[seconds >= warm_up_s]
         if len(values) < 2:
-            raise errors.UserError(f"{name}: too few samples after the warm-up; soak for longer.")
+            raise errors.UserError(
+                f"There are too few samples of {name} after the warm-up: soak for longer."
+            )
         window = max(1, int(len(values) * _WINDOW))
         return float(statistics.median(values[:window])), float(statistics.median(values[-window:]))
 
@@ -109,7 +111,7 @@ def verdicts(samples: Samples, warm_up_s: float) -> tuple[list[list[str]], list[
     """Judges the samples.
 
     Returns:
-      A row for each process (memory, open files, threads: from, to), and what grew, in words.
+      A row for each process (memory, open files, threads: from, to), and descriptions of growth.
     """
     rows, grown = [], []
     for name in samples.series:
@@ -137,13 +139,13 @@ def soak(
     """Watches a run.
 
     Args:
-      run: that trains.
-      config: its table names and address.
-      minutes: how long.
-      samples: where they go, as they are taken.
+      run: Run that trains.
+      config: Configuration with its table names and address.
+      minutes: Length of the watch.
+      samples: Place for the samples.
 
     Raises:
-      errors.UserError: the run ended, or a process was started again.
+      errors.UserError: The run ended, or a process was started again.
     """
     connection = wire.Connection(config)
     started = time.monotonic()
@@ -202,16 +204,17 @@ def rows_of(samples: Samples) -> list[dict[str, Any]]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Soaks and prints what grew.
+    """Soaks and prints the growth.
 
     Raises:
-      errors.UserError: something did.
+      errors.UserError: Something grew.
     """
     parser = timing.parser(
-        _NAME, "Whether memory and open files of a long run stay flat.", repeats=None
+        _NAME, "Watches memory and open files of a long run.", repeats=None
     )
     parser.add_argument(
-        "--minutes", type=float, default=30.0, metavar="M", help="how long (default: %(default)s)"
+        "--minutes", type=float, default=30.0, metavar="M",
+        help="Length of the run in minutes (default: %(default)s).",
     )
     options = parser.parse_args(argv)
     if not options.minutes > 0:
@@ -230,7 +233,7 @@ def main(argv: Sequence[str]) -> None:
     finally:
         try:
             run.end()
-        finally:  # What was taken is kept, whatever became of the run.
+        finally:  # The samples are kept even if the run failed.
             warm_up_s = max(60 * options.minutes * _WARM_UP, samples.full_s + _FULL_S)
             if options.out and samples.series:
                 output.make_folder(options.out)
@@ -244,13 +247,13 @@ def main(argv: Sequence[str]) -> None:
         ["process", "memory, MB", "growth", "open files", "threads"], rows,
         {"minutes": options.minutes, "grown": grown, "pending": samples.pending}, options.out,
         notes=[
-            f"What grew: {', '.join(grown) or 'nothing'}.",
-            f"Most items that were seen in a table of the server: {held}. Replay holds at most "
-            f"{_REPLAY}, every mailbox 1.",
+            f"Growth: {', '.join(grown) or 'none'}.",
+            f"Most items seen in a table of the server: {held}. Replay holds at most {_REPLAY}, "
+            "every mailbox 1.",
         ],
     )
     if grown:
-        raise errors.UserError(f"It does not stay flat: {'; '.join(grown)}. Logs: {folder}")
+        raise errors.UserError(f"The run does not stay flat: {'; '.join(grown)}. Logs: {folder}")
     shutil.rmtree(folder, ignore_errors=True)
 
 

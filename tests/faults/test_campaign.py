@@ -1,4 +1,4 @@
-"""Faults against a live run: the campaign itself, and what it draws and checks."""
+"""Faults against a live run: the campaign itself, its draws and its checks."""
 
 import json
 
@@ -140,7 +140,7 @@ def test_replay_items_that_are_not_whole_are_found(monkeypatch):
     observation = np.zeros(4, np.float32)
 
     def insert(reward=1.0 + config.discount, discount=config.discount, action=1.0):
-        # As an actor does.
+        # An actor does the same.
         writer = transition_writer.TransitionWriter(
             connection.client, config.replay_table_name, layout, check=connection.status
         )
@@ -159,7 +159,7 @@ def test_replay_items_that_are_not_whole_are_found(monkeypatch):
         check()
         connection.client.reset(config.replay_table_name)
         insert(reward=1.0)
-        with pytest.raises(errors.UserError, match="reward .* of other steps"):
+        with pytest.raises(errors.UserError, match="reward .* which belong to different steps"):
             check()
         connection.client.reset(config.replay_table_name)
         with monkeypatch.context() as patch:  # Actors refuse to send it.

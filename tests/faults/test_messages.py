@@ -1,4 +1,4 @@
-"""Damaged model messages: the fuzzer itself, and what broadcaster and actor do with them."""
+"""Damaged model messages: the fuzzer itself, and their way through broadcaster and actor."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Slow networks: hosts in namespaces, the delay proxy, and figures out of logs."""
+"""Slow networks: hosts in namespaces, the delay proxy, and figures from logs."""
 
 import argparse
 import json
@@ -183,7 +183,7 @@ def test_report_has_a_table_for_each_part(tmp_path, capsys, parts):
     if "rates" in parts:
         assert rows[0].endswith("|900|5.00|")
     if "reward" in parts:
-        # Two that did not hold the return are longer than one that did, whatever they took.
+        # Two runs that did not hold the return count as longer than one that did.
         assert rows[-4].endswith("|5|>605|>100.0|120.0,>110.0,>100.0|")
         assert rows[-3].endswith("|5|602|120.0|80.0,>70.0,120.0|")
     kept = json.loads((tmp_path / "network.json").read_text())["cells"]

@@ -46,7 +46,7 @@ def test_plan_covers_all_tasks_precisions_and_both_widths():
         wide = {s.bits for s in sides if (s.task, s.width, s.loop) == (task, 2048, "native")}
         assert wide == {32, 16, 8, 4}
     assert {side.environments for side in sides} == {1, 8}
-    assert len(sides) == len(set(sides))  # Else two rows of the table would look the same.
+    assert len(sides) == len(set(sides))  # No two rows of the table look the same.
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -136,7 +136,7 @@ def test_original_loop_acts_inserts_and_pulls(monkeypatch, task, pulls):
         actor, pulled = actor_sides._actors["it"][0], []
         pull = actor._pull
         monkeypatch.setattr(actor, "_pull", lambda: (pulled.append(None), pull()))
-        actor_sides.measure("it", 0.2)  # What is done once at first takes long.
+        actor_sides.measure("it", 0.2)  # The first steps take longer.
         pulled.clear()
         measured = actor_sides.measure("it", 0.5)
         check_measurement(measured)
@@ -301,7 +301,7 @@ def test_scaling_writer_fills_a_server_and_the_learners_dataset_reads_it():
     config = config_lib.RunConfig(
         port=0, min_replay_size=1, replay_table_max_times_sampled=0, batch_size=16
     )
-    port = remote.start_server(config, scaling_sides.layout())
+    port = remote.start_server(config, scaling_sides.LAYOUT)
     try:
         scaling_sides.open_writer(dataclasses.replace(config, server_address=f"localhost:{port}"))
         written = scaling_sides.write(60.0, most=2_500)

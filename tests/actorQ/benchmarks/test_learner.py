@@ -35,7 +35,7 @@ class FakeProcess:
         side, _ = arguments
         assert side in self.built
         seconds = next(self._rounds[side.precision, side.optimizer, side.source])
-        return seconds, 2 * seconds
+        return learner_sides.Lap(seconds, 2 * seconds)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_side_products_flop_is_what_the_compiled_step_multiplies():
 
 
 def live(graph):
-    """Operations that an effect or an output depends on; TensorFlow leaves the others out."""
+    """Returns operations that an effect or output depends on; TensorFlow drops the others."""
     waiting = [o for o in graph.get_operations() if o.op_def.is_stateful]
     waiting += [tensor.op for tensor in graph.outputs]
     found = set()

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from actorQ.core import errors
-from baseline.mixed_precision import __main__ as mixed_precision
 from baseline.mixed_precision import parity
 from baseline.mixed_precision import returns
+from baseline.mixed_precision import study
 from baseline.mixed_precision import timing
 from baseline.mixed_precision import wide_policies
 from baseline.study import paper
@@ -98,7 +98,7 @@ def test_timing_measures_both_precisions_and_keeps_them(small, tmp_path, capsys)
     assert len(record["rows"][1]["turns"]) == 2 and record["machine"]["processor"]
     rows = rows_of(tmp_path / "mixed_precision_timing.csv")
     assert [row["asked"] for row in rows] == ["fp32", "auto"]
-    # What was measured is a training: gradient steps moved the weights.
+    # The measured stretch is a training: gradient steps moved the weights.
     model = timing._models["auto"]
     assert (model._n_updates, model.num_timesteps) == (6, 124)
 
@@ -195,7 +195,7 @@ def test_returns_of_what_dqn_cannot_train_on_are_refused(tmp_path, env, message)
 
 
 def test_returns_knows_our_own_environment(tmp_path, monkeypatch):
-    monkeypatch.delitem(gymnasium.registry, navigation.ENV_ID, raising=False)  # As at the start.
+    monkeypatch.delitem(gymnasium.registry, navigation.ENV_ID, raising=False)  # Not known yet.
     asked = []
     monkeypatch.setattr(
         "baseline.train.training.train",
@@ -225,12 +225,12 @@ def test_returns_writes_before_it_trains(tmp_path, monkeypatch):
 def test_a_precision_that_is_emulated_is_told_whoever_chose_it(monkeypatch, caplog):
     monkeypatch.setattr(half_precision, "computes", lambda precision, device: precision == "fp32")
     cpu = torch.device("cpu")
-    assert mixed_precision._precision("auto", mixed_precision.TIMING, cpu) == "auto"
+    assert study._precision("auto", study.TIMING, cpu) == "auto"
     assert not caplog.messages
-    for what in (mixed_precision.PARITY, mixed_precision.RETURNS):
+    for what in (study.PARITY, study.RETURNS):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="absl"):
-            assert mixed_precision._precision("auto", what, cpu) == "bf16"
+            assert study._precision("auto", what, cpu) == "bf16"
         assert "no instructions for bf16" in caplog.text
 
 
@@ -263,7 +263,7 @@ def test_what_users_get_wrong_is_one_line(run_commands):
         (["speed"], "timing, parity, returns"), (["--policy=D"], "A, B, C"),
         (["--threads=0"], "such as 1,2"), (["returns", "--train_seeds=x"], "--train_seeds"),
     ]
-    if half_precision.half_of(torch.device("cpu")):  # Else a warning comes before it.
+    if half_precision.half_of(torch.device("cpu")):  # Otherwise a warning precedes it.
         wrong.append((["parity", "--env=CartPole-v1"], "no Atari environment"))
     # Where these are no mistakes, they would measure for minutes.
     if not half_precision.computes("fp16", torch.device("cpu")):

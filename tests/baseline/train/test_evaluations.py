@@ -1,4 +1,4 @@
-"""Evaluations in between (--eval_freq), and the best agent that they keep."""
+"""Evaluations during a training (--eval_freq), and the best agent that they keep."""
 
 import logging
 import types
@@ -82,7 +82,7 @@ def test_the_best_score_counts_only_with_its_agent(tmp_path, caplog, there):
         experiment.restore_evaluations(callback)
     assert callback.best_mean_reward == {"best": 5.0, "older": 2.0}.get(there, -np.inf)
     assert ("is not the agent of the best evaluation (5.00)" in caplog.text) == (there == "older")
-    gone = f"{path} is missing, damaged or of no evaluation that is known: the agent of the next"
+    gone = f"{path} is missing, damaged or of an unknown evaluation: the agent of the next"
     assert (gone in caplog.text) == (there in ("other", "cut", "none"))
     assert "(-inf)" not in caplog.text
     assert callback.evaluations_successes == [[False, True], [True, True]]
@@ -137,7 +137,7 @@ def test_evaluations_that_were_cut_do_not_keep_a_run_from_going_on(tmp_path, cap
 
 
 def test_the_best_agent_s_statistics_lie_beside_it(tmp_path):
-    """And not where those of the last checkpoint lie, with which a run goes on."""
+    """They do not replace the statistics of the last checkpoint, with which a run goes on."""
     hyperparams = {**small.SMALL_PPO, "normalize": True}
     folder = tmp_path / f"ppo/{small.CARTPOLE}_1"
     there = []

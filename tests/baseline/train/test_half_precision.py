@@ -41,7 +41,7 @@ def gradients(made):
     made.policy.set_training_mode(True)
     made.policy.optimizer.zero_grad()
     (made.q_net(OBSERVATIONS) * torch.tensor([1.0, -0.5])).mean().backward()
-    made.policy.optimizer.step()  # Which has fp16's overflows looked for.
+    made.policy.optimizer.step()  # This step looks for fp16's overflows.
     return [weight.grad for weight in made.q_net.parameters()]
 
 
@@ -205,7 +205,7 @@ def test_a_training_in_bf16_leaves_a_plain_agent_and_goes_on_in_bf16(tmp_path, c
             "dqn", "CartPole-v1", folder=str(tmp_path), resume=True, progress=False, device="cpu",
         ))
 
-    assert "Trains in bf16" in caplog.text
+    assert "The networks train in bf16" in caplog.text
     agent = sb3.DQN.load(path, device="cpu")
     assert type(agent) is sb3.DQN and "forward" not in vars(agent.q_net)
     assert {weight.dtype for weight in agent.q_net.parameters()} == {torch.float32}

@@ -1,4 +1,4 @@
-"""What a run's folder may note of hyper-parameters without running code of its author's."""
+"""Hyper-parameters that a run's folder may note: none may run code of its author."""
 
 import pathlib
 
@@ -55,7 +55,7 @@ def test_the_zoo_s_own_hyper_parameters_are_harmless(algo):
     ],
 )
 def test_what_would_run_code_is_refused(name, value):
-    message = f"RUN notes {name}: .* is more than plain values, so it is not evaluated. If you"
+    message = f"RUN notes {name}: .* is more than plain values, so it is not evaluated. If it"
     with pytest.raises(errors.UserError, match=message):
         noted_hyperparams.check({"n_steps": 16, name: value}, "RUN")
 

@@ -22,7 +22,7 @@ from baseline.train import state as training_state
 from baseline.train import training
 from tests.baseline import small_trainings as small
 
-SPACES = gym.spaces.Box(-1, 200, (1,)), gym.spaces.Discrete(2)  # Of replay buffers.
+SPACES = gym.spaces.Box(-1, 200, (1,)), gym.spaces.Discrete(2)  # Spaces of buffers.
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def test_resume_goes_on_behind_a_line_of_scores_that_was_cut_off(tmp_path, algo,
     )
     (monitor,) = path.parent.glob("0.monitor.csv")
     whole = monitor.read_bytes()
-    monitor.write_bytes(whole + b"17.0,1")  # Of a process that was killed.
+    monitor.write_bytes(whole + b"17.0,1")  # A killed process left this.
     training.train(small.settings(tmp_path, **{**run, "steps": None, "hyperparams": None},
                                resume=True))
     lines = monitor.read_bytes()[len(whole) :].decode().splitlines()
@@ -220,14 +220,14 @@ def restored_replay(tmp_path, make, **last):
     return before, after
 
 
-@pytest.mark.parametrize("size", [5, 20])  # Of the buffer: full, or not.
+@pytest.mark.parametrize("size", [5, 20])  # The buffer is full, or not.
 @pytest.mark.parametrize("last", [{}, {"done": True}, {"done": True, "timeout": True}])
 def test_a_restored_replay_buffer_does_not_join_two_episodes(tmp_path, last, size):
     before, after = restored_replay(
         tmp_path,
         lambda: buffers.NStepReplayBuffer(size, *SPACES, "cpu", n_steps=3, gamma=0.5), **last,
     )
-    # What a single step is taken to lead to is as it was.
+    # The value that a single step bootstraps from is as it was.
     np.testing.assert_array_equal(
         after.dones * (1 - after.timeouts), before.dones * (1 - before.timeouts)
     )

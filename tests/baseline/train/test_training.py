@@ -175,7 +175,7 @@ def test_equal_seeds_train_equal_agents(tmp_path):
 @pytest.mark.parametrize(
     ("hyperparams", "message"),
     [
-        ({"normalize": True, "frame_stack": 2}, "normalize goes with vectors that are not stacked"),
+        ({"normalize": True, "frame_stack": 2}, "normalize is for vectors that are not stacked"),
         ({"vec_env_wrapper": "stable_baselines3.common.vec_env.VecNormalize"},
          "vec_env_wrapper is not possible here"),
         ({"env_wrapper": "own_tasks.Wrapper"}, "own_tasks.Wrapper, which is not of a library"),
@@ -257,7 +257,7 @@ def test_a_file_that_hyper_parameters_name_is_none_of_the_run_s(tmp_path):
 
 def test_a_gpu_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(errors.UserError, match="torch sees no GPU .*CUDA build.: --device cpu"):
+    with pytest.raises(errors.UserError, match="no GPU .*CUDA build.. Choose --device cpu"):
         training.train(small.settings(tmp_path, device="cuda"))
     assert [training.choose_device(device) for device in ("auto", "cpu")] == ["cpu", "cpu"]
 
@@ -266,7 +266,7 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_told_or_left(tmp_path, monkeypat
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     no_kernels = mock.Mock(side_effect=RuntimeError("CUDA error: no kernel image\nDetails"))
     monkeypatch.setattr(torch, "ones", no_kernels)
-    with pytest.raises(errors.UserError, match=r"\(CUDA error: no kernel image\): --dev"):
+    with pytest.raises(errors.UserError, match=r"\(CUDA error: no kernel image\)\. Choose --dev"):
         training.choose_device("cuda")
     assert training.choose_device("cpu") == "cpu" and not caplog.messages
     assert training.choose_device("auto") == "cpu"
@@ -517,7 +517,7 @@ def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
 
     assert process.returncode == 130, output
     steps = small.readable(path)["num_timesteps"]
-    assert f"Stopped at step {steps} of 100000000: --resume goes on." in output
+    assert f"The run stopped at step {steps} of 100000000: --resume goes on." in output
     assert "n_envs:4" in (path.parent / small.CARTPOLE / "command.txt").read_text()
     # Curves need no TensorFlow, which would cost seconds and half a gigabyte.
     assert "libtorch" in mapped and "libtensorflow" not in mapped

@@ -1,9 +1,11 @@
+"""The learning curve of a training run: its scores, steps and files."""
+
 import csv
 
 import pytest
 
 from actorQ.core import errors
-from baseline import learning_curve
+from baseline.train import learning_curve
 
 
 def write(path, rows, header='#{"t_start": 0.0, "env_id": "CartPole-v1"}'):
