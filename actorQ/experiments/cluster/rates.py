@@ -59,6 +59,11 @@ def load(folder: str) -> Rates:
       errors.UserError: there are none, they are of several experiments, machines or settings, or
         their actors had no core of their own.
     """
+    if not folder and not os.path.isdir(COMMITTED):
+        raise errors.UserError(
+            "The measured rates are in the repository, of which there is no checkout here: give "
+            "--rates, or --actor_steps_per_s and --message_bytes."
+        )
     folder = folder or COMMITTED
     found = _single_actors(folder)
     differing = curves.differing_settings(list(map(training.as_run, found)), _MAY_DIFFER)
@@ -98,7 +103,8 @@ def _single_actors(folder: str) -> list[results_lib.Result]:
         if results_lib.RESULT_FILENAME in files and ".old" not in os.path.basename(parent):
             result = results_lib.read(parent)
             if (
-                result.kind == kinds.TRAINING and result.settings.get("n_actors") == 1
+                result is not None
+                and result.kind == kinds.TRAINING and result.settings.get("n_actors") == 1
                 and not result.smoke and result.measured.actor_steps_per_s
             ):
                 found.append(result)

@@ -3,6 +3,7 @@
 Imports no framework but matplotlib.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -248,6 +249,11 @@ def _elsewhere(material: Material) -> list[str]:
         )
         if names
     ]
+
+
+def known(values: Iterable[float | None]) -> list[float]:
+    """Returns the values that are not None."""
+    return [value for value in values if value is not None]
 
 
 def seeds(count: int) -> str:

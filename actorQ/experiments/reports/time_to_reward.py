@@ -137,9 +137,10 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         "replay's first filling allows are among those taken).",
         *_peer_notes(table),
     ]
+    loops = actor_loop_gain.measurements()
     for task, rows in table.items():
         lines += _without_evaluation(task, rows)
-        lines += actor_loop_gain.notes(task, rows)
+        lines += actor_loop_gain.notes(task, rows, loops)
         lines += _of_other_hours(task, rows)
         published = paper.SPEEDUPS.get(task)
         if published and rows and (target := reaching.target(rows)) != published.reward:
