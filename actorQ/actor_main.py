@@ -24,13 +24,12 @@ def main(argv: list[str]) -> int:
     if config.actor_device_placement == "CPU":
         # The learner's GPU is not for the TensorFlow of inference, or of an environment.
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    if config.inference_mode == "tensorflow":
-        # As the other backends: the other cores are the learner's, and other actors'.
-        for pool in ("INTRA", "INTER"):
-            os.environ.setdefault(f"TF_NUM_{pool}OP_THREADS", "1")
-    else:
+    if config.inference_mode != "tensorflow":
         lean_imports.import_reverb_client()
     # Imported late: flags are checked, and --help answers, without seconds of imports.
+    from actorQ.policy import inference
+
+    inference.use_one_thread(config.inference_mode)
     from actorQ.actor import process as acting
 
     return acting.ActorProcess(config).run()

@@ -26,7 +26,6 @@ from actorQ.core import ports
 from actorQ.core import provenance
 from actorQ.core import snapshots
 from actorQ.core import telemetry
-from actorQ.launch import launch_record
 from actorQ.launch import processes
 from actorQ.launch import run_folders
 from actorQ.launch import status_line
@@ -351,7 +350,7 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "--server_address is set by the launcher; see the README for runs on several machines."
         )
-    launch = launch_record.of_flags(config, flags.FLAGS)
+    launch = run_folders.launch_of_flags(config, flags.FLAGS)
     config = dataclasses.replace(
         config, port=launch.port or ports.free_port(), learner_threads=launch.learner_threads
     )
@@ -361,7 +360,7 @@ def main(argv: list[str]) -> int:
         config = run_folders.resumed(config)
     else:
         config = run_folders.new(config, flags.FLAGS)
-    launch_record.save(launch, config.logpath)
+    run_folders.save_launch(launch, config.logpath)
     return Launcher(config, launch.pin_cpus).run()
 
 

@@ -18,11 +18,12 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import output
+from baseline.quantization import names
 from baseline.study import intervals
 from baseline.study import measuring_flags
 from baseline.study import qat_collate
 from baseline.study import qat_rows
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study import sweep_files
 from baseline.study import sweep_panel
@@ -71,7 +72,7 @@ def describe(sweep: selection.Sweep, **quantizer: str) -> str:
     noun = "seeds" if len(seeds) > 1 else "seed"
     return (
         f"{sweep.algo} {sweep.shown_env}, {sweep.fp32.episodes} episodes "
-        f"({noun} {', '.join(seeds)}){results.in_words(**quantizer)}"
+        f"({noun} {', '.join(seeds)}){rows_lib.in_words(**quantizer)}"
     )
 
 
@@ -145,7 +146,7 @@ def collate(
     if pair is None and not drawable:
         raise errors.UserError(
             f"There is no row of fp32 with rows of {granularity} granularity and {rounding} "
-            f"rounding to it: baseline/benchmark.sh ALGO ENV{results.as_flags(**quantizer)} "
+            f"rounding to it: baseline/benchmark.sh ALGO ENV{rows_lib.as_flags(**quantizer)} "
             "measures a sweep."
         )
     chosen = drawable
@@ -162,12 +163,12 @@ def collate(
         sweep_files.Sheet(sweep.algo, sweep.env, sweep.shown_env, make_panel(sweep, title))
         for sweep, title in zip(chosen, titles, strict=True)
     ]
-    names = tuple(results.not_default(**quantizer).values())
+    marks = tuple(rows_lib.not_default(**quantizer).values())
     if pair is not None:
         text = "\n".join(map(text_table, chosen, titles))
-        return text, sweep_files.draw(folder, sheets, _WORDS, None, names)
-    grids = f"reward against bits after training{results.in_words(**quantizer)}"
-    return summary_table(chosen), sweep_files.draw(folder, sheets, _WORDS, grids, names)
+        return text, sweep_files.draw(folder, sheets, _WORDS, None, marks)
+    grids = f"reward against bits after training{rows_lib.in_words(**quantizer)}"
+    return summary_table(chosen), sweep_files.draw(folder, sheets, _WORDS, grids, marks)
 
 
 def define_flags() -> None:
@@ -194,12 +195,12 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "takes an algorithm and an environment, e.g. ppo CartPole-v1; or --all and neither."
         )
-    pair = None if values.all else (results.canonical_algo(argv[1]), argv[2])
+    pair = None if values.all else (names.canonical_algo(argv[1]), argv[2])
     paths = values.results
     if values.qat and flags.FLAGS["results"].using_default_value:
         paths = [QAT_RESULTS]
     quantizer = {"granularity": values.granularity, "rounding": values.rounding}
-    unknown = results.as_flags(**quantizer)
+    unknown = rows_lib.as_flags(**quantizer)
     if values.qat and unknown:
         raise errors.UserError(
             f"Training with quantization knows the paper's scales, rounded to nearest, only: leave "
@@ -218,9 +219,9 @@ def main(argv: list[str]) -> int:
 
 def _read(paths: Sequence[str]) -> list[Row]:
     for path in paths:
-        if results.has_columns(path, qat_rows.TrainedRow):
+        if rows_lib.has_columns(path, qat_rows.TrainedRow):
             raise errors.UserError(f"{path} has rows of trainings: give --qat to draw them.")
-    return results.read_files(paths)
+    return rows_lib.read_files(paths)
 
 
 def _point(row: Row) -> sweep_panel.Point:
@@ -231,7 +232,7 @@ def _point(row: Row) -> sweep_panel.Point:
 
 def _cells(scheme: str, row: Row) -> list[str]:
     error = interval = ""
-    if row.bits != results.FP32:
+    if row.bits != names.FP32:
         error, _, interval = row.interval.text().partition(" [")
     return [
         scheme, row.bits, f"{row.mean:.6g}", f"{row.std:.4g}", error,
@@ -247,21 +248,21 @@ def _nothing(
     rounding: str,
 ) -> str:
     algo, env = pair
-    measured = {row.bits for row in results.find(rows, algo=algo, env=env)}
+    measured = {row.bits for row in rows_lib.find(rows, algo=algo, env=env)}
     if measured:
         what = (
             f"no row of {granularity} granularity and {rounding} rounding with fp32's seeds and "
             "episodes"
         )
-        if results.FP32 not in measured:
+        if names.FP32 not in measured:
             what = "no fp32 row"
-        elif measured == {results.FP32}:
+        elif measured == {names.FP32}:
             what = "only fp32"
         reason = f"Of {algo} {env} there is {what}"
     else:
-        names = ", ".join(sweep.env for sweep in there if sweep.algo == algo) or "nothing"
-        reason = f"Nothing is measured of {algo} {env} (of {algo} there is: {names})"
-    asked = results.as_flags(granularity=granularity, rounding=rounding)
+        others = ", ".join(sweep.env for sweep in there if sweep.algo == algo) or "nothing"
+        reason = f"Nothing is measured of {algo} {env} (of {algo} there is: {others})"
+    asked = rows_lib.as_flags(granularity=granularity, rounding=rounding)
     return f"{reason}: baseline/benchmark.sh {algo} {env}{asked} measures the sweep."
 
 

@@ -16,8 +16,8 @@ from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import lean_imports
 from actorQ.environments import video
+from baseline.quantization import names
 from baseline.study import measuring_flags
-from baseline.study import rows
 
 DEFAULT_FPS = 30.0
 
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         from baseline.agents import hub
         from baseline.study import measuring
 
-    algo = rows.canonical_algo(values.algo)
+    algo = names.canonical_algo(values.algo)
     if values.hub:
         hub.fetch(algo, values.env, values.folder)
     agent = measuring.load_agent(algo, values.env, values.folder)

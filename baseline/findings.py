@@ -26,7 +26,7 @@ from baseline.quantization import weight_statistics
 from baseline.study import finding_plots
 from baseline.study import intervals
 from baseline.study import measuring_flags
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study import weight_plots
 from baseline.study import width_relation
@@ -203,16 +203,16 @@ def main(argv: list[str]) -> None:
     del argv
     values = flags.FLAGS
     try:
-        results.width_order(values.bits)
+        rows_lib.width_order(values.bits)
     except ValueError as error:
         raise errors.UserError(f"{error}.") from None
     sweeps = selection.sweeps(
-        results.read_files(values.results), [values.scheme], values.granularity, values.rounding,
+        rows_lib.read_files(values.results), [values.scheme], values.granularity, values.rounding,
         wanted=(values.bits,),
     )  # fmt: skip
     agents, left_out = points(sweeps, values.scheme, values.bits)
     if not agents:
-        asked = results.as_flags(
+        asked = rows_lib.as_flags(
             scheme=values.scheme, granularity=values.granularity, rounding=values.rounding
         )
         raise errors.UserError(

@@ -12,8 +12,8 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import lean_imports
+from baseline.quantization import names
 from baseline.study import measuring_flags
-from baseline.study import rows
 
 _NAME = "integer_benchmark"
 
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
     finding.set_threads()
     if len(argv) == 3:
-        pairs = [(rows.canonical_algo(argv[1]), argv[2])]
+        pairs = [(names.canonical_algo(argv[1]), argv[2])]
         if values.hub:
             hub.fetch(*pairs[0], values.folder)
     else:

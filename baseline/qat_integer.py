@@ -28,11 +28,11 @@ from actorQ.core import lean_imports
 from actorQ.core import output
 from actorQ.core import provenance
 from baseline.agents import optional_tensorflow
-from baseline.study import rows
+from baseline.quantization import names
 
 if TYPE_CHECKING:
+    from baseline.agents import agent as agent_lib
     from baseline.agents import agreement as agreements
-    from baseline.agents import finding
 
 _NAME = "qat_integer"
 TORCH, ONNX, TFLITE = "fake-quantized, torch", "integers, ONNX Runtime", "integers, TFLite"
@@ -105,7 +105,7 @@ class Measured:
 
 
 def measure(
-    agent: "finding.Agent", episodes: int = 10, seed: int = 0, states: int = 5000
+    agent: "agent_lib.Agent", episodes: int = 10, seed: int = 0, states: int = 5000
 ) -> Measured:
     """Writes an agent's integer forms beside it, and measures all forms.
 
@@ -120,8 +120,7 @@ def measure(
     """
     from actorQ.core import timing
     from baseline.agents import evaluation
-    from baseline.formats import onnx_runner
-    from baseline.formats import tflite_runner
+    from baseline.deploy import exporting
     from baseline.qat import export
 
     contents = {}
@@ -136,8 +135,10 @@ def measure(
         logging.warning("Only the ONNX file is written and measured: %s", error)
     else:
         _write(agent, export.TFLITE_FILENAME, contents[TFLITE])
-    kinds = {ONNX: onnx_runner.Runner, TFLITE: tflite_runner.Runner}
-    runners = {name: kinds[name](content) for name, content in contents.items()}
+    runners = {}
+    for name, content in contents.items():
+        with exporting.playing(content, "onnx" if name == ONNX else "tflite") as player:
+            runners[name] = exporting.one_by_one(player)
     visited = export.visited_states(agent, episodes, seed, states)
     agreement = {
         name: export.compare(agent, visited, runner) for name, runner in runners.items()
@@ -163,7 +164,7 @@ def measure(
     return Measured(measured, export.num_bytes(agent), len(visited))
 
 
-def record(agent: "finding.Agent", measured: Measured | None, settings: dict) -> dict:
+def record(agent: "agent_lib.Agent", measured: Measured | None, settings: dict) -> dict:
     """Returns all figures, for JSON.
 
     Args:
@@ -190,13 +191,13 @@ def record(agent: "finding.Agent", measured: Measured | None, settings: dict) ->
     }
 
 
-def _widths(agent: "finding.Agent") -> set[int]:
+def _widths(agent: "agent_lib.Agent") -> set[int]:
     """Returns the bits of an agent's weights and of what goes into and out of its layers."""
     scheme, ranges = agent.quantization
     return {scheme.width, *(bits for _, _, *own in ranges.values() for bits in own)}
 
 
-def _write(agent: "finding.Agent", filename: str, content: bytes) -> None:
+def _write(agent: "agent_lib.Agent", filename: str, content: bytes) -> None:
     files.write(agent.path.parent / agent.path.stem / filename, content)
 
 
@@ -215,7 +216,7 @@ def main(argv: list[str]) -> int:
         from baseline.qat import export
 
     finding.set_threads()
-    agent = finding.load(rows.canonical_algo(values.algo), values.env, values.folder)
+    agent = finding.load(names.canonical_algo(values.algo), values.env, values.folder)
     path = export.write_packed(agent)
     print(f"Packed: {path}, {os.path.getsize(path)} bytes")
     measured = None

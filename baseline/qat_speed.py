@@ -21,8 +21,8 @@ import numpy as np
 
 from actorQ.core import cli
 from actorQ.core import errors
+from baseline.quantization import names
 from baseline.study import parallel
-from baseline.study import rows as results
 from baseline.train import settings as training_settings
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def trainable(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     from baseline.train import training
 
     found = [
-        (results.canonical_algo(algo), environments.training_name(env)) for algo, env in pairs
+        (names.canonical_algo(algo), environments.training_name(env)) for algo, env in pairs
     ]
     for algo, env in found:
         training.check_environment(algo, env)
@@ -143,7 +143,7 @@ def main(argv: list[str]) -> int:
     values = flags.FLAGS
     pairs = parallel.pairs(argv[1:]) if argv[1:] else PAIRS
     for algo, _ in pairs:
-        if results.canonical_algo(algo) not in STEPS:
+        if names.canonical_algo(algo) not in STEPS:
             raise errors.UserError(f"There is no algorithm {algo!r}: {', '.join(STEPS)}.")
     cli.quiet_tensorflow()
     import torch

@@ -28,9 +28,10 @@ from actorQ.core import cli
 from actorQ.core import errors
 from baseline.qat import runs
 from baseline.qat import training as qat
+from baseline.quantization import names
 from baseline.study import parallel
 from baseline.study import qat_rows
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.train import settings as training_settings
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Job:
     @property
     def name(self) -> str:
         """For people."""
-        width = results.FP32 if self.qat.control else f"{self.qat.bits} bits"
+        width = names.FP32 if self.qat.control else f"{self.qat.bits} bits"
         settings = self.settings
         return f"{settings.algo} {settings.env} {width:>6} seed {settings.seed}"
 
@@ -96,7 +97,7 @@ class Job:
         columns = self.columns | changes
         scheme = changes.get("scheme") or self.qat.scheme
         return qat_rows.TrainedKey(
-            results.Key(
+            rows_lib.Key(
                 self.settings.algo, self.settings.env, scheme.bits, scheme.scheme,
                 scheme.granularity, scheme.rounding, ",".join(map(str, self.seeds)),
                 self.episodes * len(self.seeds),
@@ -204,7 +205,7 @@ def _jobs(pairs: Sequence[tuple[str, str]], hyperparams: dict[str, Any]) -> list
     train_seeds = measuring.parse_seeds(values.train_seeds, "train_seeds")
     widths = dict.fromkeys(parse_width(text) for text in values.bits.split(","))
     jobs = []
-    for algo, env in dict.fromkeys((results.canonical_algo(algo), env) for algo, env in pairs):
+    for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs):
         settings = training_settings.TrainSettings(
             algo, environments.training_name(env), values.steps, None, values.folder,
             save_freq=values.save_freq, num_envs=values.num_envs, device=values.device,
@@ -291,7 +292,7 @@ def _train(job: Job) -> str:
         if path is None:
             raise errors.UserError("stopped before its end: the same command goes on.")
         row = qat.evaluate(path, job.settings.algo, job.seeds, job.episodes)
-        results.append(job.csv_path, row)
+        rows_lib.append(job.csv_path, row)
         minutes = (time.perf_counter() - started) / 60
         return f"seed {job.settings.seed}, {minutes:.1f} min: {measuring.summary(row)}"
 
@@ -332,7 +333,7 @@ def _quantize(job: PtqJob) -> str:
             # Anew for every width: it is quantized in place.
             row = measuring.measure(request, finding.load_file(settings.algo, settings.env, path))
             columns = runs.training_columns(path) | job.columns(other)
-            results.append(control.csv_path, qat_rows.trained(row, **columns))
+            rows_lib.append(control.csv_path, qat_rows.trained(row, **columns))
             lines.append(f"PTQ, seed {settings.seed}: {measuring.summary(row)}")
     return "\n".join(lines)
 

@@ -18,7 +18,7 @@ from actorQ.core import cli
 from actorQ.core import errors
 from baseline.study import measuring_flags
 from baseline.study import parallel
-from baseline.study import rows
+from baseline.study import rows as rows_lib
 
 DEFAULT_BITS = ",".join([*(str(width) for width in range(32, 0, -2)), "fp16", "bf16"])
 
@@ -86,7 +86,7 @@ def _sweep(
             )
     parallel.say(f"Rows: {csv_path}")
     # Of which rows are drawn.
-    quantizer = rows.as_flags(granularity=values.granularity, rounding=values.rounding)
+    quantizer = rows_lib.as_flags(granularity=values.granularity, rounding=values.rounding)
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):
         if (algo, env) not in failed:
             parallel.say(

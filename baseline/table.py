@@ -17,11 +17,12 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import output
+from baseline.quantization import names
 from baseline.study import intervals
 from baseline.study import mean_errors
 from baseline.study import measuring_flags
 from baseline.study import paper
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study.rows import Row
 
@@ -44,7 +45,7 @@ def markdown(
       **quantizer: `granularity` and `rounding` of the rows; left out: the default.
     """
     parts = []
-    rows = scheme + results.in_words(**quantizer)
+    rows = scheme + rows_lib.in_words(**quantizer)
     for algo, members in by_algorithm(sweeps).items():
         parts.append(f"## {algo.upper()}: fp32, fp16 and int8 ({rows})\n")
         parts.append(_paper_table(algo, members, scheme))
@@ -110,7 +111,7 @@ def main(argv: list[str]) -> int:
     values = flags.FLAGS
     if values.out and not values.out.endswith((".md", ".csv")):
         raise errors.UserError(f"--out={values.out} ends neither in .md nor in .csv.")
-    rows = results.read_files(values.results)
+    rows = rows_lib.read_files(values.results)
     sweeps = [
         sweep
         for sweep in selection.sweeps(
@@ -118,12 +119,12 @@ def main(argv: list[str]) -> int:
         )
         if sweep.quantized
     ]
-    algos = [results.canonical_algo(name) for name in values.algo]
+    algos = [names.canonical_algo(name) for name in values.algo]
     there = list(by_algorithm(sweeps))
     lacking = [algo for algo in algos if algo not in there]
     quantizer = {"granularity": values.granularity, "rounding": values.rounding}
     if lacking or not sweeps:
-        asked = results.as_flags(scheme=values.scheme, **quantizer)
+        asked = rows_lib.as_flags(scheme=values.scheme, **quantizer)
         raise errors.UserError(
             f"{', '.join(values.results)} has no rows of "
             f"{' and '.join(lacking) or 'any algorithm'} with scheme {values.scheme}, granularity "
@@ -227,7 +228,7 @@ def _mean_lines(means: Mapping[str, mean_errors.MeanError], theirs: paper.Mean |
 
 def _width_table(sweeps: Sequence[selection.Sweep], scheme: str) -> str:
     measured = [sweep.quantized.get(scheme, {}) for sweep in sweeps]
-    widths = sorted({bits for rows in measured for bits in rows}, key=results.width_order)
+    widths = sorted({bits for rows in measured for bits in rows}, key=rows_lib.width_order)
     cells = []
     for sweep, rows in zip(sweeps, measured, strict=True):
         rewards = [reward(rows[bits].mean) if bits in rows else _NONE for bits in widths]

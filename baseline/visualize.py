@@ -23,9 +23,9 @@ from actorQ.core import output
 from actorQ.core import provenance
 from actorQ.policy import quantization
 from baseline.agents import weight_files
+from baseline.quantization import names
 from baseline.quantization import weight_statistics
 from baseline.study import measuring_flags
-from baseline.study import rows as results
 from baseline.study import weight_plots
 
 OUTPUT = "output.txt"
@@ -117,7 +117,7 @@ def visualize(path: str, settings: Settings, out: str, part: str = weight_files.
     text = _block(found, settings, wholes, changes)
     output.make_folder(out)
     # What is not the default is in the name, so that figures do not replace each other.
-    defaults = (quantization.ROUNDINGS[0], results.GRANULARITIES[0], weight_files.POLICY)
+    defaults = (quantization.ROUNDINGS[0], names.GRANULARITIES[0], weight_files.POLICY)
     chosen = (settings.rounding, settings.granularity, part)
     marks = [c for c, default in zip(chosen, defaults, strict=True) if c != default]
     stem = os.path.join(out, "-".join([model_name(found.model), settings.bits, *marks]))
@@ -177,8 +177,8 @@ def _described(settings: Settings) -> str:
     if not settings.bits.isdecimal():
         return f"{settings.bits}, rounded to nearest"
     scales = {
-        results.GRANULARITIES[0]: "a scale per tensor, per output channel of convolutions",
-        results.GRANULARITIES[1]: "a scale per output channel",
+        names.GRANULARITIES[0]: "a scale per tensor, per output channel of convolutions",
+        names.GRANULARITIES[1]: "a scale per output channel",
     }[settings.granularity]
     return f"{settings.bits} bits, {scales}, rounding {settings.rounding}"
 

@@ -6,10 +6,7 @@ import re
 
 import pytest
 
-from actorQ.experiments import command_line as experiments
-from actorQ.experiments.cluster import command_line as cluster
-from actorQ.scripts import flags_table
-from baseline import flags_table as baseline_flags_table
+from docs import flag_tables
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = (".", "baseline", "actorQ/results", "baseline/results")
@@ -26,34 +23,16 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_readme_flag_table_is_the_codes():
-    assert "\n".join(flags_table.rows()) in README, (
-        "paste the output of python -m actorQ.scripts.flags_table into the README"
-    )
+@pytest.mark.parametrize("page", flag_tables.PAGES)
+def test_tables_of_flags_are_the_codes(page):
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    assert flag_tables.filled(text) == text, "run python -m docs.flag_tables"
 
 
-def test_readme_flag_table_of_experiments_is_the_codes():
-    assert "\n".join(experiments.flag_rows()) in README, (
-        "paste the output of python -m actorQ.scripts.flags_table --experiments into the README"
-    )
-
-
-def test_readme_flag_table_of_the_cluster_simulation_is_the_codes():
-    assert "\n".join(cluster.flag_rows()) in README, (
-        "paste the output of python -m actorQ.scripts.flags_table --cluster into the README"
-    )
-
-
-def test_readme_flag_table_of_the_ray_launcher_is_the_codes():
-    assert "\n".join(flags_table.ray_rows()) in README, (
-        "paste the output of python -m actorQ.scripts.flags_table --ray into the README"
-    )
-
-
-def test_baseline_readme_flag_table_is_the_codes():
-    assert "\n".join(baseline_flags_table.rows()) in BASELINE_README, (
-        "paste the output of python -m baseline.flags_table into baseline/README.md"
-    )
+def test_every_table_of_flags_is_in_a_page():
+    texts = [(REPOSITORY / page).read_text(encoding="utf-8") for page in flag_tables.PAGES]
+    for name in flag_tables.TABLES:
+        assert sum(f"<!-- flags: {name} -->\n\n| " in text for text in texts) == 1
 
 
 def test_readme_names_every_folder_of_actorq():

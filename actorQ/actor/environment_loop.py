@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from actorQ import environments as environments_lib
 from actorQ.actor import n_step_returns
 from actorQ.core import telemetry
+from actorQ.environments import base
 from actorQ.wire import replay
 
 
@@ -46,7 +46,7 @@ class Lane:
 
     def __init__(
         self,
-        environment: environments_lib.Environment,
+        environment: base.Environment,
         explore: Exploration,
         accumulator: n_step_returns.NStepAccumulator,
     ):
@@ -75,7 +75,7 @@ class EnvironmentLoop:
 
     def __init__(
         self,
-        environments: Sequence[environments_lib.Environment],
+        environments: Sequence[base.Environment],
         explorations: Sequence[Exploration],
         infer: Callable[[np.ndarray], np.ndarray],
         accumulators: Sequence[n_step_returns.NStepAccumulator],
@@ -151,7 +151,7 @@ class EnvironmentLoop:
         """Checks the observations of this turn, where it has failed: they may be why.
 
         Raises:
-          environments.TaskError: a number is NaN or infinite.
+          task_errors.TaskError: a number is NaN or infinite.
         """
         if self._started and not np.isfinite(self._observations).all():
             raise replay.failed_simulation("an observation")
@@ -162,7 +162,7 @@ class EnvironmentLoop:
 
     def close(self) -> None:
         """Closes the environments, which are done with."""
-        environments_lib.close_all(lane.environment for lane in self.lanes)
+        base.close_all(lane.environment for lane in self.lanes)
 
     def _start(self) -> None:
         self._reset(range(len(self.lanes)))

@@ -20,7 +20,6 @@ from typing import TypeVar
 from absl import logging
 import numpy as np
 
-from actorQ import environments
 from actorQ.actor import environment_loop
 from actorQ.actor import n_step_returns
 from actorQ.actor import transition_writer
@@ -33,9 +32,12 @@ from actorQ.core import files
 from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import telemetry
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import inference
+from actorQ.wire import card as card_lib
 from actorQ.wire import connection
 from actorQ.wire import replay
 
@@ -52,6 +54,7 @@ class ActorProcess:
 
     Attributes:
       loop: the environments, and how many steps were done in them.
+      infer: the backend that computes the policy.
       timings: seconds of each phase so far.
     """
 
@@ -68,13 +71,13 @@ class ActorProcess:
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
             again=bool(config.restarts),
         )
-        made: list[environments.Environment] = []
-        with environments.closed_on_failure(made):
+        made: list[base.Environment] = []
+        with base.closed_on_failure(made):
             for lane in range(config.envs_per_actor):
-                made.append(environments.make_for(config, self._seed("environment", lane)))
+                made.append(suites.make_for(config, self._seed("environment", lane)))
             self._build(made)
 
-    def _build(self, made: Sequence[environments.Environment]) -> None:
+    def _build(self, made: Sequence[base.Environment]) -> None:
         """Builds everything around the environments."""
         config, lanes, spec = self._config, range(len(made)), made[0].spec
         policy_module = algorithms.policy_module(algorithms.resolve(config, spec))
@@ -85,7 +88,7 @@ class ActorProcess:
             for lane in lanes
         ]
         architecture = architecture_lib.make(spec, config.model_sizes)
-        self._infer = inference.make_backend(
+        self.infer = inference.make_backend(
             architecture, config.quantize, config.inference_mode, config.actor_device_placement,
             len(lanes),
         )
@@ -93,20 +96,20 @@ class ActorProcess:
         self._connection = connection.Connection(config)
         again = config.resume or config.restarts
         self._weights = weight_client.WeightClient(
-            self._connection, config, architecture, self._infer, self.timings,
+            self._connection, config, architecture, self.infer, self.timings,
             # A learner that was resumed shows the weights of its checkpoint until it pushes.
             telemetry.last_version(self._logger.folder) if again else 0,
         )
         self.loop = environment_loop.EnvironmentLoop(
             made,
             explorations,
-            self._infer,
+            self.infer,
             [n_step_returns.NStepAccumulator(config.n_step, config.discount) for _ in lanes],
             self.timings,
             policy_module.reward_limit(config),
         )
         self._writer: transition_writer.TransitionWriter | None = None
-        self._losses = connection.Losses()
+        self._losses = card_lib.Losses()
         self._layout = replay.Layout.of(spec)
         self._stop = threading.Event()
         self._announced_end = False
@@ -121,7 +124,7 @@ class ActorProcess:
         )
         logging.info(
             "Layers compute in: %s",
-            ", ".join(f"{name} {kind}" for name, kind in self._infer.types.items()),
+            ", ".join(f"{name} {kind}" for name, kind in self.infer.types.items()),
         )
 
     def _go_on_counting(self) -> None:
@@ -264,10 +267,10 @@ class ActorProcess:
             raise errors.LearnerGoneError("The learner was slow to confirm transitions.")
         self._connection.status()
 
-    def _read_card(self) -> connection.Card | None:
+    def _read_card(self) -> card_lib.Card | None:
         """Asks the learner who it is; returns None if the actor was stopped before it said so."""
 
-        def look() -> connection.Card | None:
+        def look() -> card_lib.Card | None:
             card = self._losses.card(self._connection)
             # One that has sent weights has shown its card before; but the weights may be those of
             # a learner that is gone, and this one another run's that is just starting.

@@ -13,6 +13,7 @@ from absl import logging
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import precisions
 from actorQ.core import telemetry
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
@@ -51,7 +52,7 @@ class WeightClient:
         before there are any. Never goes back.
       pulls: how often weights were loaded.
       refused: how many messages were refused.
-      version_offset: see `wire.Card`.
+      version_offset: see `wire.card.Card`.
       staleness: learner steps done since the weights in use were the newest, at the last look.
         Steps are counted as batches that the learner took from replay, which runs up to four
         ahead of its steps (batches in the pipeline) while it never waits for data.
@@ -79,7 +80,7 @@ class WeightClient:
         self._connection = connection
         self._table = config.model_table_name
         self._batch_size = config.batch_size
-        self._scheme = forms.SCHEMES[config.quantize]
+        self._scheme = precisions.SCHEMES[config.quantize]
         self._shapes = architecture.parameter_shapes
         self._backend = backend
         self._timings = timings

@@ -1,22 +1,26 @@
 """Why a step of the environment is slower inside an actor than alone: `actor_loop --explain`.
 
-One process on one core steps cheetah_run with random actions, and between two steps does some of
-what an actor does: it touches as many bytes as a policy's weights, computes a policy, or inserts
-transitions into a server on another core. For the environment's own code three figures are told
-apart: what it takes alone, what it takes more because its data left the caches (CPU time of the
-thread above that), and what other threads of the process took from the core meanwhile (wall time
-above CPU time).
+One process on one core steps cheetah_run with random actions. Between two steps it does some of an
+actor's work: it reads as many bytes as a policy's weights, computes a policy, or inserts
+transitions into a server on another core. The time of the environment's own code has three parts:
+
+- the time that it takes alone,
+- the further CPU time of the thread, because the environment's data left the caches,
+- the wall time above CPU time, in which other threads of the process had the core.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import functools
 import resource
 import statistics
 import time
 from typing import Any
+from typing import NamedTuple
 
 from actorQ.benchmarks import actor_sides
+from actorQ.benchmarks import backends
 from actorQ.benchmarks import remote
 from actorQ.core import config as config_lib
 from actorQ.core import settings
@@ -24,18 +28,18 @@ from actorQ.core import timing
 
 _TASK = "dm_control,cheetah_run"
 _POLICY = "2048,2048,2048"
-_FP32_BYTES, _INT8_BYTES = 33_600_000, 8_400_000  # Weights of that policy.
+_FP32_BYTES, _INT8_BYTES = 33_600_000, 8_400_000  # Sizes of that policy's weights.
 _SINGLE, _BLOCKS = "one at a time", "in blocks"
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What happens between two steps of the environment.
+    """The work that is done between two steps of the environment.
 
     Attributes:
-      touched_bytes: of a buffer that is read.
-      policy: inference mode and bits, or None.
-      inserts: how transitions are inserted, or None.
+      touched_bytes: Bytes of a buffer that are read.
+      policy: Inference mode and bits of a policy that is computed, or None.
+      inserts: Way in which transitions are inserted, or None.
     """
 
     touched_bytes: int = 0
@@ -44,7 +48,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Describes the case."""
+        """A description of the case."""
         parts = []
         if self.touched_bytes:
             parts.append(f"reads {self.touched_bytes / 1e6:.1f} MB")
@@ -55,20 +59,19 @@ class Case:
         return ", ".join(parts) or "alone"
 
 
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """Microseconds and context switches of one step, means.
+class Cost(NamedTuple):
+    """Mean microseconds and context switches of one step.
 
     Attributes:
-      environment_us: of the environment's step, wall time.
-      environment_cpu_us: the same, CPU time of the acting thread.
-      between_us: reading or inference, wall time.
-      insert_us: wall time.
-      insert_cpu_us: of the call, CPU time of the acting thread.
-      between_cpu_us: of reading or inference, CPU time of the acting thread.
+      environment_us: Wall time of the environment's step.
+      environment_cpu_us: CPU time of the acting thread in the environment's step.
+      between_us: Wall time of reading or inference.
+      insert_us: Wall time of the insert.
+      insert_cpu_us: CPU time of the acting thread in the insert.
+      between_cpu_us: CPU time of the acting thread in reading or inference.
       process_us: CPU time of the whole process.
-      waits: voluntary context switches of the whole process.
-      preemptions: involuntary ones of the acting thread.
+      waits: Voluntary context switches of the whole process.
+      preemptions: Involuntary context switches of the acting thread.
     """
 
     environment_us: float
@@ -83,10 +86,12 @@ class Cost:
 
 
 def cases(native: bool) -> list[Case]:
-    """Returns what is measured, in the order of the table."""
-    policies = [("pytorch", 32), ("pytorch", 8)]
-    if native:
-        policies += [("native", 32), ("native", 8)]
+    """Returns the cases in the order of the table.
+
+    Args:
+      native: Whether the native kernels were built.
+    """
+    policies = [(mode, bits) for mode in backends.modes(native) for bits in (32, 8)]
     return [
         Case(),
         Case(touched_bytes=_FP32_BYTES),
@@ -102,11 +107,11 @@ def cases(native: bool) -> list[Case]:
 
 # --- Called in the actor's process ---
 
-_bench: "dict[str, Any]" = {}
+_bench: dict[str, Any] = {}
 
 
 class _SingleWriter:
-    """Writes transitions one at a time, as this project first did: for comparison only."""
+    """Writes transitions one at a time, as this project first did, for comparison only."""
 
     def __init__(self, client: Any, table: str, layout: Any):
         self._writer = client.trajectory_writer(num_keep_alive_refs=1)
@@ -115,7 +120,7 @@ class _SingleWriter:
         self._unflushed = 0
 
     def write(self, transition: Any) -> None:
-        """Inserts a transition; every 20 of them waits for those before."""
+        """Inserts a transition, and waits for its predecessors after every 20."""
         self._writer.append(self._layout.pack(transition))
         self._writer.create_item(self._table, 1.0, self._writer.history[-1])
         self._unflushed += 1
@@ -125,22 +130,23 @@ class _SingleWriter:
 
 
 def prepare(config: config_lib.RunConfig) -> None:
-    """Makes what the cases need, but for the policies."""
+    """Makes everything that the cases need, except the policies."""
     import numpy as np
 
-    from actorQ import environments
     from actorQ.actor import n_step_returns
     from actorQ.actor import transition_writer
+    from actorQ.environments import suites
     from actorQ.wire import connection
     from actorQ.wire import replay
 
-    environment = environments.make(_TASK, 0)
+    environment = suites.make(_TASK, 0)
     environment.reset()
     layout = replay.Layout.of(environment.spec)
     client = connection.Connection(config).client
     table = config.replay_table_name
     rng = np.random.default_rng(0)
     size = environment.spec.action_size
+    assert size is not None  # The task's actions are continuous.
     _bench.update(
         environment=environment,
         actions=rng.uniform(-1, 1, (1000, size)).astype(np.float32),
@@ -155,25 +161,18 @@ def prepare(config: config_lib.RunConfig) -> None:
 
 
 def _policy(mode: str, bits: int) -> Callable[[Any], Any]:
-    import numpy as np
-
-    from actorQ.benchmarks import inference as inference_benchmark
     from actorQ.policy import architecture as architecture_lib
-    from actorQ.policy import inference
 
     known = _bench["policies"]
     if (mode, bits) not in known:
         sizes = settings.hidden_sizes("model_str", _POLICY)
         architecture = architecture_lib.make(_bench["environment"].spec, sizes)
-        backend = inference.make_backend(architecture, bits, mode)
-        weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
-        inference.load_weights(backend, weights, bits)
-        known[mode, bits] = backend
+        known[mode, bits] = backends.make(architecture, bits, mode)
     return known[mode, bits]
 
 
 def run_case(case: Case, seconds: float) -> Cost:
-    """Steps the environment for so long and returns what a step cost."""
+    """Steps the environment for `seconds` and returns the cost of a step."""
     environment, actions = _bench["environment"], _bench["actions"]
     accumulator = _bench["accumulator"]
     buffer = _bench["buffer"][: case.touched_bytes // 8]
@@ -218,43 +217,41 @@ def run_case(case: Case, seconds: float) -> Cost:
     process = time.process_time() - process
     self_after = resource.getrusage(resource.RUSAGE_SELF)
     thread_after = resource.getrusage(resource.RUSAGE_THREAD)
-    return Cost(
-        *(1e6 * total / steps for total in totals),
-        1e6 * process / steps,
-        (self_after.ru_nvcsw - self_before.ru_nvcsw) / steps,
-        (thread_after.ru_nivcsw - thread_before.ru_nivcsw) / steps,
+    switches = (
+        self_after.ru_nvcsw - self_before.ru_nvcsw, thread_after.ru_nivcsw - thread_before.ru_nivcsw
     )
+    return Cost._make([
+        *(1e6 * total / steps for total in (*totals, process)),
+        *(count / steps for count in switches),
+    ])
 
 
 # --- In the driver ---
 
 
 def explain(repeats: int, quick: bool, out: str | None) -> None:
-    """Measures all cases in turn, and reports."""
+    """Measures all cases in turn and prints the table; with `out` writes it."""
     from actorQ.policy.native import library
 
     cores = timing.pin(2)
     chosen = cases(library.available())
     config = config_lib.RunConfig(taskstr=_TASK, port=0, min_replay_size=1)
-    found: dict[Case, list[Cost]] = {case: [] for case in chosen}
     with remote.remotes([cores[1], cores[0]]) as (actor, server):
         layout = actor.call(actor_sides.layout_of, _TASK)
         port = server.call(remote.start_server, config, layout)
         actor.call(prepare, dataclasses.replace(config, server_address=f"localhost:{port}"))
         seconds = 0.5 if quick else 1.5
 
-        def measure(case: Case) -> float:
+        def measure(case: Case) -> Cost:
             timing.progress(case.name)
             actor.call(run_case, case, 0.2)  # Warm-up: the caches held another case's data.
-            found[case].append(actor.call(run_case, case, seconds))
-            return 0.0
+            return actor.call(run_case, case, seconds)
 
-        timing.interleave(
-            {case.name: lambda case=case: measure(case) for case in chosen},
-            repeats,
+        found = timing.interleave(
+            {case: functools.partial(measure, case) for case in chosen}, repeats
         )
     medians = {
-        case: Cost(*map(statistics.median, zip(*map(dataclasses.astuple, costs), strict=True)))
+        case: Cost._make(map(statistics.median, zip(*costs, strict=True)))
         for case, costs in found.items()
     }
     timing.report(
@@ -265,18 +262,15 @@ def explain(repeats: int, quick: bool, out: str | None) -> None:
          "reading or policy", "insert", "insert, own CPU", "process CPU", "beside the rest",
          "waits", "preemptions"),
         [_row(case, cost, medians[Case()]) for case, cost in medians.items()],
-        {"cases": {
-            case.name: [dataclasses.asdict(cost) for cost in costs]
-            for case, costs in found.items()
-        }},
+        {"cases": {case.name: [cost._asdict() for cost in costs] for case, costs in found.items()}},
         out,
         notes=(
             "environment step = alone + cold caches (more CPU time of the acting thread) + other "
             "threads (wall time in which it did not run).",
-            "beside the rest: process CPU less that of the environment and of reading or policy: "
-            "what an insert costs in all, wherever it is charged.",
-            "waits: voluntary context switches of all threads, a step; preemptions: of the acting "
-            "thread.",
+            "beside the rest: process CPU less that of the environment and of reading or policy. "
+            "An insert costs so much in all, wherever it is charged.",
+            "waits: voluntary context switches of all threads in a step; preemptions: involuntary "
+            "ones of the acting thread.",
         ),
     )
 

@@ -6,23 +6,25 @@
 
 An actor steps the environment, computes the policy, writes transitions to a Reverb server in
 another process, and looks for newer weights (there are none). It is the product's own
-`acting.ActorProcess`, pinned to one core; the server has another one. Beside it, in the same
-rounds, a stand-in for the original's loop (`original_loop`). `--explain` measures why a step of
-the environment is slower inside an actor than alone.
+`ActorProcess`, pinned to one core; the server has another one. A stand-in for the original's loop
+(`original.loop`) runs in the same rounds. `--explain` measures why a step of the environment is
+slower inside an actor than alone.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import os
 import statistics
 import tempfile
 from typing import Any
 
 from actorQ.benchmarks import actor_sides
+from actorQ.benchmarks import backends
 from actorQ.benchmarks import remote
 from actorQ.core import config as config_lib
-from actorQ.core import settings
+from actorQ.core import precisions
 from actorQ.core import timing
 
 _NAME = "actor_loop"
@@ -38,8 +40,8 @@ _TASKS = (
 _MANY_TASK = "dm_control,finger_spin"
 _MANY = 8
 _WIDTHS = (2048, 256)
-_ORIGINALS_WIDTH = 4096  # Its code's default; the papers' is 2048.
-_BITS = settings.PRECISION_NAMES
+_ORIGINALS_WIDTH = 4096  # The default of the original's code; the papers use 2048.
+_BITS = precisions.NAMES
 _ORIGINAL, _PULLS = "original", "original with pulls"
 _WARM_UP_S, _SECONDS = 0.2, 1.0
 
@@ -56,22 +58,22 @@ class Side:
 
     @property
     def name(self) -> str:
-        """Names the actor within its task and width."""
+        """The actor's name within its task and width."""
         many = f", {self.environments} environments" if self.environments > 1 else ""
         return f"{self.loop} {_BITS[self.bits]}{many}"
 
 
 def plan(native: bool, quick: bool, tasks: Sequence[str] = ()) -> list[list[Side]]:
-    """Returns what to measure, in groups whose sides are interleaved.
+    """Returns the sides to measure, in groups whose sides are interleaved.
 
     Args:
-      native: whether the native kernels were built.
-      quick: a few sides only.
-      tasks: instead of the benchmark's own, one environment to an actor, in all backends and also
-        with the original's policy of 3x4096.
+      native: Whether the native kernels were built.
+      quick: Whether a few sides are enough.
+      tasks: Tasks in place of the benchmark's own. They run with one environment to an actor, in
+        all backends, and also with the original's policy of 3x4096.
     """
-    ours = "native" if native else "pytorch"
-    our_bits = (32, 16, 8, 4) if native else (32, 16, 8)
+    ours = backends.NATIVE if native else backends.TORCH
+    our_bits = backends.modes(native)[ours]
     if quick:
         return [[Side(_CHEETAH, 2048, _ORIGINAL, 8), Side(_CHEETAH, 2048, ours, 32),
                  Side(_CHEETAH, 2048, ours, 8), Side(_CHEETAH, 2048, ours, 8, _MANY)]]
@@ -83,7 +85,7 @@ def plan(native: bool, quick: bool, tasks: Sequence[str] = ()) -> list[list[Side
                 sides += [Side(task, width, _PULLS, 8), Side(task, width, _ORIGINAL, 32)]
             in_torch = bool(tasks) or task == _CHEETAH
             if in_torch:
-                sides += [Side(task, width, "pytorch", bits) for bits in (32, 16, 8)]
+                sides += [Side(task, width, backends.TORCH, bits) for bits in (32, 16, 8)]
             if native or not in_torch:
                 chosen = our_bits if width >= _WIDTHS[0] else (32, 8)
                 sides += [Side(task, width, ours, bits) for bits in chosen]
@@ -117,28 +119,26 @@ class Stage:
         self.actors = actors
         self._servers = servers
         self._folder = folder
-        self._open: list[tuple[str, int, Any]] = []
+        self._open: list[tuple[str, int]] = []
 
     def build(self, side: Side, key: str) -> None:
         """Starts a server for a side, and makes its actor."""
         if side.loop.startswith(_ORIGINAL):
-            # Late, and only here: it imports Acme.
+            # The stand-in imports Acme, which nothing else needs.
             port = self._servers.call(_start_original_server, side.task)
-            stop = _stop_original_server
         else:
             layout = self.actors.call(actor_sides.layout_of, side.task)
             port = self._servers.call(remote.start_server, run_config(side, "", 0), layout)
-            stop = remote.stop_server
         config = run_config(side, os.path.join(self._folder, key.replace(" ", "_")), port)
-        kind = side.loop if side.loop.startswith(_ORIGINAL) else "product"
+        kind = side.loop if side.loop.startswith(_ORIGINAL) else actor_sides.PRODUCT
         self.actors.call(actor_sides.build, key, config, kind)
-        self._open.append((key, port, stop))
+        self._open.append((key, port))
 
     def drop_all(self) -> None:
         """Forgets all actors and stops their servers."""
-        for key, port, stop in self._open:
+        for key, port in self._open:
             self.actors.call(actor_sides.drop, key)
-            self._servers.call(stop, port)
+            self._servers.call(remote.stop_server, port)
         self._open = []
 
 
@@ -148,12 +148,6 @@ def _start_original_server(taskstr: str) -> int:
     return original_loop.start_server(taskstr)
 
 
-def _stop_original_server(port: int) -> None:
-    from actorQ.benchmarks.original import loop as original_loop
-
-    original_loop.stop_server(port)
-
-
 def measure_group(
     stage: Stage, sides: Sequence[Side], repeats: int, seconds: float
 ) -> dict[Side, list[actor_sides.Measurement]]:
@@ -161,15 +155,13 @@ def measure_group(
     keys = {side: f"{index} {side.name}" for index, side in enumerate(sides)}
     for side, key in keys.items():
         stage.build(side, key)
-    found: dict[Side, list[actor_sides.Measurement]] = {side: [] for side in sides}
 
-    def measure(side: Side) -> float:
+    def measure(side: Side) -> actor_sides.Measurement:
         # The caches, and the connection's windows, belonged to another side.
         stage.actors.call(actor_sides.measure, keys[side], _WARM_UP_S)
-        found[side].append(stage.actors.call(actor_sides.measure, keys[side], seconds))
-        return 0.0
+        return stage.actors.call(actor_sides.measure, keys[side], seconds)
 
-    timing.interleave({str(i): lambda s=s: measure(s) for i, s in enumerate(sides)}, repeats)
+    found = timing.interleave({side: functools.partial(measure, side) for side in sides}, repeats)
     stage.drop_all()
     return found
 
@@ -180,7 +172,7 @@ def steps_per_s(measurements: Sequence[actor_sides.Measurement]) -> float:
 
 
 def phase_us(measurements: Sequence[actor_sides.Measurement], *phases: str) -> float:
-    """Returns the median microseconds a step of some phases together."""
+    """Returns the median microseconds that some phases together take in a step."""
     return statistics.median(
         1e6 * sum(m.phases.get(phase, 0.0) for phase in phases) / m.steps for m in measurements
     )
@@ -189,14 +181,14 @@ def phase_us(measurements: Sequence[actor_sides.Measurement], *phases: str) -> f
 def table(
     found: Mapping[Side, Sequence[actor_sides.Measurement]],
 ) -> tuple[list[list[str]], list[dict[str, Any]]]:
-    """Returns the rows of the table, and the figures of each for the JSON."""
+    """Returns the rows of the table, and the figures of each row for the JSON."""
     rows, record = [], []
     rates = {side: steps_per_s(measurements) for side, measurements in found.items()}
     for side, measurements in found.items():
         def times(other: Side, rate: float = rates[side]) -> str:
             return f"{rate / rates[other]:.2f}" if other in rates else ""
 
-        same = {"task": side.task, "width": side.width}
+        original = Side(side.task, side.width, _ORIGINAL, 8)
         environment_us = phase_us(measurements, "environment_s")
         inference_us = phase_us(measurements, "inference_s", "conversion_s", "load_state_dict_s")
         insert_us = phase_us(measurements, "insert_s")
@@ -206,7 +198,7 @@ def table(
         cpu_us = statistics.median(1e6 * m.cpu_s / m.steps for m in measurements)
         rows.append([
             side.task.partition(",")[2], f"3x{side.width}", side.name, f"{rates[side]:.0f}",
-            times(Side(**same, loop=_ORIGINAL, bits=8)), times(Side(**same, loop=_PULLS, bits=8)),
+            times(original), times(dataclasses.replace(original, loop=_PULLS)),
             times(dataclasses.replace(side, bits=32)),
             *(f"{us:.0f}" for us in (environment_us, inference_us, insert_us, pull_us, rest_us)),
             f"{cpu_us:.0f}",
@@ -223,21 +215,23 @@ def main(argv: Sequence[str]) -> None:
     """Runs the benchmark."""
     parser = timing.parser(_NAME, "Whole actors: environment steps per second.", repeats=3)
     extent = parser.add_mutually_exclusive_group()
-    extent.add_argument("--quick", action="store_true", help="a few sides, under a minute")
+    extent.add_argument(
+        "--quick", action="store_true", help="Measure a few sides, in under a minute."
+    )
     extent.add_argument(
         "--task", action="append", default=[], metavar="SUITE,NAME",
-        help="instead of the benchmark's own tasks, also in torch and with 3x4096; may be given "
-             "several times",
+        help="Task in place of the benchmark's own, also measured in torch and with 3x4096. The "
+             "option may be given several times.",
     )
     parser.add_argument(
         "--explain", action="store_true",
-        help="instead: why a step of the environment is slower inside an actor",
+        help="Measure instead why a step of the environment is slower inside an actor.",
     )
     arguments = timing.parse(parser, argv, repeats=1)
     if arguments.explain and arguments.task:
-        parser.error("--explain has a task of its own: leave --task out")
+        parser.error("--explain has a task of its own: leave --task out.")
     if any(task.partition(",")[0].strip() == "atari" for task in arguments.task):
-        parser.error("the original's stand-in is an MLP: --task takes none of images")
+        parser.error("The original's stand-in is an MLP: --task takes no task of images.")
     if arguments.explain:
         from actorQ.benchmarks import actor_explain
 
@@ -249,14 +243,14 @@ def main(argv: Sequence[str]) -> None:
     groups = plan(library.available(), arguments.quick, arguments.task)
     rows: list[list[str]] = []
     record: list[dict[str, Any]] = []
-    with remote.remotes([cores[1], cores[0]]) as processes, \
+    with remote.remotes([cores[1], cores[0]]) as (actors, servers), \
             tempfile.TemporaryDirectory() as folder:
         for index, sides in enumerate(groups):
             timing.progress(
                 f"{index + 1} of {len(groups)}: {sides[0].task}, {len(sides)} actors"
             )
-            stage = Stage(*processes, os.path.join(folder, str(index)))
-            # Only what was measured in the same rounds is compared.
+            stage = Stage(actors, servers, os.path.join(folder, str(index)))
+            # Only sides of the same rounds are compared.
             more_rows, more_record = table(measure_group(stage, sides, arguments.repeats, _SECONDS))
             rows += more_rows
             record += more_record

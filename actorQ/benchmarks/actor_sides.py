@@ -1,6 +1,7 @@
-"""The actors that `actor_loop` and `scaling` measure: the product's own, in a process of theirs.
+"""The actors that `actor_loop` measures, each in a process of its own.
 
-Called through `remote.Remote`, hence late imports of what brings frameworks in.
+`remote.Remote` calls these functions. Modules that bring frameworks in are imported late, since
+pinning comes first.
 """
 
 import gc
@@ -10,18 +11,19 @@ from typing import NamedTuple
 
 from actorQ.core import config as config_lib
 
-# The product pulls on a thread of its own, beside the steps; the original within a step.
-_BACKGROUND = {"product": ("pull_s", "deserialize_s")}
+PRODUCT = "product"
+# The product pulls on a thread of its own, beside the steps. The original pulls within a step.
+_BACKGROUND = {PRODUCT: ("pull_s", "deserialize_s")}
 
 
 class Measurement(NamedTuple):
-    """What one stretch of acting took.
+    """Figures of one stretch of acting.
 
     Attributes:
-      steps: environment steps.
-      wall_s: seconds.
+      steps: Environment steps.
+      wall_s: Seconds.
       cpu_s: CPU seconds of the whole process.
-      phases: name to seconds of the acting thread.
+      phases: Seconds of the acting thread, by phase.
     """
 
     steps: int
@@ -35,24 +37,24 @@ _actors: dict[str, Any] = {}
 
 def layout_of(taskstr: str) -> Any:
     """Returns the `replay.Layout` of a task's transitions."""
-    from actorQ import environments
+    from actorQ.environments import suites
     from actorQ.wire import replay
 
-    environment = environments.make(taskstr, 0)
+    environment = suites.make(taskstr, 0)
     layout = replay.Layout.of(environment.spec)
     environment.close()
     return layout
 
 
-def build(name: str, config: config_lib.RunConfig, kind: str = "product") -> None:
-    """Makes an actor that `measure` runs; it has its server's address and random weights.
+def build(name: str, config: config_lib.RunConfig, kind: str = PRODUCT) -> None:
+    """Makes an actor with random weights, which `measure` then runs.
 
     Args:
-      name: for `measure` and `drop`.
-      config: with the server's address.
-      kind: "product", or "original" with or without " with pulls": the stand-in.
+      name: Key for `measure` and `drop`.
+      config: Configuration with the server's address.
+      kind: PRODUCT, or "original" or "original with pulls" for the stand-in.
     """
-    if kind == "product":
+    if kind == PRODUCT:
         actor = _product(config)
     else:
         from actorQ.benchmarks.original import loop
@@ -62,7 +64,7 @@ def build(name: str, config: config_lib.RunConfig, kind: str = "product") -> Non
 
 
 def measure(name: str, seconds: float) -> Measurement:
-    """Lets an actor act for so many seconds."""
+    """Lets an actor act for `seconds` and returns the figures."""
     actor, background = _actors[name]
     steps, phases = actor.loop.steps, actor.timings.as_row()
     started, cpu = time.perf_counter(), time.process_time()
@@ -89,20 +91,22 @@ def drop(name: str) -> None:
 def _product(config: config_lib.RunConfig) -> Any:
     import numpy as np
 
-    from actorQ import environments
     from actorQ.actor import process as acting
-    from actorQ.benchmarks import inference as inference_benchmark
+    from actorQ.benchmarks import backends
+    from actorQ.environments import suites
     from actorQ.policy import architecture as architecture_lib
     from actorQ.policy import forms
+    from actorQ.policy import inference
     from actorQ.wire import connection
     from actorQ.wire import messages
 
-    environment = environments.make(config.taskstr, 0)
+    environment = suites.make(config.taskstr, 0)
     architecture = architecture_lib.make(environment.spec, config.model_sizes)
     environment.close()
-    weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
+    weights = backends.random_weights(architecture, np.random.default_rng(0))
     update = forms.to_actor_form(weights, 0, config.quantize)
     connection.Connection(config).publish(config.model_table_name, messages.encode(update))
+    inference.use_one_thread(config.inference_mode)
     actor = acting.ActorProcess(config)
     actor.connect()
     return actor

@@ -23,13 +23,13 @@ import psutil
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
-from actorQ.core import settings
+from actorQ.core import precisions
 from actorQ.core import telemetry
 from actorQ.core import timing
 from actorQ.launch import processes
 
 _NAME = "end_to_end"
-_BITS = settings.PRECISION_NAMES
+_BITS = precisions.NAMES
 _START_TIMEOUT_S = 120.0
 _SETTLE_S = 4.0
 _END_TIMEOUT_S = 60.0

@@ -2,52 +2,28 @@
 
     python -m actorQ.benchmarks.inference --out DIR
 
-Beside our backends: torch eager fp32, torch's quantize_dynamic, ONNX Runtime, and the floor: how
-long reading the (packed) weights takes and nothing else, measured in the same rounds.
+Our backends are measured beside torch eager fp32, torch's quantize_dynamic, ONNX Runtime and a
+floor. The floor is the time that reading the packed weights takes, in the same rounds.
 """
 
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 from typing import Any
 
 import numpy as np
 
-from actorQ.core import settings
+from actorQ.benchmarks import backends
+from actorQ.core import precisions
 from actorQ.core import timing
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 
 _NAME = "inference"
-_OBSERVATION_SIZE, _ACTIONS = 67, 21  # humanoid_walk's.
-_ATARI_ACTIONS = 18
 _REFERENCE = "torch fp32"
 _PEERS = ("torch int8", "ORT int8", "ORT int4")
-_BITS = settings.PRECISION_NAMES
-
-
-def architectures(widths: Sequence[int]) -> dict[str, architecture_lib.PolicyArchitecture]:
-    """Returns the policies by name: three hidden layers of each width, and Atari's network."""
-    policies = {
-        f"3x{width}": architecture_lib.PolicyArchitecture(
-            (_OBSERVATION_SIZE,), (width,) * 3, _ACTIONS, architecture_lib.TANH_HEAD
-        )
-        for width in widths
-    }
-    policies["Atari"] = architecture_lib.PolicyArchitecture(
-        (84, 84, 4), (512,), _ATARI_ACTIONS, architecture_lib.Q_VALUES_HEAD
-    )
-    return policies
-
-
-def random_weights(
-    architecture: architecture_lib.PolicyArchitecture, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Returns weights of about unit gain, float32, torch names."""
-    return {
-        name: rng.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
-        for name, shape in architecture.parameter_shapes.items()
-    }
+_BITS = precisions.NAMES
 
 
 def make_sides(
@@ -58,53 +34,48 @@ def make_sides(
     """Builds every backend with the same weights.
 
     Args:
-      architecture: layers.
-      weights: float32, torch names.
+      architecture: Layers of the policy.
+      weights: float32, under torch's names.
       observation: [1, ...].
 
     Returns:
-      Name to function of one pass, name to the type of every layer, and name to bytes of weights.
+      Three dictionaries by the name of a side: a function of one pass, the type of every layer,
+      and the bytes of the weights.
     """
-    # Late: pinning comes before the frameworks' threads.
+    # These imports are late, since pinning comes before the frameworks' threads.
     from actorQ.benchmarks import peers
-    from actorQ.policy import inference
     from actorQ.policy.native import library
 
     sides: dict[str, Callable[[], Any]] = {}
     types, sizes = {}, {}
 
-    def add(name: str, mode: str, quantize: int) -> Any:
-        backend = inference.make_backend(architecture, quantize, mode)
-        inference.load_weights(backend, weights, quantize)
-        sides[name] = lambda: backend(observation)
+    def add(name: str, mode: str, bits: int) -> None:
+        backend = backends.make(architecture, bits, mode, weights)
+        sides[name] = functools.partial(backend, observation)
         types[name] = dict(backend.types)
-        return backend
 
-    for quantize in (32, 16, 8):
-        add(f"torch {_BITS[quantize]}", "pytorch", quantize)
+    for bits in (32, 16, 8):
+        add(f"torch {_BITS[bits]}", backends.TORCH, bits)
     add("TF fp32", "tensorflow", 32)
     model = peers.onnx_policy(architecture, weights)
     sides["ORT fp32"] = peers.onnx_call(model, observation)
     sides["ORT int8"] = peers.onnx_call(peers.to_int8(model), observation)
     sides["ORT int4"] = peers.onnx_call(peers.to_int4(model), observation)
-    for quantize, scheme in forms.SCHEMES.items():
-        name = f"native {_BITS[quantize]}"
-        add(name, "native", quantize)
+    for bits, scheme in precisions.SCHEMES.items():
+        add(f"native {_BITS[bits]}", backends.NATIVE, bits)
         network = library.Network(architecture, scheme)
-        packed = network.pack(
-            forms.expand(forms.to_actor_form(weights, 0, quantize))
-        )
-        sides[f"floor {_BITS[quantize]}"] = lambda n=network, p=packed: n.read(p)
-        sizes[f"floor {_BITS[quantize]}"] = packed.nbytes
+        packed = network.pack(forms.expand(forms.to_actor_form(weights, 0, bits)))
+        sides[f"floor {_BITS[bits]}"] = functools.partial(network.read, packed)
+        sizes[f"floor {_BITS[bits]}"] = packed.nbytes
     return sides, types, sizes
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures and prints."""
+    """Measures all backends and prints the tables."""
     parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=7)
     parser.add_argument(
         "--widths", type=timing.positive, nargs="+", metavar="UNITS",
-        default=[64, 256, 512, 1024, 2048, 4096], help="widths of the three hidden layers",
+        default=[64, 256, 512, 1024, 2048, 4096], help="Widths of the three hidden layers.",
     )
     options = parser.parse_args(arguments)
     core = timing.pin(1)
@@ -116,14 +87,14 @@ def main(arguments: Sequence[str]) -> None:
     record: dict[str, Any] = {"core": core, "instructions": library.usable_isas()[-1]}
     times: dict[str, dict[str, float]] = {}
     types = {}
-    for name, architecture in architectures(options.widths).items():
+    for name, architecture in backends.architectures(options.widths).items():
         timing.progress(f"inference: {name}")
         shape = (1, *architecture.observation_shape)
         observation = rng.standard_normal(shape, np.float32)
         if architecture.pixels:
             observation = rng.integers(0, 256, shape).astype(np.uint8)
         sides, types[name], sizes = make_sides(
-            architecture, random_weights(architecture, rng), observation
+            architecture, backends.random_weights(architecture, rng), observation
         )
         figures = timing.latencies(sides, options.repeats)
         times[name] = timing.medians(figures)
@@ -145,8 +116,7 @@ def _report(
     ratios = [
         [
             name,
-            *(f"{of[_REFERENCE] / of[side]:.2f}" for side in _PEERS),
-            *(f"{of[_REFERENCE] / of[side]:.2f}" for side in native),
+            *(f"{of[_REFERENCE] / of[side]:.2f}" for side in (*_PEERS, *native)),
             *(f"{1e6 * of[f'floor {bits}']:.1f}" for bits in _BITS.values()),
             *(f"{of[f'native {bits}'] / of[f'floor {bits}']:.2f}" for bits in _BITS.values()),
         ]
@@ -159,8 +129,8 @@ def _report(
     ]
     notes = [
         f"native kernels for {record['instructions']}; one thread on one core; observation "
-        f"[1, {_OBSERVATION_SIZE}] (Atari: [1, 84, 84, 4]), weights as warm as repeated passes "
-        "leave them",
+        f"[1, {backends.OBSERVATION_SIZE}] (Atari: [1, 84, 84, 4]); repeated passes keep the "
+        "weights warm",
         "floor: reading the packed weights once, from memory that was written before",
         "types of Atari's layers: " + "; ".join(
             f"{side}: {', '.join(kinds.values())}"

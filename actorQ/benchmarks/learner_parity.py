@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actorQ import environments
 from actorQ.actor import environment_loop
 from actorQ.actor import n_step_returns
 from actorQ.benchmarks import learner_sides
@@ -24,6 +23,8 @@ from actorQ.benchmarks import remote
 from actorQ.core import config as config_lib
 from actorQ.core import telemetry
 from actorQ.core import timing
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.experiments.run_logs import loss_parity
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
@@ -85,7 +86,7 @@ class Learned(NamedTuple):
 class _RandomActions:
     """Explores without a policy."""
 
-    def __init__(self, spec: environments.EnvironmentSpec, rng: np.random.Generator):
+    def __init__(self, spec: base.EnvironmentSpec, rng: np.random.Generator):
         self._spec, self._rng = spec, rng
 
     def begin(self) -> None:
@@ -99,7 +100,7 @@ class _RandomActions:
 
 def record_replay(config: config_lib.RunConfig, transitions: int) -> np.ndarray:
     """Returns transitions of random play, packed, float32 [transitions, vector size]."""
-    environment = environments.make_for(config, config.seed)
+    environment = suites.make_for(config, config.seed)
     spec = environment.spec
     explore = _RandomActions(spec, np.random.default_rng(config.seed))
     loop = environment_loop.EnvironmentLoop(
@@ -118,7 +119,7 @@ class Member:
 
     def __init__(self, config: config_lib.RunConfig):
         """Builds the networks."""
-        spec = environments.make_for(config, config.seed).spec
+        spec = suites.make_for(config, config.seed).spec
         import tensorflow as tf
 
         tf.random.set_seed(config.seed)

@@ -4,36 +4,42 @@
     python -m actorQ.benchmarks.parameter_path --quick
 
 Learner (with the server), broadcaster and actor are processes of their own and run the product's
-code; the actor steps (policy only) all the while and looks for weights every 30 steps. The time
-from push to first action is measured as a whole, and every stage beside it. All processes share
-one core, so that a stage's time is the work it takes; then once more with the learner on one core
-and the others on another. In the same rounds runs a stand-in for the original's path
-(`original_parameters`). Last, how much of a busy learner's time pushing takes.
+code. The actor steps its policy all the while and looks for weights every 30 steps. The time from
+push to first action is measured as a whole, and every stage beside it. At first all processes
+share one core, so that a stage's time is the work it takes. Then the learner has one core, and the
+others have another. A stand-in for the original's path (`original.parameters`) runs in the same
+rounds. Last comes the share of a busy learner's time that pushing takes.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import concurrent.futures
 import dataclasses
+import functools
 import os
 import statistics
 import tempfile
 import time
 from typing import Any
 
+from actorQ.benchmarks import backends
 from actorQ.benchmarks import parameter_sides
+from actorQ.benchmarks import parameter_stages
 from actorQ.benchmarks import remote
 from actorQ.benchmarks.original import parameters
-from actorQ.benchmarks.parameter_sides import Side
+from actorQ.benchmarks.parameter_stages import ORIGINAL
+from actorQ.benchmarks.parameter_stages import PRODUCT
+from actorQ.benchmarks.parameter_stages import Side
 from actorQ.core import config as config_lib
-from actorQ.core import telemetry
 from actorQ.core import timing
 from actorQ.policy.native import library
 from actorQ.wire import replay
 
 _NAME = "parameter_path"
 _WIDTH = 2048
-_QUIET_S = 0.1  # Steps before the push, to know how long one takes.
+_PATHS = {PRODUCT: parameter_sides, ORIGINAL: parameters}  # They have the same functions.
+_QUIET_S = 0.1  # The actor steps so long before a push, which tells how long a step takes.
+_UPDATE_DEADLINE_S = 10.0
 _STAGES = {
     "snapshot_s": "snapshot",
     "push_encode_s": "encode",
@@ -53,49 +59,46 @@ def plan(native: bool, quick: bool) -> list[Side]:
     """Returns the sides to measure.
 
     Args:
-      native: whether the native kernels were built.
-      quick: a few sides only.
+      native: Whether the native kernels were built.
+      quick: Whether a few sides are enough.
     """
-    mode = "native" if native else "pytorch"
+    mode = backends.NATIVE if native else backends.TORCH
 
     def ours(quantize: int, communication: int = 32, push: str = "float32", by: str = mode) -> Side:
-        return Side(parameter_sides.PRODUCT, quantize, communication, push, by)
+        return Side(PRODUCT, quantize, communication, push, by)
 
-    original = [Side(parameter_sides.ORIGINAL, bits) for bits in (32, 16, 8)]
+    original = [Side(ORIGINAL, bits) for bits in (32, 16, 8)]
     if quick:
         return [original[2], ours(32), ours(8), ours(8, push="bfloat16")]
-    precisions = (32, 16, 8, 4) if native else (32, 16, 8)
+    precisions = backends.modes(native)[mode]
     sides = original + [ours(bits) for bits in precisions]
     if native:
-        sides.append(ours(8, by="pytorch"))
+        sides.append(ours(8, by=backends.TORCH))
     sides += [ours(bits, push="bfloat16") for bits in precisions]
     sides += [ours(32, bits) for bits in (16, 8)]
     return sides + [ours(8, bits) for bits in (6, 4, 2)]
 
 
 class Bench:
-    """The processes of all sides.
+    """The processes of all sides."""
 
-    Attributes:
-      rows: side's name to what its updates took, in the order of the rounds.
-    """
-
-    def __init__(self, sides: Sequence[Side], processes: Mapping[str, list[Any]], folder: str):
+    def __init__(
+        self, sides: Sequence[Side], processes: Mapping[str, list[remote.Remote]], folder: str
+    ):
         """Builds every side's parts.
 
         Args:
-          sides: to measure.
-          processes: kind of side to its learner's, broadcaster's and actor's process.
-          folder: for logs.
+          sides: Sides to measure.
+          processes: Processes of learner, broadcaster and actor, by the kind of a side.
+          folder: Folder for logs.
         """
         self._processes = processes
         self._configs: dict[Side, config_lib.RunConfig] = {}
         self._version = 0
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
-        self.rows: dict[str, list[dict[str, Any]]] = {}
-        for process in processes.get(parameter_sides.PRODUCT, []):
-            process.call(parameter_sides.keep_large_blocks)
-        layout = replay.Layout((17,), False, 6, False)
+        for process in processes.get(PRODUCT, []):
+            process.call(parameter_stages.keep_large_blocks)
+        layout = replay.Layout((parameter_stages.OBSERVATION_SIZE,), False, 6, False)
         for side in sides:
             timing.progress(f"building {side.name}")
             learner, broadcaster, actor = processes[side.kind]
@@ -103,28 +106,24 @@ class Bench:
             port = learner.call(remote.start_server, config, layout)
             config = dataclasses.replace(config, server_address=f"localhost:{port}")
             self._configs[side] = config
-            if side.kind == parameter_sides.PRODUCT:
-                learner.call(parameter_sides.make_learner, config)
-                broadcaster.call(parameter_sides.make_broadcaster, config)
-            else:
-                broadcaster.call(parameters.make_broadcaster, config)
+            broadcaster.call(_PATHS[side.kind].make_broadcaster, config)
             self._push(side)
-            actor.call(parameter_sides.make_actor, config, side.kind)
+            actor.call(_PATHS[side.kind].make_actor, config)
 
     def place(self, learner_core: int, other_core: int) -> None:
         """Pins the learners to one core and all other processes to another."""
         for learner, *others in self._processes.values():
-            learner.call(parameter_sides.pin, learner_core)
+            learner.call(parameter_stages.pin, learner_core)
             for process in others:
-                process.call(parameter_sides.pin, other_core)
+                process.call(parameter_stages.pin, other_core)
 
-    def measure(self, side: Side) -> float:
-        """Sends weights down the path once; returns seconds from push to first action."""
+    def measure(self, side: Side) -> dict[str, float]:
+        """Sends weights down the path once; returns seconds of all stages and sizes in bytes."""
         config = self._configs[side]
         learner, _, actor = self._processes[side.kind]
-        worked = learner.call(parameter_sides.cpu_seconds)
+        worked = learner.call(remote.cpu_seconds)
         acting = self._pool.submit(
-            actor.call, parameter_sides.act_until, config, self._version + 1
+            actor.call, parameter_stages.act_until, config, self._version + 1
         )
         time.sleep(_QUIET_S)
         pushed = self._push(side)
@@ -135,29 +134,29 @@ class Bench:
         row = {name: pushed[name] for name in list(_STAGES)[:3]}
         row |= {name: update[name] for name in list(_STAGES)[4:8]}
         row["handover_s"] = update["arrived"] - pushed["push_end"]
-        # The product transfers once; the stand-in pulls in every look.
-        pulls = 1 if side.kind == parameter_sides.PRODUCT else acted["looks"]
+        # The product transfers once. The stand-in pulls in every look.
+        pulls = 1 if side.kind == PRODUCT else acted["looks"]
         row |= {name: seconds / pulls for name, seconds in acted["phases"].items()}
         row |= {
             "total_s": acted["first_action"] - started,
-            "learner_cpu_s": learner.call(parameter_sides.cpu_seconds) - worked,
+            "learner_cpu_s": learner.call(remote.cpu_seconds) - worked,
             "step_s": usual,
             "hold_up_s": max(s for at, s in steps if at + s > started) - usual,
             "message_bytes": update["message_bytes"],
             "fp32_bytes": update["fp32_bytes"],
         }
-        self.rows.setdefault(side.name, []).append(row)
-        return row["total_s"]
+        return row
 
     def lost(self, side: Side, seconds: float) -> dict[str, float]:
         """Learns with and without pushes; returns the share of steps lost, and pushes a second."""
         learner, config = self._processes[side.kind][0], self._configs[side]
-        period = config_lib.RunConfig().push_period_s
-        without, _ = learner.call(
-            parameter_sides.busy_steps_per_s, config, seconds, None
-        )
-        with_it, pushes = learner.call(parameter_sides.busy_steps_per_s, config, seconds, period)
-        again, _ = learner.call(parameter_sides.busy_steps_per_s, config, seconds, None)
+
+        def learn(period_s: float | None) -> tuple[float, int]:
+            return learner.call(parameter_sides.busy_steps_per_s, config, seconds, period_s)
+
+        without, _ = learn(None)
+        with_it, pushes = learn(config_lib.RunConfig().push_period_s)
+        again, _ = learn(None)
         return {
             "steps_per_s": (without + again) / 2,
             "lost": 1 - 2 * with_it / (without + again),
@@ -172,31 +171,20 @@ class Bench:
 
     def _push(self, side: Side) -> dict[str, float]:
         self._version += 1
-        module = parameter_sides if side.kind == parameter_sides.PRODUCT else parameters
-        return self._processes[side.kind][0].call(module.push, self._configs[side], self._version)
+        learner = self._processes[side.kind][0]
+        return learner.call(_PATHS[side.kind].push, self._configs[side], self._version)
 
     def _update(self, side: Side) -> dict[str, float]:
-        """Returns what the broadcaster logged of the newest version."""
-        config, deadline = self._configs[side], time.monotonic() + 10
+        """Returns the broadcaster's figures of the newest version."""
+        deadline = time.monotonic() + _UPDATE_DEADLINE_S
+        broadcaster, path = self._processes[side.kind][1], _PATHS[side.kind]
         while True:
-            if side.kind == parameter_sides.PRODUCT:
-                path = os.path.join(config.logpath, telemetry.BROADCASTER, telemetry.UPDATES_CSV)
-                update = telemetry.last_row(path)
-            else:
-                update = self._processes[side.kind][1].call(
-                    parameters.last_update, config
-                )
+            update = broadcaster.call(path.last_update, self._configs[side])
             if update.get("model_version") == self._version:
-                break
+                return update
             if time.monotonic() > deadline:
                 raise RuntimeError(f"No update of version {self._version} was logged.")
             time.sleep(0.01)
-        if "arrived" not in update:
-            # The row was written at the end of the last stage.
-            offset = time.monotonic() - time.time()
-            worked = sum(update[name] for name in list(_STAGES)[4:8])
-            update["arrived"] = update["unix_time"] + offset - worked
-        return update
 
 
 def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[str]]:
@@ -212,9 +200,9 @@ def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[list[str]]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints and writes the tables."""
+    """Measures both paths, prints the tables and writes them."""
     parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=5)
-    parser.add_argument("--quick", action="store_true", help="a few sides, under a minute")
+    parser.add_argument("--quick", action="store_true", help="Measure a few sides.")
     options = timing.parse(parser, arguments, repeats=3)
     repeats = options.repeats
     cores = timing.pin(min(2, len(os.sched_getaffinity(0))))
@@ -231,18 +219,16 @@ def main(arguments: Sequence[str]) -> None:
         for count in range(1, len(cores) + 1):
             timing.progress(f"{repeats} rounds on {count} core(s)")
             bench.place(cores[-count], cores[-1])
-            bench.rows = {}
-            for side in sides:
-                bench.measure(side)  # Caches and memory are those of a second push.
-            bench.rows = {}
-            timing.interleave(
-                {side.name: lambda side=side: bench.measure(side) for side in sides}, repeats
+            measurements = {side.name: functools.partial(bench.measure, side) for side in sides}
+            for measure in measurements.values():
+                measure()  # Caches and memory are to be those of a second push.
+            placements[f"{count} core" + "s" * (count > 1)] = timing.interleave(
+                measurements, repeats
             )
-            placements[f"{count} core" + "s" * (count > 1)] = bench.rows
         if len(cores) > 1:
             losing = [
                 side for side in sides
-                if side.kind == parameter_sides.PRODUCT and side.communication == 32
+                if side.kind == PRODUCT and side.communication == 32
                 and side.quantize == 8 and side.inference_mode == sides[-1].inference_mode
             ]
             bench.make_busy(losing[0])
@@ -287,12 +273,13 @@ def _report(
     timing.report(
         _NAME, *tables[0], {"placements": placements, "lost": losses}, out,
         notes=[
-            "Stages beside the total: they overlap where processes work at the same time, and the "
-            "total holds waiting for a look (every 30 steps) besides.",
-            "take: from the learner's insert to the message in the broadcaster's hands. Hold-up: "
-            "the actor's longest step from the push to 40 steps behind the first action, less the "
-            "median step; on one core that is mostly the other processes' turn. Learner's CPU: of "
-            "its whole process with the server, for the update from push to first action.",
+            "Stages overlap where processes work at the same time, and the total also contains the "
+            "wait for a look (every 30 steps).",
+            "take: from the learner's insert to the message in the broadcaster's hands.",
+            "Hold-up: the actor's longest step, from the push to 40 steps behind the first action, "
+            "less the median step. On one core that is mostly the other processes' turn.",
+            "Learner's CPU: CPU time of its process, which holds the server, from push to first "
+            "action.",
             "The stand-in for the original pulls in every look, between two steps; the product "
             "looks and transfers in a thread, and only when there are newer weights.",
         ],

@@ -1,14 +1,16 @@
-"""Processes of a benchmark that are pinned to a core each and do what they are told.
+"""Processes of a benchmark, each pinned to a core, that call the functions they are sent.
 
-The functions that they are told to call live in modules that import no framework at the top, so
-that the pinning comes before a framework's threads. Imports no framework.
+These functions live in modules that import no framework at the top, so that the pinning comes
+before a framework's threads. This module imports no framework.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import multiprocessing
 from multiprocessing import connection as connection_lib
 import os
+import time
 import traceback
 from typing import Any
 
@@ -17,7 +19,7 @@ from actorQ.core import errors
 
 
 class Remote:
-    """A process on one core; `call` runs functions there, whose modules keep what they make."""
+    """A process on one core that runs functions; their modules keep state between calls."""
 
     def __init__(self, core: int):
         """Starts the process, which ends with this one."""
@@ -30,8 +32,8 @@ class Remote:
         """Calls a function of a module in the process and returns its result.
 
         Raises:
-          errors.UserError: it was raised there.
-          RuntimeError: it failed there otherwise; the text holds its traceback.
+          errors.UserError: The function raised one.
+          RuntimeError: The function failed otherwise; the text holds its traceback.
         """
         self._pipe.send((function, arguments))
         try:
@@ -52,8 +54,8 @@ class Remote:
 
 
 @contextlib.contextmanager
-def remotes(cores: list[int]) -> Any:
-    """Starts a process on each core; ends them all behind the block."""
+def remotes(cores: list[int]) -> Iterator[list[Remote]]:
+    """Starts a process on each core, and ends them all behind the block."""
     started = [Remote(core) for core in cores]
     try:
         yield started
@@ -65,7 +67,7 @@ def remotes(cores: list[int]) -> Any:
 def _serve(pipe: connection_lib.Connection, core: int) -> None:
     os.sched_setaffinity(0, {core})
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    # Reverb's C++ notes; what goes wrong here travels through the pipe.
+    # Only Reverb's C++ notes go to stderr: failures travel through the pipe.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     while True:
         try:
@@ -75,13 +77,13 @@ def _serve(pipe: connection_lib.Connection, core: int) -> None:
         try:
             pipe.send((True, function(*arguments)))
         except errors.UserError as error:
-            pipe.send((False, errors.UserError(str(error))))  # Its own type may not be picklable.
+            pipe.send((False, errors.UserError(str(error))))  # A subclass may not pickle.
         except Exception:
             failure = RuntimeError(f"In a benchmark process:\n{traceback.format_exc()}")
             pipe.send((False, failure))
 
 
-# --- Called in the server's process ---
+# --- Called in a process ---
 
 _servers: dict[int, Any] = {}
 
@@ -90,17 +92,28 @@ def start_server(config: config_lib.RunConfig, layout: Any) -> int:
     """Starts a server with the tables of a run; returns its port."""
     from actorQ.wire import server as serving
 
-    server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
+    return keep_server(
+        serving.start_server(config, serving.make_tables(config, layout, prioritized=False))
+    )
+
+
+def keep_server(server: Any) -> int:
+    """Keeps a server of this process until `stop_server`; returns its port."""
     _servers[server.port] = server
     return server.port
 
 
 def stop_server(port: int) -> None:
-    """Stops a server that `start_server` started."""
+    """Stops a server that `keep_server` keeps."""
     _servers.pop(port).stop()
 
 
 def cpu_seconds() -> float:
-    """Returns the CPU seconds of the process so far."""
-    times = os.times()
-    return times.user + times.system
+    """Returns the CPU seconds of all threads of this process so far."""
+    return time.process_time()
+
+
+def resident_bytes() -> int:
+    """Returns the resident memory of this process."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmRSS"))

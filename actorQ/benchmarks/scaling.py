@@ -2,23 +2,25 @@
 
     python -m actorQ.benchmarks.scaling --out DIR
 
-Servers have one core, what loads them the other.
+A server has one core; the processes that load it share the other.
 """
 
 from collections.abc import Sequence
+from concurrent import futures
+import functools
 import statistics
 import tempfile
-import threading
 from typing import Any
 
+from actorQ.benchmarks import backends
 from actorQ.benchmarks import remote
 from actorQ.benchmarks import scaling_sides
 from actorQ.core import config as config_lib
-from actorQ.core import settings
+from actorQ.core import precisions
 from actorQ.core import timing
 
 _NAME = "scaling"
-_BITS = settings.PRECISION_NAMES
+_BITS = precisions.NAMES
 _MODEL = "2048,2048,2048"
 _Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
@@ -31,37 +33,29 @@ def _config(port: int = 0, most: int = 1_000_000) -> config_lib.RunConfig:
 
 
 def actors_table(cores: list[int], counts: Sequence[int], repeats: int) -> tuple[_Table, Any]:
-    """Measures 1 to 8 writers at one server."""
+    """Measures each number of writers at one server."""
     with remote.remotes([cores[1]] + [cores[0]] * max(counts)) as (server, *writers):
         layout = server.call(scaling_sides.layout)
         port = server.call(remote.start_server, _config(most=100_000), layout)
         for writer in writers:
             writer.call(scaling_sides.open_writer, _config(port))
-        found: dict[int, list[Any]] = {count: [] for count in counts}
 
-        def measure(count: int) -> float:
-            results: list[Any] = [None] * count
-
-            def write(index: int) -> None:
-                results[index] = writers[index].call(scaling_sides.write, 1.5)
-
-            cpu = server.call(remote.cpu_seconds)
-            threads = [threading.Thread(target=write, args=(i,)) for i in range(count)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            cpu = server.call(remote.cpu_seconds) - cpu
-            total = sum(result[0] for result in results)
-            found[count].append({
-                "inserts_per_s": sum(result[0] / result[1] for result in results),
-                "writer_cpu_us": 1e6 * sum(result[2] for result in results) / total,
+        def measure(count: int) -> dict[str, float]:
+            with futures.ThreadPoolExecutor(count) as pool:
+                cpu = server.call(remote.cpu_seconds)
+                results = list(pool.map(
+                    lambda writer: writer.call(scaling_sides.write, 1.5), writers[:count]
+                ))
+                cpu = server.call(remote.cpu_seconds) - cpu
+            total = sum(result.transitions for result in results)
+            return {
+                "inserts_per_s": sum(result.transitions / result.wall_s for result in results),
+                "writer_cpu_us": 1e6 * sum(result.cpu_s for result in results) / total,
                 "server_cpu_us": 1e6 * cpu / total,
-            })
-            return 0.0
+            }
 
         timing.progress("scaling: writers")
-        timing.interleave({str(n): lambda n=n: measure(n) for n in counts}, repeats)
+        found = timing.interleave({n: functools.partial(measure, n) for n in counts}, repeats)
     names = ("inserts_per_s", "writer_cpu_us", "server_cpu_us")
     rows = [
         [str(n), *(f"{statistics.median(r[name] for r in runs):.0f}" for name in names)]
@@ -87,49 +81,40 @@ def width_table(core: int, widths: Sequence[int], repeats: int) -> tuple[_Table,
 def _inference_us(width: int, repeats: int) -> dict[str, float]:
     import numpy as np
 
-    from actorQ.benchmarks import inference as inference_benchmark
-    from actorQ.policy import inference
     from actorQ.policy.native import library
 
-    architecture = inference_benchmark.architectures([width])[f"3x{width}"]
-    weights = inference_benchmark.random_weights(architecture, np.random.default_rng(0))
+    architecture = backends.architectures([width])[f"3x{width}"]
     observation = np.zeros((1, *architecture.observation_shape), np.float32)
-    backends = {}
-    for mode, all_bits in _modes(library.available()).items():
-        for bits in all_bits:
-            backend = inference.make_backend(architecture, bits, mode)
-            inference.load_weights(backend, weights, bits)
-            backends[f"{mode} {_BITS[bits]}"] = backend
-    calls = {name: lambda b=backend: b(observation) for name, backend in backends.items()}
+    calls = {
+        f"{mode} {_BITS[bits]}": functools.partial(
+            backends.make(architecture, bits, mode), observation
+        )
+        for mode, all_bits in backends.modes(library.available()).items() for bits in all_bits
+    }
     seconds = timing.medians(timing.latencies(calls, repeats))
     return {name: 1e6 * value for name, value in seconds.items()}
 
 
-def _modes(native: bool) -> dict[str, tuple[int, ...]]:
-    modes = {"pytorch": (32, 16, 8)}
-    return modes | ({"native": (32, 16, 8, 4)} if native else {})
-
-
 def replay_table(cores: list[int], sizes: Sequence[int]) -> tuple[_Table, Any]:
-    """Fills one table and measures at every size."""
+    """Fills one table, and measures it at every size."""
     record = []
     with remote.remotes([cores[1], cores[0]]) as (server, writer):
         layout = server.call(scaling_sides.layout)
         config = _config(most=max(sizes))
         port = server.call(remote.start_server, config, layout)
         writer.call(scaling_sides.open_writer, _config(port))
-        empty = server.call(scaling_sides.resident_bytes)
+        empty = server.call(remote.resident_bytes)
         filled = 0
         for size in sizes:
             timing.progress(f"scaling: replay of {size} transitions")
-            count, seconds, _ = writer.call(scaling_sides.write, 300.0, size - filled)
-            filled += count
-            resident = server.call(scaling_sides.resident_bytes)
+            written = writer.call(scaling_sides.write, 300.0, size - filled)
+            filled += written.transitions
+            resident = server.call(remote.resident_bytes)
             batches = server.call(scaling_sides.batches_per_second, config, port, 1.5)
             record.append({
                 "transitions": filled,
                 "bytes_per_transition": (resident - empty) / filled,
-                "inserts_per_s": count / seconds,
+                "inserts_per_s": written.transitions / written.wall_s,
                 "batches_per_s": batches,
             })
     rows = [
@@ -151,19 +136,19 @@ def start_table(cores: list[int], quick: bool, repeats: int) -> tuple[_Table, An
     """Starts actors of every backend and precision on one core."""
     from actorQ.policy.native import library
 
-    sides = [("original", 8), ("original", 32)]
-    sides += [(m, bits) for m, all_bits in _modes(library.available()).items() for bits in all_bits]
+    modes = {"original": (8, 32), **backends.modes(library.available())}
+    sides = [(mode, bits) for mode, all_bits in modes.items() for bits in all_bits]
     if quick:
-        sides = [("original", 8), sides[-2]]
-    found: dict[tuple[str, int], list[scaling_sides.Start]] = {side: [] for side in sides}
+        sides = [sides[0], sides[-2]]
     with remote.remotes([cores[0]]) as (process,), tempfile.TemporaryDirectory() as folder:
 
-        def measure(side: tuple[str, int]) -> float:
-            timing.progress(f"scaling: start of an actor, {side[0]} {_BITS[side[1]]}")
-            found[side].append(process.call(scaling_sides.start_actor, *side, _MODEL, folder))
-            return 0.0
+        def measure(mode: str, bits: int) -> scaling_sides.Start:
+            timing.progress(f"scaling: start of an actor, {mode} {_BITS[bits]}")
+            return process.call(scaling_sides.start_actor, mode, bits, _MODEL, folder)
 
-        timing.interleave({str(s): lambda s=s: measure(s) for s in sides}, repeats)
+        found = timing.interleave(
+            {side: functools.partial(measure, *side) for side in sides}, repeats
+        )
     rows = [
         [f"{mode} {_BITS[bits]}",
          *(f"{statistics.median(getattr(s, name) for s in starts):.{digits}f}"
@@ -179,7 +164,9 @@ def start_table(cores: list[int], quick: bool, repeats: int) -> tuple[_Table, An
 def main(argv: Sequence[str]) -> None:
     """Runs the benchmark."""
     parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=3)
-    parser.add_argument("--quick", action="store_true", help="the smallest sizes, under a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="Measure the smallest sizes, in under a minute."
+    )
     arguments = timing.parse(parser, argv, repeats=1)
     quick, repeats = arguments.quick, arguments.repeats
     cores = timing.pin(2)
@@ -198,8 +185,8 @@ def main(argv: Sequence[str]) -> None:
         notes=(
             "bytes each, resident: growth of the server's process; Reverb compresses, and these "
             "random numbers do not compress.",
-            "MB resident: of the whole process; the original's stand-in holds a small server, too, "
-            "whose start, with that of its weights, is in its seconds: too many by that.",
+            "MB resident: of the whole process. The original's stand-in holds a small server, too, "
+            "and its seconds are too many by the start of that server and of its weights.",
         ),
         more=more,
     )

@@ -1,6 +1,7 @@
-"""What `scaling` runs in processes of their own: writers, a replay table, an actor that starts.
+"""The parts that `scaling` runs in processes of their own: writers, a dataset, actors that start.
 
-Called through `remote.Remote`, hence late imports of what brings frameworks in.
+`remote.Remote` calls these functions. Modules that bring frameworks in are imported late, since
+pinning comes first.
 """
 
 import subprocess
@@ -11,16 +12,10 @@ from typing import NamedTuple
 
 from actorQ.core import config as config_lib
 
-# walker_stand's: 24 numbers observed, 6 acted.
-_OBSERVATION, _ACTION = 24, 6
+_OBSERVATION, _ACTION = 24, 6  # Sizes of walker_stand's vectors.
+_ACTOR_MODULE = "actorQ.benchmarks.actor_start"  # A program, which no module imports.
 
 _state: dict[str, Any] = {}
-
-
-def resident_bytes() -> int:
-    """Returns the memory that the process has resident."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
 
 def layout() -> Any:
@@ -58,15 +53,20 @@ def open_writer(config: config_lib.RunConfig) -> None:
     )
 
 
-def write(seconds: float, most: int = sys.maxsize) -> tuple[int, float, float]:
+class Written(NamedTuple):
+    """Transitions that a writer wrote, seconds, and CPU seconds of its process."""
+
+    transitions: int
+    wall_s: float
+    cpu_s: float
+
+
+def write(seconds: float, most: int = sys.maxsize) -> Written:
     """Writes transitions as fast as it goes.
 
     Args:
-      seconds: for so long.
-      most: transitions, at most.
-
-    Returns:
-      Transitions, seconds, and CPU seconds of the process.
+      seconds: Time after which it stops.
+      most: Number of transitions after which it stops.
     """
     writer, transitions = _state["writer"], _state["transitions"]
     started, cpu = time.perf_counter(), time.process_time()
@@ -76,14 +76,14 @@ def write(seconds: float, most: int = sys.maxsize) -> tuple[int, float, float]:
             writer.write(transition)
         written = min(most, written + len(transitions))
     writer.flush()
-    return written, time.perf_counter() - started, time.process_time() - cpu
+    return Written(written, time.perf_counter() - started, time.process_time() - cpu)
 
 
 # --- In the server's process ---
 
 
 def batches_per_second(config: config_lib.RunConfig, port: int, seconds: float) -> float:
-    """Returns how many batches the learner's own dataset gives in a second."""
+    """Returns the batches that the learner's own dataset gives in a second."""
     from actorQ.learner import dataset
 
     batches = iter(dataset.make_dataset(config, f"localhost:{port}", layout()))
@@ -96,64 +96,11 @@ def batches_per_second(config: config_lib.RunConfig, port: int, seconds: float) 
     return taken / (time.perf_counter() - started)
 
 
-# --- An actor that starts ---
-
-# What `actor_main` does until it asks for weights.
-_ACTOR = """
-import os, sys, time
-os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-from actorQ.core import lean_imports
-if sys.argv[2] != "tensorflow":
-    lean_imports.import_reverb_client()
-import numpy as np
-from actorQ.actor import process as acting
-from actorQ.policy import architecture
-from actorQ.core import config
-from actorQ.policy import forms as conversion
-from actorQ import environments
-from actorQ.policy import inference
-from actorQ.benchmarks import inference as inference_benchmark
-from actorQ.benchmarks import scaling_sides
-settings = config.RunConfig(
-    taskstr="dm_control,walker_stand", model_str=sys.argv[1], inference_mode=sys.argv[2],
-    quantize=int(sys.argv[3]), port=1, logpath=sys.argv[4],
-)
-actor = acting.ActorProcess(settings)
-ready, cpu = time.time(), time.process_time()
-spec = actor.loop.lanes[0].environment.spec
-policy = architecture.make(spec, settings.model_sizes)
-weights = inference_benchmark.random_weights(policy, np.random.default_rng(0))
-update = conversion.to_actor_form(weights, 0, settings.quantize)
-del weights
-actor._infer.load(actor._infer.prepare(conversion.expand(update)))
-del update
-for _ in range(200):
-    actor.loop.turn(lambda transition: None)
-print(ready, cpu, scaling_sides.resident_bytes())
-"""
-
-# The same for the stand-in of the original.
-_ORIGINAL = """
-import os, sys, time
-os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-from actorQ.core import config
-from actorQ.benchmarks.original import loop as original_loop
-from actorQ.benchmarks import scaling_sides
-port = original_loop.start_server("dm_control,walker_stand")
-settings = config.RunConfig(
-    taskstr="dm_control,walker_stand", model_str=sys.argv[1], quantize=int(sys.argv[3]),
-    port=port, logpath=sys.argv[4],
-)
-actor = original_loop.OriginalActor(settings, pulls=False)
-ready, cpu = time.time(), time.process_time()
-actor.act(1.0)
-print(ready, cpu, scaling_sides.resident_bytes(), flush=True)
-os._exit(0)
-"""
+# --- Actors that start ---
 
 
 class Start(NamedTuple):
-    """What an actor's start took: seconds, CPU seconds, and megabytes resident when it acts."""
+    """Seconds and CPU seconds of an actor's start, and its resident megabytes when it acts."""
 
     wall_s: float
     cpu_s: float
@@ -164,15 +111,14 @@ def start_actor(mode: str, bits: int, model: str, folder: str) -> Start:
     """Starts an actor in a new process and waits until it has acted a little.
 
     Args:
-      mode: inference mode, or "original" for the stand-in.
-      bits: of its policy.
-      model: layer sizes.
-      folder: for its logs.
+      mode: Inference mode, or "original" for the stand-in.
+      bits: Precision of its policy.
+      model: Sizes of the hidden layers.
+      folder: Folder for its logs.
     """
-    code = _ORIGINAL if mode == "original" else _ACTOR
     started = time.time()
     done = subprocess.run(
-        [sys.executable, "-c", code, model, mode, str(bits), folder],
+        [sys.executable, "-m", _ACTOR_MODULE, mode, str(bits), model, folder],
         capture_output=True, text=True, check=False, timeout=120,
     )
     if done.returncode:

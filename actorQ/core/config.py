@@ -12,6 +12,7 @@ from typing import Any
 
 from actorQ.core import errors
 from actorQ.core import files
+from actorQ.core import precisions
 from actorQ.core import settings
 
 ALGORITHMS = ("auto", "d4pg", "dqn")
@@ -21,6 +22,7 @@ PUSH_PRECISIONS = ("float32", "bfloat16")
 DEVICES = ("CPU", "GPU")
 CONFIG_FILENAME = "config.json"
 
+Kind = settings.Kind
 _field = settings.declare
 
 
@@ -55,26 +57,28 @@ class RunConfig:
         6000,
         "Number of LEARNER STEPS after which training ends (the name is the original's; it never "
         "counted episodes).",
-        low=1,
+        low=1, kinds=Kind.CHANGEABLE,
     )
     stop_return: float | None = _field(
         None,
         "End training early once this evaluation return was reached in `--stop_window` "
         "evaluations in a row (none: train for all steps).",
+        kinds=Kind.CHANGEABLE,
     )
     stop_window: int = _field(
-        3, "Number of evaluations in a row that must reach --stop_return.", low=1
+        3, "Number of evaluations in a row that must reach --stop_return.", low=1,
+        kinds=Kind.CHANGEABLE,
     )
     stop_smoothing: int = _field(
         1,
         "Evaluations in the running mean that is held against --stop_return; 1: single episodes.",
-        low=1,
+        low=1, kinds=Kind.CHANGEABLE,
     )
     max_seconds: float = _field(
         0.0,
         "Seconds since the launch after which training ends as it does after its last step (one "
         "that waits for data then gets 30 s more); 0: no limit.",
-        low=0.0,
+        low=0.0, kinds=Kind.CHANGEABLE,
     )
     max_episode_steps: int = _field(
         1000, "Longest episode in environment steps; a cut-off episode is not terminal.", low=1
@@ -94,70 +98,72 @@ class RunConfig:
         8,
         "Precision of the actors' inference, bits: 32, 16, 8 or 4 (4 needs --inference_mode "
         "native or tensorflow).",
-        choices=settings.PRECISIONS,
+        choices=precisions.LEGAL,
     )
     quantize_communication: int = _field(
         32,
         "Width of the weights on the wire, bits, 2 to 32. Below the width of --quantize, weights "
         "travel as packed integers of so many bits; otherwise the form of --quantize travels.",
-        low=2,
-        high=32,
+        low=2, high=32, kinds=Kind.DISTRIBUTED,
     )
     weight_compress: int = _field(
         0,
         "1: lossy 8-bit coding of every weight and bias still wider than 8 bits in the message; "
         "0: off.",
-        choices=(0, 1),
+        choices=(0, 1), kinds=Kind.DISTRIBUTED,
     )
     compress: int = _field(
-        0, "1: lossless (zlib) compression of the whole message; 0: off.", choices=(0, 1)
+        0, "1: lossless (zlib) compression of the whole message; 0: off.", choices=(0, 1),
+        kinds=Kind.DISTRIBUTED,
     )
     inference_mode: str = _field(
         "pytorch",
         "Actor inference: pytorch (its quantized operators), native (our kernels in C, the fastest "
         "at every precision), or tensorflow (weights are dequantized, arithmetic is fp32).",
-        choices=INFERENCE_MODES,
+        choices=INFERENCE_MODES, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
 
     # --- Actors ---
-    n_actors: int = _field(1, "Number of actor processes, >= 1.", low=1, high=10_000)
-    actor_id: int = _field(1, "Which actor this process is, 1 to --n_actors.", low=1)
+    n_actors: int = _field(
+        1, "Number of actor processes, >= 1.", low=1, high=10_000, kinds=Kind.CHANGEABLE
+    )
+    actor_id: int = _field(
+        1, "Which actor this process is, 1 to --n_actors.", low=1, kinds=Kind.PROCESS
+    )
     envs_per_actor: int = _field(
         1,
         "Environments of one actor process, 1 to 64: all take a step in turn, with one policy call "
         "for the batch of their observations.",
-        low=1,
-        high=64,
+        low=1, high=64, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     actor_update_period: int = _field(
         30,
         "Environment steps of the actor, in all its environments, between two looks for newer "
         "weights, >= 1.",
-        low=1,
+        low=1, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     sigma: float = _field(
         0.2,
         "D4PG: largest standard deviation of the Gaussian exploration noise (actions are scaled "
         "to [-1, 1]); actor i of N uses sigma * (i-1)/(N-1), a single actor uses sigma.",
-        low=0.0,
+        low=0.0, kinds=Kind.CHANGEABLE,
     )
     epsilon_max: float = _field(
         0.05,
         "DQN: largest probability of a random action (of beginning one, with --epsilon_zeta); "
         "actor i of N uses epsilon_max * i/N.",
-        low=0.0,
-        high=1.0,
+        low=0.0, high=1.0, kinds=Kind.CHANGEABLE,
     )
     epsilon_zeta: float = _field(
         0.0,
         "DQN: exponent z >= 1.01 of exploration that lasts: a random action is taken for n steps, "
         "with a probability in proportion to n^-z, at most to the episode's end; 0: for one step.",
-        low=0.0,
+        low=0.0, kinds=Kind.CHANGEABLE,
     )
     actor_device_placement: str = _field(
         "CPU",
         "Device of the actors' inference, CPU or GPU (fp32 and fp16 only).",
-        choices=DEVICES,
+        choices=DEVICES, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
 
     # --- Learner ---
@@ -199,19 +205,19 @@ class RunConfig:
         "Precision of the learner's matrix products, float32 or bfloat16 (faster on an AMD Zen 4, "
         "slower on an Intel Xeon whose AMX cannot be used: the learner measures it at its start "
         "and warns; weights, losses and the optimizer stay float32).",
-        choices=LEARNER_PRECISIONS,
+        choices=LEARNER_PRECISIONS, kinds=Kind.DISTRIBUTED,
     )
     learner_device_placement: str = _field(
         "GPU",
         "Device of the learner, CPU or GPU; without a GPU that TensorFlow sees it uses the CPU "
         "and says so.",
-        choices=DEVICES,
+        choices=DEVICES, kinds=Kind.CHANGEABLE,
     )
     learner_threads: int = _field(
         0,
         "CPU threads of the learner's arithmetic; 0: the machine's cores less --n_actors, as if "
         "all of them ran on it, and at least one.",
-        low=0,
+        low=0, kinds=Kind.CHANGEABLE,
     )
 
     # --- Replay ---
@@ -234,46 +240,56 @@ class RunConfig:
         low=1,
     )
     priority_exponent: float = _field(
-        0.6, "DQN: exponent of prioritized replay; 0 samples uniformly.", low=0.0
+        0.6, "DQN: exponent of prioritized replay; 0 samples uniformly.", low=0.0,
+        kinds=Kind.DISTRIBUTED,
     )
     importance_sampling_exponent: float = _field(
-        0.2, "DQN: exponent of the importance weights of prioritized replay.", low=0.0
+        0.2, "DQN: exponent of the importance weights of prioritized replay.", low=0.0,
+        kinds=Kind.DISTRIBUTED,
     )
 
     # --- Server ---
     port: int = _field(
-        8181, "TCP port of the learner's Reverb server; 0: any free one.", low=0, high=65535
+        8181, "TCP port of the learner's Reverb server; 0: any free one.", low=0, high=65535,
+        kinds=Kind.ADDRESS,
     )
     server_address: str = _field(
         "",
         "HOST:PORT of the learner, for broadcaster and actors on other machines; empty: this "
         "machine at --port.",
+        kinds=Kind.ADDRESS,
     )
     connect_timeout: float = _field(
         120.0,
         "Seconds to wait for a learner (or for first weights) before giving up; one that answers, "
         "but is not ready yet, gets up to --data_timeout more.",
-        low=0.0,
+        low=0.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     transfer_timeout: float = _field(
         600.0,
         "Seconds that an actor's pull or insert, or a push to the server, may take while the "
         "learner answers other questions. 33.6 MB (3x2048, fp32) take 14 s at 20 Mbit/s, times the "
         "actors that share the link.",
-        low=1.0,
+        low=1.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     broadcaster_table_name: str = _field(
-        "broadcaster_table", "Reverb table from learner to broadcaster."
+        "broadcaster_table", "Reverb table from learner to broadcaster.", kinds=Kind.DISTRIBUTED
     )
-    replay_table_name: str = _field("replay_table", "Reverb table of transitions.")
-    model_table_name: str = _field("model_table", "Reverb table from broadcaster to actors.")
-    shutdown_table_name: str = _field("shutdown_table", "Reverb table that announces the end.")
+    replay_table_name: str = _field(
+        "replay_table", "Reverb table of transitions.", kinds=Kind.DISTRIBUTED
+    )
+    model_table_name: str = _field(
+        "model_table", "Reverb table from broadcaster to actors.", kinds=Kind.DISTRIBUTED
+    )
+    shutdown_table_name: str = _field(
+        "shutdown_table", "Reverb table that announces the end.", kinds=Kind.DISTRIBUTED
+    )
     push_period_s: float = _field(
         0.5,
         "Least seconds between two pushes of weights by the learner (0: after every step); a push "
         "still under way is never joined by a second one, the newest weights win; see "
         "--push_share.",
-        low=0.0,
+        low=0.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     push_share: float = _field(
         0.02,
@@ -281,7 +297,7 @@ class RunConfig:
         "--push_period_s=0): where one takes T CPU seconds on C cores, the next starts no sooner "
         "than T / C / push_share seconds after it. More means fresher weights for the actors, and "
         "costs nothing where the learner waits for them.",
-        low=0.0, high=1.0,
+        low=0.0, high=1.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     push_precision: str = _field(
         "float32",
@@ -289,67 +305,70 @@ class RunConfig:
         "(half the bytes: int8 and int4 actors get new weights sooner, fp32 ones got them later in "
         "our benchmark; each weight is rounded to 8 significant bits, less than what 8-bit actors "
         "lose anyway).",
-        choices=PUSH_PRECISIONS,
+        choices=PUSH_PRECISIONS, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
 
     # --- Evaluation, logs ---
     eval_period_s: float = _field(
         10.0,
         "Seconds between two evaluation episodes of the learner's full-precision policy; 0: none.",
-        low=0.0,
+        low=0.0, kinds=Kind.CHANGEABLE,
     )
     eval_period_steps: int = _field(
         0,
         "Learner steps between two evaluation episodes, in place of --eval_period_s: equally many "
         "for equal progress, however long it takes; 0: by --eval_period_s.",
-        low=0,
+        low=0, kinds=Kind.CHANGEABLE,
     )
     final_eval_episodes: int = _field(
-        10, "Evaluation episodes at the end of training; 0: none.", low=0
+        10, "Evaluation episodes at the end of training; 0: none.", low=0, kinds=Kind.CHANGEABLE
     )
     checkpoint_period_s: float = _field(
         300.0,
         "Seconds between two checkpoints of the learner; one is always made at the end, and one "
         "for --resume at the beginning. Writing replay takes about 2 CPU seconds for 100,000 "
         "transitions.",
-        low=1.0,
+        low=1.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     log_period_s: float = _field(
-        1.0, "Seconds between two rows of a process's logs.", low=0.05
+        1.0, "Seconds between two rows of a process's logs.", low=0.05, kinds=Kind.CHANGEABLE
     )
     logpath: str = _field(
-        "logs/run", "Folder of this run's logs and checkpoints (made if missing)."
+        "logs/run", "Folder of this run's logs and checkpoints (made if missing).",
+        kinds=Kind.PROCESS,
     )
     resume: bool = _field(
         False,
         "Continue the run in --logpath from its checkpoint (launcher and learner: flags not given "
         "are those of the run; broadcaster and actors: go on in their logs).",
+        kinds=Kind.PROCESS,
     )
     track_energy: int = _field(
         0,
         "1: estimate energy and CO2 of each process with codecarbon (modelled from CPU load; GPUs' "
         "is measured by their driver); 0: off.",
-        choices=(0, 1),
+        choices=(0, 1), kinds=Kind.CHANGEABLE,
     )
     restarts: int = _field(
-        0, "How often this process was restarted; varies its seeds. The launcher sets it.", low=0
+        0, "How often this process was restarted; varies its seeds. The launcher sets it.", low=0,
+        kinds=Kind.PROCESS,
     )
     data_timeout: float = _field(
         600.0,
         "Seconds that the learner waits for transitions when none come before it ends the run.",
-        low=1.0,
+        low=1.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     run_start_time: float = _field(
         0.0,
         "Start of the run in seconds since 1970, from which logs count; 0: start of the process. "
         "The launcher sets it.",
-        low=0.0,
+        low=0.0, kinds=Kind.PROCESS,
     )
     launch_id: int = _field(
         0,
         "Number that keeps runs apart: broadcaster and actors take none but a learner with the "
         "same; 0: any. The launcher draws it.",
-        low=0,
+        low=0, kinds=Kind.PROCESS,
     )
 
     def __post_init__(self):
@@ -410,6 +429,12 @@ class RunConfig:
         except (AttributeError, TypeError) as error:  # A value of another type.
             path = os.path.join(folder, CONFIG_FILENAME)
             raise errors.UserError(f"{path} is damaged: {error!r}.") from None
+
+
+def names_of(kinds: settings.Kind) -> frozenset[str]:
+    """Returns the settings that are of any of these kinds."""
+    fields = dataclasses.fields(RunConfig)
+    return frozenset(field.name for field in fields if field.metadata["kinds"] & kinds)
 
 
 def load_record(folder: str) -> dict[str, Any]:

@@ -8,9 +8,7 @@ import dataclasses
 from absl import flags
 
 from actorQ.core import config as config_lib
-
-# Settings that a resumed run does not take over from the run before.
-_OF_A_PROCESS = ("actor_id", "logpath", "restarts", "resume", "run_start_time", "launch_id")
+from actorQ.core import settings
 
 
 def define_flags() -> None:
@@ -44,12 +42,12 @@ def from_flags(
     Raises:
       errors.UserError: a value is not legal, or there is no run to resume.
     """
-    names = [field.name for field in dataclasses.fields(config_lib.RunConfig)]
+    names = {field.name for field in dataclasses.fields(config_lib.RunConfig)}
     values = {name: flag_values[name].value for name in names}
     if resumable and values["resume"]:
         run = config_lib.RunConfig.load(values["logpath"])
-        for name in names:
-            if name not in _OF_A_PROCESS and not flag_values[name].present:
+        for name in names - config_lib.names_of(settings.Kind.NOT_KEPT):
+            if not flag_values[name].present:
                 values[name] = getattr(run, name)
     return config_lib.RunConfig(**values)
 

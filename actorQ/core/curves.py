@@ -11,17 +11,14 @@ import numpy as np
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
-from actorQ.core import settings as config_checks
+from actorQ.core import precisions
+from actorQ.core import settings as settings_lib
 from actorQ.core import telemetry
 
 # As ActorQ's results page: "running mean (window=10)" (arXiv:1910.01055's project).
 DEFAULT_WINDOW = 10
-PRECISION_NAMES = config_checks.PRECISION_NAMES
 # Settings in which the runs of one comparison may differ without harm.
-PRIVATE_SETTINGS = frozenset(
-    ("quantize", "seed", "logpath", "port", "server_address", "run_start_time", "launch_id",
-     "actor_id")
-)
+PRIVATE_SETTINGS = config_lib.names_of(settings_lib.Kind.LAUNCHED) | {"quantize", "seed"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +122,7 @@ def differing_settings(runs: Sequence[Run], allowed: Sequence[str] = ()) -> list
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
     """Returns the shortest labels that tell the runs apart: precision, period, folder."""
-    names = [PRECISION_NAMES[run.precision] for run in runs]
+    names = [precisions.NAMES[run.precision] for run in runs]
     if len(set(names)) == len(names):
         return names
     names = [
@@ -135,7 +132,7 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     return [
-        f"{PRECISION_NAMES[run.precision]} ({os.path.basename(os.path.abspath(run.folder))})"
+        f"{precisions.NAMES[run.precision]} ({os.path.basename(os.path.abspath(run.folder))})"
         for run in runs
     ]
 

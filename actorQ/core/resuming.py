@@ -6,34 +6,27 @@ from typing import Any
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
-
-# All others say what is learned, from which data, or how it lies in replay and on the wire.
-CHANGEABLE = frozenset("""
-    num_episodes stop_return stop_window stop_smoothing max_seconds
-    inference_mode n_actors actor_id envs_per_actor actor_update_period sigma epsilon_max
-    epsilon_zeta actor_device_placement learner_device_placement learner_threads
-    port server_address connect_timeout transfer_timeout push_period_s push_share push_precision
-    eval_period_s eval_period_steps final_eval_episodes checkpoint_period_s log_period_s logpath
-    track_energy restarts data_timeout run_start_time launch_id resume
-""".split())
+from actorQ.core import settings
 
 
-def check(config: config_lib.RunConfig, settings: Mapping[str, Any]) -> None:
+def check(config: config_lib.RunConfig, recorded: Mapping[str, Any]) -> None:
     """Checks that a run can go on with other settings.
 
     Args:
-      config: the settings now.
-      settings: the run's so far; one that its version did not have was at its default.
+      config: Settings from now on.
+      recorded: Settings of the run so far; an older version may lack some, which then had their
+        defaults.
 
     Raises:
       errors.UserError: it cannot; the message names the settings.
     """
     now = dataclasses.asdict(config)
-    before = {**dataclasses.asdict(config_lib.RunConfig()), **settings}
+    before = {**dataclasses.asdict(config_lib.RunConfig()), **recorded}
+    changeable = config_lib.names_of(settings.Kind.CHANGEABLE)
     wrong = [
         f"--{name} was {before[name]}, not {value}"
         for name, value in now.items()
-        if name not in CHANGEABLE and before[name] != value
+        if name not in changeable and before[name] != value
     ]
     if wrong:
         raise errors.UserError(f"A resumed run cannot change its settings: {'; '.join(wrong)}.")

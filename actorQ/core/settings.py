@@ -1,14 +1,26 @@
 """How one setting is declared and checked; `config` lists the settings. Imports no framework."""
 
 import dataclasses
+import enum
 import math
 from typing import Any
 
 from actorQ.core import errors
+from actorQ.core import precisions
 
-PRECISION_NAMES = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
-PRECISIONS = tuple(PRECISION_NAMES)
 RUN_TABLE = "run"  # `wire`'s own table beside the four that have flags.
+
+
+class Kind(enum.Flag):
+    """What a setting is for; a setting may be of several kinds."""
+
+    LEARNING = 0  # It decides what is learned, and from which data.
+    CHANGEABLE = enum.auto()  # A resumed run may change it.
+    DISTRIBUTED = enum.auto()  # Agents of other libraries have nothing that it could set.
+    LAUNCHED = enum.auto()  # The launcher sets it; runs that are compared may differ in it.
+    NOT_KEPT = enum.auto()  # A resumed run does not take it over from the run before.
+    ADDRESS = CHANGEABLE | LAUNCHED
+    PROCESS = CHANGEABLE | LAUNCHED | NOT_KEPT
 
 
 def declare(
@@ -17,42 +29,15 @@ def declare(
     choices: tuple | None = None,
     low: float | None = None,
     high: float | None = None,
+    kinds: Kind = Kind.LEARNING,
 ) -> Any:
-    """Declares one flag: default, help (with unit), and its legal values or range."""
+    """Declares one flag: default, help (with unit), legal values or range, and kinds."""
     return dataclasses.field(
         default=default,
-        metadata={"help": help_text, "choices": choices, "low": low, "high": high},
+        metadata={
+            "help": help_text, "choices": choices, "low": low, "high": high, "kinds": kinds
+        },
     )
-
-
-def check_precision(quantize: int, inference_mode: str) -> None:
-    """Checks that a backend computes at a precision.
-
-    Raises:
-      errors.UserError: it does not, or there is no such precision.
-    """
-    if quantize not in PRECISIONS:
-        legal = ", ".join(str(bits) for bits in PRECISIONS)
-        raise errors.UserError(f"--quantize={quantize} is not possible: choose one of {legal}.")
-    if quantize == 4 and inference_mode == "pytorch":
-        raise errors.UserError(
-            "--quantize=4 needs --inference_mode=native (or tensorflow): torch has no 4-bit "
-            "operator for single observations."
-        )
-
-
-def named_precision(flag: str, text: str) -> int:
-    """Parses '8' or 'int8' into 8.
-
-    Raises:
-      errors.UserError: `text` is no precision.
-    """
-    names = {name: bits for bits, name in PRECISION_NAMES.items()}
-    names |= {str(bits): bits for bits in PRECISIONS}
-    if text not in names:
-        legal = ", ".join(f"{bits} ({PRECISION_NAMES[bits]})" for bits in PRECISIONS)
-        raise errors.UserError(f"--{flag}: {text!r} is not a precision: choose from {legal}.")
-    return names[text]
 
 
 def hidden_sizes(flag: str, text: str) -> tuple[int, ...]:
@@ -131,7 +116,7 @@ def check_together(config: Any) -> None:
             f"--stop_return={config.stop_return:g} needs evaluations: set --eval_period_steps or "
             "--eval_period_s."
         )
-    check_precision(config.quantize, config.inference_mode)
+    precisions.check(config.quantize, config.inference_mode)
     if config.actor_device_placement == "GPU" and (
         config.quantize <= 8 or config.inference_mode == "native"
     ):

@@ -1,40 +1,48 @@
-"""What the benchmarks share: pinning, interleaved repeats, medians, table and JSON.
+"""Tools that benchmarks share: pinning, interleaved repeats, medians, table and JSON.
 
 The sides of a comparison run one after another within every repeat, in turning order, so that a
-slow minute of a shared machine falls on all of them. Imports no framework.
+slow minute of a shared machine falls on all of them. This module imports no framework.
 """
 
 import argparse
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import os
 import signal
 import statistics
 import sys
 import time
 from typing import Any
+from typing import TypeVar
 
 from absl import logging
 
 from actorQ.core import errors
 from actorQ.core import output
+from actorQ.core import provenance
+
+Key = TypeVar("Key")
+Figure = TypeVar("Figure")
 
 
 def parser(name: str, description: str, repeats: int | None = 5) -> argparse.ArgumentParser:
     """Returns a parser with the options of every benchmark: --out, and most often --repeats.
 
     Args:
-      name: of the module within `actorQ.benchmarks`.
-      description: one line.
-      repeats: default of --repeats; None: it measures no times, and has no such option.
+      name: Name of the benchmark.
+      description: One line for --help.
+      repeats: Default of --repeats. None makes no such option, for a benchmark without rounds.
     """
-    made = argparse.ArgumentParser(f"python -m actorQ.benchmarks.{name}", description=description)
-    made.add_argument("--out", metavar="FOLDER", help="folder for JSON and Markdown")
+    made = argparse.ArgumentParser(f"python -m {_program(name)}", description=description)
+    made.add_argument(
+        "--out", metavar="FOLDER", help="Folder that the JSON and Markdown files are written to."
+    )
     if repeats is not None:
         made.add_argument(
             "--repeats", type=positive, default=repeats, metavar="N",
-            help="times that every side is measured; medians are shown (default: %(default)s)",
+            help="Every side is measured so often, and medians are shown (default: %(default)s).",
         )
     return made
 
@@ -45,9 +53,9 @@ def parse(
     """Parses a command line whose --quick stands for other defaults.
 
     Args:
-      made: the parser, with --quick.
-      argv: the command line.
-      **quick: those defaults, by name.
+      made: Parser that has --quick.
+      argv: Command line without the program.
+      **quick: Defaults that --quick sets, by name.
     """
     arguments = made.parse_args(argv)
     if arguments.quick:
@@ -67,16 +75,16 @@ def positive(text: str) -> int:
 def pin(cores: int) -> list[int]:
     """Keeps this process, its later threads and children to the last `cores` usable cores.
 
-    The last ones, since interrupts tend to be served by the first. Threads that exist already
-    (a framework's pool) stay where they are: call it before importing one.
+    It takes the last ones, since interrupts tend to be served by the first. Threads that exist
+    already (a framework's pool) stay where they are: call it before importing a framework.
 
     Returns:
-      The cores. Where the system cannot do that, which is said, the first ones.
+      The cores. A system that cannot pin gets a warning and the numbers of the first cores.
 
     Raises:
-      errors.UserError: there are not so many.
+      errors.UserError: The process may use fewer cores.
     """
-    if not hasattr(os, "sched_setaffinity"):  # Linux alone has it.
+    if not hasattr(os, "sched_setaffinity"):  # Only Linux has it.
         logging.warning("This system cannot keep a process to some cores: times may vary more.")
         return list(range(min(cores, os.cpu_count() or 1)))
     usable = sorted(os.sched_getaffinity(0))
@@ -88,19 +96,19 @@ def pin(cores: int) -> list[int]:
 
 
 def interleave(
-    sides: Mapping[str, Callable[[], float]], repeats: int
-) -> dict[str, list[float]]:
+    sides: Mapping[Key, Callable[[], Figure]], repeats: int
+) -> dict[Key, list[Figure]]:
     """Measures every side `repeats` times, in turn.
 
     Args:
-      sides: name to a function that measures once and returns the figure.
-      repeats: rounds; each begins one side later than the one before.
+      sides: Maps each side to a function that measures it once and returns the figure.
+      repeats: Number of rounds. Each begins one side later than the round before.
 
     Returns:
-      Name to figures, in the order of the rounds.
+      The figures of each side, in the order of the rounds.
     """
     names = list(sides)
-    figures: dict[str, list[float]] = {name: [] for name in names}
+    figures: dict[Key, list[Figure]] = {name: [] for name in names}
     for turn in range(repeats):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
@@ -108,26 +116,26 @@ def interleave(
     return figures
 
 
-def medians(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def medians(figures: Mapping[Key, Sequence[float]]) -> dict[Key, float]:
     """Returns the median of every side."""
     return {name: statistics.median(values) for name, values in figures.items()}
 
 
-def latencies(calls: Mapping[Any, Callable[[], Any]], repeats: int) -> dict[Any, list[float]]:
+def latencies(calls: Mapping[Key, Callable[[], Any]], repeats: int) -> dict[Key, list[float]]:
     """Measures the `seconds_per_call` of every call `repeats` times, in turn."""
     return interleave(
-        {name: lambda call=call: seconds_per_call(call) for name, call in calls.items()}, repeats
+        {name: functools.partial(seconds_per_call, call) for name, call in calls.items()}, repeats
     )
 
 
 def seconds_per_call(call: Callable[[], Any], at_least_s: float = 0.05) -> float:
     """Returns the median seconds of one call, over as many calls as `at_least_s` holds.
 
-    A call before them is not counted: it may compile, or bring weights into caches.
+    The first call is not counted: it may compile, or bring weights into caches.
     """
     clock = time.perf_counter
     call()
-    laps = []
+    laps: list[float] = []
     started = clock()
     while not laps or clock() - started < at_least_s:
         before = clock()
@@ -137,7 +145,7 @@ def seconds_per_call(call: Callable[[], Any], at_least_s: float = 0.05) -> float
 
 
 def progress(text: str) -> None:
-    """Tells on stderr what is being measured."""
+    """Prints a line of progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -154,17 +162,17 @@ def report(
     """Prints a table as Markdown; with `out` writes it to NAME.md and everything to NAME.json.
 
     Args:
-      name: of the benchmark.
-      title: one line above the table, with the unit of its figures.
-      header: column names.
-      rows: cells as text.
-      record: raw figures, for the JSON; machine, commit, command and date are added here.
-      out: folder, made if missing, or None.
-      notes: lines under the last table.
-      more: further tables: title, header, rows.
+      name: Name of the files.
+      title: Line above the table, with the unit of its figures.
+      header: Column names.
+      rows: Cells as text.
+      record: Raw figures for the JSON. Machine, commit, command and date are added here.
+      out: Folder, made if missing, or None.
+      notes: Lines under the last table.
+      more: Further tables: title, header, rows.
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     tables = [(title, header, rows), *more]
     text = "\n".join(
@@ -172,17 +180,29 @@ def report(
     )
     if notes:
         text += "\n" + "".join(f"- {note}\n" for note in notes)
-    module = os.path.splitext(os.path.basename(sys.argv[0]))[0]  # Not `name`: a mode has its own.
-    output.write_measured(f"actorQ.benchmarks.{module}", name, text, record, out)
+    output.write_measured(_program(name), name, text, record, out)
+
+
+def _program(name: str) -> str:
+    """Returns the module that was started, as `python -m` takes it.
+
+    Args:
+      name: Name of a benchmark, which stands in where Python was started in another way.
+    """
+    path = os.path.splitext(os.path.relpath(sys.argv[0], provenance.ROOT))[0]
+    parts = path.split(os.sep)
+    if not all(part.isidentifier() for part in parts):
+        return f"actorQ.benchmarks.{name}"
+    return ".".join(parts).removesuffix(".__main__")
 
 
 def run(name: str, main: Callable[[Sequence[str]], None]) -> None:
     """Runs a benchmark: an error that the user can mend becomes one line and exit code 1.
 
-    SIGTERM, and a terminal that closes, end it as Ctrl-C does, by way of every `finally`: what it
-    started ends with it.
+    SIGTERM, and a terminal that closes, end it as Ctrl-C does, by way of every `finally`:
+    processes that it started end with it.
     """
     for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) != signal.SIG_IGN:  # As nohup has it.
+        if signal.getsignal(signum) != signal.SIG_IGN:  # nohup ignores SIGHUP.
             signal.signal(signum, lambda number, _: sys.exit(128 + number))
     output.run_script(name, main)

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.environments import core
+from actorQ.environments import base
 from actorQ.environments import gymnasium_adapter
 from actorQ.environments import gymnasium_suites
+from actorQ.environments import task_errors
 
 _FRAME_SKIP = 4
 _STACK = 4
@@ -44,7 +45,7 @@ class AtariEnvironment(gymnasium_adapter.GymnasiumEnvironment):
         # gymnasium's FrameStackObservation stacks along the first axis and copies deeply.
         self._flatten = self._push
         self._stack = np.zeros(shape, np.uint8)
-        self.spec = core.EnvironmentSpec(shape, np.dtype(np.uint8), self.spec.num_actions)
+        self.spec = base.EnvironmentSpec(shape, np.dtype(np.uint8), self.spec.num_actions)
         self.render_fps = _FRAMES_PER_S / _FRAME_SKIP
 
     def _begin(self) -> np.ndarray:
@@ -64,7 +65,7 @@ class AtariEnvironment(gymnasium_adapter.GymnasiumEnvironment):
         return stack
 
 
-def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Environment:
+def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
     """Builds a game.
 
     Args:
@@ -88,7 +89,9 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Envir
     if spec is None or not (
         spec.namespace == "ALE" or (_is_atari(spec) and spec.name.endswith(_NO_FRAME_SKIP))
     ):
-        raise core.unknown_task(suite, task, games, "write Pong, PongNoFrameskip-v4 or ALE/Pong-v5")
+        raise task_errors.unknown_task(
+            suite, task, games, "write Pong, PongNoFrameskip-v4 or ALE/Pong-v5"
+        )
     # ALE would print its name and version with the first game.
     ale_py = importlib.import_module(_ENTRY_MODULE)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -99,8 +102,8 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Envir
             raw, noop_max=_NOOP_MAX, frame_skip=_FRAME_SKIP, screen_size=_SCREEN_SIZE
         )
     except gymnasium.error.DependencyNotInstalled as error:
-        raise core.TaskError(
-            f"suite atari needs OpenCV ({core.one_line(error)}); `pip install "
+        raise task_errors.TaskError(
+            f"suite atari needs OpenCV ({task_errors.one_line(error)}); `pip install "
             "opencv-python-headless` provides it"
         ) from error
     return AtariEnvironment(raw, name, seed, min(max_episode_steps, _GAME_STEPS))
@@ -123,8 +126,8 @@ def list_tasks(suite: str) -> list[str]:
     try:
         gymnasium.register_envs(importlib.import_module(_ENTRY_MODULE))
     except ImportError as error:
-        raise core.TaskError(
-            f"suite atari cannot be imported ({core.one_line(error)}); `pip "
+        raise task_errors.TaskError(
+            f"suite atari cannot be imported ({task_errors.one_line(error)}); `pip "
             "install ale-py opencv-python-headless` provides it"
         ) from error
     suffix = f"{_NO_FRAME_SKIP}-v4"

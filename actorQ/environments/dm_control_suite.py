@@ -12,14 +12,16 @@ from absl import logging
 import dm_env
 import numpy as np
 
-from actorQ.environments import core
+from actorQ.environments import base
 from actorQ.environments import mujoco_gl
+from actorQ.environments import scales
+from actorQ.environments import task_errors
 
 _RENDER_HEIGHT = 240  # Pixels.
 _RENDER_WIDTH = 320  # Pixels.
 
 
-class DmControlEnvironment(core.Environment):
+class DmControlEnvironment(base.Environment):
     """A Control Suite task, its observations joined to one vector in the suite's own order."""
 
     def __init__(self, raw: dm_env.Environment, max_episode_steps: int):
@@ -40,10 +42,10 @@ class DmControlEnvironment(core.Environment):
         self._newest: np.ndarray | None = None  # Observation of this episode.
         self._camera: mujoco_gl.Camera | None = None
         super().__init__(
-            spec=core.EnvironmentSpec(
+            spec=base.EnvironmentSpec(
                 (size,), np.dtype(np.float32), action_low=low, action_high=high
             ),
-            to_native=core.continuous_action_map(low, high, actions.shape, np.dtype(np.float32)),
+            to_native=scales.continuous_action_map(low, high, actions.shape, np.dtype(np.float32)),
             step_limit=max_episode_steps,
             render_fps=1.0 / raw.control_timestep(),
         )
@@ -94,7 +96,7 @@ class DmControlEnvironment(core.Environment):
         self._raw.close()
 
 
-def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Environment:
+def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
     """Builds a Control Suite task.
 
     Args:
@@ -113,7 +115,7 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Envir
     # Domain names contain underscores, so the joined name is looked up rather than split.
     names = {f"{domain}_{name}": (domain, name) for domain, name in control_suite.ALL_TASKS}
     if task not in names:
-        raise core.unknown_task(suite, task, names)
+        raise task_errors.unknown_task(suite, task, names)
     with mujoco_gl.deferred():
         raw = control_suite.load(*names[task], task_kwargs={"random": seed % 2**32})
     return DmControlEnvironment(raw, max_episode_steps)
@@ -141,8 +143,8 @@ def _import_suite() -> types.ModuleType:
         with mujoco_gl.deferred():
             from dm_control import suite
     except ImportError as error:
-        raise core.TaskError(
-            f"the dm_control suite cannot be imported ({core.one_line(error)}); "
+        raise task_errors.TaskError(
+            f"the dm_control suite cannot be imported ({task_errors.one_line(error)}); "
             "`pip install dm_control mujoco` provides it"
         ) from error
     return suite

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actorQ import environments
 from actorQ.core import config as config_lib
+from actorQ.environments import base
 
 
 class Episode(NamedTuple):
@@ -25,7 +25,7 @@ class Episode(NamedTuple):
 
 
 def play(
-    environment: environments.Environment,
+    environment: base.Environment,
     act: Callable[[np.ndarray], Any],
     on_frame: Callable[[np.ndarray], None] | None = None,
     stop: Callable[[], bool] = lambda: False,

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.environments import core
+from actorQ.environments import base
 from actorQ.environments import mujoco_gl
+from actorQ.environments import native_output
+from actorQ.environments import scales
+from actorQ.environments import task_errors
 
 _DEFAULT_RENDER_FPS = 30.0
 
 
-class GymnasiumEnvironment(core.Environment):
+class GymnasiumEnvironment(base.Environment):
     """A gymnasium task with vector, one-hot or pixel observations."""
 
     def __init__(self, raw: Any, name: str, seed: int, step_limit: float):
@@ -38,7 +41,7 @@ class GymnasiumEnvironment(core.Environment):
         self._flatten, shape, dtype = _observation_map(raw.observation_space, name)
         to_native, actions = _action_map(raw.action_space, name)
         super().__init__(
-            spec=core.EnvironmentSpec(shape, dtype, **actions),
+            spec=base.EnvironmentSpec(shape, dtype, **actions),
             to_native=to_native,
             step_limit=step_limit,
             render_fps=(raw.metadata or {}).get("render_fps") or _DEFAULT_RENDER_FPS,
@@ -53,15 +56,15 @@ class GymnasiumEnvironment(core.Environment):
         spaces = importlib.import_module("gymnasium.spaces")
         space = self._raw.observation_space
         vectors = isinstance(space, spaces.Box) and len(self.spec.observation_shape) == 1
-        scale = core.observation_scale(space.low, space.high) if vectors else None
+        scale = scales.observation_scale(space.low, space.high) if vectors else None
         if scale is None:
-            raise core.no_observation_bounds()
+            raise task_errors.no_observation_bounds()
         self.spec = dataclasses.replace(self.spec, observation_scale=scale)
 
     def _begin(self) -> np.ndarray:
         if self._seed is not None:
             # PyBullet greets on standard output when a task's first reset connects to it.
-            quiet = core.muted_output if _is_pybullet(self._raw) else contextlib.nullcontext
+            quiet = native_output.muted if _is_pybullet(self._raw) else contextlib.nullcontext
             with quiet():
                 observation = self._reset(seed=self._seed)
             self._seed = None
@@ -69,7 +72,7 @@ class GymnasiumEnvironment(core.Environment):
             observation = self._reset()
         observation = self._flatten(observation)
         if observation.shape != self.spec.observation_shape:
-            raise core.TaskError(
+            raise task_errors.TaskError(
                 f"task {self._name} returned an observation of shape {observation.shape}, but its "
                 f"observation_space promises {self.spec.observation_shape}"
             )
@@ -88,9 +91,9 @@ class GymnasiumEnvironment(core.Environment):
             raise self._old_api("its reset() does not return (observation, info)")
         return result[0]
 
-    def _old_api(self, problem: str) -> core.TaskError:
+    def _old_api(self, problem: str) -> task_errors.TaskError:
         """Describes a task that was written for gym; the error is to be raised."""
-        return core.TaskError(
+        return task_errors.TaskError(
             f"task {self._name} does not have Gymnasium's API, but perhaps that of gym before "
             f"0.26: {problem} (see gymnasium.farama.org, Migration Guide)"
         )
@@ -117,7 +120,7 @@ class GymnasiumEnvironment(core.Environment):
             TaskError: The task cannot draw itself, or a library for it is missing.
         """
         if self._raw.render_mode != "rgb_array":
-            raise core.TaskError(
+            raise task_errors.TaskError(
                 f"task {self._name} has no render mode rgb_array, so that no "
                 "picture of it can be taken"
             )
@@ -129,8 +132,8 @@ class GymnasiumEnvironment(core.Environment):
         # Missing pygame, OpenGL libraries and drivers all fail in ways of their own.
         except Exception as error:
             remedy = f"; {mujoco_gl.INSTALL_HINT}" if uses_mujoco else ""
-            raise core.TaskError(
-                f"task {self._name} cannot be rendered ({core.one_line(error)}){remedy}"
+            raise task_errors.TaskError(
+                f"task {self._name} cannot be rendered ({task_errors.one_line(error)}){remedy}"
             ) from error
         if uses_mujoco and not self._closes_at_exit:
             self._closes_at_exit = True
@@ -168,7 +171,7 @@ def _observation_map(
             np.dtype(np.float32),
         )
     if not getattr(space, "is_np_flattenable", False):
-        raise core.TaskError(
+        raise task_errors.TaskError(
             f"task {name} has the observation space {space}; only spaces that "
             "flatten to a vector are supported"
         )
@@ -193,10 +196,10 @@ def _action_map(space: Any, name: str) -> tuple[Callable[[Any], Any], dict[str, 
         return to_native, {"num_actions": int(space.n), "action_start": start}
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = (np.reshape(bound, -1) for bound in (space.low, space.high))
-        to_native = core.continuous_action_map(low, high, space.shape, space.dtype)
+        to_native = scales.continuous_action_map(low, high, space.shape, space.dtype)
         bounds = {"action_low": low, "action_high": high}
         return to_native, {name: bound.astype(np.float32) for name, bound in bounds.items()}
-    raise core.TaskError(
+    raise task_errors.TaskError(
         f"task {name} has the action space {space}; only Discrete and "
         "floating-point Box action spaces are supported"
     )

@@ -2,7 +2,7 @@
 
 `gym,ID` takes every id that gymnasium knows and `gym,package.module:ID` imports the module that
 registers ID first. gymnasium's own wrappers (order check, passive checker, time limit) are left
-out: `core.Environment` does what is needed of their work.
+out: `base.Environment` does what is needed of their work.
 """
 
 import contextlib
@@ -15,9 +15,11 @@ from typing import Any
 
 from absl import logging
 
-from actorQ.environments import core
+from actorQ.environments import base
 from actorQ.environments import gymnasium_adapter
 from actorQ.environments import mujoco_gl
+from actorQ.environments import native_output
+from actorQ.environments import task_errors
 
 # Where gymnasium and its extensions keep the classes of tasks that belong to other suites, or
 # (phys2d, tabular) are re-implementations in JAX of tasks that `gym` lists already.
@@ -39,7 +41,7 @@ _REFUSING_IDS = ("Pusher-v4",)
 _announced: set[str] = set()  # Replaced ids that the log has named already.
 
 
-def make(suite: str, task: str, seed: int, max_episode_steps: int) -> core.Environment:
+def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
     """Builds a task.
 
     Args:
@@ -99,8 +101,8 @@ def import_gymnasium() -> Any:
     try:
         return importlib.import_module("gymnasium")
     except ImportError as error:
-        raise core.TaskError(
-            f"gymnasium cannot be imported ({core.one_line(error)}); `pip "
+        raise task_errors.TaskError(
+            f"gymnasium cannot be imported ({task_errors.one_line(error)}); `pip "
             "install 'gymnasium[box2d,mujoco]'` provides it"
         ) from error
 
@@ -129,7 +131,9 @@ def build(gymnasium: Any, spec: Any, name: str, **kwargs: Any) -> Any:
             return gymnasium.make(bare, max_episode_steps=-1, **kwargs)
     # The constructor may be anyone's; its error stays attached as the cause.
     except Exception as error:
-        raise core.TaskError(f"task {name} cannot be built: {core.one_line(error)}") from error
+        raise task_errors.TaskError(
+            f"task {name} cannot be built: {task_errors.one_line(error)}"
+        ) from error
 
 
 def _draws_pictures(spec: Any) -> bool:
@@ -155,8 +159,9 @@ def _import_module(module: str, task: str) -> None:
         importlib.import_module(module)
     # Whatever the user's module raises is the reason to report.
     except Exception as error:
-        raise core.TaskError(
-            f"task {task!r} cannot be used, since importing {module} failed: {core.one_line(error)}"
+        raise task_errors.TaskError(
+            f"task {task!r} cannot be used, since importing {module} failed: "
+            f"{task_errors.one_line(error)}"
         ) from error
 
 
@@ -167,18 +172,18 @@ def _import_suite(suite: str) -> None:
             with mujoco_gl.deferred():
                 pass  # Imports mujoco, without OpenGL.
         except ImportError as error:
-            raise core.TaskError(
-                f"suite mujoco needs MuJoCo ({core.one_line(error)}); `pip "
+            raise task_errors.TaskError(
+                f"suite mujoco needs MuJoCo ({task_errors.one_line(error)}); `pip "
                 "install 'gymnasium[mujoco]'` provides it"
             ) from error
     elif suite == "pybullet":
         try:
-            with core.muted_output():
+            with native_output.muted():
                 importlib.import_module("pybullet")
                 importlib.import_module(_PYBULLET_MODULES)
         except ImportError as error:
-            raise core.TaskError(
-                f"suite pybullet cannot be imported ({core.one_line(error)}); "
+            raise task_errors.TaskError(
+                f"suite pybullet cannot be imported ({task_errors.one_line(error)}); "
                 "`pip install pybullet_envs_gymnasium` provides it"
             ) from error
 
@@ -194,7 +199,9 @@ def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
     try:
         namespace, name, version = registration.parse_env_id(task_id)
     except error_module.Error as error:
-        raise core.TaskError(f"{task_id!r} is no gymnasium id ({core.one_line(error)})") from error
+        raise task_errors.TaskError(
+            f"{task_id!r} is no gymnasium id ({task_errors.one_line(error)})"
+        ) from error
     versions = {
         spec.version: spec
         for spec in registration.registry.values()
@@ -210,7 +217,7 @@ def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
         other for other in versions if other is not None and (version is None or other > version)
     ]
     if not newer:
-        raise core.unknown_task(
+        raise task_errors.unknown_task(
             suite,
             task_id,
             _ids(suite),

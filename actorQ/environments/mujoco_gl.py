@@ -16,7 +16,7 @@ from typing import Any
 from absl import logging
 import numpy as np
 
-from actorQ.environments import core
+from actorQ.environments import task_errors
 
 _VARIABLE = "MUJOCO_GL"
 # Backends of mujoco that need no display, and the library that each one loads.
@@ -73,10 +73,10 @@ def choose_backend() -> str:
         if not backend and has_display():
             backend = "glfw"
         if not backend:
-            raise core.TaskError(f"MuJoCo cannot render here: {INSTALL_HINT}")
+            raise task_errors.TaskError(f"MuJoCo cannot render here: {INSTALL_HINT}")
         os.environ[_VARIABLE] = backend
     if backend not in _BACKENDS:
-        raise core.TaskError(
+        raise task_errors.TaskError(
             f"MuJoCo cannot render with {_VARIABLE}={backend}: unset it, or set it to one of "
             f"{', '.join(_BACKENDS)}"
         )
@@ -122,9 +122,9 @@ class Camera:
             self._resources = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         # PyOpenGL fails in many ways: ImportError, AttributeError on None, RuntimeError.
         except Exception as error:
-            raise core.TaskError(
+            raise task_errors.TaskError(
                 f"MuJoCo cannot render with MUJOCO_GL={backend} "
-                f"({core.one_line(error)}); {INSTALL_HINT}"
+                f"({task_errors.one_line(error)}); {INSTALL_HINT}"
             ) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._resources)
         self._mujoco = mujoco

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from actorQ.core import errors
-from actorQ.core import settings
+from actorQ.core import precisions as precisions_lib
 from actorQ.experiments import training
 
 DEFAULT_PROFILE = "laptop"
@@ -121,7 +121,7 @@ def precisions(texts: list[str]) -> list[int] | None:
     """
     if texts == _NONE:
         return None
-    return [settings.named_precision("precisions", text) for text in texts]
+    return [precisions_lib.parse("precisions", text) for text in texts]
 
 
 def peers(names: list[str]) -> list[str] | None:

@@ -15,8 +15,8 @@ from typing import Any
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import output
+from actorQ.core import precisions
 from actorQ.core import provenance
-from actorQ.core import settings as config_checks
 from actorQ.core import telemetry
 
 RESULT_FILENAME = "result.json"
@@ -117,7 +117,7 @@ class Result:
     @property
     def precision_name(self) -> str:
         """'fp32', 'fp16', 'int8' or 'int4'."""
-        return config_checks.PRECISION_NAMES[self.precision]
+        return precisions.NAMES[self.precision]
 
     @property
     def cores(self) -> int | None:

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from actorQ.core import errors
-from actorQ.core import settings as config_checks
+from actorQ.core import precisions as precisions_lib
 from actorQ.experiments import kinds
 from actorQ.experiments.peers import kinds as peers_lib
 
@@ -155,8 +155,8 @@ def check_precisions(precisions: Sequence[int], where: str) -> None:
       errors.UserError: A width is not possible.
     """
     for bits in precisions:
-        if bits not in config_checks.PRECISIONS:
-            legal = ", ".join(str(known) for known in config_checks.PRECISIONS)
+        if bits not in precisions_lib.LEGAL:
+            legal = ", ".join(str(known) for known in precisions_lib.LEGAL)
             raise errors.UserError(f"{where}: {bits} is not possible: choose from {legal} bits.")
 
 
@@ -223,7 +223,7 @@ def expand(
                     if setting:
                         given[setting] = value
                     settings = kinds.get(kind).settle(given, task, bits, seed, smoke)
-                    side = kind if kind in peers_lib.PEERS else config_checks.PRECISION_NAMES[bits]
+                    side = kind if kind in peers_lib.PEERS else precisions_lib.NAMES[bits]
                     parts = [short_task(task), side]
                     parts += [f"{setting}{value}"] if setting else []
                     name = "-".join([*parts, f"s{seed}"])

@@ -18,6 +18,7 @@ from actorQ.core import config_flags
 from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import files
+from actorQ.core import settings as settings_lib
 from actorQ.core import telemetry
 from actorQ.experiments import results
 from actorQ.experiments import training_logs
@@ -40,10 +41,7 @@ _PIN_CPUS = "pin_cpus"  # The launcher's own flag that matters for results.
 # An axis of the experiment (`Run`) ...
 AXES = ("taskstr", "quantize", "seed")
 # ... or set by the launcher.
-_PRIVATE = (
-    "actor_id", "port", "server_address", "logpath", "restarts", "run_start_time", "launch_id",
-    "resume",
-)
+_PRIVATE = config_lib.names_of(settings_lib.Kind.LAUNCHED)
 
 _FIELDS = {
     field.name: field

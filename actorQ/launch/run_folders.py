@@ -1,7 +1,11 @@
-"""The folder of a run that the launcher starts or resumes. Imports no framework."""
+"""The folder of a run that the launcher starts or resumes, and its launch.json.
+
+Imports no framework.
+"""
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import secrets
@@ -16,6 +20,7 @@ from actorQ.core import resuming
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 
+LAUNCH_FILENAME = "launch.json"  # In the run's folder.
 _RESTARTS_A_LAUNCH = 1000  # Numbers of restarts that are kept free for each start of the learner.
 
 
@@ -120,3 +125,72 @@ def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
 
 def _launch_id() -> int:
     return 1 + secrets.randbits(62)
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """What the launcher is told and a resumed run keeps, where its configuration does not tell.
+
+    Attributes:
+      port: the server's, if one was asked for; None: any that is free, which may be another when
+        the run is resumed, as nothing outside the run is to know it.
+      pin_cpus: whether learner and actors have cores of their own.
+      learner_threads: asked for; 0: as many as the cores that the learner has this time.
+    """
+
+    port: int | None = None
+    pin_cpus: bool = False
+    learner_threads: int = 0
+
+
+def launch_of_flags(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> Launch:
+    """Returns what the flags say of a launch; of a run that goes on, else what it was told before.
+
+    Args:
+      config: of the flags.
+      flag_values: the launcher's flags.
+
+    Raises:
+      errors.UserError: what the run was told before cannot be read.
+    """
+    before = _launch_before(config) if config.resume else Launch()
+    port, pin_cpus, threads = (
+        flag_values[name] for name in ("port", "pin_cpus", "learner_threads")
+    )
+    return Launch(
+        port=(port.value or None) if port.present else before.port,
+        pin_cpus=bool(pin_cpus.value) if pin_cpus.present else before.pin_cpus,
+        learner_threads=threads.value if threads.present else before.learner_threads,
+    )
+
+
+def save_launch(launch: Launch, logpath: str) -> None:
+    """Writes what `launch_of_flags` is to know when the run in `logpath` is resumed.
+
+    Raises:
+      errors.WriteError: it cannot be written.
+    """
+    content = json.dumps(dataclasses.asdict(launch), indent=2)
+    files.write(os.path.join(logpath, LAUNCH_FILENAME), f"{content}\n")
+
+
+def _launch_before(config: config_lib.RunConfig) -> Launch:
+    path = os.path.join(config.logpath, LAUNCH_FILENAME)
+    try:
+        with open(path, encoding="utf-8") as file:
+            launch = Launch(**json.load(file))
+    except FileNotFoundError:  # It was started by hand, by Ray, or by an older version.
+        return Launch(learner_threads=config.learner_threads)
+    except (OSError, ValueError, TypeError) as error:
+        raise _unreadable(path, errors.summary(error)) from None
+    types = (int, type(None)), (bool,), (int,)
+    if any(type(v) not in t for v, t in zip(dataclasses.astuple(launch), types, strict=True)):
+        raise _unreadable(path, f"{launch} is not possible")
+    return launch
+
+
+def _unreadable(path: str, why: str) -> errors.UserError:
+    return errors.UserError(
+        f"{path} cannot be read: {why}. Remove it, and give --port, --pin_cpus and "
+        "--learner_threads again if the run had them."
+    )

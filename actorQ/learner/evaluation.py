@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from actorQ import environments
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import snapshots
 from actorQ.core import telemetry
+from actorQ.environments import base
 from actorQ.environments import evaluation
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
@@ -37,7 +37,7 @@ class Evaluator:
     def __init__(
         self,
         config: config_lib.RunConfig,
-        environment: environments.Environment,
+        environment: base.Environment,
         architecture: architecture_lib.PolicyArchitecture,
         policy: networks_lib.Policy,
         greedy: Callable[[np.ndarray], Any],
@@ -148,7 +148,7 @@ class Evaluator:
 
     def close(self) -> None:
         """Closes the environment, which is done with."""
-        environments.close_all([self._environment])
+        base.close_all([self._environment])
 
     def _weights(self) -> dict[str, np.ndarray]:
         return forms.from_sonnet(

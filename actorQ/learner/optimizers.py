@@ -10,7 +10,7 @@ from typing import Any
 import sonnet as snt
 import tensorflow as tf
 
-from actorQ.core import step_sizes
+from actorQ.learner import step_sizes
 
 
 class Adam(snt.Optimizer):

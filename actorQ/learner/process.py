@@ -1,20 +1,21 @@
-"""The learner's life: set up, learn, evaluate, publish, log, checkpoint, announce the end.
+"""The learner's life on the main thread: set up, resume, supervise, announce the end.
 
-The main thread supervises (signals, logs, the server). A second thread learns, since a learner
-step may wait inside TensorFlow for data for as long as no actor sends any, and Python handles
-signals on the main thread only. Learner's process only; imports no torch.
+A second thread learns (`training`): a learner step may wait inside TensorFlow for as long as no
+actor sends data, and Python handles signals on the main thread only. Meanwhile the main thread
+watches over it (`supervision`). Both share one small state (`progress`). Learner's process only;
+imports no torch.
 
-With --resume a run goes on from its newest snapshot (`snapshots`): networks, targets, optimizers,
-counters, evaluation history and all tables are what they were, and what was logged of later steps
-is cut off. Versions of weights go on above the highest that ever left the learner: they are the
-learner steps plus the versions that were lost to crashes. The clock of the logs counts the time in
-which the run ran, also that whose steps were lost, but not the time between two launches.
+With --resume a run goes on from its newest snapshot (`core.snapshots`):
+
+- Networks, targets, optimizers, counters, evaluation history and all tables are restored.
+- Rows that were logged after the snapshot are cut off.
+- Versions of weights continue above the highest that ever left the learner: version = learner
+  steps + versions lost to crashes.
+- The clock of the logs counts the time in which the run ran, lost steps included, but not the time
+  between two launches.
 """
 
-from collections.abc import Iterator
 import contextlib
-import dataclasses
-import math
 import os
 import secrets
 import threading
@@ -22,9 +23,7 @@ import time
 from typing import Any
 
 from absl import logging
-import numpy as np
 
-from actorQ import environments
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import energy
@@ -37,23 +36,23 @@ from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import snapshots
 from actorQ.core import telemetry
-from actorQ.environments import evaluation
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.learner import checkpoints
 from actorQ.learner import dataset
 from actorQ.learner import device
-from actorQ.learner import evaluation as learner_evaluation
+from actorQ.learner import evaluation
+from actorQ.learner import progress
 from actorQ.learner import publisher
+from actorQ.learner import supervision
+from actorQ.learner import training
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.wire import connection
 from actorQ.wire import replay
 from actorQ.wire import server
 
-_FIRST_PUSH_AGAIN_S = 5.0  # While nobody acts, the first weights are pushed again so often.
-_LAST_STEP_S = 5.0  # How long the step under way gets to end after Ctrl-C.
-_LOOK_S = 1.0  # How often, at least, the main thread looks whether training has to end.
-_LATE_STEP_S = 30.0  # How long it gets once --max_seconds are over.
-_SHUTDOWN_GRACE_S = 5.0  # How long actors and broadcaster get to see the announced end.
+_SHUTDOWN_GRACE_S = 5.0  # Longest wait for actors and broadcaster to see the announced end.
 
 
 class LearnerProcess:
@@ -63,28 +62,29 @@ class LearnerProcess:
         """Builds environment, networks, server and learner.
 
         Raises:
-          errors.UserError: task, algorithm, port or log folder cannot be used.
+          errors.UserError: The task, algorithm, port or log folder cannot be used.
         """
         self._config = config
+        self._interrupted = False
         self._store = snapshots.Store(config.logpath)
         self._resumed = self._store.newest() if config.resume else None
-        self._open_logs()
-        # A resumed learner's evaluations begin with other starts than those that were seen.
+        self._logger = self._open_logs()
+        # A resumed learner's evaluations start from other states than those that were seen.
         steps = 0 if self._resumed is None else self._resumed.state.learner_steps
-        environment = environments.make_for(
+        environment = suites.make_for(
             config, seeding.derive(config.seed, "evaluation environment", steps)
         )
-        with environments.closed_on_failure([environment]):
+        with base.closed_on_failure([environment]):
             self._build(environment)
 
-    def _build(self, environment: environments.Environment) -> None:
-        """Builds everything around the environment of evaluations."""
-        config = self._config
+    def _build(self, environment: base.Environment) -> None:
+        """Builds everything around the environment for evaluations."""
+        config, resumed = self._config, self._resumed
         algorithm = algorithms.resolve(config, environment.spec)
         self._algorithm = algorithms.learner_module(algorithm)
         architecture = architecture_lib.make(environment.spec, config.model_sizes)
         device.set_up_tensorflow(config)
-        self._store.prepare(fresh=self._resumed is None)
+        self._store.prepare(fresh=resumed is None)
         self._take_up_counts()
         self._save_config(algorithm)
 
@@ -98,20 +98,26 @@ class LearnerProcess:
         networks = self._algorithm.make_networks(
             config, architecture, device.choose_products(config)
         )
-        self._evaluator = learner_evaluation.Evaluator(
+        evaluator = evaluation.Evaluator(
             config, environment, architecture, networks.policy,
             algorithms.policy_module(algorithm).greedy, self._run_id,
         )
-        self._make_learner(networks, address, layout)
-        if self._resumed is not None:
-            self._restore()
-        self._prepare_threads()
+        self._parts = self._make_parts(networks, evaluator, address, layout)
+        if resumed is not None:
+            self._restore(resumed)
+        self._training = training.Training(
+            config, self._run_id, self._parts, self._progress,
+            self._publish_card if resumed is None else None,
+        )
+        self._supervisor = supervision.Supervisor(
+            config, self._parts, self._training, self._progress
+        )
 
-    def _open_logs(self) -> None:
-        """Makes the logger, of a folder that is new or this run's.
+    def _open_logs(self) -> run_logger.RunLogger:
+        """Opens the logs of a folder that is new or this run's.
 
         Raises:
-          errors.UserError: it has another run, or cannot be written.
+          errors.UserError: The folder holds another run, or cannot be written.
         """
         config, resumed = self._config, self._resumed
         if resumed is None and not resuming.recorded(config):
@@ -119,35 +125,46 @@ class LearnerProcess:
         start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
         if resumed is not None:
             resuming.check(config, resumed.state.settings)
-        self._logger = run_logger.RunLogger(
+        return run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, start_time,
             None if resumed is None else resumed.state.learner_steps + 1,
             again=bool(config.restarts),
         )
 
+    def _require_new_folder(self) -> None:
+        """Refuses the folder of another run, whose checkpoint and logs would be lost."""
+        folder = self._config.logpath
+        trained = os.path.exists(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
+        if trained or self._store.exists():
+            raise errors.UserError(
+                f"There is a run in {folder}: add --resume to go on with it, or choose another "
+                "--logpath."
+            )
+
     def _take_up_counts(self) -> None:
-        """Sets steps, versions and pushes to what they were, or to none."""
+        """Sets run id, steps and versions to those of the resumed run, or of a new one."""
         self._version_record = self._store.version_record()
         self._version_record.note_start()
-        self._run_id = secrets.randbits(62)
-        self._steps = 0
-        self._versions_skipped = 0
-        self._pushes_before = 0
-        if self._resumed is not None:
-            state = self._resumed.state
-            self._run_id, self._steps = state.run_id, state.learner_steps
-            self._pushes_before = state.pushes
-            # The first version is one that nobody has seen. The record may have lost some in a
-            # crash of the machine which others' logs kept: those would wait for newer ones.
-            seen = max(self._version_record.highest, telemetry.newest_version(self._config.logpath))
-            self._versions_skipped = max(state.versions_skipped, seen + 1 - state.learner_steps)
+        if self._resumed is None:
+            self._run_id = secrets.randbits(62)
+            self._progress = progress.Progress()
+            return
+        state = self._resumed.state
+        self._run_id = state.run_id
+        # The first version must be new to everybody. A crash of the machine may have lost the end
+        # of the record. A process whose log kept those versions would wait for newer ones.
+        seen = max(self._version_record.highest, telemetry.newest_version(self._config.logpath))
+        self._progress = progress.Progress(
+            state.learner_steps, max(state.versions_skipped, seen + 1 - state.learner_steps)
+        )
 
     def _save_config(self, algorithm: str) -> None:
-        # One that is started again by the same launcher may find a full disk.
-        with _survived() if resuming.recorded(self._config) else contextlib.nullcontext():
+        # A learner that the same launcher starts again may find a full disk: it goes on.
+        recorded = resuming.recorded(self._config)
+        with training.surviving_write_errors() if recorded else contextlib.nullcontext():
             resuming.save_config(
                 self._config,
-                None if self._resumed is None else self._steps,
+                None if self._resumed is None else self._progress.steps,
                 algorithm=algorithm,
                 machine=provenance.machine(),
                 git_commit=provenance.git_commit(),
@@ -155,7 +172,11 @@ class LearnerProcess:
             )
 
     def _start_server(self, layout: replay.Layout) -> str:
-        """Starts the server of all tables; returns its address, which is also written."""
+        """Starts the server of all tables, and writes its address to the run folder.
+
+        Returns:
+          The address, HOST:PORT.
+        """
         config = self._config
         self._port_claim = ports.claim(config.port) if config.port else None
         tables = server.make_tables(config, layout, self._algorithm.PRIORITIZED)
@@ -165,8 +186,8 @@ class LearnerProcess:
         address = f"localhost:{self._server.port}"
         self._connection = connection.Connection(config, address)
         if self._resumed is not None:
-            # No end that was announced before is one of this life, and weights of the checkpoint
-            # are older than what others may have seen.
+            # An end that was announced before is not this start's. The weights of the checkpoint
+            # are older than those that others may have seen.
             for name in (
                 config.shutdown_table_name, config.broadcaster_table_name, config.model_table_name
             ):
@@ -175,368 +196,118 @@ class LearnerProcess:
         files.write_if_new(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME), address)
         return address
 
-    def _make_learner(self, networks: Any, address: str, layout: replay.Layout) -> None:
-        """Makes the algorithm's learner, and what takes its weights and its state away."""
-        config = self._config
-        self._monitors = dataset.Monitors()
-        self._fetches = dataset.LastFetches()
-        self._learner = self._algorithm.make_learner(
+    def _publish_card(self) -> None:
+        """Shows clients whose learner this is, and how versions follow from batches sampled."""
+        sampled = self._connection.status().transitions_sampled // self._config.batch_size
+        self._connection.publish_card(
+            self._run_id, self._version_record.starts, self._progress.version - sampled
+        )
+
+    def _make_parts(
+        self, networks: Any, evaluator: evaluation.Evaluator, address: str, layout: replay.Layout
+    ) -> training.Parts:
+        """Makes the algorithm's learner, and the objects that publish and save its weights."""
+        config, algorithm = self._config, self._algorithm
+        monitors, fetches = dataset.Monitors(), dataset.LastFetches()
+        learner = algorithm.make_learner(
             networks,
             config,
             dataset.make_dataset(config, address, layout),
             self._connection.client,
-            self._fetches,
-            self._monitors,
-        )
-        self._publisher = publisher.VariablePublisher(
-            networks.policy.named_variables(),
-            self._connection,
-            config.broadcaster_table_name,
-            config.push_period_s,
-            config.push_precision,
-            config.push_share,
-            self._version_record.note,
-        )
-        self._checkpoints = checkpoints.Checkpoints(
-            self._store,
-            self._connection.client,
-            self._algorithm.checkpointed(self._learner, networks),
+            fetches,
+            monitors,
         )
 
-    def _restore(self) -> None:
-        """Takes over what the resumed run had come to."""
-        state = self._resumed.state
-        self._checkpoints.restore(self._resumed)
-        self._evaluator.restore(state)
-        self._publisher.snapshot_s = state.push_snapshot_s
-        self._publisher.insert_s = state.push_insert_s
-        snapshots.cut_logs(self._logger.folder, state)
-        self._logger.lengths()  # Noted for when their folder is away.
-        logging.info("Resumed after %d learner steps.", self._steps)
+        def read_losses() -> dict[str, float]:
+            newest = fetches.read()
+            return {**algorithm.losses(newest), **monitors.read()} if newest else {}
 
-    def _prepare_threads(self) -> None:
-        """Sets what main thread and learning thread tell each other."""
-        self._stop = threading.Event()
-        self._interrupted = False
-        self._pushed = threading.Event()  # The first weights, and a checkpoint; or all is over.
-        self._finished = threading.Event()
-        self._step_lock = threading.Lock()  # For the two below.
-        self._step_started: float | None = None  # Of the step under way, time.monotonic's clock.
-        self._overtaken = False  # The main thread ends training during a step.
-        self._failure: BaseException | None = None
-        self._starved = False  # Then what has been learned is sound, and kept.
-        self._saving = threading.Lock()
-        self._announced = self._saved_last = False
-        self._inserted_before = self._connection.status().transitions_inserted
-        self._last_change = (time.monotonic(), self._steps, self._inserted_before)
-        self._last_row = self._last_change
-
-    def _publish_card(self) -> None:
-        sampled = self._connection.status().transitions_sampled // self._config.batch_size
-        self._connection.publish_card(
-            self._run_id, self._version_record.starts, self._version() - sampled
+        return training.Parts(
+            learner=learner,
+            read_losses=read_losses,
+            publisher=publisher.VariablePublisher(
+                networks.policy.named_variables(),
+                self._connection,
+                config.broadcaster_table_name,
+                config.push_period_s,
+                config.push_precision,
+                config.push_share,
+                self._version_record.note,
+            ),
+            evaluator=evaluator,
+            checkpoints=checkpoints.Checkpoints(
+                self._store, self._connection.client, algorithm.checkpointed(learner, networks)
+            ),
+            logger=self._logger,
+            connection=self._connection,
         )
 
-    def _version(self) -> int:
-        return self._steps + self._versions_skipped
-
-    def _require_new_folder(self) -> None:
-        """Refuses a folder with a run, whose checkpoint would be deleted, and whose logs go on."""
-        folder = self._config.logpath
-        trained = os.path.exists(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
-        if trained or self._store.exists():
-            raise errors.UserError(
-                f"There is a run in {folder}: add --resume to go on with it, or choose another "
-                "--logpath."
-            )
+    def _restore(self, resumed: snapshots.Snapshot) -> None:
+        """Restores networks, counters and logs from the snapshot."""
+        self._parts.checkpoints.restore(resumed)
+        self._parts.evaluator.restore(resumed.state)
+        self._parts.publisher.restore(resumed.state)
+        snapshots.cut_logs(self._logger.folder, resumed.state)
+        self._logger.lengths()  # The logger remembers them, should the folder go away.
+        logging.info("Resumed after %d learner steps.", self._progress.steps)
 
     def run(self) -> int:
         """Trains to the end; returns the process's exit code."""
         cli.on_stop_signals(self._interrupt)
-        threading.Thread(target=self._learn_guarded, daemon=True, name="learning").start()
-        self._pushed.wait()  # Before data can come there is nothing that starting this delays.
+        threading.Thread(target=self._training.run, daemon=True, name="learning").start()
+        # No data can come before the first weights are pushed, so this wait delays nothing.
+        self._progress.ready.wait()
         with energy.track(bool(self._config.track_energy), self._logger.folder):
             try:
-                self._supervise()
-            except Exception as error:  # A full disk, say: the end must still be announced.
-                self._failure = self._failure or error
-                self._stop.set()
+                self._supervisor.run()
+            except Exception as error:  # For example a full disk: the end must still be announced.
+                self._progress.fail(self._progress.failure or error)
         return self._end()
 
-    def _interrupt(self) -> None:  # On a thread of its own.
+    def _interrupt(self) -> None:
+        """Asks for the end; signals are handled on a thread of their own."""
         self._interrupted = True
-        self._stop.set()
-
-    def _supervise(self) -> None:
-        next_log = time.monotonic() + self._config.log_period_s
-        while not self._finished.wait(max(0.0, min(_LOOK_S, next_log - time.monotonic()))):
-            if self._stop.is_set():
-                # A step may be waiting for data that no actor sends any more.
-                lasting = self._failure is None or self._starved
-                if not self._finished.wait(_LAST_STEP_S) and lasting:
-                    self._save(last=True)
-                return
-            status = self._connection.status()
-            self._watch_data(time.monotonic(), status)
-            if time.monotonic() >= next_log:
-                self._log(status)
-                next_log = time.monotonic() + self._config.log_period_s
-            if self._overtake():
-                logging.info(
-                    "%g s have passed, and a learner step does not end (does it wait for data?): "
-                    "training ends.", self._config.max_seconds,
-                )
-                self._wind_up()
-                return
-        self._log(self._connection.status())
-
-    def _overtake(self) -> bool:
-        """Ends learning if its time is over and the step under way does not come to its end."""
-        limit = self._config.max_seconds
-        if not limit or self._stop.is_set():
-            return False
-        late = self._logger.seconds() > limit + _LATE_STEP_S
-        with self._step_lock:
-            started = self._step_started
-            stuck = started is not None and time.monotonic() - started > _LATE_STEP_S
-            self._overtaken = late and stuck
-            return self._overtaken
-
-    # --- On the learning thread (`_wind_up` on the main one, if a step never comes back) ---
-
-    def _learn_guarded(self) -> None:
-        try:
-            self._learn()
-        except BaseException as error:  # Reported by the main thread.
-            self._failure = error
-        self._pushed.set()
-        self._finished.set()
-
-    def _learn(self) -> None:
-        config = self._config
-        if self._resumed is None:
-            # First of all: whatever others see of a run can be gone on with.
-            with self._saving:
-                self._checkpoints.save(self._state, wait=True)
-            self._publish_card()
-        self._publisher.publish(self._version(), wait=True)
-        self._pushed.set()
-        next_evaluation = time.monotonic() + config.eval_period_s
-        next_checkpoint = time.monotonic() + config.checkpoint_period_s
-        while self._steps < config.num_episodes and not self._stop.is_set():
-            self._step_started = time.monotonic()
-            self._learner.step()
-            with self._step_lock:
-                self._step_started = None
-                if self._overtaken:
-                    return
-            self._steps += 1
-            self._publisher.publish(self._version())
-            now = time.monotonic()
-            if evaluation.due(config, self._steps, now >= next_evaluation):
-                self._evaluate()
-                if self._evaluator.reached_stop_return():
-                    logging.info("Held the return %g: training ends.", config.stop_return)
-                    break
-                next_evaluation = time.monotonic() + config.eval_period_s
-            if config.max_seconds and self._logger.seconds() > config.max_seconds:
-                logging.info("%g s have passed: training ends.", config.max_seconds)
-                break
-            if now >= next_checkpoint and not self._checkpoints.writing:
-                self._check_numbers()
-                self._save()
-                next_checkpoint = time.monotonic() + config.checkpoint_period_s
-        self._wind_up()
-
-    def _wind_up(self) -> None:
-        """Evaluates and saves the last policy."""
-        self._check_numbers()
-        try:
-            self._evaluate_finally()
-        finally:  # After it: a run that goes on later keeps the evaluation.
-            self._save(last=True)
-
-    def _evaluate_finally(self) -> None:
-        if self._stop.is_set():
-            return
-        final = [self._evaluate() for _ in range(self._config.final_eval_episodes)]
-        final = [value for value in final if value is not None]
-        if final:
-            logging.info(
-                "Final return of the full-precision policy: %.1f +- %.1f over %d episodes.",
-                np.mean(final), np.std(final), len(final),
-            )
-        # A run that goes on later does so until it holds the return again: these are of one policy.
-        self._evaluator.stop_rule_from = len(self._evaluator.returns)
-
-    def _evaluate(self) -> float | None:
-        evaluator = self._evaluator
-        episode = evaluator.play(stop=self._stop.is_set)
-        if episode is None:
-            return None
-        self._logger.write(
-            telemetry.EVALUATION_CSV,
-            self._steps,
-            learner_steps=self._steps,
-            actor_steps=self._connection.status().transitions_inserted,
-            episode_return=episode.episode_return,
-            episode_length=episode.length,
-            episode_s=episode.seconds,
-            evaluation_s=evaluator.seconds,
-        )
-        with _survived():
-            evaluator.save_if_best(self._steps)
-        return episode.episode_return
-
-    def _save(self, last: bool = False) -> None:
-        started = time.perf_counter()
-        with self._saving:
-            # A resumed run would begin with its end; and one last checkpoint is enough.
-            if self._announced or self._saved_last:
-                return
-            with contextlib.nullcontext() if last else _survived():
-                self._evaluator.save_policy(self._steps)
-            self._checkpoints.seconds += time.perf_counter() - started
-            self._checkpoints.save(self._state, wait=last)
-            self._saved_last = last
-
-    def _state(self) -> snapshots.State:
-        evaluator = self._evaluator
-        return snapshots.State(
-            log_bytes=self._logger.lengths(),  # First: no row in them says more than what follows.
-            run_id=self._run_id,
-            settings=dataclasses.asdict(self._config),
-            learner_steps=self._steps,
-            versions_skipped=self._versions_skipped,
-            returns=list(evaluator.returns),
-            best_return=evaluator.best_return if evaluator.returns else None,
-            evaluation_s=evaluator.seconds,
-            checkpoint_s=self._checkpoints.seconds,
-            pushes=self._pushes_before + self._publisher.pushes,
-            stop_rule_from=evaluator.stop_rule_from,
-            push_snapshot_s=self._publisher.snapshot_s,
-            push_insert_s=self._publisher.insert_s,
-        )
-
-    # --- On the main thread (`_check_numbers` on both) ---
-
-    def _read_losses(self) -> dict[str, float]:
-        fetches = self._fetches.read()
-        if not fetches:
-            return {}
-        return {**self._algorithm.losses(fetches), **self._monitors.read()}
-
-    def _check_numbers(self) -> dict[str, float]:
-        """Returns the newest losses.
-
-        Raises:
-          errors.UserError: one of them is NaN or infinite.
-        """
-        values = self._read_losses()
-        for name, value in values.items():
-            if not math.isfinite(value):
-                raise errors.UserError(
-                    f"{name} is {value} after {self._steps} learner steps: {errors.DIVERGED} and "
-                    "ends. Lower the learning rate, or check --vmin and --vmax."
-                )
-        return values
-
-    def _log(self, status: connection.ServerStatus) -> None:
-        try:
-            values = self._check_numbers()
-        except errors.UserError as error:
-            self._failure = error
-            self._stop.set()
-            return
-        now = time.monotonic()
-        then, steps_then, inserted_then = self._last_row
-        self._last_row = (now, self._steps, status.transitions_inserted)
-        seconds = max(now - then, 1e-9)
-        self._logger.write(
-            telemetry.TRAIN_CSV,
-            self._steps,
-            learner_steps=self._steps,
-            learner_steps_per_s=(self._steps - steps_then) / seconds,
-            actor_steps=status.transitions_inserted,
-            actor_steps_per_s=(status.transitions_inserted - inserted_then) / seconds,
-            replay_size=status.replay_size,
-            model_version=self._publisher.version,
-            pushes=self._pushes_before + self._publisher.pushes,
-            push_snapshot_s=self._publisher.snapshot_s,
-            push_insert_s=self._publisher.insert_s,
-            evaluation_s=self._evaluator.seconds,
-            checkpoint_s=self._checkpoints.seconds,
-            **values,
-        )
-
-    def _watch_data(self, now: float, status: connection.ServerStatus) -> None:
-        """Pushes the first weights again while nobody acts, and gives up when no data comes."""
-        _, steps, inserted = self._last_change
-        if (steps, inserted) != (self._steps, status.transitions_inserted):
-            self._last_change = (now, self._steps, status.transitions_inserted)
-        # Only a step waits for data: evaluations and the last save may take longer than it may.
-        started = None if self._finished.is_set() else self._step_started
-        if started is not None and (
-            now - max(self._last_change[0], started) > self._config.data_timeout
-        ):
-            self._starved = True
-            self._failure = errors.UserError(
-                f"No transition came for {self._config.data_timeout:g} s and learning waits for "
-                "data: are actors running? (See --data_timeout.)"
-            )
-            self._stop.set()
-        waited = now - self._publisher.last_push > _FIRST_PUSH_AGAIN_S
-        nobody_acts = status.transitions_inserted == self._inserted_before
-        # A learner that goes on from a checkpoint may learn before anybody acts, and pushes then.
-        idle = now - self._last_change[0] > _FIRST_PUSH_AGAIN_S
-        if waited and idle and nobody_acts and not status.pushes_waiting:
-            # A broadcaster may have died with the newest weights, which nothing would follow:
-            # the learner makes no step more before there are actors with weights.
-            self._publisher.publish(self._version())
+        self._progress.stop.set()
 
     def _end(self) -> int:
-        failed = self._failure is not None
-        self._announce(failed)
+        """Announces the end and closes everything; returns the exit code.
+
+        Raises:
+          errors.UserError: Training has failed, for a reason that the user can mend.
+          RuntimeError: Training has failed in another way.
+        """
+        failure = self._progress.failure
+        self._announce(failed=failure is not None)
         self._logger.close()
-        if not self._checkpoints.writing:  # Its call would be waited for.
+        if not self._parts.checkpoints.writing:  # Else `stop` would wait for the checkpoint.
             self._server.stop()
-        if self._finished.is_set() or self._overtaken:  # Else an evaluation may be under way.
-            self._evaluator.close()
-        if failed:
-            if isinstance(self._failure, errors.UserError):
-                raise self._failure
-            raise RuntimeError(
-                f"Learning failed: {errors.summary(self._failure)}"
-            ) from self._failure
+        if self._progress.finished.is_set() or self._progress.overtaken:
+            self._parts.evaluator.close()  # Else an evaluation may be under way.
+        if isinstance(failure, errors.UserError):
+            raise failure
+        if failure is not None:
+            raise RuntimeError(f"Learning failed: {errors.summary(failure)}") from failure
         if self._interrupted:
-            logging.info("Interrupted after %d learner steps.", self._steps)
+            logging.info("Interrupted after %d learner steps.", self._progress.steps)
             return cli.EXIT_INTERRUPTED
-        logging.info("Done: %d learner steps; results in %s", self._steps, self._config.logpath)
+        logging.info(
+            "Done: %d learner steps; results in %s", self._progress.steps, self._config.logpath
+        )
         return 0
 
     def _announce(self, failed: bool) -> None:
         """Announces the end and waits until all have seen it, or a grace period is over."""
-        with self._saving:
-            self._announced = True
+        self._training.save_no_more()
         state = connection.COMPLETED
         if failed or self._interrupted:
             state = connection.FAILED if failed else connection.INTERRUPTED
+        others = self._config.n_actors + 1  # The actors and the broadcaster.
         try:
             self._connection.announce_shutdown(state)
             deadline = time.monotonic() + _SHUTDOWN_GRACE_S
             while time.monotonic() < deadline:
-                # Actors and broadcaster.
-                if self._connection.status().shutdown_seen > self._config.n_actors:
+                if self._connection.status().shutdown_seen >= others:
                     break
                 time.sleep(0.05)
         except errors.LearnerGoneError as error:
             logging.warning("The end could not be announced: %s", error)
-
-
-@contextlib.contextmanager
-def _survived() -> Iterator[None]:
-    """Goes on when a file cannot be written: there may be room for the next one."""
-    try:
-        yield
-    except errors.WriteError as error:
-        logging.warning("%s Training goes on.", error)

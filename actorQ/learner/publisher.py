@@ -16,6 +16,7 @@ import tensorflow as tf
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import provenance
+from actorQ.core import snapshots
 from actorQ.policy import forms
 from actorQ.policy import model_update
 from actorQ.wire import connection as wire
@@ -87,6 +88,7 @@ class VariablePublisher:
         self._not_before = -float("inf")
         self.last_push = -float("inf")
         self._pending: tuple[int, dict[str, tf.Tensor]] | None = None
+        self._cold = True  # Nothing was pushed yet by this process.
         self._condition = threading.Condition()
         self._busy = False
         self._error: BaseException | None = None
@@ -96,6 +98,11 @@ class VariablePublisher:
         self.encode_s = 0.0
         self.insert_s = 0.0
         threading.Thread(target=self._work, daemon=True, name="publisher").start()
+
+    def restore(self, state: snapshots.State) -> None:
+        """Continues the counters of a run that is resumed."""
+        self.pushes = state.pushes
+        self.snapshot_s, self.insert_s = state.push_snapshot_s, state.push_insert_s
 
     def publish(self, version: int, wait: bool = False) -> bool:
         """Pushes the weights if it is time and no push is under way.
@@ -141,7 +148,7 @@ class VariablePublisher:
                 version, snapshot = self._pending
                 self._pending = None
             started = time.perf_counter()
-            pushes = self.pushes
+            sent = False
             try:
                 # The references end with `_message`, mostly before the optimizer's next turn.
                 message = self._message(version, snapshot)
@@ -150,6 +157,7 @@ class VariablePublisher:
                 self._connection.publish(self._table, message)
                 self.pushes += 1
                 self.version = version
+                sent = True
             except errors.WriteError as error:
                 if self.version < 0:
                     self._error = error
@@ -159,8 +167,9 @@ class VariablePublisher:
                 self._error = error
             seconds = time.perf_counter() - started
             self.insert_s += seconds
-            if self.pushes > max(pushes, 1):  # One that was not sent, and a cold one, say nothing.
+            if sent and not self._cold:
                 self._recent.append(seconds)
+            self._cold = self._cold and not sent
             with self._condition:
                 self._not_before = self.last_push + self._spacing_s()
                 self._busy = False

@@ -3,13 +3,13 @@
 import importlib
 from types import ModuleType
 
-from actorQ import environments
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.environments import base
 from actorQ.policy import architecture
 
 
-def resolve(config: config_lib.RunConfig, spec: environments.EnvironmentSpec) -> str:
+def resolve(config: config_lib.RunConfig, spec: base.EnvironmentSpec) -> str:
     """Returns "d4pg" or "dqn": `--algorithm`, or what follows from the action space.
 
     Raises:

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from typing import Any
 
-from actorQ import environments
+from actorQ.environments import base
 
 TANH_HEAD = "tanh"  # Deterministic policy: actions in [-1, 1].
 Q_VALUES_HEAD = "q_values"  # One value for each action.
@@ -114,7 +114,7 @@ class PolicyArchitecture:
         )
 
 
-def make(spec: environments.EnvironmentSpec, hidden_sizes: tuple[int, ...]) -> PolicyArchitecture:
+def make(spec: base.EnvironmentSpec, hidden_sizes: tuple[int, ...]) -> PolicyArchitecture:
     """Returns the architecture for an environment: Q-values for discrete actions, else a policy."""
     return PolicyArchitecture(
         observation_shape=tuple(spec.observation_shape),

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from actorQ.core import errors
+from actorQ.core import precisions
 from actorQ.policy import architecture
 from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import convert
 
-# What actors compute with, by `--quantize`.
-SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4"}
 LEARNER_SCHEME = "sonnet_float32"  # First hop: TensorFlow's names and layouts.
 
 
@@ -99,7 +98,7 @@ def learner_to_actor_form(
             tensors[f"{layer}.weight"] = convert_matrix(tensor)
         else:
             tensors |= to_actor_form(from_sonnet({name: tensor}), *settings).tensors
-    return model_update.ModelUpdate(version, SCHEMES[quantize], tensors)
+    return model_update.ModelUpdate(version, precisions.SCHEMES[quantize], tensors)
 
 
 def to_actor_form(
@@ -146,7 +145,7 @@ def to_actor_form(
             tensors[name] = _to_float16(array)
         else:
             tensors[name] = array
-    return model_update.ModelUpdate(version, SCHEMES[quantize], tensors)
+    return model_update.ModelUpdate(version, precisions.SCHEMES[quantize], tensors)
 
 
 def expand(update: model_update.ModelUpdate) -> dict[str, model_update.Tensor]:
@@ -160,10 +159,11 @@ def expand(update: model_update.ModelUpdate) -> dict[str, model_update.Tensor]:
     for name, tensor in update.tensors.items():
         if isinstance(tensor, model_update.Bfloat16):
             tensor = model_update.to_float32(tensor)
-        if len(model_update.shape_of(tensor)) < 2 or update.scheme == SCHEMES[32]:
+        if len(model_update.shape_of(tensor)) < 2 or update.scheme == precisions.SCHEMES[32]:
             expanded[name] = model_update.to_float32(tensor)
-        elif update.scheme in (SCHEMES[8], SCHEMES[4]):
-            expanded[name] = _to_integers(name, tensor, 8 if update.scheme == SCHEMES[8] else 4)
+        elif update.scheme in (precisions.SCHEMES[8], precisions.SCHEMES[4]):
+            bits = 8 if update.scheme == precisions.SCHEMES[8] else 4
+            expanded[name] = _to_integers(name, tensor, bits)
         else:
             expanded[name] = _to_float16(tensor)
     return expanded

@@ -5,12 +5,14 @@ backend is imported only when it is chosen. What each precision computes is defi
 """
 
 from collections.abc import Mapping
+import os
 from typing import Any
 from typing import Protocol
 
 from absl import logging
 import numpy as np
 
+from actorQ.core import precisions
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import model_update
@@ -43,8 +45,26 @@ class InferenceBackend(Protocol):
         """
 
 
+def use_one_thread(inference_mode: str) -> None:
+    """Makes the framework of a backend compute with one thread in this whole process.
+
+    Programs call this at their start, before anything imports TensorFlow: in a run, the other
+    cores belong to the learner and to other actors. The native kernels have one thread anyway.
+
+    Args:
+      inference_mode: One of `config.INFERENCE_MODES`.
+    """
+    if inference_mode == "pytorch":
+        import torch
+
+        torch.set_num_threads(1)
+    elif inference_mode == "tensorflow":
+        for pool in ("INTRA", "INTER"):
+            os.environ.setdefault(f"TF_NUM_{pool}OP_THREADS", "1")
+
+
 class TorchInference:
-    """torch at 32, 16 or 8 bits, with one thread."""
+    """torch at 32, 16 or 8 bits, on a CPU or a GPU."""
 
     def __init__(
         self, architecture: architecture_lib.PolicyArchitecture, quantize: int, device: str = "CPU"
@@ -62,7 +82,6 @@ class TorchInference:
         from actorQ.policy import torch_policy
 
         self._torch = torch
-        torch.set_num_threads(1)
         self._device = torch_device.choose("inference") if device == "GPU" else "cpu"
         self._policy = torch_policy.make_policy(architecture, quantize, self._device)
         # `prepare` fills the one that does not compute, since packing int8 weights takes torch as
@@ -109,7 +128,7 @@ class NativeInference:
         """
         from actorQ.policy.native import library
 
-        self._network = library.Network(architecture, forms.SCHEMES[quantize], batch)
+        self._network = library.Network(architecture, precisions.SCHEMES[quantize], batch)
         self._weights: Any = None
         self.types = self._network.types
         logging.info("Native kernels for %s.", self._network.isa)

@@ -15,10 +15,10 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from actorQ import environments
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import telemetry
+from actorQ.environments import scales
 from actorQ.policy import architecture as architecture_lib
 
 POLICY_FILENAME = "policy.safetensors"
@@ -56,10 +56,10 @@ class PolicyCheckpoint(NamedTuple):
         if self.algorithm == "dqn":
             return None
         low, high = (np.asarray(self.facts[bound]) for bound in ("action_low", "action_high"))
-        return environments.continuous_action_map(low, high, low.shape, np.float32)
+        return scales.continuous_action_map(low, high, low.shape, np.float32)
 
     @property
-    def observation_scale(self) -> environments.ObservationScale | None:
+    def observation_scale(self) -> scales.ObservationScale | None:
         """What the task's own observations pass before they are the policy's; None: nothing.
 
         Raises:
@@ -68,7 +68,7 @@ class PolicyCheckpoint(NamedTuple):
         arrays = self.facts.get("observation_scale")
         if arrays is None:
             return None
-        scale = environments.ObservationScale(*(np.asarray(array, np.float32) for array in arrays))
+        scale = scales.ObservationScale(*(np.asarray(array, np.float32) for array in arrays))
         if not (np.all(np.isfinite(scale)) and np.all(scale.scale > 0)):
             raise ValueError(f"an observation_scale of {arrays}")
         return scale

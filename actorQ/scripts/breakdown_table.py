@@ -15,6 +15,7 @@ import numpy as np
 
 from actorQ.core import curves
 from actorQ.core import output
+from actorQ.core import precisions
 from actorQ.experiments.reports import breakdown as breakdown_report
 from actorQ.experiments.run_logs import actor_time
 
@@ -82,7 +83,7 @@ def csv_rows(breakdowns: Mapping[str, actor_time.Breakdown]) -> list[dict[str, o
         {
             "run": item.run.folder,
             "task": item.run.task,
-            "precision": curves.PRECISION_NAMES[item.run.precision],
+            "precision": precisions.NAMES[item.run.precision],
             "actor_update_period": item.run.config.actor_update_period,
             "actors": item.actors,
             "phase": name,

@@ -18,6 +18,7 @@ from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import plotting
+from actorQ.core import precisions
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reaching_figures
 from actorQ.experiments.run_logs import paper
@@ -38,7 +39,7 @@ class PrecisionRuns:
     @property
     def name(self) -> str:
         """'fp32', 'fp16', 'int8' or 'int4'."""
-        return curves.PRECISION_NAMES[self.precision]
+        return precisions.NAMES[self.precision]
 
     @property
     def reach(self) -> times.Reach:

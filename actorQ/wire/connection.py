@@ -26,6 +26,7 @@ from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import settings
 from actorQ.core import telemetry
+from actorQ.wire import card as card_lib
 
 # States of a run that are announced at its end.
 COMPLETED = 0
@@ -34,9 +35,9 @@ INTERRUPTED = 2
 
 _STATUS_TIMEOUT_S = 10  # A healthy server answers in under a millisecond.
 _STATUS_TRY_S = 2
+_CHECK_PERIOD_S = 2.0  # Time between two health checks during a long transfer.
 _SMALL_TIMEOUT_S = 60.0  # For what is no weights; a checkpoint may hold the server up.
 _OLD_CARD_S = 10.0  # How long a learner that is resumed may show the card of its checkpoint.
-_MAX_LOSSES = 3  # Of a learner that was not started again, with nothing done in between.
 
 # gRPC would take the proxy of http_proxy or https_proxy to every learner, localhost too, and few
 # proxies pass it on. Empty stands for none; somebody who sets grpc_proxy means it.
@@ -59,31 +60,6 @@ class ServerStatus(NamedTuple):
     shutdown_seen: int  # How many processes have acknowledged it.
     starts: int  # How often the learner was started in this run; 0: it is not ready yet.
     pushes: int  # Of the learner since its last start; 0: it is not ready to learn yet.
-
-
-class Card(NamedTuple):
-    """What a learner says of itself in the run table, once for each of its starts."""
-
-    run_id: int  # Of the run; another one is another run's learner.
-    starts: int  # See `ServerStatus`; 0 is no card yet.
-    # What is to be added to the batches ever sampled for the version that weights would have now.
-    version_offset: int
-    launch_id: int = 0  # Of the launcher that started it, see --launch_id; 0: none.
-
-    def of_the_run(self, known: "Card", address: str) -> "Card":
-        """Returns the card, which must be of the run of another card if both are there.
-
-        Raises:
-          errors.UserError: it is not.
-        """
-        if self.run_id and known.run_id and self.run_id != known.run_id:
-            raise errors.UserError(
-                f"The learner at {address} is another run's: the one of this run is gone."
-            )
-        return self if self.starts else known._replace(starts=0)
-
-
-NO_CARD = Card(0, 0, 0)
 
 
 def require_port(config: config_lib.RunConfig) -> None:
@@ -184,22 +160,22 @@ class Connection:
             info[config.broadcaster_table_name].rate_limiter_info.insert_stats.completed,
         )
 
-    def card(self) -> Card:
+    def card(self) -> card_lib.Card:
         """Asks who the learner is; if it says so, another start of it counts as its end.
 
         Returns:
-          Its card, NO_CARD where it is not ready to show one yet. So may one be that is resumed:
-          for a moment it shows the card of its checkpoint, which says another launcher.
+          The learner's card, or NO_CARD while it shows none. A learner that is resumed shows the
+          card of its checkpoint for a moment; with another launcher's id it counts as none.
 
         Raises:
           errors.LearnerGoneError: no answer in time.
           errors.UserError: another launcher started it, as it says for ten seconds.
         """
         starts = self.status().starts
-        card = NO_CARD
+        card = card_lib.NO_CARD
         if starts:
             numbers = self.fetch(settings.RUN_TABLE, _STATUS_TIMEOUT_S)[0]
-            card = Card(*map(int, numbers))
+            card = card_lib.Card(*map(int, numbers))
         if starts and self._config.launch_id and card.launch_id != self._config.launch_id:
             now = time.monotonic()
             self._others_since = self._others_since or now
@@ -207,7 +183,7 @@ class Connection:
                 raise errors.UserError(
                     f"The learner at {self.address} is another run's: another launcher started it."
                 )
-            starts, card = 0, NO_CARD
+            starts, card = 0, card_lib.NO_CARD
         self._starts = starts or None
         return card
 
@@ -219,14 +195,14 @@ class Connection:
         Args:
           run_id: of the run.
           starts: of the learner so far, this one included.
-          version_offset: see `Card`.
+          version_offset: see `card.Card`.
 
         Raises:
           errors.LearnerGoneError: the server does not take it.
         """
         before = self.status().starts
         launch_id = self._config.launch_id
-        card = Card(run_id, max(starts, before + 1), version_offset, launch_id)
+        card = card_lib.Card(run_id, max(starts, before + 1), version_offset, launch_id)
         for _ in range(before, card.starts):
             self.publish(settings.RUN_TABLE, np.array(card, np.int64), _SMALL_TIMEOUT_S)
 
@@ -345,7 +321,7 @@ class Connection:
                 ": is the link too slow? (See --transfer_timeout, and --quantize_communication for "
                 "smaller messages.)"
             )
-        future: concurrent.futures.Future = concurrent.futures.Future()
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def work() -> None:
             try:
@@ -355,65 +331,27 @@ class Connection:
 
         threading.Thread(target=work, daemon=True, name="reverb call").start()
         deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                return future.result(timeout=min(2.0, timeout_s))
-            except concurrent.futures.TimeoutError:
-                if self._stop is not None and self._stop.is_set():
-                    raise errors.LearnerGoneError(
-                        f"A transfer from or to the learner at {self.address} was given up."
-                    ) from None
-                self.status()  # Raises when the server is gone.
-                if time.monotonic() >= deadline:
-                    raise errors.LearnerGoneError(
-                        f"The learner at {self.address} answers, but a transfer did not end within "
-                        f"{timeout_s:g} s{hint or '.'}"
-                    ) from None
-            except errors.UserError:
-                raise
-            except Exception as error:
+        # The future is asked for its result only when it is done: the call itself may raise a
+        # TimeoutError, which is no sign of a call that is still under way.
+        while not concurrent.futures.wait([future], min(_CHECK_PERIOD_S, timeout_s)).done:
+            if self._stop is not None and self._stop.is_set():
                 raise errors.LearnerGoneError(
-                    f"The learner at {self.address} broke off a transfer ({errors.summary(error)})."
-                ) from None
-
-
-class Losses:
-    """Counts how often in a row a client has lost its learner.
-
-    What ends a row: the learner was started again, or something was done.
-    """
-
-    def __init__(self) -> None:
-        """Begins with none, and without a learner."""
-        self._card = NO_CARD
-        self._in_a_row = 0
-
-    def card(self, connection: Connection) -> Card:
-        """Asks who the learner is; see `Connection.card`.
-
-        Raises:
-          errors.LearnerGoneError: no answer in time.
-          errors.UserError: it is another run's than the one before.
-        """
-        card = connection.card().of_the_run(self._card, connection.address)
-        if card.starts != self._card.starts:
-            self._in_a_row = 0
-        self._card = card
-        return card
-
-    def note(self, reason: errors.LearnerGoneError) -> None:
-        """Counts one more.
-
-        Raises:
-          errors.LearnerGoneError: the reason, where it was one too many.
-        """
-        self._in_a_row += 1
-        if self._in_a_row > _MAX_LOSSES:
-            raise reason
-
-    def clear(self) -> None:
-        """Tells that something was done."""
-        self._in_a_row = 0
+                    f"A transfer from or to the learner at {self.address} was given up."
+                )
+            self.status()  # Raises when the server is gone.
+            if time.monotonic() >= deadline and not future.done():
+                raise errors.LearnerGoneError(
+                    f"The learner at {self.address} answers, but a transfer did not end within "
+                    f"{timeout_s:g} s{hint or '.'}"
+                )
+        try:
+            return future.result()
+        except errors.UserError:
+            raise
+        except Exception as error:
+            raise errors.LearnerGoneError(
+                f"The learner at {self.address} broke off a transfer ({errors.summary(error)})."
+            ) from None
 
 
 def _own_target(address: str) -> str:

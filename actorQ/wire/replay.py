@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actorQ import environments
+from actorQ.environments import base
+from actorQ.environments import task_errors
 
 
 class Transition(NamedTuple):
@@ -41,13 +42,13 @@ class Transition(NamedTuple):
     next_observation: Any
 
 
-def failed_simulation(name: str) -> environments.TaskError:
+def failed_simulation(name: str) -> task_errors.TaskError:
     """Returns what says that a task gave something, or led to it, that is no number.
 
     Args:
       name: of it, with its article.
     """
-    return environments.TaskError(
+    return task_errors.TaskError(
         f"a transition has {name} that is not finite as float32: the task's simulation has failed, "
         "or its rewards are too large; mend the task, or wrap it so that such an episode ends"
     )
@@ -67,7 +68,7 @@ class Layout:
     discrete: bool
 
     @classmethod
-    def of(cls, spec: environments.EnvironmentSpec) -> "Layout":
+    def of(cls, spec: base.EnvironmentSpec) -> "Layout":
         """Returns the layout for an environment."""
         pixels = np.dtype(spec.observation_dtype) == np.uint8
         action_size = 1 if spec.discrete else spec.action_size
@@ -119,7 +120,7 @@ class Layout:
         """Checks packed transitions, [rows, vector_size], all at once.
 
         Raises:
-          environments.TaskError: a number is NaN or infinite, as float32.
+          task_errors.TaskError: a number is NaN or infinite, as float32.
         """
         finite = np.isfinite(vectors)
         if finite.all():

@@ -14,7 +14,7 @@ from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import ports
 from actorQ.core import settings
-from actorQ.wire import connection
+from actorQ.wire import card
 from actorQ.wire import replay
 
 
@@ -57,7 +57,7 @@ def make_tables(config: config_lib.RunConfig, layout: replay.Layout, prioritized
         mailbox(config.broadcaster_table_name, message, max_times_sampled=1),
         mailbox(config.model_table_name, message),
         mailbox(config.shutdown_table_name, tf.TensorSpec((), tf.int32)),
-        mailbox(settings.RUN_TABLE, tf.TensorSpec((len(connection.NO_CARD),), tf.int64)),
+        mailbox(settings.RUN_TABLE, tf.TensorSpec((len(card.NO_CARD),), tf.int64)),
     ]
 
 

@@ -3,7 +3,6 @@
 python -m baseline.ptq d4pg dm_control,cartpole_balance 8 --folder logs/RUN
 """
 
-from collections.abc import Callable
 import dataclasses
 import pathlib
 from typing import Any
@@ -13,12 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from actorQ import environments
 from actorQ.core import errors
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import saved
+from baseline.agents import agent as agent_lib
 from baseline.agents import evaluation
-from baseline.agents import finding
 from baseline.agents import saving
 from baseline.agents import zoo_files
 from baseline.quantization import acting_path
@@ -26,7 +26,7 @@ from baseline.quantization import schemes
 
 
 @dataclasses.dataclass(kw_only=True)
-class ActorQAgent(finding.Agent):
+class ActorQAgent(agent_lib.Agent):
     """One of ActorQ's policies, whose actions are ActorQ's own: in [-1, 1], or counted from 0.
 
     Attributes:
@@ -34,6 +34,26 @@ class ActorQAgent(finding.Agent):
     """
 
     checkpoint: saved.PolicyCheckpoint
+
+    def save(self, folder: pathlib.Path) -> pathlib.Path:
+        """Writes ALGO/TASK, which ActorQ's own tools read too; returns the policy's file.
+
+        Raises:
+          errors.UserError: The folder cannot be written.
+        """
+        architecture = self.checkpoint.architecture
+        weights = {}
+        for name, module in self.network.with_weights():
+            weight = module.weight.detach().numpy()
+            if name == _after_flatten(architecture):
+                weight = _reordered(weight, architecture, to_channels_first=False)
+            weights[f"{name}.weight"] = weight
+            weights[f"{name}.bias"] = module.bias.detach().numpy()
+        target = _agent_folder(folder, self.algo, self.env_id)
+        with saving.whole_folder(target) as draft:
+            saved.save_policy(str(draft), self.checkpoint._replace(weights=weights))
+            self.write_quantization(draft / schemes.FILENAME)
+        return target / saved.POLICY_FILENAME
 
 
 def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
@@ -54,7 +74,7 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     return pathlib.Path(saved.find_policy(str(path)))
 
 
-def load(algo: str, env_id: str, folder: str | pathlib.Path) -> finding.Agent:
+def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
     """Loads a policy as an agent.
 
     Args:
@@ -83,15 +103,14 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> finding.Agent:
 
     network = _network(checkpoint)
     agent = ActorQAgent(
-        algo, env_id, path, network, make_env, _saver(checkpoint), _normalization(checkpoint),
-        checkpoint=checkpoint,
+        algo, env_id, path, network, make_env, _normalization(checkpoint), checkpoint=checkpoint
     )
     agent.check_weights()
     agent.restore_quantization(path.parent / schemes.FILENAME)
     return agent
 
 
-def native_network(agent: finding.Agent) -> acting_path.PolicyNetwork:
+def native_network(agent: agent_lib.Agent) -> acting_path.PolicyNetwork:
     """Returns an agent's acting path with actions in the units of its task, for a device.
 
     Stable-Baselines3's agents act in them anyway.
@@ -119,7 +138,7 @@ def native_network(agent: finding.Agent) -> acting_path.PolicyNetwork:
     return network._replace(low=low, high=high)
 
 
-def act_in_task(agent: finding.Agent, act: evaluation.Act) -> evaluation.Act:
+def act_in_task(agent: agent_lib.Agent, act: evaluation.Act) -> evaluation.Act:
     """Returns what acts in the agent's environments, which for ActorQ's are `TaskEnv`s.
 
     Args:
@@ -156,7 +175,7 @@ class TaskEnv(gym.Env):
 
     def __init__(self, taskstr: str, max_episode_steps: int):
         self._taskstr, self._max_episode_steps = taskstr, max_episode_steps
-        self._environment: environments.Environment | None = None
+        self._environment: base.Environment | None = None
         self._rewards: list[float] = []
         # For who asks how long an episode may be.
         self.spec = gym.envs.registration.EnvSpec(
@@ -176,7 +195,7 @@ class TaskEnv(gym.Env):
         del options
         if seed is not None or self._environment is None:
             self.close()
-            self._environment = environments.make(
+            self._environment = suites.make(
                 self._taskstr, seed or 0, self._max_episode_steps
             )
         self._rewards = []
@@ -205,7 +224,7 @@ class TaskEnv(gym.Env):
 
 
 def _canonical(taskstr: str) -> tuple[str, str]:
-    return environments.parse_taskstr(taskstr)
+    return suites.parse_taskstr(taskstr)
 
 
 def _agent_folder(folder: str | pathlib.Path, algo: str, env_id: str) -> pathlib.Path:
@@ -263,21 +282,3 @@ def _reordered(
         image = weight.reshape(rows, channels, height, width).transpose(0, 2, 3, 1)
     return image.reshape(rows, -1)
 
-
-def _saver(checkpoint: saved.PolicyCheckpoint) -> Callable[..., pathlib.Path]:
-    def save(agent: finding.Agent, folder: pathlib.Path) -> pathlib.Path:
-        """Writes a policy that ActorQ's own tools read too."""
-        weights = {}
-        for name, module in agent.network.with_weights():
-            weight = module.weight.detach().numpy()
-            if name == _after_flatten(checkpoint.architecture):
-                weight = _reordered(weight, checkpoint.architecture, to_channels_first=False)
-            weights[f"{name}.weight"] = weight
-            weights[f"{name}.bias"] = module.bias.detach().numpy()
-        target = _agent_folder(folder, agent.algo, agent.env_id)
-        with saving.whole_folder(target) as draft:
-            saved.save_policy(str(draft), checkpoint._replace(weights=weights))
-            agent.write_quantization(draft / schemes.FILENAME)
-        return target / saved.POLICY_FILENAME
-
-    return save

@@ -4,15 +4,15 @@ import numpy as np
 import torch
 
 from actorQ.core import seeding
+from baseline.agents import agent as agent_lib
 from baseline.agents import evaluation
-from baseline.agents import finding
 from baseline.quantization import acting_path
 
 EPISODES = 5
 
 
 def ranges(
-    agent: finding.Agent,
+    agent: agent_lib.Agent,
     episodes: int = EPISODES,
     seed: int = 0,
     input_bits: int | None = None,

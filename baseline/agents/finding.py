@@ -4,119 +4,29 @@ See `zoo_files` for what is read and how. ActorQ's policies come through `actorq
 same form; `hub` fetches agents.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
-import dataclasses
 import functools
-import json
 import pathlib
 import re
 import reprlib
 from typing import Any
 
 from absl import logging
-import gymnasium as gym
-import numpy as np
 from stable_baselines3.common import base_class
 from stable_baselines3.common import preprocessing
 import torch
 
 from actorQ.core import errors
+from baseline.agents import agent as agent_lib
 from baseline.agents import model_building
-from baseline.agents import saving
+from baseline.agents import zoo_agent
 from baseline.agents import zoo_files
 from baseline.quantization import acting_path
+from baseline.quantization import names
 from baseline.quantization import schemes
-from baseline.study import rows
 from baseline.tasks import environments
-from baseline.train import settings as training_settings
 
 ALGORITHMS = tuple(model_building.ALGORITHMS)
-
-@dataclasses.dataclass
-class Agent:
-    """A trained agent, ready to play.
-
-    Attributes:
-      algo: a2c, ppo, dqn, ddpg, td3 or sac (ActorQ: d4pg or dqn).
-      env_id: the environment's name as the agent was saved with.
-      path: of its file.
-      network: the acting path.
-      make_env: makes one environment, wrapped as in training, a monitor inside. Takes a render
-        mode ("rgb_array", "human") or nothing.
-      save: writes the agent, as it is now, into a folder of the zoo's layout; returns the file.
-      normalization: of observations; None: they are used as they come.
-      tap: quantizes activations; None: they stay in fp32.
-      quantization: how the agent was quantized, if it was.
-      model: SB3's model; None for ActorQ's policies.
-    """
-
-    algo: str
-    env_id: str
-    path: pathlib.Path
-    network: acting_path.PolicyNetwork
-    make_env: Callable[..., gym.Env]
-    save: Callable[["Agent", pathlib.Path], pathlib.Path]
-    normalization: zoo_files.Normalization | None = None
-    tap: acting_path.Tap | None = None
-    quantization: tuple[schemes.Scheme, schemes.Ranges | None] | None = None
-    model: base_class.BaseAlgorithm | None = None
-
-    def normalize(self, observations: np.ndarray) -> np.ndarray:
-        """Returns observations [B, ...] as the network takes them."""
-        return observations if self.normalization is None else self.normalization(observations)
-
-    def image_size(self) -> tuple[int, int] | None:
-        """Returns height and width of what convolutions look at; None: they see no images."""
-        environment = self.make_env()
-        shape = np.shape(environment.reset()[0])
-        environment.close()
-        return tuple(shape[1:]) if len(shape) == 3 else None
-
-    def act(self, observations: np.ndarray) -> np.ndarray:
-        """Returns deterministic actions for raw observations [B, ...]."""
-        outputs = acting_path.forward(self.network, self.normalize(observations), self.tap)
-        return acting_path.to_actions(self.network, outputs.numpy())
-
-    def note_quantization(self, scheme: schemes.Scheme, ranges: schemes.Ranges | None) -> None:
-        """Notes how the weights were quantized; with ranges, `act` quantizes activations too."""
-        self.quantization = (scheme, ranges)
-        self.tap = None if ranges is None else schemes.ActivationQuantizer(scheme, ranges)
-
-    def write_quantization(self, path: pathlib.Path) -> None:
-        """Keeps what was noted, if anything, beside the agent."""
-        if self.quantization is not None:
-            path.write_text(json.dumps(schemes.to_json(*self.quantization), indent=1))
-
-    def restore_quantization(self, path: pathlib.Path) -> None:
-        """Notes again what was kept in a file, if there is one.
-
-        Raises:
-          errors.UserError: it is damaged, or of another network.
-        """
-        if not path.exists():
-            return
-        try:
-            scheme, ranges = schemes.from_json(json.loads(path.read_text()))
-        except (OSError, ValueError, RecursionError, errors.UserError) as error:
-            raise errors.UserError(f"Cannot read {path}: {errors.summary(error)}") from None
-        names = {name for name, _ in self.network.with_weights()}
-        if ranges is not None and set(ranges) - {acting_path.OUTPUT} != names:
-            raise errors.UserError(f"{path} does not have the layers of {self.path}.")
-        self.note_quantization(scheme, ranges)
-
-    def check_weights(self) -> None:
-        """Checks that the agent can act.
-
-        Raises:
-          errors.UserError: a weight is NaN or infinite.
-        """
-        for name, module in self.network.with_weights():
-            if not all(torch.isfinite(tensor).all() for tensor in module.parameters()):
-                raise errors.UserError(
-                    f"The weights of {self.path} hold NaN or infinity (layer {name}): its "
-                    "training failed."
-                )
 
 
 def check_algo(name: str) -> str:
@@ -125,7 +35,7 @@ def check_algo(name: str) -> str:
     Raises:
       errors.UserError: the algorithm is not one of ours.
     """
-    algo = rows.canonical_algo(name)
+    algo = names.canonical_algo(name)
     if algo not in ALGORITHMS:
         raise errors.UserError(
             f"The algorithm {name!r} is not known: {', '.join(ALGORITHMS)} are (ppo2 means ppo)."
@@ -190,7 +100,7 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
     remedy = "Fetch the zoo's: --hub."
     if today != env_id and (algo, today) in pairs:
         remedy = f"It is trained and saved as {today}: name that."
-    elif algo in training_settings.ALGOS:
+    elif algo in names.ALGOS:
         remedy = (
             f"Train one: python -m baseline.train --algo {algo} --env {today}; or fetch the "
             "zoo's: --hub."
@@ -227,7 +137,7 @@ def _arguments(path: pathlib.Path) -> dict[str, Any]:
     return zoo_files.read_yaml(path.parent / path.stem / "args.yml")
 
 
-def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
+def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
     """Loads an agent without running anything that its files contain.
 
     Args:
@@ -242,7 +152,7 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> Agent:
     return load_file(algo, env_id, find(algo, env_id, folder))
 
 
-def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
+def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
     """Loads one agent of several of its name; see `load`.
 
     Args:
@@ -275,8 +185,8 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> Agent:
         {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
     )
     model = model_building.build(algo, saved, make_env, path)
-    agent = Agent(
-        algo, env_id, path, acting_path.policy_network(model), make_env, saving.save,
+    agent = zoo_agent.ZooAgent(
+        algo, env_id, path, acting_path.policy_network(model), make_env,
         _normalization(config, statistics, model), model=model,
     )
     agent.check_weights()
@@ -319,14 +229,6 @@ def _normalization(
             f"are {model.observation_space.shape}."
         )
     return normalization
-
-
-def policy_weights(network: acting_path.PolicyNetwork) -> dict[str, np.ndarray]:
-    """Returns copies of the acting path's weights (no biases), by layer."""
-    return {
-        f"{name}.weight": module.weight.detach().numpy().copy()
-        for name, module in network.with_weights()
-    }
 
 
 def set_threads(count: int = 1) -> None:

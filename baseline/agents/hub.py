@@ -42,7 +42,7 @@ def fetch(
     logging.info("Fetching %s %s from huggingface.co/%s.", algo, env_id, repository)
     there = _filenames(repository)
     wanted = {f"{algo}-{name}.zip": f"{name}.zip", "vec_normalize.pkl": zoo_files.NORMALIZATION}
-    wanted.update((filename, filename) for filename in saving.SETTINGS_FILENAMES)
+    wanted.update((filename, filename) for filename in zoo_files.SETTINGS_FILENAMES)
     if f"{algo}-{name}.zip" not in there:
         raise errors.UserError(f"huggingface.co/{repository} holds no agent.")
     # A training that has just begun has a folder, but no agent in it yet.

@@ -37,6 +37,7 @@ MAX_DATA_BYTES = 1 << 24
 MAX_VERSION_BYTES = 1 << 10
 MAX_ENTRIES = 100_000  # Of a YAML file, where what is referred to counts again each time.
 NORMALIZATION = "vecnormalize.pkl"
+SETTINGS_FILENAMES = ("config.yml", "args.yml", "env_kwargs.yml")
 YAML_TUPLE = "tag:yaml.org,2002:python/tuple"
 _SERIALIZED = ":serialized:"
 _TYPE = ":type:"

@@ -14,8 +14,8 @@ from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.core import lean_imports
 from baseline.formats import names as deploy_formats
+from baseline.quantization import names
 from baseline.study import measuring_flags
-from baseline.study import rows
 
 _NAME = "deploy"
 DEFAULT_OUT = "logs/deploy"
@@ -40,7 +40,7 @@ def define_flags() -> None:
 def define_export_flags() -> None:
     """Defines the flags that `deploy_benchmark` has, too."""
     flags.DEFINE_enum(
-        "scheme", None, list(rows.SCHEMES),
+        "scheme", None, list(names.SCHEMES),
         "What is quantized; weights: activations get their ranges from every call "
         "(else weights+activations, and weights for torchscript).",
     )

@@ -21,6 +21,7 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.policy import saved
 from baseline.agents import actorq
+from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import finding
@@ -69,7 +70,7 @@ class Settings:
         return integers and self.bits <= onnx_policy.INPUT_BITS
 
 
-def load(path: str) -> finding.Agent:
+def load(path: str) -> agent_lib.Agent:
     """Loads an agent by its path.
 
     Args:
@@ -98,7 +99,7 @@ def load(path: str) -> finding.Agent:
     return actorq.load(checkpoint.algorithm, str(checkpoint.facts["taskstr"]), found)
 
 
-def _load_zip(path: pathlib.Path) -> finding.Agent:
+def _load_zip(path: pathlib.Path) -> agent_lib.Agent:
     if finding.stopped_early(path):
         finding.warn_of_stopped(path)
     name = _environment_file_name(path)
@@ -126,7 +127,7 @@ def _environment_file_name(path: pathlib.Path) -> str:
 
 
 def export(
-    agent: finding.Agent, settings: Settings, ranges: schemes.Ranges | None = None
+    agent: agent_lib.Agent, settings: Settings, ranges: schemes.Ranges | None = None
 ) -> bytes:
     """Returns the file.
 
@@ -190,7 +191,7 @@ def export_network(
     )
 
 
-def _trained(agent: finding.Agent, settings: Settings) -> bytes:
+def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
     """Returns the file of an agent that has its integers and ranges from its training."""
     if not qat_export.is_trained(agent.path):
         raise errors.UserError(
@@ -276,7 +277,7 @@ def one_by_one(
     )
 
 
-def check(agent: finding.Agent, content: bytes, settings: Settings) -> agreement.Agreement:
+def check(agent: agent_lib.Agent, content: bytes, settings: Settings) -> agreement.Agreement:
     """Plays the file in states that the agent visits; returns how far it acts as the agent does.
 
     Args:

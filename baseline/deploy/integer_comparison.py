@@ -12,12 +12,14 @@ import torch
 
 from actorQ.core import errors
 from actorQ.core import timing
+from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import evaluation
-from baseline.agents import finding
+from baseline.deploy import exporting
+from baseline.formats import onnx_graph
+from baseline.formats import onnx_kernels
 from baseline.formats import onnx_policy
-from baseline.formats import onnx_runner
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
@@ -95,7 +97,7 @@ class Measured:
     returns: list[float] = dataclasses.field(default_factory=list)
 
 
-def measure(agent: finding.Agent, settings: Settings) -> dict[str, Measured]:
+def measure(agent: agent_lib.Agent, settings: Settings) -> dict[str, Measured]:
     """Measures torch's fp32 and every form of FORMS, in the states that the agent visits.
 
     Raises:
@@ -125,15 +127,18 @@ def measure(agent: finding.Agent, settings: Settings) -> dict[str, Measured]:
         form_ranges = ranges if form.calibrated else None
         model = onnx_policy.export(network, form.bits, form_ranges, settings.granularity)
         content = model.SerializeToString()
-        runner = policies[name] = onnx_runner.Runner(content)
-        simulated = simulate(network, runner.metadata["layer_bits"], form_ranges, settings)
-        actions = runner(states)
+        metadata = onnx_graph.metadata(model)
+        with exporting.playing(content, "onnx") as player:
+            policies[name] = exporting.one_by_one(player)
+        simulated = simulate(network, metadata["layer_bits"], form_ranges, settings)
+        actions = policies[name](states)
 
         def compared(reference: np.ndarray, actions=actions) -> agreement.Agreement:
             return agreement.compare(reference, actions, network.low, network.high)
 
         measured[name] = Measured(
-            runner.weight_bytes, content, runner.metadata, runner.kernels(states[:1]),
+            metadata["weight_bytes"], content, metadata,
+            onnx_kernels.kernels(content, states[:1]),
             compared(simulated(states)), compared(full),
         )
     observation = states[:1]

@@ -17,10 +17,10 @@ from torch import nn
 from actorQ.core import errors
 from actorQ.core import timing
 from baseline.agents import actorq
+from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import evaluation
-from baseline.agents import finding
 from baseline.deploy import aarch64
 from baseline.deploy import exporting
 from baseline.deploy import resident_memory
@@ -158,7 +158,7 @@ class Measured:
         return intervals.mean(after - before)
 
 
-def check(agent: finding.Agent) -> None:
+def check(agent: agent_lib.Agent) -> None:
     """Checks that an agent has an fp32 form for devices, with which others are compared.
 
     Raises:
@@ -171,7 +171,7 @@ def check(agent: finding.Agent) -> None:
         )
 
 
-def measure(agent: finding.Agent, settings: Settings) -> Measured:
+def measure(agent: agent_lib.Agent, settings: Settings) -> Measured:
     """Measures an agent's fp32 and quantized files of every format.
 
     Raises:
@@ -290,7 +290,7 @@ def _write(folder: pathlib.Path, key: Sequence[str], content: bytes) -> pathlib.
 
 
 def _play(
-    agent: finding.Agent, act: evaluation.Act, settings: Settings, tell: str
+    agent: agent_lib.Agent, act: evaluation.Act, settings: Settings, tell: str
 ) -> list[evaluation.Episode]:
     timing.progress(f"{tell} plays {settings.episodes} episodes")
     return evaluation.evaluate(agent.make_env, act, settings.episodes, settings.seed)

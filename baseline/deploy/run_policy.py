@@ -1,17 +1,24 @@
 """Runs a policy that `python -m baseline.deploy` wrote: all that a device needs beside the file.
 
     python run_policy.py policy.onnx [observations.npy]
-    action = run_policy.Policy("policy.onnx")(observation)  # The task's: a number or float32 [A].
+    action = run_policy.Policy("policy.onnx")(observation)  # A number, or float32 [A].
 
-Needs numpy and onnxruntime (.onnx), tflite_runtime or ai_edge_litert (.tflite), or torch (.pt).
-Takes observations as the environment gives them, float32 [D] or uint8 [C, H, W]; a file: [N, ...].
+It needs numpy, and for each format one of these runtimes:
+
+- .onnx: onnxruntime
+- .tflite: tflite_runtime, ai_edge_litert or tensorflow
+- .pt: torch
+
+Observations are those of the environment: float32 [D] or uint8 [C, H, W]; in a file [N, ...].
 """
 
 import argparse
 import ctypes
+import hashlib
 import importlib.util
 import os
 import pathlib
+import re
 import sys
 import time
 
@@ -20,29 +27,35 @@ import numpy as np
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # One thread is the fastest for a small policy.
 
 
-def _onnx(path):
+def _onnx(path: str) -> tuple:
     import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False  # Which keeps what weights were read into.
+    options.enable_cpu_mem_arena = False  # The arena keeps the memory that weights were read into.
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     taken = session.get_inputs()[0]
     dtype = np.uint8 if taken.type == "tensor(uint8)" else np.float32
     return taken.shape[1:], dtype, lambda x, name: session.run([name], {"observation": x})[0]
 
 
-def _tflite(path):
+def _tflite(path: str) -> tuple:
+    content = pathlib.Path(path).read_bytes()
+    checksum = re.compile(rb"(?<=sha256:)[0-9a-f]{64}")
+    digest = hashlib.sha256(checksum.sub(64 * b"0", content)).hexdigest().encode()
+    if checksum.findall(content) != [digest]:  # TFLite would end the process at a damaged file.
+        raise ValueError("the file is damaged, or baseline.deploy did not write it")
     own = (name for name in ("tflite_runtime", "ai_edge_litert") if importlib.util.find_spec(name))
     lite = importlib.import_module(f"{next(own, 'tensorflow.lite.python')}.interpreter")
-    # The default delegate knows products of floats, but none of these integers.
-    quantized = b"int8 by int8" in pathlib.Path(path).read_bytes()
-    kind = lite.OpResolverType["BUILTIN_WITHOUT_DEFAULT_DELEGATES" if quantized else "AUTO"]
-    model = lite.Interpreter(path, num_threads=1, experimental_op_resolver_type=kind)
+    # The default delegate has products of floats, but none of these integers.
+    kind = "BUILTIN_WITHOUT_DEFAULT_DELEGATES" if b"int8 by int8" in content else "AUTO"
+    model = lite.Interpreter(
+        path, num_threads=1, experimental_op_resolver_type=lite.OpResolverType[kind]
+    )
     model.allocate_tensors()
     taken = model.get_input_details()[0]
     given = {details["name"]: details["index"] for details in model.get_output_details()}
 
-    def call(x, name):
+    def call(x: np.ndarray, name: str) -> np.ndarray:
         model.set_tensor(taken["index"], x)
         model.invoke()
         return model.get_tensor(given[name])
@@ -50,11 +63,11 @@ def _tflite(path):
     return taken["shape"][1:], taken["dtype"], call
 
 
-def _torchscript(path):
+def _torchscript(path: str) -> tuple:
     import torch
     torch.set_num_threads(1)
     engines = torch.backends.quantized.supported_engines
-    if "fbgemm" not in engines and "qnnpack" in engines:  # ARM, whose others know no zero points.
+    if "fbgemm" not in engines and "qnnpack" in engines:  # ARM's other engines lack zero points.
         torch.backends.quantized.engine = "qnnpack"
     model = torch.jit.load(path).eval()
     both = torch.inference_mode()(lambda x: model(torch.from_numpy(x)))
@@ -65,14 +78,14 @@ def _torchscript(path):
 class Policy:
     """A policy, ready to act; `shape` and `dtype` are those of an observation."""
 
-    def __init__(self, path):
+    def __init__(self, path: "str | os.PathLike[str]") -> None:
         """Loads a file by its ending."""
         load = {".onnx": _onnx, ".tflite": _tflite, ".pt": _torchscript}[pathlib.Path(path).suffix]
         self.shape, self.dtype, self._call = load(str(path))
-        if os.name == "posix":  # What loading needed goes back to the system, where libc can.
+        if os.name == "posix":  # The memory that loading needed goes back, where libc can do that.
             getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
 
-    def __call__(self, observation, name="action"):
+    def __call__(self, observation: np.ndarray, name: str = "action") -> np.ndarray:
         """Returns the action for one observation, or the "output" that it follows from, [A]."""
         if self.dtype == np.uint8 and np.asarray(observation).dtype != np.uint8:
             raise TypeError("images are uint8")
@@ -95,6 +108,6 @@ if __name__ == "__main__":
             seconds[-1] += time.perf_counter()
             print(np.array2string(np.asarray(found), separator=" ", max_line_width=10**6))
         print(f"median of a call: {1e6 * np.median(seconds):.1f} us", file=sys.stderr)
-    except Exception as error:  # Each runtime has its own.
+    except Exception as error:  # Each runtime has its own exceptions.
         why = " ".join(f"{type(error).__name__}: {error}".split())
         sys.exit(f"run_policy: error: {args.policy} (.onnx, .tflite or .pt?): {why}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from actorQ.core import output
 from actorQ.core import provenance
-from baseline.agents import finding
+from baseline.agents import agent as agent_lib
 from baseline.deploy import aarch64
 from baseline.deploy import measuring
 from baseline.deploy import resident_memory
@@ -37,7 +37,7 @@ _PAPER_HEADER = (
 
 
 def report(
-    found: Sequence[tuple[finding.Agent, measuring.Measured]],
+    found: Sequence[tuple[agent_lib.Agent, measuring.Measured]],
     settings: measuring.Settings,
     out: str | None,
 ) -> None:
@@ -100,7 +100,7 @@ def _label(figures: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
 
 
 def row(
-    agent: finding.Agent,
+    agent: agent_lib.Agent,
     measured: measuring.Measured,
     file_format: str,
     settings: measuring.Settings,
@@ -286,7 +286,7 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _plain(agent: finding.Agent, measured: measuring.Measured) -> dict[str, Any]:
+def _plain(agent: agent_lib.Agent, measured: measuring.Measured) -> dict[str, Any]:
     """Returns an agent's raw figures for JSON."""
     return {
         "path": str(agent.path),

@@ -1,4 +1,4 @@
-"""Files that policies are exported to, and what plays them: ONNX, TFLite, TorchScript.
+"""Files that policies are exported to: ONNX, TFLite, TorchScript. `deploy.run_policy` plays them.
 
 Imports `agents` and what it imports.
 """

@@ -4,14 +4,17 @@ Imports no framework.
 """
 
 from actorQ.core import errors
-from baseline.study import rows
+from baseline.quantization import names
 
 FORMATS = ("onnx", "tflite", "torchscript")
 ENDINGS = {"onnx": ".onnx", "tflite": ".tflite", "torchscript": ".pt"}
+# In every file: its input, its two outputs, and the entry that marks it as a policy of ours.
+OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
+MARK, MARK_VERSION = "quarl_policy", "1"
 # For people.
 RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
 WIDTHS = {"onnx": (32, 16, 8, 4), "tflite": (32, 8, 7, 6, 5, 4, 3, 2), "torchscript": (32, 8)}
-_WEIGHTS, _ACTIVATIONS = rows.SCHEMES
+_WEIGHTS, _ACTIVATIONS = names.SCHEMES
 # Where weights are integers: the first is what is done unless another is asked for. `weights`
 # means that activations get their ranges from every call.
 _SCHEMES = {
@@ -41,7 +44,7 @@ def scheme(file_format: str, bits: int, asked: str | None) -> str:
     Args:
       file_format: one of FORMATS.
       bits: one of its WIDTHS.
-      asked: one of `results.SCHEMES`; None: the format's first.
+      asked: one of `quantization.names.SCHEMES`; None: the format's first.
 
     Raises:
       errors.UserError: there is no such file; says which there are.

@@ -109,5 +109,16 @@ class Graph:
         return model
 
 
+def metadata(model: onnx.ModelProto) -> dict[str, Any]:
+    """Returns the metadata that `Graph.model` wrote."""
+    return {entry.key: _value(entry.value) for entry in model.metadata_props}
+
+
+def _value(text: str) -> Any:
+    """Returns a word as it is, and what the JSON of all other texts says."""
+    is_word = text.isidentifier() and text not in ("true", "false", "null")
+    return text if is_word else json.loads(text)
+
+
 def _describe(name: str, dtype: np.dtype, shape: list[int | str]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)

@@ -22,10 +22,9 @@ from torch import nn
 from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.agents import zoo_files
-from baseline.formats import names as deploy_formats
+from baseline.formats import names
 from baseline.formats import onnx_graph
 from baseline.formats import onnx_layers
-from baseline.formats import runner
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
@@ -61,7 +60,7 @@ def export(
       errors.UserError: the width is not possible, weights or ranges are not finite, a range is
         missing, or a layer has no such form.
     """
-    deploy_formats.check_bits("onnx", bits)
+    names.check_bits("onnx", bits)
     if ranges is not None and bits > INPUT_BITS:
         raise errors.UserError(f"Ranges of activations are for 8 or 4 bits, not for {bits}.")
     scheme = schemes.Scheme(str(bits), granularity=granularity)
@@ -107,15 +106,15 @@ class _Exporter:
                 value = self._activation(name, module, value)
         if self._quantizes_output:
             value = self._to_integers(value, self._map(acting_path.OUTPUT))
-        output = self._graph.rename(self._to_float(value).name, runner.OUTPUT)
-        self._graph.rename(self._head(output), runner.ACTION)
+        output = self._graph.rename(self._to_float(value).name, names.OUTPUT)
+        self._graph.rename(self._head(output), names.ACTION)
         actions = self._network.with_weights()[-1][1].weight.shape[0]
         discrete = self._network.head == "argmax"
         return self._graph.model(
-            {runner.OBSERVATION: observation},
+            {names.OBSERVATION: observation},
             {
-                runner.OUTPUT: (np.dtype(np.float32), ["batch", actions]),
-                runner.ACTION: (np.dtype(np.int64), ["batch"])
+                names.OUTPUT: (np.dtype(np.float32), ["batch", actions]),
+                names.ACTION: (np.dtype(np.int64), ["batch"])
                 if discrete
                 else (np.dtype(np.float32), ["batch", actions]),
             },
@@ -126,7 +125,7 @@ class _Exporter:
         self, normalization: zoo_files.Normalization | None
     ) -> tuple[tuple[np.dtype, list[int | str]], onnx_layers.Value]:
         """Returns dtype and shape of the model's input, and what the first layer takes."""
-        name, first = runner.OBSERVATION, self._network.with_weights()[0][1]
+        name, first = names.OBSERVATION, self._network.with_weights()[0][1]
         if isinstance(first, nn.Conv2d):
             shape = ["batch", first.in_channels, *self._image_size]
         else:
@@ -207,7 +206,7 @@ class _Exporter:
         if isinstance(module, nn.Flatten):
             if (module.start_dim, module.end_dim) != (1, -1):
                 raise errors.UserError(f"Layer {name} flattens other axes than all but the first.")
-            if value.name == runner.OBSERVATION and not self._network.image:
+            if value.name == names.OBSERVATION and not self._network.image:
                 return value  # [batch, D] already.
             return value._replace(name=self._graph.add("Flatten", value.name, axis=1))
         if isinstance(module, nn.ReLU) and value.affine is not None and not value.affine.zero_point:
@@ -267,7 +266,7 @@ class _Exporter:
             uses_ranges = self._ranges is not None and INPUT_BITS in self._bits.values()
             activations = "calibrated" if uses_ranges else "dynamic"
         return {
-            runner.FORMAT: runner.FORMAT_VERSION,
+            names.MARK: names.MARK_VERSION,
             "bits": int(self._scheme.bits),
             "layer_bits": self._bits,
             "activations": activations,

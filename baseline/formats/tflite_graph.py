@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import hashlib
 import json
-import re
 from typing import Any
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ _FILE_IDENTIFIER = b"TFL3"
 _SCHEMA_VERSION = 3
 _ALIGNMENT = 16  # Of constants, as the schema asks for: kernels read them where they are.
 _SIGNATURE = "serving_default"
-_CHECKSUM = re.compile(rb"sha256:([0-9a-f]{64})")  # In a file exactly once.
 _NO_CHECKSUM = b"sha256:" + 64 * b"0"  # What the checksum is made with.
 # Operator to its options in the schema (if any) and to the version that has what is used of it.
 _KINDS: Mapping[str, tuple[str | None, int]] = {
@@ -265,25 +263,6 @@ class _Buffers:
         buffer.data = content
         self.made.append(buffer)
         return len(self.made) - 1
-
-
-def is_whole(content: bytes) -> bool:
-    """Returns whether content is as `Graph.model` returned it."""
-    found = _CHECKSUM.findall(content)
-    return len(found) == 1 and found[0] == _digest(_CHECKSUM.sub(_NO_CHECKSUM, content))
-
-
-def metadata(content: bytes, name: str) -> dict[str, Any] | None:
-    """Returns an entry of the metadata of a file that is whole; None if there is none."""
-    with optional_tensorflow.needed_for(WHAT):
-        from tensorflow.lite.python import schema_py_generated as schema
-
-    model = schema.Model.GetRootAs(content, 0)
-    for index in range(model.MetadataLength()):
-        entry = model.Metadata(index)
-        if entry.Name() == name.encode():
-            return json.loads(bytes(model.Buffers(entry.Buffer()).DataAsNumpy()))
-    return None
 
 
 def _digest(content: bytes) -> bytes:

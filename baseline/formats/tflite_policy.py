@@ -15,7 +15,7 @@ from torch import nn
 from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.agents import zoo_files
-from baseline.formats import runner
+from baseline.formats import names
 from baseline.formats import tflite_graph
 from baseline.formats import tflite_layers
 from baseline.quantization import acting_path
@@ -98,8 +98,8 @@ class _Exporter:
             integers = tflite_layers.to_integers(self._graph, output, *affine_map)
             output = tflite_layers.to_float(self._graph, integers.tensor)
         action = self._head(output)
-        self._graph.rename(output, runner.OUTPUT)
-        self._graph.rename(action, runner.ACTION)
+        self._graph.rename(output, names.OUTPUT)
+        self._graph.rename(action, names.ACTION)
         widths = {name: tensor.bits for name, tensor in self._weights.items()}
         description = f"A policy of {len(widths)} quantized layers (int8 by int8, int32 sums)."
         if self._floats:
@@ -108,7 +108,7 @@ class _Exporter:
             [observation.tensor],
             [output, action],
             description,
-            {runner.FORMAT: self._metadata(normalization is not None, widths)},
+            {names.MARK: self._metadata(normalization is not None, widths)},
         )
 
     def _observation(self, image_size: tuple[int, int] | None) -> tflite_layers.Value:
@@ -116,7 +116,7 @@ class _Exporter:
         first = self._network.with_weights()[0][1]
         if isinstance(first, nn.Linear) and not self._network.image:
             return tflite_layers.Value(
-                self._graph.input(runner.OBSERVATION, (-1, first.in_features), _FLOAT)
+                self._graph.input(names.OBSERVATION, (-1, first.in_features), _FLOAT)
             )
         if image_size is None or not isinstance(first, nn.Conv2d):
             raise errors.UserError(
@@ -124,7 +124,7 @@ class _Exporter:
             )
         shape = (-1, first.in_channels, *image_size)
         dtype, affine = (np.uint8, acting_path.PIXEL_MAP) if self._network.image else (_FLOAT, None)
-        tensor = self._graph.input(runner.OBSERVATION, shape, dtype, affine)
+        tensor = self._graph.input(names.OBSERVATION, shape, dtype, affine)
         return tflite_layers.Value(tensor, (*image_size, first.in_channels), "observation")
 
     def _normalized(
@@ -214,7 +214,7 @@ class _Exporter:
             for name, bound in (("low", self._network.low), ("high", self._network.high))
         }
         return {
-            "version": runner.FORMAT_VERSION,
+            "version": names.MARK_VERSION,
             "layer_bits": dict(widths),
             "ranges": {name: list(self._ranges[name]) for name in self._ranges},
             "bits": 32 if self._floats else self._bits,

@@ -19,8 +19,7 @@ from torch import nn
 
 from actorQ.core import errors
 from baseline.agents import zoo_files
-from baseline.formats import names as deploy_formats
-from baseline.formats import runner
+from baseline.formats import names
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
@@ -48,7 +47,7 @@ def export(
       errors.UserError: the width is not possible, weights are not finite, or a layer has no such
         form.
     """
-    deploy_formats.check_bits("torchscript", bits)
+    names.check_bits("torchscript", bits)
     if not network.with_weights():
         raise errors.UserError("The policy has no layer with weights: nothing to export.")
     scheme = schemes.Scheme(str(bits), granularity=granularity)
@@ -58,7 +57,7 @@ def export(
         layers = [_layer(name, module, scheme) for name, module in network.layers]
         policy = _Policy(network, layers, normalization, image_size).eval()
         metadata = json.dumps({
-            runner.FORMAT: runner.FORMAT_VERSION,
+            names.MARK: names.MARK_VERSION,
             "bits": bits,
             "activations": "floats" if bits == 32 else "dynamic",
             "granularity": granularity,

@@ -7,12 +7,15 @@ from typing import Any
 
 from gymnasium import spaces
 import stable_baselines3 as sb3
+from stable_baselines3.common import env_util
 from stable_baselines3.common import logger
 from stable_baselines3.common import torch_layers
 from stable_baselines3.common import utils
+from stable_baselines3.common import vec_env
 import torch
 from torch import nn
 
+from actorQ.core import errors
 from baseline.study import paper
 from baseline.tasks import atari
 from baseline.tasks import environments
@@ -97,10 +100,15 @@ def make(
       errors.UserError: the environment is not of that kind.
     """
     environments.check_name(env)
+    if not atari.shows_every_frame(env):
+        raise errors.UserError(
+            f"{env} is no Atari environment without frame skip (...NoFrameskip-v4)."
+        )
+    games = vec_env.VecFrameStack(env_util.make_atari_env(env, n_envs=1, seed=seed), n_stack=4)
     size = paper.MIXED_PRECISION[policy]
     utils.set_random_seed(seed)
     model = TimedDqn(
-        "CnnPolicy", atari.AtariVecEnv(env, 1, seed), device=device, seed=seed,
+        "CnnPolicy", games, device=device, seed=seed,
         buffer_size=transitions, learning_starts=transitions,
         policy_kwargs={
             "features_extractor_class": WideCnn,

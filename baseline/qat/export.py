@@ -19,8 +19,8 @@ import onnx
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.policy import quantization
+from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
-from baseline.agents import finding
 from baseline.agents import optional_tensorflow
 from baseline.formats import onnx_policy
 from baseline.formats import tflite_layers
@@ -104,7 +104,7 @@ def training_facts(path: pathlib.Path) -> dict[str, Any]:
         ) from None
 
 
-def integer_weights(agent: finding.Agent) -> dict[str, quantization.QuantizedTensor]:
+def integer_weights(agent: agent_lib.Agent) -> dict[str, quantization.QuantizedTensor]:
     """Returns the integers of an agent's weights by layer, with the maps of its training.
 
     Raises:
@@ -142,7 +142,7 @@ def integer_weights(agent: finding.Agent) -> dict[str, quantization.QuantizedTen
     return tensors
 
 
-def packed(agent: finding.Agent) -> packed_policy.Policy:
+def packed(agent: agent_lib.Agent) -> packed_policy.Policy:
     """Returns an agent's integers, biases and ranges.
 
     Raises:
@@ -156,7 +156,7 @@ def packed(agent: finding.Agent) -> packed_policy.Policy:
     return packed_policy.Policy(integer_weights(agent), biases, agent.quantization[1])
 
 
-def num_bytes(agent: finding.Agent) -> int:
+def num_bytes(agent: agent_lib.Agent) -> int:
     """Returns the size of the acting path's parameters: packed, where they are integers."""
     if agent.quantization is not None:
         return packed_policy.num_bytes(packed(agent))
@@ -167,7 +167,7 @@ def num_bytes(agent: finding.Agent) -> int:
     )
 
 
-def write_packed(agent: finding.Agent) -> pathlib.Path:
+def write_packed(agent: agent_lib.Agent) -> pathlib.Path:
     """Writes the integers beside an agent; returns the file.
 
     Raises:
@@ -178,7 +178,7 @@ def write_packed(agent: finding.Agent) -> pathlib.Path:
     return path
 
 
-def export(agent: finding.Agent, normalizes: bool = False) -> onnx.ModelProto:
+def export(agent: agent_lib.Agent, normalizes: bool = False) -> onnx.ModelProto:
     """Returns an 8-bit agent as a model that computes with its integers and ranges.
 
     Args:
@@ -216,7 +216,7 @@ def export(agent: finding.Agent, normalizes: bool = False) -> onnx.ModelProto:
     )
 
 
-def export_tflite(agent: finding.Agent, normalizes: bool = False) -> bytes:
+def export_tflite(agent: agent_lib.Agent, normalizes: bool = False) -> bytes:
     """Returns an agent of at most 8 bits as a TFLite file, as `export` does.
 
     Args:
@@ -240,7 +240,7 @@ def export_tflite(agent: finding.Agent, normalizes: bool = False) -> bytes:
         raise errors.UserError(f"{agent.path}: {error}") from None
 
 
-def visited_states(agent: finding.Agent, episodes: int, seed: int, states: int) -> np.ndarray:
+def visited_states(agent: agent_lib.Agent, episodes: int, seed: int, states: int) -> np.ndarray:
     """Returns normalized observations [N, ...] that the agent meets, at most `states`."""
     return agent.normalize(
         agreement.visited_states(agent.make_env, agent.act, episodes, seed, states)
@@ -248,7 +248,7 @@ def visited_states(agent: finding.Agent, episodes: int, seed: int, states: int) 
 
 
 def compare(
-    agent: finding.Agent, visited: np.ndarray, act: Callable[[np.ndarray], np.ndarray]
+    agent: agent_lib.Agent, visited: np.ndarray, act: Callable[[np.ndarray], np.ndarray]
 ) -> agreement.Agreement:
     """Returns how far a model acts as the fake-quantized agent does.
 

@@ -25,7 +25,7 @@ from actorQ.core import lean_imports
 from baseline.qat import runs
 from baseline.quantization import names as precision_lib
 from baseline.study import qat_rows
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.train import settings as training_settings
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def evaluate(
     returns = measuring.play(agent, seeds, episodes)
     row = measuring.row_of(
         agent,
-        results.Key(
+        rows_lib.Key(
             algo, env_id, scheme.bits, scheme.scheme, scheme.granularity, scheme.rounding,
             ",".join(map(str, seeds)), len(returns),
         ),
@@ -228,7 +228,7 @@ def main(argv: list[str]) -> int:
     if path is None:
         return cli.EXIT_INTERRUPTED
     row = evaluate(path, settings.algo, seeds, values.episodes)
-    results.append(csv_path, row)
+    rows_lib.append(csv_path, row)
     print(measuring.summary(row))
     print(f"Agent: {path}")
     print(f"Row:   {csv_path}")

@@ -1,6 +1,25 @@
-"""Names of the precisions that networks can be trained in. Imports no framework."""
+"""Names of algorithms, of precisions, and of how tensors are quantized. Imports no framework."""
 
 FP32, BF16, FP16 = "fp32", "bf16", "fp16"
+HALVES = FP16, BF16
+
+# Precisions of a training.
 AUTO = "auto"  # Half precision where that is faster, see `precision_choice`.
 NAMES = (FP32, BF16, FP16)
 CHOICES = (AUTO, *NAMES)
+
+# Quantization: what is quantized, and which numbers share a scale. The first is the default.
+SCHEMES = WEIGHTS, WEIGHTS_AND_ACTIVATIONS = "weights", "weights+activations"
+GRANULARITIES = PAPER, CHANNEL = "paper", "channel"
+
+ALGO_ALIASES = {"ppo2": "ppo"}  # The names of stable-baselines 2.
+# Algorithms of `baseline.train`, each with the kind of actions that it needs (None: any).
+ALGOS: dict[str, str | None] = {
+    "a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box",
+}
+
+
+def canonical_algo(name: str) -> str:
+    """Returns the name of an algorithm as used here: lower case, `ppo2` is `ppo`."""
+    name = name.strip().lower()
+    return ALGO_ALIASES.get(name, name)

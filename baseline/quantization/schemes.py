@@ -18,12 +18,12 @@ from torch import nn
 from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.quantization import acting_path
-from baseline.study import rows
+from baseline.quantization import names
 
-FP32 = rows.FP32
-HALF_TYPES = rows.HALVES
-SCHEMES = WEIGHTS, WEIGHTS_AND_ACTIVATIONS = rows.SCHEMES
-PAPER, CHANNEL = rows.GRANULARITIES
+FP32 = names.FP32
+HALF_TYPES = names.HALVES
+SCHEMES = WEIGHTS, WEIGHTS_AND_ACTIVATIONS = names.SCHEMES
+PAPER, CHANNEL = names.GRANULARITIES
 
 FILENAME = "quantization.json"  # Beside a quantized agent.
 
@@ -230,7 +230,7 @@ def from_json(facts: Mapping[str, Any]) -> tuple[Scheme, Ranges | None]:
         if (
             parse_bits(scheme.bits) != scheme.bits
             or scheme.scheme not in SCHEMES
-            or scheme.granularity not in rows.GRANULARITIES
+            or scheme.granularity not in names.GRANULARITIES
             or scheme.rounding not in quantization.ROUNDINGS
         ):
             raise ValueError(str(scheme))

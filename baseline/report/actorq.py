@@ -5,20 +5,20 @@ import os
 import statistics
 
 from actorQ.experiments import plans
+from baseline.report import blocks
 from baseline.report import claims as claims_lib
 from baseline.report import experiments
-from baseline.report import markup
-from baseline.report import origins
-from baseline.report import sections as parts
+from baseline.report import plots
+from baseline.report import result_files
+from baseline.report import sections as sections_lib
 from baseline.report.sections import Section
 from baseline.report.sections import Subject
 
 _BY_SEED = "final_reward_by_seed"  # Column of a sweep's table.
 _REPORT = "report"  # Folder of a published experiment that has tables and plots.
 _EXPERIMENT = "actorQ/results/reproduce.sh {}"
-BENCHMARKS = "benchmarks"
 _BENCHMARKS = Subject(
-    BENCHMARKS, "Benchmarks of each part",
+    "benchmarks", "Benchmarks of each part",
     "What inference, an actor's loop, the way of the weights and the learner cost, each beside "
     "what it replaces. \"Original\" is a stand-in written after the description of the original.",
     "python -m actorQ.benchmarks.inference --out actorQ/results/benchmarks",
@@ -29,7 +29,7 @@ _OTHERS = Subject(
 )
 _BREAKDOWNS = ("breakdown", "breakdown_torch")
 # Section, and the folders of results that belong to it.
-SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
+_SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
     (
         Subject(
             "time_to_reward", "ActorQ: time to reward",
@@ -108,24 +108,20 @@ def sections(results: str) -> list[Section]:
     """Returns the sections on ActorQ but energy.
 
     Args:
-      results: folder of ActorQ's results.
+      results: The folder of ActorQ's results.
 
     Raises:
-      errors.UserError: a file is damaged.
+      errors.UserError: A file is damaged.
     """
-    named = {name for _, names in SUBJECTS for name in names}
-    others = [
-        folder for folder in _folders(results)
-        if os.path.isdir(folder) and os.path.basename(folder) not in {*named, BENCHMARKS}
-    ]
-    found = [_section(subject, results, names) for subject, names in SUBJECTS]
-    for subject, folders in (
-        (_BENCHMARKS, [os.path.join(results, BENCHMARKS)]), (_OTHERS, others),
-    ):
-        body = "".join(_folder(folder, subject is _BENCHMARKS) for folder in folders)
-        if body or subject is not _OTHERS:
-            found.append(parts.section(subject, folders, body))
-    return found
+    found = [_section(subject, [os.path.join(results, name) for name in names])
+             for subject, names in _SUBJECTS]
+    found.append(_section(_BENCHMARKS, [os.path.join(results, _BENCHMARKS.anchor)], folded=True))
+    named = {_BENCHMARKS.anchor, *(name for _, names in _SUBJECTS for name in names)}
+    others = _section(
+        _OTHERS,
+        [path for path in result_files.folders(results) if os.path.basename(path) not in named],
+    )
+    return [*found, others] if others.blocks else found
 
 
 def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
@@ -151,7 +147,8 @@ def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
     )
     names = dict.fromkeys(row.experiment for row in rows if row.grams is not None)
     folders = [os.path.join(results, name) for name in names]
-    return parts.section(subject, folders, experiments.energy_table(rows))
+    table = experiments.energy_table(rows)
+    return sections_lib.section(subject, folders, [table] if table.rows else [])
 
 
 def claims(results: str, rows: Sequence[experiments.Compared]) -> list[claims_lib.Claim]:
@@ -174,69 +171,60 @@ def claims(results: str, rows: Sequence[experiments.Compared]) -> list[claims_li
     return found + claims_lib.staleness(_final_rewards(results))
 
 
-def _section(subject: Subject, results: str, names: Sequence[str]) -> Section:
-    folders = [os.path.join(results, name) for name in names]
-    return parts.section(subject, folders, "".join(_folder(folder) for folder in folders))
+def _section(subject: Subject, folders: Sequence[str], folded: bool = False) -> Section:
+    content = [block for folder in folders for block in _folder(folder, folded)]
+    return sections_lib.section(subject, folders, content)
 
 
-def _folder(folder: str, folded: bool = False) -> str:
-    """Returns tables and plots of a folder of results, or of the report in it, and of those below.
+def _folder(folder: str, folded: bool) -> list[blocks.Block]:
+    """Returns tables and plots of a folder of results, or of its report, and of inner folders.
 
     Args:
-      folder: of results.
-      folded: whether each table is hidden until someone asks for it.
+      folder: The folder of results.
+      folded: Whether each table is hidden until a reader opens it.
     """
-    where = os.path.join(folder, _REPORT)
-    where = where if os.path.isdir(where) else folder
-    name = _words(folder)
-    text = _content(where, folded)
-    if not parts.files(where, "md"):
-        text += "".join(_csv(path) for path in parts.files(where, "csv"))
-    if text and not folded and where == folder:
-        text = markup.heading(name, 3) + text
-    for below in _folders(folder):
-        if os.path.basename(below) not in (_REPORT, plans.RUNS_FOLDER):
-            if found := _content(below, folded):
-                text += markup.heading(f"{name}: {_words(below)}", 3) + found
-    return text
+    report = os.path.join(folder, _REPORT)
+    where = report if os.path.isdir(report) else folder
+    name = os.path.basename(folder).replace("_", " ")
+    content = _content(where, folded)
+    if not result_files.files(where, "md"):
+        found_tables = [_csv(path) for path in result_files.files(where, "csv")]
+        content += [table for table in found_tables if table.rows]
+    if content and not folded and where == folder:
+        content.insert(0, blocks.Heading(name, 3))
+    for below in result_files.folders(folder):
+        inner = os.path.basename(below)
+        if inner not in (_REPORT, plans.RUNS_FOLDER) and (found := _content(below, folded)):
+            content += [blocks.Heading(f"{name}: {inner.replace('_', ' ')}", 3), *found]
+    return content
 
 
-def _content(folder: str, folded: bool) -> str:
-    paths = parts.files(folder, "md")
-    if folded:
-        text = "".join(
-            markup.fold(parts.titled(path), parts.tables([path])) for path in paths
-        )
-    else:
-        text = parts.tables(paths)
-    return text + parts.plots(parts.files(folder, "png"))
+def _content(folder: str, folded: bool) -> list[blocks.Block]:
+    if not folded:
+        return sections_lib.tables_and_plots(folder)
+    folds: list[blocks.Block] = [
+        blocks.Fold(result_files.titled(path), sections_lib.tables([path]))
+        for path in result_files.files(folder, "md")
+    ]
+    return [*folds, *plots.figures(result_files.files(folder, "png"))]
 
 
-def _words(folder: str) -> str:
-    return os.path.basename(folder).replace("_", " ")
-
-
-def _csv(path: str) -> str:
+def _csv(path: str) -> blocks.Table:
     """Returns a CSV file as a table, for results that have no Markdown."""
-    rows = origins.read_csv(path)
-    return markup.table(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
-
-
-def _folders(results: str) -> list[str]:
-    names = sorted(os.listdir(results)) if os.path.isdir(results) else ()
-    return [os.path.join(results, name) for name in names]
+    rows = result_files.read_csv(path)
+    return blocks.Table(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
 
 
 def _fp32_phases(results: str) -> dict[str, dict[str, float]]:
     """Returns microseconds a step by phase, for fp32 actors, of every breakdown there is."""
     cells: dict[str, dict[str, float]] = {}
-    for folder in _folders(results):
+    for folder in result_files.folders(results):
         name = os.path.basename(folder)
         path = os.path.join(folder, _REPORT, f"{name}.csv")
-        for row in origins.read_csv(path) if os.path.isfile(path) else ():
+        for row in result_files.read_csv(path):
             if row.get("precision") == "fp32" and row.get("phase"):
                 cell = cells.setdefault(f"{name} {row.get('task')} {row.get('value')}", {})
-                cell[row["phase"]] = origins.number(row, "us_per_step", path)
+                cell[row["phase"]] = result_files.number(row, "us_per_step", path)
     return cells
 
 
@@ -247,10 +235,10 @@ def _final_rewards(results: str) -> dict[str, dict[str, float]]:
     """
     path = os.path.join(results, "staleness", _REPORT, "staleness.csv")
     rewards: dict[str, dict[str, float]] = {}
-    for row in origins.read_csv(path) if os.path.isfile(path) else ():
+    for row in result_files.read_csv(path):
         if row.get(_BY_SEED):
             side = rewards.setdefault(f"{row.get('task')} {row.get('precision')}", {})
             each = row[_BY_SEED].split(";")
-            seeds = [origins.number({_BY_SEED: part}, _BY_SEED, path) for part in each]
+            seeds = [result_files.number({_BY_SEED: part}, _BY_SEED, path) for part in each]
             side[row.get("value", "")] = statistics.median(seeds)
     return rewards

@@ -10,7 +10,7 @@ from actorQ.experiments.run_logs import times
 from baseline.formats import names as deploy_formats
 from baseline.report import claims as claims_lib
 from baseline.report import experiments
-from baseline.report import origins
+from baseline.report import result_files
 from baseline.report.claims import Claim
 from baseline.study import paper
 
@@ -35,7 +35,7 @@ def deployment(folder: str) -> list[Claim]:
       errors.UserError: the file is damaged.
     """
     path = os.path.join(folder, "deployment.csv")
-    rows = origins.read_csv(path) if os.path.exists(path) else []
+    rows = result_files.read_csv(path)
     claims = []
     for theirs in paper.DEPLOYMENT:
         layers = "-".join(map(str, theirs.layers))
@@ -65,13 +65,13 @@ def mixed_precision(folder: str) -> list[Claim]:
     rows = [
         (row, path)
         for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.csv")))
-        for row in origins.read_csv(path)
+        for row in result_files.read_csv(path)
         if row.get("policy") and row.get("speedup")
     ]
     claims = []
     for name, theirs in paper.MIXED_PRECISION.items():
         speedups = {
-            _side(row): origins.number(row, "speedup", path)
+            _side(row): result_files.number(row, "speedup", path)
             for row, path in rows
             if row["policy"] == name and (row.get("asked") or row.get("precision")) != "fp32"
         }
@@ -179,5 +179,5 @@ def _figures(rows: Sequence[Mapping[str, str]], name: str, path: str) -> dict[st
         before = sum(other.get("format", "") == kind for other in rows[:number])
         runtime = deploy_formats.RUNTIMES.get(kind, kind) + f" ({before + 1})" * bool(before)
         if row.get(name):
-            figures[runtime] = origins.number(row, name, path)
+            figures[runtime] = result_files.number(row, name, path)
     return figures

@@ -8,16 +8,15 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
-import re
 from typing import NamedTuple
 
 from actorQ.experiments.run_logs import paper as actorq_paper
 from actorQ.experiments.run_logs import times
-from baseline.report import markup
-from baseline.report import origins
-from baseline.study import intervals
+from baseline.quantization import names
+from baseline.report import result_files
 from baseline.study import mean_errors
 from baseline.study import paper
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study import width_relation
 
@@ -25,7 +24,8 @@ REACHED, PARTLY, MISSED, OPEN, NONE = (
     "reached", "in part", "not reached", "cannot be said", "no results yet"
 )
 _ENOUGH_SEEDS = 3  # The paper averages as many runs.
-_INTERVAL = re.compile(r"(-?[\d.]+) %(?: \[(-?[\d.]+), (-?[\d.]+)\])?")
+_SCHEME, _INT8 = names.SCHEMES[0], "8"
+_COMPARED = ("fp16", _INT8)  # The precisions of the paper's tables.
 _QAT_WIDTHS = (6, 5)  # "QAT holds reward down to 5 or 6 bits".
 _STALENESS = 5.0  # "Up to 5x in final reward".
 _NOTICEABLE = 1.1
@@ -55,38 +55,29 @@ def ptq(folder: str) -> list[Claim]:
     """Judges the mean E of int8 of each algorithm: its interval may not lie above the paper's.
 
     Args:
-      folder: with table.md of `baseline.table`.
+      folder: The folder with the rows of `baseline.ptq`.
 
     Raises:
-      errors.UserError: a file is damaged.
+      errors.UserError: The file is damaged.
     """
-    path = os.path.join(folder, "table.md")
-    tables = {
-        part.heading.partition(":")[0].lower(): markup.table_rows(part.text)
-        for part in markup.parts(markup.read_text(path) if os.path.exists(path) else "")
-        if "fp32, fp16 and int8" in part.heading
-    }
+    path = os.path.join(folder, rows_lib.CSV_NAME)
+    rows: list[rows_lib.Row] = rows_lib.read(path) if os.path.exists(path) else []
+    sweeps = selection.sweeps(rows, [_SCHEME], wanted=_COMPARED)
     claims = []
-    for algo, mean in paper.MEANS.items():
+    for algo, published in paper.MEANS.items():
         claim = f"int8 costs {algo.upper()} agents little reward (mean E)"
-        published = f"{mean.error_int8:.2f} %"
-        rows = tables.get(algo, [])
-        error = _mean_error(rows)
-        if error is None:
-            claims.append(Claim("ptq", claim, published, "–", NONE))
+        theirs = f"{published.error_int8:.2f} %"
+        members = [sweep for sweep in sweeps if sweep.algo == algo]
+        mean = mean_errors.mean_error(members, _SCHEME, _INT8)
+        if mean.fixed is None:
+            claims.append(Claim("ptq", claim, theirs, "–", NONE))
             continue
-        # Those that the mean is of: an agent whose E has no interval is left out.
-        found = [_INTERVAL.match(row[rows[0].index("E_int8")]) for row in rows[1:-1]]
-        agents = sum(match is not None and match[2] is not None for match in found)
-        said = mean_errors.verdict(error, mean.error_int8)
-        word, _, reason = said.partition(": ")
-        verdict = {"reached": REACHED, "not reached": MISSED}.get(word, OPEN)
-        claims.append(
-            Claim(
-                "ptq", claim, published, f"{error.text()}, {agents} agents", verdict,
-                reason or ("" if verdict != OPEN else said),
-            )
-        )
+        said = mean_errors.verdict(mean.fixed, published.error_int8)
+        verdict, _, reason = said.partition(": ")
+        if verdict not in (REACHED, MISSED):
+            verdict, reason = OPEN, said
+        ours = f"{mean.fixed.text()}, {mean.agents} agents"
+        claims.append(Claim("ptq", claim, theirs, ours, verdict, reason))
     return claims
 
 
@@ -105,9 +96,9 @@ def widths(folder: str) -> list[Claim]:
     points = [
         width_relation.Point(
             row["algo"], row["env"],
-            *(origins.number(row, name, path) for name in ("width", "error", "low", "high")),
+            *(result_files.number(row, name, path) for name in ("width", "error", "low", "high")),
         )
-        for row in origins.read_csv(path)
+        for row in result_files.read_csv(path)
     ]
     claims = []
     for over in (width_relation.ENVIRONMENTS, width_relation.ALGORITHMS):
@@ -137,11 +128,11 @@ def qat(folder: str) -> list[Claim]:
     """
     path = os.path.join(folder, "table.csv")
     agents: dict[tuple[str, ...], dict[int, float]] = {}
-    for row in origins.read_csv(path) if os.path.exists(path) else ():
+    for row in result_files.read_csv(path):
         if row.get("error_qat"):
             key = tuple(row.get(name, "") for name in ("algo", "env", "ranges"))
-            bits = int(origins.number(row, "bits", path))
-            agents.setdefault(key, {})[bits] = origins.number(row, "error_qat", path)
+            bits = int(result_files.number(row, "bits", path))
+            agents.setdefault(key, {})[bits] = result_files.number(row, "error_qat", path)
     claims = []
     for width in _QAT_WIDTHS:
         claim = f"Trained for it (QAT), policies keep their reward down to {width} bits"
@@ -270,7 +261,9 @@ def breakdown(cells: Mapping[str, Mapping[str, float]]) -> list[Claim]:
     }
     if not shares:
         return [Claim("breakdown", claim, "the largest phase", "–", NONE)]
-    largest = sum(max(cells[name], key=cells[name].get) == "step (inference)" for name in shares)
+    largest = sum(
+        max(cells[name].values()) == cells[name]["step (inference)"] for name in shares
+    )
     low, high = (f"{100 * end:.0f} %" for end in (min(shares.values()), max(shares.values())))
     return [
         Claim(
@@ -304,14 +297,3 @@ def staleness(rewards: Mapping[str, Mapping[str, float]]) -> list[Claim]:
 def share(count: int, total: int) -> str:
     """Returns the verdict of a claim that holds in so many cases."""
     return REACHED if count == total else PARTLY if count else MISSED
-
-
-def _mean_error(rows: Sequence[Sequence[str]]) -> intervals.Interval | None:
-    """Returns the mean of E at int8 in a table of `baseline.table`, or None."""
-    if not rows or "E_int8" not in rows[0] or rows[-1][0] != "Mean":
-        return None
-    match = _INTERVAL.match(rows[-1][rows[0].index("E_int8")])
-    if match is None:
-        return None
-    ends = [None if text is None else float(text) / 100 for text in match.groups()]
-    return intervals.Interval(*ends)

@@ -18,9 +18,8 @@ from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reporting
-from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
-from baseline.report import markup
+from baseline.report import blocks
 
 
 class Compared(NamedTuple):
@@ -46,11 +45,6 @@ class Compared(NamedTuple):
     watt_hours: tuple[times.Reach, times.Reach] | None
     grams: tuple[times.Reach, times.Reach] | None
 
-    @property
-    def speedup(self) -> times.Speedup:
-        """Of time to reward."""
-        return times.speedup_between(*self.seconds)
-
 
 def compared(actorq_results: str) -> list[Compared]:
     """Returns every task that has results of fp32 and of int8 actors with a reward to reach.
@@ -66,8 +60,8 @@ def compared(actorq_results: str) -> list[Compared]:
     ]
 
 
-def energy_table(rows: Sequence[Compared]) -> str:
-    """Returns HTML: energy and CO2 to the reward, or "" where no run has logged them."""
+def energy_table(rows: Sequence[Compared]) -> blocks.Table:
+    """Returns energy and CO2 to the reward; no rows where no run has logged them."""
     cells = []
     for row in rows:
         if row.watt_hours is None or row.grams is None:
@@ -81,12 +75,7 @@ def energy_table(rows: Sequence[Compared]) -> str:
         ])
     header = ["Experiment", "Task", "Reward", "Seeds that reached it", "fp32, Wh", "int8, Wh",
               "fp32 / int8", "fp32, g CO2", "int8, g CO2", "fp32 / int8"]
-    return markup.table(header, cells) if cells else ""
-
-
-def published(task: str) -> paper.Published | None:
-    """Returns the paper's row of a task, if it has one."""
-    return paper.SPEEDUPS.get(task)
+    return blocks.Table(header, cells)
 
 
 def _results(actorq_results: str) -> dict[str, list[results_lib.Result]]:
@@ -112,14 +101,14 @@ def _by_value(found: Sequence[results_lib.Result]) -> Iterator[list[results_lib.
 
 def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compared]:
     for task, rows in reaching.rows_by_task(_material(name, found)).items():
-        sides = [rows.get(side) for side in (reaching.FP32, reaching.INT8)]
-        if None in sides:
+        before, after = rows.get(reaching.FP32), rows.get(reaching.INT8)
+        if before is None or after is None:
             continue
-        # As the experiment's own tables: a seed that only one side has would be luck of that side.
-        shared = sides[0].by_seed.keys() & sides[1].by_seed.keys()
+        # As in the experiment's own tables: a seed of one side only would be that side's luck.
+        shared = before.by_seed.keys() & after.by_seed.keys()
         if not shared:
             continue
-        fp32, int8 = (_of_seeds(row, shared) for row in sides)
+        fp32, int8 = _of_seeds(before, shared), _of_seeds(after, shared)
         counts = [
             f"{side.name} {side.reached} of {len(side.reaches)}" for side in (fp32, int8)
         ]

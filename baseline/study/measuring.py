@@ -18,15 +18,15 @@ from absl import logging
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import provenance
+from baseline.agents import agent as agent_lib
 from baseline.agents import calibration
 from baseline.agents import evaluation
 from baseline.agents import finding
-from baseline.agents import saving
 from baseline.agents import zoo_files
 from baseline.quantization import schemes
 from baseline.quantization import weight_statistics
 from baseline.study import qat_rows
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 
 AGENTS_FILENAME = "agents.json"  # Which agent the rows are of.
 _ROUNDED = 1e-7  # By so much do a row's numbers differ from what they were.
@@ -64,9 +64,9 @@ class Request:
     output: bool = False
 
     @property
-    def key(self) -> results.Key:
+    def key(self) -> rows_lib.Key:
         """Tells the row from others."""
-        return results.Key(
+        return rows_lib.Key(
             self.algo, self.env, self.scheme.bits, self.scheme.scheme, self.scheme.granularity,
             self.scheme.rounding, ",".join(map(str, self.seeds)),
             self.episodes * len(self.seeds),
@@ -87,10 +87,10 @@ class Request:
     @property
     def csv_path(self) -> str:
         """The file of the rows."""
-        return os.path.join(self.out, results.CSV_NAME)
+        return os.path.join(self.out, rows_lib.CSV_NAME)
 
 
-def load_agent(algo: str, env: str, folder: str) -> finding.Agent:
+def load_agent(algo: str, env: str, folder: str) -> agent_lib.Agent:
     """Loads an agent of the zoo's layout, or of an ActorQ run (whose tasks have a comma).
 
     Raises:
@@ -116,14 +116,14 @@ def _module(algo: str, env: str) -> types.ModuleType:
     return finding
 
 
-def measured_rows(csv_path: str) -> dict[results.Key, results.Row]:
+def measured_rows(csv_path: str) -> dict[rows_lib.Key, rows_lib.Row]:
     """Returns the rows that exist by key; an absent file has none."""
     if not os.path.exists(csv_path):
         return {}
-    return {row.key: row for row in results.read(csv_path)}
+    return {row.key: row for row in rows_lib.read(csv_path)}
 
 
-def measure(request: Request, agent: finding.Agent | None = None) -> results.Row:
+def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.Row:
     """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
 
     Args:
@@ -153,8 +153,8 @@ def measure(request: Request, agent: finding.Agent | None = None) -> results.Row
 
 
 def _measure(
-    request: Request, agent: finding.Agent, reference: results.Row | None
-) -> results.Row:
+    request: Request, agent: agent_lib.Agent, reference: rows_lib.Row | None
+) -> rows_lib.Row:
     if reference is not None:
         ranges = None
         if request.scheme.activations:
@@ -164,7 +164,7 @@ def _measure(
             )
         num_bytes = schemes.quantize_weights(agent.network, request.scheme)
         agent.note_quantization(request.scheme, ranges)
-        agent.save(agent, quantized_folder(request))
+        agent.save(quantized_folder(request))
     else:
         num_bytes = schemes.quantize_weights(agent.network, schemes.Scheme(schemes.FP32))
     started = time.perf_counter()
@@ -174,11 +174,11 @@ def _measure(
         agent, request.key, returns, None if reference is None else reference.returns,
         bytes=num_bytes, seconds=seconds, note=request.row_note,
     )
-    results.append(request.csv_path, row)
+    rows_lib.append(request.csv_path, row)
     return row
 
 
-def play(agent: finding.Agent, seeds: Sequence[int], episodes: int) -> list[float]:
+def play(agent: agent_lib.Agent, seeds: Sequence[int], episodes: int) -> list[float]:
     """Returns the returns of so many episodes for each seed, seed-major."""
     return [
         episode.episode_return
@@ -188,23 +188,23 @@ def play(agent: finding.Agent, seeds: Sequence[int], episodes: int) -> list[floa
 
 
 def row_of(
-    agent: finding.Agent,
-    key: results.Key,
+    agent: agent_lib.Agent,
+    key: rows_lib.Key,
     returns: Sequence[float],
     fp32_returns: Sequence[float] | None = None,
     **columns: Any,
-) -> results.Row:
+) -> rows_lib.Row:
     """Returns the row of what was played, with what the agent's weights and the code say.
 
     Args:
       agent: as it played.
       key: what was measured.
       returns: of `play`.
-      fp32_returns: see `results.measured`.
+      fp32_returns: see `rows.measured`.
       **columns: bytes, seconds, note.
     """
-    spread = weight_statistics.spread(finding.policy_weights(agent.network))
-    return results.measured(
+    spread = weight_statistics.spread(agent.weights())
+    return rows_lib.measured(
         key,
         returns,
         fp32_returns,
@@ -223,7 +223,7 @@ def quantized_folder(request: Request) -> pathlib.Path:
     parts = [scheme.bits]
     if scheme.activations:
         parts.append("activations")
-    parts += results.not_default(
+    parts += rows_lib.not_default(
         granularity=scheme.granularity, rounding=scheme.rounding
     ).values()
     return pathlib.Path(request.out, "-".join(parts))
@@ -264,22 +264,22 @@ def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
     digest = hashlib.sha256(agent_file.read_bytes())
     of_file = digest.hexdigest()[:16]
     settings = agent_file.parent / zoo_files.file_name(env)
-    for name in (*saving.SETTINGS_FILENAMES, zoo_files.NORMALIZATION, schemes.FILENAME):
+    for name in (*zoo_files.SETTINGS_FILENAMES, zoo_files.NORMALIZATION, schemes.FILENAME):
         if (settings / name).exists():
             digest.update(name.encode())
             digest.update((settings / name).read_bytes())
     return digest.hexdigest()[:16], of_file
 
 
-def _rows_of_agent(request: Request) -> list[results.Row]:
+def _rows_of_agent(request: Request) -> list[rows_lib.Row]:
     rows = measured_rows(request.csv_path).values()
     return [row for row in rows if (row.algo, row.env) == (request.algo, request.env)]
 
 
-def _weigh_as(rows: Iterable[results.Row], request: Request, agent_file: pathlib.Path) -> bool:
+def _weigh_as(rows: Iterable[rows_lib.Row], request: Request, agent_file: pathlib.Path) -> bool:
     """Returns whether an agent's weights reach as far as those that rows in full precision had.
 
-    As `results.read_files` tells agents apart. Rows may have come here without agents.json.
+    As `rows.read_files` tells agents apart. Rows may have come here without agents.json.
     """
     full = [row for row in rows if row.bits == schemes.FP32]
     if not full:
@@ -287,7 +287,7 @@ def _weigh_as(rows: Iterable[results.Row], request: Request, agent_file: pathlib
     module = _module(request.algo, request.env)
     load = finding.load_file if module is finding else module.load
     agent = load(request.algo, request.env, agent_file)
-    spread = weight_statistics.spread(finding.policy_weights(agent.network))
+    spread = weight_statistics.spread(agent.weights())
     return all(
         math.isclose(row.weight_min, spread.minimum, rel_tol=_ROUNDED)
         and math.isclose(row.weight_max, spread.maximum, rel_tol=_ROUNDED)
@@ -295,7 +295,7 @@ def _weigh_as(rows: Iterable[results.Row], request: Request, agent_file: pathlib
     )
 
 
-def check_same_calibration(requests: Iterable[Request], rows: Iterable[results.Row]) -> None:
+def check_same_calibration(requests: Iterable[Request], rows: Iterable[rows_lib.Row]) -> None:
     """Refuses to mix rows of one agent with ranges from other numbers of episodes.
 
     Args:
@@ -332,7 +332,7 @@ def _read_agents(path: pathlib.Path) -> dict[str, str]:
     return known
 
 
-def summary(row: results.Row, reference: results.Row | None = None) -> str:
+def summary(row: rows_lib.Row, reference: rows_lib.Row | None = None) -> str:
     """Returns a row for people, one line."""
     text = (
         f"{row.algo} {row.env} {row.bits:>4}: return {row.mean:.2f} +- {row.std:.2f} over "

@@ -9,7 +9,8 @@ from absl import flags
 
 from actorQ.core import lean_imports
 from actorQ.policy import quantization
-from baseline.study import rows
+from baseline.quantization import names
+from baseline.study import rows as rows_lib
 
 DEFAULT_FOLDER = "logs/zoo"  # Where `baseline.train` leaves agents.
 DEFAULT_OUT = "quantized"
@@ -28,7 +29,7 @@ def define_folder() -> None:
 def define_quantizer() -> None:
     """Defines how tensors are quantized."""
     flags.DEFINE_enum(
-        "granularity", rows.GRANULARITIES[0], list(rows.GRANULARITIES),
+        "granularity", names.GRANULARITIES[0], list(names.GRANULARITIES),
         "paper: a scale for each linear layer and each output channel of a convolution; channel: "
         "for each output of both.",
     )
@@ -41,7 +42,7 @@ def define_quantizer() -> None:
 def define_granularity_of_linear() -> None:
     """Defines `granularity` for tools that make files of integers."""
     flags.DEFINE_enum(
-        "granularity", rows.GRANULARITIES[0], list(rows.GRANULARITIES),
+        "granularity", names.GRANULARITIES[0], list(names.GRANULARITIES),
         "Of linear layers' weights: paper, a scale for each layer; channel, for each output.",
     )
 
@@ -57,12 +58,12 @@ def define_calibration() -> None:
 def define_rows(scheme: bool = True) -> None:
     """Defines which rows a tool looks at; `scheme`: not where it shows all schemes."""
     flags.DEFINE_list(
-        "results", [os.path.join(DEFAULT_OUT, rows.CSV_NAME)],
+        "results", [os.path.join(DEFAULT_OUT, rows_lib.CSV_NAME)],
         "CSV file with the rows of baseline.ptq; several with commas.",
     )
-    choices = {"granularity": rows.GRANULARITIES, "rounding": quantization.ROUNDINGS}
+    choices = {"granularity": names.GRANULARITIES, "rounding": quantization.ROUNDINGS}
     if scheme:
-        choices["scheme"] = rows.SCHEMES
+        choices["scheme"] = names.SCHEMES
     for name, values in choices.items():
         flags.DEFINE_enum(name, values[0], list(values), "Of the rows, as baseline.ptq has it.")
 
@@ -74,7 +75,7 @@ def define() -> None:
     flags.DEFINE_integer("episodes", 10, "Episodes for each seed, >= 1.", lower_bound=1)
     flags.DEFINE_string("seeds", "0,2,4", "Seeds of the environments, each >= 0.")
     flags.DEFINE_enum(
-        "scheme", rows.SCHEMES[0], list(rows.SCHEMES),
+        "scheme", names.SCHEMES[0], list(names.SCHEMES),
         "What is quantized; ranges of activations come from --calibration_episodes.",
     )
     define_quantizer()
@@ -100,13 +101,13 @@ def requests(pairs: Sequence[tuple[str, str]], widths: Sequence[str]) -> list:
             algo, env, _scheme(width, schemes.Scheme), values.folder, values.out, seeds,
             values.episodes, values.calibration_episodes, values.note,
         )
-        for algo, env in dict.fromkeys((rows.canonical_algo(algo), env) for algo, env in pairs)
+        for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs)
         for width in bits
     ]
 
 
 def _scheme(width: str, make: Callable[..., Any]) -> Any:
-    if width == rows.FP32:
+    if width == names.FP32:
         return make(width)  # There is one full precision, whatever the flags say of others.
     values = flags.FLAGS
     return make(width, values.scheme, values.granularity, values.rounding)

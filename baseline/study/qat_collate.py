@@ -13,7 +13,7 @@ from baseline.study import qat_plot
 from baseline.study import qat_rows
 from baseline.study import qat_study
 from baseline.study import qat_table
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study import sweep_files
 from baseline.study.qat_rows import TrainedRow
@@ -26,15 +26,15 @@ def read(paths: Sequence[str]) -> list[TrainedRow]:
     """Returns the rows of the files.
 
     Raises:
-      errors.UserError: as `results.read_files`, or a file has rows of another kind.
+      errors.UserError: as `rows.read_files`, or a file has rows of another kind.
     """
     for path in paths:
-        if results.has_columns(path, results.Row):
+        if rows_lib.has_columns(path, rows_lib.Row):
             raise errors.UserError(
                 f"{path} has rows as baseline.ptq writes them, without their training: leave out "
                 f"--qat, or name a file with rows of trainings ({_MAKER})."
             )
-    return results.read_files(paths, TrainedRow, _MAKER)
+    return rows_lib.read_files(paths, TrainedRow, _MAKER)
 
 
 def collate(
@@ -103,11 +103,11 @@ def _reason(rows: Sequence[TrainedRow], pair: tuple[str, str]) -> str:
     algo, env = pair
     methods = {
         row.method
-        for row in results.find(rows, algo=algo)
+        for row in rows_lib.find(rows, algo=algo)
         if env in (row.env, selection.shown_env(row.env))
     }
     if not methods:
-        names = ", ".join(sorted({row.env for row in results.find(rows, algo=algo)}))
+        names = ", ".join(sorted({row.env for row in rows_lib.find(rows, algo=algo)}))
         reason = f"Nothing is measured of {algo} {env} (of {algo} there is: {names or 'nothing'})"
     elif qat_rows.QAT not in methods:
         reason = f"Of {algo} {env} there is no row of QAT"

@@ -13,7 +13,7 @@ import numpy as np
 
 from baseline.study import intervals
 from baseline.study import qat_study
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study.qat_rows import TrainedRow
 
@@ -129,7 +129,7 @@ def compare(study: qat_study.Study, sweep: qat_study.Sweep) -> list[Comparison]:
     ptq = study.ptq.rows if study.ptq else {}
     without_share = may_be_zero(study)
     found = []
-    for bits in sorted({*sweep.rows, *ptq}, key=results.width_order):
+    for bits in sorted({*sweep.rows, *ptq}, key=rows_lib.width_order):
         sides = sweep.rows.get(bits, {}), ptq.get(bits, {})
         shared = tuple(seed for seed in sides[0] if seed in sides[1])
         difference = None

@@ -8,7 +8,8 @@ import os
 from typing import Any
 from typing import NamedTuple
 
-from baseline.study import rows
+from baseline.quantization import names
+from baseline.study import rows as rows_lib
 
 CSV_NAME = "qat.csv"
 DEFAULT_FOLDER = "logs/qat"
@@ -21,7 +22,7 @@ INPUT_BITS = 8  # Of observations, at least, where nothing else is asked for.
 class TrainedKey(NamedTuple):
     """What was measured, how, and of which training: rows of equal key replace each other."""
 
-    evaluation: rows.Key
+    evaluation: rows_lib.Key
     method: str
     train_seed: int
     train_steps: int
@@ -33,7 +34,7 @@ class TrainedKey(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedRow(rows.Row):
+class TrainedRow(rows_lib.Row):
     """One evaluation of an agent; E and its interval compare a PTQ row with its own control.
 
     Attributes:
@@ -64,7 +65,7 @@ class TrainedRow(rows.Row):
         super().__post_init__()
         if self.method not in METHODS:
             raise ValueError(f"method is {self.method!r}, not one of {METHODS}")
-        if (self.method == CONTROL) != (self.bits == rows.FP32):
+        if (self.method == CONTROL) != (self.bits == names.FP32):
             raise ValueError(f"method is {self.method}, but bits is {self.bits}")
 
     @property
@@ -80,14 +81,14 @@ def calibrated(episodes: int) -> str:
     return f"calibrated-{episodes}"
 
 
-def trained(row: rows.Row, **columns: Any) -> TrainedRow:
+def trained(row: rows_lib.Row, **columns: Any) -> TrainedRow:
     """Returns a row with what is known of the training.
 
     Args:
       row: the evaluation.
       **columns: of the training: the attributes that `TrainedRow` has and `row` has not.
     """
-    of_row = {field.name: getattr(row, field.name) for field in dataclasses.fields(rows.Row)}
+    of_row = {field.name: getattr(row, field.name) for field in dataclasses.fields(rows_lib.Row)}
     return TrainedRow(**of_row, **columns)
 
 
@@ -99,4 +100,4 @@ def measured_rows(path: str) -> dict[TrainedKey, TrainedRow]:
     """
     if not os.path.exists(path):
         return {}
-    return {row.key: row for row in rows.read(path, TrainedRow)}
+    return {row.key: row for row in rows_lib.read(path, TrainedRow)}

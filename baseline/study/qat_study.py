@@ -11,7 +11,7 @@ import dataclasses
 from typing import NamedTuple
 
 from baseline.study import qat_rows
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study.qat_rows import TrainedRow
 
@@ -112,26 +112,26 @@ def studies(
       quantized alike; of several kinds again the one with most rows, of those the last.
 
     Args:
-      rows: as `results.read` gives them.
+      rows: as `rows.read` gives them.
       granularity: of the quantized rows.
       rounding: of the quantized rows.
     """
     chosen = []
     for algo, env in sorted({(row.algo, row.env) for row in rows}):
-        of_pair = results.find(rows, algo=algo, env=env)
+        of_pair = rows_lib.find(rows, algo=algo, env=env)
         candidates = []
         for evaluation in _evaluations(of_pair):
-            same = results.find(of_pair, **evaluation)
+            same = rows_lib.find(of_pair, **evaluation)
             usable = [
                 row for row in same
                 if row.method == qat_rows.CONTROL
                 or (row.granularity, row.rounding) == (granularity, rounding)
                 and row.bits.isdecimal()
             ]
-            control = _by_seed(results.find(usable, method=qat_rows.CONTROL))
-            qat = _qat_sweeps(results.find(usable, method=qat_rows.QAT))
+            control = _by_seed(rows_lib.find(usable, method=qat_rows.CONTROL))
+            qat = _qat_sweeps(rows_lib.find(usable, method=qat_rows.QAT))
             if control and qat:
-                ptq = _ptq_sweep(results.find(usable, method=qat_rows.PTQ), qat[0].kind)
+                ptq = _ptq_sweep(rows_lib.find(usable, method=qat_rows.PTQ), qat[0].kind)
                 candidates.append(_study(control, qat, ptq, len(of_pair)))
         if candidates:
             # The fewer rows are left out, the more are in; `min` would keep the first of equals.
@@ -184,7 +184,7 @@ def _sweeps(rows: Sequence[TrainedRow]) -> list[Sweep]:
     found = []
     for kind in reversed(kinds):
         of_kind = [row for row in rows if _kind(row) == kind]
-        widths = sorted({row.bits for row in of_kind}, key=results.width_order)
+        widths = sorted({row.bits for row in of_kind}, key=rows_lib.width_order)
         by_width = {bits: _by_seed(_of_last_input(of_kind, bits)) for bits in widths}
         found.append(Sweep(kind, by_width))
     return found
@@ -201,8 +201,8 @@ def _kind(row: TrainedRow) -> Kind:
 
 def _of_last_input(rows: Sequence[TrainedRow], bits: str) -> Sequence[TrainedRow]:
     """Returns rows of a width: where --input_bits was given, too, of what was asked for last."""
-    of_width = results.find(rows, bits=bits)
-    return results.find(of_width, input_bits=of_width[-1].input_bits)
+    of_width = rows_lib.find(rows, bits=bits)
+    return rows_lib.find(of_width, input_bits=of_width[-1].input_bits)
 
 
 def _by_seed(rows: Sequence[TrainedRow]) -> dict[int, TrainedRow]:

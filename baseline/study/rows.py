@@ -23,19 +23,15 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.policy import quantization
+from baseline.quantization import names
 from baseline.study import intervals
 
 CSV_NAME = "ptq.csv"
-FP32 = "fp32"
-HALVES = ("fp16", "bf16")
-SCHEMES = ("weights", "weights+activations")
-GRANULARITIES = ("paper", "channel")
-ALGO_ALIASES = {"ppo2": "ppo"}  # The names of stable-baselines 2.
 _RETURN_DIGITS = 7
 _MAKER = "python -m baseline.ptq ALGO ENV BITS or baseline/benchmark.sh ALGO ENV makes them"
 _CHOICES = {
-    "scheme": SCHEMES,
-    "granularity": GRANULARITIES,
+    "scheme": names.SCHEMES,
+    "granularity": names.GRANULARITIES,
     "rounding": quantization.ROUNDINGS,
 }
 
@@ -79,7 +75,7 @@ class Row:
       algo: "a2c", "ppo", "dqn", "ddpg", "td3", "sac" or of ActorQ "d4pg".
       env: environment.
       bits: "fp32", "fp16", "bf16", or the width "2" to "32".
-      scheme: what was quantized, one of `SCHEMES`.
+      scheme: what was quantized, one of `names.SCHEMES`.
       granularity: "paper" (a scale per tensor for linear layers, per output channel for
         convolutions) or "channel" (per output channel for both).
       rounding: "nearest" or "floor".
@@ -163,12 +159,6 @@ def columns(kind: type[Row] = Row) -> tuple[str, ...]:
 FIELDS = columns()
 
 
-def canonical_algo(name: str) -> str:
-    """Returns the name of an algorithm as used here: lower case, `ppo2` is `ppo`."""
-    name = name.strip().lower()
-    return ALGO_ALIASES.get(name, name)
-
-
 def measured(
     key: Key,
     returns: Sequence[float],
@@ -213,14 +203,14 @@ def width_order(bits: str) -> tuple[float, str]:
     Raises:
       ValueError: not a precision.
     """
-    if bits == FP32:
+    if bits == names.FP32:
         return (-math.inf, bits)
-    if bits in HALVES:
+    if bits in names.HALVES:
         return (-15.5, bits)
     if bits.isdecimal() and quantization.MIN_BITS <= int(bits) <= quantization.MAX_BITS:
         return (-float(bits), bits)
     raise ValueError(
-        f"bits is {bits!r}: possible are {FP32}, {', '.join(HALVES)} and "
+        f"bits is {bits!r}: possible are {names.FP32}, {', '.join(names.HALVES)} and "
         f"{quantization.MIN_BITS} to {quantization.MAX_BITS}"
     )
 
@@ -319,7 +309,7 @@ def read_files(
     for path in paths:
         for row in read(path, kind, maker):
             rows[row.key] = row
-            if kind is not Row or row.bits != FP32:  # Others are of a training each.
+            if kind is not Row or row.bits != names.FP32:  # Others are of a training each.
                 continue
             weights = row.weight_min, row.weight_max
             first, expected = agents.setdefault((row.algo, row.env), (path, weights))
@@ -335,7 +325,7 @@ def has_columns(path: str, kind: type[Row]) -> bool:
     """Returns whether there is a file whose columns are those of a kind of rows."""
     try:
         with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return _names(file.readline()) == columns(kind)
+            return _column_names(file.readline()) == columns(kind)
     except OSError:
         return False
 
@@ -349,18 +339,18 @@ def find(rows: Sequence[Row], **key: Any) -> list[Row]:
 
 def _check_header(path: str, line: str, kind: type[Row]) -> None:
     expected = columns(kind)
-    names = _names(line)
-    if names == expected:
+    found = _column_names(line)
+    if found == expected:
         return
-    lacking = [name for name in expected if name not in names]
-    unknown = [name for name in names if name not in expected]
+    lacking = [name for name in expected if name not in found]
+    unknown = [name for name in found if name not in expected]
     raise errors.UserError(
         f"{path} has other columns than this version's (lacking: {', '.join(lacking) or 'none'}; "
         f"unknown: {', '.join(unknown)[:80] or 'none'}): move it away and measure again."
     )
 
 
-def _names(header: str) -> tuple[str, ...]:
+def _column_names(header: str) -> tuple[str, ...]:
     return tuple(header.removeprefix("\ufeff").strip().split(","))
 
 

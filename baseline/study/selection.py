@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
-from baseline.study import rows as results
+from baseline.quantization import names
+from baseline.study import rows as rows_lib
 from baseline.study.rows import Row
 from baseline.tasks import environments
 
@@ -54,7 +55,7 @@ def shown_env(env: str) -> str:
 
 def sweeps(
     rows: Sequence[Row],
-    schemes: Sequence[str] = results.SCHEMES,
+    schemes: Sequence[str] = names.SCHEMES,
     granularity: str = "paper",
     rounding: str = "nearest",
     wanted: Sequence[str] = (),
@@ -65,20 +66,20 @@ def sweeps(
     those the one of most episodes, of those the last. Without a row of fp32 there is no sweep.
 
     Args:
-      rows: as `results.read` gives them.
+      rows: as `rows.read` gives them.
       schemes: to take, in this order.
       granularity: of the quantized rows.
       rounding: of the quantized rows.
       wanted: precisions that matter, e.g. ("fp16", "8"); none: all count.
     """
     candidates: dict[tuple[str, str], list[tuple[tuple[int, int], Sweep]]] = {}
-    for fp32 in results.find(rows, bits=results.FP32):
+    for fp32 in rows_lib.find(rows, bits=names.FP32):
         evaluation = {
             name: getattr(fp32, name) for name in ("algo", "env", "seeds", "episodes")
         }
         quantized = {
             scheme: _by_bits(
-                results.find(
+                rows_lib.find(
                     rows, scheme=scheme, granularity=granularity, rounding=rounding, **evaluation
                 )
             )
@@ -98,8 +99,8 @@ def sweeps(
 
 
 def _by_bits(rows: Sequence[Row]) -> dict[str, Row]:
-    found = {row.bits: row for row in rows if row.bits != results.FP32}
-    return {bits: found[bits] for bits in sorted(found, key=results.width_order)}
+    found = {row.bits: row for row in rows if row.bits != names.FP32}
+    return {bits: found[bits] for bits in sorted(found, key=rows_lib.width_order)}
 
 
 def best_width(rows: Mapping[str, Row]) -> Row | None:

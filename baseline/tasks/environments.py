@@ -18,8 +18,8 @@ import gymnasium as gym
 import numpy as np
 
 from actorQ.core import errors
-from actorQ.environments import core
 from actorQ.environments import mujoco_gl
+from actorQ.environments import native_output
 from baseline.tasks import navigation
 
 _RENAMED = {
@@ -116,7 +116,7 @@ def register() -> list[str]:
     lacking = []
     for module, package in _PACKAGES.items():
         try:
-            with core.muted_output():
+            with native_output.muted():
                 importlib.import_module(module)
         except ImportError:
             lacking.append(package)
@@ -207,7 +207,7 @@ def _make_plain(
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # Or pygame looks for a display.
     try:
         # C code and Gymnasium note what is deprecated, once for every environment.
-        with core.muted_output(), warnings.catch_warnings(), quiet:
+        with native_output.muted(), warnings.catch_warnings(), quiet:
             warnings.simplefilter("ignore")
             return gym.make(new_id, **kwargs)
     except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound):
@@ -305,7 +305,7 @@ class _QuietReset(gym.Wrapper):
     """Keeps PyBullet's C code, which greets at every connection, off the terminal."""
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        with core.muted_output():
+        with native_output.muted():
             return self.env.reset(**kwargs)
 
 

@@ -1,4 +1,4 @@
-"""The zoo's way of setting up a training run, made quiet, resumable and quick on Atari.
+"""The zoo's way of setting up a training run, made quiet and resumable.
 
 `Experiment` is rl_zoo3's ExperimentManager, which reads the tuned hyper-parameters and makes
 environments and model from them, with what we need otherwise put in its place.
@@ -28,14 +28,11 @@ import yaml
 
 from actorQ.core import errors
 from actorQ.core import files
-from baseline.tasks import atari
 from baseline.tasks import environments
 from baseline.train import noted_ends
 
 # Tuned hyper-parameters of our own environments, in the zoo's form: ALGO.yml.
 HYPERPARAMS = pathlib.Path(__file__).parents[1] / "hyperparams"
-ATARI_WRAPPER = "stable_baselines3.common.atari_wrappers.AtariWrapper"
-_NOT_ON_FAST_ATARI = ("normalize", "env_kwargs", "monitor_kwargs")
 
 
 class Experiment(exp_manager.ExperimentManager):
@@ -96,7 +93,6 @@ class Experiment(exp_manager.ExperimentManager):
         self.made_folder = False
         if run_folder is not None:
             self._use_folder(run_folder)
-        self._fast_atari = False
 
     def setup_experiment(self) -> Any:
         """Makes model and environments; what the zoo prints about it is left out."""
@@ -107,7 +103,7 @@ class Experiment(exp_manager.ExperimentManager):
             return super().setup_experiment()
 
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Reads the tuned hyper-parameters, and sees whether our Atari environment will do."""
+        """Reads the tuned hyper-parameters, and refuses wrappers that the tools do not know."""
         hyperparams, saved = super().read_hyperparameters()
         if hyperparams.get("vec_env_wrapper"):
             raise errors.UserError(
@@ -115,12 +111,6 @@ class Experiment(exp_manager.ExperimentManager):
                 "observations. env_wrapper is."
             )
         environments.check_wrappers(hyperparams.get("env_wrapper"))
-        self._fast_atari = (
-            hyperparams.get("env_wrapper") in (ATARI_WRAPPER, [ATARI_WRAPPER])
-            and hyperparams.get("frame_stack") is not None
-            and not any(hyperparams.get(name) for name in _NOT_ON_FAST_ATARI)
-            and atari.supported(self.env_name.gym_id)
-        )
         # SB3 and rl_zoo3 write into dictionaries in them (A2C's optimizer, say), which are also
         # those that are noted in the agent's folder, later.
         return copy.deepcopy(hyperparams), saved
@@ -141,15 +131,7 @@ class Experiment(exp_manager.ExperimentManager):
     def create_envs(
         self, n_envs: int, eval_env: bool = False, no_log: bool = False
     ) -> vec_env.VecEnv:
-        """Makes the environments: ours for Atari, else the zoo's."""
-        if self._fast_atari:
-            return atari.AtariVecEnv(
-                self.env_name.gym_id,
-                n_envs,
-                self.seed,
-                frame_stack=self.frame_stack,
-                monitor_file=None if eval_env or no_log else os.path.join(self.save_path, "0"),
-            )
+        """Makes the zoo's environments, whose scores miss no end of an episode."""
         # A resumed run adds to its file of scores.
         self.monitor_kwargs = {**self.monitor_kwargs, "override_existing": not self._resumes}
         wrap = self.env_wrapper

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from actorQ import environments
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.d4pg import exploration as d4pg
 from actorQ.dqn import exploration as dqn
+from actorQ.environments import base
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 
-DISCRETE = environments.EnvironmentSpec((4,), np.dtype(np.float32), num_actions=3)
-CONTINUOUS = environments.EnvironmentSpec(
+DISCRETE = base.EnvironmentSpec((4,), np.dtype(np.float32), num_actions=3)
+CONTINUOUS = base.EnvironmentSpec(
     (4,), np.dtype(np.float32), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 )
 
@@ -164,7 +164,7 @@ def test_resolve_algorithm_that_does_not_fit_is_a_user_error(algorithm, spec, me
     [((36, 44, 3), True), ((84, 84, 4), True), ((4, 84, 84), False), ((35, 84, 3), False)],
 )
 def test_resolve_images_that_the_convolutions_cannot_take_are_a_user_error(shape, fits):
-    spec = environments.EnvironmentSpec(shape, np.dtype(np.uint8), num_actions=3)
+    spec = base.EnvironmentSpec(shape, np.dtype(np.uint8), num_actions=3)
     if fits:
         assert algorithms.resolve(config_lib.RunConfig(), spec) == "dqn"
         sizes = architecture_lib.make(spec, (16,)).linears

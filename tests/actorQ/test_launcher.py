@@ -131,8 +131,8 @@ def test_launcher_time_limit_ends_training_like_its_last_step(crew, tmp_path):
 def test_launcher_without_native_kernels_says_so_before_it_starts(crew, tmp_path):
     code = (
         "import runpy, sys\n"
-        "from actorQ.policy.native import build\n"
-        f"build.library_path = lambda: {str(tmp_path / 'none.so')!r}\n"
+        "from actorQ.policy.native import compiling\n"
+        f"compiling.library_path = lambda: {str(tmp_path / 'none.so')!r}\n"
         f"sys.argv = ['x', '--logdir', {str(tmp_path / 'logs')!r}, '--inference_mode=native']\n"
         "runpy.run_module('actorQ.launcher', run_name='__main__')\n"
     )

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from actorQ import parameter_broadcaster
 from actorQ.actor import weight_client as weights_lib
 from actorQ.core import config as config_lib
 from actorQ.core import errors
@@ -13,6 +12,7 @@ from actorQ.learner import publisher
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import inference
 from actorQ.policy import sonnet_policy
+from actorQ.wire import broadcaster as broadcaster_lib
 from actorQ.wire import connection
 from actorQ.wire import replay
 from actorQ.wire import server
@@ -41,7 +41,7 @@ class Path:
             self.policy.named_variables(), connection.Connection(config),
             config.broadcaster_table_name, 0.0, config.push_precision,
         )
-        self.broadcaster = parameter_broadcaster.Broadcaster(config)
+        self.broadcaster = broadcaster_lib.Broadcaster(config)
         self.connection = connection.Connection(config)
         self.backend = inference.make_backend(
             ARCHITECTURE, config.quantize, config.inference_mode

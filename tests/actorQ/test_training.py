@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from actorQ import evaluate
 from actorQ.core import telemetry
+from actorQ.policy import loaded
 from tests.actorQ import harness
 
 
@@ -27,7 +27,7 @@ def test_dqn_int8_actor_solves_cartpole(crew, tmp_path):
     assert returns[-10:].mean() >= 120
     # The policy on disk plays as well, in full precision and in int8.
     for quantize in (32, 8):
-        played = evaluate.evaluate(evaluate.load_policy(str(run), quantize), 5, seed=1)
+        played = loaded.play_episodes(loaded.load_policy(str(run), quantize), 5, seed=1)
         assert np.mean([episode.episode_return for episode in played]) >= 120
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 
 WEIGHTS = {
     "weight_min": -1.5, "weight_max": 2.25, "weight_range": 3.75, "weight_width": 0.4,
@@ -31,10 +31,10 @@ def make_sweep(
     """
     rng = np.random.default_rng([rng_seed, episodes])
     starts = reward + noise * rng.normal(size=episodes)
-    base = results.Key(
+    base = rows_lib.Key(
         algo, env, "fp32", "weights", "paper", "nearest", seeds, episodes
     )
-    fp32 = results.measured(base, starts, note=note, **WEIGHTS)
+    fp32 = rows_lib.measured(base, starts, note=note, **WEIGHTS)
     rows = [fp32]
     for bits in widths:
         width = {"fp16": 11, "bf16": 8}.get(bits) or float(bits)
@@ -42,7 +42,7 @@ def make_sweep(
         returns = starts - abs(reward) * loss + 0.01 * noise * rng.normal(size=episodes)
         row_key = base._replace(bits=bits, scheme=scheme, **key)
         rows.append(
-            results.measured(
+            rows_lib.measured(
                 row_key, returns, starts,
                 **{**WEIGHTS, "bytes": int(WEIGHTS["bytes"] * min(width, 16) / 32)},
             )

@@ -10,7 +10,7 @@ import pytest
 
 from actorQ.core import errors
 from baseline import collate
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study import sweep_plot
 from tests.baseline import sweep_rows
@@ -25,7 +25,7 @@ def both_schemes(**settings):
 
 def write_rows(path, rows):
     for row in rows:
-        results.append(str(path), row)
+        rows_lib.append(str(path), row)
     return str(path)
 
 

@@ -81,7 +81,7 @@ def test_quantized_agents_are_played(zoo, tmp_path, run_commands):
     schemes.quantize_weights(agent.network, scheme)
     ranges = {name: (-1.0, 1.0) for name, _ in agent.network.with_weights()}
     agent.note_quantization(scheme, ranges)
-    agent.save(agent, tmp_path)
+    agent.save(tmp_path)
     (answer,) = run_commands("enjoy", [
         ["--algo=a2c", "--env=Pendulum-v1", f"--folder={tmp_path}", "--no-render", "-n", "200"]
     ])

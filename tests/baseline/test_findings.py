@@ -11,7 +11,7 @@ import torch
 from actorQ.core import errors
 from baseline import findings
 from baseline.quantization import weight_statistics
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from baseline.study import width_relation
 
@@ -32,8 +32,8 @@ def _weights(width):
 
 
 def _measured(algo, env, bits, returns, fp32_returns, width):
-    key = results.Key(algo, env, bits, "weights", "paper", "nearest", "0,2", len(returns))
-    return results.measured(
+    key = rows_lib.Key(algo, env, bits, "weights", "paper", "nearest", "0,2", len(returns))
+    return rows_lib.measured(
         key, returns, fp32_returns, weight_min=-1.0, weight_max=1.0, weight_range=2.0,
         weight_width=width, bytes=1, seconds=1.0, commit="abc",
     )  # fmt: skip
@@ -47,9 +47,9 @@ def rows(tmp_path):
         width = weight_statistics.statistics(_weights(AGENTS[algo, env][0]).numpy()).width
         fp32 = generator.normal(100, 1, size=20)
         quantized = fp32 * (1 - loss) + generator.normal(0, 0.1, size=20)
-        results.append(str(path), _measured(algo, env, "fp32", fp32, None, width))
+        rows_lib.append(str(path), _measured(algo, env, "fp32", fp32, None, width))
         # The quantized weights' own width is not the one that counts.
-        results.append(str(path), _measured(algo, env, "8", quantized, fp32, 99.0))
+        rows_lib.append(str(path), _measured(algo, env, "8", quantized, fp32, 99.0))
     return path
 
 
@@ -69,7 +69,7 @@ def agents(tmp_path):
 
 
 def _points(rows):
-    sweeps = selection.sweeps(results.read(str(rows)), ["weights"], wanted=("8",))
+    sweeps = selection.sweeps(rows_lib.read(str(rows)), ["weights"], wanted=("8",))
     return sweeps, *findings.points(sweeps, "weights", "8")
 
 
@@ -106,8 +106,8 @@ def test_of_two_names_of_one_environment_the_last_counts(rows, agents, tmp_path)
     fp32 = np.random.default_rng(1).normal(100, 1, size=20)
     width = weight_statistics.statistics(_weights(5.0).numpy()).width
     env = "LunarLander-v3"
-    results.append(str(rows), _measured("a2c", env, "fp32", fp32, None, width))
-    results.append(str(rows), _measured("a2c", env, "8", 0.9 * fp32, fp32, 99.0))
+    rows_lib.append(str(rows), _measured("a2c", env, "fp32", fp32, None, width))
+    rows_lib.append(str(rows), _measured("a2c", env, "8", 0.9 * fp32, fp32, 99.0))
     sweeps, points, left_out = _points(rows)
     assert left_out == ["a2c LunarLander-v2 (LunarLander-v3 is the same today)"]
     (point,) = (point for point in points if (point.algo, point.env) == ("a2c", env))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from baseline.agents import finding
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from tests import commands
 from tests.baseline import small_agents
 
@@ -141,7 +141,7 @@ def test_another_calibration_is_refused(measured, zoo, run_commands):
 def test_rows_and_agents_are_left(measured, zoo):
     out, answers = measured
     assert [answer.code for answer in answers] == [0] * 5, answers
-    rows = results.read(str(out / "ptq.csv"))
+    rows = rows_lib.read(str(out / "ptq.csv"))
     assert [(row.algo, row.env, row.bits, row.scheme) for row in rows] == [
         ("ppo", "CartPole-v1", "fp32", "weights"),
         ("ppo", "CartPole-v1", "8", "weights"), ("ppo", "CartPole-v1", "4", "weights"),
@@ -184,8 +184,8 @@ def test_quantized_agents_go_through_it_again(measured, tmp_path, run_commands):
         ["ppo", "CartPole-v1", "4", f"--folder={out / '8'}", f"--out={out}", *SHORT],
     ])
     assert again.code == 0, again
-    (row,) = results.read(str(tmp_path / "ptq.csv"))
-    (expected,) = results.find(results.read(str(out / "ptq.csv")), algo="a2c", bits="8")
+    (row,) = rows_lib.read(str(tmp_path / "ptq.csv"))
+    (expected,) = rows_lib.find(rows_lib.read(str(out / "ptq.csv")), algo="a2c", bits="8")
     # With quantized activations, and the statistics of the observations: to the last digit.
     assert row.returns == expected.returns
     assert row.note == "of an agent that had 8 bits (weights+activations)"

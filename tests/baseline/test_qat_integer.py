@@ -11,11 +11,12 @@ from actorQ.core import errors
 from baseline import qat_integer
 from baseline.agents import agreement
 from baseline.agents import finding
-from baseline.formats import tflite_runner
+from baseline.deploy import run_policy
 from baseline.qat import export as qat_export
 from baseline.qat import model as qat_model
 from baseline.qat import training
 from baseline.quantization import acting_path
+from tests.baseline import players
 from tests.baseline.qat import test_training
 
 CARTPOLE = test_training.CARTPOLE
@@ -37,7 +38,7 @@ def fixture_agent8(folder8):
 
 
 def compared(agent, episodes, states):
-    act = tflite_runner.Runner(qat_export.export_tflite(agent))
+    act = players.tflite_player(qat_export.export_tflite(agent))
     return test_training.compared(agent, act, episodes, states)
 
 
@@ -60,7 +61,7 @@ def test_tflite_takes_narrow_integers_and_quantized_outputs(tmp_path):
     assert agent.quantization[1][acting_path.OUTPUT][2:] == ()
     visited = qat_export.visited_states(agent, 3, 0, 5000)
 
-    made = tflite_runner.Runner(qat_export.export_tflite(agent))
+    made = players.tflite_player(qat_export.export_tflite(agent))
 
     expected = acting_path.forward(agent.network, visited, agent.tap).numpy()
     assert len(np.unique(made.output(visited))) <= 8
@@ -73,7 +74,7 @@ def test_tflite_normalizes_itself_if_asked(tmp_path):
     assert agent.normalization is not None
     raw = agreement.visited_states(agent.make_env, agent.act, 1, 0, 300)
 
-    inside = tflite_runner.Runner(qat_export.export_tflite(agent, normalizes=True))
+    inside = players.tflite_player(qat_export.export_tflite(agent, normalizes=True))
 
     np.testing.assert_allclose(inside(raw), agent.act(raw), atol=0.04)
     assert np.mean(np.abs(inside(raw) - agent.act(raw)) < 1e-5) > 0.95
@@ -153,8 +154,13 @@ def test_without_tensorflow_the_other_form_is_measured_and_that_is_said(
 
 def test_forms_that_act_otherwise_are_named(agent8, monkeypatch):
     monkeypatch.setattr(qat_integer, "ROUNDS", 1)
-    made = tflite_runner.Runner.__call__
-    monkeypatch.setattr(tflite_runner.Runner, "__call__", lambda *args: 1 - made(*args))
+    made = run_policy._tflite
+
+    def others(path):
+        shape, dtype, call = made(path)
+        return shape, dtype, lambda x, name: 1 - call(x, name)
+
+    monkeypatch.setattr(run_policy, "_tflite", others)
     assert qat_integer.measure(agent8, 1).failing == [qat_integer.TFLITE]
 
 
@@ -192,7 +198,7 @@ def test_command_writes_files_and_figures(folder8, tmp_path, run_commands):
     assert len(form["returns"]) == 2 and len(form["seconds"]) == qat_integer.ROUNDS
     written = next(folder.rglob(qat_export.TFLITE_FILENAME))
     assert written.stat().st_size == form["file_bytes"]
-    assert tflite_runner.Runner(written).metadata["head"] == "argmax"
+    assert players.tflite_player(written.read_bytes()).metadata["head"] == "argmax"
 
 
 @pytest.mark.parametrize("bits", [{"bits": 12}, {"bits": 4, "input_bits": 12}])

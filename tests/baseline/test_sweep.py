@@ -22,7 +22,7 @@ from baseline.quantization import schemes
 from baseline.study import measuring
 from baseline.study import measuring_flags
 from baseline.study import parallel
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from tests import commands
 from tests.baseline import small_agents
 
@@ -31,7 +31,7 @@ BASELINE = ROOT / "baseline"
 
 
 def bits_of(out):
-    return {(row.algo, row.env, row.bits) for row in results.read(str(out / "ptq.csv"))}
+    return {(row.algo, row.env, row.bits) for row in rows_lib.read(str(out / "ptq.csv"))}
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_sweep_that_is_stopped_leaves_rows_and_no_process(zoo, tmp_path, run_com
         commands.wait_for(
             lambda everyone=everyone: all(commands.ended(process) for process in everyone), 60
         )
-        rows = results.read(str(path))
+        rows = rows_lib.read(str(path))
         assert path.read_text().endswith("\n")
         assert 2 <= len(rows) < 31 and rows[0].bits == "fp32"
         for folder in (tmp_path / way).iterdir():

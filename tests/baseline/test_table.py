@@ -11,7 +11,7 @@ import pytest
 from baseline import table
 from baseline.study import intervals
 from baseline.study import mean_errors
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from baseline.study import selection
 from tests.baseline import sweep_rows
 
@@ -21,11 +21,11 @@ BOTH = "weights+activations"
 def lossy_rows(algo, env, losses, reward=100.0, spread=10.0, episodes=100, note="", **key):
     """Rows that lose exactly `losses[bits]`, a fraction, in every episode."""
     starts = reward + spread * np.random.default_rng(0).normal(size=episodes)
-    base = results.Key(algo, env, "fp32", "weights", "paper", "nearest", "0,2,4", episodes)
-    rows = [results.measured(base, starts, note=note, **sweep_rows.WEIGHTS)]
+    base = rows_lib.Key(algo, env, "fp32", "weights", "paper", "nearest", "0,2,4", episodes)
+    rows = [rows_lib.measured(base, starts, note=note, **sweep_rows.WEIGHTS)]
     for bits, loss in losses.items():
         rows.append(
-            results.measured(
+            rows_lib.measured(
                 base._replace(bits=bits, **key), starts - abs(starts) * loss, starts,
                 **sweep_rows.WEIGHTS,
             )
@@ -215,7 +215,7 @@ def test_command_prints_and_writes(tmp_path, run_commands):
     path = str(tmp_path / "ptq.csv")
     for algo in ("ppo", "a2c"):
         for row in lossy_rows(algo, "CartPole-v1", {"fp16": 0.0, "8": 0.02}):
-            results.append(path, row)
+            rows_lib.append(path, row)
     out = tmp_path / "new" / "table.csv"
     ppo, everything = run_commands(
         "table",
@@ -247,7 +247,7 @@ def test_command_prints_and_writes(tmp_path, run_commands):
 )
 def test_command_mistakes_get_one_line(tmp_path, run_commands, arguments, message):
     for row in lossy_rows("ppo", "CartPole-v1", {"8": 0.0}):
-        results.append(str(tmp_path / "ptq.csv"), row)
+        rows_lib.append(str(tmp_path / "ptq.csv"), row)
     (done,) = run_commands("table", [arguments], cwd=tmp_path)
     assert re.search(message, done.error("table")), done
 
@@ -255,7 +255,7 @@ def test_command_mistakes_get_one_line(tmp_path, run_commands, arguments, messag
 def test_file_is_written_though_what_is_printed_cannot_be(tmp_path):
     rows = lossy_rows("a2c", "CartPole-v1", {"fp16": 0.01, "8": 0.02})
     for row in rows:
-        results.append(str(tmp_path / "sweep.csv"), row)
+        rows_lib.append(str(tmp_path / "sweep.csv"), row)
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "baseline.table", f"--results={tmp_path / 'sweep.csv'}",

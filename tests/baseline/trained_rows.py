@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from baseline.quantization import names
 from baseline.study import qat_rows
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from tests.baseline import sweep_rows
 
 WIDTHS = tuple("8765432")
@@ -24,12 +25,12 @@ def make_row(
     **training,
 ):
     """Returns a row of given returns; `training`: further columns of `qat_rows.TrainedRow`."""
-    full = bits == results.FP32
-    key = results.Key(
+    full = bits == names.FP32
+    key = rows_lib.Key(
         algo, env, bits, "weights" if full else BOTH, granularity, rounding, seeds, len(returns)
     )
     size = 1000 if full else 1000 * int(bits) // 32
-    row = results.measured(key, returns, **{**sweep_rows.WEIGHTS, "bytes": size})
+    row = rows_lib.measured(key, returns, **{**sweep_rows.WEIGHTS, "bytes": size})
     defaults = {
         "quant_delay": 500 if method == qat_rows.QAT else None,
         "ranges": {qat_rows.QAT: "frozen", qat_rows.PTQ: "calibrated-5"}.get(method, ""),
@@ -72,7 +73,7 @@ def make_study(
     for seed in train_seeds:
         returns = reward + spread * seed + starts
         own = dict(train_seed=seed, **columns)
-        rows.append(make_row(qat_rows.CONTROL, results.FP32, returns, **_control(own)))
+        rows.append(make_row(qat_rows.CONTROL, names.FP32, returns, **_control(own)))
         for bits, loss in qat.items():
             rows.append(make_row(qat_rows.QAT, bits, returns - loss, **own))
         for bits, loss in ptq.items():

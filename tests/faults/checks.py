@@ -8,10 +8,10 @@ import os
 
 import numpy as np
 
-from actorQ import environments
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import telemetry
+from actorQ.environments import suites
 from actorQ.wire import connection as wire
 from actorQ.wire import replay
 
@@ -108,7 +108,7 @@ class ReplayCheck:
         Args:
           config: of the run, with its address.
         """
-        environment = environments.make_for(config, 0)
+        environment = suites.make_for(config, 0)
         self._each_is_one = "CartPole" in config.taskstr  # Every reward.
         self._spec = environment.spec
         self._layout = replay.Layout.of(self._spec)

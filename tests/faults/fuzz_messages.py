@@ -25,6 +25,7 @@ import numpy as np
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import precisions
 from actorQ.core import timing
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms as conversion
@@ -78,7 +79,7 @@ class Receiver:
         self.message = message_faults.Message(
             *messages.encode(update, form.compress and not form.push)
         )
-        self._scheme = conversion.SCHEMES[form.quantize]
+        self._scheme = precisions.SCHEMES[form.quantize]
         self._backend = inference.make_backend(
             self.architecture, form.quantize, "native" if native else "pytorch"
         )

@@ -1,14 +1,17 @@
 """A stand-in for the actor loop of the original ActorQ, to measure ours against.
 
-Written from the description of what that loop does in every step, not from its code: the
-environment through Acme's wrappers, the observation through TensorFlow, torch's dynamic
-quantization per tensor with noise behind it, Acme's n-step adder into a table of five columns, and
-every 30 steps a pull of a pickled state_dict, new or not. It flatters the original: that took
-892 us for the observation where its fp32 policy took 1270, this takes an eighth of the policy's
-time. Imports Acme, hence all frameworks.
+It was written from a description of that loop's steps, not from the original's code:
+
+- The environment is wrapped by Acme's wrappers, and the observation goes through TensorFlow.
+- The policy is quantized per tensor by torch's dynamic quantization, and noise is added.
+- Acme's n-step adder writes to a table of five columns.
+- Every 30 steps a pickled state_dict is pulled, whether it is new or not.
+
+It flatters the original, where the observation took 892 us and the fp32 policy 1270 us: here the
+observation takes an eighth of the policy's time. The module imports Acme, hence all frameworks.
 """
 
-from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acme)
+from actorQ.learner import acme_compat  # noqa: F401, I001 (acme cannot be imported before it)
 
 import pickle
 import time
@@ -24,8 +27,9 @@ import numpy as np
 import reverb
 import torch
 
+from actorQ.environments import suites
+from actorQ.benchmarks import remote
 from actorQ.core import config as config_lib
-from actorQ import environments
 
 _MODEL_TABLE = "model"
 _PHASES = ("environment_s", "conversion_s", "inference_s", "insert_s", "pull_s")
@@ -34,14 +38,14 @@ _PHASES = ("environment_s", "conversion_s", "inference_s", "insert_s", "pull_s")
 class _Steps:
     """Counts steps, as the product's loop does."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.steps = 0
 
 
 class _Timings:
     """Cumulative seconds of the phases."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds = dict.fromkeys(_PHASES, 0.0)
 
     def as_row(self) -> dict[str, float]:
@@ -53,16 +57,16 @@ class OriginalActor:
     """One actor with a replay and a model table in a server at `config.address`.
 
     Attributes:
-      loop: counts the steps.
-      timings: seconds of each phase so far.
+      loop: Counter of the steps.
+      timings: Seconds of each phase so far.
     """
 
     def __init__(self, config: config_lib.RunConfig, pulls: bool):
         """Builds environment, policy and adder, and publishes the policy's own weights.
 
         Args:
-          config: of a run; the server at its address was started by `start_server` below.
-          pulls: whether weights are pulled every `actor_update_period` steps.
+          config: Configuration of a run, with the address of a server from `start_server`.
+          pulls: Whether weights are pulled every `actor_update_period` steps.
         """
         torch.set_num_threads(1)
         self._config = config
@@ -82,16 +86,16 @@ class OriginalActor:
         blob = np.frombuffer(pickle.dumps(self._policy.state_dict()), np.uint8)
         self._client.insert([blob], {_MODEL_TABLE: 1.0})
         self._rng = np.random.default_rng(0)
-        self._timestep: dm_env.TimeStep | None = None
+        self._timestep = dm_env.TimeStep(dm_env.StepType.LAST, None, None, None)
         self.loop = _Steps()
         self.timings = _Timings()
 
     def act(self, seconds: float) -> None:
-        """Acts for so long."""
+        """Acts for `seconds`."""
         clock, timings = time.perf_counter, self.timings.seconds
         until = clock() + seconds
         while clock() < until:
-            if self._timestep is None or self._timestep.last():
+            if self._timestep.last():
                 self._reset()
             started = clock()
             if self._pulls and self.loop.steps % self._config.actor_update_period == 0:
@@ -138,7 +142,7 @@ class OriginalActor:
 
 def make_environment(taskstr: str) -> dm_env.Environment:
     """Builds a task behind Acme's wrappers, with flat observations."""
-    suite, task = environments.parse_taskstr(taskstr)
+    suite, task = suites.parse_taskstr(taskstr)
     if suite == "dm_control":
         from dm_control import suite as control_suite
 
@@ -146,7 +150,7 @@ def make_environment(taskstr: str) -> dm_env.Environment:
         raw = control_suite.load(*names[task], task_kwargs={"random": 0})
         canonical = wrappers.CanonicalSpecWrapper(raw, clip=True)
         return wrappers.SinglePrecisionWrapper(_Flat(canonical))
-    return wrappers.SinglePrecisionWrapper(environments.make(taskstr, 0))
+    return wrappers.SinglePrecisionWrapper(suites.make(taskstr, 0))
 
 
 class _Flat(wrappers.EnvironmentWrapper):
@@ -187,19 +191,14 @@ def _quantize(policy: torch.nn.Module, bits: int) -> torch.nn.Module:
     if bits == 32:
         return policy
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of a move to torchao.
+        warnings.simplefilter("ignore")  # torch warns that this moves to torchao.
         return torch.ao.quantization.quantize_dynamic(
             policy, {torch.nn.Linear}, dtype={16: torch.float16, 8: torch.qint8}[bits]
         )
 
 
-# --- Called in the server's process ---
-
-_servers: dict[int, reverb.Server] = {}
-
-
 def start_server(taskstr: str) -> int:
-    """Starts a server with the stand-in's replay and model tables; returns its port."""
+    """Starts a server with the stand-in's tables for replay and model; returns its port."""
     spec = specs.make_environment_spec(make_environment(taskstr))
     replay = reverb.Table(
         adders.DEFAULT_PRIORITY_TABLE, reverb.selectors.Uniform(), reverb.selectors.Fifo(),
@@ -210,11 +209,4 @@ def start_server(taskstr: str) -> int:
         _MODEL_TABLE, reverb.selectors.Fifo(), reverb.selectors.Fifo(), max_size=1,
         rate_limiter=reverb.rate_limiters.MinSize(1),
     )
-    server = reverb.Server([replay, model], port=None)
-    _servers[server.port] = server
-    return server.port
-
-
-def stop_server(port: int) -> None:
-    """Stops a server that `start_server` started."""
-    _servers.pop(port).stop()
+    return remote.keep_server(reverb.Server([replay, model], port=None))

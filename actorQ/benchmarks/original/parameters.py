@@ -1,10 +1,10 @@
-"""A stand-in for the original ActorQ's way of weights, to measure ours against.
+"""A stand-in for the original ActorQ's path of weights, to measure ours against.
 
-Written from the description of what it does, not from its code: the learner pickles fp32 weights
-into Reverb, the broadcaster loads them into a torch model, quantizes that and pickles its
-state_dict, and every actor pulls whatever lies there each 30 steps, new or not, between two of
-its steps. Everything unpickled here was pickled by this benchmark. Called through
-`remote.Remote`, hence late imports.
+It was written from a description of that path, not from the original's code. The learner pickles
+fp32 weights into Reverb. The broadcaster loads them into a torch model, quantizes it and pickles
+its state_dict. Every actor pulls each 30 steps, between two of them, whether the weights are new
+or not. Everything unpickled here was pickled by this benchmark. `remote.Remote` calls these
+functions, which import frameworks late; `parameter_sides` has the same functions.
 """
 
 import pickle
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.benchmarks import parameter_sides
+from actorQ.benchmarks import parameter_stages
 from actorQ.core import config as config_lib
 
-_VERSION = "version"  # Smuggled among the weights, as the original does.
+_VERSION = "version"  # As in the original, the version travels among the weights.
 _HEADER = np.zeros(1, np.uint8)
 
 _updates: dict[str, dict[str, float]] = {}
@@ -27,7 +27,7 @@ _connections: dict[str, Any] = {}
 def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
     """Pushes the learner's weights once; see `parameter_sides.push`."""
     started = time.monotonic()
-    variables = parameter_sides.learner_policy(config).named_variables()
+    variables = parameter_stages.learner_policy(config).named_variables()
     weights = {name: variable.numpy() for name, variable in variables.items()}
     taken = time.monotonic()
     blob = _pickled({**weights, _VERSION: version})
@@ -47,7 +47,7 @@ def make_broadcaster(config: config_lib.RunConfig) -> None:
 
 def last_update(config: config_lib.RunConfig) -> dict[str, float]:
     """Returns the seconds of the broadcaster's newest update, named as the product logs them."""
-    return _updates[config.logpath]
+    return _updates.get(config.logpath, {})
 
 
 def _broadcast(config: config_lib.RunConfig) -> None:
@@ -57,7 +57,7 @@ def _broadcast(config: config_lib.RunConfig) -> None:
 
     torch.set_num_threads(1)
     client = _connection(config).client
-    model = torch_policy.Policy(parameter_sides.architecture_of(config)).eval()
+    model = torch_policy.Policy(parameter_stages.architecture_of(config)).eval()
     while True:
         blob = _sample(client, config.broadcaster_table_name)
         arrived = time.monotonic()
@@ -86,10 +86,10 @@ def _broadcast(config: config_lib.RunConfig) -> None:
 
 
 class OriginalActor:
-    """Pulls between two steps; what the newest weights are, it finds out by loading them.
+    """Pulls between two steps, and only learns from the loaded weights whether they are new.
 
     Attributes:
-      version: of the weights in use.
+      version: Version of the weights in use.
     """
 
     def __init__(self, config: config_lib.RunConfig):
@@ -102,7 +102,7 @@ class OriginalActor:
         self._client = _connection(config).client
         self._table = config.model_table_name
         self._policy = torch_policy.make_policy(
-            parameter_sides.architecture_of(config), config.quantize
+            parameter_stages.architecture_of(config), config.quantize
         )
         self._seconds = dict.fromkeys(("pull_s", "deserialize_s", "load_state_dict_s"), 0.0)
         self.version = -1
@@ -117,7 +117,7 @@ class OriginalActor:
             return self._policy(self._torch.from_numpy(observation)).numpy()
 
     def between_steps(self, look: bool) -> None:
-        """Pulls and loads weights."""
+        """Pulls and loads weights, if `look` says so."""
         if not look:
             return
         clock, seconds = time.monotonic, self._seconds
@@ -135,6 +135,11 @@ class OriginalActor:
     def seconds(self) -> dict[str, float]:
         """Returns the seconds in each phase so far."""
         return dict(self._seconds)
+
+
+def make_actor(config: config_lib.RunConfig) -> None:
+    """Makes the actor of a side and waits for its first weights."""
+    parameter_stages.keep_actor(config, OriginalActor(config))
 
 
 def _pickled(state: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ import re
 from absl import flags
 
 from actorQ.core import errors
-from actorQ.core import settings
+from actorQ.core import precisions as precisions_lib
 from actorQ.experiments import command_line
 from actorQ.experiments.cluster import rates as cluster_rates
 from actorQ.experiments.cluster import report
@@ -232,7 +232,7 @@ def by_precision(name: str, texts: Sequence[str]) -> Mapping[int, float]:
         bits_text, colon, number = text.partition(":")
         if not colon:
             raise errors.UserError(f"--{name}: {text!r} is not BITS:NUMBER, for example 8:4000.")
-        bits = settings.named_precision(name, bits_text)
+        bits = precisions_lib.parse(name, bits_text)
         if bits in found:
             raise errors.UserError(f"--{name} names {bits} bits twice.")
         found[bits] = _number(name, number)

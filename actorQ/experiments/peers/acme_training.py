@@ -37,7 +37,7 @@ from actorQ.core import errors
 from actorQ.learner import device as learner_device
 from actorQ.policy import sonnet_policy as networks_lib
 from actorQ.core import seeding
-from actorQ.core import step_sizes
+from actorQ.learner import step_sizes
 from actorQ.policy import tensorflow_device
 from actorQ.experiments.peers import session as peer_session
 from actorQ.experiments.peers import kinds

@@ -11,7 +11,7 @@ import gymnasium
 from gymnasium import spaces
 import numpy as np
 
-from actorQ import environments
+from actorQ.environments import base
 
 
 class GymnasiumTask(gymnasium.Env):
@@ -19,7 +19,7 @@ class GymnasiumTask(gymnasium.Env):
 
     metadata = {"render_modes": []}
 
-    def __init__(self, environment: environments.Environment, reward_limit: float):
+    def __init__(self, environment: base.Environment, reward_limit: float):
         """Takes the environment.
 
         Args:

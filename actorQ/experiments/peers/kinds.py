@@ -20,6 +20,7 @@ from typing import Any
 from actorQ.core import config as config_lib
 from actorQ.core import config_flags
 from actorQ.core import errors
+from actorQ.core import settings as settings_lib
 from actorQ.experiments import training
 
 PRECISION = 32  # Bits.
@@ -27,14 +28,7 @@ ACME = "acme"
 SB3 = "sb3"
 
 # Settings that no peer reads. A run of a peer does not depend on them.
-_NOT_READ = frozenset((
-    "quantize_communication", "weight_compress", "compress", "inference_mode", "envs_per_actor",
-    "actor_update_period", "actor_device_placement", "learner_precision", "priority_exponent",
-    "importance_sampling_exponent", "connect_timeout", "transfer_timeout",
-    "broadcaster_table_name", "replay_table_name", "model_table_name", "shutdown_table_name",
-    "push_period_s", "push_share", "push_precision", "checkpoint_period_s", "data_timeout",
-    "pin_cpus",
-))
+_NOT_READ = config_lib.names_of(settings_lib.Kind.DISTRIBUTED) | {"pin_cpus"}
 # Relative error that a ratio may have. An exact fraction of large numbers would make an agent act
 # for long with the same weights, and then learn as long from the same data.
 _RATIO_ERROR = 1e-3

@@ -18,7 +18,6 @@ from absl import flags
 from absl import logging
 import numpy as np
 
-from actorQ import environments
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import config_flags
@@ -29,6 +28,7 @@ from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import telemetry
 from actorQ.environments import evaluation
+from actorQ.environments import suites
 from actorQ.experiments.peers import kinds
 
 
@@ -102,7 +102,7 @@ class Session:
             config.logpath, telemetry.LEARNER, config.run_start_time
         )
         self.environment, self._evaluation_environment = (
-            environments.make_for(config, seeding.derive(config.seed, role))
+            suites.make_for(config, seeding.derive(config.seed, role))
             for role in ("actor environment", "evaluation environment")
         )
         if len(self.environment.spec.observation_shape) != 1:

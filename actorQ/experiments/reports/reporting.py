@@ -15,8 +15,8 @@ import numpy as np
 from actorQ.core import curves
 from actorQ.core import output
 from actorQ.core import plotting
+from actorQ.core import precisions
 from actorQ.core import provenance
-from actorQ.core import settings
 from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
@@ -309,4 +309,4 @@ def mean(values: Sequence[float | None], digits: int = 1) -> str:
 
 def precision_name(bits: int) -> str:
     """Returns 'fp32', 'fp16', 'int8' or 'int4'."""
-    return settings.PRECISION_NAMES[bits]
+    return precisions.NAMES[bits]

@@ -16,6 +16,7 @@ from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import plotting
+from actorQ.core import precisions
 from actorQ.core import telemetry
 
 PLOTS_FOLDER = "plots"
@@ -87,7 +88,7 @@ def _draw_learning_curve(
         actors = f"{len(episodes)} actor{'s' * (len(episodes) > 1)}"
         ax.plot(
             seconds, returns, ".", color=colour, alpha=alpha, markersize=6, markeredgewidth=0,
-            label=f"episodes of {actors} ({curves.PRECISION_NAMES[run.precision]}, exploring)",
+            label=f"episodes of {actors} ({precisions.NAMES[run.precision]}, exploring)",
         )
     if evaluations:
         seconds, returns = evaluations["seconds"], evaluations["episode_return"]
@@ -168,6 +169,6 @@ def _draw_rate(
 
 
 def _title(run: curves.Run) -> str:
-    precision = curves.PRECISION_NAMES[run.precision]
+    precision = precisions.NAMES[run.precision]
     return f"{run.task} ({run.algorithm}), {precision} actors, seed {run.config.seed}"
 

@@ -1,132 +1,23 @@
-"""Compiles the kernels into a shared library; set-up runs it.
+"""Builds the native kernels where they are missing; set-up runs it.
 
-    python -m actorQ.policy.native.build
-
-Needs a C compiler (gcc or clang; $CC chooses). The library lies beside the sources, named after
-their contents, so that changed sources are never used with an old library. Imports no framework.
+python -m actorQ.policy.native.build
 """
 
-import hashlib
 import os
-import platform
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
 
 from actorQ.core import errors
-
-_FOLDER = os.path.dirname(os.path.abspath(__file__))
-_SOURCES = ("kernels.c", "policy.c", "convert.c")
-_HEADERS = ("kernels.h", "vectors.h")
-# No fusing or reordering of float operations: results must be those of the numpy reference.
-_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-ffp-contract=off", "-fvisibility=default", "-Wno-psabi")
-# Instruction set to the compiler's flags for it, of which kernels.c is compiled once each.
-_VARIANTS = {
-    "portable": (),
-    "avx2": ("-mavx2", "-mfma", "-mf16c"),
-    "avxvnni": ("-mavx2", "-mfma", "-mf16c", "-mavxvnni"),
-    "avx512": (
-        "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mf16c",
-        "-mprefer-vector-width=512",
-    ),
-}
-_OPTIONAL = "avxvnni"  # Compilers before gcc 11 and clang 12 do not know it.
+from actorQ.policy.native import compiling
 
 
-def library_path() -> str:
-    """Returns where the library of the present sources lies, whether it is there or not."""
-    digest = hashlib.sha256()
-    for name in (*_SOURCES, *_HEADERS, os.path.basename(__file__)):
-        with open(os.path.join(_FOLDER, name), "rb") as file:
-            digest.update(file.read())
-    return os.path.join(
-        _FOLDER, "_build", f"libactorq-{platform.machine()}-{digest.hexdigest()[:12]}.so"
-    )
-
-
-def build() -> str:
-    """Compiles the library where it is missing, and returns its path.
-
-    Raises:
-      errors.UserError: there is no compiler, or it failed.
-    """
-    path = library_path()
-    if os.path.exists(path):
-        return path
-    compiler = _find_compiler()
-    x86 = platform.machine() in ("x86_64", "AMD64")
-    variants = dict(_VARIANTS) if x86 else {"portable": ()}
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
-        if x86 and not _knows_avxvnni(compiler, folder):
-            del variants[_OPTIONAL]
-        objects = []
-        for variant, flags in variants.items():
-            objects.append(os.path.join(folder, f"{variant}.o"))
-            _run(
-                *compiler, *_FLAGS, *flags, f"-DKERNELS=actorq_{variant}",
-                "-c", os.path.join(_FOLDER, "kernels.c"), "-o", objects[-1],
-            )
-        defines = ["-DACTORQ_AVXVNNI"] if _OPTIONAL in variants else []
-        library = os.path.join(folder, "library.so")
-        _run(
-            *compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"),
-            os.path.join(_FOLDER, "convert.c"), *objects, "-lm", "-o", library,
-        )
-        os.replace(library, path)  # At once, so that no process loads half a library.
-    return path
-
-
-def _find_compiler() -> list[str]:
-    """Returns the words of $CC, or the first compiler that there is."""
-    chosen = os.environ.get("CC", "")
+def main() -> int:
+    """Builds the library and prints its path; returns the exit code."""
     try:
-        words = shlex.split(chosen)
-    except ValueError as error:
-        raise errors.UserError(f"CC={chosen} is no command: {error}.") from None
-    if words:
-        if not shutil.which(words[0]):
-            raise errors.UserError(
-                f"CC={chosen}: there is no program {words[0]}; name a C compiler, or unset CC."
-            )
-        return words
-    for name in ("gcc", "clang", "cc"):
-        if shutil.which(name):
-            return [name]
-    raise errors.UserError(
-        "No C compiler found for the native kernels: sudo apt-get install gcc libc6-dev (or set "
-        "CC), then run ./setup_ubuntu.sh again. Everything but --inference_mode=native works "
-        "without."
-    )
-
-
-def _knows_avxvnni(compiler: list[str], folder: str) -> bool:
-    # Some clangs compile for it, and cannot ask a processor for it.
-    source = os.path.join(folder, "probe.c")
-    with open(source, "w", encoding="utf-8") as file:
-        file.write('int main(void) { return __builtin_cpu_supports("avxvnni"); }\n')
-    command = [*compiler, "-mavxvnni", "-c", source, "-o", os.path.join(folder, "probe.o")]
-    return subprocess.run(command, capture_output=True).returncode == 0
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise errors.UserError(
-            f"The native kernels do not compile with {command[0]}: "
-            f"{errors.summary(RuntimeError(done.stderr))}"
-        )
-
-
-def main() -> None:
-    """Builds and says where."""
-    try:
-        print("Native kernels:", os.path.relpath(build()))
+        print("Native kernels:", os.path.relpath(compiling.build()))
     except errors.UserError as error:
         errors.report("actorQ.policy.native.build", str(error))
-        raise SystemExit(1) from None
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
  * read: weights are laid out in the order in which they are used, and each is read once for up to
  * TILE observations. Compiled once for each instruction set, with KERNELS naming the result.
  *
- * Everything but the float products rounds exactly as reference.py does: build.py forbids the
+ * Everything but the float products rounds exactly as reference.py does: compiling.py forbids the
  * compiler to fuse or reorder float operations.
  */
 #include "kernels.h"

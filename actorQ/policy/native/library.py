@@ -14,7 +14,7 @@ from actorQ.core import errors
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import model_update
 from actorQ.policy import quantization
-from actorQ.policy.native import build
+from actorQ.policy.native import compiling
 
 # In the order of policy.c, the fastest last.
 ISAS = ("portable", "avx2", "avxvnni", "avx512")
@@ -38,7 +38,7 @@ class _Layer(ctypes.Structure):
 
 def available() -> bool:
     """Returns whether the library was built."""
-    return os.path.exists(build.library_path())
+    return os.path.exists(compiling.library_path())
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def load() -> ctypes.CDLL:
     Raises:
       errors.UserError: it was not built, or does not load.
     """
-    path = build.library_path()
+    path = compiling.library_path()
     if not os.path.exists(path):
         raise errors.UserError(
             "The native kernels are not built: run ./setup_ubuntu.sh (or .venv/bin/python -m "

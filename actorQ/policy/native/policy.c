@@ -14,6 +14,9 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #define LANES 16
 #define ALIGNMENT 64
@@ -83,19 +86,37 @@ static void *allocate(size_t bytes) {
 
 /* --- instruction sets, numbered as in library.py --- */
 
+#if defined(__x86_64__)
+/* Compilers before gcc 11 and clang 17 cannot test for F16C by name. */
+static bool has_f16c(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+/* compiling.py defines CAN_RUN_<set> as the HAS_<feature> of every feature that it compiles the
+ * set's kernels with. A feature without a test here does not compile. */
+#define HAS_avx2 __builtin_cpu_supports("avx2")
+#define HAS_fma __builtin_cpu_supports("fma")
+#define HAS_avxvnni __builtin_cpu_supports("avxvnni")
+#define HAS_avx512f __builtin_cpu_supports("avx512f")
+#define HAS_avx512bw __builtin_cpu_supports("avx512bw")
+#define HAS_avx512dq __builtin_cpu_supports("avx512dq")
+#define HAS_avx512vl __builtin_cpu_supports("avx512vl")
+#define HAS_avx512vnni __builtin_cpu_supports("avx512vnni")
+#ifndef HAS_f16c /* Tests define it as 0. */
+#define HAS_f16c has_f16c()
+#endif
+#endif
+
 int32_t actorq_isa_usable(int32_t isa) {
   if (isa == 0) return 1;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (isa == 1) return avx2;
-#if defined(ACTORQ_AVXVNNI)
-  if (isa == 2) return avx2 && __builtin_cpu_supports("avxvnni");
+  if (isa == 1) return CAN_RUN_avx2;
+#if defined(CAN_RUN_avxvnni)
+  if (isa == 2) return CAN_RUN_avxvnni;
 #endif
-  if (isa == 3)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni");
+  if (isa == 3) return CAN_RUN_avx512;
 #endif
   return 0;
 }
@@ -103,7 +124,7 @@ int32_t actorq_isa_usable(int32_t isa) {
 static const Kernels *kernels_of(int32_t isa) {
 #if defined(__x86_64__)
   if (isa == 1) return &actorq_avx2;
-#if defined(ACTORQ_AVXVNNI)
+#if defined(CAN_RUN_avxvnni)
   if (isa == 2) return &actorq_avxvnni;
 #endif
   if (isa == 3) return &actorq_avx512;

@@ -1,7 +1,7 @@
 /* Sixteen lanes of arithmetic, by whatever the processor has.
  *
  * Lanes are output channels. Every kernel in kernels.c is written once with these operations; the
- * file is compiled once for each instruction set (see build.py). Integer results are exact, so
+ * file is compiled once for each instruction set (see compiling.py). Integer results are exact, so
  * that all instruction sets give the same numbers; float sums differ in rounding only (FMA).
  *
  * A "quad" is four neighbouring inputs. One 64-byte vector of weights holds a quad for each of

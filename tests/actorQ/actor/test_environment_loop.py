@@ -6,13 +6,13 @@ import dm_env
 import numpy as np
 import pytest
 
-from actorQ import environments
 from actorQ.actor import environment_loop
 from actorQ.actor import n_step_returns
 from actorQ.core import telemetry
 from actorQ.d4pg import exploration as policy
+from actorQ.environments import base
 
-SPEC = environments.EnvironmentSpec(
+SPEC = base.EnvironmentSpec(
     (3,), np.dtype(np.float32), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 )
 
@@ -147,6 +147,6 @@ def test_an_environment_that_does_not_close_is_not_waited_for_long():
     closing, closed = threading.Event(), threading.Event()
     stuck = RandomWalk(1)
     stuck.close = lambda: closing.set() or closed.wait(60)
-    environments.close_all([stuck], patience_s=0.05)
+    base.close_all([stuck], patience_s=0.05)
     assert closing.wait(60) and not closed.is_set()
     closed.set()

@@ -13,13 +13,14 @@ import pytest
 from tensorboard.backend.event_processing import plugin_event_accumulator
 
 from actorQ import actor_main
-from actorQ import environments
 from actorQ.actor import process as acting
 from actorQ.actor import transition_writer
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import ports
 from actorQ.core import telemetry
+from actorQ.environments import suites
+from actorQ.environments import task_errors
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.wire import connection
@@ -144,11 +145,11 @@ def test_actor_clips_single_rewards_for_dqn_only(stage):
 def test_actor_sigma_zero_repeats_the_policy_and_sigma_spreads_actions(stage):
     quiet = stage(sigma=0.0)
     batch = quiet.act(100)
-    expected = np.array([quiet.actor._infer(o[None])[0] for o in batch.observation[:20]])
+    expected = np.array([quiet.actor.infer(o[None])[0] for o in batch.observation[:20]])
     np.testing.assert_allclose(batch.action[:20], expected, atol=1e-6)
     loud = stage(sigma=2.0)
     noisy = loud.act(100)
-    expected = np.array([loud.actor._infer(o[None])[0] for o in noisy.observation])
+    expected = np.array([loud.actor.infer(o[None])[0] for o in noisy.observation])
     assert np.std(noisy.action - expected) > 0.3
 
 
@@ -288,7 +289,7 @@ def test_actor_whose_task_gives_what_is_no_number_ends_with_one_line(stage):
     environment = made.actor.loop.lanes[0].environment
     step = environment._raw_step
     environment._raw_step = lambda action: (np.full(3, np.nan), *step(action)[1:])
-    with pytest.raises(environments.TaskError, match="a next observation that is not finite"):
+    with pytest.raises(task_errors.TaskError, match="a next observation that is not finite"):
         made.actor._connect_and_act()
     assert made.connection.status().transitions_inserted == 0
     assert made.actor._writer._timeout_s == 7.0  # Inserts wait as long as weights may take.
@@ -308,7 +309,7 @@ def test_actor_whose_task_fails_before_a_transition_is_whole_says_the_same(stage
         return np.full(3, np.nan), *step(action)[1:]
 
     environment._raw_step = fail
-    with pytest.raises(environments.TaskError, match="an observation that is not finite"):
+    with pytest.raises(task_errors.TaskError, match="an observation that is not finite"):
         made.actor._connect_and_act()
 
 
@@ -357,13 +358,13 @@ def test_actor_that_cannot_make_all_its_environments_closes_those_that_it_made(
 
     def make(config, seed):
         if len(made) == 2:
-            raise environments.TaskError("no licence for a third simulator")
-        made.append(environments.make(config.taskstr, seed))
+            raise task_errors.TaskError("no licence for a third simulator")
+        made.append(suites.make(config.taskstr, seed))
         monkeypatch.setattr(made[-1], "close", lambda it=made[-1]: closed.append(it))
         return made[-1]
 
-    monkeypatch.setattr(acting.environments, "make_for", make)
-    with pytest.raises(environments.TaskError, match="a third simulator"):
+    monkeypatch.setattr(acting.suites, "make_for", make)
+    with pytest.raises(task_errors.TaskError, match="a third simulator"):
         acting.ActorProcess(config_lib.RunConfig(
             taskstr="gym,Pendulum-v1", model_str="4", envs_per_actor=3, logpath=str(tmp_path)
         ))
@@ -458,7 +459,7 @@ def test_actor_closes_its_environments_however_it_ends(stage, monkeypatch, end):
     if end == "failure":
         step = environments_of[1]._raw_step
         environments_of[1]._raw_step = lambda action: (np.full(3, np.nan), *step(action)[1:])
-        with pytest.raises(environments.TaskError):
+        with pytest.raises(task_errors.TaskError):
             made.actor.run()
     elif end == "failed run":
         made.connection.announce_shutdown(connection.FAILED)
@@ -680,7 +681,34 @@ def test_actor_inference_mode_tensorflow_acts(stage):
     made = stage(inference_mode="tensorflow", quantize=8)
     batch = made.act(60)
     assert np.all(np.abs(batch.action) <= 1)
-    assert type(made.actor._infer).__name__ == "TensorFlowInference"
+    assert type(made.actor.infer).__name__ == "TensorFlowInference"
+
+
+def test_actor_main_gives_torch_one_thread(monkeypatch):
+    import torch
+
+    config = config_lib.RunConfig(inference_mode="pytorch")
+    before = torch.get_num_threads()
+    seen = []
+
+    class Actor:
+        def __init__(self, given):
+            assert given is config
+            seen.append(torch.get_num_threads())
+
+        def run(self):
+            return 0
+
+    monkeypatch.setattr(actor_main.config_flags, "from_flags", lambda: config)
+    monkeypatch.setattr(actor_main.allocator, "keep_large_blocks", lambda: None)
+    monkeypatch.setattr(acting, "ActorProcess", Actor)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # `main` sets it too; this undoes that.
+    torch.set_num_threads(3)
+    try:
+        assert actor_main.main([]) == 0
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1]
 
 
 @pytest.mark.parametrize(("mode", "threads"), [("tensorflow", "1"), ("native", None)])

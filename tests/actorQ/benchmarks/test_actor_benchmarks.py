@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 
-from actorQ import environments
 from actorQ.benchmarks import actor_explain
 from actorQ.benchmarks import actor_loop
 from actorQ.benchmarks import actor_sides
@@ -19,8 +18,10 @@ from actorQ.benchmarks import remote
 from actorQ.benchmarks import scaling_sides
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import provenance
 from actorQ.core import telemetry
 from actorQ.core import timing
+from actorQ.environments import task_errors
 from actorQ.policy.native import library
 from tests.actorQ import harness
 
@@ -146,14 +147,31 @@ def test_original_loop_acts_inserts_and_pulls(monkeypatch, task, pulls):
         assert len(signature) == 6  # Five columns, and extras without any.
     finally:
         actor_sides._actors.clear()
-        loop.stop_server(port)
+        remote.stop_server(port)
 
 
-# --- common ---
+# --- timing ---
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("actorQ/benchmarks/actor_loop.py", "actorQ.benchmarks.actor_loop"),
+        ("tests/faults/campaign.py", "tests.faults.campaign"),
+        ("baseline/mixed_precision/__main__.py", "baseline.mixed_precision"),
+    ],
+)
+def test_report_names_the_command_that_ran(tmp_path, monkeypatch, path, module):
+    monkeypatch.setattr(sys, "argv", [os.path.join(provenance.ROOT, path), "--quick"])
+    timing.report("it", "Title", ["a"], [["b"]], {}, str(tmp_path))
+    record = json.loads((tmp_path / "it.json").read_text())
+    assert record["command"] == f"python -m {module} --quick"
+    assert timing.parser("it", "Words.").prog == f"python -m {module}"
 
 
 def test_report_that_cannot_be_printed_is_written_with_its_origin(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["somewhere/actor_loop.py", "--quick"])
+    path = os.path.join(provenance.ROOT, "actorQ/benchmarks/actor_loop.py")
+    monkeypatch.setattr(sys, "argv", [path, "--quick"])
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         timing.report("explain", "Title", ["a"], [["b"]], {"actors": [5]}, str(tmp_path), ["note"])
@@ -196,7 +214,7 @@ def _fail():
 
 
 def _refuse():
-    raise environments.TaskError("no such task; it has others")
+    raise task_errors.TaskError("no such task; it has others")
 
 
 def test_remote_runs_in_a_process_on_its_core_and_tells_failures():
@@ -286,10 +304,10 @@ def test_scaling_writer_fills_a_server_and_the_learners_dataset_reads_it():
     port = remote.start_server(config, scaling_sides.layout())
     try:
         scaling_sides.open_writer(dataclasses.replace(config, server_address=f"localhost:{port}"))
-        written, seconds, cpu = scaling_sides.write(60.0, most=2_500)
-        assert written == 2_500
-        assert seconds > 0
-        assert cpu > 0
+        written = scaling_sides.write(60.0, most=2_500)
+        assert written.transitions == 2_500
+        assert written.wall_s > 0
+        assert written.cpu_s > 0
         assert scaling_sides.batches_per_second(config, port, 0.1) > 0
     finally:
         scaling_sides._state.clear()
@@ -303,7 +321,14 @@ def test_pin_says_so_where_the_system_cannot(monkeypatch, caplog):
     assert "cannot keep a process to some cores" in caplog.text
 
 
-def test_scaling_resident_bytes_grow_with_memory_that_is_used():
-    before = scaling_sides.resident_bytes()
+@pytest.mark.parametrize("mode", ["pytorch", "original"])
+def test_scaling_actor_starts_as_a_program_and_acts(tmp_path, mode):
+    start = scaling_sides.start_actor(mode, 8, "16,16,16", str(tmp_path))
+    assert 0 < start.cpu_s and 0 < start.wall_s < 120
+    assert start.megabytes > 50
+
+
+def test_resident_bytes_grow_with_memory_that_is_used():
+    before = remote.resident_bytes()
     kept = np.ones(10_000_000)
-    assert scaling_sides.resident_bytes() - before > 0.9 * kept.nbytes
+    assert remote.resident_bytes() - before > 0.9 * kept.nbytes

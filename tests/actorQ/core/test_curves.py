@@ -5,9 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from actorQ.core import config as config_lib
 from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import run_logger
+from actorQ.core import settings
 from actorQ.core import telemetry
 from tests.actorQ.experiments import log_files
 
@@ -74,3 +76,23 @@ def test_breakdown_labels_tell_runs_apart(tmp_path):
     assert labels(0, 1) == ["fp32", "int8"]
     assert labels(1, 2) == ["int8, period 30", "int8, period 300"]
     assert labels(1, 3) == ["int8 (b)", "int8 (d)"]
+
+
+def run(**given):
+    return curves.Run("run", config_lib.RunConfig(**given), "dqn", {})
+
+
+def test_run_that_was_restarted_and_resumed_does_not_differ_from_one_that_was_not():
+    runs = [run(seed=1), run(seed=2, quantize=32, restarts=1, resume=True)]
+    assert curves.differing_settings(runs) == []
+
+
+def test_settings_that_decide_what_is_learned_differ():
+    assert curves.differing_settings([run(), run(n_step=1)]) == ["n_step (5, 1)"]
+
+
+def test_whatever_the_launcher_sets_may_change_when_a_run_is_resumed():
+    launched = config_lib.names_of(settings.Kind.LAUNCHED)
+    assert {"restarts", "resume", "logpath", "port"} < launched
+    assert launched < config_lib.names_of(settings.Kind.CHANGEABLE)
+    assert config_lib.names_of(settings.Kind.NOT_KEPT) < launched

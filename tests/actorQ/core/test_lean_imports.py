@@ -16,7 +16,6 @@ from actorQ.core import lean_imports
 lean_imports.import_reverb_client()
 from actorQ.actor import process as acting
 from actorQ.core import config
-from actorQ import environments
 for mode in ("native", "pytorch"):
     acting.ActorProcess(config.RunConfig(
         taskstr="dm_control,cartpole_balance", model_str="16", inference_mode=mode, port=1,
@@ -31,7 +30,7 @@ import os, sys
 from actorQ.core import cli; from actorQ.core import lean_imports
 cli.quiet_tensorflow()
 lean_imports.import_reverb_client()
-from actorQ import parameter_broadcaster; from actorQ.core import run_logger
+from actorQ.wire import broadcaster; from actorQ.core import run_logger
 import reverb
 logger = run_logger.RunLogger(sys.argv[1], "broadcaster", purge_step=3)
 assert os.listdir(logger.folder), "no file of TensorBoard's"

@@ -11,11 +11,12 @@ import dm_env
 import numpy as np
 import pytest
 
-from actorQ import environments
-from actorQ.environments import core
 from actorQ.environments import dm_control_suite
 from actorQ.environments import gymnasium_suites
 from actorQ.environments import mujoco_gl
+from actorQ.environments import scales
+from actorQ.environments import suites
+from actorQ.environments import task_errors
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -184,7 +185,7 @@ def run_to_end(environment, action=None):
     ],
 )
 def test_make_each_suite_steps_as_its_spec_says(taskstr, shape, dtype, num_actions, action_size):
-    with environments.make(taskstr, seed=3, max_episode_steps=12) as environment:
+    with suites.make(taskstr, seed=3, max_episode_steps=12) as environment:
         spec = environment.spec
         assert spec.observation_shape == shape
         assert spec.observation_dtype == dtype
@@ -224,7 +225,7 @@ def test_make_each_suite_steps_as_its_spec_says(taskstr, shape, dtype, num_actio
 )
 def test_make_same_seed_same_trajectory_across_resets_other_seed_differs(taskstr):
     def trajectory(seed):
-        with environments.make(taskstr, seed, max_episode_steps=15) as environment:
+        with suites.make(taskstr, seed, max_episode_steps=15) as environment:
             observations, rewards = [], []
             for _ in range(3):
                 steps = run_to_end(environment)
@@ -239,13 +240,13 @@ def test_make_same_seed_same_trajectory_across_resets_other_seed_differs(taskstr
     other, _ = trajectory(8)
     assert first.shape != other.shape or np.any(first != other)
     # A later episode does not repeat the first one.
-    with environments.make(taskstr, 7, max_episode_steps=15) as environment:
+    with suites.make(taskstr, 7, max_episode_steps=15) as environment:
         starts = [run_to_end(environment)[-1].observation for _ in range(3)]
     assert any(starts[0].shape != start.shape or np.any(starts[0] != start) for start in starts[1:])
 
 
 def test_discount_cartpole_falling_is_a_termination():
-    with environments.make("CartPole-v1", 0) as environment:
+    with suites.make("CartPole-v1", 0) as environment:
         steps = run_to_end(environment, action=0)
     assert len(steps) < 30
     assert steps[-1].discount == 0.0
@@ -253,7 +254,7 @@ def test_discount_cartpole_falling_is_a_termination():
 
 
 def test_discount_pendulum_time_limit_is_no_termination():
-    with environments.make("gym,Pendulum-v1", 0) as environment:
+    with suites.make("gym,Pendulum-v1", 0) as environment:
         steps = run_to_end(environment)
     assert len(steps) - 1 == 200
     assert steps[-1].discount == 1.0
@@ -261,7 +262,7 @@ def test_discount_pendulum_time_limit_is_no_termination():
 
 @pytest.mark.parametrize("taskstr", ["dm_control,cartpole_balance", "gym,Pendulum-v1"])
 def test_discount_max_episode_steps_cuts_with_discount_one(taskstr):
-    with environments.make(taskstr, 0, max_episode_steps=9) as environment:
+    with suites.make(taskstr, 0, max_episode_steps=9) as environment:
         steps = run_to_end(environment)
         assert len(steps) - 1 == 9
         assert steps[-1].discount == 1.0
@@ -269,14 +270,14 @@ def test_discount_max_episode_steps_cuts_with_discount_one(taskstr):
 
 
 def test_discount_dm_control_own_time_limit_is_no_termination():
-    with environments.make("dm_control,cheetah_run", 0, max_episode_steps=5000) as environment:
+    with suites.make("dm_control,cheetah_run", 0, max_episode_steps=5000) as environment:
         steps = run_to_end(environment)
     assert len(steps) - 1 == 1000
     assert steps[-1].discount == 1.0
 
 
 def test_discount_dm_control_termination_passes_its_zero_on():
-    with environments.make("dm_control,lqr_lqr_2_1", 0) as environment:
+    with suites.make("dm_control,lqr_lqr_2_1", 0) as environment:
         environment.reset()
         # lqr is the suite's only domain that ends early: when its state comes to rest at zero.
         physics = environment._raw.physics
@@ -300,7 +301,7 @@ def test_discount_dm_control_simulation_that_diverges_is_a_termination(monkeypat
         lambda level, text, most, *values: lines.append((most, text % values)),
     )
     action = np.zeros(1, np.float32)
-    with environments.make("dm_control,cartpole_balance", 0) as environment:
+    with suites.make("dm_control,cartpole_balance", 0) as environment:
         environment.reset()
         before = environment.step(action)
         with monkeypatch.context() as patch:
@@ -315,7 +316,7 @@ def test_discount_dm_control_simulation_that_diverges_is_a_termination(monkeypat
 
 
 def test_discount_cartpole_v0_stops_at_200_steps():
-    with environments.make("CartPole-v0", 1) as environment:
+    with suites.make("CartPole-v0", 1) as environment:
         timestep = environment.reset()
         count = 0
         while not timestep.last():
@@ -332,7 +333,7 @@ def test_discount_cartpole_v0_stops_at_200_steps():
     ("end", "discount"), [("terminated", 0.0), ("truncated", 1.0), ("both", 0.0)]
 )
 def test_discount_users_task_terminated_wins_over_truncated(user_module, end, discount):
-    with environments.make(f"gym,{user_module}:Counter-{end}-v0", 0) as environment:
+    with suites.make(f"gym,{user_module}:Counter-{end}-v0", 0) as environment:
         steps = run_to_end(environment, action=np.zeros(3, np.float32))
     assert len(steps) - 1 == 3
     assert [step.discount for step in steps] == [None, 1.0, 1.0, discount]
@@ -341,7 +342,7 @@ def test_discount_users_task_terminated_wins_over_truncated(user_module, end, di
 
 def test_actions_are_clipped_and_scaled_to_native_bounds(user_module):
     # Native bounds: [0, 10], [-2, 4] and none.
-    with environments.make(f"gym,{user_module}:Counter-terminated-v0", 0) as environment:
+    with suites.make(f"gym,{user_module}:Counter-terminated-v0", 0) as environment:
         np.testing.assert_array_equal(environment.spec.action_low, [0, -2, -np.inf])
         np.testing.assert_array_equal(environment.spec.action_high, [10, 4, np.inf])
         environment.reset()
@@ -353,7 +354,7 @@ def test_actions_are_clipped_and_scaled_to_native_bounds(user_module):
 
 
 def test_actions_dm_control_lqr_without_bounds_is_not_scaled():
-    with environments.make("dm_control,lqr_lqr_2_1", 0) as environment:
+    with suites.make("dm_control,lqr_lqr_2_1", 0) as environment:
         np.testing.assert_array_equal(environment._to_native([0.5]), np.float32([0.5]))
         np.testing.assert_array_equal(environment._to_native([3.0]), np.float32([1.0]))
 
@@ -363,7 +364,7 @@ def test_actions_never_leave_native_bounds_by_rounding(dtype):
     generator = np.random.default_rng(0)
     low = generator.uniform(-3, 1, 2000).astype(dtype)
     high = low + generator.uniform(0.1, 5, 2000).astype(dtype)
-    to_native = core.continuous_action_map(low, high, (2000,), np.dtype(dtype))
+    to_native = scales.continuous_action_map(low, high, (2000,), np.dtype(dtype))
     for end, bound in ((-1.0, low), (1.0, high)):
         native = to_native(np.full(2000, end, np.float32))
         assert native.dtype == dtype
@@ -373,8 +374,8 @@ def test_actions_never_leave_native_bounds_by_rounding(dtype):
 
 @pytest.mark.parametrize(("low", "high"), [(5.0, np.inf), (1.0, np.inf), (-np.inf, -5.0)])
 def test_actions_with_one_bound_that_leaves_no_room_are_refused(low, high):
-    with pytest.raises(environments.TaskError, match=f"dimension 1 .* from {low:g} to {high:g}"):
-        core.continuous_action_map([0, low], [9, high], (2,), np.dtype(np.float32))
+    with pytest.raises(task_errors.TaskError, match=f"dimension 1 .* from {low:g} to {high:g}"):
+        scales.continuous_action_map([0, low], [9, high], (2,), np.dtype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -382,7 +383,7 @@ def test_actions_with_one_bound_that_leaves_no_room_are_refused(low, high):
     [(0.5, np.inf, [0.5, 1]), (-5.0, np.inf, [-1, 1]), (-np.inf, 0.0, [-1, 0]), (2.0, 2.0, [2, 2])],
 )
 def test_actions_with_one_bound_or_two_equal_ones_stay_within(low, high, ends):
-    to_native = core.continuous_action_map([low], [high], (1,), np.dtype(np.float32))
+    to_native = scales.continuous_action_map([low], [high], (1,), np.dtype(np.float32))
     assert [float(to_native([end])[0]) for end in (-1, 1)] == ends
 
 
@@ -397,15 +398,15 @@ def test_actions_stay_in_the_space_of_a_task_with_double_bounds():
 
 
 def test_reward_that_is_no_number_is_told(user_module):
-    with environments.make(f"gym,{user_module}:Broken-v0", 0) as environment:
+    with suites.make(f"gym,{user_module}:Broken-v0", 0) as environment:
         environment.reset()
         assert environment.step(0).reward == 1.0
-        with pytest.raises(environments.TaskError, match="a reward of nan in step 2"):
+        with pytest.raises(task_errors.TaskError, match="a reward of nan in step 2"):
             environment.step(0)
 
 
 def test_actions_wrong_shape_is_refused():
-    with environments.make("dm_control,cheetah_run", 0) as environment:
+    with suites.make("dm_control,cheetah_run", 0) as environment:
         environment.reset()
         with pytest.raises(ValueError, match=r"shape \(1,\).*\(6,\)"):
             environment.step(np.zeros(1, np.float32))
@@ -413,7 +414,7 @@ def test_actions_wrong_shape_is_refused():
 
 @pytest.mark.parametrize("task", ["Reused-v0", "Square-v0"])
 def test_observations_of_a_task_that_reuses_its_array_are_copies(user_module, task):
-    with environments.make(f"gym,{user_module}:{task}", 0) as environment:
+    with suites.make(f"gym,{user_module}:{task}", 0) as environment:
         assert (environment.spec.num_actions, environment.spec.action_start) == (2, 5)
         first = environment.reset().observation
         second = environment.step(1).observation
@@ -429,7 +430,7 @@ def test_observation_dm_control_joins_entries_in_the_suites_order():
     entries = raw.reset().observation
     expected = np.concatenate([np.ravel(np.float32(entry)) for entry in entries.values()])
     assert any(np.ndim(entry) == 0 for entry in entries.values())
-    with environments.make("dm_control,humanoid_run", 4) as environment:
+    with suites.make("dm_control,humanoid_run", 4) as environment:
         np.testing.assert_array_equal(environment.reset().observation, expected)
 
 
@@ -441,7 +442,7 @@ def test_atari_matches_gymnasiums_wrappers():
     reference = gymnasium.wrappers.FrameStackObservation(
         gymnasium.wrappers.AtariPreprocessing(gymnasium.make("PongNoFrameskip-v4")), 4
     )
-    with environments.make("atari,Pong", 5) as environment:
+    with suites.make("atari,Pong", 5) as environment:
         expected, _ = reference.reset(seed=5)
         timestep = environment.reset()
         for index in range(60):
@@ -453,7 +454,7 @@ def test_atari_matches_gymnasiums_wrappers():
 
 
 def test_atari_lost_life_ends_nothing():
-    with environments.make("atari,BreakoutNoFrameskip-v4", 0) as environment:
+    with suites.make("atari,BreakoutNoFrameskip-v4", 0) as environment:
         environment.reset()
         lives = environment._raw.ale.lives()
         for _ in range(300):
@@ -465,15 +466,15 @@ def test_atari_lost_life_ends_nothing():
 
 
 def test_atari_own_limit_is_half_an_hour():
-    with environments.make("atari,Pong", 0, max_episode_steps=10**6) as environment:
+    with suites.make("atari,Pong", 0, max_episode_steps=10**6) as environment:
         assert environment._step_limit == 27_000
-    with environments.make("atari,Pong", 0) as environment:
+    with suites.make("atari,Pong", 0) as environment:
         assert environment._step_limit == 1000
 
 
 def test_atari_ids_set_sticky_actions():
     for task, probability in (("Pong", 0.0), ("PongNoFrameskip-v4", 0.0), ("ALE/Pong-v5", 0.25)):
-        with environments.make(f"atari,{task}", 0) as environment:
+        with suites.make(f"atari,{task}", 0) as environment:
             ale = environment._raw.ale
             assert ale.getFloat("repeat_action_probability") == probability
 
@@ -488,7 +489,7 @@ def test_atari_ids_set_sticky_actions():
     ],
 )
 def test_parse_taskstr_legal(taskstr, expected):
-    assert environments.parse_taskstr(taskstr) == expected
+    assert suites.parse_taskstr(taskstr) == expected
 
 
 @pytest.mark.parametrize(
@@ -508,8 +509,8 @@ def test_parse_taskstr_legal(taskstr, expected):
     ],
 )
 def test_make_user_error_is_one_clear_line(taskstr, fragments):
-    with pytest.raises(environments.TaskError) as caught:
-        environments.make(taskstr, 0)
+    with pytest.raises(task_errors.TaskError) as caught:
+        suites.make(taskstr, 0)
     message = str(caught.value)
     assert "\n" not in message
     for fragment in fragments:
@@ -518,20 +519,20 @@ def test_make_user_error_is_one_clear_line(taskstr, fragments):
 
 @pytest.mark.parametrize(("seed", "steps"), [(-1, 10), (0, 0)])
 def test_make_numbers_out_of_range_are_refused(seed, steps):
-    with pytest.raises(environments.TaskError, match="must be"):
-        environments.make("CartPole-v1", seed, steps)
+    with pytest.raises(task_errors.TaskError, match="must be"):
+        suites.make("CartPole-v1", seed, steps)
 
 
 def test_make_multi_discrete_actions_are_refused(user_module):
-    with pytest.raises(environments.TaskError, match="MultiDiscrete.*Discrete and floating-point"):
-        environments.make(f"gym,{user_module}:Many-v0", 0)
+    with pytest.raises(task_errors.TaskError, match="MultiDiscrete.*Discrete and floating-point"):
+        suites.make(f"gym,{user_module}:Many-v0", 0)
 
 
 @pytest.mark.parametrize("scale", [False, True])
 def test_make_task_that_breaks_its_own_observation_space_is_told(user_module, scale):
     task = f"gym,{user_module}:Liar-v0"
-    with environments.make(task, 0, scale_observations=scale) as environment:
-        with pytest.raises(environments.TaskError, match=r"\(5,\).*\(7,\)"):
+    with suites.make(task, 0, scale_observations=scale) as environment:
+        with pytest.raises(task_errors.TaskError, match=r"\(5,\).*\(7,\)"):
             environment.reset()
 
 
@@ -541,8 +542,8 @@ def test_make_task_that_breaks_its_own_observation_space_is_told(user_module, sc
      ("OldStep", "step.. does not return")],
 )
 def test_task_with_the_api_before_gymnasiums_is_told(user_module, task, problem):
-    with environments.make(f"gym,{user_module}:{task}-v0", 0) as environment:
-        with pytest.raises(environments.TaskError, match=f"Gymnasium's API.*{problem}"):
+    with suites.make(f"gym,{user_module}:{task}-v0", 0) as environment:
+        with pytest.raises(task_errors.TaskError, match=f"Gymnasium's API.*{problem}"):
             environment.reset()
             environment.step(np.zeros(3, np.float32))
 
@@ -550,8 +551,8 @@ def test_task_with_the_api_before_gymnasiums_is_told(user_module, task, problem)
 def test_make_broken_users_module_gives_its_reason(tmp_path, monkeypatch):
     (tmp_path / "users_broken_task.py").write_text("raise RuntimeError('two\\nlines')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(environments.TaskError, match="RuntimeError: two lines"):
-        environments.make("gym,users_broken_task:Task-v0", 0)
+    with pytest.raises(task_errors.TaskError, match="RuntimeError: two lines"):
+        suites.make("gym,users_broken_task:Task-v0", 0)
 
 
 @pytest.mark.parametrize(
@@ -566,8 +567,8 @@ def test_make_broken_users_module_gives_its_reason(tmp_path, monkeypatch):
 )
 def test_make_missing_package_names_what_to_install(monkeypatch, taskstr, module, package):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(environments.TaskError) as caught:
-        environments.make(taskstr, 0)
+    with pytest.raises(task_errors.TaskError) as caught:
+        suites.make(taskstr, 0)
     assert package in str(caught.value)
 
 
@@ -587,7 +588,7 @@ def test_make_outdated_id_loads_successor_and_says_so_once(monkeypatch, taskstr,
         gymnasium_suites.logging, "info", lambda text, *values: lines.append(text % values)
     )
     for _ in range(2):
-        with environments.make(taskstr, 0) as environment:
+        with suites.make(taskstr, 0) as environment:
             assert environment._raw.spec.id == successor
     told = [line for line in lines if f"{successor} stands in" in line]
     assert len(told) == 1
@@ -605,15 +606,15 @@ def test_make_outdated_id_loads_successor_and_says_so_once(monkeypatch, taskstr,
     ],
 )
 def test_list_tasks_names_the_suites_own(suite, present, absent):
-    tasks = environments.list_tasks(suite)
+    tasks = suites.list_tasks(suite)
     assert present in tasks
     assert absent not in tasks
     assert tasks == sorted(set(tasks))
 
 
 def test_list_tasks_unknown_suite_is_refused():
-    with pytest.raises(environments.TaskError, match="the suites are"):
-        environments.list_tasks("atary")
+    with pytest.raises(task_errors.TaskError, match="the suites are"):
+        suites.list_tasks("atary")
 
 
 @pytest.mark.parametrize(
@@ -631,9 +632,9 @@ def test_render_gives_pictures_that_change(taskstr):
     if taskstr.startswith(("dm_control", "mujoco")):
         try:
             mujoco_gl.choose_backend()
-        except environments.TaskError as error:
+        except task_errors.TaskError as error:
             pytest.skip(f"no OpenGL library on this machine: {error}")
-    with environments.make(taskstr, 0) as environment:
+    with suites.make(taskstr, 0) as environment:
         environment.reset()
         before = environment.render()
         assert before.dtype == np.uint8 and before.ndim == 3 and before.shape[2] == 3
@@ -650,9 +651,9 @@ def test_render_without_gl_names_the_packages(monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setattr(mujoco_gl, "_loads", lambda library: False)
-    with environments.make("dm_control,cartpole_balance", 0) as environment:
+    with suites.make("dm_control,cartpole_balance", 0) as environment:
         environment.reset()
-        with pytest.raises(environments.TaskError, match="libegl1.*libosmesa6"):
+        with pytest.raises(task_errors.TaskError, match="libegl1.*libosmesa6"):
             environment.render()
 
 
@@ -677,9 +678,9 @@ def test_render_a_display_is_told_by_variables_on_linux_alone(
 
 def test_render_mujoco_gl_switched_off_is_told(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "off")
-    with environments.make("dm_control,cartpole_balance", 0) as environment:
+    with suites.make("dm_control,cartpole_balance", 0) as environment:
         environment.reset()
-        with pytest.raises(environments.TaskError, match="MUJOCO_GL=off.*unset it"):
+        with pytest.raises(task_errors.TaskError, match="MUJOCO_GL=off.*unset it"):
             environment.render()
     assert os.environ["MUJOCO_GL"] == "off"
 
@@ -688,11 +689,11 @@ def test_render_mujoco_gl_switched_off_is_told(monkeypatch):
 def test_render_without_close_ends_quietly(taskstr):
     try:
         mujoco_gl.choose_backend()
-    except environments.TaskError as error:
+    except task_errors.TaskError as error:
         pytest.skip(f"no OpenGL library on this machine: {error}")
     program = f"""
-        from actorQ import environments
-        environment = environments.make({taskstr!r}, 0)
+        from actorQ.environments import suites
+        environment = suites.make({taskstr!r}, 0)
         environment.reset()
         environment.render()
     """
@@ -702,30 +703,30 @@ def test_render_without_close_ends_quietly(taskstr):
 
 
 def test_task_that_is_a_wrapper_can_be_made_and_drawn_if_it_takes_a_render_mode(user_module):
-    with environments.make(f"gym,{user_module}:Wrapped-v0", 0) as environment:
+    with suites.make(f"gym,{user_module}:Wrapped-v0", 0) as environment:
         environment.reset()
         assert environment.render().dtype == np.uint8
-    with environments.make(f"gym,{user_module}:WrappedUnseen-v0", 0) as environment:
+    with suites.make(f"gym,{user_module}:WrappedUnseen-v0", 0) as environment:
         assert environment.reset().observation.shape == (2,)
 
 
 def test_render_task_that_cannot_draw_is_told(user_module):
-    with environments.make(f"gym,{user_module}:Reused-v0", 0) as environment:
+    with suites.make(f"gym,{user_module}:Reused-v0", 0) as environment:
         environment.reset()
-        with pytest.raises(environments.TaskError, match="no render mode"):
+        with pytest.raises(task_errors.TaskError, match="no render mode"):
             environment.render()
 
 
 def test_make_imports_lazily_and_prints_nothing():
     program = """
         import sys
-        from actorQ import environments
+        from actorQ.environments import suites
         heavy = {"dm_control", "mujoco", "gymnasium", "pybullet", "ale_py", "tensorflow", "jax",
                  "acme", "cv2", "OpenGL", "glfw"}
         assert not heavy & set(sys.modules), heavy & set(sys.modules)
         for task in ("dm_control,cartpole_balance", "pybullet,HopperBulletEnv-v0", "atari,Pong",
                      "mujoco,HalfCheetah-v5", "CartPole-v0"):
-            environment = environments.make(task, 0)
+            environment = suites.make(task, 0)
             environment.reset()
             size = environment.spec.action_size
             environment.step(0 if environment.spec.discrete else [0.0] * size)
@@ -742,7 +743,7 @@ def test_make_imports_lazily_and_prints_nothing():
 
 
 def test_step_before_reset_and_after_the_end_starts_an_episode():
-    with environments.make("CartPole-v1", 0, max_episode_steps=2) as environment:
+    with suites.make("CartPole-v1", 0, max_episode_steps=2) as environment:
         kinds = [environment.step(0).step_type for _ in range(5)]
     first, mid, last = dm_env.StepType
     assert kinds == [first, mid, last, first, mid]

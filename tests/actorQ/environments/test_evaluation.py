@@ -1,5 +1,7 @@
-"""When an evaluation is due, and when a run of them has held a return."""
+"""Episodes are played; when an evaluation is due, and when a run of them has held a return."""
 
+import dm_env
+import numpy as np
 import pytest
 
 from actorQ.core import config as config_lib
@@ -56,3 +58,44 @@ def test_held_since_is_the_start_of_the_first_long_enough_row(returns, window, s
 )
 def test_last_streak_is_of_running_means_up_to_the_last_evaluation(returns, smoothing, streak):
     assert evaluation.last_streak(returns, 10, smoothing) == streak
+
+
+class Countdown:
+    """An environment of a few steps: rewards 1, 10, 100, ..."""
+
+    def __init__(self, length):
+        self.length = length
+        self.actions = []
+
+    def reset(self):
+        self.actions = []
+        return self._timestep(None)
+
+    def step(self, action):
+        self.actions.append(action)
+        return self._timestep(10.0 ** (len(self.actions) - 1))
+
+    def render(self):
+        return np.full((2, 2, 3), len(self.actions), np.uint8)
+
+    def _timestep(self, reward):
+        kind = dm_env.StepType.LAST if len(self.actions) == self.length else dm_env.StepType.MID
+        return dm_env.TimeStep(kind, reward, 1.0, np.float32([len(self.actions)]))
+
+
+def test_play_sums_rewards_counts_steps_and_gives_every_frame():
+    environment, frames = Countdown(3), []
+    episode = evaluation.play(environment, lambda o: -float(o[0]), frames.append)
+    assert (episode.episode_return, episode.length) == (111.0, 3)
+    assert episode.seconds >= 0
+    assert environment.actions == [0.0, -1.0, -2.0]
+    assert [int(frame[0, 0, 0]) for frame in frames] == [0, 1, 2, 3]
+
+
+def test_play_asked_to_stop_gives_up_the_episode():
+    environment = Countdown(200)
+    assert evaluation.play(environment, lambda o: 0, stop=lambda: True) is None
+    assert environment.actions == []
+    answers = iter([False, False, True])
+    assert evaluation.play(environment, lambda o: 0, stop=lambda: next(answers)) is None
+    assert len(environment.actions) == 100

@@ -15,7 +15,7 @@ from tensorflow.python.autograph.impl import api
 
 from actorQ.policy import architecture as architecture_lib
 from actorQ.core import config as config_lib
-from actorQ import environments
+from actorQ.environments import suites
 from actorQ.learner import dataset
 from actorQ.policy import sonnet_policy as networks_lib
 from actorQ.wire import replay
@@ -36,7 +36,7 @@ class Rig:
 
     def __init__(self, algorithm, **settings):
         self.module, task = TASKS[algorithm]
-        spec = environments.make(task, 0).spec
+        spec = suites.make(task, 0).spec
         defaults = {
             "batch_size": 8, "min_replay_size": 10, "port": 0, "model_str": "16,16",
             "critic_str": "16,16",

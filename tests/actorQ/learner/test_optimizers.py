@@ -5,8 +5,8 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from actorQ.core import step_sizes
 from actorQ.learner import optimizers
+from actorQ.learner import step_sizes
 
 SHAPES = [(7, 40), (40,), (40, 3), (3,)]
 

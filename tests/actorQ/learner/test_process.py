@@ -19,6 +19,7 @@ from actorQ.core import run_logger
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 from actorQ.learner import process as learner_process
+from actorQ.learner import supervision
 from actorQ.policy import saved as checkpoints
 from actorQ.wire import connection
 from actorQ.wire import replay
@@ -38,27 +39,27 @@ def _process(tmp_path, monkeypatch):
 
 
 def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_path):
-    variables = process._evaluator._policy.named_variables()
+    variables = process._parts.evaluator._policy.named_variables()
     generator = np.random.default_rng(0)
     for variable in variables.values():  # The output layer starts near zero.
         variable.assign(generator.normal(size=variable.shape).astype(np.float32))
-    assert process._evaluate() is not None
+    assert process._training.evaluate() is not None
     observations = generator.normal(size=(20, 5)).astype(np.float32)
-    with_kernels = [process._evaluator.act(observation) for observation in observations]
+    evaluator = process._parts.evaluator
+    with_kernels = [evaluator.act(observation) for observation in observations]
     # Weights of a later step are evaluated as they are then.
     for variable in variables.values():
         variable.assign(variable / 2)
-    assert process._evaluate() is not None
-    later = [process._evaluator.act(observation) for observation in observations]
-    process._evaluator._kernels = None
+    assert process._training.evaluate() is not None
+    later = [evaluator.act(observation) for observation in observations]
+    evaluator._kernels = None
     np.testing.assert_allclose(
-        later, [process._evaluator.act(observation) for observation in observations], atol=1e-5
+        later, [evaluator.act(observation) for observation in observations], atol=1e-5
     )
     for variable in variables.values():
         variable.assign(2 * variable)
     np.testing.assert_allclose(
-        with_kernels, [process._evaluator.act(observation) for observation in observations],
-        atol=1e-5,
+        with_kernels, [evaluator.act(observation) for observation in observations], atol=1e-5
     )
     assert np.ptp(with_kernels) > 0.1
     rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
@@ -66,25 +67,25 @@ def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_pat
 
 
 def test_checkpoint_after_the_end_was_announced_is_not_written(process, tmp_path):
-    process._save(last=True)
+    process._training.save(last=True)
     store = snapshots.Store(str(tmp_path))
     before = store.newest_name()
     process._config = dataclasses.replace(process._config, n_actors=1)
     process._announce(failed=False)
-    process._save(last=True)
+    process._training.save(last=True)
     assert store.newest_name() == before
 
 
 def test_checkpoint_while_the_log_folder_is_away_keeps_the_lengths_of_logs(process, tmp_path):
-    process._evaluate()
-    lengths = process._state().log_bytes
+    process._training.evaluate()
+    lengths = process._training.state().log_bytes
     assert lengths[telemetry.EVALUATION_CSV] > 0
     folder = tmp_path / telemetry.LEARNER
     folder.rename(tmp_path / "away")
-    assert process._state().log_bytes == lengths
+    assert process._training.state().log_bytes == lengths
     (tmp_path / "away").rename(folder)
     process._logger.close()
-    snapshots.cut_logs(str(folder), process._state())
+    snapshots.cut_logs(str(folder), process._training.state())
     assert (folder / telemetry.EVALUATION_CSV).stat().st_size == lengths[telemetry.EVALUATION_CSV]
 
 
@@ -96,10 +97,10 @@ def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkey
         stop_smoothing=1,
     )
     first = learner_process.LearnerProcess(config)
-    first._steps = 1  # All are done.
-    first._learn()
+    first._progress.steps = 1  # All are done.
+    first._training._learn()
     first._logger.close()
-    best = first._evaluator.best_return
+    best = first._parts.evaluator.best_return
     first._server.stop()
     path = tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV
     rows = path.read_bytes()
@@ -107,17 +108,18 @@ def test_a_finished_run_that_goes_on_keeps_its_final_evaluation(tmp_path, monkey
     second = learner_process.LearnerProcess(
         dataclasses.replace(config, resume=True, num_episodes=2)
     )
+    evaluator = second._parts.evaluator
     try:
         assert path.read_bytes() == rows
-        assert len(second._evaluator.returns) == 3 and second._evaluator.best_return == best
+        assert len(evaluator.returns) == 3 and evaluator.best_return == best
         # It goes further: that the last policy holds the return is no reason to end at once.
-        assert not second._evaluator.reached_stop_return()
-        second._evaluator.returns += [1.0] * config.stop_window
-        assert second._evaluator.reached_stop_return()
-        del second._evaluator.returns[3:]
+        assert not evaluator.reached_stop_return()
+        evaluator.returns += [1.0] * config.stop_window
+        assert evaluator.reached_stop_return()
+        del evaluator.returns[3:]
         # The logs' lengths are known, even if their folder goes away before anything is written.
         path.parent.rename(tmp_path / "away")
-        assert second._state().log_bytes[telemetry.EVALUATION_CSV] == len(rows)
+        assert second._training.state().log_bytes[telemetry.EVALUATION_CSV] == len(rows)
     finally:
         second._server.stop()
 
@@ -130,7 +132,7 @@ def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, monkeypatch, trace):
     )
     if trace == "checkpoint":
         first = learner_process.LearnerProcess(config)
-        first._save(last=True)
+        first._training.save(last=True)
         first._server.stop()
     else:
         (tmp_path / telemetry.LEARNER).mkdir()
@@ -189,8 +191,8 @@ def test_a_port_in_use_is_refused(tmp_path, monkeypatch):
 
 def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeypatch):
     monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
-    monkeypatch.setattr(learner_process, "_LAST_STEP_S", 0.1)
-    monkeypatch.setattr(learner_process, "_LOOK_S", 0.05)
+    monkeypatch.setattr(supervision, "_LAST_STEP_S", 0.1)
+    monkeypatch.setattr(supervision, "_LOOK_S", 0.05)
     monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
     config = config_lib.RunConfig(
         taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path),
@@ -198,7 +200,7 @@ def test_a_learner_that_gets_no_data_keeps_what_it_has_learned(tmp_path, monkeyp
     )
     monkeypatch.setattr(learner_process.cli, "on_stop_signals", lambda *_: None)
     process = learner_process.LearnerProcess(config)
-    process._learner.step = threading.Event().wait  # No actor: replay never fills.
+    process._parts.learner.step = threading.Event().wait  # No actor: replay never fills.
     with pytest.raises(errors.UserError, match="No transition came for 1 s.*are actors running"):
         process.run()
     assert snapshots.Store(str(tmp_path)).exists()
@@ -233,7 +235,7 @@ def test_a_learner_whose_losses_are_no_numbers_ends_and_says_that_it_failed(tmp_
 
 def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
     monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
-    monkeypatch.setattr(learner_process, "_LATE_STEP_S", 0.2)
+    monkeypatch.setattr(supervision, "_LATE_STEP_S", 0.2)
     config = config_lib.RunConfig(
         taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(tmp_path), max_seconds=0.5,
         max_episode_steps=20, final_eval_episodes=3, log_period_s=600.0, data_timeout=600.0,
@@ -241,21 +243,21 @@ def test_time_limit_ends_a_step_that_waits_for_data(tmp_path, monkeypatch):
     process = learner_process.LearnerProcess(config)
     try:
         data = threading.Event()
-        process._learner.step = data.wait  # No actor: replay never fills.
-        learning = threading.Thread(target=process._learn_guarded, daemon=True)
+        process._parts.learner.step = data.wait  # No actor: replay never fills.
+        learning = threading.Thread(target=process._training.run, daemon=True)
         learning.start()
-        process._pushed.wait()
+        process._progress.ready.wait()
         store = snapshots.Store(str(tmp_path))
         first = store.newest_name()
-        supervising = threading.Thread(target=process._supervise, daemon=True)
+        supervising = threading.Thread(target=process._supervisor.run, daemon=True)
         supervising.start()
         supervising.join(60)
-        assert not supervising.is_alive() and process._failure is None
+        assert not supervising.is_alive() and process._progress.failure is None
         newest = store.newest_name()
         assert newest != first
         data.set()  # What comes too late is no step any more.
         learning.join(60)
-        assert process._steps == 0 and store.newest_name() == newest
+        assert process._progress.steps == 0 and store.newest_name() == newest
         rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
         assert len(rows) == 1 + 3
         assert (tmp_path / telemetry.CHECKPOINT_FOLDER / "policy.safetensors").exists()
@@ -272,10 +274,10 @@ def test_a_learner_closes_its_environment_at_its_end(tmp_path, monkeypatch):
         max_episode_steps=20, final_eval_episodes=1,
     )
     process = learner_process.LearnerProcess(config)
-    process._learner.step = lambda: None
+    process._parts.learner.step = lambda: None
     closed = []
-    environment = process._evaluator._environment
-    monkeypatch.setattr(environment._raw, "close", lambda: closed.append(process._steps))
+    environment = process._parts.evaluator._environment
+    monkeypatch.setattr(environment._raw, "close", lambda: closed.append(process._progress.steps))
     assert process.run() == 0
     assert closed == [3]
 
@@ -283,15 +285,15 @@ def test_a_learner_closes_its_environment_at_its_end(tmp_path, monkeypatch):
 def test_a_learner_leaves_an_environment_alone_that_may_be_played(process, monkeypatch):
     monkeypatch.setattr(learner_process, "_SHUTDOWN_GRACE_S", 0.1)
     closed = mock.Mock()
-    monkeypatch.setattr(process._evaluator._environment, "close", closed)
+    monkeypatch.setattr(process._parts.evaluator._environment, "close", closed)
     process._interrupted = True
     assert process._end() == 130  # Its learning thread has not come to its end.
     closed.assert_not_called()
 
 
 def test_the_best_policy_outlives_a_crash_after_the_last_checkpoint(process, tmp_path):
-    evaluator = process._evaluator
-    before = process._state()
+    evaluator = process._parts.evaluator
+    before = process._training.state()
     assert before.best_return is None
     evaluator.returns.append(950.0)
     evaluator.save_if_best(7)
@@ -315,45 +317,21 @@ def test_the_best_policy_outlives_a_crash_after_the_last_checkpoint(process, tmp
 
 
 def test_resumed_learner_goes_on_counting_the_seconds_of_pushes(process, tmp_path):
-    process._publisher.snapshot_s, process._publisher.insert_s = 1.5, 2.5
-    process._save(last=True)
+    process._parts.publisher.snapshot_s, process._parts.publisher.insert_s = 1.5, 2.5
+    process._training.save(last=True)
     process._server.stop()
     again = learner_process.LearnerProcess(dataclasses.replace(process._config, resume=True))
     try:
-        again._log(again._connection.status())
+        again._supervisor.log(again._connection.status())
         row = telemetry.last_row(str(tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV))
         assert (row["push_snapshot_s"], row["push_insert_s"]) == (1.5, 2.5)
     finally:
         again._server.stop()
 
 
-def test_a_full_disk_is_survived_until_the_last_policy(process, monkeypatch, caplog):
-    def full(steps):
-        raise errors.WriteError("Cannot write policy: No space left on device.")
-
-    monkeypatch.setattr(process._evaluator, "save_policy", full)
-    with caplog.at_level(logging.WARNING, logger="absl"):
-        process._save()
-    assert "No space left" in caplog.text
-    with pytest.raises(errors.WriteError, match="No space left"):
-        process._save(last=True)
-
-
-def test_last_checkpoint_is_written_once(process, monkeypatch):
-    saved = []
-    save = process._checkpoints.save
-    monkeypatch.setattr(
-        process._checkpoints, "save", lambda *a, **k: (saved.append(k), save(*a, **k))
-    )
-    process._save()
-    process._save(last=True)
-    process._save(last=True)  # What the main thread does if the last step took long.
-    assert saved == [{"wait": False}, {"wait": True}]
-
-
 def test_checkpoint_that_reverb_cannot_write_leaves_the_one_before(process, tmp_path, monkeypatch):
-    process._save()
-    process._checkpoints._writing.join()
+    process._training.save()
+    process._parts.checkpoints._writing.join()
     store = snapshots.Store(str(tmp_path))
     before = store.newest_name()
 
@@ -361,51 +339,22 @@ def test_checkpoint_that_reverb_cannot_write_leaves_the_one_before(process, tmp_
         (tmp_path / "left").mkdir()
         raise IndexError("No space left on device")  # As Reverb has it.
 
-    monkeypatch.setattr(process._checkpoints, "_client", mock.Mock(checkpoint=refuse))
-    process._save(last=True)
+    monkeypatch.setattr(process._parts.checkpoints, "_client", mock.Mock(checkpoint=refuse))
+    process._training.save(last=True)
     assert (tmp_path / "left").exists()
     assert store.newest_name() == before and not store.being_written()
 
 
-def test_weights_that_nobody_acts_on_are_pushed_again_while_it_does_not_learn(
-    process, monkeypatch
-):
-    publish = mock.Mock()
-    monkeypatch.setattr(process._publisher, "publish", publish)
-    now, status = time.monotonic() + 60.0, process._connection.status()
-    process._watch_data(now, status)
-    assert publish.call_count == 1
-    # A learner that goes on from a checkpoint has data for some steps, which push theirs.
-    process._steps += 1
-    process._watch_data(now + 6.0, status)
-    assert publish.call_count == 1
-    process._watch_data(now + 12.0, status)
-    assert publish.call_count == 2
-
-
-def test_only_a_step_that_waits_for_data_runs_into_the_data_timeout(process):
-    status = process._connection.status()
-    timeout_s = process._config.data_timeout
-    late = time.monotonic() + 2 * timeout_s
-    process._watch_data(late, status)  # No step is under way: evaluations may take this long.
-    assert process._failure is None
-    process._step_started = late - 1.0  # One that began after them has all of its time.
-    process._watch_data(late, status)
-    assert process._failure is None
-    process._watch_data(late + timeout_s, status)
-    assert "No transition came" in str(process._failure)
-
-
 def test_resumed_learner_s_versions_are_new_to_whoever_has_a_log(process, tmp_path):
     """A machine that crashed may have lost the record of versions, but not an actor's log."""
-    process._save(last=True)
+    process._training.save(last=True)
     process._server.stop()
     logger = run_logger.RunLogger(str(tmp_path), "actor_1", time.time())
     logger.write(telemetry.PHASES_CSV, 1, model_version=41)
     logger.close()
     again = learner_process.LearnerProcess(dataclasses.replace(process._config, resume=True))
     try:
-        assert again._version() == 42
+        assert again._progress.version == 42
     finally:
         again._server.stop()
 
@@ -419,7 +368,7 @@ def test_resumed_learner_shows_no_weights_of_the_checkpoint(tmp_path, monkeypatc
     message = [np.zeros(4, np.uint8), np.zeros(4, np.uint8)]
     for name in (config.model_table_name, config.broadcaster_table_name):
         first._connection.publish(name, message)
-    first._save(last=True)
+    first._training.save(last=True)
     first._server.stop()
     second = learner_process.LearnerProcess(dataclasses.replace(config, resume=True))
     try:
@@ -437,8 +386,8 @@ def test_resumed_learner_has_forgotten_the_announced_end(tmp_path, monkeypatch):
     )
     first = learner_process.LearnerProcess(config)
     first._announce(failed=False)
-    first._announced = False  # As an earlier version of this program did.
-    first._save(last=True)
+    first._training._saves_over = False  # As an earlier version of this program did.
+    first._training.save(last=True)
     first._server.stop()
     second = learner_process.LearnerProcess(dataclasses.replace(config, resume=True))
     try:
@@ -460,7 +409,7 @@ def test_resume_from_a_damaged_checkpoint_or_from_none_says_so(tmp_path, monkeyp
     config = config_lib.RunConfig(
         taskstr="gym,CartPole-v1", model_str="16", port=0, logpath=str(run),
     )
-    learner_process.LearnerProcess(config)._save(last=True)
+    learner_process.LearnerProcess(config)._training.save(last=True)
     servers.pop().stop()
     newest = pathlib.Path(snapshots.Store(str(run)).newest().folder).relative_to(run)
 

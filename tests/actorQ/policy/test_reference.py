@@ -2,22 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 
-from actorQ.policy import forms
+from actorQ.core import precisions
 from actorQ.policy import inference
 from actorQ.policy import model_update
 from actorQ.policy import reference
 from tests.actorQ.policy.native import test_kernels
 
 ARCHITECTURES = test_kernels.ARCHITECTURES
-
-
-@pytest.fixture(autouse=True)
-def torch_threads():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def run_backend(architecture, mode, quantize, tensors, observations):
@@ -77,7 +69,7 @@ def test_torch_int8_has_a_smallest_step_in_the_reference_too():
     )
 
 
-@pytest.mark.parametrize("quantize", forms.SCHEMES)
+@pytest.mark.parametrize("quantize", precisions.SCHEMES)
 @pytest.mark.parametrize("name", ["humanoid", "pixels"])
 def test_tensorflow_is_the_reference_on_dequantized_weights(name, quantize):
     architecture = ARCHITECTURES[name]

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import torch
 
-from actorQ import environments
+from actorQ.environments import base
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
@@ -107,12 +107,12 @@ def test_architecture_json_round_trips(name):
 
 
 def test_architecture_make_chooses_the_head_by_the_actions():
-    discrete = environments.EnvironmentSpec((4,), np.dtype(np.float32), num_actions=3)
+    discrete = base.EnvironmentSpec((4,), np.dtype(np.float32), num_actions=3)
     assert architecture_lib.make(discrete, (8,)) == architecture_lib.PolicyArchitecture(
         (4,), (8,), 3, "q_values"
     )
     low = np.full(2, -1, np.float32)
-    continuous = environments.EnvironmentSpec((4,), np.dtype(np.float32), None, low, -low)
+    continuous = base.EnvironmentSpec((4,), np.dtype(np.float32), None, low, -low)
     assert architecture_lib.make(continuous, (8,)) == architecture_lib.PolicyArchitecture(
         (4,), (8,), 2, "tanh"
     )
@@ -392,15 +392,6 @@ def test_state_dict_template_missing_weights_raise():
 # --- Inference backends ---
 
 
-@pytest.fixture
-def one_torch_thread():
-    """Undoes that an actor's backend takes one thread of torch."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.mark.usefixtures("one_torch_thread")
 @pytest.mark.parametrize("name", ["vector_tanh", "vector_q", "pixel_q"])
 def test_all_backends_agree_at_32_bits(name):
     architecture = ARCHITECTURES[name]
@@ -455,7 +446,6 @@ def test_tensorflow_inference_is_fp32_arithmetic_on_dequantized_weights(quantize
     assert np.abs(outputs - exact).max() > 1e-4
 
 
-@pytest.mark.usefixtures("one_torch_thread")
 @pytest.mark.parametrize("mode", ["pytorch", "tensorflow", "native"])
 def test_backend_load_twice_computes_with_the_newer_weights(mode):
     architecture = ARCHITECTURES["vector_q"]
@@ -468,13 +458,30 @@ def test_backend_load_twice_computes_with_the_newer_weights(mode):
         np.testing.assert_allclose(backend(observation), expected, atol=1e-5)
 
 
-@pytest.mark.usefixtures("one_torch_thread")
-def test_torch_inference_uses_one_thread():
-    inference.TorchInference(ARCHITECTURES["vector_q"], 32)
+@pytest.fixture
+def three_torch_threads():
+    """Gives torch three threads, and later as many as before."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("three_torch_threads")
+def test_backends_leave_the_threads_of_their_process_alone():
+    for mode in ("pytorch", "tensorflow", "native"):
+        inference.make_backend(ARCHITECTURES["vector_q"], 32, mode)
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("three_torch_threads")
+def test_use_one_thread_is_for_the_backend_that_is_used():
+    inference.use_one_thread("native")
+    assert torch.get_num_threads() == 3
+    inference.use_one_thread("pytorch")
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.usefixtures("one_torch_thread")
 def test_torch_inference_without_a_gpu_goes_on_with_the_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     architecture = ARCHITECTURES["vector_q"]

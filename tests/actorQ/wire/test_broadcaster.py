@@ -7,13 +7,13 @@ import time
 import numpy as np
 import pytest
 
-from actorQ import parameter_broadcaster
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import ports
 from actorQ.core import telemetry
 from actorQ.policy import forms
 from actorQ.policy import model_update
+from actorQ.wire import broadcaster as broadcaster_lib
 from actorQ.wire import connection as wire
 from actorQ.wire import messages
 from actorQ.wire import replay
@@ -46,7 +46,7 @@ def convert(server, tmp_path, weights=None, scheme=forms.LEARNER_SCHEME, **setti
     connection = wire.Connection(config)
     update = model_update.ModelUpdate(17, scheme, weights)
     connection.publish(config.broadcaster_table_name, messages.encode(update))
-    broadcaster = parameter_broadcaster.Broadcaster(config)
+    broadcaster = broadcaster_lib.Broadcaster(config)
     broadcaster._serve_one(connection)
     received = messages.decode(*connection.fetch(config.model_table_name))
     row = telemetry.last_row(str(tmp_path / "broadcaster" / telemetry.UPDATES_CSV))
@@ -103,7 +103,7 @@ def test_weights_of_another_scheme_are_refused(server, tmp_path):
 def test_bad_message_after_a_good_one_is_refused_and_counted(server, tmp_path):
     config = config_lib.RunConfig(server_address=server, logpath=str(tmp_path), quantize=32)
     connection = wire.Connection(config)
-    broadcaster = parameter_broadcaster.Broadcaster(config)
+    broadcaster = broadcaster_lib.Broadcaster(config)
     weights = {"linear_0/w": np.ones((2, 3), np.float32)}
 
     def send(version, damage=False, scheme=forms.LEARNER_SCHEME):
@@ -124,7 +124,7 @@ def test_bad_message_after_a_good_one_is_refused_and_counted(server, tmp_path):
 def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(broadcaster_lib.cli, "on_stop_signals", lambda *_: None)
     monkeypatch.setattr(wire, "_OLD_CARD_S", 0.3)
     config = config_lib.RunConfig(
         port=ports.free_port(), logpath=str(tmp_path), quantize=32, launch_id=5
@@ -136,7 +136,7 @@ def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
         3, forms.LEARNER_SCHEME, {"linear_0/w": np.ones((2, 2), np.float32)}
     )
     others.publish(config.broadcaster_table_name, messages.encode(update))
-    broadcaster = parameter_broadcaster.Broadcaster(config)
+    broadcaster = broadcaster_lib.Broadcaster(config)
     failures = []
 
     def run():
@@ -157,20 +157,20 @@ def test_broadcaster_takes_nothing_from_a_learner_that_has_not_said_who_it_is(
 
 
 def test_broadcaster_must_be_told_the_port(tmp_path, monkeypatch):
-    monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(broadcaster_lib.cli, "on_stop_signals", lambda *_: None)
     config = config_lib.RunConfig(port=0, logpath=str(tmp_path))
     with pytest.raises(errors.UserError, match="--port=0"):
-        parameter_broadcaster.Broadcaster(config).run()
+        broadcaster_lib.Broadcaster(config).run()
 
 
 def test_broadcaster_without_learner_gives_up_in_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(broadcaster_lib.cli, "on_stop_signals", lambda *_: None)
     config = config_lib.RunConfig(
         port=ports.free_port(), connect_timeout=1.0, logpath=str(tmp_path)
     )
     started = time.monotonic()
     with pytest.raises(errors.NoLearnerError, match="No learner at localhost:"):
-        parameter_broadcaster.Broadcaster(config).run()
+        broadcaster_lib.Broadcaster(config).run()
     assert 1.0 <= time.monotonic() - started < 10.0
 
 
@@ -180,14 +180,14 @@ def test_broadcaster_counts_on_after_a_restart(tmp_path):
     (folder / telemetry.UPDATES_CSV).write_text(
         "seconds,unix_time,model_version,refused\n1,2,7,3\n"
     )
-    again = parameter_broadcaster.Broadcaster(
+    again = broadcaster_lib.Broadcaster(
         config_lib.RunConfig(logpath=str(tmp_path), restarts=1)
     )
     assert (again._version, again._refused) == (7, 3)
 
 
 def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(parameter_broadcaster.cli, "on_stop_signals", lambda *_: None)
+    monkeypatch.setattr(broadcaster_lib.cli, "on_stop_signals", lambda *_: None)
     config = config_lib.RunConfig(port=ports.free_port(), logpath=str(tmp_path), quantize=32)
     layout = replay.Layout((3,), False, 2, False)
 
@@ -207,7 +207,7 @@ def test_broadcaster_goes_on_with_a_learner_that_comes_back(tmp_path, monkeypatc
     server = serve()
     connection = wire.Connection(config)
     connection.publish_card(77, 1, 0)
-    broadcaster = parameter_broadcaster.Broadcaster(config)
+    broadcaster = broadcaster_lib.Broadcaster(config)
     codes = []
     thread = threading.Thread(target=lambda: codes.append(broadcaster.run()))
     thread.start()

@@ -6,6 +6,9 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from actorQ.environments import base
+from actorQ.environments import task_errors
+
 from actorQ.learner import acme_compat  # isort: skip  # noqa: F401  (must come before acme)
 from acme import specs
 from acme.adders import reverb as adders
@@ -15,7 +18,6 @@ import pytest
 import reverb
 import tensorflow as tf
 
-from actorQ import environments
 from actorQ.actor import n_step_returns
 from actorQ.actor import transition_writer
 from actorQ.core import errors
@@ -166,12 +168,12 @@ def test_n_step_accumulator_first_forgets_an_unfinished_episode():
 
 # --- Layout ---
 
-VECTOR = environments.EnvironmentSpec(
+VECTOR = base.EnvironmentSpec(
     (3,), np.dtype(np.float32), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 )
-DISCRETE = environments.EnvironmentSpec((3,), np.dtype(np.float32), num_actions=4)
-PIXELS = environments.EnvironmentSpec((6, 5, 2), np.dtype(np.uint8), num_actions=4)
-PIXELS_CONTINUOUS = environments.EnvironmentSpec(
+DISCRETE = base.EnvironmentSpec((3,), np.dtype(np.float32), num_actions=4)
+PIXELS = base.EnvironmentSpec((6, 5, 2), np.dtype(np.uint8), num_actions=4)
+PIXELS_CONTINUOUS = base.EnvironmentSpec(
     (6, 5, 2), np.dtype(np.uint8), None, np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 )
 SPECS = {"vector": VECTOR, "discrete": DISCRETE, "pixels": PIXELS,
@@ -233,7 +235,7 @@ def test_layout_unpack_undoes_pack(name, as_tensors):
 
 
 def test_layout_large_discrete_action_is_exact():
-    spec = environments.EnvironmentSpec((1,), np.dtype(np.float32), num_actions=2**24)
+    spec = base.EnvironmentSpec((1,), np.dtype(np.float32), num_actions=2**24)
     layout = replay.Layout.of(spec)
     packed = layout.pack(
         replay.Transition(np.zeros(1), 2**24 - 1, 0.0, 0.0, np.zeros(1))
@@ -254,7 +256,7 @@ def test_layout_names_the_first_part_that_is_not_finite(part, name, number):
     for at, what in ((1, part), (3, "observation")):
         value = number * getattr(transitions[at], what)
         transitions[at] = transitions[at]._replace(**{what: value})
-    with pytest.raises(environments.TaskError, match=f"a transition has {name}"):
+    with pytest.raises(task_errors.TaskError, match=f"a transition has {name}"):
         layout.require_finite(np.stack([layout.pack(transition) for transition in transitions]))
 
 
@@ -422,7 +424,7 @@ def test_transition_writer_sends_no_block_with_what_is_not_finite(serve, name):
     )
     for _ in range(3):  # The first one goes at once.
         writer.write(random_transition(SPECS[name], rng))
-    with np.errstate(over="ignore"), pytest.raises(environments.TaskError, match="a return"):
+    with np.errstate(over="ignore"), pytest.raises(task_errors.TaskError, match="a return"):
         writer.write(random_transition(SPECS[name], rng)._replace(reward=1e39))
     assert client.server_info()["my_table"].current_size == 1
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import reverb
 
-from actorQ import environments
 from actorQ.actor import transition_writer
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.environments import suites
 from actorQ.wire import replay
 from actorQ.wire import server as serving
 from tests.actorQ import harness
@@ -84,7 +84,7 @@ def test_start_server_fixed_port_is_used():
 
 
 def test_pixel_transitions_travel_as_bytes(config):
-    spec = environments.make("atari,Pong", 0, 50).spec
+    spec = suites.make("atari,Pong", 0, 50).spec
     layout = replay.Layout.of(spec)
     assert layout.pixels and layout.vector_size == 3
     server = serving.start_server(config, serving.make_tables(config, layout, prioritized=False))

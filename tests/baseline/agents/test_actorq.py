@@ -3,7 +3,6 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 
 from actorQ import evaluate
 from actorQ.core import errors
@@ -15,18 +14,10 @@ from baseline.agents import evaluation
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 from baseline.study import measuring
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from tests.actorQ import harness
 
 PENDULUM, CARTPOLE, PONG = "gym,Pendulum-v1", "gym,CartPole-v1", "atari,Pong"
-
-
-@pytest.fixture(autouse=True)
-def keep_torch_threads():
-    """Undoes that a backend takes one thread of torch."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def checkpoint(task, shape, outputs, head, hidden=(16, 12), seed=0, **facts):
@@ -83,7 +74,7 @@ def assert_acts_alike(agent, policy):
 @pytest.mark.parametrize(("algo", "task", "run"), CASES)
 def test_act_is_what_actorq_does(runs, algo, task, run):
     agent = actorq.load(algo, task, runs / run)
-    assert (agent.algo, agent.env_id, agent.model) == (algo, task, None)
+    assert (agent.algo, agent.env_id) == (algo, task)
     assert agent.path == runs / run / "checkpoint/policy.safetensors"
     assert agent.network.image == (run == "pixels")
     assert_acts_alike(agent, evaluate.load_policy(str(runs / run)))
@@ -137,7 +128,7 @@ def test_images_that_are_not_square(tmp_path):
     checkpoints.save_policy(str(tmp_path), made)
     agent = actorq.load("dqn", "atari,Pong", tmp_path)
     assert_acts_alike(agent, evaluate.load_policy(str(tmp_path)))
-    agent.save(agent, tmp_path / "saved")
+    agent.save(tmp_path / "saved")
     again = checkpoints.load_policy(str(tmp_path / "saved/dqn/atari,Pong"))
     for name, array in made.weights.items():
         np.testing.assert_array_equal(again.weights[name], array)
@@ -150,7 +141,7 @@ def test_quantized_policies_are_read_by_both(runs, tmp_path, algo, task, run, bi
     scheme = schemes.Scheme(bits)
     schemes.quantize_weights(agent.network, scheme)
     agent.note_quantization(scheme, None)
-    path = agent.save(agent, tmp_path / "quantized")
+    path = agent.save(tmp_path / "quantized")
     assert path == tmp_path / "quantized" / algo / task / "policy.safetensors"
     again = actorq.load(algo, task, tmp_path / "quantized")
     assert again.quantization == (scheme, None) and again.path == path
@@ -186,7 +177,7 @@ def test_rows_of_actorqs_policies(runs, tmp_path):
         returns = [e.episode_return for part in played for e in part]
         assert returns == pytest.approx(rows[run].returns, rel=1e-6)  # Rows are rounded.
     assert rows["dqn"].mean > 1 and rows["d4pg"].mean < -100
-    assert {(row.algo, row.env, row.bits) for row in results.read(request.csv_path)} == {
+    assert {(row.algo, row.env, row.bits) for row in rows_lib.read(request.csv_path)} == {
         ("d4pg", PENDULUM, "fp32"), ("d4pg", PENDULUM, "8"), ("dqn", CARTPOLE, "fp32"),
         ("dqn", CARTPOLE, "8"),
     }
@@ -243,12 +234,12 @@ def test_file_of_a_run_is_the_last_policy(tmp_path):
 
 def test_task_is_written_as_people_do(runs, tmp_path):
     agent = actorq.load("d4pg", "gym, Pendulum-v1", runs / "d4pg")
-    assert agent.save(agent, tmp_path / "q").parent.name == PENDULUM
+    assert agent.save(tmp_path / "q").parent.name == PENDULUM
     assert actorq.load("d4pg", "Pendulum-v1", runs / "d4pg").algo == "d4pg"
     made = checkpoint("atari,ALE/Pong-v5", (84, 84, 4), 6, "q_values", hidden=(8,))
     checkpoints.save_policy(str(tmp_path / "ale"), made)
     agent = actorq.load("dqn", "atari,ALE/Pong-v5", tmp_path / "ale")
-    path = agent.save(agent, tmp_path / "q")
+    path = agent.save(tmp_path / "q")
     assert path.parent == tmp_path / "q/dqn/atari,ALE-Pong-v5"
     assert actorq.load("dqn", "atari,ALE/Pong-v5", tmp_path / "q").path == path
 
@@ -287,7 +278,7 @@ def test_damaged_policies_are_an_error(runs, tmp_path):
 
 def test_interrupted_save_leaves_what_was_there(runs, tmp_path, monkeypatch):
     agent = actorq.load("d4pg", PENDULUM, runs / "d4pg")
-    path = agent.save(agent, tmp_path / "q")
+    path = agent.save(tmp_path / "q")
     before = path.read_bytes()
     schemes.quantize_weights(agent.network, schemes.Scheme("2"))
 
@@ -296,7 +287,7 @@ def test_interrupted_save_leaves_what_was_there(runs, tmp_path, monkeypatch):
 
     monkeypatch.setattr(agent, "write_quantization", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        agent.save(agent, tmp_path / "q")
+        agent.save(tmp_path / "q")
     assert path.read_bytes() == before
 
 

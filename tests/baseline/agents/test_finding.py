@@ -113,7 +113,7 @@ def test_images_flattened_by_an_mlp_are_divided_by_255(tmp_path):
     agent = finding.load("ppo", "ALE/Pong-v5", tmp_path)
     assert agent.network.image
     assert_acts_alike(agent, made, environment, 10)
-    written = agent.save(agent, tmp_path / "saved")
+    written = agent.save(tmp_path / "saved")
     assert written == tmp_path / "saved/ppo/ALE-Pong-v5_1/ALE-Pong-v5.zip"
     assert finding.find("ppo", "ALE/Pong-v5", tmp_path / "saved") == written
     assert_acts_alike(
@@ -351,7 +351,7 @@ def quantized(zoo, tmp_path):
     scheme = schemes.Scheme("4", schemes.WEIGHTS_AND_ACTIVATIONS)
     names = [name for name, _ in agent.network.with_weights()]
     agent.note_quantization(scheme, {name: (-2.0, 2.0) for name in [*names, "output"]})
-    path = agent.save(agent, tmp_path)
+    path = agent.save(tmp_path)
     return agent, path.parent / "CartPole-v1" / schemes.FILENAME
 
 
@@ -393,7 +393,7 @@ def test_damaged_quantization_is_an_error(zoo, tmp_path, change):
 
 def test_policy_weights_are_copies(zoo):
     agent = finding.load("ppo", "CartPole-v1", zoo.folder)
-    weights = finding.policy_weights(agent.network)
+    weights = agent.weights()
     assert {name: array.shape for name, array in weights.items()} == {
         "mlp_extractor.policy_net.0.weight": (16, 4),
         "mlp_extractor.policy_net.2.weight": (16, 16),

@@ -23,7 +23,7 @@ def quantized(algo, env_id, folder, target, bits="3", **kwargs):
     scheme = schemes.Scheme(bits, **kwargs)
     schemes.quantize_weights(agent.network, scheme)
     agent.note_quantization(scheme, None)
-    return agent, agent.save(agent, target)
+    return agent, agent.save(target)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_sb3_loads_and_plays_the_quantized_agent(zoo, tmp_path, algo, env_id):
     again = finding.load(algo, env_id, tmp_path)
     assert_acts_alike(again, model, environment, 10)
     assert again.quantization == agent.quantization == (schemes.Scheme("3"), None)
-    for name, weights in finding.policy_weights(again.network).items():
+    for name, weights in again.weights().items():
         assert len(np.unique(weights)) <= 8, name
     original = finding.load(algo, env_id, zoo.folder).model.policy.state_dict()
     saved = model.policy.state_dict()
@@ -66,7 +66,7 @@ def test_sb3_plays_the_quantized_agent_on_images(atari_zoo, tmp_path):
     assert_acts_alike(agent, model, atari_zoo.environment, 20)
     again = finding.load("a2c", "BreakoutNoFrameskip-v4", tmp_path)
     assert_acts_alike(again, model, atari_zoo.environment, 10)
-    first = finding.policy_weights(again.network)["features_extractor.cnn.0.weight"]
+    first = again.weights()["features_extractor.cnn.0.weight"]
     assert 64 < len(np.unique(first))  # Each output channel has a scale of its own.
     assert all(len(np.unique(channel)) <= 64 for channel in first)
 
@@ -130,14 +130,14 @@ def test_interrupted_save_leaves_what_was_there(zoo, tmp_path, monkeypatch, mome
         raise KeyboardInterrupt
 
     if moment == "settings":
-        monkeypatch.setattr(saving, "_save_normalization", interrupt)
+        monkeypatch.setattr(agent, "_save_normalization", interrupt)
     elif moment == "model":
         monkeypatch.setattr(agent.model, "save", interrupt)
     else:
         monkeypatch.setattr(agent, "write_quantization", interrupt)
     for folder in (tmp_path, tmp_path / "new"):
         with pytest.raises(KeyboardInterrupt):
-            agent.save(agent, folder)
+            agent.save(folder)
     assert finding.found(tmp_path / "new") == []
     assert {f: f.read_bytes() for f in path.parent.rglob("*") if f.is_file()} == before
     assert os.listdir(tmp_path / "a2c") == ["Pendulum-v1_1"]

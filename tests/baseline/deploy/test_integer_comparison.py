@@ -6,17 +6,18 @@ import pytest
 from stable_baselines3.common import monitor
 
 from actorQ.core import errors
+from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import finding
 from baseline.agents import zoo_files
 from baseline.deploy import integer_comparison
 from baseline.formats import onnx_policy
-from baseline.formats import onnx_runner
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 from tests import trained_agents
 from tests.baseline import integer_reference as reference
+from tests.baseline import players
 
 SETTINGS = integer_comparison.Settings(
     calibration_episodes=1, episodes=2, states=50, repeats=1
@@ -46,12 +47,17 @@ class Walk(gym.Env):
         return self.np_random.normal(1.0, 2.0, 6).astype(np.float32)
 
 
+class Unsaved(agent_lib.Agent):
+    def save(self, folder):
+        raise NotImplementedError
+
+
 def make_agent(head="argmax"):
     network = reference.dense(head=head)
     normalization = zoo_files.Normalization(np.ones(6), 4 * np.ones(6), 1.0, 10.0, 0.0)
-    return finding.Agent(
+    return Unsaved(
         "ppo", "Walk", pathlib.Path("Walk.zip"), network,
-        lambda: monitor.Monitor(Walk(head != "argmax")), lambda *_: None, normalization,
+        lambda: monitor.Monitor(Walk(head != "argmax")), normalization,
     )
 
 
@@ -69,7 +75,7 @@ def test_measure_compares_every_form(head):
         assert 25 <= form.simulated.states <= 50
         assert form.simulated.alike > 0.9 and form.full_precision.alike > 0.5
         assert len(form.seconds) == 1 and len(form.returns) == 2
-        assert onnx_runner.Runner(form.content).weight_bytes == form.weight_bytes
+        assert players.onnx_player(form.content).weight_bytes == form.weight_bytes
     exact, integers = measured["ORT fp32"], measured["ORT int8"]
     assert exact.full_precision.alike == 1.0
     np.testing.assert_allclose(exact.returns, full.returns, rtol=1e-5)
@@ -113,7 +119,7 @@ def test_atari_network_acts_as_simulated():
     )(scenes)
     assert len(np.unique(simulated)) >= 3  # Else agreeing is no feat.
     model = onnx_policy.export(network, 8, ranges).SerializeToString()
-    compared = agreement.compare(simulated, onnx_runner.Runner(model)(scenes))
+    compared = agreement.compare(simulated, players.onnx_player(model)(scenes))
     assert compared.holds, compared
 
 
@@ -132,7 +138,7 @@ def test_trained_agent_acts_as_simulated(algo, env_id):
     model = onnx_policy.export(agent.network, 8, ranges).SerializeToString()
     states = agent.normalize(agreement.visited_states(agent.make_env, agent.act, 2, 0, 2000))
     network = agent.network
-    actions = onnx_runner.Runner(model)(states)
+    actions = players.onnx_player(model)(states)
     simulated = integer_comparison.simulate(
         network, {name: 8 for name, _ in network.with_weights()}, ranges
     )(states)

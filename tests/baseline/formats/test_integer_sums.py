@@ -9,9 +9,9 @@ from actorQ.core import errors
 from baseline.agents import calibration
 from baseline.agents import finding
 from baseline.formats import onnx_policy
-from baseline.formats import onnx_runner
 from baseline.quantization import acting_path
 from tests.baseline import integer_reference as reference
+from tests.baseline import players
 
 MOST_INPUTS = (2**31 - 1) // 255**2  # 33025, whose largest products an int32 just holds.
 
@@ -56,7 +56,7 @@ def test_biases_leave_room_for_the_products_in_int32(bias_steps, kind):
     kinds = {node.op_type for node in model.graph.node}
     assert kinds & {"QLinearConv", "ConvInteger"} == {kind}
     pixels = np.full((1, 20640, 1, 1), 255, np.uint8)
-    found = onnx_runner.Runner(model.SerializeToString()).output(pixels)
+    found = players.onnx_player(model.SerializeToString()).output(pixels)
     expected = reference.simulate(network, pixels, {"conv": 8, "layer": 8}, ranges)
     assert expected[0, 0] > 30_000
     np.testing.assert_allclose(found, expected, rtol=0.01)
@@ -67,7 +67,7 @@ def test_ranges_that_no_layer_uses_leave_activations_dynamic():
     for make, activations in ((reference.dense, "dynamic"), (reference.images, "calibrated")):
         network = make()
         ranges = reference.calibrate(network, reference.observations(network))
-        made = onnx_runner.Runner(onnx_policy.export(network, 4, ranges).SerializeToString())
+        made = players.onnx_player(onnx_policy.export(network, 4, ranges).SerializeToString())
         assert made.metadata["activations"] == activations
 
 

@@ -14,11 +14,11 @@ from baseline.agents import agreement
 from baseline.agents import zoo_files
 from baseline.formats import names as deploy_formats
 from baseline.formats import onnx_policy
-from baseline.formats import onnx_runner
 from baseline.quantization import acting_path
+from baseline.quantization import names
 from baseline.quantization import schemes
-from baseline.study import rows
 from tests.baseline import integer_reference as reference
+from tests.baseline import players
 
 FLOAT_KINDS = {"Gemm", "FusedGemm", "MatMul", "FusedMatMul", "Conv", "FusedConv"}
 POLICIES = {
@@ -41,7 +41,7 @@ def content(model):
 
 
 def runner(network, *args, **kwargs):
-    return onnx_runner.Runner(content(onnx_policy.export(network, *args, **kwargs)))
+    return players.onnx_player(content(onnx_policy.export(network, *args, **kwargs)))
 
 
 def kernels(network, inputs, *args, **kwargs):
@@ -58,7 +58,7 @@ def all_8_bits(network):
     return {name: 8 for name, _ in network.with_weights()}
 
 
-@pytest.mark.parametrize("granularity", rows.GRANULARITIES)
+@pytest.mark.parametrize("granularity", names.GRANULARITIES)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_export_8_bits_computes_what_the_simulation_does(policy, granularity):
     network = POLICIES[policy]()
@@ -103,7 +103,7 @@ def test_export_without_the_outputs_range_leaves_it_in_floats():
     assert len(np.unique(runner(network, 8, ranges).output(inputs))) > 256
 
 
-@pytest.mark.parametrize("granularity", rows.GRANULARITIES)
+@pytest.mark.parametrize("granularity", names.GRANULARITIES)
 def test_export_8_bits_holds_exactly_the_integers_of_the_formula(granularity):
     network = reference.images()
     model = onnx_policy.export(network, 8, None, granularity)
@@ -123,7 +123,7 @@ def test_export_8_bits_holds_exactly_the_integers_of_the_formula(granularity):
         )
 
 
-@pytest.mark.parametrize("granularity", rows.GRANULARITIES)
+@pytest.mark.parametrize("granularity", names.GRANULARITIES)
 @pytest.mark.parametrize("inputs", [3, 16, 40, 300])
 def test_export_4_bits_holds_exactly_the_integers_of_the_formula(inputs, granularity):
     network = reference.dense(sizes=(inputs, 17, 4))
@@ -219,7 +219,7 @@ def test_export_8_bits_dynamic_quantizes_inputs_by_what_it_meets(policy):
     np.testing.assert_array_equal(made.output(inputs), one_by_one)
 
 
-@pytest.mark.parametrize("granularity", rows.GRANULARITIES)
+@pytest.mark.parametrize("granularity", names.GRANULARITIES)
 def test_export_8_bits_dynamic_computes_with_the_formulas_weights(granularity):
     # One input of 255 equal steps: quantizing it loses nothing.
     network = reference.dense(sizes=(16, 9), head="clip")
@@ -230,7 +230,7 @@ def test_export_8_bits_dynamic_computes_with_the_formulas_weights(granularity):
     np.testing.assert_allclose(made.output(inputs), expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("granularity", rows.GRANULARITIES)
+@pytest.mark.parametrize("granularity", names.GRANULARITIES)
 def test_export_4_bits_computes_with_the_formulas_weights(granularity):
     # Whole numbers with the extremes of int8 in every block: rounding them loses nothing.
     network = reference.dense(sizes=(64, 9), head="clip")
@@ -245,7 +245,7 @@ def test_export_4_bits_keeps_convolutions_at_8():
     network = reference.images()
     inputs = reference.observations(network)
     model = onnx_policy.export(network, 4, reference.calibrate(network, inputs))
-    made = onnx_runner.Runner(content(model))
+    made = players.onnx_player(content(model))
     assert made.metadata["layer_bits"] == {"conv_0": 8, "conv_1": 8, "layer_0": 4, "layer_1": 4}
     expected = reference.simulate(network, inputs, made.metadata["layer_bits"])
     assert np.abs(made.output(inputs) - expected).max() < 0.05 * np.ptp(expected)

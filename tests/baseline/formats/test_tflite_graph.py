@@ -5,6 +5,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.formats import tflite_graph
+from tests.baseline import players
 
 
 def small():
@@ -33,8 +34,8 @@ def test_graph_writes_what_the_schema_reads():
     assert tensors[3].Type() == schema.TensorType.INT8
     assert tensors[3].Quantization().Scale(0) == 0.5
     assert tensors[3].Quantization().ZeroPoint(0) == -3
-    assert tflite_graph.metadata(content, "facts") == {"one": [1, None]}
-    assert tflite_graph.metadata(content, "other") is None
+    assert players.tflite_metadata(content, "facts") == {"one": [1, None]}
+    assert players.tflite_metadata(content, "other") is None
     assert graph.constant_bytes == 12 + 7
 
 
@@ -43,8 +44,6 @@ def test_tflite_files_without_tensorflow_are_refused_with_one_line():
     graph, x, y = small()
     with pytest.raises(errors.UserError, match="TFLite files need TensorFlow"):
         graph.model([x], [y], "", {})
-    with pytest.raises(errors.UserError, match="TFLite files need TensorFlow"):
-        tflite_graph.metadata(b"", "facts")
 
 
 def test_graph_constants_lie_at_multiples_of_16_bytes():
@@ -61,15 +60,3 @@ def test_graph_constants_are_kept_once():
     for other in (np.ones(2), np.zeros(2, np.float32), np.zeros(3)):
         with pytest.raises(ValueError, match="Two constants are called 'a'"):
             graph.constant("a", other)
-
-
-def test_is_whole_knows_every_changed_byte():
-    graph, x, y = small()
-    content = graph.model([x], [y], "", {})
-    assert tflite_graph.is_whole(content)
-    for position in range(len(content)):
-        changed = bytearray(content)
-        changed[position] ^= 1
-        assert not tflite_graph.is_whole(bytes(changed))
-    assert not tflite_graph.is_whole(content[:-1])
-    assert not tflite_graph.is_whole(content + b"\0")

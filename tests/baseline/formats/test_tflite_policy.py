@@ -8,13 +8,13 @@ from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.agents import agreement
 from baseline.agents import zoo_files
-from baseline.formats import runner
+from baseline.formats import names
 from baseline.formats import tflite_graph
 from baseline.formats import tflite_layers
 from baseline.formats import tflite_policy
-from baseline.formats import tflite_runner
 from baseline.quantization import acting_path
 from tests.baseline import integer_reference as reference
+from tests.baseline import players
 
 RESOLVERS = interpreter.OpResolverType
 POLICIES = {
@@ -98,7 +98,7 @@ def test_export_computes_what_the_simulation_does(policy, output):
     network, inputs, ranges, weights = case(policy)
     if not output:
         del ranges[acting_path.OUTPUT]
-    made = tflite_runner.Runner(export(network, ranges, weights))
+    made = players.tflite_player(export(network, ranges, weights))
     bits_of = {name: 8 for name in weights}
     expected = reference.simulate(network, inputs, bits_of, ranges)
     np.testing.assert_allclose(made.output(inputs), expected, atol=1e-6)
@@ -114,7 +114,7 @@ def test_export_computes_what_the_simulation_does(policy, output):
 def test_export_sums_are_exact_for_every_width(bits):
     network, inputs, ranges, weights = case("relu", bits)
     del ranges[acting_path.OUTPUT]
-    made = tflite_runner.Runner(export(network, ranges, weights, bits))
+    made = players.tflite_player(export(network, ranges, weights, bits))
     np.testing.assert_array_equal(
         made.output(inputs), computed(network, inputs, ranges, weights, bits)
     )
@@ -132,7 +132,7 @@ def test_export_asymmetric_ranges_are_exact(shift, per_channel):
     ranges = reference.calibrate(network, inputs)
     del ranges[acting_path.OUTPUT]
     weights = integers(network, 8, per_channel)
-    made = tflite_runner.Runner(export(network, ranges, weights))
+    made = players.tflite_player(export(network, ranges, weights))
     np.testing.assert_array_equal(made.output(inputs), computed(network, inputs, ranges, weights))
 
 
@@ -141,7 +141,7 @@ def test_export_inputs_beyond_their_range_are_clamped(ends):
     network, inputs, ranges, weights = case("relu")
     del ranges[acting_path.OUTPUT]
     ranges["layer_0"] = ends
-    made = tflite_runner.Runner(export(network, ranges, weights))
+    made = players.tflite_player(export(network, ranges, weights))
     inputs = 5 * inputs
     np.testing.assert_array_equal(made.output(inputs), computed(network, inputs, ranges, weights))
 
@@ -169,7 +169,7 @@ def test_export_inputs_may_have_bits_of_their_own():
     del ranges[acting_path.OUTPUT]
     ranges["layer_0"] = (*ranges["layer_0"], 8)
     ranges["layer_2"] = (*ranges["layer_2"], 5)
-    made = tflite_runner.Runner(export(network, ranges, weights, 3))
+    made = players.tflite_player(export(network, ranges, weights, 3))
     expected = computed(network, inputs, ranges, weights, 3)
     np.testing.assert_array_equal(made.output(inputs), expected)
     assert made.metadata["ranges"]["layer_2"][2] == 5
@@ -178,7 +178,7 @@ def test_export_inputs_may_have_bits_of_their_own():
 def test_export_a_quantized_output_of_few_bits_has_its_levels():
     network, inputs, ranges, weights = case("relu")
     ranges[acting_path.OUTPUT] = (*ranges[acting_path.OUTPUT], 3)
-    outputs = tflite_runner.Runner(export(network, ranges, weights)).output(inputs)
+    outputs = players.tflite_player(export(network, ranges, weights)).output(inputs)
     assert len(np.unique(outputs)) <= 8
 
 
@@ -187,12 +187,12 @@ def test_export_a_quantized_output_of_few_bits_has_its_levels():
 def test_export_other_kernels_and_delegates_compute_the_same(policy, resolver):
     network, inputs, ranges, weights = case(policy)
     content = export(network, ranges, weights)
-    expected = tflite_runner.Runner(content).output(inputs[:7])
+    expected = players.tflite_player(content).output(inputs[:7])
     made = opened(content, resolver, 7)
     made.set_tensor(made.get_input_details()[0]["index"], inputs[:7])
     made.invoke()
     outputs = {d["name"]: made.get_tensor(d["index"]) for d in made.get_output_details()}
-    np.testing.assert_allclose(outputs[runner.OUTPUT], expected, atol=1e-6)
+    np.testing.assert_allclose(outputs[names.OUTPUT], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -251,8 +251,8 @@ def test_export_may_normalize_itself():
         rng.standard_normal(6), rng.uniform(0.1, 4, 6), 10.0, 1.5, 1e-8
     )
     ranges = reference.calibrate(network, normalization(inputs))
-    outside = tflite_runner.Runner(export(network, ranges, weights))
-    inside = tflite_runner.Runner(export(network, ranges, weights, normalization=normalization))
+    outside = players.tflite_player(export(network, ranges, weights))
+    inside = players.tflite_player(export(network, ranges, weights, normalization=normalization))
     assert inside.metadata["normalizes"] and not outside.metadata["normalizes"]
     expected = outside.output(normalization(inputs))
     # float32 and float64 may meet on two sides of a level's edge.
@@ -266,7 +266,7 @@ def test_export_natures_network_acts_as_simulated():
     del ranges[acting_path.OUTPUT]
     weights = integers(network)
     content = tflite_policy.export(network, ranges, weights, image_size=(84, 84))
-    made = tflite_runner.Runner(content)
+    made = players.tflite_player(content)
     expected = reference.simulate(network, inputs, {name: 8 for name in weights}, ranges)
     np.testing.assert_allclose(made.output(inputs), expected, atol=1e-5)
     assert len(content) < 1.1 * sum(tensor.values.size for tensor in weights.values())
@@ -276,7 +276,7 @@ def test_export_is_deterministic_and_says_what_it_is():
     network, _, ranges, weights = case("elu, continuous")
     content = export(network, ranges, weights)
     assert content == export(network, ranges, weights)
-    metadata = tflite_runner.Runner(content).metadata
+    metadata = players.tflite_player(content).metadata
     assert metadata["layer_bits"] == {name: 8 for name in weights}
     assert metadata["head"] == "clip"
     np.testing.assert_allclose(metadata["low"], network.low)

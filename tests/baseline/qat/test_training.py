@@ -17,19 +17,19 @@ from actorQ.policy import packing
 from actorQ.policy import quantization
 from baseline.agents import finding
 from baseline.deploy import exporting
-from baseline.formats import onnx_runner
 from baseline.qat import callback
 from baseline.qat import export
 from baseline.qat import model as qat_model
 from baseline.qat import runs
 from baseline.qat import training as qat
+from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.study import qat_rows
-from baseline.study import rows as results
 from baseline.train import settings as training_settings
 from baseline.train import state
 from baseline.train import training as train
 from tests.baseline import integer_reference as reference
+from tests.baseline import players
 
 CARTPOLE = "CartPole-v1"
 OFF_POLICY = {"learning_starts": 40, "train_freq": 16, "gradient_steps": 4, "buffer_size": 1000}
@@ -109,7 +109,7 @@ def test_a_control_leaves_a_plain_agent(tmp_path, spied):
     np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
     row = qat.evaluate(path, "a2c", (0,), 2)
     assert row.key[1:] == (qat_rows.CONTROL, 0, 400, None, "", None, None, "")
-    assert (row.bits, row.bytes) == (results.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
+    assert (row.bits, row.bytes) == (names.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
 
 
 def test_rows_are_of_the_quantized_agent(tmp_path):
@@ -350,7 +350,7 @@ def compared(agent, act, episodes, states):
 
 
 def on_onnx_runtime(agent):
-    return onnx_runner.Runner(export.export(agent).SerializeToString())
+    return players.onnx_player(export.export(agent).SerializeToString())
 
 
 def test_integers_run_on_an_engine_and_act_alike(agent8):

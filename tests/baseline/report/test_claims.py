@@ -1,4 +1,6 @@
-"""Verdicts that the page of all results computes, and what it reads and writes."""
+"""Verdicts that the page of all results computes."""
+
+import pathlib
 
 import pytest
 
@@ -7,8 +9,10 @@ from actorQ.core import output
 from actorQ.experiments.run_logs import times
 from baseline.report import case_claims
 from baseline.report import claims
-from baseline.report import markup
-from baseline.report import sections
+from baseline.study import rows as rows_lib
+from tests.baseline import sweep_rows
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(
@@ -45,22 +49,31 @@ def test_time_to_reward_of_few_seeds_or_another_reward_is_reached_in_part():
 
 
 def test_ptq_is_judged_by_the_interval_of_the_mean(tmp_path):
-    header = ["Environment", "fp32", "E_int8"]
+    """DQN's rows lose 60 points of 100 at 8 bits, PPO's none; one episode has no interval."""
     rows = [
-        ["Somewhere", "1", "2.00 % [1.00, 3.00]"], ["Nothing learned", "1", "50.00 %"],
-        ["Theirs", "-", "-"],
+        *sweep_rows.make_sweep("ppo", knee=0.0), *sweep_rows.make_sweep("dqn", knee=7.5),
+        *sweep_rows.make_sweep("ppo", "Acrobot-v1", knee=0.0, rng_seed=1),
+        *sweep_rows.make_sweep("a2c", episodes=1),
+        *sweep_rows.make_sweep("ddpg", widths=("4",)),  # Nothing at 8 bits.
     ]
-    text = ""
-    for algo, mean in {"a2c": "2.00 % [1.00, 3.00]", "dqn": "9.00 % [8.70, 9.50]"}.items():
-        table = output.markdown_table(header, [*rows, ["Mean", "", mean]])
-        text += f"## {algo.upper()}: fp32, fp16 and int8 (weights)\n\n{table}\n"
-    (tmp_path / "table.md").write_text(text)
+    for row in rows:
+        rows_lib.append(str(tmp_path / rows_lib.CSV_NAME), row)
     found = {claim.claim.split()[2]: claim for claim in claims.ptq(str(tmp_path))}
     assert {name: claim.verdict for name, claim in found.items()} == {
-        "A2C": claims.REACHED, "DQN": claims.MISSED, "PPO": claims.NONE, "DDPG": claims.NONE,
+        "A2C": claims.NONE, "DQN": claims.MISSED, "PPO": claims.REACHED, "DDPG": claims.NONE,
     }
-    assert found["A2C"].ours == "2.00 % [1.00, 3.00], 1 agents"
-    assert found["A2C"].published == "2.31 %"
+    assert found["PPO"].ours.endswith("], 2 agents") and found["DQN"].ours.endswith("], 1 agents")
+    assert found["DQN"].published == "8.60 %"
+    assert found["DQN"].reason == "all of the interval is above it"
+    assert {claim.verdict for claim in claims.ptq(str(tmp_path / "none"))} == {claims.NONE}
+
+
+def test_ptq_verdicts_are_those_of_the_committed_table():
+    """The page judges by the rows; the table beside them says the same mean and interval."""
+    folder = ROOT / "baseline" / "results" / "ptq"
+    table = (folder / "table.md").read_text()
+    for claim in claims.ptq(str(folder)):
+        assert claim.ours.rpartition(", ")[0] in table
 
 
 def test_qat_holds_where_no_width_down_to_it_loses_more(tmp_path):
@@ -136,35 +149,3 @@ def test_breakdown_and_staleness():
     (claim,) = claims.staleness({"x": {"1": 100.0, "1000": 20.0}, "y": {"1": 3.0, "9": -1.0}})
     assert (claim.ours, claim.verdict) == ("up to 5.00x", claims.REACHED)
     assert claims.staleness({"y": {"1": 3.0, "9": -1.0}})[0].verdict == claims.OPEN
-
-
-def test_markdown_is_split_at_headings_and_tables_are_read_back():
-    text = "before\n\n# One\n\n" + output.markdown_table(["A", "B"], [["x", "1"]]) + "\n## Two\nend"
-    assert [(part.heading, part.level) for part in markup.parts(text)] == [
-        ("", 0), ("One", 1), ("Two", 2),
-    ]
-    assert markup.table_rows(text) == [["A", "B"], ["x", "1"]]
-    assert markup.parts("") == [] and markup.table_rows("none") == []
-    shown = markup.document(text, 4, lambda heading: heading == "Two")
-    assert "<h4>One</h4>" in shown and "<summary>Two</summary>" in shown
-    assert "<p>before</p>" in shown and '<div class="scroll"' in shown
-
-
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("r/ptq/plots/ppo_CartPole-v1.png", "PPO CartPole-v1: mean return against bits"),
-        ("r/qat/plots/overview_a2c.png", "A2C: mean return"),
-        ("r/time_to_reward/report/convergence_cartpole_balance.png", "cartpole balance"),
-        ("r/cartpole_gym/convergence.png", "cartpole gym"),
-        ("r/cartpole_gym/breakdown.png", "phase by phase: cartpole gym"),
-        ("r/breakdown/report/breakdown_finger_spin.png", "phase by phase: finger spin"),
-        ("r/cluster/cluster_blocking.png", "blocking downloads"),
-        ("r/mixed_precision/loss_parity.png", "Loss parity"),
-        ("x/mixed_precision/mixed_precision_timing.png", "Run time in fp32 over run time in half"),
-        ("x/mixed_precision/auto/mixed_precision_timing.png", "that was chosen by itself"),
-        ("x/deployment/deployment.png", "Latency of the fp32 file over that of the int8 file"),
-    ],
-)
-def test_captions_come_from_names(path, text):
-    assert text in sections.caption(path)

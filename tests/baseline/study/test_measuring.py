@@ -14,9 +14,10 @@ from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.agents import evaluation
 from baseline.agents import finding
+from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.study import measuring
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from tests.baseline import small_agents
 
 ACTIVATIONS = schemes.WEIGHTS_AND_ACTIVATIONS
@@ -35,8 +36,8 @@ def rows_of(out):
 
 def test_row_says_what_was_measured(zoo, tmp_path):
     row = measuring.measure(request(zoo, tmp_path, note="why"))
-    full, quantized = results.read(str(tmp_path / "ptq.csv"))
-    assert results.FP32 == full.bits and full.error is None and full.error_low is None
+    full, quantized = rows_lib.read(str(tmp_path / "ptq.csv"))
+    assert names.FP32 == full.bits and full.error is None and full.error_low is None
     assert quantized.key == row.key
     np.testing.assert_allclose(quantized.returns, row.returns, rtol=1e-6)
     assert (row.algo, row.env, row.bits, row.seeds, row.episodes) == (
@@ -109,7 +110,7 @@ def test_full_precision_is_measured_once(zoo, tmp_path, monkeypatch):
     # E too, whether the full precision was measured with it or was there.
     last = rows_of(tmp_path)[-1]
     assert {**last, "seconds": ""} == {**rows[1], "seconds": ""}
-    assert len(results.read(str(tmp_path / "ptq.csv"))) == 3
+    assert len(rows_lib.read(str(tmp_path / "ptq.csv"))) == 3
     # Other seeds need another row to compare with.
     other = dataclasses.replace(request(zoo, tmp_path, bits="8"), seeds=(1,))
     measuring.measure(other)
@@ -212,7 +213,7 @@ def test_notes_of_agents_are_kept_and_ordered(zoo, tmp_path):
 def test_rows_of_another_calibration_are_refused(zoo, tmp_path):
     asked = request(zoo, tmp_path, "ppo", "CartPole-v1", scheme=ACTIVATIONS, note="why")
     assert measuring.measure(asked).note == "why; calibrated-1"
-    rows = results.read(asked.csv_path)
+    rows = rows_lib.read(asked.csv_path)
     assert [row.note for row in rows] == ["why", "why; calibrated-1"]
     unnoted = [dataclasses.replace(row, note="") for row in rows]  # As published rows are.
     by_default = dataclasses.replace(asked, calibration_episodes=5)
@@ -240,7 +241,7 @@ def test_folders_of_quantized_agents():
 
 def test_key_and_full_precision(zoo, tmp_path):
     asked = request(zoo, tmp_path, bits="8", scheme=ACTIVATIONS)
-    assert asked.key == results.Key(
+    assert asked.key == rows_lib.Key(
         "a2c", "Pendulum-v1", "8", ACTIVATIONS, "paper", "nearest", "0,3", 4
     )
     assert asked.full_precision.key == asked.key._replace(bits="fp32", scheme="weights")
@@ -271,12 +272,12 @@ def test_seeds_of_no_sense_are_an_error(text):
 
 def test_summary():
     values = dict.fromkeys(["weight_min", "weight_max", "weight_range", "weight_width"], 1.0)
-    key = results.Key("ppo", "CartPole-v1", "fp32", "weights", "paper", "nearest", "0", 2)
-    full = results.measured(key, [10, 20], bytes=5, seconds=1.25, commit="", **values)
+    key = rows_lib.Key("ppo", "CartPole-v1", "fp32", "weights", "paper", "nearest", "0", 2)
+    full = rows_lib.measured(key, [10, 20], bytes=5, seconds=1.25, commit="", **values)
     assert measuring.summary(full) == (
         "ppo CartPole-v1 fp32: return 15.00 +- 7.07 over 2 episodes, 5 bytes, 1.2 s"
     )
-    row = results.measured(
+    row = rows_lib.measured(
         key._replace(bits="8"), [10, 5], [10, 20], bytes=5, seconds=1.0, commit="", **values
     )
     text = measuring.summary(row, full)

@@ -8,14 +8,14 @@ import pytest
 from actorQ.core import errors
 from baseline import collate
 from baseline.study import qat_collate
-from baseline.study import rows as results
+from baseline.study import rows as rows_lib
 from tests.baseline import sweep_rows
 from tests.baseline import trained_rows
 
 
 def write(path, rows):
     for row in rows:
-        results.append(str(path), row)
+        rows_lib.append(str(path), row)
     return str(path)
 
 

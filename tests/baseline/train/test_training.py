@@ -423,7 +423,6 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
             for module in model.policy.modules():
                 module.__dict__.pop("forward", None)
             seen["float32"] = model.policy.extract_features(image)
-        seen["environment"] = type(model.env).__name__
         return []
 
     training.train(
@@ -434,7 +433,6 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
         compare,
     )
 
-    assert seen["environment"] == "AtariVecEnv"
     assert seen["bfloat16"].dtype == torch.float32
     assert not torch.equal(seen["bfloat16"], seen["float32"])
     torch.testing.assert_close(seen["bfloat16"], seen["float32"], rtol=0.03, atol=0.02)

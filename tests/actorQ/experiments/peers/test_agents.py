@@ -8,8 +8,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from actorQ import environments
 from actorQ.core import config as config_lib
+from actorQ.environments import suites
 from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments.peers import gymnasium_task
@@ -43,7 +43,7 @@ def sb3_model(taskstr, session, **settings):
     from actorQ.experiments.peers import sb3_training as peer_sb3
 
     config = config_lib.RunConfig(taskstr=taskstr, **{**SETTINGS, **settings})
-    task = gymnasium_task.GymnasiumTask(environments.make(taskstr, 0, 50), 1.0)
+    task = gymnasium_task.GymnasiumTask(suites.make(taskstr, 0, 50), 1.0)
     return peer_sb3, peer_sb3.make_model(config, task, session, "cpu")
 
 

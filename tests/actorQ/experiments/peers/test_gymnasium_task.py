@@ -5,14 +5,15 @@ from gymnasium import spaces
 import numpy as np
 import pytest
 
-from actorQ import environments
+from actorQ.environments import base
+from actorQ.environments import suites
 from actorQ.experiments.peers import gymnasium_task
 
 
 class Scripted:
     """An environment that gives the time steps that it is told."""
 
-    spec = environments.EnvironmentSpec((2,), np.dtype(np.float32), num_actions=3)
+    spec = base.EnvironmentSpec((2,), np.dtype(np.float32), num_actions=3)
 
     def __init__(self, *timesteps):
         self._timesteps = list(timesteps)
@@ -58,7 +59,7 @@ def test_step_end_and_reward(timestep, expected):
     ],
 )
 def test_spaces_hold_what_the_task_gives(taskstr, action_space):
-    task = gymnasium_task.GymnasiumTask(environments.make(taskstr, 0, 5), float("inf"))
+    task = gymnasium_task.GymnasiumTask(suites.make(taskstr, 0, 5), float("inf"))
     assert task.action_space == action_space
     assert task.is_discrete == isinstance(action_space, spaces.Discrete)
     observation, _ = task.reset()

@@ -142,7 +142,7 @@ def test_convert_library_is_the_one_in_use():
 def test_convert_missing_library_is_logged_once(monkeypatch, tmp_path):
     lines = []
     monkeypatch.setattr(convert.logging, "warning", lambda text, *_: lines.append(text))
-    monkeypatch.setattr(library.build, "library_path", lambda: str(tmp_path / "missing.so"))
+    monkeypatch.setattr(library.compiling, "library_path", lambda: str(tmp_path / "missing.so"))
     library.load.cache_clear()
     convert._kernels.cache_clear()
     try:

@@ -1,6 +1,8 @@
 """The kernels in C against the numpy reference, on every instruction set of this machine."""
 
 import os
+import platform
+import re
 import subprocess
 import sys
 
@@ -8,12 +10,13 @@ import numpy as np
 import pytest
 
 from actorQ.core import errors
+from actorQ.core import precisions
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
 from actorQ.policy import quantization
 from actorQ.policy import reference
-from actorQ.policy.native import build
+from actorQ.policy.native import compiling
 from actorQ.policy.native import library
 
 Q_VALUES, TANH = architecture_lib.Q_VALUES_HEAD, architecture_lib.TANH_HEAD
@@ -55,10 +58,10 @@ def expanded(architecture, quantize, seed=0, **options):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("quantize", forms.SCHEMES)
+@pytest.mark.parametrize("quantize", precisions.SCHEMES)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_network_computes_the_reference(name, quantize, isa):
-    architecture, scheme = ARCHITECTURES[name], forms.SCHEMES[quantize]
+    architecture, scheme = ARCHITECTURES[name], precisions.SCHEMES[quantize]
     tensors = expanded(architecture, quantize)
     # 11: whole tiles of every instruction set, and a rest.
     observations = make_observations(architecture, 11)
@@ -77,17 +80,17 @@ def test_network_computes_the_reference(name, quantize, isa):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_network_output_does_not_depend_on_the_batch(name, quantize):
     architecture = ARCHITECTURES[name]
-    network = library.Network(architecture, forms.SCHEMES[quantize], 13)
+    network = library.Network(architecture, precisions.SCHEMES[quantize], 13)
     weights = network.pack(expanded(architecture, quantize))
     observations = make_observations(architecture, 13)
     one_by_one = np.concatenate([network(weights, each[None]) for each in observations])
     np.testing.assert_array_equal(network(weights, observations), one_by_one)
 
 
-@pytest.mark.parametrize("quantize", forms.SCHEMES)
+@pytest.mark.parametrize("quantize", precisions.SCHEMES)
 def test_observations_without_range_and_with_a_huge_one(quantize):
     architecture = ARCHITECTURES["humanoid"]
-    network = library.Network(architecture, forms.SCHEMES[quantize], 4)
+    network = library.Network(architecture, precisions.SCHEMES[quantize], 4)
     tensors = expanded(architecture, quantize)
     observations = np.zeros((4, 67), np.float32)
     observations[1] = 1e-35  # Below what a scale expresses.
@@ -103,7 +106,7 @@ def test_observations_without_range_and_with_a_huge_one(quantize):
 @pytest.mark.parametrize("quantize", [8, 4])
 def test_an_observation_that_is_not_finite_gives_nan_and_spares_the_others(quantize, number):
     architecture = ARCHITECTURES["humanoid"]
-    network = library.Network(architecture, forms.SCHEMES[quantize], 3)
+    network = library.Network(architecture, precisions.SCHEMES[quantize], 3)
     weights = network.pack(expanded(architecture, quantize))
     observations = make_observations(architecture, 3)
     expected = network(weights, observations)
@@ -134,7 +137,7 @@ def test_integer_products_do_not_overflow_at_their_extremes():
         tensors = forms.expand(forms.to_actor_form(weights, 0, quantize))
         expected = reference.forward(architecture, tensors, observations)
         for isa in library.usable_isas():
-            network = library.Network(architecture, forms.SCHEMES[quantize], 1, isa)
+            network = library.Network(architecture, precisions.SCHEMES[quantize], 1, isa)
             np.testing.assert_array_equal(network(network.pack(tensors), observations), expected)
         np.testing.assert_allclose(expected, -16, rtol=5e-3)
 
@@ -154,7 +157,7 @@ def test_packed_weights_take_what_their_bits_say():
     architecture = architecture_lib.PolicyArchitecture((64,), (1024, 1024), 16, TANH)
     count = 64 * 1024 + 1024 * 1024 + 1024 * 16
     sizes = {}
-    for quantize, scheme in forms.SCHEMES.items():
+    for quantize, scheme in precisions.SCHEMES.items():
         network = library.Network(architecture, scheme)
         sizes[quantize] = 8 * network.pack(expanded(architecture, quantize)).nbytes / count
     assert sizes[32] == pytest.approx(32, rel=0.01)
@@ -169,7 +172,7 @@ def test_narrow_communication_reaches_the_kernels(quantize, bits):
     architecture = ARCHITECTURES["humanoid"]
     tensors = expanded(architecture, quantize, quantize_communication=bits)
     observations = make_observations(architecture, 2)
-    network = library.Network(architecture, forms.SCHEMES[quantize], 2)
+    network = library.Network(architecture, precisions.SCHEMES[quantize], 2)
     np.testing.assert_array_equal(
         network(network.pack(tensors), observations),
         reference.forward(architecture, tensors, observations),
@@ -200,7 +203,7 @@ def test_int4_groups_stay_within_half_a_step():
 
 
 def test_missing_library_is_one_clear_line(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "library_path", lambda: str(tmp_path / "none.so"))
+    monkeypatch.setattr(compiling, "library_path", lambda: str(tmp_path / "none.so"))
     library.load.cache_clear()
     with pytest.raises(errors.UserError, match="setup_ubuntu.sh"):
         inference.make_backend(ARCHITECTURES["odd"], 8, "native")
@@ -210,7 +213,7 @@ def test_missing_library_is_one_clear_line(monkeypatch, tmp_path):
 def test_damaged_library_is_one_clear_line(monkeypatch, tmp_path):
     path = tmp_path / "damaged.so"
     path.write_bytes(b"not a library")
-    monkeypatch.setattr(build, "library_path", lambda: str(path))
+    monkeypatch.setattr(compiling, "library_path", lambda: str(path))
     library.load.cache_clear()
     with pytest.raises(errors.UserError, match="_build"):
         library.load()
@@ -228,37 +231,28 @@ def fresh_library():
      ("no_such_cc -O2", "no program no_such_cc"), ("gcc '", "is no command")],
 )
 def test_build_without_a_working_compiler_says_so(monkeypatch, tmp_path, compiler, said):
-    monkeypatch.setattr(build, "library_path", lambda: str(tmp_path / "new.so"))
+    monkeypatch.setattr(compiling, "library_path", lambda: str(tmp_path / "new.so"))
     monkeypatch.setenv("CC", compiler)
     if not compiler:
         monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(errors.UserError, match=said):
-        build.build()
+        compiling.build()
     assert not os.path.exists(tmp_path / "new.so")
 
 
 def test_build_takes_a_compiler_with_arguments(monkeypatch):
     monkeypatch.setenv("CC", "sh -e")
-    assert build._find_compiler() == ["sh", "-e"]
+    assert compiling._find_compiler() == ["sh", "-e"]
 
 
-@pytest.mark.parametrize(
-    "refused",
-    [
-        'for a; do [ "$a" = -mavxvnni ] && exit 1; done',  # As gcc 10.
-        # As clang 14, which compiles for it and cannot ask whether a processor has it.
-        'case "$*" in *-DACTORQ_AVXVNNI*|*probe.c*) exit 1;; esac',
-    ],
-)
-def test_kernels_without_optional_instructions_build_and_work(tmp_path, refused):
-    compiler = tmp_path / "old_compiler"
-    # With -O1 at the end: how fast the kernels are is no matter here, and they compile sooner.
-    compiler.write_text(f'#!/bin/sh\n{refused}\nexec gcc "$@" -O1\n')
+def usable_isas_when_built_with(compiler, script):
+    """Builds with a compiler that is a shell script, and returns what a process can then use."""
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
     compiler.chmod(0o755)
     code = (
-        "from actorQ.policy.native import build, library\n"
-        f"build.library_path = lambda: {str(tmp_path / 'lib.so')!r}\n"
-        "build.build()\n"
+        "from actorQ.policy.native import compiling, library\n"
+        f"compiling.library_path = lambda: {str(compiler.parent / 'lib.so')!r}\n"
+        "compiling.build()\n"
         "print(*library.usable_isas())\n"
     )
     done = subprocess.run(
@@ -266,5 +260,45 @@ def test_kernels_without_optional_instructions_build_and_work(tmp_path, refused)
         capture_output=True, text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "avxvnni" not in done.stdout
-    assert "portable" in done.stdout
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        'for a; do [ "$a" = -mavxvnni ] && exit 1; done',  # As gcc 10.
+        # As clang 14, which compiles for it and cannot ask whether a processor has it.
+        'case "$*" in *-DCAN_RUN_avxvnni*|*probe.c*) exit 1;; esac',
+    ],
+)
+def test_kernels_without_optional_instructions_build_and_work(tmp_path, refused):
+    # With -O1 at the end: how fast the kernels are is no matter here, and they compile sooner.
+    script = f'{refused}\nexec gcc "$@" -O1'
+    isas = usable_isas_when_built_with(tmp_path / "old_compiler", script)
+    assert "avxvnni" not in isas
+    assert "portable" in isas
+
+
+def test_processor_without_f16c_gets_the_portable_kernels(tmp_path):
+    # A virtual machine may hide F16C and show AVX2 and FMA. The other kernels would crash there.
+    script = 'exec gcc -DHAS_f16c=0 "$@" -O1'
+    assert usable_isas_when_built_with(tmp_path / "compiler", script) == ["portable"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86 has several sets")
+def test_every_feature_that_kernels_are_compiled_for_is_tested_at_run_time(monkeypatch, tmp_path):
+    commands = []
+    monkeypatch.setattr(compiling, "library_path", lambda: str(tmp_path / "lib.so"))
+    monkeypatch.setattr(compiling, "_run", lambda *command: commands.append(command))
+    monkeypatch.setattr(compiling, "_knows_avxvnni", lambda *_: True)
+    monkeypatch.setattr(os, "replace", lambda *_: None)
+    compiling.build()
+    *kernels, linking = commands
+    assert len(kernels) == len(library.ISAS)
+    for command in kernels:
+        (name,) = [word for word in command if word.startswith("-DKERNELS=actorq_")]
+        isa = name.removeprefix("-DKERNELS=actorq_")
+        compiled = {word[2:] for word in command if word.startswith("-m") and "=" not in word}
+        (tests,) = [word for word in linking if word.startswith(f"-DCAN_RUN_{isa}=")]
+        assert compiled == set(re.findall(r"HAS_(\w+)", tests))
+        assert bool(compiled) == (isa != "portable")

@@ -9,48 +9,20 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
-import ctypes
 import dataclasses
-import difflib
 import math
-import os
-import sys
 import threading
 from typing import Any
-from typing import NamedTuple
 import weakref
 
 import dm_env
 from dm_env import specs
 import numpy as np
 
-from actorQ.core import errors
-
-# Bounds from here on mean "none": MuJoCo writes 1e10 for that, older environments float32's
-# largest number, others infinity.
-_NO_BOUND = 1e10
+from actorQ.environments import scales
+from actorQ.environments import task_errors
 
 CLOSE_PATIENCE_S = 5.0  # Well below what a launcher waits for a process whose run has ended.
-
-
-class TaskError(errors.UserError, ValueError):
-    """Something a user can put right about a task; its text is one clear line."""
-
-
-class ObservationScale(NamedTuple):
-    """The map from a task's own observations to scaled ones: observation scale + offset.
-
-    Attributes:
-        scale: [D] float32, 1 where the task has no bounds.
-        offset: [D] float32, there 0.
-    """
-
-    scale: np.ndarray
-    offset: np.ndarray
-
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Returns the scaled observation, a new array, [D] float32."""
-        return observation * self.scale + self.offset
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,7 +45,7 @@ class EnvironmentSpec:
     num_actions: int | None = None
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
-    observation_scale: ObservationScale | None = None
+    observation_scale: scales.ObservationScale | None = None
     action_start: int = 0
 
     @property
@@ -144,7 +116,7 @@ class Environment(dm_env.Environment):
         observation, reward, discount, over = self._advance(self._to_native(action))
         self._episode_steps += 1
         if not math.isfinite(reward):
-            raise TaskError(
+            raise task_errors.TaskError(
                 f"the task gave a reward of {reward} in step {self._episode_steps} of an episode: "
                 "its simulation has failed; mend the task, or wrap it so that such an episode ends"
             )
@@ -162,7 +134,7 @@ class Environment(dm_env.Environment):
         Raises:
             TaskError: The task has no bounds for any dimension, or its observations are pixels.
         """
-        raise no_observation_bounds()
+        raise task_errors.no_observation_bounds()
 
     @abc.abstractmethod
     def _begin(self) -> np.ndarray:
@@ -236,165 +208,3 @@ def _close(reference: weakref.ref[Environment]) -> None:
         environment.close()
 
 
-def no_observation_bounds() -> TaskError:
-    """Describes a task whose observations cannot be scaled; the error is to be raised."""
-    return TaskError(
-        "--scale_observations=1 needs a task whose observations are one vector with bounds in some "
-        "dimension (see its observation_space): this one has none, leave the flag out"
-    )
-
-
-def centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns what maps between [-1, 1] and a task's own range: native = canonical half + middle.
-
-    Args:
-        low: [D] native lower bounds.
-        high: [D] native upper bounds.
-
-    Returns:
-        [D] bool, which dimensions are between two finite bounds; [D] float64 half the width of
-        the range, 1 where there is none; [D] float64 its middle, there 0.
-    """
-    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    bounded = (low > -_NO_BOUND) & (high < _NO_BOUND)
-    half, middle = np.ones_like(low), np.zeros_like(low)
-    half[bounded] = (high[bounded] - low[bounded]) / 2
-    middle[bounded] = (high[bounded] + low[bounded]) / 2
-    return bounded, half, middle
-
-
-def observation_scale(low: np.ndarray, high: np.ndarray) -> ObservationScale | None:
-    """Returns what scales a task's observations to [-1, 1] within its bounds.
-
-    Args:
-        low: D native lower bounds, of any shape.
-        high: D native upper bounds.
-
-    Returns:
-        The map, which only centres a dimension whose bounds are equal; None where no dimension is
-        between two finite bounds.
-    """
-    bounded, half, middle = centre(np.reshape(low, -1), np.reshape(high, -1))
-    if not np.any(bounded):
-        return None
-    half = np.where(half > 0, half, 1.0)
-    return ObservationScale((1 / half).astype(np.float32), (-middle / half).astype(np.float32))
-
-
-def continuous_action_map(
-    low: np.ndarray, high: np.ndarray, shape: tuple[int, ...], dtype: np.dtype
-) -> Callable[[Any], np.ndarray]:
-    """Builds the map from canonical to native actions.
-
-    A dimension between two finite bounds is scaled: native = low + (action + 1) / 2 * (high -
-    low). Any other is clipped to [-1, 1] and passed on.
-
-    Args:
-        low: [A] native lower bounds.
-        high: [A] native upper bounds.
-        shape: Native shape, of A elements.
-        dtype: Native floating type.
-
-    Returns:
-        A function from [A] float32 in [-1, 1] to a new array of the native shape and type.
-
-    Raises:
-        TaskError: A dimension with a bound on one side only has no room within [-1, 1].
-    """
-    low64, high64 = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    bounded, half, middle = centre(low64, high64)
-    scale, offset = half.astype(np.float32), middle.astype(np.float32)
-    # The map rises, so that clipping its result is clipping its argument; and the result can
-    # then not leave the native bounds by a rounding error, nor by that of the bounds themselves.
-    lowest = np.where(bounded, low64, np.maximum(low64, -1.0))
-    highest = np.where(bounded, high64, np.minimum(high64, 1.0))
-    beyond = np.flatnonzero(~bounded & (lowest >= highest))
-    if beyond.size:
-        low_text, high_text = (f"{bound[beyond[0]]:g}" for bound in (low64, high64))
-        raise TaskError(
-            f"dimension {beyond[0]} of the task's actions goes from {low_text} to {high_text}: "
-            "with a bound on one side only, actions are within [-1, 1]; wrap the task to have two"
-        )
-    lowest, highest = lowest.astype(dtype), highest.astype(dtype)
-    size = (low64.size,)
-    is_identity = bool(np.all(scale == 1.0) and np.all(offset == 0.0))
-    is_flat, is_single = shape == size, dtype == np.float32
-
-    def to_native(action: Any) -> np.ndarray:
-        action = np.asarray(action, np.float32)
-        if action.shape != size:
-            raise ValueError(
-                f"an action of shape {action.shape} was given to a task whose "
-                f"actions have shape {size}"
-            )
-        if not is_identity:
-            action = action * scale + offset
-        if not is_single:
-            action = action.astype(dtype)
-        action = np.minimum(np.maximum(action, lowest), highest)
-        return action if is_flat else action.reshape(shape)
-
-    return to_native
-
-
-def unknown_task(suite: str, task: str, known: Iterable[str], advice: str = "") -> TaskError:
-    """Describes a task that a suite does not have.
-
-    Args:
-        suite: Name of the suite.
-        task: The name asked for.
-        known: The names that exist.
-        advice: What else to tell the user, a clause.
-
-    Returns:
-        The error, to be raised.
-    """
-    known = sorted(known)
-    lower = {name.lower(): name for name in known}
-    close = [lower[name] for name in difflib.get_close_matches(task.lower(), lower, 3, 0.6)]
-    hint = (
-        f"the nearest are {', '.join(close)}"
-        if close
-        else f"it has, among {len(known)}, " + (", ".join(known[:3]))
-    )
-    advice = f"; {advice}" if advice else ""
-    return TaskError(
-        f"suite {suite} has no task {task!r}; {hint} "
-        f"(actorQ.environments.list_tasks({suite!r}) names all){advice}"
-    )
-
-
-def one_line(error: BaseException) -> str:
-    """Returns an exception's kind and text on one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-@contextlib.contextmanager
-def muted_output() -> Iterator[None]:
-    """Discards what native code writes to standard output and error within the block.
-
-    The redirection is of the whole process and of file descriptors, since native code passes
-    `sys.stdout` by. Python's own exceptions are not affected.
-    """
-    libc = ctypes.CDLL(None)
-    saved = []
-    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
-        try:
-            if stream is not None:
-                stream.flush()
-            saved.append((descriptor, os.dup(descriptor)))
-        except (OSError, ValueError):
-            continue  # A process without that stream has nothing to protect.
-    libc.fflush(None)
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        for descriptor, _ in saved:
-            os.dup2(null, descriptor)
-        yield
-    finally:
-        # Native output waits in C's own buffers when it goes to a file or a pipe.
-        libc.fflush(None)
-        for descriptor, copy in saved:
-            os.dup2(copy, descriptor)
-            os.close(copy)
-        os.close(null)

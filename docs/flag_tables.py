@@ -1,12 +1,21 @@
-"""Prints the flags of every tool here for `baseline/README.md`, which a test keeps true.
+"""Writes the tables of flags in the pages, which a test holds against the code.
 
-python -m baseline.flags_table
+    python -m docs.flag_tables
+
+A table stands below a line `<!-- flags: NAME -->`; the names are those of `TABLES`.
 """
 
 from collections.abc import Callable
+import dataclasses
+import pathlib
+import re
 
 from absl import flags
 
+from actorQ import launch_ray
+from actorQ.core import config as config_lib
+from actorQ.experiments import command_line as experiments
+from actorQ.experiments.cluster import command_line as cluster
 from baseline import collate
 from baseline import deploy_benchmark
 from baseline import enjoy
@@ -26,6 +35,8 @@ from baseline.report import __main__ as report
 from baseline.study import measuring_flags
 from baseline.train import settings
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = ("README.md", "baseline/README.md")
 TOOLS: dict[str, Callable[[], None]] = {
     "train": settings.define_flags,
     "learning_curve": learning_curve.define_flags,
@@ -46,21 +57,43 @@ TOOLS: dict[str, Callable[[], None]] = {
     "findings": findings.define_flags,
     "report": report.define_flags,
 }
-# Tools that take all flags of another.
+# These tools take all flags of another.
 INHERITS = {
     "sweep": "ptq", "qat": "train", "qat_sweep": "qat", "deploy_benchmark": "deploy",
 }
 
 
-def rows() -> list[str]:
-    """Returns a Markdown row for every flag of every tool, without what it takes over."""
+def run_rows() -> list[str]:
+    """Returns a row for every setting of a run."""
+    lines = []
+    for field in dataclasses.fields(config_lib.RunConfig):
+        default = {None: "none", "": "empty"}.get(field.default, f"`{field.default}`")
+        lines.append(f"| `--{field.name}` | {default} | {field.metadata['help']} |")
+    return lines
+
+
+def rows_of(define: Callable[[flags.FlagValues], None]) -> list[str]:
+    """Returns a row for every flag that a program of `actorQ` defines besides."""
+    own = flags.FlagValues()
+    define(own)
+    lines = []
+    for name in own:
+        default = own[name].default
+        default = ",".join(default) if isinstance(default, list) else default
+        text = "empty" if default == "" else f"`{default}`".replace("False", "off")
+        lines.append(f"| `--{name}` | {text} | {own[name].help} |")
+    return lines
+
+
+def baseline_rows() -> list[str]:
+    """Returns a row for every flag of every tool of `baseline`, without what it takes over."""
     lines: list[str] = []
     shown: dict[str, set[str]] = {}
     for tool, define in TOOLS.items():
-        rows_of_tool = _rows_of(tool, define)
-        shown[tool] = {_without_tool(row) for row in rows_of_tool}
+        rows = _rows_of_tool(tool, define)
+        shown[tool] = {_without_tool(row) for row in rows}
         inherited = shown.get(INHERITS.get(tool, ""), set())
-        lines += [row for row in rows_of_tool if _without_tool(row) not in inherited]
+        lines += [row for row in rows if _without_tool(row) not in inherited]
     return lines
 
 
@@ -68,7 +101,7 @@ def _without_tool(row: str) -> str:
     return row.split("|", 2)[2]
 
 
-def _rows_of(tool: str, define: Callable[[], None]) -> list[str]:
+def _rows_of_tool(tool: str, define: Callable[[], None]) -> list[str]:
     before = set(flags.FLAGS)
     define()
     lines = []
@@ -100,11 +133,29 @@ def _help(flag: flags.Flag) -> str:
     return text.replace("|", "/")
 
 
-def main() -> None:
-    """Prints the table."""
-    print("| Tool | Flag | Default | Meaning |\n| --- | --- | --- | --- |")
-    print("\n".join(rows()))
+_HEAD = "| Flag | Default | Meaning |\n| --- | --- | --- |\n"
+_TOOL_HEAD = "| Tool | Flag | Default | Meaning |\n| --- | --- | --- | --- |\n"
+TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "run": (_HEAD, run_rows),
+    "ray": (_HEAD, lambda: rows_of(launch_ray.define_flags)),
+    "experiments": (_HEAD, lambda: rows_of(experiments.define_flags)),
+    "cluster": (_HEAD, lambda: rows_of(cluster.define_flags)),
+    "baseline": (_TOOL_HEAD, baseline_rows),
+}
+_PLACE = re.compile(r"<!-- flags: (\w+) -->\n\n(?:\|.*\n)*")
+
+
+def filled(page: str) -> str:
+    """Returns the text of a page with its tables made anew."""
+
+    def place(match: re.Match[str]) -> str:
+        head, rows = TABLES[match[1]]
+        return f"<!-- flags: {match[1]} -->\n\n{head}" + "".join(f"{row}\n" for row in rows())
+
+    return _PLACE.sub(place, page)
 
 
 if __name__ == "__main__":
-    main()
+    for name in PAGES:
+        path = ROOT / name
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")

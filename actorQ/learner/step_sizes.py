@@ -7,13 +7,13 @@ _LEAST_SHARE = 0.01
 
 
 def share(updates: Any, decay_steps: int, largest: Callable[[float, Any], Any] = max) -> Any:
-    """Returns by what an optimizer's first step size is to be multiplied.
+    """Returns the factor for an optimizer's first step size.
 
     Args:
-      updates: that the optimizer has made so far; a number, or a tensor of float32.
-      decay_steps: updates in which the share falls linearly from 1 to a hundredth, where it stays;
-        0: it is 1 for ever.
-      largest: of two values; of tensors, where `updates` is one.
+      updates: Updates that the optimizer has made so far; a number, or a tensor of float32.
+      decay_steps: Updates over which the share falls linearly from 1 to a hundredth, where it
+        stays; 0: it stays at 1.
+      largest: Returns the larger of two values, or of two tensors where `updates` is one.
     """
     if not decay_steps:
         return 1.0

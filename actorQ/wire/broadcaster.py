@@ -1,0 +1,184 @@
+"""The broadcaster: turns the learner's weights into the actors' form.
+
+It takes the newest weights out of the broadcaster table (which gives each version away once),
+quantizes them, and puts the message into the model table. So the learner carries none of that
+work. The broadcaster needs neither an environment nor a policy: weights are converted by name. When
+the learner goes away, the broadcaster waits for one at the same address.
+
+Broadcaster's process only. Imports Reverb, neither torch nor TensorFlow.
+"""
+
+import contextlib
+import os
+import queue
+import threading
+import time
+
+from absl import logging
+import numpy as np
+
+from actorQ.core import cli
+from actorQ.core import config as config_lib
+from actorQ.core import energy
+from actorQ.core import errors
+from actorQ.core import run_logger
+from actorQ.core import telemetry
+from actorQ.policy import forms
+from actorQ.wire import card
+from actorQ.wire import connection as connection_lib
+from actorQ.wire import messages
+
+_HEALTH_PERIOD_S = 0.5
+_CARD_PERIOD_S = 0.05  # Between two looks whether the learner says who it is.
+
+
+class Broadcaster:
+    """Waits for weights on one thread, watches over the run on another.
+
+    Attributes:
+      connection: to the learner as it was started last.
+    """
+
+    def __init__(self, config: config_lib.RunConfig):
+        self._config = config
+        self.connection = connection_lib.Connection(config)
+        self._losses = card.Losses()
+        self._logger = run_logger.RunLogger(
+            config.logpath,
+            telemetry.BROADCASTER,
+            telemetry.start_time(config.logpath, config.run_start_time, config.resume),
+            again=bool(config.restarts),
+        )
+        again = config.resume or config.restarts
+        self._version = telemetry.last_version(self._logger.folder) if again else -1
+        self._refused = 0
+        if again:  # Counters go on where the log ends.
+            before = telemetry.last_row(
+                os.path.join(self._logger.folder, telemetry.UPDATES_CSV)
+            )
+            self._refused = int(before.get("refused", 0))
+        self._converting = threading.Lock()
+        self._stop = threading.Event()
+        self._failures: queue.SimpleQueue = queue.SimpleQueue()
+
+    def run(self) -> int:
+        """Serves until the end of the run is announced; returns the exit code.
+
+        Raises:
+          errors.UserError: there is no learner, it did not come back, or its weights are unusable.
+        """
+        cli.on_stop_signals(self._stop.set)
+        connection_lib.require_port(self._config)
+        with contextlib.closing(self._logger), energy.track(
+            bool(self._config.track_energy), self._logger.folder
+        ):
+            while True:
+                try:
+                    return self._connect_and_watch()
+                except errors.NoLearnerError:
+                    raise
+                except errors.LearnerGoneError as gone:
+                    self._disconnect(gone)
+
+    def _connect_and_watch(self) -> int:
+        if not self.connection.wait_until_up(self._stop):
+            return cli.EXIT_INTERRUPTED
+        return self._watch()
+
+    def _read_card(self) -> bool:
+        """Returns whether the learner says who it is; nothing is taken from it before."""
+        return bool(self._losses.card(self.connection).starts)
+
+    def _disconnect(self, reason: errors.LearnerGoneError) -> None:
+        """Gives up the connection; its thread, which may hang in Reverb, ends when it can."""
+        self._losses.note(reason)
+        logging.warning(
+            "%s Waiting up to %g s for the learner.", reason, self._config.connect_timeout
+        )
+        self.connection = connection_lib.Connection(self._config)
+
+    def _watch(self) -> int:
+        serving = False
+        while True:
+            if not serving and self._read_card():
+                threading.Thread(
+                    target=self.serve, args=(self.connection,), daemon=True, name="serving"
+                ).start()
+                serving = True
+            try:
+                connection, failure = self._failures.get(
+                    timeout=_HEALTH_PERIOD_S if serving else _CARD_PERIOD_S
+                )
+            except queue.Empty:
+                connection = failure = None
+            if self._stop.is_set():
+                return cli.EXIT_INTERRUPTED
+            shutdown = self.connection.status().shutdown
+            if connection is self.connection and not shutdown:
+                raise failure
+            if shutdown:
+                self.connection.acknowledge_shutdown()
+                logging.info("The learner announced the end of the run.")
+                return 0
+
+    def serve(self, connection: connection_lib.Connection) -> None:
+        """Converts one model after another until the connection is given up.
+
+        What goes wrong is raised by `run`.
+
+        Args:
+          connection: to take models from.
+        """
+        try:
+            while not self._stop.is_set() and connection is self.connection:
+                self._serve_one(connection)
+        except Exception as error:
+            # The watching thread tells an announced end from a failure.
+            self._failures.put((connection, error))
+
+    def _serve_one(self, connection: connection_lib.Connection) -> None:
+        # Blocks until the learner pushes: no polling, and no delay. If the server dies this
+        # thread hangs, which the watching thread notices. Should the call find the server that
+        # comes back, what it takes is converted all the same: it is given out only once.
+        header, blob = connection.take(self._config.broadcaster_table_name)
+        with self._converting:
+            try:
+                self._convert(header, blob)
+            except errors.MessageError as error:
+                if self._version < 0:  # Nothing has ever fitted: flags may not agree.
+                    raise
+                self._refused += 1
+                logging.warning(
+                    "%s It is refused; actors stay on version %d.", error, self._version
+                )
+
+    def _convert(self, header: np.ndarray, blob: np.ndarray) -> None:
+        config = self._config
+        arrived = time.perf_counter()
+        update = messages.decode(header, blob)
+        if update.version <= self._version:
+            # The first weights, pushed again for a broadcaster that might have died; or those of
+            # the checkpoint of a learner that was resumed.
+            return
+        decoded = time.perf_counter()
+        converted = forms.for_actors(
+            update, config.quantize, config.quantize_communication, bool(config.weight_compress)
+        )
+        done = time.perf_counter()
+        message = messages.encode(converted, bool(config.compress))
+        encoded = time.perf_counter()
+        self.connection.publish(config.model_table_name, message)
+        self._version = update.version
+        self._logger.write(
+            telemetry.UPDATES_CSV,
+            update.version,
+            model_version=update.version,
+            decode_s=decoded - arrived,
+            convert_s=done - decoded,
+            encode_s=encoded - done,
+            insert_s=time.perf_counter() - encoded,
+            message_bytes=sum(part.nbytes for part in message),
+            fp32_bytes=messages.fp32_bytes(converted),
+            refused=self._refused,
+        )
+        self._losses.clear()

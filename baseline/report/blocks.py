@@ -1,0 +1,79 @@
+"""The blocks that a section of the page consists of; `templates/blocks.html.j2` shows them."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import ClassVar
+
+import markupsafe
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """HTML that needs no escaping: Markdown whose own HTML was escaped."""
+
+    kind: ClassVar[str] = "text"
+    html: markupsafe.Markup
+
+
+@dataclasses.dataclass(frozen=True)
+class Heading:
+    """A heading of level 1 to 6."""
+
+    kind: ClassVar[str] = "heading"
+    text: str
+    level: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """Blocks that stay hidden until a reader opens them."""
+
+    kind: ClassVar[str] = "fold"
+    title: str
+    blocks: Sequence["Block"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of plain texts."""
+
+    kind: ClassVar[str] = "table"
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A plot that lies inside of the page.
+
+    Attributes:
+      image: The PNG file in base64.
+      width: In pixels.
+      height: In pixels.
+      caption: The text below it, and for readers who see no images.
+    """
+
+    kind: ClassVar[str] = "figure"
+    image: str
+    width: int
+    height: int
+    caption: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """How files say that they were made; each note once, empty where nothing is noted."""
+
+    kind: ClassVar[str] = "origin"
+    commands: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+
+    @property
+    def period(self) -> list[str]:
+        """Returns the first and the last date; one of them where both are the same."""
+        return sorted({min(self.dates), max(self.dates)}) if self.dates else []
+
+
+Block = Text | Heading | Fold | Table | Figure | Origin

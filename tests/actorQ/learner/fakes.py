@@ -1,0 +1,74 @@
+"""Stand-ins for the objects that the learner's two threads work with."""
+
+from unittest import mock
+
+import numpy as np
+
+from actorQ.environments import evaluation
+from actorQ.learner import training
+from actorQ.wire import connection
+
+
+def status(**counters):
+    """Returns a server's status with the given counters, and zero for the others."""
+    names = connection.ServerStatus._fields
+    return connection.ServerStatus(**{**dict.fromkeys(names, 0), "shutdown": False, **counters})
+
+
+class Evaluator:
+    """Plays episodes of given returns, and notes what is saved."""
+
+    def __init__(self, returns=()):
+        self.coming = list(returns)
+        self.returns = []
+        self.seconds = 0.0
+        self.stop_rule_from = 0
+        self.best_return = -np.inf
+        self.stop_return = np.inf
+        self.saved = []
+
+    def play(self, stop):
+        if stop():
+            return None
+        self.returns.append(self.coming.pop(0))
+        return evaluation.Episode(self.returns[-1], 20, 0.5)
+
+    def reached_stop_return(self):
+        return self.returns[-1] >= self.stop_return
+
+    def save_if_best(self, steps):
+        if self.returns[-1] > self.best_return:
+            self.best_return = self.returns[-1]
+
+    def save_policy(self, steps):
+        self.saved.append(steps)
+
+
+def make_parts(step=lambda: None, losses=lambda: {}, returns=()):
+    """Makes the parts of a learner without networks, disk or server.
+
+    Args:
+      step: The learner's step.
+      losses: Returns the newest losses.
+      returns: Returns of the coming evaluation episodes.
+    """
+    publisher = mock.Mock(
+        pushes=3, version=7, snapshot_s=0.25, insert_s=0.75, last_push=-np.inf, spec_set=[
+            "publish", "pushes", "version", "snapshot_s", "insert_s", "last_push",
+        ],
+    )
+    checkpoints = mock.Mock(seconds=0.0, writing=False, spec_set=["save", "seconds", "writing"])
+    logger = mock.Mock(spec_set=["write", "seconds", "lengths"])
+    logger.seconds.return_value = 0.0
+    logger.lengths.return_value = {"train.csv": 5}
+    connected = mock.Mock(spec_set=["status"])
+    connected.status.side_effect = lambda: status(transitions_inserted=100)
+    return training.Parts(
+        learner=mock.Mock(step=step, spec_set=["step"]),
+        read_losses=losses,
+        publisher=publisher,
+        evaluator=Evaluator(returns),
+        checkpoints=checkpoints,
+        logger=logger,
+        connection=connected,
+    )
