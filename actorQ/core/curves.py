@@ -15,7 +15,7 @@ from actorQ.core import precisions
 from actorQ.core import settings as settings_lib
 from actorQ.core import telemetry
 
-# As ActorQ's results page: "running mean (window=10)" (arXiv:1910.01055's project).
+# ActorQ's results page has "running mean (window=10)" (arXiv:1910.01055's project).
 DEFAULT_WINDOW = 10
 # Settings in which the runs of one comparison may differ without harm.
 PRIVATE_SETTINGS = config_lib.names_of(settings_lib.Kind.LAUNCHED) | {"quantize", "seed"}

@@ -6,8 +6,8 @@ Settings have the names of the training flags: there is one vocabulary, and one 
 
     extends: time_to_reward            # May be left out, see below.
     title: Time to reward              # For tables and figures.
-    kind: training                     # What a run is, see `kinds`; training if left out.
-    report: time_to_reward             # What is made of the results, see `reports`.
+    kind: training                     # Kind of the runs, see `kinds`; training if left out.
+    report: time_to_reward             # Report on the results, see `reports`.
     precisions: [32, 16, 8, 4]         # Bits.
     seeds: [0, 1, 2]
     settings: {stop_window: 3}         # Flags, for all tasks.

@@ -254,7 +254,7 @@ class Runner:
         count = f"{len(self._done)}/{len(self._plan.runs)} done"
         line = f"{count}, left: {self._left()} | {' | '.join(parts)}"
         if self._live:
-            with contextlib.suppress(OSError):  # As in `_say`.
+            with contextlib.suppress(OSError):  # The same reason as in `_say`.
                 width = os.get_terminal_size().columns
                 sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
                 sys.stdout.flush()

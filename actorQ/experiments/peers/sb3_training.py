@@ -8,8 +8,8 @@ every second step only.
 The agents take our flags as follows:
 - --model_str, --critic_str: hidden layers, tanh in policy and Q-network as in ours; elu in the
   critics, as in ours behind the first layer (whose layer norm SB3's critics do not have).
-- samples per insert: train_freq and gradient_steps. Their ratio is that of --batch_size to the lower
-  of --samples_per_insert and --replay_table_max_times_sampled.
+- samples per insert: train_freq and gradient_steps. They have the ratio of --batch_size to the
+  lower of --samples_per_insert and --replay_table_max_times_sampled.
 - --target_update_period: DQN copies its target as often, counted in environment steps. TD3's
   targets are moving averages that lag as far behind as copies do (`kinds.target_average`).
 - --policy_learning_rate, --critic_learning_rate: TD3 takes one step size; it is given two here.

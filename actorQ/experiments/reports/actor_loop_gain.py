@@ -25,7 +25,7 @@ TARGET = 0.9  # Part of the loop's gain that a run is to keep if its actors are 
 ALL_USED = 0.95  # A learner that takes less of its actors' data is the bottleneck itself.
 _SAME_PHYSICS = {"gym,CartPole-v0": "gym,CartPole-v1"}  # Only the length of an episode differs.
 
-Measurement = Mapping[str, Any]  # What the benchmark wrote into its file.
+Measurement = Mapping[str, Any]  # The content of the benchmark's file.
 
 
 def measurements(folder: str = RESULTS) -> list[Measurement]:

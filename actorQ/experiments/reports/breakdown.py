@@ -26,7 +26,7 @@ _COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9")
 
 
 class Bar(NamedTuple):
-    """What is drawn of one precision or run.
+    """A bar of the figure, for one precision or run.
 
     Attributes:
       label: Name below the bar.
