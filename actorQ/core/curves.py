@@ -1,4 +1,4 @@
-"""What the analysis scripts read: runs and their curves against time. Imports no framework."""
+"""Runs, and their curves against time, as analysis reads them. Imports no framework."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from actorQ.core import precisions
 from actorQ.core import settings as settings_lib
 from actorQ.core import telemetry
 
-# As ActorQ's results page: "running mean (window=10)" (arXiv:1910.01055's project).
+# ActorQ's results page has "running mean (window=10)" (arXiv:1910.01055's project).
 DEFAULT_WINDOW = 10
 # Settings in which the runs of one comparison may differ without harm.
 PRIVATE_SETTINGS = config_lib.names_of(settings_lib.Kind.LAUNCHED) | {"quantize", "seed"}
@@ -27,8 +27,8 @@ class Run:
 
     folder: str
     config: config_lib.RunConfig
-    algorithm: str  # Resolved, where the learner recorded it; else the flag, maybe "auto".
-    surroundings: Mapping[str, Any]  # Processor, cores, learner device, commit: to compare.
+    algorithm: str  # As the learner recorded it; else the flag, which may be "auto".
+    surroundings: Mapping[str, Any]  # Processor, cores, learner device, commit.
 
     @property
     def task(self) -> str:
@@ -62,10 +62,10 @@ class MeanCurve(NamedTuple):
 
 
 def load_run(folder: str) -> Run:
-    """Reads what a run was.
+    """Reads the description of a run.
 
     Raises:
-      errors.UserError: `folder` is not a run folder.
+      errors.UserError: The folder is not a run folder.
     """
     record = config_lib.load_record(folder)
     config = config_lib.RunConfig.load(folder)
@@ -78,7 +78,7 @@ def load_run(folder: str) -> Run:
 def surroundings(
     machine: Mapping[str, Any], learner_device: str | None, git_commit: str | None
 ) -> dict[str, Any]:
-    """Returns what `Run` knows of a run besides its settings; what was not noted is None."""
+    """Returns the `surroundings` of a `Run`; None stands for what was not noted."""
     return {
         "processor": machine.get("processor"),
         "usable_cores": machine.get("usable_cores"),
@@ -89,10 +89,10 @@ def surroundings(
 
 
 def load_runs(folders: Sequence[str]) -> list[Run]:
-    """Reads what the runs were.
+    """Reads the descriptions of runs.
 
     Raises:
-      errors.UserError: one is not a run folder, or appears twice.
+      errors.UserError: A folder is not a run folder, or appears twice.
     """
     seen = set()
     for folder in folders:
@@ -106,14 +106,14 @@ def differing_settings(runs: Sequence[Run], allowed: Sequence[str] = ()) -> list
     """Returns 'setting (value, value)' for each setting in which the runs differ.
 
     Args:
-      runs: the runs to compare.
-      allowed: settings that may differ besides `PRIVATE_SETTINGS`.
+      runs: Runs to compare.
+      allowed: Settings that may differ besides `PRIVATE_SETTINGS`.
     """
     settings = [{**dataclasses.asdict(run.config), **run.surroundings} for run in runs]
     lines = []
     for name in settings[0]:
         values = list(dict.fromkeys(str(setting[name]) for setting in settings))
-        if name in runs[0].surroundings:  # What an older version did not note is not known.
+        if name in runs[0].surroundings:  # An older version may not have noted it.
             values = [value for value in values if value != "None"]
         if len(values) > 1 and name not in PRIVATE_SETTINGS and name not in allowed:
             lines.append(f"{name} ({', '.join(values)})")
@@ -141,16 +141,17 @@ def read_log(*path: str) -> dict[str, np.ndarray]:
     """Reads a log into arrays.
 
     Args:
-      *path: parts of the path, to be joined.
+      *path: Parts of the path, to be joined.
 
     Returns:
-      Columns; to ask for one that the log lacks is a UserError.
+      Columns by name. A look-up of a column that the log lacks raises a UserError.
 
     Raises:
-      errors.UserError: missing, empty or damaged, or several runs wrote to one file.
+      errors.UserError: The log is missing, empty or damaged, or several runs wrote to it.
     """
     name = os.path.join(*path)
-    columns = telemetry.read_csv(name)
+    # A log's columns are a mapping of its own kind, which says which column it lacks.
+    columns: dict[str, Any] = telemetry.read_csv(name)
     for key, values in columns.items():
         columns[key] = np.asarray(values)
     if np.any(np.diff(columns["seconds"]) < 0):
@@ -162,7 +163,7 @@ def read_log(*path: str) -> dict[str, np.ndarray]:
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Returns the mean of each value and its up to `window` - 1 predecessors, shape [T]."""
+    """Returns the mean of each value and those before it, `window` values at most; shape [T]."""
     sums = np.cumsum(np.concatenate(([0.0], values)))
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)
@@ -173,7 +174,7 @@ def load_curve(run_folder: str, window: int = DEFAULT_WINDOW) -> Curve:
     """Reads the learner's evaluations.
 
     Raises:
-      errors.UserError: there are none.
+      errors.UserError: There are none.
     """
     path = os.path.join(run_folder, telemetry.LEARNER, telemetry.EVALUATION_CSV)
     columns = read_log(path)
@@ -192,8 +193,8 @@ def load_curve(run_folder: str, window: int = DEFAULT_WINDOW) -> Curve:
 def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
     """Averages the running means of several seeds.
 
-    The grid is every moment at which any seed was evaluated, from the moment on at which all
-    have been; between its evaluations, and after its end, a seed holds its last value.
+    The grid begins when all seeds have been evaluated, and has every moment at which a seed was.
+    Between its evaluations, and after its end, a seed holds its last value.
     """
     start = max(curve.seconds[0] for curve in curves)
     grid = np.unique(np.concatenate([curve.seconds for curve in curves]))
@@ -210,10 +211,10 @@ def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
 
 
 def throughput(run_folder: str) -> tuple[float, float]:
-    """Returns actor steps/s and learner steps/s of a run, NaN where one row is all there is.
+    """Returns actor steps/s and learner steps/s of a run; NaN if its log has a single row.
 
     Raises:
-      errors.UserError: the learner's log cannot be read.
+      errors.UserError: The learner's log cannot be read.
     """
     columns = read_log(run_folder, telemetry.LEARNER, telemetry.TRAIN_CSV)
     elapsed_s = columns["seconds"][-1] - columns["seconds"][0]

@@ -1,4 +1,4 @@
-"""What scripts, benchmarks and reports write: tables, text and CSV, and their error lines.
+"""Tables, text and CSV files of scripts, benchmarks and reports, and scripts' error lines.
 
 Imports no framework.
 """
@@ -46,7 +46,7 @@ def make_folder(folder: str) -> None:
     """Makes a folder for output.
 
     Raises:
-      errors.UserError: it cannot be made.
+      errors.UserError: The folder cannot be made.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -55,15 +55,15 @@ def make_folder(folder: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file; should that fail, what it held before is still there.
+    """Writes a file; if that fails, its old content is still there.
 
     Raises:
-      errors.UserError: it cannot be written.
+      errors.UserError: The file cannot be written.
     """
     if os.path.isfile(path) and not os.path.islink(path) or not os.path.lexists(path):
         files.write(path, text)
         return
-    with files.writing(path), open(path, "w", encoding="utf-8") as file:  # Such as /dev/stdout.
+    with files.writing(path), open(path, "w", encoding="utf-8") as file:  # A device or a pipe.
         file.write(text)
 
 
@@ -71,7 +71,7 @@ def write_csv(path: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes rows of equal keys, NaN as an empty cell; see `write_text`.
 
     Raises:
-      errors.UserError: the file cannot be written.
+      errors.UserError: The file cannot be written.
     """
     content = io.StringIO()
     writer = csv.DictWriter(content, list(rows[0]))
@@ -85,7 +85,7 @@ def _csv_cell(value: Any) -> Any:
         return value
     if not np.isfinite(value):
         return ""
-    # Counts are exact: of more than six digits, too.
+    # Counts keep all their digits.
     return int(value) if value.is_integer() else f"{value:.6g}"
 
 
@@ -100,12 +100,12 @@ def write_report(
     """Writes a script's results: `stem`.md, `stem`.csv and a figure.
 
     Args:
-      folder: made if missing.
-      stem: name of the files without ending.
+      folder: Folder to write to, made if missing.
+      stem: Name of the files without ending.
       text: Markdown.
-      rows: of the CSV.
-      figure_name: of the PNG.
-      draw: draws the figure into the path that it is given.
+      rows: Rows of the CSV file.
+      figure_name: Name of the PNG file.
+      draw: Draws the figure into the path that it is given.
     """
     make_folder(folder)
     write_text(os.path.join(folder, f"{stem}.md"), text)
@@ -120,23 +120,23 @@ def write_measured(
     record: Mapping[str, Any] | None,
     out: str | None,
 ) -> None:
-    """With `out` writes what was measured, and its origin, to files; then prints the text.
+    """Writes measured figures and their origin to files if `out` is given; prints the text.
 
     Args:
-      program: module that measured; with the command line's words it makes the command.
-      name: of the files, NAME.md for the text and NAME.json for a record.
+      program: Module that measured; the command in the files is made of it and the arguments.
+      name: Name of the files: NAME.md for the text, NAME.json for the record.
       text: Markdown.
-      record: raw figures; None: no JSON.
-      out: folder, made if missing; None: nothing is written.
+      record: Raw figures; None: no JSON file.
+      out: Folder to write to, made if missing; None: no files.
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     try:
         if out:
             _write_measured(program, name, text, record, out)
-    finally:  # Where files cannot be written, the text is all that is left of what was measured.
-        # And where they are, nothing is lost: `| head` may have seen enough, a disk be full.
+    finally:  # If files cannot be written, the text is all that is left of the measurement.
+        # If they were written, nothing is lost when printing fails (`| head`, a full disk).
         with contextlib.suppress(OSError if out else BrokenPipeError):
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -164,8 +164,8 @@ def run_script(name: str, main: Callable[[Sequence[str]], None]) -> None:
     An error that the user can mend becomes one line on stderr and exit code 1, as in `cli.run`.
 
     Args:
-      name: of the script, for the line.
-      main: takes the arguments without the program.
+      name: Name of the script, for the line.
+      main: Takes the arguments without the program.
     """
     try:
         main(sys.argv[1:])
@@ -174,7 +174,7 @@ def run_script(name: str, main: Callable[[Sequence[str]], None]) -> None:
         errors.report(name, str(error))
         raise SystemExit(1) from None
     except OSError as error:
-        # What is still in stdout's buffer would fail again at the very end.
+        # Output that is still in stdout's buffer would fail again when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # `| head` has seen enough.
             errors.report(name, f"Cannot read or write: {error}.")

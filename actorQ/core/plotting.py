@@ -1,6 +1,6 @@
 """Figures: their looks, and how they are saved.
 
-Imports no framework but matplotlib, and of that only the figures that need no display.
+Imports no framework but matplotlib, without any part that needs a display.
 """
 
 from typing import Any
@@ -9,19 +9,19 @@ from matplotlib import figure as mpl_figure
 
 from actorQ.core import errors
 
-# Told apart by the colour-blind, too (Okabe and Ito's palette).
+# The colour-blind can tell these apart, too (Okabe and Ito's palette).
 PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
 _TASK_STYLES = ("-", "--", ":", "-.")
 _TASK_MARKERS = ("o", "s", "^", "D")
 
 
 def task_style(index: int) -> str:
-    """Returns the line style of a task, where a figure has several."""
+    """Returns the line style of a task by its index in the figure."""
     return _TASK_STYLES[index % len(_TASK_STYLES)]
 
 
 def task_marker(index: int) -> str:
-    """Returns the marker of a task's points, which may be too few for a line to show."""
+    """Returns the marker of a task's points, for tasks with too few points for a line."""
     return _TASK_MARKERS[index % len(_TASK_MARKERS)]
 
 
@@ -29,25 +29,30 @@ def new_figure(panels: int = 1, height: float = 4.2) -> tuple[mpl_figure.Figure,
     """Returns a figure and its panels, one above the other on one time axis.
 
     Args:
-      panels: number of panels.
-      height: of the figure, inches.
+      panels: Number of panels.
+      height: Height of the figure, inches.
     """
     return new_grid(panels, 1, (7.0, height), sharex=True)
 
 
 def new_grid(
-    rows: int, columns: int, size: tuple[float, float], **shared: bool
+    rows: int,
+    columns: int,
+    size: tuple[float, float],
+    sharex: bool = False,
+    sharey: bool = False,
 ) -> tuple[mpl_figure.Figure, list[Any]]:
     """Returns a figure and its panels, row after row.
 
     Args:
-      rows: of panels.
-      columns: of panels.
-      size: of the figure, width and height, inches.
-      **shared: axes that panels have in common, sharex and sharey, as matplotlib takes them.
+      rows: Rows of panels.
+      columns: Columns of panels.
+      size: Width and height of the figure, inches.
+      sharex: Whether panels have one x axis.
+      sharey: Whether panels have one y axis.
     """
     figure = mpl_figure.Figure(figsize=size, layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False, **shared).ravel())
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey).flat)
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", color="0.9", linewidth=0.8)
@@ -56,11 +61,11 @@ def new_grid(
 
 
 def keep_flat(axis: Any, least: float) -> None:
-    """Gives a y axis a least height: else luck, or rounding, would fill a panel as a loss does.
+    """Gives a y axis a least height, so that chance or rounding does not fill the panel.
 
     Args:
-      axis: drawn already.
-      least: between its ends.
+      axis: Panel with everything drawn.
+      least: Least distance between the ends of its y axis.
     """
     low, high = axis.get_ylim()
     lacking = least - (high - low)
@@ -72,7 +77,7 @@ def save_figure(figure: mpl_figure.Figure, path: str) -> str:
     """Writes a figure and returns its path.
 
     Raises:
-      errors.UserError: it cannot be written.
+      errors.UserError: The figure cannot be written.
     """
     try:
         figure.savefig(path, dpi=150)

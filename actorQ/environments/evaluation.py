@@ -10,9 +10,12 @@ import time
 from typing import Any
 from typing import NamedTuple
 
+from absl import logging
 import numpy as np
 
 from actorQ.core import config as config_lib
+from actorQ.core import run_logger
+from actorQ.core import telemetry
 from actorQ.environments import base
 
 
@@ -55,6 +58,43 @@ def play(
     if on_frame is not None:
         on_frame(environment.render())
     return Episode(episode_return, length, time.perf_counter() - started)
+
+
+def write_row(
+    logger: run_logger.RunLogger,
+    learner_steps: int,
+    actor_steps: int,
+    episode: Episode,
+    evaluation_s: float,
+) -> None:
+    """Logs an evaluation episode.
+
+    Args:
+      logger: Log of the learner's process.
+      learner_steps: Learner steps done.
+      actor_steps: Environment steps of all actors.
+      episode: The episode.
+      evaluation_s: Seconds of evaluation so far, this episode included.
+    """
+    logger.write(
+        telemetry.EVALUATION_CSV,
+        learner_steps,
+        learner_steps=learner_steps,
+        actor_steps=actor_steps,
+        episode_return=episode.episode_return,
+        episode_length=episode.length,
+        episode_s=episode.seconds,
+        evaluation_s=evaluation_s,
+    )
+
+
+def report_final(returns: Sequence[float]) -> None:
+    """Says what the last policy came to, unless it was not evaluated."""
+    if returns:
+        logging.info(
+            "Final return of the full-precision policy: %.1f +- %.1f over %d episodes.",
+            np.mean(returns), np.std(returns), len(returns),
+        )
 
 
 def due(config: config_lib.RunConfig, learner_steps: int, time_is_up: bool) -> bool:

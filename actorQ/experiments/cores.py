@@ -1,4 +1,4 @@
-"""How runs share out the machine's cores, and how many each of them gets. Imports no framework."""
+"""The cores of the machine, and how runs share them. Imports no framework."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from actorQ.launch import processes
 
 
 def most_at_once(runs: Sequence[specification.Run]) -> int:
-    """Returns how many of these runs can go on at once with the cores that each needs."""
+    """Returns how many of these runs can go on at once, each with the cores that it needs."""
     return max(1, physical() // needed(runs))
 
 
 def needed(runs: Sequence[specification.Run]) -> int:
-    """Returns how many cores a run keeps busy, of these the one that wants most."""
+    """Returns how many cores the most demanding of these runs keeps busy."""
     return max(kinds.get(run.kind).cores(run.settings) for run in runs)
 
 
@@ -33,9 +33,14 @@ def share(slot: int, parallel: int) -> set[int] | None:
 
 
 def of_run(own: set[int] | None, parallel: int) -> dict[str, int]:
-    """Returns how many cores a run gets: of a container's quota, too, only its share.
+    """Returns how many usable and physical cores a run gets.
 
-    Two hyperthreads of one core are two usable cores, and one physical.
+    A container's quota of cores is shared as well. Two hyperthreads of one core are two usable
+    cores and one physical core.
+
+    Args:
+      own: The run's own cores; None: all.
+      parallel: Runs at a time.
     """
     usable, groups = provenance.usable_cores(), processes.physical_cores()
     if own:

@@ -1,4 +1,4 @@
-"""How long runs may take, in words. Imports no framework."""
+"""Estimates of how long runs may take, in words. Imports no framework."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -7,23 +7,23 @@ from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments import specification
 
-_AROUND_S = 30.0  # Start-up, last evaluation and end are not in a run's own limit.
+_AROUND_S = 30.0  # For start-up, last evaluation and end, which a run's own limit leaves out.
 
 
 def expected_s(
     run: specification.Run, done: Mapping[str, results.Result]
 ) -> tuple[float | None, bool]:
-    """Returns how long a run may take, and whether that is a limit and not experience.
+    """Returns how long a run may take, and whether that is an upper limit.
 
-    Experience are results of the same kind, task and precision: another precision takes longer, or
-    less long, and is what experiments are about.
+    The estimate is the mean of results of the same kind, task and precision; other precisions take
+    other times. Without such results it is the run's own limit.
 
     Args:
-      run: to be made.
-      done: results, in any order.
+      run: Run that has no result yet.
+      done: Results by name.
 
     Returns:
-      Seconds, None if nothing is known; and whether they are an upper limit.
+      Seconds, or None if nothing is known; and whether they are an upper limit.
     """
     wanted = (run.task, run.kind, run.precision)
     known = [r.wall_s for r in done.values() if (r.task, r.kind, r.precision) == wanted]
@@ -42,21 +42,21 @@ def left(
     """Returns how long the runs that are left may take, in words.
 
     Args:
-      runs: all of them.
-      done: results by name.
-      parallel: runs at a time.
-      spent_s: seconds that runs under way have taken already, by name.
+      runs: All runs.
+      done: Results by name.
+      parallel: Runs at a time.
+      spent_s: Seconds that runs under way have taken already, by name.
     """
     waiting = [run for run in runs if run.name not in done]
     if not waiting:
         return "nothing is left to do"
     expected = [expected_s(run, done) for run in waiting]
     spent_s = spent_s or {}
-    seconds = [  # A run that takes longer than expected takes nothing from the others.
+    seconds = [  # A run that takes longer than expected does not shorten the others.
         max(0.0, value - spent_s.get(run.name, 0.0))
         for run, (value, _) in zip(waiting, expected, strict=True) if value is not None
     ]
-    # Fewer runs than places end no sooner than the longest of them.
+    # The last run ends no sooner than the longest of them.
     known_s = max([*seconds, sum(seconds) / parallel])
     if len(seconds) < len(waiting):
         unknown = f"{len(waiting) - len(seconds)} of {len(waiting)} runs take an unknown time"

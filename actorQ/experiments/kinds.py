@@ -1,7 +1,7 @@
 """The kinds of runs that experiments can be made of; each is a module that knows its command.
 
-A new kind (a benchmark, someone else's agent) is one module with a `Kind` in it and a line here; it
-gives the same `results.Measured`, with None for what it has not got. Imports no framework.
+A new kind, such as a benchmark, is one module with a `Kind` in it and a line here. It gives the
+same `results.Measured`, with None for figures that it has not got. Imports no framework.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from actorQ.experiments.peers import kinds
 
 
 class Kind(Protocol):
-    """What the runner has to know about runs of one kind."""
+    """Everything that the runner knows about runs of one kind."""
 
     def defaults(self) -> dict[str, Any]:
         """Returns every setting's default."""
@@ -26,11 +26,11 @@ class Kind(Protocol):
         """Returns the complete settings of a run: all that its results depend on.
 
         Raises:
-          errors.UserError: a setting is unknown, or its value not possible.
+          errors.UserError: A setting is unknown, or its value is not possible.
         """
 
     def command(self, settings: Mapping[str, Any], folder: str) -> list[str]:
-        """Returns program and arguments; the run keeps its files below `folder`."""
+        """Returns program and arguments of a run that keeps its files below `folder`."""
 
     def cores(self, settings: Mapping[str, Any]) -> int:
         """Returns how many cores a run keeps busy."""
@@ -39,28 +39,28 @@ class Kind(Protocol):
         """Returns after how many seconds a run ends in any case, or None."""
 
     def status(self, settings: Mapping[str, Any], folder: str, launched: float) -> str:
-        """Returns how far a run is that was launched at a time (since 1970), in a few words."""
+        """Returns how far a run is, in a few words; `launched` is in seconds since 1970."""
 
     def measure(
         self, settings: Mapping[str, Any], folder: str, launched: float, failure: str
     ) -> results.Measured | None:
-        """Reads what a run that has ended has left.
+        """Reads the logs of a run that has ended.
 
         Args:
-          settings: of the run.
-          folder: of the run.
-          launched: when, seconds since 1970.
-          failure: the line with which it failed, or "".
+          settings: Settings of the run.
+          folder: Folder of the run.
+          launched: Moment of the launch, seconds since 1970.
+          failure: The line with which the run failed, or "".
 
         Returns:
-          What was measured, or None where this failure is no outcome: the run is to be repeated.
+          The measurement, or None if the failure is no outcome and the run is to be repeated.
 
         Raises:
-          errors.UserError: a log is missing or damaged.
+          errors.UserError: A log is missing or damaged.
         """
 
     def tidy(self, folder: str) -> None:
-        """Removes what nobody needs of a run that has its result: there may be hundreds."""
+        """Removes large files that nobody needs once a run has its result."""
 
 
 TRAINING = "training"
@@ -71,7 +71,7 @@ def get(name: str) -> Kind:
     """Returns a kind.
 
     Raises:
-      errors.UserError: there is none of this name.
+      errors.UserError: There is none of this name.
     """
     if name not in KINDS:
         raise errors.UserError(f"There is no kind {name!r}: choose one of {', '.join(KINDS)}.")

@@ -1,20 +1,19 @@
 """Reads experiments from YAML, and checks that each of their runs is possible.
 
-An experiment is a file NAME.yaml in this folder (or anywhere), and not a Python module: it is data,
-it can be checked before anything of it is used, a user changes it without reading code, and a
-result can hold a copy of what it says. Settings have the names of the training flags, so that there
-is one vocabulary, one set of legal values and one place that checks them.
+An experiment is a file NAME.yaml, in the folder `definitions` or anywhere. It is not a Python
+module: it can be checked before anything of it is used, and a user changes it without reading code.
+Settings have the names of the training flags: there is one vocabulary, and one set of legal values.
 
     extends: time_to_reward            # May be left out, see below.
     title: Time to reward              # For tables and figures.
-    kind: training                     # What a run is, see `kinds`; training if left out.
-    report: time_to_reward             # What is made of the results, see `reports`.
+    kind: training                     # Kind of the runs, see `kinds`; training if left out.
+    report: time_to_reward             # Report on the results, see `reports`.
     precisions: [32, 16, 8, 4]         # Bits.
     seeds: [0, 1, 2]
     settings: {stop_window: 3}         # Flags, for all tasks.
     tasks:                             # Flags, for one.
       dm_control,cartpole_balance: {algorithm: d4pg, stop_return: 941.22}
-    peers:                             # Somebody else's agents beside ours, see `peers`: 32 bits.
+    peers:                             # Other projects' agents beside ours, see `peers`: 32 bits.
       sb3: {}                          # For all tasks,
       acme: {tasks: [cartpole_balance], settings: {n_step: 1}}   # or some, with flags of its own.
     vary: {actor_update_period: [1, 10, 100]}      # One more axis: a flag and its values.
@@ -23,21 +22,27 @@ is one vocabulary, one set of legal values and one place that checks them.
 
 `common.yaml` holds what experiments share: profiles (kinds of machine), presets of settings that
 they may take, and settings of tasks.
-Of two settings the more special one wins: those of a peer before those of an experiment, these
-before the common ones, in each of the latter two those of a profile before the others, and in each
-of these those of a task before the rest.
 
-An experiment that extends another (of this folder, which extends none itself) takes over its keys.
-Of both `settings`, its own win one by one; its `tasks` are those that it names, each with what the
-other says of it besides; any other key that it has replaces the other's.
+Precedence of settings, strongest first: 1. peer, 2. experiment, 3. common.yaml. Within 2 and 3:
+profile and task, profile, task, plain.
+
+An experiment may extend another one of the folder that extends none itself:
+- Its `settings` win one by one over the other's.
+- Its `tasks` are those that it names, each on top of the other's settings of that task.
+- Any other key replaces the other's, and keys that it lacks are taken over.
 
 Imports no framework.
 """
 
+from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
-import dataclasses
 import os
+from typing import Annotated
 from typing import Any
+from typing import TypeVar
+
+import pydantic
 
 from actorQ.core import errors
 from actorQ.experiments import kinds
@@ -49,15 +54,124 @@ _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "definitions"
 _COMMON = "common"
 _ENDING = ".yaml"
 _EXTENDS = "extends"
-_KEYS = (
-    "title", "kind", "report", "precisions", "seeds", "settings", "tasks", "peers", "vary",
-    "profiles",
-)
-_REQUIRED = ("title", "report", "precisions", "seeds", "tasks")
+
+
+def _described(words: str) -> pydantic.WrapValidator:
+    """Makes one clear message of all that is wrong with a value that must be `words`."""
+
+    def check(value: Any, handler: Callable[[Any], Any]) -> Any:
+        try:
+            return handler(value)
+        except pydantic.ValidationError:
+            raise ValueError(f"must be {words}, not {value!r}") from None
+
+    return pydantic.WrapValidator(check)
+
+
+def _different(found: list[Any]) -> list[Any]:
+    if len(set(found)) < len(found):
+        raise ValueError(f"names a value twice: {found}")
+    return found
+
+
+def _one(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    if len(found) != 1:
+        raise ValueError(f"must name one setting, not {len(found)}")
+    return found
+
+
+_NONE_IS_EMPTY = pydantic.BeforeValidator(lambda value: {} if value is None else value)
+_SOME = pydantic.Field(min_length=1)
+_DIFFERENT = pydantic.AfterValidator(_different)
+_MAPPING = _described("a mapping of names to values")
+_Text = Annotated[
+    str, pydantic.StringConstraints(strip_whitespace=True, min_length=1), _described("a text")
+]
+_Texts = Annotated[list[_Text], _SOME, _described("a list of texts"), _DIFFERENT]
+_Whole = Annotated[list[int], _SOME, _described("a list of whole numbers"), _DIFFERENT]
+_Values = Annotated[
+    list[int | float | str], _SOME, _described("a list of numbers or texts"), _DIFFERENT
+]
+_Settings = Annotated[dict[str, Any], _MAPPING, _NONE_IS_EMPTY]  # `kinds` checks what is in it.
+_Tasks = Annotated[dict[str, _Settings], _NONE_IS_EMPTY]
+_Vary = Annotated[dict[str, _Values], pydantic.AfterValidator(_one)]
+
+
+class _Model(pydantic.BaseModel):
+    """A mapping with known keys."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        # pydantic's own message about an unknown key does not name those that are known.
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise ValueError(f"must be a mapping of names to values, not {value!r}")
+        if problem := _unknown(value, cls.model_fields):
+            raise ValueError(problem)
+        return value
+
+
+class _Layered(_Model):
+    """Settings of all tasks, and of some."""
+
+    settings: _Settings = {}
+    tasks: _Tasks = {}
+
+    def layer(self) -> specification.Layer:
+        """Returns them as a layer."""
+        return specification.Layer(self.settings, self.tasks)
+
+
+class _ProfileFile(_Layered):
+    """A kind of machine in common.yaml."""
+
+    about: _Text
+    gpu_optional: Annotated[bool, _described("true or false")] = False
+
+
+class _CommonFile(_Model):
+    """The file common.yaml."""
+
+    tasks: _Tasks = {}
+    presets: _Tasks = {}
+    profiles: dict[str, _ProfileFile]
+
+
+class _PeerPart(_Model):
+    """A peer in an experiment's file."""
+
+    tasks: _Texts | None = None
+    settings: _Settings = {}
+
+
+class _ProfilePart(_Layered):
+    """A profile in an experiment's file."""
+
+    preset: _Text | None = None
+    vary: _Vary | None = None
+
+
+class _ExperimentFile(_Model):
+    """An experiment's file."""
+
+    title: _Text
+    kind: _Text = kinds.TRAINING
+    report: _Text
+    precisions: _Whole
+    seeds: _Whole
+    settings: _Settings = {}
+    tasks: _Tasks
+    peers: dict[str, _PeerPart] = {}
+    vary: _Vary | None = None
+    profiles: dict[str, _ProfilePart] = {}
 
 
 def names() -> list[str]:
-    """Returns the names of the experiments in this folder."""
+    """Returns the names of the experiments that come with this code."""
     files = sorted(name for name in os.listdir(_FOLDER) if name.endswith(_ENDING))
     return [name.removesuffix(_ENDING) for name in files if name != _COMMON + _ENDING]
 
@@ -66,84 +180,105 @@ def load_common(path: str = os.path.join(_FOLDER, _COMMON + _ENDING)) -> specifi
     """Reads what experiments share.
 
     Raises:
-      errors.UserError: the file is not as it must be.
+      errors.UserError: The file is not as it must be.
     """
-    keys = ("tasks", "presets", "profiles")
-    content = yaml_files.mapping(yaml_files.read(path), path, keys, ("profiles",))
-    where = f"{path}: presets"
-    presets = {
-        name: yaml_files.mapping(value, f"{where}: {name}")
-        for name, value in yaml_files.mapping(content.get("presets"), where).items()
+    content = _checked(_CommonFile, yaml_files.read(path), path)
+    profiles = {
+        name: specification.Profile(
+            name, " ".join(profile.about.split()), profile.layer(), profile.gpu_optional
+        )
+        for name, profile in content.profiles.items()
     }
-    profiles = {}
-    for name, value in yaml_files.mapping(content["profiles"], f"{path}: profiles").items():
-        where = f"{path}: profiles: {name}"
-        known = ("about", "gpu_optional", "settings", "tasks")
-        value = yaml_files.mapping(value, where, known, ("about",))
-        about = " ".join(yaml_files.text(value["about"], f"{where}: about").split())
-        optional = yaml_files.boolean(value.get("gpu_optional", False), f"{where}: gpu_optional")
-        profiles[name] = specification.Profile(name, about, _layer(value, where), optional)
-    return specification.Common(_layer(content, path), profiles, presets)
+    return specification.Common(
+        specification.Layer({}, content.tasks), profiles, content.presets
+    )
 
 
 def load(name: str, common: specification.Common) -> specification.Experiment:
     """Reads an experiment.
 
     Args:
-      name: of a file in this folder, without ending, or a path that ends in .yaml.
-      common: for the names of profiles.
+      name: Name of a file in `definitions` without its ending, or a path that ends in .yaml.
+      common: What experiments share.
 
     Raises:
-      errors.UserError: there is no such file, or it is not as it must be.
+      errors.UserError: There is no such file, or it is not as it must be.
     """
     path = _path(name)
     content = _content(path)
-    kind = yaml_files.text(content.get("kind", kinds.TRAINING), f"{path}: kind")
-    layer = _layer(content, path)
+    layer = specification.Layer(content.settings, content.tasks)
     if not layer.tasks:
         raise errors.UserError(f"{path}: tasks names none.")
     shorts = [specification.short_task(task) for task in layer.tasks]
     if len(set(shorts)) < len(shorts):
         raise errors.UserError(f"{path}: two tasks have the same name without their suites.")
-    vary = _vary(content.get("vary"), path)
+    specification.check_precisions(content.precisions, f"{path}: precisions")
+    if problem := _unknown(content.profiles, common.profiles):
+        raise errors.UserError(f"{path}: profiles {problem}.")
     profiles, own_values = {}, {}
-    where = f"{path}: profiles"
-    allowed = list(common.profiles)
-    for profile, value in yaml_files.mapping(content.get("profiles"), where, allowed).items():
-        inner = f"{where}: {profile}"
-        value = yaml_files.mapping(value, inner, ("preset", "settings", "tasks", "vary"))
-        own = _layer(value, inner)
-        settings = {**_preset(value, inner, common), **own.settings}
-        profiles[profile] = dataclasses.replace(own, settings=settings)
-        if varied := _vary(value.get("vary"), inner):
-            if vary is None or varied[0] != vary[0]:
-                raise errors.UserError(
-                    f"{inner}: vary: a profile can have other values of what the experiment "
-                    f"varies ({vary[0] if vary else 'nothing'}), not vary {varied[0]}."
-                )
-            own_values[profile] = varied[1]
-        for task in profiles[profile].tasks:
+    for profile, part in content.profiles.items():
+        where = f"{path}: profiles: {profile}"
+        preset = _preset(part.preset, where, common)
+        profiles[profile] = specification.Layer({**preset, **part.settings}, part.tasks)
+        for task in part.tasks:
             if task not in layer.tasks:
-                raise errors.UserError(f"{inner}: the experiment has no task {task!r}.")
+                raise errors.UserError(f"{where}: the experiment has no task {task!r}.")
+        for setting, values in (part.vary or {}).items():
+            if setting not in (content.vary or {}):
+                varied = ", ".join(content.vary or {}) or "nothing"
+                raise errors.UserError(
+                    f"{where}: vary: the experiment varies {varied}. A profile can have other "
+                    f"values of that, but not vary {setting}."
+                )
+            own_values[profile] = values
     experiment = specification.Experiment(
         os.path.basename(path).removesuffix(_ENDING),
-        yaml_files.text(content["title"], f"{path}: title"),
-        kind,
-        yaml_files.text(content["report"], f"{path}: report"),
-        _precisions(content["precisions"], f"{path}: precisions"),
-        yaml_files.values(content["seeds"], f"{path}: seeds"),
+        content.title,
+        content.kind,
+        content.report,
+        content.precisions,
+        content.seeds,
         layer,
-        vary,
+        next(iter(content.vary.items())) if content.vary else None,
         profiles,
-        _peers(content, layer, path),
+        _peers(content, path),
         own_values,
     )
-    for profile in common.profiles:  # Every value of it is possible, on every kind of machine.
+    for profile in common.profiles:  # Each of them must be possible on every kind of machine.
         try:
             specification.expand(experiment, common, profile)
         except errors.UserError as error:
             raise errors.UserError(f"{path}, profile {profile}: {error}") from None
     return experiment
+
+
+_ModelT = TypeVar("_ModelT", bound=_Model)
+
+
+def _checked(model: type[_ModelT], content: Any, path: str) -> _ModelT:
+    """Returns what a file says.
+
+    Raises:
+      errors.UserError: It is not what the model asks for; the message is about the first problem.
+    """
+    try:
+        return model.model_validate(content)
+    except pydantic.ValidationError as error:
+        problems = error.errors()
+        place, problem = problems[0]["loc"], problems[0]["msg"].removeprefix("Value error, ")
+        if problems[0]["type"] == "missing":
+            place = place[:-1]
+            lacking = [str(each["loc"][-1]) for each in problems if each["type"] == "missing"
+                       and each["loc"][:-1] == place]
+            problem = f"lacks {', '.join(lacking)}"
+        where = ": ".join([path, *map(str, place)])
+        raise errors.UserError(f"{where} {problem}.") from None
+
+
+def _unknown(keys: Collection[Any], known: Collection[str]) -> str:
+    """Returns what is wrong with the first key that is not known, or ""."""
+    wrong = [key for key in keys if key not in known]
+    return f"has an unknown key {wrong[0]!r}: choose from {', '.join(known)}" if wrong else ""
 
 
 def _path(name: str) -> str:
@@ -156,17 +291,20 @@ def _path(name: str) -> str:
     return path
 
 
-def _content(path: str) -> dict[str, Any]:
-    """What an experiment's file says, with what it takes over from the one that it extends."""
-    content = yaml_files.mapping(yaml_files.read(path), path, (_EXTENDS, *_KEYS))
-    if _EXTENDS in content:
-        where = f"{path}: {_EXTENDS}"
-        name = yaml_files.text(content.pop(_EXTENDS), where)
+def _content(path: str) -> _ExperimentFile:
+    """Returns what an experiment's file says, on top of the one that it extends."""
+    content = yaml_files.read(path)
+    if isinstance(content, dict) and _EXTENDS in content:
+        name = content.pop(_EXTENDS)
         if name not in names():
-            raise errors.UserError(f"{where}: {name!r} is not one of {', '.join(names())}.")
+            raise errors.UserError(
+                f"{path}: {_EXTENDS}: {name!r} is not one of {', '.join(names())}."
+            )
         source = _path(name)
-        other = yaml_files.mapping(yaml_files.read(source), source, _KEYS)
-        below, own = _layer(other, source), _layer(content, path)
+        other = yaml_files.read(source)
+        below = _checked(_ExperimentFile, other, source)
+        parts = {key: content[key] for key in ("settings", "tasks") if key in content}
+        own = _checked(_Layered, parts, path)
         tasks = {task: {**below.tasks.get(task, {}), **value} for task, value in own.tasks.items()}
         content = {
             **other,
@@ -174,15 +312,12 @@ def _content(path: str) -> dict[str, Any]:
             "settings": {**below.settings, **own.settings},
             "tasks": tasks or below.tasks,
         }
-    return yaml_files.mapping(content, path, _KEYS, _REQUIRED)
+    return _checked(_ExperimentFile, content, path)
 
 
-def _preset(
-    content: Mapping[str, Any], where: str, common: specification.Common
-) -> Mapping[str, Any]:
-    if "preset" not in content:
+def _preset(name: str | None, where: str, common: specification.Common) -> Mapping[str, Any]:
+    if name is None:
         return {}
-    name = yaml_files.text(content["preset"], f"{where}: preset")
     if name not in common.presets:
         raise errors.UserError(
             f"{where}: there is no preset {name!r}: choose one of "
@@ -191,50 +326,18 @@ def _preset(
     return common.presets[name]
 
 
-def _layer(content: Mapping[str, Any], where: str) -> specification.Layer:
-    tasks = yaml_files.mapping(content.get("tasks"), f"{where}: tasks")
-    return specification.Layer(
-        yaml_files.mapping(content.get("settings"), f"{where}: settings"),
-        {
-            task: yaml_files.mapping(value, f"{where}: tasks: {task}")
-            for task, value in tasks.items()
-        },
-    )
-
-
-def _precisions(value: Any, where: str) -> list[int]:
-    precisions = yaml_files.values(value, where)
-    specification.check_precisions(precisions, where)
-    return precisions
-
-
-def _vary(value: Any, path: str) -> tuple[str, list[Any]] | None:
-    if value is None:
-        return None
-    where = f"{path}: vary"
-    value = yaml_files.mapping(value, where)
-    if len(value) != 1:
-        raise errors.UserError(f"{where} must name one setting, not {len(value)}.")
-    ((name, values),) = value.items()
-    return name, yaml_files.values(values, f"{where}: {name}", (int, float, str))
-
-
-def _peers(
-    content: Mapping[str, Any], layer: specification.Layer, path: str
-) -> list[specification.Peer]:
+def _peers(content: _ExperimentFile, path: str) -> list[specification.Peer]:
     where = f"{path}: peers"
-    described = yaml_files.mapping(content.get("peers"), where, list(peers_lib.PEERS))
-    if described and "vary" in content:
+    if content.peers and content.vary:
         raise errors.UserError(f"{where}: there are none where a setting varies (vary).")
+    if problem := _unknown(content.peers, peers_lib.PEERS):
+        raise errors.UserError(f"{where} {problem}.")
     found = []
-    for kind, value in described.items():
+    for kind, part in content.peers.items():
         inner = f"{where}: {kind}"
-        value = yaml_files.mapping(value, inner, ("tasks", "settings"))
-        tasks = list(layer.tasks)
-        if "tasks" in value:
-            names = yaml_files.values(value["tasks"], f"{inner}: tasks", str)
-            tasks = [specification.find_task(name, tasks, inner) for name in names]
-        settings = yaml_files.mapping(value.get("settings"), f"{inner}: settings")
-        peers_lib.PEERS[kind].check_read(settings, f"{inner}: settings")
-        found.append(specification.Peer(kind, tasks, settings))
+        tasks = list(content.tasks)
+        if part.tasks is not None:
+            tasks = [specification.find_task(name, tasks, inner) for name in part.tasks]
+        peers_lib.PEERS[kind].check_read(part.settings, f"{inner}: settings")
+        found.append(specification.Peer(kind, tasks, part.settings))
     return found

@@ -1,4 +1,4 @@
-"""Runs to be made, and which of them have a result already, or why not. Imports no framework."""
+"""Planned runs: which of them have a result, and why others have none. Imports no framework."""
 
 from collections.abc import Sequence
 import contextlib
@@ -15,7 +15,7 @@ FAILURE_FILENAME = "failure.txt"
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Runs to be made, and what their results say of where they come from."""
+    """Runs to be made, and facts that all their results note."""
 
     experiment: str
     profile: str
@@ -35,10 +35,10 @@ def command(run: specification.Run, folder: str) -> list[str]:
 
 
 def finished(plan: Plan) -> dict[str, results.Result]:
-    """Returns the results that are there for exactly these runs, by name.
+    """Returns the results of exactly these runs, by name.
 
     Raises:
-      errors.UserError: a result is damaged.
+      errors.UserError: A result is damaged.
     """
     found = {}
     for run in plan.runs:
@@ -49,14 +49,14 @@ def finished(plan: Plan) -> dict[str, results.Result]:
 
 
 def changes(run: specification.Run, result: results.Result) -> list[str]:
-    """Returns in what a result belongs to another run than this one of the same name."""
+    """Returns how a result's run differs from a planned run of the same name."""
     if result.kind != run.kind:
         return [f"kind {result.kind} -> {run.kind}"]
     return run.differences(result.settings)
 
 
 def failures(plan: Plan) -> dict[str, str]:
-    """Returns why runs without a result have failed, by name."""
+    """Returns the reasons of runs that failed, by name."""
     lines = {}
     for run in plan.runs:
         with contextlib.suppress(OSError):
@@ -67,7 +67,7 @@ def failures(plan: Plan) -> dict[str, str]:
 
 
 def of_other_settings(plan: Plan) -> dict[str, str]:
-    """Returns why runs count as not made though a result of their name is there, by name."""
+    """Returns, by name, a reason for each run whose result is of other settings."""
     lines = {}
     for run in plan.runs:
         result = results.read(run_folder(plan, run))
@@ -79,5 +79,5 @@ def of_other_settings(plan: Plan) -> dict[str, str]:
 
 
 def reasons(plan: Plan) -> dict[str, str]:
-    """Returns why runs have no result, where more is known than that they were not made."""
+    """Returns why runs have no result, by name; runs that were never tried are not in it."""
     return {**of_other_settings(plan), **failures(plan)}

@@ -1,4 +1,4 @@
-"""Copies what is worth keeping of an experiment: results and report, without logs and checkpoints.
+"""Copies an experiment's results and report, without logs and checkpoints, to be committed.
 
 The copy has the layout of an experiment's folder (see `runner`), so that `--report --out=COPY` with
 the flags of its runs makes tables and figures from it again. Imports no framework but matplotlib.
@@ -24,20 +24,22 @@ def publish(
     experiment: specification.Experiment,
     common: specification.Common,
 ) -> int:
-    """Copies the results of a plan and makes the report of all that is there; returns how many.
+    """Copies the results of a plan and makes the report of all results in the copy.
 
-    Commands in the copies are as from the repository's folder, whatever its place on this machine.
+    Commands in the copies are relative to the repository's folder.
 
     Args:
-      plan: whose runs have ended.
-      folder: of the copy; results of the same names are replaced. Others that are there stay, and
-        are in the report if they are what the experiment describes now, and named in it where only
-        their settings are not.
-      experiment: whose runs they are.
-      common: what experiments share.
+      plan: Plan whose runs have ended.
+      folder: Folder of the copy. Results of the same names are replaced, other results stay. The
+        report shows those that the experiment describes now, and names those of other settings.
+      experiment: Experiment of the plan.
+      common: Profiles, presets and settings that experiments share.
+
+    Returns:
+      Number of results that were copied.
 
     Raises:
-      errors.UserError: a file cannot be written, or as `check` says.
+      errors.UserError: A file cannot be written, or `check` refuses the folder.
     """
     there = check(plan, folder)
     copied = plans.finished(plan)
@@ -64,17 +66,17 @@ def publish(
 
 
 def check(plan: plans.Plan, folder: str) -> list[results.Result]:
-    """Returns the results that are in a folder to publish in.
+    """Returns the results that are in a folder already, to which a plan is to be published.
 
     Raises:
-      errors.UserError: it is the folder of the runs itself, or a result there is damaged, of
-        another experiment or profile, or of a smoke run among others.
+      errors.UserError: The folder is that of the runs itself. Or a result in it is damaged, or of
+        another experiment or profile, or of a smoke run while the plan's are not.
     """
     if os.path.realpath(folder) == os.path.realpath(plan.folder):
         raise errors.UserError(f"--publish={folder} is the folder of the runs itself.")
     there = _there(folder)
     for result in there:
-        if result.experiment != plan.experiment:  # Its runs may have the very names of ours.
+        if result.experiment != plan.experiment:  # Its runs may have the same names as ours.
             raise errors.UserError(
                 f"{folder} holds results of {result.experiment} ({result.name}): publish those of "
                 f"{plan.experiment} in another folder."
@@ -101,8 +103,8 @@ def _together(
     experiment: specification.Experiment,
     common: specification.Common,
 ) -> list[specification.Run]:
-    """Returns runs of the experiment, those of the plan and those with a result among them."""
-    both = (*plan.runs, *there)
+    """Returns the experiment's runs with all seeds and precisions of the plan or of a result."""
+    both: list[specification.Run | results.Result] = [*plan.runs, *there]
     ours = {each.precision for each in both if each.kind == experiment.kind}
     return specification.expand(
         experiment, common, plan.profile, sorted({each.seed for each in both}),

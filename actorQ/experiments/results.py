@@ -1,6 +1,6 @@
-"""The result of one run: what it was, where and when it was made, and what was measured.
+"""The result of one run: its description, where and when it was made, and its measurement.
 
-RUN/result.json, one for each run, for every kind of run; `runs.csv` collects them. Imports no
+Every run, of whatever kind, has its result in RUN/result.json; `runs.csv` collects them. Imports no
 framework.
 """
 
@@ -20,72 +20,71 @@ from actorQ.core import provenance
 from actorQ.core import telemetry
 
 RESULT_FILENAME = "result.json"
-PHYSICAL_CORES = "physical_cores"  # Among what is noted of the machine.
+PHYSICAL_CORES = "physical_cores"  # Key among the facts of the machine.
 PHASES = tuple(phase.removesuffix("_s") for phase in telemetry.PHASES)
 
-# A run that has a target ...
-REACHED = "reached"  # ... has held it,
-MISSED = "missed"  # ... or has not within its time;
-TRAINED = "trained"  # one without has ended as planned.
-DIVERGED = "diverged"  # Its numbers became infinite: it counts as one that missed.
+REACHED = "reached"  # The run has held its target.
+MISSED = "missed"  # The run has not held its target within its time.
+TRAINED = "trained"  # The run has no target and ended as planned.
+DIVERGED = "diverged"  # Numbers became infinite; the run counts as one that missed its target.
 
 
 @dataclasses.dataclass(frozen=True)
 class Rewards:
-    """Evaluations in their order, those at the end left out: lists of one length."""
+    """Evaluations during training, in their order: lists of one length."""
 
     seconds: Sequence[float]  # Since the launch.
     learner_steps: Sequence[float]
     actor_steps: Sequence[float]
     returns: Sequence[float]
-    evaluation_s: Sequence[float]  # Spent on evaluation so far.
+    evaluation_s: Sequence[float]  # Seconds spent on evaluation so far.
 
 
 @dataclasses.dataclass(frozen=True)
 class Energy:
-    """Estimates, all processes together: modelled from CPU load, but GPUs' is measured."""
+    """Energy of all processes together: estimated from CPU load, measured for GPUs."""
 
     kwh: float
     co2_kg: float
-    # Until the target was held, in a run that missed it until its last evaluation; as if power had
-    # been the same all the time. None in a run without a target.
+    # Until the target was held, or until the last evaluation if it was missed; power is taken as
+    # constant. None in a run without a target.
     kwh_to_target: float | None
     co2_kg_to_target: float | None
-    gpu_kwh: float | None = None  # What GPUs have in `kwh`; None: by a version that noted none.
+    gpu_kwh: float | None = None  # The GPUs' part of `kwh`; None: an older version.
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a run has come to; times in seconds since the launch, evaluation included."""
+    """Measured figures of a run; times are seconds since the launch and include evaluation."""
 
     outcome: str
-    target: float | None  # Return.
-    time_to_target_s: float | None  # When the row of evaluations that held it began.
-    evaluation_to_target_s: float | None  # What evaluation took of that.
-    censored_at_s: float | None  # Last evaluation of a run that missed its target.
-    final_returns: Sequence[float]  # Evaluations of the last policy, behind the clock.
+    target: float | None  # Return to hold.
+    time_to_target_s: float | None  # First of the evaluations in a row that held it.
+    evaluation_to_target_s: float | None  # Seconds of evaluation in that time.
+    censored_at_s: float | None  # Until then a run missed its target.
+    final_returns: Sequence[float]  # Evaluations of the last policy, after the end of training.
     rewards: Rewards
     evaluation_s: float
     learner_steps: float
     actor_steps: float
-    learner_steps_per_s: float | None  # While it learned.
-    actor_steps_per_s: float | None  # In the same stretch; all actors together.
-    data_used: float | None  # Samples taken, of those that the actors' inserts allow; 1: all.
-    staleness_steps: float | None  # By which actors' weights lag, mean over time.
-    message_bytes: float | None  # Of a model on its way to the actors, median.
-    fp32_bytes: float | None  # Of the same model in fp32.
+    learner_steps_per_s: float | None  # While the learner learned.
+    actor_steps_per_s: float | None  # In the same time; all actors together.
+    data_used: float | None  # Samples taken over samples that the inserts allow; 1: all.
+    staleness_steps: float | None  # Learner steps that actors' weights lag behind, mean over time.
+    message_bytes: float | None  # Median size of the weights on their way to the actors.
+    fp32_bytes: float | None  # Size of the same weights in fp32.
     energy: Energy | None
-    window: int = 1  # Evaluations in the running mean that was held against the target.
-    # An actor's time while the learner learned, mean over the actors; None: not known, or made by a
-    # version that did not note it.
-    phases_us: Mapping[str, float] | None = None  # Phase (`PHASES`) to µs a step.
+    window: int = 1  # Evaluations in the running mean that must reach the target.
+    # An actor's time while the learner learned, mean over the actors. None: it is not known, or an
+    # older version did not note it.
+    phases_us: Mapping[str, float] | None = None  # µs per step, by phase (`PHASES`).
     step_us: float | None = None  # From one step to the next by the clock, µs.
     steps_per_load: float | None = None  # Actor steps between two loads of newer weights.
-    learner_device: str | None = None  # Where the learner ran; None: by a version that noted none.
+    learner_device: str | None = None  # Where the learner ran; None: an older version.
 
     @property
     def final_reward(self) -> float | None:
-        """Mean return of the last policy, else of the last evaluations; None if it diverged."""
+        """Mean return of the last policy, else of the last evaluations; None after divergence."""
         if self.outcome == DIVERGED:
             return None
         returns = list(self.final_returns) or list(self.rewards.returns[-self.window :])
@@ -109,10 +108,10 @@ class Result:
     command: str
     git_commit: str
     machine: Mapping[str, Any]
-    date: str  # Of the launch.
+    date: str  # Date of the launch.
     parallel: int  # Runs at a time.
     wall_s: float  # From the launch to the end of the last process.
-    cpu_s: float | None  # CPU time of all its processes; None where others ran beside it.
+    cpu_s: float | None  # CPU time of all its processes; None if other runs ran beside it.
     measured: Measured
 
     @property
@@ -122,13 +121,13 @@ class Result:
 
     @property
     def cores(self) -> int | None:
-        """The physical cores that it could use; None where it does not tell."""
-        machine = self.machine  # Earlier versions noted no physical ones.
+        """The physical cores that the run could use; None if that was not noted."""
+        machine = self.machine  # Earlier versions noted only usable cores.
         return machine.get(PHYSICAL_CORES, machine.get("usable_cores"))
 
     @property
     def launched(self) -> datetime.datetime | None:
-        """The moment of the launch; None where `date` does not tell it."""
+        """The moment of the launch; None if `date` cannot be read."""
         try:
             return datetime.datetime.strptime(self.date, provenance.DATE_FORMAT)
         except ValueError:
@@ -136,10 +135,10 @@ class Result:
 
 
 def write(result: Result, folder: str) -> None:
-    """Writes a result into a run's folder; it is there as a whole or not at all.
+    """Writes a result into a run's folder, as a whole or not at all.
 
     Raises:
-      errors.UserError: it cannot be written.
+      errors.UserError: The result cannot be written.
     """
     text = json.dumps(dataclasses.asdict(result), indent=1) + "\n"
     files.write(os.path.join(folder, RESULT_FILENAME), text)
@@ -149,7 +148,7 @@ def read(folder: str) -> Result | None:
     """Returns the result in a run's folder, or None where there is none.
 
     Raises:
-      errors.UserError: it is damaged, or of another version.
+      errors.UserError: The result is damaged, or of another version.
     """
     path = os.path.join(folder, RESULT_FILENAME)
     try:
@@ -171,7 +170,7 @@ def read(folder: str) -> Result | None:
 
 
 def csv_rows(results: Sequence[Result]) -> list[dict[str, object]]:
-    """Returns one row for each run; what a run has not got is empty."""
+    """Returns one row for each run; cells without a value are empty."""
     return [
         {name: "" if value is None else value for name, value in _row(result).items()}
         for result in results
@@ -182,7 +181,7 @@ def write_csv(results: Sequence[Result], path: str) -> None:
     """Collects results in a CSV file.
 
     Raises:
-      errors.UserError: it cannot be written.
+      errors.UserError: The file cannot be written.
     """
     output.write_csv(path, csv_rows(results))
 

@@ -2,8 +2,8 @@
 
     python -m actorQ.experiments.run NAME [--profile=paper|workstation|laptop] [--smoke] [--dry_run]
 
-NAME is a file of this folder without its ending, or a path that ends in .yaml. Imports no
-framework but matplotlib.
+NAME is a file of the folder `definitions` without its ending, or a path that ends in .yaml. Imports
+no framework but matplotlib.
 """
 
 from collections.abc import Sequence
@@ -55,14 +55,14 @@ def main(argv: list[str]) -> int:
     plan = plans.Plan(experiment.name, values.profile, values.smoke, folder, runs)
     parallel = values.parallel or cores.most_at_once(runs)
     if values.publish:
-        published.check(plan, values.publish)  # Better now than after hours of runs.
+        published.check(plan, values.publish)  # Before hours of runs, not after them.
     if values.dry_run:
         _print(describe(plan, experiment, common.profile(values.profile), parallel))
         return 0
     code = 0
     if not values.report:
         if any(run.settings.get("inference_mode") == "native" for run in runs):
-            library.load()  # Where kernels are missing, better now than in every run.
+            library.load()  # Missing kernels are found now and not in every run.
         code = runner.Runner(plan, parallel).go()
     if code == cli.EXIT_INTERRUPTED:
         return code
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
 def _failed(names: Sequence[str], runs: Sequence[specification.Run], folder: str) -> str:
     return (
         f"{len(names)} of {len(runs)} runs failed ({', '.join(names[:3])}"
-        f"{', ...' if len(names) > 3 else ''}): see {os.path.join(folder, 'runs')}; the same "
+        f"{', ...' if len(names) > 3 else ''}): see {os.path.join(folder, 'runs')}. The same "
         "command makes them again."
     )
 
@@ -102,7 +102,7 @@ def describe(
     profile: specification.Profile,
     parallel: int,
 ) -> str:
-    """Returns what --dry_run prints."""
+    """Returns the text of --dry_run."""
     done, reasons = plans.finished(plan), plans.of_other_settings(plan)
     usable, needed = cores.physical(), cores.needed(plan.runs)
     lines = [
@@ -130,7 +130,7 @@ def describe(
 
 
 def _print(text: str) -> None:
-    """Prints; `| head` may have seen enough, and a disk may be full: the report is in files."""
+    """Prints, and ignores a closed pipe or a full disk: the report is in files as well."""
     try:
         print(text, flush=True)
     except OSError:

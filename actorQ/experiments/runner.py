@@ -3,8 +3,8 @@
 Layout, below the folder of the experiment:
 
     runs/NAME/result.json      the result; a run that has one is not made again
-    runs/NAME/failure.txt      why the last attempt left none
-    runs/NAME/output.txt       what the run printed
+    runs/NAME/failure.txt      the reason why the last attempt left no result
+    runs/NAME/output.txt       the output of the run
     runs/NAME/run/             its logs and checkpoints (kind training)
     report/                    tables and figures, see `reports`
 
@@ -39,9 +39,9 @@ from actorQ.launch import processes
 OUTPUT_FILENAME = "output.txt"
 _POLL_S = 0.2
 _STATUS_PERIOD_S = 1.0
-_STATUS_PERIOD_FILE_S = 60.0  # Where the output is not a terminal.
-_END_S = 90.0  # How long a run gets to end what it started.
-_LATE_S = 600.0  # How long after its limit a run is given up: it starts late, evaluates, saves.
+_STATUS_PERIOD_FILE_S = 60.0  # If the output is not a terminal.
+_END_S = 90.0  # Time limit for a run to end its processes.
+_LATE_S = 600.0  # A run is ended so long after its limit: time to start, evaluate and save.
 
 
 @dataclasses.dataclass
@@ -50,11 +50,11 @@ class _Active:
     folder: str
     child: processes.Child
     slot: int
-    share: set[int] | None  # Of the cores; None: all.
+    share: set[int] | None  # Cores of its own; None: all.
     launched: float  # Seconds since 1970.
-    began: float  # The same on time.monotonic's clock.
-    commit: str  # Of the code then.
-    cpu_s: float  # Of children that had ended by then.
+    began: float  # The same moment on time.monotonic's clock.
+    commit: str  # Commit of the code at the launch.
+    cpu_s: float  # CPU seconds of children that had ended by the launch.
 
 
 class Runner:
@@ -64,8 +64,8 @@ class Runner:
         """Takes the plan.
 
         Args:
-          plan: what to do.
-          parallel: runs at a time, each on its own share of the cores.
+          plan: Runs to make.
+          parallel: Runs at a time, each on its own share of the cores.
         """
         self._plan = plan
         self._parallel = parallel
@@ -81,7 +81,7 @@ class Runner:
         """Makes the runs; returns the exit code. Leaves no process behind.
 
         Raises:
-          errors.UserError: another runner works in the folder, or it cannot be written.
+          errors.UserError: Another runner works in the folder, or it cannot be written.
         """
         plan = self._plan
         output.make_folder(os.path.join(plan.folder, plans.RUNS_FOLDER))
@@ -108,7 +108,7 @@ class Runner:
                 undo_signals()
         if self._stop.is_set():
             self._say(
-                f"Interrupted: {len(self._done)} of {len(plan.runs)} runs are done; the same "
+                f"Interrupted: {len(self._done)} of {len(plan.runs)} runs are done. The same "
                 "command goes on with the others."
             )
             return cli.EXIT_INTERRUPTED
@@ -127,7 +127,7 @@ class Runner:
                 f"({'; '.join(plans.changes(run, old))}); it is made again, the old one is in "
                 f"{aside}"
             )
-        elif os.path.isdir(folder):  # Of a run that was interrupted or failed.
+        elif os.path.isdir(folder):  # An earlier attempt was interrupted or failed.
             try:
                 self._wait_for_learner(run, folder)
                 if self._stop.is_set():
@@ -218,12 +218,12 @@ class Runner:
         self._say(f"{run.name}: {describe(result)}; left: {self._left()}")
 
     def _fail(self, active: _Active, wall_s: float, failure: str, keep: bool) -> None:
-        """Says why a run has no result; one that came to its end is kept beside the next try."""
+        """Says why a run has no result; with `keep`, the next attempt does not overwrite it."""
         run, kept = active.run, active.folder
         self._failed.add(run.name)
-        with contextlib.suppress(errors.UserError):  # It is said in any case.
+        with contextlib.suppress(errors.UserError):  # The failure is printed in any case.
             if keep:
-                kinds.get(run.kind).tidy(active.folder)  # A full disk is not to stay full.
+                kinds.get(run.kind).tidy(active.folder)  # The disk may be full.
                 kept = _set_aside(active.folder)
                 output.make_folder(active.folder)
             line = " ".join(failure.split())
@@ -254,7 +254,7 @@ class Runner:
         count = f"{len(self._done)}/{len(self._plan.runs)} done"
         line = f"{count}, left: {self._left()} | {' | '.join(parts)}"
         if self._live:
-            with contextlib.suppress(OSError):  # As in `_say`.
+            with contextlib.suppress(OSError):  # The same reason as in `_say`.
                 width = os.get_terminal_size().columns
                 sys.stdout.write(f"\r\x1b[K{line[: width - 1]}")
                 sys.stdout.flush()
@@ -262,14 +262,14 @@ class Runner:
             self._say(line)
 
     def _left(self) -> str:
-        # What has failed is left alone until the next time.
+        # Failed runs are not made again before the next call.
         runs = [run for run in self._plan.runs if run.name not in self._failed]
         spent_s = {active.run.name: time.monotonic() - active.began for active in self._active}
         return expectation.left(runs, self._done, self._parallel, spent_s)
 
     def _say(self, text: str) -> None:
         start = "\r\x1b[K" if self._live else ""
-        with contextlib.suppress(OSError):  # A full disk, or nobody there: no end of hours of runs.
+        with contextlib.suppress(OSError):  # A full disk or a closed pipe must not end the runs.
             print(f"{start}{text}", flush=True)
 
     def _end_all(self) -> None:
@@ -282,7 +282,7 @@ class Runner:
 
 
 def describe(result: results.Result) -> str:
-    """Returns what a run came to, in a few words."""
+    """Returns the outcome of a run in a few words."""
     measured = result.measured
     if measured.outcome == results.REACHED:
         what = f"held {measured.target:g} from {measured.time_to_target_s:.1f} s on"
@@ -297,7 +297,7 @@ def describe(result: results.Result) -> str:
 
 
 def _end(children: Sequence[processes.Child]) -> None:
-    """Ends runs that still go on, politely first."""
+    """Ends runs that still go on: asks first, and kills them if they are too slow."""
     for child in children:
         child.terminate()
     deadline = time.monotonic() + _END_S
@@ -311,7 +311,7 @@ def _why(child: processes.Child, code: int) -> str:
 
 
 def _disturbance(log_path: str) -> str:
-    """Returns the line that says that a process was started again: its time is in no measure."""
+    """Returns a line if a process was started again: the time that this took is not measured."""
     with contextlib.suppress(OSError), open(log_path, encoding="utf-8", errors="replace") as file:
         for line in file:
             if processes.STARTED_AGAIN in line:
@@ -331,6 +331,6 @@ def _set_aside(folder: str) -> str:
 
 
 def _children_cpu_s() -> float:
-    """Returns the CPU seconds of this process's children, and theirs, that have ended."""
+    """Returns the CPU seconds of all descendants of this process that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

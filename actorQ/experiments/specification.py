@@ -1,4 +1,4 @@
-"""What an experiment is, and the runs that it comes to. `loading` reads it from its file.
+"""Experiments, and the runs that each of them consists of. `loading` reads them from files.
 
 Imports no framework.
 """
@@ -32,14 +32,14 @@ class Profile:
     """A kind of machine."""
 
     name: str
-    about: str  # What it is for, and why its settings are what they are.
+    about: str  # Purpose, and the reasons of its settings.
     layer: Layer
-    gpu_optional: bool = False  # Whether it is for machines without a GPU, too.
+    gpu_optional: bool = False  # Whether it suits machines without a GPU, too.
 
 
 @dataclasses.dataclass(frozen=True)
 class Common:
-    """What experiments share."""
+    """Profiles, presets and settings that experiments share."""
 
     layer: Layer
     profiles: Mapping[str, Profile]
@@ -49,7 +49,7 @@ class Common:
         """Returns a profile.
 
         Raises:
-          errors.UserError: there is none of this name.
+          errors.UserError: There is none of this name.
         """
         if name not in self.profiles:
             raise errors.UserError(
@@ -60,11 +60,11 @@ class Common:
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """Somebody else's agent, on some of an experiment's tasks."""
+    """Another project's agent, on some of an experiment's tasks."""
 
     kind: str
     tasks: Sequence[str]
-    settings: Mapping[str, Any]  # Beside those of the experiment's own runs.
+    settings: Mapping[str, Any]  # In addition to those of the experiment's own runs.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Experiment:
     precisions: Sequence[int]
     seeds: Sequence[int]
     layer: Layer  # Its `tasks` are those of the experiment.
-    vary: tuple[str, Sequence[Any]] | None
+    vary: tuple[str, Sequence[Any]] | None  # The setting that varies, and its values.
     profiles: Mapping[str, Layer]
     peers: Sequence[Peer] = ()
-    # Of the varied setting, where a profile has its own.
+    # Values of the varied setting by profile, for profiles with values of their own.
     values: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -92,23 +92,23 @@ class Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run, completely described: equal descriptions are the same run."""
+    """Complete description of one run: equal descriptions are the same run."""
 
-    name: str  # Of its folder; unique in the experiment.
+    name: str  # Name of its folder; unique in the experiment.
     kind: str
     task: str
     precision: int  # Bits.
     seed: int
-    varied: Any  # Value of the varied setting, None where nothing is varied.
-    settings: Mapping[str, Any]  # All of them, by name.
+    varied: Any  # Value of the varied setting, or None if the experiment varies nothing.
+    settings: Mapping[str, Any]  # All settings, by name.
 
     def differences(self, settings: Mapping[str, Any]) -> list[str]:
         """Returns 'name old -> new' for each setting in which this run differs from another.
 
-        Settings that the other run's version did not have count as their defaults then.
+        A setting that did not exist when the other run was made counts with its default.
 
         Args:
-          settings: of the other run, complete when it was made.
+          settings: Settings of the other run, complete when it was made.
         """
         defaults = kinds.get(self.kind).defaults()
         return [
@@ -119,20 +119,20 @@ class Run:
 
 
 def short_task(task: str) -> str:
-    """Returns a task without its suite, fit for the name of a folder."""
+    """Returns a task without its suite, as a part of a folder's name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", task.partition(",")[2] or task).strip("-")
 
 
 def find_task(name: str, tasks: Sequence[str], where: str) -> str:
-    """Returns which of some tasks is meant.
+    """Returns the task that a name stands for.
 
     Args:
-      name: with or without its suite.
-      tasks: with their suites.
-      where: begins the message of an error.
+      name: Name with or without its suite.
+      tasks: Tasks to choose from, with their suites.
+      where: Start of an error's message.
 
     Raises:
-      errors.UserError: none of them is.
+      errors.UserError: The name stands for none of them.
     """
     for task in tasks:
         without_suite = task.partition(",")[2]
@@ -148,11 +148,11 @@ def check_precisions(precisions: Sequence[int], where: str) -> None:
     """Checks widths of weights.
 
     Args:
-      precisions: bits.
-      where: begins the message of an error.
+      precisions: Widths, bits.
+      where: Start of an error's message.
 
     Raises:
-      errors.UserError: one is not possible.
+      errors.UserError: A width is not possible.
     """
     for bits in precisions:
         if bits not in precisions_lib.LEGAL:
@@ -172,22 +172,22 @@ def expand(
 ) -> list[Run]:
     """Returns the runs in the order in which they are made.
 
-    One seed after the other; in each, the precisions and peers of a task follow one another, so
-    that what the machine does meanwhile hits them alike; each seed begins with another of them.
+    One seed follows the other. Within a seed, the precisions and peers of a task follow one
+    another, so that other work of the machine hits them alike. Each seed begins with another one.
 
     Args:
-      experiment: what to do.
-      common: what experiments share.
-      profile: name of the kind of machine.
-      seeds: only these; empty: those of the experiment. Others than its own are possible.
-      tasks: only these, with or without suite; empty: all.
-      precisions: only these, bits; empty: all; None: no runs but of peers. Others than its own
-        are possible.
-      smoke: to see that each task and precision starts: the first seed, for a few steps.
-      peers: only these; empty: all; None: no peers.
+      experiment: Experiment to expand.
+      common: Profiles, presets and settings that experiments share.
+      profile: Name of the kind of machine.
+      seeds: Seeds to run, also others than the experiment's; empty: those of the experiment.
+      tasks: Tasks to run, with or without suite; empty: all.
+      precisions: Precisions to run, bits, also others than the experiment's; empty: all; None:
+        no runs but those of peers.
+      smoke: Whether to make only short runs of the first seed, to see that everything starts.
+      peers: Peers to run; empty: all; None: no peers.
 
     Raises:
-      errors.UserError: a setting, task, precision or peer is not possible, or nothing is left.
+      errors.UserError: A setting, task, precision or peer is not possible, or no run is left.
     """
     machine = common.profile(profile).layer
     chosen = [
@@ -209,7 +209,10 @@ def expand(
             merged: dict[str, Any] = {}
             for layer in layers:
                 merged |= layer.of(task)
-            sides = [(experiment.kind, bits, {}) for bits in widths] + [
+            sides: list[tuple[str, int, Mapping[str, Any]]] = [
+                (experiment.kind, bits, {}) for bits in widths
+            ]
+            sides += [
                 (peer.kind, peers_lib.PRECISION, peer.settings)
                 for peer in beside if task in peer.tasks
             ]

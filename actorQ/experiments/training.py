@@ -1,6 +1,6 @@
 """The kind of run that is a training: `actorQ.launcher` with a folder of its own.
 
-What its logs say, and how time is counted: `training_logs`. Imports no framework.
+`training_logs` reads its logs and says how time is counted. Imports no framework.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from actorQ.experiments import results
 from actorQ.experiments import training_logs
 from actorQ.launch import status_line
 
-LOGS_FOLDER = "run"  # The launcher's folder, in the folder of the run.
+LOGS_FOLDER = "run"  # The launcher's folder within the folder of the run.
 SMOKE_STEPS = 100
 _LEFT_BEHIND_S = 180.0  # How long a learner whose launcher was killed may take to save and end.
 _POLL_S = 0.2
-_SMOKE = {  # What a run to see that it starts does less of.
+_SMOKE = {  # Settings of a run that only shows that everything starts.
     "num_episodes": SMOKE_STEPS,
     "eval_period_steps": SMOKE_STEPS // 2,
     "final_eval_episodes": 1,
@@ -36,7 +36,7 @@ _SMOKE = {  # What a run to see that it starts does less of.
     "max_seconds": 600.0,
 }
 _SMOKE_MIN_REPLAY = 1000  # Most transitions before learning starts.
-_SMOKE_MIN_RATIO = 1.0  # Least samples per insert, where they are limited.
+_SMOKE_MIN_RATIO = 1.0  # Least samples per insert, if these are limited.
 _PIN_CPUS = "pin_cpus"  # The launcher's own flag that matters for results.
 # An axis of the experiment (`Run`) ...
 AXES = ("taskstr", "quantize", "seed")
@@ -63,7 +63,7 @@ class Training:
         """Returns all flags of a run.
 
         Raises:
-          errors.UserError: a flag is unknown or not to be set here, or its value not possible.
+          errors.UserError: A flag is unknown or not to be set here, or its value is not possible.
         """
         for name, value in given.items():
             _check(name, value)
@@ -75,7 +75,7 @@ class Training:
             if ratio := settings["samples_per_insert"]:
                 settings["samples_per_insert"] = max(ratio, _SMOKE_MIN_RATIO)
         config = _config(settings)
-        # As the configuration holds them: 1 and 1.0 are one setting.
+        # The configuration turns 1 into 1.0 where a setting is a float, so that both are equal.
         return {name: getattr(config, name, settings[name]) for name in settings}
 
     def command(self, settings: Mapping[str, Any], folder: str) -> list[str]:
@@ -91,7 +91,7 @@ class Training:
         return 1 + settings["n_actors"]
 
     def limit_s(self, settings: Mapping[str, Any]) -> float | None:
-        """Returns after how many seconds training ends in any case, or None."""
+        """Returns the time limit of training in seconds, or None."""
         return settings["max_seconds"] or None
 
     def status(self, settings: Mapping[str, Any], folder: str, launched: float) -> str:
@@ -104,10 +104,10 @@ class Training:
     def measure(
         self, settings: Mapping[str, Any], folder: str, launched: float, failure: str
     ) -> results.Measured | None:
-        """Reads the logs; of failures, only a diverged training is an outcome.
+        """Reads the logs; a diverged training is the only failure that is an outcome.
 
         Raises:
-          errors.UserError: a log is missing or damaged.
+          errors.UserError: A log is missing or damaged.
         """
         diverged = errors.DIVERGED in failure
         if failure and not diverged:
@@ -115,7 +115,7 @@ class Training:
         return training_logs.measure(os.path.join(folder, LOGS_FOLDER), launched, diverged)
 
     def tidy(self, folder: str) -> None:
-        """Removes what resumes a run, hundreds of MB at 3x2048; the policies stay."""
+        """Removes the state to resume from, hundreds of MB at 3x2048; the policies stay."""
         state = os.path.join(
             folder, LOGS_FOLDER, telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER
         )
@@ -123,17 +123,17 @@ class Training:
 
 
 def wait_for_learner(folder: str, stop: threading.Event, waits: Callable[[], None]) -> None:
-    """Waits for a learner that its launcher left behind: it saves and announces its end.
+    """Waits for a learner that its launcher left behind, until it has saved and ended.
 
-    Until then it has the folder's files, and the machine's cores.
+    Until then the learner uses the folder's files and the machine's cores.
 
     Args:
-      folder: of the run.
-      stop: ends the wait.
-      waits: called once if there is one.
+      folder: Folder of the run.
+      stop: Ends the wait.
+      waits: Called once if there is such a learner.
 
     Raises:
-      errors.UserError: it does not end.
+      errors.UserError: The learner does not end.
     """
     path = os.path.join(folder, LOGS_FOLDER)
     deadline = time.monotonic() + _LEFT_BEHIND_S
@@ -152,7 +152,7 @@ def wait_for_learner(folder: str, stop: threading.Event, waits: Callable[[], Non
 
 
 def as_run(result: results.Result) -> curves.Run:
-    """Returns what the analysis scripts know of a run, for a result of this kind."""
+    """Returns the run of a result as analysis reads it from a run folder."""
     about = curves.surroundings(
         result.machine, result.measured.learner_device, result.git_commit
     )
@@ -161,7 +161,7 @@ def as_run(result: results.Result) -> curves.Run:
 
 
 def _check(name: str, value: Any) -> None:
-    """Checks name and type of a setting; its range is `RunConfig`'s business."""
+    """Checks name and type of a setting; `RunConfig` checks its range."""
     if name == _PIN_CPUS:
         if type(value) is not int or value not in (0, 1):
             raise errors.UserError(f"{_PIN_CPUS}: {value!r} is not possible: choose 0 or 1.")
@@ -170,7 +170,7 @@ def _check(name: str, value: Any) -> None:
         raise errors.UserError(f"{name} cannot be a setting: the experiment or its runs decide it.")
     if name not in _FIELDS:
         raise errors.UserError(f"There is no setting {name!r}: settings are the training flags.")
-    wanted = _FIELDS[name].type
+    wanted: Any = _FIELDS[name].type  # A type or a union of types, as in `RunConfig`.
     types = {int: (int,), str: (str,), float: (int, float)}.get(wanted, (int, float, type(None)))
     if type(value) not in types:
         words = {int: "a whole number", str: "a text"}.get(wanted, "a number")
@@ -178,7 +178,7 @@ def _check(name: str, value: Any) -> None:
 
 
 def _config(settings: Mapping[str, Any]) -> config_lib.RunConfig:
-    # Results of older versions may have settings that are gone.
+    # Results of older versions may have settings that no longer exist.
     values = {name: settings[name] for name in settings if name in _FIELDS}
     for name, value in values.items():
         if type(value) is int and _FIELDS[name].type is not int:

@@ -1,20 +1,21 @@
-"""What a training has measured, read from its logs.
+"""The measurement of a training, read from its logs.
 
-How time is counted. A run's clock starts when the runner launches it: start-up of all processes,
-filling of replay and evaluation are in it. Evaluation happens in the learner's process, on the
-thread that learns, with the full-precision policy whatever the actors' precision; while it plays,
-the actors go on. With --eval_period_steps (as in the experiments here) there is one episode every
-so many learner steps: runs that have learned equally long have been evaluated equally often, at
-every precision, and `evaluation_to_target_s` says what it took. It delays a learner that is the
-slow part by all of that, and one that waits for actors by less, since they collect data meanwhile:
-what is left of its effect is against the faster actors. Evaluations of the last policy come after
-the end of training and count for no time.
+How time is counted:
+- A run's clock starts when the runner launches it: start-up of all processes, filling of replay and
+  evaluation are in it.
+- Evaluation happens in the learner's process, on the thread that learns, with the full-precision
+  policy at every precision of the actors. Meanwhile the actors go on.
+- With --eval_period_steps, as in the experiments here, there is one episode every so many learner
+  steps. Runs that have learned equally long have been evaluated equally often.
+- `evaluation_to_target_s` says how long evaluation took. It delays a learner that is the slow part
+  by all of that, and one that waits for actors by less, since they collect data meanwhile. The
+  effect that is left is against the faster actors.
+- Evaluations of the last policy come after the end of training and count for no time.
 
 Imports no framework.
 """
 
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import math
 
@@ -30,26 +31,26 @@ from actorQ.experiments.run_logs import actor_time
 from actorQ.experiments.run_logs import staleness
 from actorQ.experiments.run_logs import times
 
-_LEAST_LEARNING_S = 5.0  # Of a run that is measured.
-_DIGITS = 3  # Of seconds in results: milliseconds.
+_LEAST_LEARNING_S = 5.0  # A run that its time limit ends must have learned so long.
+_DIGITS = 3  # Digits of seconds in results: milliseconds.
 
 
 def measure(logs: str, launched: float, diverged: bool) -> results.Measured:
-    """Returns what the logs of a run say.
+    """Reads the logs of a run.
 
     Args:
-      logs: their folder.
-      launched: moment of the launch, seconds since 1970.
-      diverged: whether the training has ended by that.
+      logs: Folder of the logs.
+      launched: Moment of the launch, seconds since 1970.
+      diverged: Whether the training ended because it diverged.
 
     Raises:
-      errors.UserError: a log is missing or damaged, or the run had hardly begun to learn.
+      errors.UserError: A log is missing or damaged, or the run had hardly begun to learn.
     """
     run = curves.load_run(logs)
     config = run.config
     # Logs count from the moment at which the launcher was ready.
     delay_s = config.run_start_time - launched
-    # Of a run that its time ended before the first there is none.
+    # A run that its time limit ends before the first evaluation has no log of evaluations.
     evaluations = _evaluations(run, delay_s, diverged or not config.final_eval_episodes)
     train = curves.read_log(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
     if not diverged:
@@ -109,32 +110,35 @@ def _evaluations(run: curves.Run, delay_s: float, may_lack: bool) -> results.Rew
             return results.Rewards((), (), (), (), ())
         raise
 
-    def seconds(column: np.ndarray) -> list[float]:
-        return [round(float(x), _DIGITS) for x in column]
-
     return results.Rewards(
-        seconds(log["seconds"] + delay_s),
-        *([float(x) for x in log[name]] for name in ("learner_steps", "actor_steps")),
-        [float(x) for x in log["episode_return"]],  # All of it: a stop rule goes by it.
-        seconds(log["evaluation_s"]),
+        seconds=_milliseconds(log["seconds"] + delay_s),
+        learner_steps=log["learner_steps"].tolist(),
+        actor_steps=log["actor_steps"].tolist(),
+        returns=log["episode_return"].tolist(),  # All digits: the stop rule uses them.
+        evaluation_s=_milliseconds(log["evaluation_s"]),
     )
+
+
+def _milliseconds(column: np.ndarray) -> list[float]:
+    """Returns seconds without digits below a millisecond."""
+    return [round(float(x), _DIGITS) for x in column]
 
 
 def _require_whole(
     evaluations: results.Rewards, learner_steps: float, config: config_lib.RunConfig
 ) -> None:
-    """Checks that no evaluation of a run that came to its end is missing in its log.
+    """Checks that the log of a run that came to its end lacks no evaluation.
 
-    However it ended, there was one after every --eval_period_steps learner steps, and those of the
-    last policy. A process whose disk is full goes on, without the rows that it could not write.
+    There was one after every --eval_period_steps learner steps, and those of the last policy. A
+    process whose disk is full goes on, without the rows that it could not write.
 
     Args:
-      evaluations: all in the log.
-      learner_steps: in the last row of the other log, which may be some behind.
-      config: of the run.
+      evaluations: All evaluations in the log.
+      learner_steps: Learner steps in the last row of train.csv, which may be some behind.
+      config: Configuration of the run.
 
     Raises:
-      errors.UserError: one is missing.
+      errors.UserError: An evaluation is missing.
     """
     if not config.eval_period_steps:
         return
@@ -150,16 +154,16 @@ def _require_whole(
 def _require_learning(
     train: Mapping[str, np.ndarray], config: config_lib.RunConfig
 ) -> None:
-    """Checks that a run whose time ended it, not its steps, had learned for some of that time.
+    """Checks that a run that its time limit ended had learned for some of that time.
 
     Raises:
-      errors.UserError: it had hardly begun; its rates and rewards would say nothing.
+      errors.UserError: It had hardly begun; its rates and rewards would say nothing.
     """
     steps, seconds = train["learner_steps"], train["seconds"]
-    if steps[-1] >= config.num_episodes:  # Those of a smoke run may take no time at all.
+    if steps[-1] >= config.num_episodes:  # The steps of a smoke run may take no time at all.
         return
     before = np.flatnonzero(steps == 0)
-    last = np.flatnonzero(steps == steps[-1])[0]  # Rows behind it are of the last evaluations.
+    last = np.flatnonzero(steps == steps[-1])[0]  # Later rows are of the last evaluations.
     learned_s = seconds[last] - (seconds[before[-1]] if len(before) else 0.0)
     if steps[-1] == 0 or learned_s < _LEAST_LEARNING_S:
         raise errors.UserError(
@@ -190,7 +194,7 @@ def _reach(
 def _rates(
     train: Mapping[str, np.ndarray], config: config_lib.RunConfig
 ) -> tuple[float | None, float | None, float | None]:
-    """Returns learner and actor steps/s while it learned, and the part of the data it used."""
+    """Returns learner steps/s, actor steps/s and the part of data used, while it learned."""
     steps = train["learner_steps"]
     rows = staleness.learning_rows(steps)
     if rows is None:
@@ -209,13 +213,13 @@ def _rates(
 def _actor_time(
     run: curves.Run, train: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, float] | None, float | None, float | None]:
-    """Returns what `Measured` says of an actor's time: phases_us, step_us and steps_per_load."""
+    """Returns an actor's phases_us, step_us and steps_per_load, as in `Measured`."""
     rows = staleness.learning_rows(train["learner_steps"])
     if rows is None:
         return None, None, None
     try:
         stretch = actor_time.load(run, *(float(train["seconds"][row]) for row in rows))
-    except errors.UserError:  # No actor has a row in it.
+    except errors.UserError:  # No actor has a row while the learner learned.
         return None, None, None
     if not stretch.steady or not stretch.steps > 0:
         return None, None, None
@@ -224,7 +228,8 @@ def _actor_time(
     return phases, _number(stretch.step_us), _number(stretch.steps / loads)
 
 
-def _parameter_path(run: curves.Run) -> Sequence[float | None]:
+def _parameter_path(run: curves.Run) -> tuple[float | None, float | None, float | None]:
+    """Returns staleness, message bytes and fp32 bytes, as in `Measured`."""
     try:
         breakdown = actor_time.load(run)
     except errors.UserError:  # A short run may have no row yet.
@@ -239,8 +244,9 @@ def _energy(logs: str, target_moment: float | None) -> results.Energy | None:
     estimates = energy.read(logs)
     if not estimates:
         return None
+    kwh, co2_kg = energy.total(estimates)
     until = (None, None) if target_moment is None else energy.total(estimates, target_moment)
-    return results.Energy(*energy.total(estimates), *until, energy.gpu_kwh(estimates))
+    return results.Energy(kwh, co2_kg, until[0], until[1], energy.gpu_kwh(estimates))
 
 
 def _last(values: np.ndarray) -> float:

@@ -1,9 +1,8 @@
-"""Reads YAML strictly: no key twice, 1e-5 is a number, one clear line for what is wrong.
+"""Reads YAML strictly: no key stands twice, 1e-5 is a number, an error is one clear line.
 
 Imports no framework.
 """
 
-from collections.abc import Iterable
 import re
 from typing import Any
 
@@ -13,7 +12,7 @@ from actorQ.core import errors
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without its traps."""
+    """A loader of YAML without its traps."""
 
     def get_single_node(self) -> yaml.Node | None:
         """Composes the document; PyYAML alone would silently keep the last of two equal keys."""
@@ -22,7 +21,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-# YAML 1.1 reads 1e-5 as a text, unlike everyone else.
+# YAML 1.1 reads 1e-5 as a text.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
@@ -54,7 +53,7 @@ def read(path: str) -> Any:
     """Returns what a YAML file says.
 
     Raises:
-      errors.UserError: it cannot be read, or is not YAML.
+      errors.UserError: The file cannot be read, or is not YAML.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -67,71 +66,5 @@ def read(path: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise errors.UserError(f"{path}{line}: {error.problem}.") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: as a date, 2024-02-30.
+    except (yaml.YAMLError, ValueError) as error:  # 2024-02-30 is a ValueError.
         raise errors.UserError(f"{path}: {errors.summary(error)}.") from None
-
-
-def mapping(
-    value: Any, where: str, allowed: Iterable[str] = (), required: Iterable[str] = ()
-) -> dict[str, Any]:
-    """Checks that a value is a mapping with the right keys; None is an empty one.
-
-    Args:
-      value: as read.
-      where: what messages call it.
-      allowed: keys that may be there; empty: any text.
-      required: keys that must be there.
-
-    Raises:
-      errors.UserError: it is something else, or a key is missing or unknown.
-    """
-    value = {} if value is None else value
-    if not isinstance(value, dict):
-        raise errors.UserError(f"{where} must be a mapping of names to values, not {value!r}.")
-    allowed, required = list(allowed), list(required)
-    for key in value:
-        if not isinstance(key, str) or (allowed and key not in allowed):
-            known = f": choose from {', '.join(allowed)}" if allowed else ""
-            raise errors.UserError(f"{where} has an unknown key {key!r}{known}.")
-    missing = [key for key in required if key not in value]
-    if missing:
-        raise errors.UserError(f"{where} lacks {', '.join(missing)}.")
-    return value
-
-
-def text(value: Any, where: str) -> str:
-    """Checks that a value is a text with something in it.
-
-    Raises:
-      errors.UserError: it is not.
-    """
-    if not isinstance(value, str) or not value.strip():
-        raise errors.UserError(f"{where} must be a text, not {value!r}.")
-    return value.strip()
-
-
-def boolean(value: Any, where: str) -> bool:
-    """Checks that a value is true or false.
-
-    Raises:
-      errors.UserError: it is not.
-    """
-    if not isinstance(value, bool):
-        raise errors.UserError(f"{where} must be true or false, not {value!r}.")
-    return value
-
-
-def values(value: Any, where: str, kind: type | tuple[type, ...] = int) -> list[Any]:
-    """Checks that a value is a list, not empty, of different values of a type.
-
-    Raises:
-      errors.UserError: it is not.
-    """
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    name = " or ".join({int: "whole numbers", float: "numbers", str: "texts"}[k] for k in kinds)
-    good = isinstance(value, list) and value and all(type(item) in kinds for item in value)
-    if not good:
-        raise errors.UserError(f"{where} must be a list of {name}, not {value!r}.")
-    if len(set(value)) < len(value):
-        raise errors.UserError(f"{where} names a value twice: {value}.")
-    return value

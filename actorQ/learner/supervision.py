@@ -10,7 +10,7 @@ from absl import logging
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
-from actorQ.core import telemetry
+from actorQ.core import train_rows
 from actorQ.learner import progress as progress_lib
 from actorQ.learner import training as training_lib
 from actorQ.wire import connection as connection_lib
@@ -59,7 +59,7 @@ class Supervisor:
         self._progress = progress
         self._inserted_at_start = parts.connection.status().transitions_inserted
         self._last_change = _Counts(time.monotonic(), progress.steps, self._inserted_at_start)
-        self._last_row = self._last_change
+        self._rows = train_rows.TrainRows(parts.logger, progress.steps, self._inserted_at_start)
 
     def run(self) -> None:
         """Returns once training is over, or when it was told to stop and did not in time.
@@ -107,16 +107,9 @@ class Supervisor:
             self._progress.fail(error)
             return
         steps, publisher = self._progress.steps, self._parts.publisher
-        before = self._last_row
-        self._last_row = _Counts(time.monotonic(), steps, status.transitions_inserted)
-        seconds = max(self._last_row.time_s - before.time_s, 1e-9)
-        self._parts.logger.write(
-            telemetry.TRAIN_CSV,
+        self._rows.write(
             steps,
-            learner_steps=steps,
-            learner_steps_per_s=(steps - before.steps) / seconds,
-            actor_steps=status.transitions_inserted,
-            actor_steps_per_s=(status.transitions_inserted - before.inserted) / seconds,
+            status.transitions_inserted,
             replay_size=status.replay_size,
             model_version=publisher.version,
             pushes=publisher.pushes,

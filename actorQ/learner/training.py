@@ -7,20 +7,18 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
-import math
 import threading
 import time
 from typing import Any
 from typing import Protocol
 
 from absl import logging
-import numpy as np
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import run_logger
 from actorQ.core import snapshots
-from actorQ.core import telemetry
+from actorQ.core import train_rows
 from actorQ.environments import evaluation
 from actorQ.learner import checkpoints as checkpoints_lib
 from actorQ.learner import evaluator as evaluator_lib
@@ -150,11 +148,7 @@ class Training:
             return
         evaluations = [self.evaluate() for _ in range(self._config.final_eval_episodes)]
         returns = [value for value in evaluations if value is not None]
-        if returns:
-            logging.info(
-                "Final return of the full-precision policy: %.1f +- %.1f over %d episodes.",
-                np.mean(returns), np.std(returns), len(returns),
-            )
+        evaluation.report_final(returns)
         # These returns are of one policy. A resumed run trains until it holds the return again.
         self._parts.evaluator.stop_rule_from = len(self._parts.evaluator.returns)
 
@@ -168,15 +162,9 @@ class Training:
         episode = evaluator.play(stop=self._progress.stop.is_set)
         if episode is None:
             return None
-        self._parts.logger.write(
-            telemetry.EVALUATION_CSV,
-            steps,
-            learner_steps=steps,
-            actor_steps=self._parts.connection.status().transitions_inserted,
-            episode_return=episode.episode_return,
-            episode_length=episode.length,
-            episode_s=episode.seconds,
-            evaluation_s=evaluator.seconds,
+        evaluation.write_row(
+            self._parts.logger, steps, self._parts.connection.status().transitions_inserted,
+            episode, evaluator.seconds,
         )
         with surviving_write_errors():
             evaluator.save_if_best(steps)
@@ -189,13 +177,9 @@ class Training:
           errors.UserError: A loss is NaN or infinite.
         """
         losses = self._parts.read_losses()
-        for name, value in losses.items():
-            if not math.isfinite(value):
-                raise errors.UserError(
-                    f"{name} is {value} after {self._progress.steps} learner steps: "
-                    f"{errors.DIVERGED} and ends. Lower the learning rate, or check --vmin and "
-                    "--vmax."
-                )
+        train_rows.check_losses(
+            losses, self._progress.steps, "Lower the learning rate, or check --vmin and --vmax."
+        )
         return losses
 
     def save(self, last: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Measured figures that the simulation of a cluster is fed with.
+"""Measured figures that the simulation of a cluster starts from.
 
-From the results of the experiment `throughput`, or any other with runs of one actor. Imports no
-framework but matplotlib.
+They come from results of the experiment `throughput`, or any other with runs of one actor. Imports
+no framework.
 """
 
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ from actorQ.experiments import results as results_lib
 from actorQ.experiments import training
 
 _RESULTS = os.path.join(provenance.ROOT, "actorQ", "results")
-# Where the results of `throughput` lie once they are committed (--publish of `run`).
+# Folder of the committed results of `throughput` (--publish of `experiments.run`).
 COMMITTED = os.path.join(_RESULTS, "throughput")
-_CORES = 2  # Of a run: one for the learner, one for its actor.
+_CORES = 2  # One for the learner, one for its actor.
 _MAY_DIFFER = ("git_commit",)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What was measured.
+    """Measured rates of one actor.
 
     Attributes:
-      source: where, in words.
-      steps_per_s: by precision, bits: environment steps per second of one actor alone on its core.
-      message_bytes: by precision: of the weights on their way to an actor.
-      learner_steps_per_s: of the fastest learner in these runs, or None. It may have waited for
-        data.
-      batch_size: of that learner.
+      source: Origin of the figures, in words.
+      steps_per_s: Environment steps per second of one actor alone on its core, by precision, bits.
+      message_bytes: Size of the weights on their way to an actor, by precision.
+      learner_steps_per_s: Rate of the fastest learner in these runs, which may have waited for
+        data; None: not known.
+      batch_size: Batch size of that learner.
     """
 
     source: str
@@ -45,7 +45,7 @@ class Rates:
 
     @property
     def precisions(self) -> list[int]:
-        """Precisions of which all is known, widest first."""
+        """Precisions with both figures known, widest first."""
         return sorted(set(self.steps_per_s) & set(self.message_bytes), reverse=True)
 
 
@@ -53,12 +53,17 @@ def load(folder: str) -> Rates:
     """Returns means over the seeds of the runs of one actor.
 
     Args:
-      folder: of an experiment, or of a published copy; empty: those that come with this code.
+      folder: Folder of an experiment or of a published copy; empty: results in this repository.
 
     Raises:
-      errors.UserError: there are none, they are of several experiments, machines or settings, or
-        their actors had no core of their own.
+      errors.UserError: There are no such runs, they are of several experiments, machines or
+        settings, or their actors had no core of their own.
     """
+    if not folder and not os.path.isdir(COMMITTED):
+        raise errors.UserError(
+            "The measured rates are in the repository, of which there is no checkout here: give "
+            "--rates, or --actor_steps_per_s and --message_bytes."
+        )
     folder = folder or COMMITTED
     found = _single_actors(folder)
     differing = curves.differing_settings(list(map(training.as_run, found)), _MAY_DIFFER)
@@ -92,13 +97,14 @@ def load(folder: str) -> Rates:
 
 
 def _single_actors(folder: str) -> list[results_lib.Result]:
-    """Returns the trainings with one actor, below a folder, that know their rate."""
+    """Returns the trainings with one actor and a measured rate, below a folder."""
     found = []
     for parent, _, files in sorted(os.walk(folder)):
         if results_lib.RESULT_FILENAME in files and ".old" not in os.path.basename(parent):
             result = results_lib.read(parent)
             if (
-                result.kind == kinds.TRAINING and result.settings.get("n_actors") == 1
+                result is not None
+                and result.kind == kinds.TRAINING and result.settings.get("n_actors") == 1
                 and not result.smoke and result.measured.actor_steps_per_s
             ):
                 found.append(result)
@@ -120,6 +126,6 @@ def _means(found: Sequence[results_lib.Result], name: str) -> dict[int, float]:
 
 
 def _short(folder: str) -> str:
-    """Returns a folder as seen from here, if it is below."""
+    """Returns a folder relative to the working directory, if it is below."""
     relative = os.path.relpath(folder)
     return folder if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""What the simulation of a cluster comes to: table, CSV and figures. Imports matplotlib only."""
+"""The results of a cluster's simulation: table, CSV and figures. Imports matplotlib only."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ from actorQ.core import plotting
 from actorQ.experiments.cluster import simulation
 from actorQ.experiments.reports import reporting
 
-SATURATED = 0.95  # Part of the learner's demand from which on it counts as met.
-_CLOSE = 0.99  # Part of the most steps from which on more actors are of no use.
-_EACH_UP_TO = 8  # Every number of actors is simulated up to this one, ...
-_GROWTH = 1.25  # ... behind it each by so much more than the one before.
+SATURATED = 0.95  # Part of the learner's demand at which it counts as met.
+_CLOSE = 0.99  # Part of the most steps at which more actors count as useless.
+_EACH_UP_TO = 8  # Every number of actors up to this one is simulated.
+_GROWTH = 1.25  # Above it, each number is so many times the one before.
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is simulated.
+    """Clusters to be simulated.
 
     Attributes:
-      make: from precision (bits), learner speed (steps/s), bandwidth (bytes/s) and number of
-        actors to a cluster.
-      precisions: bits.
-      learner_speeds: steps/s.
-      bandwidths: bytes/s, `math.inf` for no limit.
-      max_actors: most that are tried.
-      seconds: simulated ones, at least.
-      seed: of the simulations.
+      make: Makes a cluster of precision (bits), learner speed (steps/s), bandwidth (bytes/s) and
+        number of actors.
+      precisions: Precisions of the actors, bits.
+      learner_speeds: Speeds of the learner, steps/s.
+      bandwidths: Bandwidths of its link, bytes/s; `math.inf` for no limit.
+      max_actors: Most actors that are tried.
+      seconds: Simulated seconds that are measured, at least.
+      seed: Seed of the simulations.
     """
 
     make: Callable[[int, float, float, int], simulation.Cluster]
@@ -48,14 +48,14 @@ class Answer:
     """How many actors saturate a learner.
 
     Attributes:
-      precision: bits.
-      learner_speed: steps/s.
-      bandwidth: bytes/s.
-      demand: environment steps/s.
-      needed: least number of actors that saturates it, or None.
-      shown: the same, or the least number (of those tried) that makes about the most steps.
-      outcome: with that number.
-      reason: why none saturates it, or "".
+      precision: Precision of the actors, bits.
+      learner_speed: Speed of the learner, steps/s.
+      bandwidth: Bandwidth of its link, bytes/s.
+      demand: Environment steps/s that the learner can use.
+      needed: Least number of actors that saturates it, or None.
+      shown: The same; if None, the least number tried that makes about the most steps.
+      outcome: Outcome with `shown` actors.
+      reason: Reason why no number saturates it, or "".
     """
 
     precision: int
@@ -78,15 +78,15 @@ class Study:
     def _outcome(
         self, bits: int, speed: float, bandwidth: float, actors: int
     ) -> simulation.Outcome:
-        """Returns what a number of actors comes to."""
+        """Returns the outcome of one simulation."""
         cluster = self.plan.make(bits, speed, bandwidth, actors)
         return simulation.simulate(cluster, self.plan.seconds, self.plan.seed)
 
     def answer(self, bits: int, speed: float, bandwidth: float) -> Answer:
         """Returns the least number of actors that saturates the learner.
 
-        The numbers of `counts` are tried from 1 on, and between the first that does and the one
-        before it the least is found by bisection.
+        The numbers of `counts` are tried from 1 on. Between the first that saturates it and the one
+        before, the least is found by bisection.
         """
         one = self.plan.make(bits, speed, bandwidth, 1)
         demand, alone = one.demand, one.own_steps_per_s
@@ -167,8 +167,8 @@ def csv_rows(pulls: str, answers: Sequence[Answer]) -> list[dict[str, object]]:
     """Returns one row for each answer.
 
     Args:
-      pulls: how actors download, for the first column.
-      answers: as `Study.answers` gives them.
+      pulls: How actors download, for the first column.
+      answers: Answers of `Study.answers`.
     """
     return [
         {
@@ -220,7 +220,7 @@ def draw(study: Study, title: str, path: str) -> str:
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     for index, ax in enumerate(axes):
         ax.set_visible(index < len(plan.bandwidths))
-        if index + columns >= len(plan.bandwidths):  # Nothing is below it.
+        if index + columns >= len(plan.bandwidths):  # No panel is below this one.
             ax.tick_params(labelbottom=True)
             ax.set_xlabel("Actors, each on its own core", fontsize=9)
     figure.supylabel("Environment steps/s, all actors", fontsize=10)

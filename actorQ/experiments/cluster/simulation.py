@@ -1,29 +1,29 @@
 """A model of N actors, a learner and the network between them, as a discrete-event simulation.
 
-What is simulated (see `Cluster` for the quantities):
+The model (see `Cluster` for the quantities):
 
 - Each actor has a core of its own and makes r steps/s. Every `update_period` steps it looks for
-  newer weights. If the learner has published since, it downloads them: one message of M bytes. With
-  blocking pulls it stands still for every look's latency and for every download, as the original's,
-  which moreover downloads at every look, news or not; with background pulls (this code's) it goes
-  on with the weights that it has, and asks again with the first look behind the download.
-- The learner's host has one link with a bandwidth of its own in each direction. Downloads share it
-  equally (processor sharing). Inserts of b bytes share the other direction: where there is too
-  little of it, all acting actors slow down alike.
-- The learner takes at most k samples for each insert, B in a step, and makes at most L steps/s;
-  samples that it has not taken yet stay allowed. It publishes new weights every `push_period_s`
-  seconds, or after each step if that is longer. Actors never wait for the learner (as in this
-  code).
+  newer weights. If the learner has published since, it downloads one message of M bytes.
+- With blocking pulls an actor stands still for every look's latency and for every download. So does
+  the original's, which moreover downloads at every look, news or not.
+- With background pulls, as in this code, an actor goes on with the weights that it has, and asks
+  again at the first look after the download.
+- The learner's host has one link with a bandwidth of its own in each direction. Downloads share one
+  direction equally (processor sharing). Inserts of b bytes share the other direction: if it is too
+  narrow, all acting actors slow down alike.
+- The learner takes at most k samples for each insert, B in a step, and makes at most L steps/s.
+  Samples that it has not taken yet stay allowed. It publishes new weights every `push_period_s`
+  seconds, or after each step if that is longer. As in this code, actors never wait for the learner.
 
-What is left out: time for conversion in the broadcaster, bytes of looks, packets and their loss,
-the spacing of pushes by --push_share, actors that differ or end, CPU time that serving N actors
-costs the learner's host.
+The model leaves out: time for conversion in the broadcaster, bytes of looks, packets and their
+loss, the spacing of pushes by --push_share, actors that differ or end, and the CPU time that
+serving N actors costs the learner's host.
 
-Between two events all rates are constant. Steps of acting actors and bytes of downloads are two
-clocks (virtual times) that advance at the rate at which one actor acts, or one download proceeds;
-a look or the end of a download is a reading of its clock, known when it begins, so that an event
-costs O(log N) however many actors change their speed. Publications that nobody waits for are not
-events: the newest of them is computed when someone looks.
+Between two events all rates are constant. Two clocks (virtual times) count the steps of an actor
+that acts all the time, and the bytes of a download that goes on all the time. The moment of a look
+or of the end of a download is a reading of its clock that is known in advance. So an event costs
+O(log N) however many actors change their speed. Publications that no actor waits for are no events:
+the newest of them is computed when an actor looks.
 
 Imports no framework.
 """
@@ -36,28 +36,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-_WARM_UP_CYCLES = 2  # A cycle: see `_cycle_s`.
+_WARM_UP_CYCLES = 2  # `_cycle_s` says how long a cycle is.
 _MEASURED_CYCLES = 8
-_NOTHING = 1e-9  # Learner steps: less is rounding.
+_NOTHING = 1e-9  # Learner steps below this are rounding errors.
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """What is simulated.
+    """A cluster to be simulated.
 
     Attributes:
-      actors: N.
-      steps_per_s: environment steps per second of an actor that waits for nothing, r.
-      message_bytes: of the weights on their way to an actor, M.
-      insert_bytes: on the wire for each environment step, b.
-      learner_steps_per_s: of a learner that never waits for data, L.
-      batch_size: samples in a learner step, B.
-      samples_per_insert: most samples for each insert, k.
-      update_period: environment steps of an actor between two looks.
-      push_period_s: least seconds between two publications; 0: after every learner step.
-      bandwidth: of the learner's link, bytes per second in each direction; may be infinite.
-      latency_s: seconds that a look takes besides the download.
-      blocking: whether an actor stands still while it looks and downloads.
+      actors: Number of actors, N.
+      steps_per_s: Environment steps per second of an actor that waits for nothing, r.
+      message_bytes: Size of the weights on their way to an actor, M.
+      insert_bytes: Bytes on the wire for each environment step, b.
+      learner_steps_per_s: Steps per second of a learner that never waits for data, L.
+      batch_size: Samples in a learner step, B.
+      samples_per_insert: Most samples for each insert, k.
+      update_period: Environment steps of an actor between two looks.
+      push_period_s: Minimum seconds between two publications; 0: after every learner step.
+      bandwidth: Bytes per second of the learner's link in each direction; may be infinite.
+      latency_s: Seconds that a look takes besides the download.
+      blocking: Whether an actor stands still while it looks and downloads.
     """
 
     actors: int
@@ -89,10 +89,10 @@ class Outcome(NamedTuple):
     """Rates in the steady part of a simulation.
 
     Attributes:
-      steps_per_s: environment steps of all actors.
-      learner_steps_per_s: as the steps of actors allow.
-      downloads_per_s: of all actors.
-      age_s: mean over actors and time of the seconds since the weights in use were published.
+      steps_per_s: Environment steps per second of all actors.
+      learner_steps_per_s: Learner steps per second that the actors' steps allow.
+      downloads_per_s: Downloads per second of all actors.
+      age_s: Seconds since the weights in use were published, mean over actors and time.
     """
 
     steps_per_s: float
@@ -105,15 +105,15 @@ def simulate(cluster: Cluster, seconds: float = 20.0, seed: int = 0) -> Outcome:
     """Runs the model; equal arguments give equal outcomes.
 
     Args:
-      cluster: what to simulate.
-      seconds: simulated ones that are measured, at least; more where one round of downloads takes
+      cluster: Cluster to simulate.
+      seconds: Simulated seconds that are measured, at least; more if one round of downloads takes
         long. The time before the steady part comes on top.
-      seed: of the moments at which actors look first.
+      seed: Seed of the moments at which actors look first.
     """
     cycle_s = _cycle_s(cluster)
     measured_s = max(seconds, _MEASURED_CYCLES * cycle_s)
-    run = _Run(cluster, np.random.default_rng(seed), _WARM_UP_CYCLES * cycle_s, measured_s)
-    return run.outcome()
+    rng = np.random.default_rng(seed)
+    return _Simulation(cluster, rng, _WARM_UP_CYCLES * cycle_s, measured_s).outcome()
 
 
 def _cycle_s(cluster: Cluster) -> float:
@@ -130,8 +130,8 @@ def _share(bandwidth: float, demand: float) -> float:
     return bandwidth / demand if demand else math.inf
 
 
-class _Run:
-    """One simulation. Actors are numbers; clocks as the module's docstring says."""
+class _Simulation:
+    """One simulation. Actors are numbers; the module's docstring describes the clocks."""
 
     def __init__(
         self, cluster: Cluster, rng: np.random.Generator, warm_up_s: float, measured_s: float
@@ -142,18 +142,18 @@ class _Run:
         self._time = 0.0
         self._steps = 0.0  # Clock: steps of an actor that has acted all the time.
         self._bytes = 0.0  # Clock: bytes of a download that has gone on all the time.
-        self._learned = 0.0  # Learner steps, ...
-        self._allowed = 0.0  # ... and how many more the inserts so far allow.
+        self._learned = 0.0  # Learner steps.
+        self._allowed = 0.0  # Further learner steps that the inserts so far allow.
         self._acting = count
         self._loading = 0
         # Looks are at base + j * update_period on the clock of steps.
         self._base = (-rng.uniform(0, cluster.update_period, count)).tolist()
-        self._born = 0.0  # When the newest weights were published, ...
-        self._born_step = 0.0  # ... and at which learner step.
-        self._held = [0.0] * count  # When the weights in use were published, ...
-        self._since = [0.0] * count  # ... and since when they have been in use.
-        self._idle = set(range(count))  # Act with the newest weights.
-        self._looks: list[tuple[float, int]] = []  # Those with news: clock of steps, actor.
+        self._born = 0.0  # Time of the newest publication.
+        self._born_step = 0.0  # Learner step of the newest publication.
+        self._held = [0.0] * count  # Time of the publication of the weights in use, by actor.
+        self._since = [0.0] * count  # Time since which they have been in use, by actor.
+        self._idle = set(range(count))  # Actors that have the newest weights.
+        self._looks: list[tuple[float, int]] = []  # Looks that find news: clock of steps, actor.
         self._starts: collections.deque[tuple[float, int]] = collections.deque()  # Time, actor.
         self._loads: list[tuple[float, int, float]] = []  # Clock of bytes, actor, born.
         self._made = 0.0  # Environment steps in the measured part.
@@ -189,13 +189,13 @@ class _Run:
         learn_rate = cluster.learner_steps_per_s
         if self._allowed < _NOTHING:
             learn_rate = min(learn_rate, supply)
-        # The earliest of what can happen next; of two at once, the one that stands first.
+        # The earliest event comes next; of two at once, the first one below.
         event, when = None, self._end
         if learn_rate > supply:
             used_up = self._time + self._allowed / (learn_rate - supply)
             if used_up > self._time:
                 when = min(when, used_up)
-            else:  # Less than the clock can tell apart: it would stand still for ever.
+            else:  # The clock cannot resolve so short a time and would stand still for ever.
                 self._allowed, learn_rate = 0.0, supply
         if self._loads and byte_rate:
             moment = self._time + max(0.0, self._loads[0][0] - self._bytes) / byte_rate
@@ -243,13 +243,13 @@ class _Run:
     # --- Events ---
 
     def _wake(self) -> None:
-        """There are newer weights: whoever had the newest will look in its turn."""
+        """Newer weights are there: actors that had the newest so far look in their turn."""
         for actor in sorted(self._idle):
             self._schedule_look(actor, later=False)
         self._idle.clear()
 
     def _schedule_look(self, actor: int, later: bool) -> None:
-        """Notes when an actor looks next: now at the earliest, or only `later`."""
+        """Notes the next look of an actor, which may be now unless `later` is true."""
         period, base = self._cluster.update_period, self._base[actor]
         turns = (self._steps - base) / period
         next_turn = math.floor(turns + 1e-9) + 1 if later else math.ceil(turns - 1e-9)
@@ -291,7 +291,7 @@ class _Run:
             self._idle.add(actor)
 
     def _count_age(self, actor: int) -> None:
-        """Adds how old an actor's weights were, from when it took them until now."""
+        """Adds the age of an actor's weights over the time in which it used them."""
         first = max(self._since[actor], self._start)
         if self._time > first:
             born = self._held[actor]

@@ -1,1 +1,1 @@
-"""Trainings of other projects' agents, as peers of ours in experiments."""
+"""Trainings of other projects' agents, to compare ours with in experiments."""

@@ -5,7 +5,7 @@ By hand:
     python -m actorQ.experiments.peers.acme_agent --taskstr dm_control,walker_stand \
         --logpath logs/acme
 
-What each flag means to the agent: `peer_acme`.
+`acme_training` says what each flag means to the agent.
 """
 
 from absl import flags
@@ -21,9 +21,9 @@ def main(argv: list[str]) -> int:
     del argv
     config = session.config_from_flags()
     cli.quiet_tensorflow()
-    cli.use_onednn()  # As our learner.
+    cli.use_onednn()  # Our learner does so, too.
     allocator.keep_large_blocks()
-    # Imported late: flags are checked, and --help answers, without seconds of imports.
+    # A late import: flags are checked, and --help answers, without seconds of imports.
     from actorQ.experiments.peers import acme_training
 
     return acme_training.train(config)

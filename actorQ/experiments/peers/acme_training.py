@@ -1,16 +1,19 @@
 """Acme's own single-process D4PG (`acme.agents.tf.d4pg.D4PG`) as a peer of our training.
 
-Acme's: the agent with its alternation of acting and learning, learner, Adam, replay (a Reverb
-server in this process), n-step adder, dataset, acting in TensorFlow, clipping of gradients; the
-critic as in its examples (`LayerNormMLP` and a head of --num_atoms). Ours: the policy (Acme's
-example has elu where ours has tanh), the environment, and everything that `peer_session` does.
+Acme's parts are the agent, which acts and learns in turn, and its learner, Adam, replay (a Reverb
+server in this process), n-step adder, dataset, acting in TensorFlow and clipping of gradients. The
+critic is that of Acme's examples: `LayerNormMLP` and a head of --num_atoms.
 
-Flags: the lower of --samples_per_insert and --replay_table_max_times_sampled is the agent's own
-samples_per_insert, which it rounds to whole environment steps for a gradient step, or whole
-gradient steps for an environment step. --sigma is the noise of the one actor, as with
---n_actors=1. --learning_rate_decay_steps and --invert_gradients do what they do in our learner,
-which Acme's has not. TensorFlow computes on all cores (--learner_threads), in acting and learning
-alike.
+Our parts are the policy (Acme's example has elu where ours has tanh), the environment, and
+everything that `session` does.
+
+Flags:
+- The lower of --samples_per_insert and --replay_table_max_times_sampled is the agent's own
+  samples_per_insert. It rounds that to whole environment steps for a gradient step, or to whole
+  gradient steps for an environment step.
+- --sigma is the noise of the one actor, as with --n_actors=1.
+- --learning_rate_decay_steps and --invert_gradients act as in our learner; Acme's lacks both.
+- TensorFlow computes with --learner_threads threads (0: one for each core), in acting and learning.
 """
 
 from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acme)
@@ -44,26 +47,26 @@ _LITTLE = 1e-9
 
 
 class _LearnerSteps:
-    """A logger for Acme's learner, which calls it once after every gradient step."""
+    """A logger that Acme's learner calls once after every gradient step."""
 
     def __init__(self, session: peer_session.Session):
         self._session = session
 
     def write(self, data: Mapping[str, Any]) -> None:
-        """Takes what a step returns."""
+        """Takes the losses of a step."""
         self._session.learned(
             {"loss": float(data["critic_loss"]), "policy_loss": float(data["policy_loss"])}
         )
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is nothing to close."""
 
 
 def train(config: config_lib.RunConfig) -> int:
     """Trains the agent to the end; returns the process's exit code.
 
     Raises:
-      errors.UserError: the task cannot be used, or training has diverged.
+      errors.UserError: The task cannot be used, or training has diverged.
     """
     session = peer_session.Session(config)
     spec = session.environment.spec
@@ -77,7 +80,7 @@ def train(config: config_lib.RunConfig) -> int:
         architecture_lib.make(spec, config.model_sizes),
         invert_gradients=bool(config.invert_gradients),
     )
-    # Acme's losses want rewards and discounts in float32.
+    # Acme's losses need rewards and discounts in float32.
     environment = wrappers.SinglePrecisionWrapper(session.environment)
     agent = make_agent(config, environment, policy, session)
     act_tensor = policy.compile_for(1)
@@ -137,7 +140,7 @@ def make_agent(
 
 
 class _FallingAdam(snt.optimizers.Adam):
-    """Sonnet's Adam with a step size that falls as ours does."""
+    """Sonnet's Adam with the falling step size of our optimizers."""
 
     def __init__(self, learning_rate: float, decay_steps: int):
         super().__init__(tf.Variable(learning_rate, trainable=False), name="adam")
@@ -156,11 +159,11 @@ class _FallingAdam(snt.optimizers.Adam):
 
 
 def samples_per_insert(config: config_lib.RunConfig) -> float:
-    """Returns what gives the agent our ratio of environment steps to gradient steps."""
+    """Returns the agent's samples_per_insert that gives our ratio of acting to learning."""
     steps, updates = kinds.steps_per_update(config)
     samples = config.batch_size * updates / steps
-    # The agent divides the batch size by it and cuts off what is behind the point, after rounding
-    # errors: the least bit to the right side keeps 49 environment steps from becoming 48.
+    # The agent divides the batch size by it and truncates the quotient, which has rounding errors.
+    # A tiny shift to the right side keeps 49 environment steps from becoming 48.
     return samples * (1 - _LITTLE if steps > updates else 1 + _LITTLE)
 
 

@@ -1,8 +1,8 @@
-"""Our environments as Gymnasium knows them, for agents that take nothing else.
+"""Our environments in Gymnasium's interface, for agents that take nothing else.
 
-The counterpart of `environments.gymnasium_adapter`. Shimmy's wrapper cannot be used: it takes
-dm_control's own environments only (it asks for their physics and control time step), and an agent
-for comparison has to act in the very environments that ours act in.
+This is the counterpart of `environments.gymnasium_adapter`. Shimmy's wrapper cannot be used: it
+asks for the physics and the control time step of dm_control's own environments. An agent for
+comparison must act in the very environments that ours act in.
 """
 
 from typing import Any
@@ -23,16 +23,18 @@ class GymnasiumTask(gymnasium.Env):
         """Takes the environment.
 
         Args:
-          environment: with vectors as observations.
-          reward_limit: largest magnitude of a reward; larger ones are clipped.
+          environment: Environment with vectors as observations.
+          reward_limit: Largest magnitude of a reward; larger ones are clipped.
         """
         self._environment = environment
         self._reward_limit = reward_limit
         spec = environment.spec
         self.observation_space = spaces.Box(-np.inf, np.inf, spec.observation_shape, np.float32)
-        if spec.discrete:
+        self.action_space: spaces.Space
+        if spec.num_actions is not None:
             self.action_space = spaces.Discrete(spec.num_actions)
         else:
+            assert spec.action_size is not None
             self.action_space = spaces.Box(-1.0, 1.0, (spec.action_size,), np.float32)
 
     @property
@@ -46,8 +48,8 @@ class GymnasiumTask(gymnasium.Env):
         """Starts an episode.
 
         Args:
-          seed: of Gymnasium's own generator; the environment has had its own when it was made.
-          options: not used.
+          seed: Seed of Gymnasium's own generator. The environment was seeded when it was made.
+          options: Not used.
         """
         super().reset(seed=seed)
         return self._environment.reset().observation, {}

@@ -1,10 +1,10 @@
-"""The kinds of run that are trainings of somebody else's agent: what users would pick instead.
+"""The kinds of run that are trainings of another project's agent, which users would pick instead.
 
-A peer has the settings of our own runs where it has such a thing: task, networks, batch, step
+A peer has the settings of our own runs as far as it has such settings: task, networks, batch, step
 sizes, discount, n-step returns, replay, samples per insert, exploration, evaluation, stop rule and
 time limit. It is one process that acts and learns in turn in 32 bits, with all cores that our
-processes share in a run of ours. What distributes our training (broadcaster, messages, pinning,
-precision of inference) is no setting of a peer.
+processes share in a run of ours. Settings that distribute our training (broadcaster, messages,
+pinning, precision of inference) are no settings of a peer.
 
 Imports no framework.
 """
@@ -27,16 +27,16 @@ PRECISION = 32  # Bits.
 ACME = "acme"
 SB3 = "sb3"
 
-# Settings that no peer reads: a run of a peer does not depend on them.
+# Settings that no peer reads. A run of a peer does not depend on them.
 _NOT_READ = config_lib.names_of(settings_lib.Kind.DISTRIBUTED) | {"pin_cpus"}
-# How far a ratio may be from what was asked for: fractions of large numbers would have an agent act
+# Relative error that a ratio may have. An exact fraction of large numbers would make an agent act
 # for long with the same weights, and then learn as long from the same data.
 _RATIO_ERROR = 1e-3
-_MOST_UPDATES = 10_000  # At once.
+_MOST_UPDATES = 10_000  # Gradient steps in a row.
 
 
 class Peer(training.Training):
-    """Runs of one program that takes the training flags and writes the logs of our learner."""
+    """Runs of one program that takes the training flags and writes logs as our learner does."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class Peer(training.Training):
         """Describes the program.
 
         Args:
-          library: what the agents are from, for tables.
-          program: module with a main function.
-          agents: our algorithm to the name of what stands against it there.
-          about: what a reader of results must know of these agents; sentences.
-          not_read: settings that other peers read, but not this one.
+          library: Name of the agents' library, for tables.
+          program: Module to run.
+          agents: Name of the library's agent for each of our algorithms.
+          about: Facts that a reader of results must know of these agents; sentences.
+          not_read: Settings that other peers read, but not this one.
         """
         self._library = library
         self._program = program
@@ -72,7 +72,7 @@ class Peer(training.Training):
         """Returns all flags of a run.
 
         Raises:
-          errors.UserError: as for our own trainings, or the library has no agent for it.
+          errors.UserError: A setting is not possible, or the library has no agent for it.
         """
         if precision != PRECISION:
             raise errors.UserError(f"{self._library} computes in {PRECISION} bits only.")
@@ -93,7 +93,7 @@ class Peer(training.Training):
         return [sys.executable, "-m", self._program, f"--logpath={logs}", *flags]
 
     def side_name(self, algorithm: str) -> str:
-        """Returns the agent's name for tables, of an algorithm or "" for that of no task."""
+        """Returns the name of the agent for an algorithm; "" stands for no particular one."""
         if len(self._agents) == 1:
             (agent,) = self._agents.values()
         else:
@@ -118,13 +118,13 @@ class Peer(training.Training):
 
 
 def steps_per_update(config: config_lib.RunConfig) -> tuple[int, int]:
-    """Returns environment steps, and the gradient steps that are due after them.
+    """Returns a number of environment steps, and the gradient steps that are due after them.
 
     Their ratio is that of batch size to samples per insert, to a thousandth, in the smallest
-    numbers: as many samples for each insert as our learner takes at most.
+    numbers. The agent takes as many samples for each insert as our learner takes at most.
 
     Raises:
-      errors.UserError: neither limits the samples.
+      errors.UserError: No setting limits the samples.
     """
     samples = config.most_samples_per_insert
     if not samples:
@@ -145,11 +145,11 @@ def target_average(config: config_lib.RunConfig, period: int) -> float:
 
     Our targets are copies of the weights, made every --target_update_period P steps: they are 0 to
     P - 1 steps old, (P - 1) / 2 on average. An average that moves by a part r every d steps is
-    d (1 - r) / r + (d - 1) / 2 steps old: as much for r = 2 d / (P + d).
+    d (1 - r) / r + (d - 1) / 2 steps old. Both ages are equal for r = 2 d / (P + d).
 
     Args:
-      config: of the run.
-      period: gradient steps between two moves of the average, d.
+      config: Configuration of the run.
+      period: Gradient steps between two moves of the average, d.
     """
     return min(1.0, 2 * period / (config.target_update_period + period))
 

@@ -4,7 +4,7 @@ By hand:
 
     python -m actorQ.experiments.peers.sb3_agent --taskstr gym,CartPole-v0 --logpath logs/sb3
 
-What each flag means to the agent: `peer_sb3`.
+`sb3_training` says what each flag means to the agent.
 """
 
 from absl import flags
@@ -19,8 +19,8 @@ def main(argv: list[str]) -> int:
     """Runs one training; see `cli.run` for errors."""
     del argv
     config = session.config_from_flags()
-    # Imported late: flags are checked, and --help answers, without seconds of imports. TensorFlow
-    # would come with TensorBoard, which goes on without: 2 s and 480 MB for nothing.
+    # A late import: flags are checked, and --help answers, without seconds of imports. TensorBoard
+    # would bring TensorFlow, which it does not need: 2 s and 480 MB.
     with lean_imports.without("tensorflow"):
         from actorQ.experiments.peers import sb3_training
 

@@ -1,29 +1,30 @@
 """Stable-Baselines3's nearest agents as peers of our training: TD3 for D4PG, and DQN.
 
-TD3 and not DDPG: in SB3, DDPG is TD3 with its three improvements switched off and no other gain in
-speed than one critic less; who picks a deterministic actor-critic there picks TD3, whose twin
-critics and delayed policy make it the stronger and, since the wide policy is updated every second
-step only, the faster one.
+The peer of D4PG is TD3 and not DDPG. In SB3, DDPG is TD3 with its three improvements switched off,
+and all that it saves is one critic. Users who want a deterministic actor-critic pick TD3: twin
+critics and a delayed policy make it stronger. It is also faster, since it updates the wide policy
+every second step only.
 
-What our flags are to the agents:
+The agents take our flags as follows:
 - --model_str, --critic_str: hidden layers, tanh in policy and Q-network as in ours; elu in the
   critics, as in ours behind the first layer (whose layer norm SB3's critics do not have).
-- samples per insert: train_freq and gradient_steps, whose ratio is that of the lower of
-  --samples_per_insert and --replay_table_max_times_sampled to --batch_size.
+- samples per insert: train_freq and gradient_steps. They have the ratio of --batch_size to the
+  lower of --samples_per_insert and --replay_table_max_times_sampled.
 - --target_update_period: DQN copies its target as often, counted in environment steps. TD3's
-  targets are moving averages, made to lag as far behind as copies do (`peers.target_average`).
+  targets are moving averages that lag as far behind as copies do (`kinds.target_average`).
 - --policy_learning_rate, --critic_learning_rate: TD3 takes one step size; it is given two here.
   --learning_rate_decay_steps: counted in gradient steps, as in ours.
 - --n_step: SB3's own n-step replay. --min_replay_size: learning_starts, until when it takes random
   actions. --sigma: Gaussian action noise. --epsilon_max: constant from there on, SB3's own unless
   --epsilon_zeta asks for random actions that last, which are our actors'.
 - --max_abs_reward: rewards are clipped before DQN sees them, as in ours.
-Left at SB3's defaults, which are its authors' choice: policy_delay 2, target policy noise, twin
-critics, initial weights, DQN's gradient norm of 10. What ours has and SB3 has not: prioritized
-replay, double Q-learning, a distribution of returns, clipping and --invert_gradients in D4PG.
+Other settings keep SB3's defaults, which are its authors' choice: policy_delay 2, target policy
+noise, twin critics, initial weights, DQN's gradient norm of 10. SB3 lacks some parts of ours:
+prioritized replay, double Q-learning, a distribution of returns, clipping and --invert_gradients in
+D4PG.
 
-torch computes on all cores (--learner_threads), in acting and learning alike. Imports no
-TensorFlow.
+torch computes with --learner_threads threads (0: one for each core), in acting and learning.
+Imports no TensorFlow.
 """
 
 from typing import Any
@@ -31,9 +32,9 @@ from typing import Any
 import numpy as np
 from stable_baselines3 import DQN
 from stable_baselines3 import TD3
-from stable_baselines3.common import base_class
 from stable_baselines3.common import callbacks
 from stable_baselines3.common import noise
+from stable_baselines3.common import off_policy_algorithm
 from stable_baselines3.td3 import policies as td3_policies
 import torch
 
@@ -48,11 +49,11 @@ from actorQ.policy import algorithms
 from actorQ.policy import torch_device
 
 _POLICY_DELAY = 2  # TD3's default.
-_FOREVER = 2**62  # Environment steps: the session ends training.
+_FOREVER = 2**62  # The session ends training after fewer environment steps and episodes.
 
 
 class _EnvironmentSteps(callbacks.BaseCallback):
-    """Reports every environment step, and every episode's end to exploration that lasts."""
+    """Reports every environment step to the session, and every episode's end to exploration."""
 
     def __init__(
         self, session: peer_session.Session, explore: dqn_policy.EpsilonGreedy | None = None
@@ -68,15 +69,15 @@ class _EnvironmentSteps(callbacks.BaseCallback):
         return True
 
 
-class _Reporting:
+class _Reporting(off_policy_algorithm.OffPolicyAlgorithm):
     """Reports every gradient step of an agent of SB3; to be mixed in before its class.
 
     Attributes:
-      session: to report to.
-      first_step_sizes: of the optimizers; TD3's first is the policy's.
-      decay_steps: see `step_sizes`.
-      loss_names: the log's names to SB3's.
-      explore: our actors' exploration, in place of SB3's; None: SB3's.
+      session: Session to report to.
+      first_step_sizes: First step sizes of the optimizers; TD3's first one is the policy's.
+      decay_steps: See `step_sizes`.
+      loss_names: SB3's names of losses by the log's names.
+      explore: Our actors' exploration, in place of SB3's; None: SB3's.
     """
 
     explore: dqn_policy.EpsilonGreedy | None = None
@@ -85,7 +86,9 @@ class _Reporting:
     decay_steps: int
     loss_names: dict[str, str]
 
-    def _update_learning_rate(self, optimizers: Any) -> None:
+    def _update_learning_rate(
+        self, optimizers: list[torch.optim.Optimizer] | torch.optim.Optimizer
+    ) -> None:
         # SB3 calls this before every update, with one optimizer or several.
         several = optimizers if isinstance(optimizers, list) else [optimizers]
         share = step_sizes.share(self._n_updates, self.decay_steps)
@@ -127,11 +130,11 @@ class ReportingDQN(_Reporting, DQN):
 
     def predict(
         self,
-        observation: np.ndarray,
-        state: Any = None,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
-    ) -> tuple[np.ndarray, Any]:
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
         """Returns actions for observations, one or several; see DQN."""
         if deterministic or self.explore is None:
             return super().predict(observation, state, episode_start, deterministic)
@@ -146,7 +149,7 @@ def train(config: config_lib.RunConfig) -> int:
     """Trains an agent to the end; returns the process's exit code.
 
     Raises:
-      errors.UserError: the task cannot be used, or training has diverged.
+      errors.UserError: The task cannot be used, or training has diverged.
     """
     torch.set_num_threads(peer_session.threads(config))
     session = peer_session.Session(config)
@@ -167,7 +170,7 @@ def train(config: config_lib.RunConfig) -> int:
             "dqn" if spec.discrete else "td3",
             "CPU" if device == "cpu" else "GPU",
             train=lambda: model.learn(
-                _FOREVER, _EnvironmentSteps(session, model.explore), log_interval=None
+                _FOREVER, _EnvironmentSteps(session, model.explore), log_interval=_FOREVER
             ),
             act=act,
             is_finite=lambda: all(
@@ -182,10 +185,10 @@ def make_model(
     task: gymnasium_task.GymnasiumTask,
     session: peer_session.Session,
     device: str,
-) -> base_class.BaseAlgorithm:
+) -> ReportingDQN | ReportingTD3:
     """Builds SB3's agent for a task from our flags."""
     steps, updates = kinds.steps_per_update(config)
-    settings = dict(
+    settings: dict[str, Any] = dict(
         env=task,
         buffer_size=config.replay_table_max_replay_size,
         learning_starts=max(config.min_replay_size, config.batch_size),
@@ -197,6 +200,7 @@ def make_model(
         seed=seeding.derive(config.seed, "learner"),
         device=device,
     )
+    model: ReportingDQN | ReportingTD3
     if task.is_discrete:
         model = ReportingDQN(
             "MlpPolicy",
@@ -215,6 +219,7 @@ def make_model(
             rng = np.random.default_rng(seeding.derive(config.seed, "actor exploration"))
             model.explore = dqn_policy.EpsilonGreedy(config.epsilon_max, rng, config.epsilon_zeta)
     else:
+        assert task.action_space.shape is not None
         size = task.action_space.shape[0]
         model = ReportingTD3(
             _EluCriticsPolicy,

@@ -1,15 +1,14 @@
-"""What trainings of somebody else's agents have in common with ours: clock, evaluation, end, logs.
+"""A training of another project's agent with clock, evaluation, end and logs as in ours.
 
-The agent reports its environment steps and its gradient steps to a `Session`, which does what our
-learner's process does around them: an evaluation episode without exploration every so many
-gradient steps, the stop rule, the time limit, rows of the logs, the end where numbers are no
-longer finite. All of it on the agent's one thread; no checkpoints are made. Imports no framework.
+The agent reports its environment steps and its gradient steps to a `Session`. That does around them
+what our learner's process does: an evaluation episode without exploration every so many gradient
+steps, the stop rule, the time limit, rows of the logs, and the end if numbers are not finite. It
+works on the agent's one thread and makes no checkpoints. Imports no framework.
 """
 
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
-import math
 import os
 import time
 from typing import Any
@@ -27,6 +26,7 @@ from actorQ.core import provenance
 from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import telemetry
+from actorQ.core import train_rows
 from actorQ.environments import evaluation
 from actorQ.environments import suites
 from actorQ.experiments.peers import kinds
@@ -43,20 +43,20 @@ class Agent:
     name: str  # For people.
     algorithm: str
     device: str
-    # Acts and learns, and reports to the session, until that raises `Finished`.
-    train: Callable[[], None]
-    act: Callable[[np.ndarray], Any]  # Without exploration.
-    is_finite: Callable[[], bool]  # Whether all weights are.
+    # Acts, learns and reports to the session, until that raises `Finished`.
+    train: Callable[[], object]
+    act: Callable[[np.ndarray], Any]  # Observation to action, without exploration.
+    is_finite: Callable[[], bool]  # Whether all weights are finite.
 
 
 def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> config_lib.RunConfig:
     """Returns the configuration of a peer's process: it starts now, in 32 bits.
 
     Args:
-      flag_values: the flags.
+      flag_values: The flags.
 
     Raises:
-      errors.UserError: a value is not legal, or not possible here.
+      errors.UserError: A value is not legal, or not possible here.
     """
     config = config_flags.from_flags(flag_values)
     if flag_values["quantize"].present and config.quantize != kinds.PRECISION:
@@ -82,16 +82,16 @@ class Session:
     """One training.
 
     Attributes:
-      environment: in which the agent trains; what it acts in is the agent's business.
-      actor_steps: environment steps reported.
-      learner_steps: gradient steps reported.
+      environment: Environment in which the agent trains; the agent steps it.
+      actor_steps: Environment steps reported.
+      learner_steps: Gradient steps reported.
     """
 
     def __init__(self, config: config_lib.RunConfig):
         """Makes environments and log folder.
 
         Raises:
-          errors.UserError: task or log folder cannot be used.
+          errors.UserError: Task or log folder cannot be used.
         """
         self._config = config
         if os.path.exists(os.path.join(config.logpath, telemetry.LEARNER, telemetry.TRAIN_CSV)):
@@ -117,13 +117,13 @@ class Session:
         self._returns: list[float] = []
         self._evaluation_s = 0.0
         self._next_evaluation = 0.0
-        self._last_row = (time.monotonic(), 0, 0)
+        self._rows = train_rows.TrainRows(self._logger)
 
     def run(self, agent: Agent) -> int:
         """Trains an agent to the end; returns the process's exit code.
 
         Raises:
-          errors.UserError: training has diverged.
+          errors.UserError: Training has diverged.
         """
         config = self._config
         self._agent = agent
@@ -144,9 +144,9 @@ class Session:
             with energy.track(bool(config.track_energy), self._logger.folder):
                 self._log()
                 self._next_evaluation = time.monotonic() + config.eval_period_s
-                self._train()
+                self._train(agent)
                 self._log()
-                self._evaluate_last()
+                self._evaluate_last(agent)
                 self._log()
         finally:
             self._logger.close()
@@ -161,32 +161,27 @@ class Session:
         """Takes note of an environment step.
 
         Raises:
-          Finished: training is over.
+          Finished: Training is over.
         """
         self.actor_steps += 1
-        if time.monotonic() - self._last_row[0] >= self._config.log_period_s:
+        if self._rows.age_s >= self._config.log_period_s:
             self._log()
         self._check_end()
 
     def learned(self, losses: Mapping[str, float]) -> None:
-        """Takes note of a gradient step; evaluates where that is due.
+        """Takes note of a gradient step; evaluates if that is due.
 
         Args:
-          losses: `loss`, and `policy_loss` where there is one.
+          losses: `loss`, and `policy_loss` if there is one.
 
         Raises:
-          Finished: training is over.
-          errors.UserError: it has diverged.
+          Finished: Training is over.
+          errors.UserError: Training has diverged.
         """
         config = self._config
         self.learner_steps += 1
         self._losses = losses
-        for name, value in losses.items():
-            if not math.isfinite(value):
-                raise errors.UserError(
-                    f"{name} is {value} after {self.learner_steps} learner steps: "
-                    f"{errors.DIVERGED} and ends."
-                )
+        train_rows.check_losses(losses, self.learner_steps)
         if evaluation.due(config, self.learner_steps, time.monotonic() >= self._next_evaluation):
             self._evaluate()
             self._next_evaluation = time.monotonic() + config.eval_period_s
@@ -205,29 +200,26 @@ class Session:
             logging.info("%g s have passed: training ends.", limit_s)
             raise Finished
 
-    def _train(self) -> None:
+    def _train(self, agent: Agent) -> None:
         try:
-            self._agent.train()
+            agent.train()
         except Finished:
             return
         except errors.UserError:
             raise
         except Exception as error:
-            if self._agent.is_finite():
+            if agent.is_finite():
                 raise
-            # A simulation that is given NaN as an action fails in ways of its own.
+            # A simulation that gets NaN as an action fails in ways of its own.
             raise self._diverged() from error
 
-    def _evaluate_last(self) -> None:
-        if not self._agent.is_finite():
+    def _evaluate_last(self, agent: Agent) -> None:
+        if not agent.is_finite():
             raise self._diverged()
-        final = [self._evaluate() for _ in range(self._config.final_eval_episodes)]
-        final = [value for value in final if value is not None]
-        if final:
-            logging.info(
-                "Final return: %.1f +- %.1f over %d episodes.",
-                np.mean(final), np.std(final), len(final),
-            )
+        before = len(self._returns)
+        for _ in range(self._config.final_eval_episodes):
+            self._evaluate()
+        evaluation.report_final(self._returns[before:])
 
     def _diverged(self) -> errors.UserError:
         return errors.UserError(
@@ -235,38 +227,23 @@ class Session:
             f"{errors.DIVERGED} and ends."
         )
 
-    def _evaluate(self) -> float | None:
+    def _evaluate(self) -> None:
+        assert self._agent is not None, "Agents report while `run` is under way."
         episode = evaluation.play(
             self._evaluation_environment, self._agent.act, stop=lambda: self._interrupted
         )
         if episode is None:
-            return None
+            return
         self._evaluation_s += episode.seconds
         self._returns.append(episode.episode_return)
-        self._logger.write(
-            telemetry.EVALUATION_CSV,
-            self.learner_steps,
-            learner_steps=self.learner_steps,
-            actor_steps=self.actor_steps,
-            episode_return=episode.episode_return,
-            episode_length=episode.length,
-            episode_s=episode.seconds,
-            evaluation_s=self._evaluation_s,
+        evaluation.write_row(
+            self._logger, self.learner_steps, self.actor_steps, episode, self._evaluation_s
         )
-        return episode.episode_return
 
     def _log(self) -> None:
-        now = time.monotonic()
-        then, learned_then, acted_then = self._last_row
-        self._last_row = (now, self.learner_steps, self.actor_steps)
-        seconds = max(now - then, 1e-9)
-        self._logger.write(
-            telemetry.TRAIN_CSV,
+        self._rows.write(
             self.learner_steps,
-            learner_steps=self.learner_steps,
-            learner_steps_per_s=(self.learner_steps - learned_then) / seconds,
-            actor_steps=self.actor_steps,
-            actor_steps_per_s=(self.actor_steps - acted_then) / seconds,
+            self.actor_steps,
             replay_size=min(self.actor_steps, self._config.replay_table_max_replay_size),
             model_version=self.learner_steps,  # It acts with the newest weights.
             evaluation_s=self._evaluation_s,

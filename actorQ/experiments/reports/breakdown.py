@@ -1,8 +1,8 @@
 """The report on where an actor's time goes: phases by precision and update period.
 
-Medians over the seeds. The paper breaks an actor's time down into step (inference), pull,
-deserialize and load_state_dict, at an actor_update_period of 30 ("communication heavy") and 300
-("computation heavy"); environment and insert complete it. Imports no framework but matplotlib.
+Figures are medians over the seeds. The paper breaks an actor's time down into step (inference),
+pull, deserialize and load_state_dict, at an actor_update_period of 30 ("communication heavy") and
+300 ("computation heavy"). Environment and insert complete it. Imports no framework but matplotlib.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from actorQ.experiments.reports import reporting
 from actorQ.experiments.reports import sweep
 from actorQ.experiments.run_logs import actor_time
 
-_LATE = 1.5  # Update periods between two loads from which on a report warns.
-# Told apart by the colour-blind, too (Okabe and Ito's palette): the paper's phases first.
+_LATE = 1.5  # The report warns of more update periods between two loads.
+# The colour-blind can tell these apart, too (Okabe and Ito's palette): the paper's phases first.
 _COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9")
 
 
 class Bar(NamedTuple):
-    """What is drawn of one precision or run.
+    """A bar of the figure, for one precision or run.
 
     Attributes:
       label: Name below the bar.
@@ -45,7 +45,7 @@ class Cell:
 
     precision: int
     value: float
-    results: Sequence[results_lib.Result]  # Those that know their phases.
+    results: Sequence[results_lib.Result]  # Only results with phases.
     phases_us: Mapping[str, float]  # Medians.
 
     @property
@@ -60,14 +60,13 @@ class Cell:
 
     @property
     def step_us(self) -> float:
-        """From one step to the next by the clock, median; NaN where it is not known."""
+        """Time from one step to the next by the clock, median; NaN if it is not known."""
         return self.median("step_us")
 
     def median(self, name: str) -> float:
-        """Returns the median of a measured quantity over the seeds, NaN where none has it."""
-        values = [getattr(result.measured, name) for result in self.results]
-        known = [value for value in values if value is not None]
-        return float(np.median(known)) if known else float("nan")
+        """Returns the median of a measured quantity over the seeds, NaN if none has it."""
+        values = reporting.known(getattr(result.measured, name) for result in self.results)
+        return float(np.median(values)) if values else float("nan")
 
 
 def write(material: reporting.Material) -> str:
@@ -109,14 +108,21 @@ def _cells(material: reporting.Material, task: str) -> list[Cell]:
 
 def _cell(precision: int, value: float, found: Sequence[results_lib.Result]) -> Cell:
     phases_us = {
-        phase: float(np.median([result.measured.phases_us[phase] for result in found]))
-        for phase in actor_time.PHASE_NAMES
+        phase: float(np.median(_by_seed(found, phase))) for phase in actor_time.PHASE_NAMES
     }
     return Cell(precision, value, found, phases_us)
 
 
+def _by_seed(found: Sequence[results_lib.Result], phase: str) -> list[float]:
+    """Returns the microseconds per step in a phase, by seed."""
+    return [
+        result.measured.phases_us[phase] for result in found
+        if result.measured.phases_us is not None
+    ]
+
+
 def _phases_table(column: Sequence[Cell]) -> str:
-    """Returns phase against precision, of one value of the varied setting."""
+    """Returns a table of phase against precision, for one value of the varied setting."""
     header = ["Phase"]
     for cell in column:
         header += [f"{reporting.precision_name(cell.precision)}: µs/step", "share"]
@@ -134,7 +140,7 @@ def _phases_table(column: Sequence[Cell]) -> str:
 
 
 def _late_loads(task: str, setting: str, cells: Sequence[Cell]) -> list[str]:
-    """Returns a warning for each period that is shorter than weights are apart."""
+    """Returns a warning for each period at which newer weights come less often than looks."""
     warnings = []
     for value in dict.fromkeys(cell.value for cell in cells if setting == "actor_update_period"):
         late = [
@@ -156,7 +162,7 @@ def _amount(us: float, cell: Cell) -> tuple[str, str]:
 
 
 def _speedup(cells: Sequence[Cell], cell: Cell, name: str) -> float:
-    """Returns fp32's microseconds over a cell's, of the seeds that both have, or NaN."""
+    """Returns fp32's microseconds over a cell's, for the seeds that both have; else NaN."""
     for wide in cells:
         both = reporting.of_shared_seeds(wide.results, cell.results)
         if (wide.precision, wide.value) == (32, cell.value) and all(both):
@@ -197,14 +203,15 @@ def _steps_table(setting: str, cells: Sequence[Cell]) -> str:
 
 def _notes() -> list[str]:
     return [
-        "Microseconds per environment step of one actor (mean over the actors of a run) while the "
-        "learner learned; medians over the seeds. Share: of all phases together. Speed-ups: fp32's "
-        "microseconds at the same update period over these, of the seeds that both sides have.",
-        "Step: from one step to the next by the clock. Pull and deserialize run on a thread beside "
-        "the steps (in the original, between them), so that they delay a step only as far as the "
+        "Figures are microseconds per environment step of one actor (mean over the actors of a "
+        "run) while the learner learned; medians over the seeds. Shares are of all phases "
+        "together. Speed-ups are fp32's microseconds at the same update period over these, for "
+        "the seeds that both sides have.",
+        "A step lasts from one step to the next by the clock. Pull and deserialize run on a thread "
+        "beside the steps (in the original, between them). They delay a step only as far as the "
         "two share a core, and the sum of all phases can exceed it.",
-        "Steps between loads: newer weights are loaded less often than they are looked for where "
-        "learner, broadcaster or the transfer take longer than a period.",
+        "Newer weights are loaded less often than actors look for them if learner, broadcaster or "
+        "the transfer take longer than a period.",
     ]
 
 
@@ -219,7 +226,7 @@ def _csv_rows(task: str, setting: str, cells: Sequence[Cell]) -> list[dict[str, 
             "seeds": len(cell.results),
             "us_per_step": cell.phases_us[phase],
             "us_per_step_by_seed": ";".join(
-                f"{result.measured.phases_us[phase]:.2f}" for result in cell.results
+                f"{us:.2f}" for us in _by_seed(cell.results, phase)
             ),
             "share_percent": 100 * cell.phases_us[phase] / cell.all_us if cell.all_us else "",
             "step_us": cell.step_us,

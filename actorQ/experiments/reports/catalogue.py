@@ -1,4 +1,4 @@
-"""What is made of the results of an experiment: a report by name, one module for each kind.
+"""The reports that can be made of an experiment's results, by name.
 
 Files go to the folder `report` of the experiment: NAME.md, tables as CSV, figures as PNG, and
 runs.csv with a row for each run. Imports no framework but matplotlib.
@@ -24,7 +24,7 @@ from actorQ.experiments.reports import time_to_reward
 REPORT_FOLDER = "report"
 RUNS_CSV = "runs.csv"
 
-# Takes the material, writes its files, returns Markdown.
+# A report takes the material, writes its files and returns Markdown.
 Report = Callable[[reporting.Material], str]
 REPORTS: dict[str, Report] = {
     "time_to_reward": time_to_reward.write,
@@ -35,7 +35,7 @@ REPORTS: dict[str, Report] = {
     "breakdown": breakdown.write,
     "throughput": throughput.write,
 }
-# The setting that varies in what a report shows; it shows no other.
+# The setting that varies in a report's runs; all other settings are equal.
 _VARIED = {
     "staleness": "actor_update_period",
     "communication": "quantize_communication",
@@ -47,10 +47,10 @@ _WITH_PEERS = ("time_to_reward",)
 
 
 def check(experiment: specification.Experiment) -> None:
-    """Checks that an experiment's report exists and fits.
+    """Checks that an experiment's report exists and can show the experiment.
 
     Raises:
-      errors.UserError: it does not.
+      errors.UserError: It does not exist, or cannot show it.
     """
     if experiment.report not in REPORTS:
         raise errors.UserError(
@@ -76,11 +76,11 @@ def write(material: reporting.Material, smoke: bool) -> str:
     """Writes the report of an experiment; returns its tables as Markdown.
 
     Args:
-      material: what it is made of; there must be a result.
-      smoke: whether the runs were made only to see that they start.
+      material: Input of the report, with one result at least.
+      smoke: Whether the runs were made only to see that they start.
 
     Raises:
-      errors.UserError: a file cannot be written.
+      errors.UserError: A file cannot be written.
     """
     experiment = material.experiment
     output.make_folder(material.folder)
@@ -90,14 +90,14 @@ def write(material: reporting.Material, smoke: bool) -> str:
     output.write_text(material.path(f"{experiment.name}.md"), title + text)
     results_lib.write_csv(material.all_results, material.path(RUNS_CSV))
     for name, moment in _written(material.folder).items():
-        if before.get(name) == moment:  # Of an earlier report: it may show what this one does not.
+        if before.get(name) == moment:  # An earlier report's file may contradict this report.
             with contextlib.suppress(OSError):
                 os.remove(material.path(name))
     return text
 
 
 def _written(report_folder: str) -> dict[str, int]:
-    """Returns when the tables and figures in a report's folder were written, by name."""
+    """Returns the modification times of tables and figures in a report's folder, by name."""
     return {
         entry.name: entry.stat().st_mtime_ns
         for entry in os.scandir(report_folder) if entry.name.endswith((".csv", ".png"))
@@ -110,7 +110,7 @@ def folder(experiment_folder: str) -> str:
 
 
 def too_short(found: Sequence[results_lib.Result]) -> list[str]:
-    """Returns a line for each smoke run that did not make its steps, so that it proves nothing."""
+    """Returns a line for each smoke run that did not make its steps and so proves nothing."""
     return [
         f"{result.name} made only {result.measured.learner_steps:g} of {training.SMOKE_STEPS} "
         "learner steps in its time."

@@ -1,7 +1,8 @@
-"""Times to reward of an experiment, by task and side: what its report is made of.
+"""Times to reward of an experiment, by task and side.
 
-Medians over the seeds. A seed that missed the reward within its time counts with "more than that":
-where it decides the median, the median is a bound too. Imports no framework but matplotlib.
+They are medians over the seeds. A seed that missed the reward within its time counts with "more
+than that". Where such a seed decides the median, the median is a bound, too. Imports no framework
+but matplotlib.
 """
 
 from collections.abc import Collection
@@ -35,12 +36,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Of the side, for tables."""
+        """Name of the side, for tables."""
         return self.side.name(self.algorithm)
 
     @property
     def algorithm(self) -> str:
-        """Ours on this task."""
+        """Our algorithm on this task."""
         return str(self.results[0].settings.get("algorithm", ""))
 
     @property
@@ -50,31 +51,30 @@ class Row:
 
     @property
     def by_seed(self) -> dict[int, times.Reach]:
-        """When which seed reached the reward."""
+        """The time to reward of each seed."""
         seeds = [result.seed for result in self.results]
         return dict(zip(seeds, self.reaches, strict=True))
 
     def text(self, most: int = 0) -> str:
-        """Returns the median, with the number of seeds where it says something.
+        """Returns the median, with the number of seeds if seeds missed or others have more.
 
         Args:
-          most: seeds of the row of the table that has most of them.
+          most: Number of seeds of the table's row that has most of them.
         """
         return self.median.text() + seeds_text(self.reaches, most)
 
     @property
     def final_rewards(self) -> list[float]:
         """Mean return of the last policy of every seed that has one."""
-        rewards = [result.measured.final_reward for result in self.results]
-        return [reward for reward in rewards if reward is not None]
+        return reporting.known(result.measured.final_reward for result in self.results)
 
 
-# Those of one task, fp32 first.
+# The rows of one task, fp32 first.
 Rows = Mapping[reporting.Side, Row]
 
 
 def rows_by_task(material: reporting.Material) -> dict[str, Rows]:
-    """Returns what there is to compare; a task without results that have a target has no rows."""
+    """Returns the rows of each task; a task without results that have a target has no rows."""
     return {
         task: {
             side: row
@@ -86,7 +86,7 @@ def rows_by_task(material: reporting.Material) -> dict[str, Rows]:
 
 
 def median_reach(reaches: Sequence[times.Reach]) -> times.Reach:
-    """Returns the median; it is a bound where what censored runs would have taken matters."""
+    """Returns the median; it is a bound if it depends on how long censored runs would take."""
     least = float(np.median([reach.seconds for reach in reaches]))
     most = float(
         np.median([reach.seconds if reach.reached else math.inf for reach in reaches])
@@ -96,11 +96,11 @@ def median_reach(reaches: Sequence[times.Reach]) -> times.Reach:
 
 
 def seeds_text(reaches: Collection[times.Reach], most: int = 0) -> str:
-    """Returns ' (2 of 3)' where some seeds missed, ' (1 seed)' where others have more, else ''.
+    """Returns ' (2 of 3)' if some seeds missed, ' (1 seed)' if other rows have more, else ''.
 
     Args:
-      reaches: of each seed.
-      most: seeds of what has most of them.
+      reaches: Time to reward of each seed.
+      most: Number of seeds of the row that has most of them.
     """
     count = len(reaches)
     reached = sum(reach.reached for reach in reaches)
@@ -110,7 +110,7 @@ def seeds_text(reaches: Collection[times.Reach], most: int = 0) -> str:
 
 
 def speedup_text(rows: Rows, side: reporting.Side, base: reporting.Side = FP32) -> str:
-    """Returns `speedup` as a text, with the seeds that both have where a side has others, too."""
+    """Returns `speedup` as a text, with the number of shared seeds if a side has others, too."""
     found = speedup(rows, side, base)
     if found is None:
         return ""
@@ -124,15 +124,15 @@ def speedup_text(rows: Rows, side: reporting.Side, base: reporting.Side = FP32) 
 def speedup(
     rows: Rows, side: reporting.Side, base: reporting.Side = FP32, evaluated: bool = True
 ) -> times.Speedup | None:
-    """Returns how much sooner than `base` a side was there, by the medians of the seeds of both.
+    """Returns how much sooner than `base` a side held the reward; None: no shared seeds.
 
-    None where no seed was run of both.
+    It is the ratio of the medians over the seeds that both have.
 
     Args:
-      rows: of one task.
-      side: to compare.
-      base: to compare with.
-      evaluated: whether the seconds that evaluation took count.
+      rows: Rows of one task.
+      side: Side to compare.
+      base: Side to compare with.
+      evaluated: Whether the seconds that evaluation took count.
     """
     if side == base or side not in rows or base not in rows:
         return None
@@ -162,10 +162,10 @@ def ratio_of_medians(
 
 
 def amounts(row: Row, quantity: str) -> dict[int, times.Reach]:
-    """Returns the Wh or g to reward of every seed with any, censored as its time is.
+    """Returns the Wh or g to reward of every seed that has any, censored as its time is.
 
     Args:
-      row: of one side.
+      row: Row of one side.
       quantity: kwh_to_target or co2_kg_to_target.
     """
     found = {}
@@ -177,26 +177,26 @@ def amounts(row: Row, quantity: str) -> dict[int, times.Reach]:
 
 
 def learner_gain(rows: Rows, side: reporting.Side) -> float | None:
-    """Returns how many times fp32's learner steps a second a side makes; None: not known.
+    """Returns a side's learner steps/s over fp32's, of the shared seeds; None: not known.
 
-    Where actors are the bottleneck these are their doing, and none of them is chance. Of the seeds
-    that both have, as `speedup`.
+    Where actors are the bottleneck, this ratio shows their speed, and does not depend on chance.
     """
     if side not in rows or FP32 not in rows:
         return None
-    rates = [
-        [result.measured.learner_steps_per_s for result in found]
-        for found in reporting.of_shared_seeds(rows[FP32].results, rows[side].results)
-    ]
-    if None in rates[0] or None in rates[1] or not sum(rates[0]):
+    both = reporting.of_shared_seeds(rows[FP32].results, rows[side].results)
+    before, after = (
+        reporting.known(result.measured.learner_steps_per_s for result in found) for found in both
+    )
+    if len(before) < len(both[0]) or len(after) < len(both[1]) or not sum(before):
         return None
-    before, after = (statistics.mean(of_seeds) for of_seeds in rates)
-    return after / before
+    return statistics.mean(after) / statistics.mean(before)
 
 
 def target(rows: Rows) -> float:
     """Returns the reward to reach."""
-    return next(iter(rows.values())).results[0].measured.target
+    found = next(iter(rows.values())).results[0].measured.target
+    assert found is not None, "A row is made of results that have a target."
+    return found
 
 
 def _row(

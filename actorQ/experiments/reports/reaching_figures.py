@@ -26,7 +26,7 @@ _SHORT_LABEL = len("fp32 actors")  # Longer ones are names of peers.
 
 
 class Line(NamedTuple):
-    """What is drawn of one side: the mean of its seeds' learning curves, and their range.
+    """A line of the figure, for one side: the mean of its seeds' learning curves, and their range.
 
     Attributes:
       label: Name in the legend.
@@ -109,7 +109,7 @@ def draw_lines(
 def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     """Draws speed-ups over fp32 as the paper does, tasks side by side, the paper's beside ours.
 
-    Peers have none: they are no precision of ours. Nothing is drawn where nothing is to compare.
+    Peers have no bars: they are no precision of ours. Nothing is drawn if nothing can be compared.
     """
     rows_of = {
         task: {side: row for side, row in rows.items() if not side.is_peer}
@@ -138,7 +138,7 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
         )
         for bar, speedup in zip(bars, speedups, strict=True):
             if speedup is not None and speedup.bound:
-                bar.set_hatch("//")  # A bound, or nothing to compare.
+                bar.set_hatch("//")  # The ratio is a bound, or not known.
         for bar, task in zip(bars, tasks, strict=True):
             gain = reaching.learner_gain(rows_of[task], side)
             if gain is not None:
@@ -162,19 +162,18 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     ax.set_xlim(-margin, len(tasks) - 1 + margin)
     ax.set_ylabel("Time to reward: fp32 / quantized")
     ax.margins(y=0.12)
-    for bar, gain, text in texts:  # Last, when the panel's height is known.
+    for bar, gain, text in texts:  # Now the panel's height is known.
         _write(ax, bar, gain, text)
-    # Of some 3 cm each: what is wider than the figure would be cut off.
+    # An entry is some 3 cm wide, and a row wider than the figure would be cut off.
     columns = min(len(quantized) + 2, 3 if len(tasks) < 4 else 5)
     figure.legend(loc="outside lower center", ncols=columns, frameon=False)
     plotting.save_figure(figure, path)
 
 
 def _write(ax: axes.Axes, bar: patches.Rectangle, gain: float | None, text: str) -> None:
-    """Writes on top of a bar.
+    """Writes on top of a bar, or above the line at `gain` if that would cross the text.
 
-    Above the line at `gain` only if that would cross the text, which far from its bar would read
-    as the line's.
+    A text above a line far from its bar would seem to belong to the line.
     """
     top, lines = bar.get_height(), 1 + text.count("\n")
     if gain is not None and top <= gain < top + lines * _LINE_OF_TEXT * ax.get_ylim()[1]:

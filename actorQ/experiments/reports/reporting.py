@@ -1,8 +1,9 @@
-"""What the reports of experiments share: their input, and notes that each of them owes.
+"""The input of all reports of experiments, and the notes that each of them must have.
 
 Imports no framework but matplotlib.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -23,22 +24,22 @@ from actorQ.experiments import training
 from actorQ.experiments.peers import kinds as peers
 
 NOTHING = "–"
-_NAMED = 4  # Runs that were not made yet; of more there is a count.
+_NAMED = 4  # Names of runs that were not made yet; further ones are counted.
 
-# What PRECISION_COLOURS leaves of a palette that the colour-blind can tell apart.
+# Colours that PRECISION_COLOURS leaves of a palette that the colour-blind can tell apart.
 _PEER_COLOURS = {peers.ACME: "#E69F00", peers.SB3: "#000000"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What reports set side by side: our runs of one precision, or those of a peer."""
+    """One side of a comparison: our runs of one precision, or those of a peer."""
 
     kind: str
     precision: int
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is somebody else's agent."""
+        """Whether it is another project's agent."""
         return self.kind in peers.PEERS
 
     @property
@@ -52,7 +53,7 @@ class Side:
         """Returns 'int8', or 'Acme D4PG, fp32'.
 
         Args:
-          algorithm: ours, on the task in question.
+          algorithm: Our algorithm on the task in question.
         """
         name = precision_name(self.precision)
         if not self.is_peer:
@@ -61,7 +62,7 @@ class Side:
 
     @property
     def colour(self) -> str:
-        """Of curves."""
+        """Colour of its curves."""
         return _PEER_COLOURS[self.kind] if self.is_peer else (
             plotting.PRECISION_COLOURS[self.precision]
         )
@@ -69,15 +70,15 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What a report is made of."""
+    """The input of a report."""
 
     experiment: specification.Experiment
     profile: str
-    runs: Sequence[specification.Run]  # All that belong to it.
-    results: Mapping[str, results_lib.Result]  # By name of the run; not all need be there.
+    runs: Sequence[specification.Run]  # All runs that belong to it.
+    results: Mapping[str, results_lib.Result]  # By name of the run; some may be missing.
     failures: Mapping[str, str]  # By name of the run.
-    folder: str  # For files.
-    gpu_optional: bool = False  # Whether the profile is for machines without a GPU, too.
+    folder: str  # Folder of the report's files.
+    gpu_optional: bool = False  # Whether the profile suits machines without a GPU, too.
 
     def path(self, name: str) -> str:
         """Returns the path of a file of the report."""
@@ -98,10 +99,10 @@ class Material:
         return sorted(mine, reverse=True)
 
     def sides(self) -> list[Side]:
-        """Returns what has a result: our precisions, widest first, then peers."""
-        known = {result.kind for result in self.all_results}
+        """Returns the sides that have a result: our precisions, widest first, then peers."""
+        kinds_there = {result.kind for result in self.all_results}
         ours = [Side(self.experiment.kind, bits) for bits in self.precisions()]
-        return ours + [Side(kind, peers.PRECISION) for kind in peers.PEERS if kind in known]
+        return ours + [Side(kind, peers.PRECISION) for kind in peers.PEERS if kind in kinds_there]
 
     def group(self, task: str, precision: int) -> list[results_lib.Result]:
         """Returns our results of a task and precision, by seed."""
@@ -117,7 +118,7 @@ class Material:
 
 
 def notes(material: Material) -> list[str]:
-    """Returns what a reader must know besides the figures: what is missing, what differs, where."""
+    """Returns notes on missing runs, differing settings, machines and the origin of a report."""
     lines = []
     missing = [run.name for run in material.runs if run.name not in material.results]
     unmade = [name for name in missing if name not in material.failures]
@@ -142,7 +143,7 @@ def notes(material: Material) -> list[str]:
         lines += _of_several_machines(material, task)
         mine = [r for r in material.all_results if r.task == task and r.kind == kinds.TRAINING]
         allowed = [material.experiment.vary[0]] if material.experiment.vary else []
-        if not mine:  # Of peers alone.
+        if not mine:
             continue
         differing = curves.differing_settings([training.as_run(r) for r in mine], allowed)
         if differing:
@@ -173,7 +174,7 @@ def notes(material: Material) -> list[str]:
 def of_shared_seeds(
     one: Sequence[results_lib.Result], other: Sequence[results_lib.Result]
 ) -> tuple[list[results_lib.Result], list[results_lib.Result]]:
-    """Returns the results of both sides whose seeds both have: what a ratio is of."""
+    """Returns the results of the seeds that both sides have, for a ratio of the two."""
     seeds = {result.seed for result in one} & {result.seed for result in other}
     return (
         [result for result in one if result.seed in seeds],
@@ -188,7 +189,7 @@ def _machine(result: results_lib.Result) -> str:
 
 
 def _of_several_machines(material: Material, task: str) -> list[str]:
-    """Returns a warning where peers ran on other machines than we; what we differ in is told."""
+    """Returns a warning if peers ran on another machine than we did."""
     by_machine: dict[str, list[str]] = {}
     for side in material.sides():
         for result in material.of_side(task, side):
@@ -203,15 +204,15 @@ def _of_several_machines(material: Material, task: str) -> list[str]:
 
 
 def _devices(material: Material) -> str:
-    """Returns '; learner on CPU', or what each side had where they differ."""
+    """Returns '; learner on CPU', or the devices of each side if they differ."""
     by_side: dict[str, list[str]] = {}
     for side in material.sides():
         found = [d for r in _of_side(material, side) if (d := r.measured.learner_device)]
         if found:
             by_side[side.short_name] = list(dict.fromkeys(found))
-    known = list(dict.fromkeys(device for found in by_side.values() for device in found))
-    if len(known) < 2:
-        return f"; learner on {known[0]}" if known else ""
+    devices = list(dict.fromkeys(device for found in by_side.values() for device in found))
+    if len(devices) < 2:
+        return f"; learner on {devices[0]}" if devices else ""
     return "; learners: " + ", ".join(
         f"{name} on {' and '.join(found)}" for name, found in by_side.items()
     )
@@ -222,7 +223,7 @@ def _of_side(material: Material, side: Side) -> list[results_lib.Result]:
 
 
 def _elsewhere(material: Material) -> list[str]:
-    """Returns lines where runs had not the machine that their settings are for."""
+    """Returns warnings of runs on a machine that their settings are not meant for."""
     no_gpu = [
         result.name for result in material.all_results
         if result.settings.get("learner_device_placement") == "GPU"
@@ -232,9 +233,9 @@ def _elsewhere(material: Material) -> list[str]:
         result.measured.learner_device == "GPU" or result.machine.get("gpus")
         for result in material.all_results
     ):
-        no_gpu = []  # The machine has none, and need not have one.
+        no_gpu = []  # The machine has none, and the profile does not need one.
     varied = material.experiment.vary[0] if material.experiment.vary else ""
-    crowded = [  # A report on the number of actors has words of its own for it.
+    crowded = [  # A report on the number of actors has notes of its own on cores.
         result.name for result in material.all_results
         if varied != "n_actors" and (result.cores or math.inf)
         < kinds.get(result.kind).cores(result.settings)
@@ -250,6 +251,11 @@ def _elsewhere(material: Material) -> list[str]:
     ]
 
 
+def known(values: Iterable[float | None]) -> list[float]:
+    """Returns the values that are not None."""
+    return [value for value in values if value is not None]
+
+
 def seeds(count: int) -> str:
     """Returns '1 seed' or '3 seeds'."""
     return f"{count} seed{'' if count == 1 else 's'}"
@@ -258,12 +264,12 @@ def seeds(count: int) -> str:
 def below_fp32(
     task: str, fp32: Sequence[float], others: Mapping[str, Sequence[float]]
 ) -> list[str]:
-    """Returns a line for each whose mean is below fp32's less fp32's standard deviation.
+    """Returns a line for each mean that is below fp32's mean less its standard deviation.
 
     Args:
-      task: that it is about.
-      fp32: final rewards; of fewer than two seeds nothing is said.
-      others: final rewards by name.
+      task: Task of the rewards.
+      fp32: Final rewards of fp32; fewer than two give no line.
+      others: Final rewards of others, by name.
     """
     if len(fp32) < 2:
         return []
@@ -282,16 +288,16 @@ def bullets(lines: Sequence[str]) -> str:
 
 
 def mean_and_deviation(values: Sequence[float | None], digits: int = 1) -> str:
-    """Returns 'mean ± standard deviation' (of one value only itself), leaving out None."""
-    known = [value for value in values if value is not None]
-    if not known:
+    """Returns 'mean ± standard deviation', or a single value alone, leaving out None."""
+    found = known(values)
+    if not found:
         return NOTHING
-    text = output.number(float(np.mean(known)), digits)
-    return f"{text} ± {np.std(known, ddof=1):.{digits}f}" if len(known) > 1 else text
+    text = output.number(float(np.mean(found)), digits)
+    return f"{text} ± {np.std(found, ddof=1):.{digits}f}" if len(found) > 1 else text
 
 
 def of_all(values: Sequence[float], count: int) -> str:
-    """Returns mean and deviation, and of how many of `count` runs where some have no value."""
+    """Returns mean and deviation, and the number of values if it is not `count`."""
     text = mean_and_deviation(values)
     return text if len(values) in (0, count) else f"{text} ({len(values)} of {count})"
 

@@ -1,8 +1,8 @@
-"""The report on runs that differ in one setting: final reward, and what the setting costs.
+"""The report on runs that differ in one setting: final reward, and the cost of the setting.
 
-Staleness (`actor_update_period`), communication (`quantize_communication`), the precision of the
-learner's products (`learner_precision`), and the actors' precision alone. Imports no framework but
-matplotlib.
+The setting is `actor_update_period` (staleness), `quantize_communication` (communication),
+`learner_precision` (the precision of the learner's products), or the actors' precision. Imports no
+framework but matplotlib.
 """
 
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from actorQ.experiments import results as results_lib
 from actorQ.experiments.reports import reporting
 
 _SEED = {"marker": "o", "linestyle": "", "alpha": 0.5, "markersize": 4}  # A point of a plot.
-_LEAST_HEIGHT = 0.1  # Of the rewards' panel, as a share of the largest.
+_LEAST_HEIGHT = 0.1  # Least height of the rewards' panel, as a part of the largest reward.
 
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """What is drawn of a sweep.
+    """The setting and the quantities of a sweep's figure.
 
     Attributes:
-      axis: label of the setting that differs.
-      value_of: what stands below the reward, against the same axis.
-      label: of that.
-      log_value: whether its axis is logarithmic.
-      setting_of: what a result has of the setting that differs; the varied one, unless it is said.
+      axis: Label of the setting that differs.
+      value_of: Quantity in the panel below the reward.
+      label: Label of that quantity.
+      log_value: Whether its axis is logarithmic.
+      setting_of: A result's value of the setting that differs; by default the varied one.
     """
 
     axis: str
@@ -113,7 +113,7 @@ def _write(material: reporting.Material, sweep: Sweep) -> str:
         f"{result.settings['num_episodes']} learner steps in its time.**"
         for result in material.all_results
         if result.measured.learner_steps < result.settings["num_episodes"]
-        and result.measured.outcome != results_lib.DIVERGED  # Which is said of it.
+        and result.measured.outcome != results_lib.DIVERGED  # A note of its own says so.
     ]
     if sweep is PRECISION:
         lines += [line for task in material.tasks() for line in _against_fp32(material, task)]
@@ -128,7 +128,7 @@ def by_value(
     found: Sequence[results_lib.Result],
     setting_of: Callable[[results_lib.Result], Any] = lambda result: result.varied,
 ) -> dict[Any, list[results_lib.Result]]:
-    """Returns results by value of the varied setting, or of another, in its order."""
+    """Returns results by value of a setting, in the order of its values."""
     groups: dict[Any, list[results_lib.Result]] = {}
     for result in sorted(found, key=setting_of):
         groups.setdefault(setting_of(result), []).append(result)
@@ -144,8 +144,7 @@ def _against_fp32(material: reporting.Material, task: str) -> list[str]:
 
 
 def _final(found: Sequence[results_lib.Result]) -> list[float]:
-    rewards = [result.measured.final_reward for result in found]
-    return [reward for reward in rewards if reward is not None]
+    return reporting.known(result.measured.final_reward for result in found)
 
 
 def _best(result: results_lib.Result) -> float | None:
@@ -185,7 +184,7 @@ def _csv_row(
     task: str, setting: str, value: Any, bits: int, found: Sequence[results_lib.Result]
 ) -> dict[str, object]:
     def mean(values: Sequence[float | None]) -> object:
-        known = [value for value in values if value is not None]
+        known = reporting.known(values)
         return float(np.mean(known)) if known else ""
 
     final = _final(found)
@@ -210,7 +209,7 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
     figure, (rewards, below) = plotting.new_figure(2, 5.6)
     several = len(material.tasks()) > 1
     values = sorted({sweep.setting_of(result) for result in material.all_results})
-    # Values without a size stand side by side.
+    # Values that are no numbers stand side by side.
     places = {
         value: value if isinstance(value, (int, float)) else index
         for index, value in enumerate(values, 1)
@@ -231,8 +230,7 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
             rewards.plot([x for x, _ in points], [y for _, y in points], color=colour, **_SEED)
             lower = {}
             for value, found in groups.items():
-                numbers = [sweep.value_of(result.measured) for result in found]
-                numbers = [number for number in numbers if number is not None]
+                numbers = reporting.known(sweep.value_of(result.measured) for result in found)
                 if numbers:
                     lower[places[value]] = float(np.mean(numbers))
             below.plot(list(lower), list(lower.values()), "o" + style, color=colour, markersize=4,

@@ -1,7 +1,7 @@
 """The report on rates against the number of actors: actors' and learner's steps per second.
 
-Beside what was measured stands what the model of `cluster_simulation` gives for as many actors,
-from the measured rate of one. Imports no framework but matplotlib.
+Beside the measured rates stand those of the model of `cluster.simulation` for as many actors, from
+the measured rate of one. Imports no framework but matplotlib.
 """
 
 from collections.abc import Mapping
@@ -40,13 +40,12 @@ def write(material: reporting.Material) -> str:
 
 
 def _mean(found: Sequence[results_lib.Result], name: str) -> float:
-    values = [getattr(result.measured, name) for result in found]
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else float("nan")
+    values = reporting.known(getattr(result.measured, name) for result in found)
+    return float(np.mean(values)) if values else float("nan")
 
 
 def _gain(groups: _Groups, bits: int, value: float, base: tuple[int, float] | None) -> float:
-    """Returns actor steps/s over those of another cell, NaN where there is none."""
+    """Returns actor steps/s over those of another cell, NaN if there is none."""
     if base is None or base[1] not in groups.get(base[0], {}):
         return float("nan")
     own, other = reporting.of_shared_seeds(groups[bits][value], groups[base[0]][base[1]])
@@ -91,11 +90,11 @@ def _table(setting: str, groups: _Groups) -> str:
 def _model(
     groups: _Groups, bits: int, value: float
 ) -> simulation.Outcome | None:
-    """Returns what the model gives for a cell, or None where it is not known what to feed it with.
+    """Returns the model's rates for a cell, or None if its input is not known.
 
-    The rate of one actor is that of the runs with one, at the same precision. Where actors are more
-    than the cores behind the learner's, they share these equally. The learner is as fast as the
-    fastest of the task: it may have waited for data.
+    The rate of one actor is that of the runs with one, at the same precision. If there are more
+    actors than cores besides the learner's, they share these equally. The learner is as fast as the
+    fastest of the task, which may have waited for data.
     """
     settings = groups[bits][value][0].settings
     cores = groups[bits][value][0].cores
@@ -125,7 +124,7 @@ def _model(
 
 
 def _cores(material: reporting.Material) -> list[int]:
-    """Returns how many cores the runs' machines had for them, fewest first."""
+    """Returns the numbers of cores that runs had, fewest first."""
     counts = {result.cores for result in material.all_results}
     return sorted(count for count in counts if count)
 
@@ -142,16 +141,16 @@ def _notes(material: reporting.Material) -> list[str]:
             "more of them cannot show what more machines would give."
         )
     lines.append(
-        "Steps while the learner learned, all actors together; mean ± standard deviation over the "
-        "seeds, ratios of the seeds that both sides have. Data used: samples that the learner "
-        "took, of those that the actors' inserts allow: near 100 % the actors are the bottleneck, "
-        "below it the learner is."
+        "Steps count while the learner learned, of all actors together; mean ± standard deviation "
+        "over the seeds, ratios for the seeds that both sides have. Data used is the part of the "
+        "samples that the actors' inserts allow which the learner took: near 100 % the actors are "
+        "the bottleneck, below it the learner is."
     )
     lines.append(
-        "Model: what the simulation of `actorQ.experiments.cluster` gives without a network, from "
-        "the measured rate of one actor and the fastest learner here, with actors that share the "
-        "cores behind the learner's equally: with one actor its steps/s are the measured ones by "
-        "construction. It knows no spacing of pushes by --push_share, and counts staleness from "
+        "The model is the simulation of `actorQ.experiments.cluster` without a network. It starts "
+        "from the measured rate of one actor and the fastest learner here; actors share the cores "
+        "besides the learner's equally. With one actor its steps/s are the measured ones by "
+        "construction. It has no spacing of pushes by --push_share, and counts staleness from "
         "the publication."
     )
     return lines
@@ -201,8 +200,7 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
                     color=plotting.PRECISION_COLOURS[bits], label=label if ax is axes[0] else "_",
                 )
                 for value, found in groups.items():
-                    seeds = [getattr(result.measured, name) for result in found]
-                    seeds = [seed for seed in seeds if seed is not None]
+                    seeds = reporting.known(getattr(result.measured, name) for result in found)
                     ax.plot(
                         [value] * len(seeds), seeds, ".", alpha=0.4, markersize=4,
                         color=plotting.PRECISION_COLOURS[bits],

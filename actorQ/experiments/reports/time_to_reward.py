@@ -1,7 +1,7 @@
 """The report on time to reward: tables, bars as in the paper, learning curves, energy and CO2.
 
-Sides are the precisions of our actors, and peers where the experiment has some. How medians are
-taken: `reaching`. Imports no framework but matplotlib.
+Sides are the precisions of our actors, and peers if the experiment has some. `reaching` says how
+medians are taken. Imports no framework but matplotlib.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
 
 _BARS_PNG = "speedup.png"
-# arXiv:1910.01055, journal version, abstract: carbon emissions against full-precision training.
+# Carbon emissions against full-precision training: arXiv:1910.01055, journal version, abstract.
 _PAPER_CO2 = "1.9 to 3.76"
 _GPU_ENERGY = (
-    "What GPUs took is in it, whoever used them: that is measured, by NVIDIA's driver."
+    "The energy of GPUs is in it, whoever used them; NVIDIA's driver measured it."
 )
-_OTHER_HOURS = 3.0  # Those that take turns are closer, but for the longest runs.
+_OTHER_HOURS = 3.0  # Runs that take turns are closer, but for the longest ones.
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -45,8 +45,8 @@ def write(material: reporting.Material) -> str:
             name = f"convergence_{specification.short_task(task)}.png"
             reaching_figures.draw_curves(task, rows, material.path(name))
     reaching_figures.draw_bars(table, material.path(_BARS_PNG))
-    if rows := _csv_rows(table):
-        output.write_csv(material.path("time_to_reward.csv"), rows)
+    if lines := _csv_rows(table):
+        output.write_csv(material.path("time_to_reward.csv"), lines)
     return text
 
 
@@ -123,23 +123,24 @@ def _ratio(
 
 def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
     lines = [
-        "Times are medians over the seeds, from the launch, evaluation included. The reward counts "
-        "as held from the first evaluation on at which the running mean had reached it in as many "
-        "evaluations in a row as the stop rule says (settings stop_smoothing and stop_window).",
+        "Times are medians over the seeds, from the launch, evaluation included. A run holds the "
+        "reward when its running mean is at the reward in several evaluations in a row; the first "
+        "of them counts (settings stop_smoothing and stop_window).",
         "Speed-ups and other ratios are those of the seeds that both sides have.",
-        "'>': not held within that time; such a seed stays in the median, which becomes a bound "
-        "where it matters.",
-        "Evaluation is the learner's, full-precision at every precision of the actors: one episode "
-        "every so many learner steps, equally many for the same progress. An episode takes longer "
-        "beside some actors than beside others: see \"each\".",
-        "Data used: samples that the learner took, of those that the actors' inserts allow. Near "
-        "100 % the actors are the bottleneck, below it the learner is (above it: samples that "
-        "replay's first filling allows are among those taken).",
+        "'>' says that the reward was not held within that time. Such a seed stays in the median, "
+        "which becomes a bound if it depends on that seed.",
+        "The learner evaluates its full-precision policy at every precision of the actors: one "
+        "episode every so many learner steps, equally many for the same progress. An episode takes "
+        "longer beside some actors than beside others: see \"each\".",
+        "Data used is the part of the samples that the actors' inserts allow which the learner "
+        "took. Near 100 % the actors are the bottleneck, below it the learner is. Above 100 %, "
+        "samples that replay's first filling allows are among those taken.",
         *_peer_notes(table),
     ]
+    loops = actor_loop_gain.measurements()
     for task, rows in table.items():
         lines += _without_evaluation(task, rows)
-        lines += actor_loop_gain.notes(task, rows)
+        lines += actor_loop_gain.notes(task, rows, loops)
         lines += _of_other_hours(task, rows)
         published = paper.SPEEDUPS.get(task)
         if published and rows and (target := reaching.target(rows)) != published.reward:
@@ -156,7 +157,7 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
 
 
 def _peer_notes(table: Mapping[str, reaching.Rows]) -> list[str]:
-    """Returns what the peers are, and in which settings that both have they differ from ours."""
+    """Returns lines on the peers: their agents, and shared settings in which they differ."""
     sides = dict.fromkeys(side for rows in table.values() for side in rows if side.is_peer)
     lines = [
         f"{side.short_name}: {kinds.PEERS[side.kind].about} One process, all cores, in our "
@@ -181,7 +182,7 @@ def _peer_notes(table: Mapping[str, reaching.Rows]) -> list[str]:
 
 
 def _without_evaluation(task: str, rows: reaching.Rows) -> list[str]:
-    """Returns a line on int8's ratios without evaluation, which peers do with code of their own."""
+    """Returns a line on int8's ratios without evaluation: peers evaluate with their own code."""
     ratios = []
     for base in rows:
         whole, rest = (
@@ -196,18 +197,19 @@ def _without_evaluation(task: str, rows: reaching.Rows) -> list[str]:
 
 
 def _of_other_hours(task: str, rows: reaching.Rows) -> list[str]:
-    """Returns a line on sides whose ratios over fp32 are of runs from other hours."""
+    """Returns a line on each side whose runs are from other hours than fp32's."""
     if reaching.FP32 not in rows:
         return []
     lines = []
     for row in rows.values():
         own, base = reporting.of_shared_seeds(row.results, rows[reaching.FP32].results)
-        moments = [(one.launched, other.launched) for one, other in zip(own, base, strict=True)]
-        if not moments or any(None in both for both in moments):
+        apart = [
+            abs((one.launched - other.launched).total_seconds()) / _SECONDS_PER_HOUR
+            for one, other in zip(own, base, strict=True) if one.launched and other.launched
+        ]
+        if not apart or len(apart) < len(own):
             continue
-        hours = statistics.median(
-            abs((one - other).total_seconds()) / _SECONDS_PER_HOUR for one, other in moments
-        )
+        hours = statistics.median(apart)
         if hours >= _OTHER_HOURS:
             lines.append(
                 f"{task}: {row.name}'s runs were launched {hours:.0f} hours from fp32's (median of "
@@ -222,7 +224,8 @@ def _csv_rows(table: Mapping[str, reaching.Rows]) -> list[dict[str, object]]:
         published = paper.SPEEDUPS.get(task)
         for side, row in rows.items():
             over_fp32 = reaching.speedup(rows, side)
-            known = over_fp32 is not None and over_fp32.bound != "?"
+            if over_fp32 is not None and over_fp32.bound == "?":
+                over_fp32 = None
             int8_over_it = reaching.speedup(rows, reaching.INT8, side) if side.is_peer else None
             lines.append({
                 "task": task,
@@ -235,8 +238,8 @@ def _csv_rows(table: Mapping[str, reaching.Rows]) -> list[dict[str, object]]:
                 "median_is_bound": int(not row.median.reached),
                 "median_evaluation_s": row.median.evaluation_s,
                 "seconds_by_seed": ";".join(reach.text() for reach in row.reaches),
-                "speedup": over_fp32.value if known else "",
-                "speedup_bound": over_fp32.bound if known else "",
+                "speedup": over_fp32.value if over_fp32 else "",
+                "speedup_bound": over_fp32.bound if over_fp32 else "",
                 "int8_over_it": "" if int8_over_it is None else int8_over_it.text(),
                 "final_reward": float(np.mean(row.final_rewards)) if row.final_rewards else "",
                 "paper_speedup": (
@@ -247,7 +250,7 @@ def _csv_rows(table: Mapping[str, reaching.Rows]) -> list[dict[str, object]]:
 
 
 def _energy(table: Mapping[str, reaching.Rows]) -> str:
-    """Returns the table of energy and CO2 to reward, or "" where no run has logged them."""
+    """Returns the table of energy and CO2 to reward, or "" if no run has logged them."""
     cells = []
     for task, rows in table.items():
         amounts = {
@@ -273,11 +276,10 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
     header = ["Task", "Actors", "Energy to reward, Wh", "fp32 / this", "CO2 to reward, g",
               "fp32 / this"]
     return output.markdown_table(header, cells) + "\n" + reporting.bullets([
-        "Energy and CO2: medians over the seeds of codecarbon's estimate, modelled from the CPU "
-        "load of all processes and a constant for the machine's memory, not measured; until the "
-        "reward was held, as if power were constant, and without the seconds in which processes "
-        "start. The paper says "
-        f"{_PAPER_CO2} times less CO2.",
+        "Energy and CO2 are medians over the seeds of codecarbon's estimate. It is not measured, "
+        "but modelled from the CPU load of all processes and a constant for the machine's memory. "
+        "They count until the reward was held, as if power were constant, without the seconds in "
+        f"which processes start. The paper says {_PAPER_CO2} times less CO2.",
         *([_GPU_ENERGY] if _of_gpus(table) else []),
     ])
 

@@ -1,1 +1,1 @@
-"""Figures that reports, scripts and benchmarks take from the logs of runs."""
+"""Readers of the logs of runs, for reports, scripts and benchmarks."""

@@ -1,7 +1,7 @@
 """Losses of the same gradient steps in two precisions: how far apart they are, and their plot.
 
-The steps start from the same weights and learn from the same batches, so that losses differ by
-what a lower precision rounds, and by what that leads to. Imports no framework but matplotlib.
+The steps start from the same weights and learn from the same batches. Losses differ only by the
+rounding of the lower precision and its consequences. Imports no framework but matplotlib.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ HEADER = (
     "largest deviation of a step", "largest deviation of a running mean",
 )
 NOTE = f"deviations in the loss of fp32; running means: over {WINDOW} steps"
-_STYLES = (("0.2", "-"), ("#D55E00", "--"))  # Colour and line of full and of half precision.
+_STYLES = (("0.2", "-"), ("#D55E00", "--"))  # Colour and line: full precision, half precision.
 
-# Losses, float64 [gradient steps], by what lost them and then by precision, full precision first.
+# Losses, float64 [gradient steps], by learner and then by precision, full precision first.
 Losses = Mapping[str, Mapping[str, np.ndarray]]
 
 
@@ -33,19 +33,21 @@ def deviations(full: np.ndarray, half: np.ndarray, window: int = WINDOW) -> tupl
     Running means count from the first full window on.
 
     Args:
-      full: losses in fp32, [steps].
-      half: likewise, in half precision.
-      window: steps of a running mean.
+      full: Losses in fp32, [steps].
+      half: Losses in half precision, [steps].
+      window: Steps in a running mean.
     """
     start = min(window, len(full)) - 1
+
+    def largest(of_full: np.ndarray, of_half: np.ndarray) -> float:
+        return float(np.max(np.abs(of_half - of_full) / np.abs(of_full)))
+
     means = [curves.running_mean(losses, window)[start:] for losses in (full, half)]
-    return tuple(
-        float(np.max(np.abs(b - a) / np.abs(a))) for a, b in ((full, half), tuple(means))
-    )
+    return largest(full, half), largest(*means)
 
 
 def row(full: np.ndarray, half: np.ndarray) -> dict[str, float]:
-    """Returns what a table says of two curves, as numbers; deviations in the loss of fp32."""
+    """Returns a table's figures of two curves by name; deviations are relative to fp32's loss."""
     each, means = deviations(full, half)
     return {
         "mean_fp32": float(np.mean(full)), "mean": float(np.mean(half)),
@@ -56,7 +58,7 @@ def row(full: np.ndarray, half: np.ndarray) -> dict[str, float]:
 
 
 def cells(numbers: Mapping[str, float]) -> list[str]:
-    """Returns what `row` returns as text, under `HEADER`."""
+    """Returns the figures of `row` as the cells below `HEADER`."""
     return [
         *(f"{numbers[name]:.3g}" for name in ("mean_fp32", "mean", "last_fp32", "last")),
         *(f"{100 * numbers[name]:.2f}%" for name in ("deviation", "deviation_of_means")),
@@ -67,13 +69,13 @@ def write(losses: Losses, titles: Mapping[str, str], out: str, name: str) -> Non
     """Writes every step's losses (NAME.csv) and a plot of them (NAME.png).
 
     Args:
-      losses: see `Losses`.
-      titles: of the panels, by what lost them.
-      out: folder, which exists.
-      name: of the files, without ending.
+      losses: Losses of each learner, see `Losses`.
+      titles: Titles of the panels, by learner.
+      out: Folder to write to; it exists.
+      name: Name of the files, without ending.
 
     Raises:
-      errors.UserError: the folder cannot be written.
+      errors.UserError: The folder cannot be written.
     """
     output.write_csv(os.path.join(out, f"{name}.csv"), _columns(losses))
     draw(losses, titles, os.path.join(out, f"{name}.png"))

@@ -1,8 +1,8 @@
-"""How far the weights in use lag behind the learner's, from the logs. Imports no framework.
+"""The lag of the weights in use behind the learner's, from the logs. Imports no framework.
 
-An actor's own figure (`staleness_steps`) is of its looks for newer weights: between two of them it
-stands still, and the learner's steps during a transfer are not in it. Here both logs are laid side
-by side: versions of weights are learner steps, and both have the machine's clock.
+An actor's own figure (`staleness_steps`) is taken at its looks for newer weights. It stands still
+between two looks, and it lacks the learner's steps during a transfer. This module compares the logs
+of both: versions of weights are learner steps, and both logs have the machine's clock.
 """
 
 from collections.abc import Mapping
@@ -21,11 +21,12 @@ def lag(
 ) -> np.ndarray:
     """Returns by how many learner steps an actor's weights lag, float64 [rows of its log].
 
-    NaN where the learner has not begun, has ended, or the actor has no weights.
+    The lag is NaN while the learner has not begun, when it has ended, and while the actor has no
+    weights.
 
     Args:
-      train: the learner's log (telemetry.TRAIN_CSV).
-      phases: the actor's (telemetry.PHASES_CSV).
+      train: Columns of the learner's log (telemetry.TRAIN_CSV).
+      phases: Columns of the actor's log (telemetry.PHASES_CSV).
     """
     moments, steps = np.asarray(train["unix_time"]), np.asarray(train["learner_steps"])
     now, version = np.asarray(phases["unix_time"]), np.asarray(phases["model_version"])
@@ -37,27 +38,30 @@ def lag(
     return np.where(inside, np.maximum(np.interp(now, moments, steps) - version, 0.0), np.nan)
 
 
-def learning_rows(steps: Sequence[float]) -> tuple[int, int] | None:
+def learning_rows(steps: Sequence[float] | np.ndarray) -> tuple[int, int] | None:
     """Returns the first and the last row in which the learner was learning; None: fewer than two.
 
     Args:
-      steps: its learner steps, by row of its log.
+      steps: Learner steps in each row of the learner's log.
     """
-    steps = np.asarray(steps)
-    learning = np.flatnonzero((steps > 0) & (steps < steps[-1])) if len(steps) else []
+    done = np.asarray(steps)
+    if not len(done):
+        return None
+    learning = np.flatnonzero((done > 0) & (done < done[-1]))
     return (int(learning[0]), int(learning[-1])) if len(learning) > 1 else None
 
 
 def mean_lag(folder: str) -> float:
     """Returns the mean over time and actors of a run's `lag`; NaN where there is none.
 
-    An actor without a log counts for nothing: it may only just have been started.
+    An actor without a log is left out: it may only just have been started.
 
     Args:
-      folder: of a run that was never interrupted: else versions are ahead of steps.
+      folder: Folder of a run that was never interrupted, since a restart puts versions ahead of
+        learner steps.
 
     Raises:
-      errors.UserError: the learner's log is missing or damaged.
+      errors.UserError: The learner's log is missing or damaged.
     """
     train = telemetry.read_csv(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
     rows = [np.zeros(0)]

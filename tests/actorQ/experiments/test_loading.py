@@ -65,7 +65,7 @@ changed = conftest.changed
         (conftest.SMALL + "  other,cartpole_balance: {}", ["two tasks have the same name"]),
         ("extends: nothing", ["extends", "'nothing' is not one of", "time_to_reward"]),
         ("extends: /etc/passwd", ["'/etc/passwd' is not one of"]),
-        ("extends: 3", ["extends must be a text"]),
+        ("extends: 3", ["extends: 3 is not one of"]),
         ("extends: time_to_reward\nsettings: 3", ["settings must be a mapping"]),
         ("extends: time_to_reward\ntasks: {'a,b': 3}", ["tasks: a,b must be a mapping"]),
     ],

@@ -234,3 +234,9 @@ def test_flag_errors_and_help():
     rows = command_line.flag_rows()
     assert len(rows) == 17
     assert all(re.fullmatch(r"\| `--\w+` \| [^|]+ \| [^|]{20,} \|", row) for row in rows)
+
+
+def test_rates_without_a_checkout_are_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setattr(cluster_rates, "COMMITTED", str(tmp_path / "nothing"))
+    with pytest.raises(errors.UserError, match="no checkout here: give --rates"):
+        cluster_rates.load("")

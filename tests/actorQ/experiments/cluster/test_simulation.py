@@ -120,7 +120,7 @@ def test_samples_that_the_clock_cannot_count_do_not_stop_it():
     # All actors download, and what the inserts still allow is learned in less than the clock's
     # last digit.
     cluster = dataclasses.replace(ONE, learner_steps_per_s=990.0)
-    run = simulation._Run(cluster, np.random.default_rng(0), 0.0, 40_000.0)
+    run = simulation._Simulation(cluster, np.random.default_rng(0), 0.0, 40_000.0)
     run._time, run._allowed, run._idle = 30_000.0, 1.5e-9, set()
     run._acting, run._loading, run._loads = 0, 1, [(1e12, 0, 0.0)]
     for _ in range(3):

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
-import pathlib
 
 import pytest
 
+from actorQ.core import errors
 from actorQ.experiments import loading
 from actorQ.experiments import results
 from actorQ.experiments import specification
@@ -19,8 +19,8 @@ TASK = "dm_control,cartpole_balance"
 
 
 @pytest.fixture
-def loop(tmp_path):
-    """The benchmark's file: int8 at 300, 200 and 250 steps/s, fp32 at 50."""
+def loop():
+    """The benchmark's figures: int8 at 300, 200 and 250 steps/s, fp32 at 50."""
     actor = {
         "task": TASK, "width": 2048, "loop": "native", "environments": 1,
         "bits": 8, "steps_per_s": [300.0, 200.0, 250.0],
@@ -32,15 +32,12 @@ def loop(tmp_path):
         {**actor, "loop": "pytorch", "steps_per_s": [999.0]},
         {**actor, "environments": 8, "steps_per_s": [999.0]},
     ]
-    path = tmp_path / "actor_loop.json"
-    path.write_text(json.dumps({"machine": {"processor": "a"}, "actors": [actor, *others]}))
-    return str(path)
+    return {"machine": {"processor": "a"}, "date": "2026-11-21", "actors": [actor, *others]}
 
 
-def now_of(loop, task):
-    """Makes the file one of another task."""
-    path = pathlib.Path(loop)
-    path.write_text(path.read_text().replace(TASK, task))
+def of_task(loop, task):
+    """Returns the benchmark's figures as those of another task."""
+    return json.loads(json.dumps(loop).replace(TASK, task))
 
 
 def rows(processor="a", task="cartpole_balance", fp32=(), bits=(32, 8), seeds=(0,), **values):
@@ -94,22 +91,22 @@ def test_every_precision_has_a_note(loop):
 
 def test_note_says_where_the_paper_has_more_than_the_loop(loop):
     acrobot = "gym,Acrobot-v1"
-    now_of(loop, acrobot)
+    loop = of_task(loop, acrobot)
     (line,) = actor_loop_gain.notes(acrobot, rows(task="Acrobot-v1", time_to_target_s=10.0), [loop])
     assert "The paper's 5.41 is more than this loop allows." in line
 
 
 def test_note_on_a_task_that_the_paper_has_not(loop):
     stand = "dm_control,cartpole_swingup"
-    now_of(loop, stand)
+    loop = of_task(loop, stand)
     (line,) = actor_loop_gain.notes(stand, rows(time_to_target_s=10.0), [loop])
     assert "keeps 0.80 of that" in line and "paper" not in line
 
 
-def test_note_is_of_this_task_network_and_processor_only(loop, tmp_path):
+def test_note_is_of_this_task_network_and_processor_only(loop):
     assert actor_loop_gain.notes(TASK, rows("b", time_to_target_s=10.0), [loop]) == []
     assert actor_loop_gain.notes("gym,Acrobot-v1", rows(time_to_target_s=10.0), [loop]) == []
-    assert actor_loop_gain.notes(TASK, rows(time_to_target_s=10.0), [str(tmp_path / "none")]) == []
+    assert actor_loop_gain.notes(TASK, rows(time_to_target_s=10.0), []) == []
     wanted = {"model_str": "2048,2048,2048", "inference_mode": "native", "envs_per_actor": 1}
     assert actor_loop_gain.ratio(loop, TASK, wanted, {"processor": "a"}) == 5.0
     for other in (
@@ -118,20 +115,32 @@ def test_note_is_of_this_task_network_and_processor_only(loop, tmp_path):
         assert actor_loop_gain.ratio(loop, TASK, {**wanted, **other}, {"processor": "a"}) is None
 
 
-def test_note_takes_the_first_benchmark_that_has_the_task(loop, tmp_path):
-    other = tmp_path / "other.json"
-    other.write_text(pathlib.Path(loop).read_text())
-    now_of(other, "gym,Acrobot-v1")
+def test_note_takes_the_first_benchmark_that_has_the_task(loop):
     acrobot = rows(task="Acrobot-v1", time_to_target_s=10.0)
     assert actor_loop_gain.notes("gym,Acrobot-v1", acrobot, [loop]) == []
-    (line,) = actor_loop_gain.notes("gym,Acrobot-v1", acrobot, [loop, str(other)])
+    both = [loop, of_task(loop, "gym,Acrobot-v1")]
+    (line,) = actor_loop_gain.notes("gym,Acrobot-v1", acrobot, both)
     assert "5.00 times as fast" in line
 
 
+def test_measurements_are_found_wherever_they_are_oldest_first(loop, tmp_path):
+    for folder, date in (("a processor/gym", "2026-11-23"), (".", "2026-11-24"), ("z", "2026-1")):
+        path = tmp_path / folder / "actor_loop.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**loop, "date": date}))
+    found = actor_loop_gain.measurements(str(tmp_path))
+    assert [record["date"] for record in found] == ["2026-1", "2026-11-23", "2026-11-24"]
+    assert actor_loop_gain.measurements(str(tmp_path / "nothing")) == []
+
+
+def test_measurement_that_is_damaged_is_one_line(tmp_path):
+    (tmp_path / "actor_loop.json").write_text("{")
+    with pytest.raises(errors.UserError, match="actor_loop.json cannot be read"):
+        actor_loop_gain.measurements(str(tmp_path))
+
+
 def test_published_benchmark_knows_the_episodes_of_both_cartpoles():
-    path = actor_loop_gain.RESULTS[0]
-    with open(path, encoding="utf-8") as file:
-        machine = json.load(file)["machine"]
+    measured = actor_loop_gain.measurements()[0]
     settings = {"model_str": "2048,2048,2048", "inference_mode": "native", "envs_per_actor": 1}
     for task in (TASK, "gym,CartPole-v0"):
-        assert actor_loop_gain.ratio(path, task, settings, machine) > 2
+        assert actor_loop_gain.ratio(measured, task, settings, measured["machine"]) > 2

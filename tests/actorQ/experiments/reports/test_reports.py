@@ -282,7 +282,7 @@ def test_sides_that_ran_in_other_hours_are_named(tmp_path):
     lines = time_to_reward.write(material).splitlines()
     cells = [line.split("|") for line in lines if line.startswith("| cartpole_balance |")]
     assert [row[3].strip() for row in cells[-3:]] == ["1e+03", "1e+03", "1e+03 (2 seeds)"]
-    measured_part = "What GPUs took is in it"
+    measured_part = "The energy of GPUs is in it"
     assert measured_part not in "\n".join(lines)
     for name, one in done.items():
         with_gpu = dataclasses.replace(energy, gpu_kwh=0.5)
