@@ -1,7 +1,7 @@
 """The acting path of a policy as a plain list of layers.
 
-What quantizers, calibration and exporters work on, whatever library trained the agent. The layers
-are the model's own modules: changing their parameters changes the model.
+Quantizers, calibration and exporters work on this list, whatever library trained the agent. The
+layers are the model's own modules: a change of their parameters changes the model.
 """
 
 from collections.abc import Callable
@@ -25,27 +25,29 @@ from baseline.tasks import environments
 
 LAYER_TYPES = (nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.ELU, nn.Flatten)
 WITH_WEIGHTS = (nn.Linear, nn.Conv2d)
-OUTPUT = "output"  # Stands for the last layer's output where inputs are named by their layers.
-# Pixels become 0 to 1. As integers they stay what they are: each stands for a 255th of itself.
-PIXEL_LEVELS = 255  # Above black.
-PIXEL_MAP = quantization.AffineMap(np.float32(1.0 / PIXEL_LEVELS), np.int64(0))
+OUTPUT = "output"  # Names the last layer's output; inputs have the names of their layers.
+# Pixels become 0 to 1. As integers they keep their values, each of which stands for value / 255.
+PIXEL_LEVELS = 255  # Levels above black.
+PIXEL_MAP = quantization.AffineMap(np.array(1.0 / PIXEL_LEVELS, np.float32), np.array(0, np.int64))
 PIXEL_RANGE = 0.0, (PIXEL_LEVELS + 1) / PIXEL_LEVELS  # The 2^8 steps of that map.
 
+WithWeights = nn.Linear | nn.Conv2d
 Tap = Callable[[str, torch.Tensor], torch.Tensor]
 
 
 class PolicyNetwork(NamedTuple):
-    """What turns a batch of (normalized) observations into actions.
+    """The layers that turn a batch of (normalized) observations into actions.
 
     Attributes:
       layers: Names (paths inside the model's policy) and modules of LAYER_TYPES, in order.
-      head: "argmax" (discrete: the index of the largest output), "clip" (continuous: clipped to
-        low and high) or "scale" (the last layer is a tanh, whose -1 to 1 is stretched to low and
-        high).
+      head: How outputs become actions:
+        "argmax": The action is discrete, the index of the largest output.
+        "clip": The action is continuous, clipped to low and high.
+        "scale": The last layer is a tanh, whose -1 to 1 is stretched to low and high.
       low: float32 [A], smallest actions; None if discrete.
       high: float32 [A], largest actions; None if discrete.
-      image: Whether observations are uint8 [B, C, H, W], to be divided by 255; else they are
-        float32 [B, ...]. A first layer flattens what is not for convolutions.
+      image: Whether observations are uint8 [B, C, H, W], to be divided by 255. Otherwise they are
+        float32 [B, ...]. Without convolutions, the first layer flattens them.
     """
 
     layers: tuple[tuple[str, nn.Module], ...]
@@ -54,7 +56,7 @@ class PolicyNetwork(NamedTuple):
     high: np.ndarray | None = None
     image: bool = False
 
-    def with_weights(self) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
+    def with_weights(self) -> list[tuple[str, WithWeights]]:
         """Returns the linear and convolutional layers."""
         return [(name, module) for name, module in self.layers if isinstance(module, WITH_WEIGHTS)]
 
@@ -63,8 +65,7 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
     """Returns the acting path of an SB3 model: no value function, no target networks.
 
     Raises:
-      errors.UserError: It holds a layer that has no quantized form here, by name, or takes
-        observations that are no arrays.
+      errors.UserError: A layer has no quantized form here, or observations are not arrays.
     """
     policy, observed = model.policy, model.observation_space
     environments.check_observations(observed)
@@ -82,12 +83,12 @@ def policy_network(model: base_class.BaseAlgorithm) -> PolicyNetwork:
         parts, squashed = [policy.actor.mu], True
     elif isinstance(policy, sac_policies.SACPolicy):
         extractor = policy.actor.features_extractor
-        # The mean, squashed: what it does when it does not explore.
+        # The squashed mean is the action without exploration.
         parts, squashed = [policy.actor.latent_pi, policy.actor.mu, nn.Tanh()], True
     else:
         raise errors.UserError(
-            f"No acting path is known for {type(policy).__name__}: A2C, PPO, DQN, DDPG, TD3 and "
-            "SAC are."
+            f"No acting path is known for {type(policy).__name__}. Those of A2C, PPO, DQN, DDPG, "
+            "TD3 and SAC are."
         )
     names = {module: name for name, module in policy.named_modules()}
     layers = []
@@ -125,9 +126,9 @@ def forward(
 
     Args:
       network: The acting path.
-      observations: [B, ...], normalized.
-      tap: Sees, and may replace, the input of every layer with weights (by the layer's name) and
-        the last output (as OUTPUT).
+      observations: Normalized observations [B, ...].
+      tap: Sees and may replace the input of every layer with weights (under the layer's name) and
+        the last output (under OUTPUT).
     """
     with torch.inference_mode():
         x = torch.as_tensor(observations)
@@ -143,6 +144,7 @@ def to_actions(network: PolicyNetwork, outputs: np.ndarray) -> np.ndarray:
     """Returns actions for the last layer's outputs [B, A]: int64 [B], or float32 [B, A]."""
     if network.head == "argmax":
         return outputs.argmax(axis=1)
+    assert network.low is not None and network.high is not None
     if network.head == "scale":
         return network.low + 0.5 * (outputs + 1.0) * (network.high - network.low)
     return np.clip(outputs, network.low, network.high)

@@ -4,6 +4,7 @@ They share the parameters of the layers that they replace, so that an optimizer 
 """
 
 from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -11,19 +12,29 @@ from torch.nn import functional
 
 from baseline.quantization import fake_quantizers
 
+_Layer = TypeVar("_Layer", nn.Linear, nn.Conv2d)
 
-class _FakeQuantLayer:
-    """What layers with weights have in common.
+
+class _FakeQuantLayer(nn.Module):
+    """The common part of layers with weights.
 
     Attributes:
-      input_quantizer: Of what comes in.
-      weight_quantizer: Of the weights.
-      output_quantizer: Of what goes out, where that is the policy's output.
+      input_quantizer: Quantizer of the input.
+      weight_quantizer: Quantizer of the weights.
+      output_quantizer: Quantizer of the output, where that is the policy's output.
     """
+
+    weight: Any  # torch's layers declare a tensor and assign a parameter.
+    bias: Any  # A parameter or None, declared in different ways.
+    _quantizers: tuple[
+        fake_quantizers.FakeQuantizer,
+        fake_quantizers.WeightFakeQuantizer,
+        fake_quantizers.FakeQuantizer | None,
+    ]
 
     def _adopt(
         self,
-        layer: nn.Module,
+        layer: nn.Linear | nn.Conv2d,
         input_quantizer: fake_quantizers.FakeQuantizer,
         weight_quantizer: fake_quantizers.WeightFakeQuantizer,
         output_quantizer: fake_quantizers.FakeQuantizer | None,
@@ -33,18 +44,18 @@ class _FakeQuantLayer:
         self.input_quantizer = input_quantizer
         self.weight_quantizer = weight_quantizer
         self.output_quantizer = output_quantizer
-        # Torch finds registered modules slowly, which counts in small networks.
+        # torch finds registered modules slowly, which matters in small networks.
         self.__dict__["_quantizers"] = (input_quantizer, weight_quantizer, output_quantizer)
         self._cached = cached
         self._cache: tuple[tuple[int, int], torch.Tensor] | None = None
         self.train(layer.training)
 
-    def _hand_over(self, layer: nn.Module) -> nn.Module:
+    def _hand_over(self, layer: _Layer) -> _Layer:
         layer.weight, layer.bias = self.weight, self.bias
         return layer.train(self.training)
 
     def _weights(self) -> torch.Tensor:
-        """Returns the weights for a pass; without gradients, they are quantized once per update."""
+        """Returns the weights for a pass. Without gradients, it quantizes them once per update."""
         quantizer, weights = self._quantizers[1], self.weight
         version = weights._version if self._cached else None
         if torch.is_grad_enabled():
@@ -67,7 +78,7 @@ class _FakeQuantLayer:
 
 
 class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
-    """A linear layer of fake-quantized inputs and weights."""
+    """A linear layer with fake-quantized inputs and weights."""
 
     def __init__(
         self,
@@ -77,15 +88,15 @@ class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
         output_quantizer: fake_quantizers.FakeQuantizer | None = None,
         cached: bool = True,
     ):
-        """Takes the place of a layer, whose parameters it shares.
+        """Replaces a layer, whose parameters it shares.
 
         Args:
-          layer: To replace.
-          input_quantizer: Of its input.
-          weight_quantizer: Of its weights.
-          output_quantizer: Of its output, if that is the policy's.
-          cached: Whether quantized weights are kept until an optimizer changes them; not for
-            target networks, whose weights are changed behind torch's back.
+          layer: The layer to replace.
+          input_quantizer: Quantizer of its input.
+          weight_quantizer: Quantizer of its weights.
+          output_quantizer: Quantizer of its output, if that is the policy's.
+          cached: Whether quantized weights are kept until an optimizer changes them. Target
+            networks need False: their weights change without torch's knowledge.
         """
         nn.Linear.__init__(
             self, layer.in_features, layer.out_features, layer.bias is not None, device="meta"
@@ -93,7 +104,7 @@ class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
         self._adopt(layer, input_quantizer, weight_quantizer, output_quantizer, cached)
 
     def plain(self) -> nn.Linear:
-        """Returns a plain layer of the same parameters."""
+        """Returns a plain layer with the same parameters."""
         layer = nn.Linear(
             self.in_features, self.out_features, self.bias is not None, device="meta"
         )
@@ -105,7 +116,7 @@ class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
 
 
 class FakeQuantConv2d(_FakeQuantLayer, nn.Conv2d):
-    """A convolution of fake-quantized inputs and weights."""
+    """A convolution with fake-quantized inputs and weights."""
 
     def __init__(
         self,
@@ -115,12 +126,12 @@ class FakeQuantConv2d(_FakeQuantLayer, nn.Conv2d):
         output_quantizer: fake_quantizers.FakeQuantizer | None = None,
         cached: bool = True,
     ):
-        """Takes the place of a layer; see `FakeQuantLinear`."""
+        """Replaces a layer; see `FakeQuantLinear`."""
         nn.Conv2d.__init__(self, **_geometry(layer))
         self._adopt(layer, input_quantizer, weight_quantizer, output_quantizer, cached)
 
     def plain(self) -> nn.Conv2d:
-        """Returns a plain layer of the same parameters."""
+        """Returns a plain layer with the same parameters."""
         return self._hand_over(nn.Conv2d(**_geometry(self)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -129,22 +140,22 @@ class FakeQuantConv2d(_FakeQuantLayer, nn.Conv2d):
 
 
 class FakeQuantTanh(nn.Tanh):
-    """A tanh that is the policy's last layer, and whose output is fake-quantized."""
+    """A tanh as the policy's last layer, with fake-quantized output."""
 
     def __init__(self, output_quantizer: fake_quantizers.FakeQuantizer):
-        """Takes the quantizer."""
+        """Keeps the quantizer of the output."""
         super().__init__()
         self.output_quantizer = output_quantizer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns the same shape."""
+        """Returns the fake-quantized tanh of `x`."""
         return self.output_quantizer(super().forward(x))
 
 
 def note_steps(optimizer: torch.optim.Optimizer) -> None:
-    """Makes an optimizer's steps count as changes of its weights, by which kept ones are renewed.
+    """Makes an optimizer's steps raise the versions of its weights, which renews kept weights.
 
-    Those of torch's fused optimizers do not (2.13): a weight's version stays what it was.
+    Steps of torch's fused optimizers (2.13) leave a weight's version as it was.
     """
 
     def count(stepped: torch.optim.Optimizer, *_: Any) -> None:

@@ -1,7 +1,7 @@
 """Fake quantizers for training: they watch ranges, then quantize and let gradients through.
 
-The formulas are those of `actorQ.policy.quantization`: a tensor that goes through a fake
-quantizer has the numbers that `quantize_affine` and `dequantize` give for the same range.
+The formulas are those of `actorQ.policy.quantization`: for the same range, a fake quantizer gives
+the numbers of `quantize_affine` and `dequantize`.
 `FakeQuantizer` (activations) and `WeightFakeQuantizer` (weights) describe the estimators of their
 gradients.
 """
@@ -17,11 +17,11 @@ from torch import nn
 from actorQ.core import errors
 from actorQ.policy import quantization
 
-NAME = "fake_quantization"  # Of the module in a policy; so begin its keys in checkpoints.
-CONTROL_BITS = 32  # Watches ranges, but never quantizes.
-# Of gradients, numbers and edges: zero where a number is not between the edges.
+NAME = "fake_quantization"  # The module's name in a policy, and the prefix of its keys.
+CONTROL_BITS = 32  # A quantizer of this width watches ranges, but never quantizes.
+# The function takes gradients, numbers and edges. It gives zero for numbers beyond the edges.
 _CLIPPED_GRADIENT = torch.ops.aten.hardtanh_backward.default
-MAX_BITS = 16  # Above, float32 cannot tell the integers apart.
+MAX_BITS = 16  # float32 cannot tell wider integers apart.
 
 
 def check_bits(bits: int) -> None:
@@ -38,15 +38,15 @@ class Levels(NamedTuple):
 
     Attributes:
       delta: float32 [], or [rows, 1, ...] for axis 0.
-      smallest: Of the whole numbers, in the same shape if a tensor.
-      largest: Of the whole numbers.
-      low_edge: Where gradients end: half a step below the smallest number of the range.
-      high_edge: Half a step above the range's largest number.
+      smallest: Smallest whole number; a tensor has the shape of delta.
+      largest: Largest whole number, likewise.
+      low_edge: Lower end of gradients: half a step below the smallest number of the range.
+      high_edge: Upper end of gradients: half a step above the largest number of the range.
     """
 
     delta: torch.Tensor
-    smallest: int | torch.Tensor
-    largest: int | torch.Tensor
+    smallest: Any
+    largest: Any
     low_edge: float
     high_edge: float
 
@@ -59,14 +59,14 @@ class Levels(NamedTuple):
 def make_levels(
     low: np.ndarray | float, high: np.ndarray | float, bits: int, device: Any = None, axes: int = 0
 ) -> Levels:
-    """Returns the levels of a range, or of one for each row.
+    """Returns the levels of one range, or of one range for each row.
 
     Args:
       low: Smallest number, or [rows].
       high: Largest number, or [rows].
       bits: 2 to 16.
-      device: Of the tensors.
-      axes: Of the tensor to quantize, behind the rows.
+      device: Device of the tensors.
+      axes: Axes of the tensor to quantize, behind the rows.
 
     Raises:
       ValueError: A range holds NaN or infinity.
@@ -86,7 +86,8 @@ def make_levels(
         torch.from_numpy(part.astype(np.float32).reshape((-1,) + (1,) * axes)).to(device)
         for part in (delta, -zero_point, largest)
     ]
-    return Levels(*columns, -np.inf, np.inf)
+    steps, smallest, largest_numbers = columns
+    return Levels(steps, smallest, largest_numbers, -np.inf, np.inf)
 
 
 class _Clipped(torch.autograd.Function):
@@ -119,19 +120,22 @@ class _PassedThrough(torch.autograd.Function):
 
 
 class _Quantizer(nn.Module):
-    """A range that is watched until quantization starts: zero is always in it.
+    """A range that is watched until quantization starts. It always contains zero.
 
     Attributes:
-      name: For messages.
-      bits: Of the quantized numbers; 32 never quantizes.
-      moving: Whether the range goes on once quantization has started; else it is frozen.
-      low: Buffer, float32, smallest number seen, or zero; [] or [rows].
-      high: Buffer, likewise the largest.
-      quantizing: Buffer, bool [].
-      generation: Counts how often the levels changed.
+      name: Name for messages.
+      bits: Width of the quantized numbers; 32 never quantizes.
+      moving: Whether the range still moves once quantization has started; otherwise it freezes.
+      low: Buffer, float32 [] or [rows]: the smallest number seen, or zero.
+      high: Buffer, likewise: the largest number seen, or zero.
+      quantizing: Buffer, bool []: whether quantization has started.
+      generation: Number of changes of the levels.
     """
 
     _estimate: Callable[..., torch.Tensor]
+    low: torch.Tensor
+    high: torch.Tensor
+    quantizing: torch.Tensor
 
     def __init__(self, name: str, bits: int, moving: bool, shape: tuple[int, ...], device: Any):
         super().__init__()
@@ -161,7 +165,7 @@ class _Quantizer(nn.Module):
         return self._levels is not None
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns `x` as its integers would stand for it, or as it is before the start."""
+        """Returns `x` rounded to its levels, or unchanged before the start."""
         levels = self._levels
         if levels is None:
             return x
@@ -170,24 +174,21 @@ class _Quantizer(nn.Module):
         return levels(x)
 
     def extra_repr(self) -> str:
-        """Returns what print shows."""
+        """Returns the settings that `print` shows."""
         state = "quantizes" if self._levels is not None else "watches"
         return f"{self.bits} bits, {'moving' if self.moving else 'frozen'} range, {state}"
 
     def _refresh(self) -> None:
-        """Brings what is computed from the buffers up to date."""
+        """Updates everything that depends on the buffers."""
         self.generation += 1
         quantizing = bool(self.quantizing)
         self._watches = not quantizing or self.moving
         self._levels = self._make_levels(self.low, self.high) if quantizing else None
 
     def _make_levels(self, low: torch.Tensor, high: torch.Tensor) -> Levels:
-        if low.ndim:
-            low, high = (end.cpu().numpy() for end in (low, high))
-        else:
-            low, high = low.item(), high.item()
+        least, most = (end.cpu().numpy() if end.ndim else end.item() for end in (low, high))
         try:
-            return make_levels(low, high, self.bits, self.low.device, self._axes())
+            return make_levels(least, most, self.bits, self.low.device, self._axes())
         except ValueError as error:
             raise errors.UserError(f"{self.name}: {error}") from None
 
@@ -200,11 +201,11 @@ class _Quantizer(nn.Module):
 
 
 class FakeQuantizer(_Quantizer):
-    """For activations: one range for the tensor.
+    """Quantizes activations, with one range for the tensor.
 
-    The estimator is clipped: gradients pass where a number lies inside the range (widened by half
-    a step, so that its ends count), and are zero outside, where quantized numbers do not change
-    any more.
+    The estimator is clipped. Gradients pass where a number lies inside the range, which is widened
+    by half a step so that its ends count. They are zero outside, where quantized numbers no longer
+    change.
 
     Attributes:
       seen: Whether anything was watched, here or by the process whose checkpoint was loaded.
@@ -213,14 +214,14 @@ class FakeQuantizer(_Quantizer):
     _estimate = staticmethod(_Clipped.apply)
 
     def __init__(self, name: str, bits: int, moving: bool = False, device: Any = None):
-        """Starts with the range of nothing but zero.
+        """Starts with a range that holds only zero.
 
         Raises:
           errors.UserError: There is no such width.
         """
         super().__init__(name, bits, moving, (), device)
         self.seen = False
-        self._ends = (0.0, 0.0)  # Of the buffers, as numbers: less to do for each batch.
+        self._ends = (0.0, 0.0)  # The buffers as numbers, which saves time in each batch.
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Watches and quantizes float32 of any shape."""
@@ -229,10 +230,10 @@ class FakeQuantizer(_Quantizer):
         return self.quantize(x)
 
     def watch(self, x: torch.Tensor) -> None:
-        """Widens the range by what is in `x`."""
+        """Widens the range to include the numbers of `x`."""
         self.seen = True
         low, high = (end.item() for end in torch.aminmax(x.detach()))
-        # Not the other way round: NaN shall be seen, too.
+        # The comparisons are negated so that they also notice NaN.
         if not (low >= self._ends[0] and high <= self._ends[1]):
             self.set_range(
                 low if not low >= self._ends[0] else self._ends[0],
@@ -246,7 +247,7 @@ class FakeQuantizer(_Quantizer):
         self._refresh()
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        before = self._ends  # Pixels have theirs from the start.
+        before = self._ends  # The range of pixels is set from the start.
         super()._load_from_state_dict(*args, **kwargs)
         self.seen = self.seen or self._ends != before
 
@@ -256,12 +257,12 @@ class FakeQuantizer(_Quantizer):
 
 
 class WeightFakeQuantizer(_Quantizer):
-    """For weights: a range for the tensor, or one for each row (output channel).
+    """Quantizes weights, with one range for the tensor or for each row (output channel).
 
-    The estimator lets gradients pass everywhere. A clipped one would keep every weight that an
-    update pushes out of a frozen range there for ever, without a gradient that could bring it
-    back; so it stays at the range's end in effect until the gradient turns. Moving ranges are the
-    current weights' own, and none is outside.
+    The estimator lets gradients pass everywhere. With a clipped one, a weight that an update pushes
+    out of a frozen range would stay there for ever, because no gradient could bring it back. Here,
+    such a weight acts as the range's end until the gradient turns. Moving ranges are those of the
+    current weights, so that no weight is outside.
     """
 
     _estimate = staticmethod(_PassedThrough.apply)
@@ -275,46 +276,46 @@ class WeightFakeQuantizer(_Quantizer):
         axes: int = 0,
         device: Any = None,
     ):
-        """Starts with ranges of nothing but zero.
+        """Starts with ranges that hold only zero.
 
         Args:
-          name: For messages.
+          name: Name for messages.
           bits: 2 to 16, or 32.
-          moving: Whether the ranges are the current weights' own; else those watched.
-          rows: How many have a range of their own; None: the tensor has one.
-          axes: Of the weights, behind the rows.
-          device: Of the weights.
+          moving: Whether the ranges are those of the current weights, not those watched.
+          rows: Number of rows with ranges of their own; None for one range of the tensor.
+          axes: Axes of the weights, behind the rows.
+          device: Device of the weights.
 
         Raises:
           errors.UserError: There is no such width.
         """
         super().__init__(name, bits, moving, () if rows is None else (rows,), device)
         self._num_axes = 0 if rows is None else axes
-        self._version: int | None = None  # Of the weights that moving levels are of.
+        self._weights_version: int | None = None  # That of moving levels.
 
     def forward(self, weights: torch.Tensor, version: int | None = None) -> torch.Tensor:
         """Watches and quantizes float32 [rows, ...].
 
         Args:
-          weights: To quantize.
-          version: Tells whether weights have changed since the last call; None: they may have.
+          weights: Weights to quantize.
+          version: Changes whenever the weights change. None means that they may have changed.
         """
         if self._levels is None:
             self.watch(weights)
         return self.quantize(weights, version)
 
     def watch(self, weights: torch.Tensor) -> None:
-        """Widens the ranges by the weights."""
+        """Widens the ranges to include the weights."""
         low, high = self._extremes(weights)
         torch.minimum(self.low, low, out=self.low)
         torch.maximum(self.high, high, out=self.high)
 
     def quantize(self, x: torch.Tensor, version: int | None = None) -> torch.Tensor:
-        """Returns weights as their integers would stand for them, or as they are."""
+        """Returns weights rounded to their levels, or unchanged before the start."""
         if self.moving and self._levels is not None:
-            if version is None or version != self._version:
+            if version is None or version != self._weights_version:
                 self._levels = self._make_levels(*self._extremes(x))
-            self._version = version
+            self._weights_version = version
         return super().quantize(x)
 
     def ends(self, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -329,7 +330,7 @@ class WeightFakeQuantizer(_Quantizer):
 
     def _refresh(self) -> None:
         super()._refresh()
-        self._version = None
+        self._weights_version = None
 
     def _axes(self) -> int:
         return self._num_axes

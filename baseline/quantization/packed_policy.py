@@ -1,9 +1,12 @@
-"""Integers of any width in a file of the size that they really take.
+"""Writes integers of any width into a file that takes no more than their bits.
 
-The file is in the safetensors format. Arrays of a layer NAME: `NAME.weight` (uint8, see
-`actorQ.policy.packing`), `NAME.scale` (float32), `NAME.zero_point` (uint8 or uint16) and
-`NAME.bias` (float32). Metadata: `bits`, and as JSON
-`shapes` (of the weights) and `ranges` (of activations).
+The file has the safetensors format. A layer NAME has these arrays:
+
+* `NAME.weight`: uint8, see `actorQ.policy.packing`.
+* `NAME.scale` and `NAME.bias`: float32.
+* `NAME.zero_point`: uint8 or uint16.
+
+The metadata are `bits` and, as JSON, `shapes` of the weights and `ranges` of activations.
 """
 
 from collections.abc import Mapping
@@ -23,12 +26,12 @@ from actorQ.policy import quantization
 
 
 class Policy(NamedTuple):
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
       weights: Integers by layer.
       biases: float32 by layer.
-      ranges: Of activations, by layer; behind its ends a range may have bits of its own.
+      ranges: Ranges of activations by layer. A third number, if any, is the range's own width.
     """
 
     weights: Mapping[str, quantization.QuantizedTensor]
@@ -42,10 +45,10 @@ def num_bytes(policy: Policy) -> int:
 
 
 def write(path: str | os.PathLike[str], policy: Policy) -> None:
-    """Writes a file, which is there as a whole or not at all.
+    """Writes a file completely or not at all.
 
     Raises:
-      errors.UserError: It cannot be written.
+      errors.UserError: The file cannot be written.
     """
     metadata = {
         "bits": str(next(iter(policy.weights.values())).bits),

@@ -1,8 +1,8 @@
 """Post-training quantization in its simulated form: quantize, dequantize, compute in fp32.
 
-Weights of the acting path are quantized as in the paper (arXiv:1910.01055, sec. 3; biases stay in
-fp32, as in the original code); activations optionally too, with ranges from `calibration`. The
-formulas are those of `actorQ.policy.quantization`.
+Weights of the acting path are quantized as in the paper (arXiv:1910.01055, sec. 3). Biases stay in
+fp32, as in the original code. Activations may be quantized too, with ranges from `calibration`.
+The formulas are those of `actorQ.policy.quantization`.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ PAPER, CHANNEL = names.GRANULARITIES
 
 FILENAME = "quantization.json"  # Beside a quantized agent.
 
-# Smallest and largest number; behind them the bits, where they are not the scheme's.
+# Smallest and largest number of each layer, then the bits if they differ from the scheme's.
 Ranges = Mapping[str, tuple[float, ...]]
-# "8", and what people write as well: "int8", "8bit", "8 bits", "8-bit".
+# People write "8", and also "int8", "8bit", "8 bits" and "8-bit".
 _WIDTH = re.compile(
     rf"(?P<type>{'|'.join((FP32, *HALF_TYPES))})|(?:int)?(?P<bits>\d{{1,4}})(?:[ -]?bits?)?"
 )
@@ -76,7 +76,7 @@ class Scheme:
 
     @property
     def width(self) -> int | None:
-        """Bits of the integers; None where the numbers stay floats."""
+        """Bits of the integers, or None where the numbers stay floats."""
         return int(self.bits) if self.bits.isdecimal() else None
 
 
@@ -84,8 +84,8 @@ class StoredWeights(NamedTuple):
     """A quantized tensor.
 
     Attributes:
-      reals: float32, what the integers (or halves) stand for.
-      num_bytes: Of the packed integers with their scales (float32) and zero points.
+      reals: float32 numbers for which the integers (or halves) stand.
+      num_bytes: Bytes of the packed integers with their scales (float32) and zero points.
     """
 
     reals: np.ndarray
@@ -95,10 +95,10 @@ class StoredWeights(NamedTuple):
 def quantize_array(weights: np.ndarray, scheme: Scheme, per_channel: bool) -> StoredWeights:
     """Quantizes and dequantizes one tensor, output channel first.
 
-    Numbers beyond fp16's range become its largest.
+    Numbers beyond fp16's range become its largest number.
 
     Raises:
-      errors.UserError: It holds NaN or infinity.
+      errors.UserError: The tensor holds NaN or infinity.
     """
     if not np.all(np.isfinite(weights)):
         raise errors.UserError("The policy's weights hold NaN or infinity: it cannot be quantized.")
@@ -106,9 +106,10 @@ def quantize_array(weights: np.ndarray, scheme: Scheme, per_channel: bool) -> St
         return StoredWeights(weights.astype(np.float32), 4 * weights.size)
     if scheme.bits in HALF_TYPES:
         return StoredWeights(round_to_half(weights, scheme.bits), 2 * weights.size)
-    quantized = quantization.quantize_affine(weights, scheme.width, scheme.rounding, per_channel)
-    per_scale = 4 + -(-scheme.width // 8)
-    num_bytes = -(-scheme.width * weights.size // 8) + per_scale * quantized.scale.size
+    width = int(scheme.bits)
+    quantized = quantization.quantize_affine(weights, width, scheme.rounding, per_channel)
+    per_scale = 4 + -(-width // 8)
+    num_bytes = -(-width * weights.size // 8) + per_scale * quantized.scale.size
     return StoredWeights(quantization.dequantize(quantized), num_bytes)
 
 
@@ -119,21 +120,21 @@ def round_to_half(numbers: np.ndarray, half: str) -> np.ndarray:
     return quantization.to_float16(numbers).astype(np.float32)
 
 
-def quantizes_by_channel(module: nn.Module, scheme: Scheme) -> bool:
+def quantizes_by_channel(module: acting_path.WithWeights, scheme: Scheme) -> bool:
     """Returns whether each output of a layer has a scale of its own."""
     return scheme.granularity == CHANNEL or isinstance(module, nn.Conv2d)
 
 
 def integers(
-    name: str, module: nn.Module, scheme: Scheme, bits: int
+    name: str, module: acting_path.WithWeights, scheme: Scheme, bits: int
 ) -> quantization.QuantizedTensor:
     """Returns the integers of a layer's weights.
 
     Args:
-      name: Of the layer.
+      name: Name of the layer.
       module: The layer.
-      scheme: Which weights share a scale, and the rounding.
-      bits: Of the integers; a convolution's may be others than the scheme's.
+      scheme: Decides which weights share a scale, and the rounding.
+      bits: Width of the integers, which may differ from the scheme's for a convolution.
 
     Raises:
       errors.UserError: The weights hold NaN or infinity, or their range exceeds float32's.
@@ -167,13 +168,13 @@ def quantize_weights(network: acting_path.PolicyNetwork, scheme: Scheme) -> int:
 
 
 class ActivationQuantizer:
-    """Quantizes and dequantizes what has a range, or rounds all to halves: a `networks.Tap`."""
+    """An `acting_path.Tap` that quantizes activations with a range, or rounds all to halves."""
 
     def __init__(self, scheme: Scheme, ranges: Ranges):
         """Prepares the maps.
 
         Args:
-          scheme: With activations.
+          scheme: A scheme with activations.
           ranges: Smallest and largest number seen, by layer (`calibration.ranges`).
 
         Raises:
@@ -184,10 +185,10 @@ class ActivationQuantizer:
         self._maps: dict[str, tuple[torch.Tensor, int, int]] = {}
         if scheme.width is None:
             return
-        # As for weights: float32 cannot tell 2^24 neighbours apart.
+        # Weights are treated alike: float32 cannot tell 2^24 neighbours apart.
         self._work = torch.float32 if scheme.width <= 16 else torch.float64
         for name, (low, high, *own) in ranges.items():
-            bits = own[0] if own else scheme.width
+            bits = int(own[0]) if own else scheme.width
             try:
                 delta, zero = quantization.affine_map(low, high, bits, scheme.rounding)
             except ValueError as error:
@@ -199,7 +200,7 @@ class ActivationQuantizer:
             )
 
     def __call__(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        """Returns `x`, float32, as its integers would stand for it."""
+        """Returns `x`, float32, quantized and dequantized."""
         if self._half is not None:
             largest = torch.finfo(self._half).max
             return x.clamp(-largest, largest).to(self._half).float()
@@ -211,7 +212,7 @@ class ActivationQuantizer:
 
 
 def to_json(scheme: Scheme, ranges: Ranges | None) -> dict[str, Any]:
-    """Returns what to keep beside a quantized agent, so that it acts again as it was measured."""
+    """Returns the facts with which a stored quantized agent acts again as it was measured."""
     return {
         **dataclasses.asdict(scheme),
         "ranges": None if ranges is None else {name: list(r) for name, r in ranges.items()},
@@ -219,10 +220,10 @@ def to_json(scheme: Scheme, ranges: Ranges | None) -> dict[str, Any]:
 
 
 def from_json(facts: Mapping[str, Any]) -> tuple[Scheme, Ranges | None]:
-    """Reads what `to_json` wrote.
+    """Reads the facts that `to_json` wrote.
 
     Raises:
-      errors.UserError: It is damaged.
+      errors.UserError: The facts are damaged.
     """
     try:
         scheme = Scheme(**{f.name: facts[f.name] for f in dataclasses.fields(Scheme)})

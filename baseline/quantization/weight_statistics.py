@@ -1,6 +1,6 @@
-"""Figures of how weights are distributed, and of what quantization did to them.
+"""Figures about the distribution of weights and about errors of their quantization.
 
-Used by `ptq` (its rows), `visualize` and `findings`; numpy only.
+Imports numpy only.
 """
 
 from collections.abc import Mapping
@@ -10,23 +10,23 @@ import numpy as np
 
 from actorQ.core import errors
 
-WIDTH_SHARE = 0.99  # Of the weights that lie within the width of a distribution.
+WIDTH_SHARE = 0.99  # Share of the weights within the width of a distribution.
 
 
 class Spread(NamedTuple):
-    """Figures of one tensor, or of several taken together, that a row has.
+    """The figures that a row has about one tensor, or about several taken together.
 
     The paper relates the "width" of a weight distribution to the error at int8 (arXiv:1910.01055,
     sec. 5) without saying how it is measured. Here it is the width of the central 99 %: from the
-    0.5th to the 99.5th percentile. The range (maximum - minimum) hangs on two single weights; the
-    width tells how far the bulk of them spreads, so range / width tells how many levels of a
+    0.5th to the 99.5th percentile. The range (maximum - minimum) depends on two single weights. The
+    width tells how far most weights spread, so that range / width tells how many levels of a
     uniform quantizer outliers take away from the rest.
 
     Attributes:
       minimum: Smallest number.
       maximum: Largest number.
       range: Maximum - minimum.
-      width: Of the central 99 %.
+      width: Width of the central 99 %.
     """
 
     minimum: float
@@ -39,14 +39,14 @@ class WeightStatistics(NamedTuple):
     """Further figures, which take more time and memory; see `Spread`.
 
     Attributes:
-      minimum: As there.
-      maximum: As there.
-      range: As there.
-      width: As there.
-      distinct: How many different numbers there are.
-      count: How many numbers there are.
-      mean: Of all.
-      std: Standard deviation of all.
+      minimum: See `Spread`.
+      maximum: See `Spread`.
+      range: See `Spread`.
+      width: See `Spread`.
+      distinct: Count of different numbers.
+      count: Count of all numbers.
+      mean: Mean of all numbers.
+      std: Standard deviation of all numbers.
     """
 
     minimum: float
@@ -54,17 +54,17 @@ class WeightStatistics(NamedTuple):
     range: float
     width: float
     distinct: int
-    count: int
+    count: int  # type: ignore[assignment]  # It is a column's name, and hides tuple.count.
     mean: float
     std: float
 
 
 class QuantizationError(NamedTuple):
-    """How far quantized numbers are from those that they stand for.
+    """How far quantized numbers are from the original ones.
 
     Attributes:
       mean_absolute: Mean of |after - before|.
-      max_absolute: The largest of them.
+      max_absolute: Maximum of |after - before|.
       relative_rms: Root mean square of after - before, over that of before; 0 where both are 0.
       sqnr_db: Signal to quantization noise ratio, -20 log10(relative_rms), in dB; infinite where
         nothing changed.
@@ -77,13 +77,13 @@ class QuantizationError(NamedTuple):
 
 
 def spread(arrays: Mapping[str, np.ndarray] | np.ndarray) -> Spread:
-    """Returns the figures of one array, or of all in a mapping taken together.
+    """Returns the figures of one array, or of all arrays in a mapping taken together.
 
     Args:
       arrays: Floats of any shapes.
 
     Raises:
-      errors.UserError: There is no number in them, or one is NaN or infinite.
+      errors.UserError: They hold no number, or one that is NaN or infinite.
     """
     numbers = flatten(arrays, None)
     low, high = float(numbers.min()), float(numbers.max())
@@ -104,7 +104,7 @@ def statistics(arrays: Mapping[str, np.ndarray] | np.ndarray) -> WeightStatistic
 
 
 def central(numbers: np.ndarray) -> tuple[float, float]:
-    """Returns the ends of the interval that `Spread.width` is the width of."""
+    """Returns the ends of the interval whose width is `Spread.width`."""
     tail = 50.0 * (1.0 - WIDTH_SHARE)
     lower, upper = np.percentile(numbers, [tail, 100.0 - tail])
     return float(lower), float(upper)
@@ -116,7 +116,7 @@ def quantization_error(
     """Returns how far `after` is from `before`: arrays of equal shapes, under equal names.
 
     Raises:
-      errors.UserError: As `statistics`.
+      errors.UserError: See `spread`.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         after = {name: after[name] for name in before}
@@ -137,10 +137,10 @@ def flatten(
 
     Args:
       arrays: Floats of any shapes.
-      dtype: Of the vector; None: their own.
+      dtype: Type of the vector; None keeps the arrays' own type.
 
     Raises:
-      errors.UserError: There is none, or one is NaN or infinite.
+      errors.UserError: There is no number, or one is NaN or infinite.
     """
     named = dict(arrays) if isinstance(arrays, Mapping) else {"the tensor": arrays}
     for name, array in named.items():

@@ -117,7 +117,7 @@ def test_observations_that_sb3_encodes_are_an_error(space, name):
         expected, _ = made.predict(observed, deterministic=True)
         np.testing.assert_array_equal(outputs.argmax(axis=1), expected)
         return
-    with pytest.raises(errors.UserError, match=f"Observations of a {name} space, which"):
+    with pytest.raises(errors.UserError, match=f"Observations of a {name} space have no"):
         acting_path.policy_network(made)
 
 
