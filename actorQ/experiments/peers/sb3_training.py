@@ -41,8 +41,8 @@ import torch
 from actorQ.core import config as config_lib
 from actorQ.core import seeding
 from actorQ.dqn import exploration as dqn_policy
+from actorQ.experiments import kinds
 from actorQ.experiments.peers import gymnasium_task
-from actorQ.experiments.peers import kinds
 from actorQ.experiments.peers import session as peer_session
 from actorQ.learner import step_sizes
 from actorQ.policy import algorithms

@@ -21,13 +21,12 @@ from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.experiments.peers import kinds as peers
 
 NOTHING = "–"
 _NAMED = 4  # Names of runs that were not made yet; further ones are counted.
 
 # Colours that PRECISION_COLOURS leaves of a palette that the colour-blind can tell apart.
-_PEER_COLOURS = {peers.ACME: "#E69F00", peers.SB3: "#000000"}
+_PEER_COLOURS = {kinds.ACME: "#E69F00", kinds.SB3: "#000000"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +39,12 @@ class Side:
     @property
     def is_peer(self) -> bool:
         """Whether it is another project's agent."""
-        return self.kind in peers.PEERS
+        return self.kind in kinds.PEERS
 
     @property
     def short_name(self) -> str:
         """'int8', or 'Acme'."""
-        return peers.PEERS[self.kind].side_name("") if self.is_peer else (
+        return kinds.PEERS[self.kind].side_name("") if self.is_peer else (
             precision_name(self.precision)
         )
 
@@ -58,7 +57,7 @@ class Side:
         name = precision_name(self.precision)
         if not self.is_peer:
             return name
-        return f"{peers.PEERS[self.kind].side_name(algorithm)}, {name}"
+        return f"{kinds.PEERS[self.kind].side_name(algorithm)}, {name}"
 
     @property
     def colour(self) -> str:
@@ -99,10 +98,10 @@ class Material:
         return sorted(mine, reverse=True)
 
     def sides(self) -> list[Side]:
-        """Returns the sides that have a result: our precisions, widest first, then peers."""
+        """Returns the sides that have a result: our precisions, widest first, then kinds."""
         kinds_there = {result.kind for result in self.all_results}
         ours = [Side(self.experiment.kind, bits) for bits in self.precisions()]
-        return ours + [Side(kind, peers.PRECISION) for kind in peers.PEERS if kind in kinds_there]
+        return ours + [Side(kind, kinds.PRECISION) for kind in kinds.PEERS if kind in kinds_there]
 
     def group(self, task: str, precision: int) -> list[results_lib.Result]:
         """Returns our results of a task and precision, by seed."""

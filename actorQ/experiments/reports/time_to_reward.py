@@ -11,10 +11,10 @@ import statistics
 import numpy as np
 
 from actorQ.core import output
+from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.experiments.peers import kinds
 from actorQ.experiments.reports import actor_loop_gain
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reaching_figures
