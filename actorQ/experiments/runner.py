@@ -27,8 +27,6 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import output
 from actorQ.core import provenance
-from actorQ.experiments import cores
-from actorQ.experiments import expectation
 from actorQ.experiments import kinds
 from actorQ.experiments import plans
 from actorQ.experiments import results
@@ -141,7 +139,7 @@ class Runner:
         output.make_folder(folder)
         taken = {active.slot for active in self._active}
         slot = min(set(range(self._parallel)) - taken)
-        share = cores.share(slot, self._parallel)
+        share = plans.cores_of_slot(slot, self._parallel)
         child = processes.Child(
             run.name, plans.command(run, folder), os.path.join(folder, OUTPUT_FILENAME), share
         )
@@ -201,7 +199,7 @@ class Runner:
             settings=run.settings,
             command=shlex.join(plans.command(run, active.folder)),
             git_commit=active.commit,
-            machine=self._machine | cores.of_run(active.share, self._parallel),
+            machine=self._machine | plans.cores_of_run(active.share, self._parallel),
             date=time.strftime(provenance.DATE_FORMAT, time.localtime(active.launched)),
             parallel=self._parallel,
             wall_s=round(wall_s, 3),
@@ -229,7 +227,7 @@ class Runner:
             line = " ".join(failure.split())
             output.write_text(os.path.join(active.folder, plans.FAILURE_FILENAME), f"{line}\n")
         log = os.path.join(kept, OUTPUT_FILENAME)
-        took = expectation.duration(wall_s)
+        took = plans.duration(wall_s)
         self._say(f"{run.name}: failed after {took}: {failure}; the log is {log}")
 
     def _wait_for_learner(self, run: specification.Run, folder: str) -> None:
@@ -265,7 +263,7 @@ class Runner:
         # Failed runs are not made again before the next call.
         runs = [run for run in self._plan.runs if run.name not in self._failed]
         spent_s = {active.run.name: time.monotonic() - active.began for active in self._active}
-        return expectation.left(runs, self._done, self._parallel, spent_s)
+        return plans.time_left(runs, self._done, self._parallel, spent_s)
 
     def _say(self, text: str) -> None:
         start = "\r\x1b[K" if self._live else ""
@@ -293,7 +291,7 @@ def describe(result: results.Result) -> str:
         what = measured.outcome
     reward = measured.final_reward
     final = "" if reward is None else f", final reward {reward:.1f}"
-    return f"{what}{final}, {expectation.duration(result.wall_s)} in all"
+    return f"{what}{final}, {plans.duration(result.wall_s)} in all"
 
 
 def _end(children: Sequence[processes.Child]) -> None:
