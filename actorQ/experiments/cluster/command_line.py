@@ -113,11 +113,6 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     )
 
 
-def flag_rows() -> list[str]:
-    """Returns a Markdown row for every flag: name, default, help."""
-    return command_line.flag_rows(define_flags)
-
-
 def rates(values: flags.FlagValues) -> cluster_rates.Rates:
     """Returns the rates that are asked for: measured ones, and those of flags in their place.
 
