@@ -97,7 +97,7 @@ def test_settle_impossible_settings_are_one_clear_line(kind, given, precision, m
 def test_command_has_program_folder_and_flags(tmp_path):
     command = kinds.get("acme").command(settle("acme"), str(tmp_path))
     assert command[1:4] == [
-        "-m", "actorQ.experiments.kinds.acme_agent", f"--logpath={tmp_path}/run"
+        "-m", "actorQ.experiments.peers.acme_agent", f"--logpath={tmp_path}/run"
     ]
     assert "--quantize=32" in command and "--samples_per_insert=0.25" in command
     config = config_lib.RunConfig(**settle("acme"))
