@@ -90,6 +90,13 @@ class Measured:
         returns = list(self.final_returns) or list(self.rewards.returns[-self.window :])
         return sum(returns) / len(returns) if returns else None
 
+    @property
+    def part_of_fp32(self) -> float | None:
+        """Size of a message to the actors as a part of the weights in fp32."""
+        if not self.message_bytes or not self.fp32_bytes:
+            return None
+        return self.message_bytes / self.fp32_bytes
+
 
 @dataclasses.dataclass(frozen=True)
 class Result:

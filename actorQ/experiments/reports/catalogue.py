@@ -7,6 +7,7 @@ runs.csv with a row for each run. Imports no framework but matplotlib.
 from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
+import functools
 import os
 
 from actorQ.core import errors
@@ -28,10 +29,10 @@ RUNS_CSV = "runs.csv"
 Report = Callable[[reporting.Material], str]
 REPORTS: dict[str, Report] = {
     "time_to_reward": time_to_reward.write,
-    "staleness": sweep.write_staleness,
-    "communication": sweep.write_communication,
-    "final_reward": sweep.write_final_reward,
-    "learner_precision": sweep.write_learner_precision,
+    "staleness": functools.partial(sweep.write, sweep=sweep.STALENESS),
+    "communication": functools.partial(sweep.write, sweep=sweep.COMMUNICATION),
+    "final_reward": functools.partial(sweep.write, sweep=sweep.PRECISION),
+    "learner_precision": functools.partial(sweep.write, sweep=sweep.LEARNER_PRECISION),
     "breakdown": breakdown.write,
     "throughput": throughput.write,
 }

@@ -3,12 +3,14 @@
 Imports no framework but matplotlib.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import math
 import os
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +70,41 @@ class Side:
 
 
 @dataclasses.dataclass(frozen=True)
+class Cell:
+    """All seeds of one task, precision and value of the setting that varies."""
+
+    precision: int
+    value: Any
+    results: Sequence[results_lib.Result]
+
+    @property
+    def name(self) -> str:
+        """Name of the precision."""
+        return precision_name(self.precision)
+
+    def by_seed(self, quantity: str) -> list[float]:
+        """Returns a quantity of `results.Measured`, without the seeds that lack it."""
+        return known(getattr(result.measured, quantity) for result in self.results)
+
+    def mean(self, quantity: str) -> float:
+        """Returns the mean of a quantity over the seeds, NaN if none has it."""
+        return float(np.mean(self.by_seed(quantity) or [math.nan]))
+
+    def median(self, quantity: str) -> float:
+        """Returns the median of a quantity over the seeds, NaN if none has it."""
+        return float(np.median(self.by_seed(quantity) or [math.nan]))
+
+    def phases_us(self, phase: str) -> list[float]:
+        """Returns the microseconds per step in a phase, without the seeds that lack them."""
+        phases = (result.measured.phases_us for result in self.results)
+        return [by_phase[phase] for by_phase in phases if by_phase is not None]
+
+    def text(self, quantity: str, digits: int = 1) -> str:
+        """Returns the mean as a text."""
+        return mean(self.by_seed(quantity), digits)
+
+
+@dataclasses.dataclass(frozen=True)
 class Material:
     """The input of a report."""
 
@@ -82,6 +119,11 @@ class Material:
     def path(self, name: str) -> str:
         """Returns the path of a file of the report."""
         return os.path.join(self.folder, name)
+
+    @property
+    def setting(self) -> str:
+        """The setting that varies, or ""."""
+        return self.experiment.vary[0] if self.experiment.vary else ""
 
     @property
     def all_results(self) -> list[results_lib.Result]:
@@ -106,6 +148,18 @@ class Material:
     def group(self, task: str, precision: int) -> list[results_lib.Result]:
         """Returns our results of a task and precision, by seed."""
         return self.of_side(task, Side(self.experiment.kind, precision))
+
+    def cells(
+        self,
+        task: str,
+        value_of: Callable[[results_lib.Result], Any] = lambda result: result.varied,
+    ) -> list[Cell]:
+        """Returns our results of a task by precision, widest first, and by value."""
+        groups: dict[tuple[int, Any], list[results_lib.Result]] = {}
+        for bits in self.precisions():
+            for result in sorted(self.group(task, bits), key=value_of):
+                groups.setdefault((bits, value_of(result)), []).append(result)
+        return [Cell(bits, value, found) for (bits, value), found in groups.items()]
 
     def of_side(self, task: str, side: Side) -> list[results_lib.Result]:
         """Returns the results of a task and side, by seed."""
@@ -141,10 +195,11 @@ def notes(material: Material) -> list[str]:
     for task in material.tasks():
         lines += _of_several_machines(material, task)
         mine = [r for r in material.all_results if r.task == task and r.kind == kinds.TRAINING]
-        allowed = [material.experiment.vary[0]] if material.experiment.vary else []
         if not mine:
             continue
-        differing = curves.differing_settings([training.as_run(r) for r in mine], allowed)
+        differing = curves.differing_settings(
+            [training.as_run(r) for r in mine], [material.setting]
+        )
         if differing:
             lines.append(
                 f"**Warning**: runs of {task} differ in more than they should: "
@@ -179,6 +234,24 @@ def of_shared_seeds(
         [result for result in one if result.seed in seeds],
         [result for result in other if result.seed in seeds],
     )
+
+
+def with_seeds_of(
+    cells: Sequence[Cell], cell: Cell, precision: int, value: Any
+) -> tuple[Cell, Cell] | None:
+    """Returns a cell and another one, with the seeds of both; None: there are none.
+
+    Args:
+      cells: Cells of one task.
+      cell: The first cell.
+      precision: Precision of the other one, bits.
+      value: Value of the other one's setting.
+    """
+    for other in cells:
+        both = of_shared_seeds(cell.results, other.results)
+        if (other.precision, other.value) == (precision, value) and all(both):
+            return Cell(cell.precision, cell.value, both[0]), Cell(precision, value, both[1])
+    return None
 
 
 def _machine(result: results_lib.Result) -> str:
@@ -233,10 +306,9 @@ def _elsewhere(material: Material) -> list[str]:
         for result in material.all_results
     ):
         no_gpu = []  # The machine has none, and the profile does not need one.
-    varied = material.experiment.vary[0] if material.experiment.vary else ""
     crowded = [  # A report on the number of actors has notes of its own on cores.
         result.name for result in material.all_results
-        if varied != "n_actors" and (result.cores or math.inf)
+        if material.setting != "n_actors" and (result.cores or math.inf)
         < kinds.get(result.kind).cores(result.settings)
     ]
     return [
