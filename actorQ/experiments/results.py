@@ -176,62 +176,40 @@ def read(folder: str) -> Result | None:
         )
 
 
-def csv_rows(results: Sequence[Result]) -> list[dict[str, object]]:
-    """Returns one row for each run; cells without a value are empty."""
-    return [
-        {name: "" if value is None else value for name, value in _row(result).items()}
-        for result in results
-    ]
-
-
 def write_csv(results: Sequence[Result], path: str) -> None:
     """Collects results in a CSV file.
 
     Raises:
       errors.UserError: The file cannot be written.
     """
-    output.write_csv(path, csv_rows(results))
+    output.write_csv(path, [_row(result) for result in results])
 
 
 def _row(result: Result) -> dict[str, object]:
-    measured = result.measured
-    energy = measured.energy
-    return {
-        "experiment": result.experiment,
-        "profile": result.profile,
-        "task": result.task,
-        "kind": result.kind,
+    """Returns the cells of a run; those without a value are empty."""
+    measured, energy = result.measured, result.measured.energy
+
+    def of(source: object, *names: str) -> dict[str, object]:
+        return {name: getattr(source, name) for name in names}
+
+    cells = {
+        **of(result, "experiment", "profile", "task", "kind"),
         "precision": result.precision_name,
-        "varied": result.varied,
-        "seed": result.seed,
-        "outcome": measured.outcome,
-        "target": measured.target,
-        "time_to_target_s": measured.time_to_target_s,
-        "evaluation_to_target_s": measured.evaluation_to_target_s,
-        "censored_at_s": measured.censored_at_s,
-        "final_reward": measured.final_reward,
-        "wall_s": result.wall_s,
-        "cpu_s": result.cpu_s,
-        "evaluation_s": measured.evaluation_s,
-        "learner_steps": measured.learner_steps,
-        "actor_steps": measured.actor_steps,
-        "learner_steps_per_s": measured.learner_steps_per_s,
-        "actor_steps_per_s": measured.actor_steps_per_s,
-        "data_used": measured.data_used,
-        "staleness_steps": measured.staleness_steps,
-        "message_bytes": measured.message_bytes,
-        "fp32_bytes": measured.fp32_bytes,
-        "step_us": measured.step_us,
-        "steps_per_load": measured.steps_per_load,
+        **of(result, "varied", "seed"),
+        **of(measured, "outcome", "target", "time_to_target_s", "evaluation_to_target_s"),
+        **of(measured, "censored_at_s", "final_reward"),
+        **of(result, "wall_s", "cpu_s"),
+        **of(measured, "evaluation_s", "learner_steps", "actor_steps", "learner_steps_per_s"),
+        **of(measured, "actor_steps_per_s", "data_used", "staleness_steps", "message_bytes"),
+        **of(measured, "fp32_bytes", "step_us", "steps_per_load"),
         **{f"{phase}_us": (measured.phases_us or {}).get(phase) for phase in PHASES},
         "energy_kwh": energy.kwh if energy else None,
         "co2_kg": energy.co2_kg if energy else None,
         "energy_to_target_kwh": energy.kwh_to_target if energy else None,
         "co2_to_target_kg": energy.co2_kg_to_target if energy else None,
-        "learner_device": measured.learner_device,
-        "parallel": result.parallel,
-        "date": result.date,
-        "git_commit": result.git_commit,
+        **of(measured, "learner_device"),
+        **of(result, "parallel", "date", "git_commit"),
         "processor": result.machine.get("processor"),
         "command": result.command,
     }
+    return {name: "" if value is None else value for name, value in cells.items()}
