@@ -25,17 +25,11 @@ _COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9")
 
 
 class Bar(NamedTuple):
-    """A bar of the figure, for one precision or run.
+    """A bar of the figure, for one precision or run."""
 
-    Attributes:
-      label: Name below the bar.
-      phases_us: Microseconds per environment step, by phase.
-      step_us: From one step to the next by the clock.
-    """
-
-    label: str
-    phases_us: Mapping[str, float]
-    step_us: float
+    label: str  # Name below the bar.
+    phases_us: Mapping[str, float]  # Microseconds per environment step, by phase.
+    step_us: float  # From one step to the next by the clock.
 
 
 def write(material: reporting.Material) -> str:

@@ -23,20 +23,13 @@ _LEAST_HEIGHT = 0.1  # Least height of the rewards' panel, as a part of the larg
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """The setting and the quantities of a sweep's figure.
+    """The setting and the quantities of a sweep's figure."""
 
-    Attributes:
-      axis: Label of the setting that differs.
-      quantity: Quantity of `results.Measured` in the panel below the reward.
-      label: Label of that quantity.
-      log_value: Whether its axis is logarithmic.
-      setting_of: A result's value of the setting that differs; by default the varied one.
-    """
-
-    axis: str
-    quantity: str
-    label: str
-    log_value: bool
+    axis: str  # Label of the setting that differs.
+    quantity: str  # Quantity of `results.Measured` in the panel below the reward.
+    label: str  # Label of that quantity.
+    log_value: bool  # Whether its axis is logarithmic.
+    # A result's value of the setting that differs; by default the varied one.
     setting_of: Callable[[results_lib.Result], Any] = lambda result: result.varied
 
 

@@ -13,17 +13,11 @@ from actorQ.environments import evaluation
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """When a run reached a reward, or that it did not within its time.
+    """When a run reached a reward, or that it did not within its time."""
 
-    Attributes:
-      seconds: Time to reward. If the reward was not reached, a lower bound of it.
-      evaluation_s: Seconds of the learner's time that evaluation took until then.
-      reached: Whether the reward was reached.
-    """
-
-    seconds: float
-    evaluation_s: float
-    reached: bool
+    seconds: float  # Time to reward. If the reward was not reached, a lower bound of it.
+    evaluation_s: float  # Seconds of the learner's time that evaluation took until then.
+    reached: bool  # Whether the reward was reached.
 
     def text(self) -> str:
         """Returns '40.0', or '> 812.0' if the return was not reached."""
