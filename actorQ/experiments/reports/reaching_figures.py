@@ -26,7 +26,7 @@ _SHORT_LABEL = len("fp32 actors")  # Longer ones are names of peers.
 
 
 class Line(NamedTuple):
-    """A line of the figure, for one side: the mean of its seeds' learning curves, and their range."""
+    """A line of the figure for one side: the mean of its seeds' curves, and their range."""
 
     label: str  # Name in the legend.
     colour: str  # Colour of the line.
