@@ -122,12 +122,8 @@ def _require_whole(
     """Checks that the log of a run that came to its end lacks no evaluation.
 
     There was one after every --eval_period_steps learner steps, and those of the last policy. A
-    process whose disk is full goes on, without the rows that it could not write.
-
-    Args:
-      evaluations: All evaluations in the log.
-      learner_steps: Learner steps in the last row of train.csv, which may be some behind.
-      config: Configuration of the run.
+    process whose disk is full goes on, without the rows that it could not write. The last row of
+    train.csv, with `learner_steps`, may be some behind.
 
     Raises:
       errors.UserError: An evaluation is missing.

@@ -353,6 +353,45 @@ def below_fp32(
     ]
 
 
+def draw_means(
+    material: Material,
+    axes: Sequence[Any],
+    quantities: Sequence[str],
+    value_of: Callable[[results_lib.Result], Any],
+    places: Mapping[Any, float],
+) -> None:
+    """Draws means over the seeds against a setting, and a faint point for each seed.
+
+    Args:
+      material: Input of the report.
+      axes: Panels.
+      quantities: Quantity of `results.Measured` in each panel.
+      value_of: A result's value of the setting.
+      places: Where the values stand on the x axis.
+    """
+    for index, task in enumerate(material.tasks()):
+        style = plotting.task_marker(index) + plotting.task_style(index)
+        of_task = f", {task}" * (len(material.tasks()) > 1)
+        for bits in material.precisions():
+            colour = plotting.PRECISION_COLOURS[bits]
+            for ax, quantity in zip(axes, quantities, strict=True):
+                cells = [
+                    cell for cell in material.cells(task, value_of)
+                    if cell.precision == bits and cell.by_seed(quantity)
+                ]
+                ax.plot(
+                    [places[cell.value] for cell in cells],
+                    [cell.mean(quantity) for cell in cells], style, markersize=5, color=colour,
+                    label=f"{precision_name(bits)} actors{of_task}" if ax is axes[0] else "_",
+                )
+                for cell in cells:
+                    seeds = cell.by_seed(quantity)
+                    ax.plot(
+                        [places[cell.value]] * len(seeds), seeds, ".", alpha=0.4, markersize=5,
+                        color=colour,
+                    )
+
+
 def bullets(lines: Sequence[str]) -> str:
     """Returns lines as a Markdown list."""
     return "".join(f"- {line}\n" for line in lines)

@@ -17,7 +17,6 @@ from actorQ.core import plotting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments.reports import reporting
 
-_SEED = {"marker": "o", "linestyle": "", "alpha": 0.5, "markersize": 4}  # A point of a plot.
 _LEAST_HEIGHT = 0.1  # Least height of the rewards' panel, as a part of the largest reward.
 
 
@@ -149,36 +148,15 @@ def _csv_row(task: str, setting: str, cell: reporting.Cell) -> dict[str, object]
 
 def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
     figure, (rewards, below) = plotting.new_figure(2, 5.6)
-    several = len(material.tasks()) > 1
     values = sorted({sweep.setting_of(result) for result in material.all_results})
     # Values that are no numbers stand side by side.
     places = {
         value: value if isinstance(value, (int, float)) else index
         for index, value in enumerate(values, 1)
     }
-    for index, task in enumerate(material.tasks()):
-        style = plotting.task_style(index)
-        for bits in material.precisions():
-            cells = [
-                cell for cell in material.cells(task, sweep.setting_of) if cell.precision == bits
-            ]
-            colour = plotting.PRECISION_COLOURS[bits]
-            label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
-            known = [cell for cell in cells if cell.by_seed("final_reward")]
-            rewards.plot([places[cell.value] for cell in known],
-                         [cell.mean("final_reward") for cell in known],
-                         style if len(known) > 1 else "_", color=colour, markersize=16,
-                         label=f"{label}, mean")
-            points = [
-                (places[cell.value], reward)
-                for cell in known for reward in cell.by_seed("final_reward")
-            ]
-            rewards.plot([x for x, _ in points], [y for _, y in points], color=colour, **_SEED)
-            lower = [cell for cell in cells if cell.by_seed(sweep.quantity)]
-            below.plot([places[cell.value] for cell in lower],
-                       [cell.mean(sweep.quantity) for cell in lower],
-                       "o" + style, color=colour, markersize=4, clip_on=False)
-    rewards.plot([], [], color="0.5", label="one seed each", **_SEED)
+    reporting.draw_means(
+        material, (rewards, below), ("final_reward", sweep.quantity), sweep.setting_of, places
+    )
     for ax in (rewards, below):
         ax.set_xscale("log")
         ax.set_xticks(list(places.values()), [str(value) for value in values], fontsize=8)

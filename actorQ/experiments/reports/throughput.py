@@ -167,26 +167,11 @@ def _csv_rows(task: str, setting: str, cells: _Cells) -> list[dict[str, object]]
 def _draw(material: reporting.Material, path: str) -> str:
     """Draws actor steps/s above learner steps/s, against the number of actors."""
     figure, axes = plotting.new_figure(2, 5.6)
-    names = ("actor_steps_per_s", "learner_steps_per_s")
-    several = len(material.tasks()) > 1
     values = sorted({result.varied for result in material.all_results})
-    for index, task in enumerate(material.tasks()):
-        style = plotting.task_marker(index) + plotting.task_style(index)
-        for bits in material.precisions():
-            cells = [cell for cell in material.cells(task) if cell.precision == bits]
-            label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
-            for ax, name in zip(axes, names, strict=True):
-                ax.plot(
-                    [cell.value for cell in cells], [cell.mean(name) for cell in cells], style,
-                    markersize=4, color=plotting.PRECISION_COLOURS[bits],
-                    label=label if ax is axes[0] else "_",
-                )
-                for cell in cells:
-                    seeds = cell.by_seed(name)
-                    ax.plot(
-                        [cell.value] * len(seeds), seeds, ".", alpha=0.4, markersize=4,
-                        color=plotting.PRECISION_COLOURS[bits],
-                    )
+    reporting.draw_means(
+        material, axes, ("actor_steps_per_s", "learner_steps_per_s"), lambda result: result.varied,
+        {value: value for value in values},
+    )
     cores = _cores(material)
     for ax, label in zip(axes, ("Actor steps/s, all actors", "Learner steps/s"), strict=True):
         ax.set_ylabel(label)
@@ -196,6 +181,6 @@ def _draw(material: reporting.Material, path: str) -> str:
     axes[1].set_xticks(values, [str(value) for value in values])
     axes[1].set_xlabel(f"Actors ({material.setting})" + (f"; {cores[0]} cores" if cores else ""))
     axes[0].set_title(", ".join(material.tasks()), fontsize=11)
-    columns = 2 if several else 3  # The names of tasks are long.
+    columns = 2 if len(material.tasks()) > 1 else 3  # The names of tasks are long.
     figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     return plotting.save_figure(figure, path)
