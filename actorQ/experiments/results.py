@@ -14,7 +14,6 @@ from typing import Any
 
 from actorQ.core import errors
 from actorQ.core import files
-from actorQ.core import output
 from actorQ.core import precisions
 from actorQ.core import provenance
 from actorQ.core import telemetry
@@ -176,16 +175,7 @@ def read(folder: str) -> Result | None:
         )
 
 
-def write_csv(results: Sequence[Result], path: str) -> None:
-    """Collects results in a CSV file.
-
-    Raises:
-      errors.UserError: The file cannot be written.
-    """
-    output.write_csv(path, [_row(result) for result in results])
-
-
-def _row(result: Result) -> dict[str, object]:
+def csv_row(result: Result) -> dict[str, object]:
     """Returns the cells of a run; those without a value are empty."""
     measured, energy = result.measured, result.measured.energy
 

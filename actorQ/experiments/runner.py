@@ -96,13 +96,17 @@ class Runner:
             )
             try:
                 while (waiting or self._active) and not self._stop.is_set():
-                    while waiting and self._may_start():
+                    while (
+                        waiting and len(self._active) < self._parallel
+                        and not self._stop.is_set()
+                    ):
                         self._start(waiting.pop(0))
                     self._stop.wait(_POLL_S)
                     self._look()
                     self._show()
             finally:
-                self._end_all()
+                _end([active.child for active in self._active])
+                self._active = []
                 undo_signals()
         if self._stop.is_set():
             self._say(
@@ -111,9 +115,6 @@ class Runner:
             )
             return cli.EXIT_INTERRUPTED
         return cli.EXIT_ERROR if self._failed else 0
-
-    def _may_start(self) -> bool:
-        return len(self._active) < self._parallel and not self._stop.is_set()
 
     def _start(self, run: specification.Run) -> None:
         folder = plans.run_folder(self._plan, run)
@@ -190,13 +191,7 @@ class Runner:
             experiment=plan.experiment,
             profile=plan.profile,
             smoke=plan.smoke,
-            name=run.name,
-            kind=run.kind,
-            task=run.task,
-            precision=run.precision,
-            seed=run.seed,
-            varied=run.varied,
-            settings=run.settings,
+            **vars(run),
             command=shlex.join(plans.command(run, active.folder)),
             git_commit=active.commit,
             machine=self._machine | plans.cores_of_run(active.share, self._parallel),
@@ -269,10 +264,6 @@ class Runner:
         start = "\r\x1b[K" if self._live else ""
         with contextlib.suppress(OSError):  # A full disk or a closed pipe must not end the runs.
             print(f"{start}{text}", flush=True)
-
-    def _end_all(self) -> None:
-        _end([active.child for active in self._active])
-        self._active = []
 
     def _kill(self) -> None:
         for active in self._active:

@@ -21,7 +21,7 @@ class Reach:
 
     def text(self) -> str:
         """Returns '40.0', or '> 812.0' if the return was not reached."""
-        return at_least_unless(self.seconds, self.reached)
+        return "> " * (not self.reached) + output.number(self.seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +91,3 @@ def speedup_between(fp32: Reach, other: Reach) -> Speedup:
     }[fp32.reached, other.reached]
     ratio = fp32.seconds / other.seconds if other.seconds > 0 else float("nan")
     return Speedup(ratio, bound)
-
-
-def at_least_unless(seconds: float, exact: bool) -> str:
-    """Returns '40.0', or '> 40.0' where that is only a bound."""
-    return output.number(seconds) if exact else f"> {output.number(seconds)}"

@@ -103,7 +103,7 @@ def test_result_of_an_older_version_is_read_without_what_it_lacks(tmp_path):
     old = results.read(str(tmp_path))
     assert (old.measured.phases_us, old.measured.step_us) == (None, None)
     assert plans.changes(planned, old) == []
-    row = results._row(old)
+    row = results.csv_row(old)
     assert (row["inference_us"], row["steps_per_load"]) == ("", "")
 
 
