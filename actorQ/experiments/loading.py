@@ -255,11 +255,7 @@ _ModelT = TypeVar("_ModelT", bound=_Model)
 
 
 def _checked(model: type[_ModelT], content: Any, path: str) -> _ModelT:
-    """Returns what a file says.
-
-    Raises:
-      errors.UserError: It is not what the model asks for; the message is about the first problem.
-    """
+    """Returns what a file says."""
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as error:

@@ -124,9 +124,6 @@ def _require_whole(
     There was one after every --eval_period_steps learner steps, and those of the last policy. A
     process whose disk is full goes on, without the rows that it could not write. The last row of
     train.csv, with `learner_steps`, may be some behind.
-
-    Raises:
-      errors.UserError: An evaluation is missing.
     """
     if not config.eval_period_steps:
         return
@@ -142,11 +139,7 @@ def _require_whole(
 def _require_learning(
     train: Mapping[str, np.ndarray], config: config_lib.RunConfig
 ) -> None:
-    """Checks that a run that its time limit ended had learned for some of that time.
-
-    Raises:
-      errors.UserError: It had hardly begun; its rates and rewards would say nothing.
-    """
+    """Checks that a run that its time limit ended had learned for some of that time."""
     steps, seconds = train["learner_steps"], train["seconds"]
     if steps[-1] >= config.num_episodes:  # The steps of a smoke run may take no time at all.
         return

@@ -235,11 +235,7 @@ def by_precision(name: str, texts: Sequence[str]) -> Mapping[int, float]:
 
 
 def _number(name: str, text: str | float, least: float | None = None) -> float:
-    """Returns a finite number above 0, or not below `least`.
-
-    Raises:
-      errors.UserError: It is no such number.
-    """
+    """Returns a finite number above 0, or not below `least`."""
     words = "a number above 0" if least is None else f"a number, {least:g} or more"
     try:
         value = float(text)
@@ -259,11 +255,7 @@ def _different(
 
 
 def _bandwidth(name: str, text: str) -> float:
-    """Returns bytes per second.
-
-    Raises:
-      errors.UserError: The text is not 'none' or a number of bit/s.
-    """
+    """Returns bytes per second."""
     if text == "none":
         return math.inf
     found = re.fullmatch(r"([0-9.]+)([kMG]?)", text)
