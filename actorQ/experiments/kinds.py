@@ -11,6 +11,7 @@ Imports no framework.
 
 from collections.abc import Collection
 from collections.abc import Mapping
+import dataclasses
 import fractions
 import math
 import os
@@ -36,31 +37,15 @@ _RATIO_ERROR = 1e-3
 _MOST_UPDATES = 10_000  # Gradient steps in a row.
 
 
+@dataclasses.dataclass(frozen=True)
 class Peer(training.Training):
     """Runs of one program that takes the training flags and writes logs as our learner does."""
 
-    def __init__(
-        self,
-        library: str,
-        program: str,
-        agents: Mapping[str, str],
-        about: str,
-        not_read: Collection[str],
-    ):
-        """Describes the program.
-
-        Args:
-          library: Name of the agents' library, for tables.
-          program: Module to run.
-          agents: Name of the library's agent for each of our algorithms.
-          about: Facts that a reader of results must know of these agents; sentences.
-          not_read: Settings that other peers read, but not this one.
-        """
-        self._library = library
-        self._program = program
-        self._agents = agents
-        self.about = about
-        self._not_read = _NOT_READ.union(not_read)
+    library: str  # Name of the agents' library, for tables.
+    program: str  # Module to run.
+    agents: Mapping[str, str]  # Name of the library's agent for each of our algorithms.
+    about: str  # Facts that a reader of results must know of these agents; sentences.
+    not_read: Collection[str]  # Settings that other peers read, but not this one.
 
     def defaults(self) -> dict[str, Any]:
         """Returns the defaults of the settings that peers read."""
@@ -76,12 +61,12 @@ class Peer(training.Training):
           errors.UserError: A setting is not possible, or the library has no agent for it.
         """
         if precision != PRECISION:
-            raise errors.UserError(f"{self._library} computes in {PRECISION} bits only.")
+            raise errors.UserError(f"{self.library} computes in {PRECISION} bits only.")
         settings = super().settle(given, task, precision, seed, smoke)
         algorithm = settings["algorithm"]
-        if algorithm != "auto" and algorithm not in self._agents:
+        if algorithm != "auto" and algorithm not in self.agents:
             raise errors.UserError(
-                f"{self._library} has no agent here for {algorithm}, and so none for {task}."
+                f"{self.library} has no agent here for {algorithm}, and so none for {task}."
             )
         settings = {name: settings[name] for name in settings if name not in _NOT_READ}
         steps_per_update(config_lib.RunConfig(**settings))
@@ -91,15 +76,15 @@ class Peer(training.Training):
         """Returns the program's command line."""
         logs = os.path.join(folder, training.LOGS_FOLDER)
         flags = config_flags.to_flags(config_lib.RunConfig(**settings))
-        return [sys.executable, "-m", self._program, f"--logpath={logs}", *flags]
+        return [sys.executable, "-m", self.program, f"--logpath={logs}", *flags]
 
     def side_name(self, algorithm: str) -> str:
         """Returns the name of the agent for an algorithm; "" stands for no particular one."""
-        if len(self._agents) == 1:
-            (agent,) = self._agents.values()
+        if len(self.agents) == 1:
+            (agent,) = self.agents.values()
         else:
-            agent = self._agents.get(algorithm, "")
-        return f"{self._library} {agent}".strip()
+            agent = self.agents.get(algorithm, "")
+        return f"{self.library} {agent}".strip()
 
     def check_read(self, settings: Mapping[str, Any], where: str) -> None:
         """Checks settings that are meant for this peer alone: it must read them.
@@ -111,9 +96,9 @@ class Peer(training.Training):
         Raises:
           errors.UserError: there is one that it does not.
         """
-        if unread := [name for name in settings if name in self._not_read]:
+        if unread := [name for name in settings if name in _NOT_READ.union(self.not_read)]:
             raise errors.UserError(
-                f"{where}: {self._library}'s agents do not read {', '.join(unread)}: leave that "
+                f"{where}: {self.library}'s agents do not read {', '.join(unread)}: leave that "
                 "out."
             )
 
