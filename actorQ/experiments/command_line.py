@@ -1,6 +1,5 @@
 """The flags of `experiments.run`, and how their values are read. Imports no framework."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 
 from absl import flags
@@ -70,23 +69,6 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
         "they need. Times are honest with 1 only.", lower_bound=0, upper_bound=1024,
         flag_values=flag_values,
     )
-
-
-def flag_rows(define: Callable[[flags.FlagValues], None] = define_flags) -> list[str]:
-    """Returns a Markdown row for every flag: name, default, help.
-
-    Args:
-      define: Defines the flags of a program; by default those of this module.
-    """
-    own = flags.FlagValues()
-    define(own)
-    lines = []
-    for name in own:
-        default = own[name].default
-        default = ",".join(default) if isinstance(default, list) else default
-        text = "empty" if default == "" else f"`{default}`".replace("False", "off")
-        lines.append(f"| `--{name}` | {text} | {own[name].help} |")
-    return lines
 
 
 def task_names(parts: Sequence[str], tasks: Sequence[str]) -> list[str]:

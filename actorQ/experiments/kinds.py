@@ -1,73 +1,171 @@
-"""The kinds of runs that experiments can be made of; each is a module that knows its command.
+"""The kinds of run: our training, and trainings of other projects' agents (peers).
 
-A new kind, such as a benchmark, is one module with a `Kind` in it and a line here. It gives the
-same `results.Measured`, with None for figures that it has not got. Imports no framework.
+Users would pick a peer in place of our training. It has the settings of our own runs as far as it
+has such settings: task, networks, batch, step sizes, discount, n-step returns, replay, samples per
+insert, exploration, evaluation, stop rule and time limit. It is one process that acts and learns in
+turn in 32 bits, with all cores that our processes share in a run of ours. Settings that distribute
+our training (broadcaster, messages, pinning, precision of inference) are no settings of a peer.
+
+Imports no framework.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
+import dataclasses
+import fractions
+import math
+import os
+import sys
 from typing import Any
-from typing import Protocol
 
+from actorQ.core import config as config_lib
+from actorQ.core import config_flags
 from actorQ.core import errors
-from actorQ.experiments import results
+from actorQ.core import settings as settings_lib
 from actorQ.experiments import training
-from actorQ.experiments.peers import kinds
+
+PRECISION = 32  # Bits of a peer.
+TRAINING = "training"
+ACME = "acme"
+SB3 = "sb3"
+
+# Settings that no peer reads. A run of a peer does not depend on them.
+_NOT_READ = config_lib.names_of(settings_lib.Kind.DISTRIBUTED) | {"pin_cpus"}
+# Relative error that a ratio may have. An exact fraction of large numbers would make an agent act
+# for long with the same weights, and then learn as long from the same data.
+_RATIO_ERROR = 1e-3
+_MOST_UPDATES = 10_000  # Gradient steps in a row.
 
 
-class Kind(Protocol):
-    """Everything that the runner knows about runs of one kind."""
+@dataclasses.dataclass(frozen=True)
+class Peer(training.Training):
+    """Runs of one program that takes the training flags and writes logs as our learner does."""
+
+    library: str  # Name of the agents' library, for tables.
+    program: str  # Module to run.
+    agents: Mapping[str, str]  # Name of the library's agent for each of our algorithms.
+    about: str  # Facts that a reader of results must know of these agents; sentences.
+    not_read: Collection[str]  # Settings that other peers read, but not this one.
 
     def defaults(self) -> dict[str, Any]:
-        """Returns every setting's default."""
+        """Returns the defaults of the settings that peers read."""
+        everything = super().defaults()
+        return {name: everything[name] for name in everything if name not in _NOT_READ}
 
     def settle(
         self, given: Mapping[str, Any], task: str, precision: int, seed: int, smoke: bool
     ) -> dict[str, Any]:
-        """Returns the complete settings of a run: all that its results depend on.
+        """Returns all flags of a run.
 
         Raises:
-          errors.UserError: A setting is unknown, or its value is not possible.
+          errors.UserError: A setting is not possible, or the library has no agent for it.
         """
+        if precision != PRECISION:
+            raise errors.UserError(f"{self.library} computes in {PRECISION} bits only.")
+        settings = super().settle(given, task, precision, seed, smoke)
+        algorithm = settings["algorithm"]
+        if algorithm != "auto" and algorithm not in self.agents:
+            raise errors.UserError(
+                f"{self.library} has no agent here for {algorithm}, and so none for {task}."
+            )
+        settings = {name: settings[name] for name in settings if name not in _NOT_READ}
+        steps_per_update(config_lib.RunConfig(**settings))
+        return settings
 
     def command(self, settings: Mapping[str, Any], folder: str) -> list[str]:
-        """Returns program and arguments of a run that keeps its files below `folder`."""
+        """Returns the program's command line."""
+        logs = os.path.join(folder, training.LOGS_FOLDER)
+        flags = config_flags.to_flags(config_lib.RunConfig(**settings))
+        return [sys.executable, "-m", self.program, f"--logpath={logs}", *flags]
 
-    def cores(self, settings: Mapping[str, Any]) -> int:
-        """Returns how many cores a run keeps busy."""
+    def side_name(self, algorithm: str) -> str:
+        """Returns the name of the agent for an algorithm; "" stands for no particular one."""
+        if len(self.agents) == 1:
+            (agent,) = self.agents.values()
+        else:
+            agent = self.agents.get(algorithm, "")
+        return f"{self.library} {agent}".strip()
 
-    def limit_s(self, settings: Mapping[str, Any]) -> float | None:
-        """Returns after how many seconds a run ends in any case, or None."""
-
-    def status(self, settings: Mapping[str, Any], folder: str, launched: float) -> str:
-        """Returns how far a run is, in a few words; `launched` is in seconds since 1970."""
-
-    def measure(
-        self, settings: Mapping[str, Any], folder: str, launched: float, failure: str
-    ) -> results.Measured | None:
-        """Reads the logs of a run that has ended.
+    def check_read(self, settings: Mapping[str, Any], where: str) -> None:
+        """Checks settings that are meant for this peer alone: it must read them.
 
         Args:
-          settings: Settings of the run.
-          folder: Folder of the run.
-          launched: Moment of the launch, seconds since 1970.
-          failure: The line with which the run failed, or "".
-
-        Returns:
-          The measurement, or None if the failure is no outcome and the run is to be repeated.
+          settings: by name.
+          where: what messages call them.
 
         Raises:
-          errors.UserError: A log is missing or damaged.
+          errors.UserError: there is one that it does not.
         """
-
-    def tidy(self, folder: str) -> None:
-        """Removes large files that nobody needs once a run has its result."""
-
-
-TRAINING = "training"
-KINDS: dict[str, Kind] = {TRAINING: training.Training(), **kinds.PEERS}
+        if unread := [name for name in settings if name in _NOT_READ.union(self.not_read)]:
+            raise errors.UserError(
+                f"{where}: {self.library}'s agents do not read {', '.join(unread)}: leave that "
+                "out."
+            )
 
 
-def get(name: str) -> Kind:
+def steps_per_update(config: config_lib.RunConfig) -> tuple[int, int]:
+    """Returns a number of environment steps, and the gradient steps that are due after them.
+
+    Their ratio is that of batch size to samples per insert, to a thousandth, in the smallest
+    numbers. The agent takes as many samples for each insert as our learner takes at most.
+
+    Raises:
+      errors.UserError: No setting limits the samples.
+    """
+    samples = config.most_samples_per_insert
+    if not samples:
+        raise errors.UserError(
+            "An agent that acts and learns in turn needs a ratio: set --samples_per_insert or "
+            "--replay_table_max_times_sampled."
+        )
+    ratio = fractions.Fraction(config.batch_size) / fractions.Fraction(str(samples))
+    for updates in range(1, _MOST_UPDATES):
+        steps = round(ratio * updates)
+        if abs(steps - ratio * updates) <= _RATIO_ERROR * ratio * updates:
+            return steps, updates
+    return 1, _MOST_UPDATES
+
+
+def target_average(config: config_lib.RunConfig, period: int) -> float:
+    """Returns the rate of a moving average that lags behind as much as copies do.
+
+    Our targets are copies of the weights, made every --target_update_period P steps: they are 0 to
+    P - 1 steps old, (P - 1) / 2 on average. An average that moves by a part r every d steps is
+    d (1 - r) / r + (d - 1) / 2 steps old. Both ages are equal for r = 2 d / (P + d).
+
+    Args:
+      config: Configuration of the run.
+      period: Gradient steps between two moves of the average, d.
+    """
+    return min(1.0, 2 * period / (config.target_update_period + period))
+
+
+def target_interval(config: config_lib.RunConfig) -> int:
+    """Returns --target_update_period in environment steps."""
+    steps, updates = steps_per_update(config)
+    return max(1, math.ceil(config.target_update_period * steps / updates))
+
+
+PEERS = {
+    ACME: Peer(
+        "Acme", "actorQ.experiments.peers.acme_agent", {"d4pg": "D4PG"},
+        "acme.agents.tf.d4pg.D4PG of dm-acme 0.2.2, not distributed; our policy (and how its "
+        "gradients pass the tanh), Acme's critic, optimizer, replay and acting; step sizes fall as "
+        "ours.",
+        ("epsilon_max", "epsilon_zeta", "learning_rate", "max_abs_reward"),
+    ),
+    SB3: Peer(
+        "SB3", "actorQ.experiments.peers.sb3_agent", {"d4pg": "TD3", "dqn": "DQN"},
+        "Stable-Baselines3's TD3 and DQN, the nearest to D4PG and double DQN that it has: no "
+        "distribution of returns, no inverted gradients, and replay without priorities. With "
+        "--epsilon_zeta DQN explores as our actors do.",
+        ("num_atoms", "vmin", "vmax", "invert_gradients"),
+    ),
+}
+KINDS: dict[str, training.Training] = {TRAINING: training.Training(), **PEERS}
+
+
+def get(name: str) -> training.Training:
     """Returns a kind.
 
     Raises:

@@ -48,7 +48,6 @@ from actorQ.core import errors
 from actorQ.experiments import kinds
 from actorQ.experiments import specification
 from actorQ.experiments import yaml_files
-from actorQ.experiments.peers import kinds as peers_lib
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "definitions")
 _COMMON = "common"
@@ -256,11 +255,7 @@ _ModelT = TypeVar("_ModelT", bound=_Model)
 
 
 def _checked(model: type[_ModelT], content: Any, path: str) -> _ModelT:
-    """Returns what a file says.
-
-    Raises:
-      errors.UserError: It is not what the model asks for; the message is about the first problem.
-    """
+    """Returns what a file says."""
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as error:
@@ -330,7 +325,7 @@ def _peers(content: _ExperimentFile, path: str) -> list[specification.Peer]:
     where = f"{path}: peers"
     if content.peers and content.vary:
         raise errors.UserError(f"{where}: there are none where a setting varies (vary).")
-    if problem := _unknown(content.peers, peers_lib.PEERS):
+    if problem := _unknown(content.peers, kinds.PEERS):
         raise errors.UserError(f"{where} {problem}.")
     found = []
     for kind, part in content.peers.items():
@@ -338,6 +333,6 @@ def _peers(content: _ExperimentFile, path: str) -> list[specification.Peer]:
         tasks = list(content.tasks)
         if part.tasks is not None:
             tasks = [specification.find_task(name, tasks, inner) for name in part.tasks]
-        peers_lib.PEERS[kind].check_read(part.settings, f"{inner}: settings")
+        kinds.PEERS[kind].check_read(part.settings, f"{inner}: settings")
         found.append(specification.Peer(kind, tasks, part.settings))
     return found

@@ -14,7 +14,6 @@ from typing import Any
 
 from actorQ.core import errors
 from actorQ.core import files
-from actorQ.core import output
 from actorQ.core import precisions
 from actorQ.core import provenance
 from actorQ.core import telemetry
@@ -89,6 +88,13 @@ class Measured:
             return None
         returns = list(self.final_returns) or list(self.rewards.returns[-self.window :])
         return sum(returns) / len(returns) if returns else None
+
+    @property
+    def part_of_fp32(self) -> float | None:
+        """Size of a message to the actors as a part of the weights in fp32."""
+        if not self.message_bytes or not self.fp32_bytes:
+            return None
+        return self.message_bytes / self.fp32_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,62 +175,31 @@ def read(folder: str) -> Result | None:
         )
 
 
-def csv_rows(results: Sequence[Result]) -> list[dict[str, object]]:
-    """Returns one row for each run; cells without a value are empty."""
-    return [
-        {name: "" if value is None else value for name, value in _row(result).items()}
-        for result in results
-    ]
+def csv_row(result: Result) -> dict[str, object]:
+    """Returns the cells of a run; those without a value are empty."""
+    measured, energy = result.measured, result.measured.energy
 
+    def of(source: object, *names: str) -> dict[str, object]:
+        return {name: getattr(source, name) for name in names}
 
-def write_csv(results: Sequence[Result], path: str) -> None:
-    """Collects results in a CSV file.
-
-    Raises:
-      errors.UserError: The file cannot be written.
-    """
-    output.write_csv(path, csv_rows(results))
-
-
-def _row(result: Result) -> dict[str, object]:
-    measured = result.measured
-    energy = measured.energy
-    return {
-        "experiment": result.experiment,
-        "profile": result.profile,
-        "task": result.task,
-        "kind": result.kind,
+    cells = {
+        **of(result, "experiment", "profile", "task", "kind"),
         "precision": result.precision_name,
-        "varied": result.varied,
-        "seed": result.seed,
-        "outcome": measured.outcome,
-        "target": measured.target,
-        "time_to_target_s": measured.time_to_target_s,
-        "evaluation_to_target_s": measured.evaluation_to_target_s,
-        "censored_at_s": measured.censored_at_s,
-        "final_reward": measured.final_reward,
-        "wall_s": result.wall_s,
-        "cpu_s": result.cpu_s,
-        "evaluation_s": measured.evaluation_s,
-        "learner_steps": measured.learner_steps,
-        "actor_steps": measured.actor_steps,
-        "learner_steps_per_s": measured.learner_steps_per_s,
-        "actor_steps_per_s": measured.actor_steps_per_s,
-        "data_used": measured.data_used,
-        "staleness_steps": measured.staleness_steps,
-        "message_bytes": measured.message_bytes,
-        "fp32_bytes": measured.fp32_bytes,
-        "step_us": measured.step_us,
-        "steps_per_load": measured.steps_per_load,
+        **of(result, "varied", "seed"),
+        **of(measured, "outcome", "target", "time_to_target_s", "evaluation_to_target_s"),
+        **of(measured, "censored_at_s", "final_reward"),
+        **of(result, "wall_s", "cpu_s"),
+        **of(measured, "evaluation_s", "learner_steps", "actor_steps", "learner_steps_per_s"),
+        **of(measured, "actor_steps_per_s", "data_used", "staleness_steps", "message_bytes"),
+        **of(measured, "fp32_bytes", "step_us", "steps_per_load"),
         **{f"{phase}_us": (measured.phases_us or {}).get(phase) for phase in PHASES},
         "energy_kwh": energy.kwh if energy else None,
         "co2_kg": energy.co2_kg if energy else None,
         "energy_to_target_kwh": energy.kwh_to_target if energy else None,
         "co2_to_target_kg": energy.co2_kg_to_target if energy else None,
-        "learner_device": measured.learner_device,
-        "parallel": result.parallel,
-        "date": result.date,
-        "git_commit": result.git_commit,
+        **of(measured, "learner_device"),
+        **of(result, "parallel", "date", "git_commit"),
         "processor": result.machine.get("processor"),
         "command": result.command,
     }
+    return {name: "" if value is None else value for name, value in cells.items()}

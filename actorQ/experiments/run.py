@@ -15,8 +15,6 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import errors
 from actorQ.experiments import command_line
-from actorQ.experiments import cores
-from actorQ.experiments import expectation
 from actorQ.experiments import loading
 from actorQ.experiments import plans
 from actorQ.experiments import published
@@ -53,7 +51,7 @@ def main(argv: list[str]) -> int:
         "logs", "experiments", f"{experiment.name}-{values.profile}{suffix}"
     )
     plan = plans.Plan(experiment.name, values.profile, values.smoke, folder, runs)
-    parallel = values.parallel or cores.most_at_once(runs)
+    parallel = values.parallel or plans.most_at_once(runs)
     if values.publish:
         published.check(plan, values.publish)  # Before hours of runs, not after them.
     if values.dry_run:
@@ -104,7 +102,7 @@ def describe(
 ) -> str:
     """Returns the text of --dry_run."""
     done, reasons = plans.finished(plan), plans.of_other_settings(plan)
-    usable, needed = cores.physical(), cores.needed(plan.runs)
+    usable, needed = plans.physical_cores(), plans.cores_needed(plan.runs)
     lines = [
         f"{experiment.title}: {len(plan.runs)} runs, {len(done)} done, {parallel} at a time; "
         f"results in {plan.folder}",
@@ -118,14 +116,14 @@ def describe(
         if run.name in done:
             state = runner.describe(done[run.name])
         else:
-            seconds, limit = expectation.expected_s(run, done)
-            length = "of unknown length" if seconds is None else expectation.duration(seconds)
+            seconds, limit = plans.expected_s(run, done)
+            length = "of unknown length" if seconds is None else plans.duration(seconds)
             state = f"to do, {'at most ' if limit and seconds else ''}{length}"
             if run.name in reasons:
                 state += f"; {reasons[run.name]}"
         command = shlex.join(plans.command(run, plans.run_folder(plan, run)))
         lines += [f"[{number}/{len(plan.runs)}] {run.name}: {state}", f"    {command}"]
-    expected = expectation.left(plan.runs, done, parallel)
+    expected = plans.time_left(plan.runs, done, parallel)
     return "\n".join([*lines, "", f"Expected time: {expected}."])
 
 

@@ -27,8 +27,6 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import output
 from actorQ.core import provenance
-from actorQ.experiments import cores
-from actorQ.experiments import expectation
 from actorQ.experiments import kinds
 from actorQ.experiments import plans
 from actorQ.experiments import results
@@ -98,13 +96,17 @@ class Runner:
             )
             try:
                 while (waiting or self._active) and not self._stop.is_set():
-                    while waiting and self._may_start():
+                    while (
+                        waiting and len(self._active) < self._parallel
+                        and not self._stop.is_set()
+                    ):
                         self._start(waiting.pop(0))
                     self._stop.wait(_POLL_S)
                     self._look()
                     self._show()
             finally:
-                self._end_all()
+                _end([active.child for active in self._active])
+                self._active = []
                 undo_signals()
         if self._stop.is_set():
             self._say(
@@ -113,9 +115,6 @@ class Runner:
             )
             return cli.EXIT_INTERRUPTED
         return cli.EXIT_ERROR if self._failed else 0
-
-    def _may_start(self) -> bool:
-        return len(self._active) < self._parallel and not self._stop.is_set()
 
     def _start(self, run: specification.Run) -> None:
         folder = plans.run_folder(self._plan, run)
@@ -141,7 +140,7 @@ class Runner:
         output.make_folder(folder)
         taken = {active.slot for active in self._active}
         slot = min(set(range(self._parallel)) - taken)
-        share = cores.share(slot, self._parallel)
+        share = plans.cores_of_slot(slot, self._parallel)
         child = processes.Child(
             run.name, plans.command(run, folder), os.path.join(folder, OUTPUT_FILENAME), share
         )
@@ -192,16 +191,10 @@ class Runner:
             experiment=plan.experiment,
             profile=plan.profile,
             smoke=plan.smoke,
-            name=run.name,
-            kind=run.kind,
-            task=run.task,
-            precision=run.precision,
-            seed=run.seed,
-            varied=run.varied,
-            settings=run.settings,
+            **vars(run),
             command=shlex.join(plans.command(run, active.folder)),
             git_commit=active.commit,
-            machine=self._machine | cores.of_run(active.share, self._parallel),
+            machine=self._machine | plans.cores_of_run(active.share, self._parallel),
             date=time.strftime(provenance.DATE_FORMAT, time.localtime(active.launched)),
             parallel=self._parallel,
             wall_s=round(wall_s, 3),
@@ -229,7 +222,7 @@ class Runner:
             line = " ".join(failure.split())
             output.write_text(os.path.join(active.folder, plans.FAILURE_FILENAME), f"{line}\n")
         log = os.path.join(kept, OUTPUT_FILENAME)
-        took = expectation.duration(wall_s)
+        took = plans.duration(wall_s)
         self._say(f"{run.name}: failed after {took}: {failure}; the log is {log}")
 
     def _wait_for_learner(self, run: specification.Run, folder: str) -> None:
@@ -265,16 +258,12 @@ class Runner:
         # Failed runs are not made again before the next call.
         runs = [run for run in self._plan.runs if run.name not in self._failed]
         spent_s = {active.run.name: time.monotonic() - active.began for active in self._active}
-        return expectation.left(runs, self._done, self._parallel, spent_s)
+        return plans.time_left(runs, self._done, self._parallel, spent_s)
 
     def _say(self, text: str) -> None:
         start = "\r\x1b[K" if self._live else ""
         with contextlib.suppress(OSError):  # A full disk or a closed pipe must not end the runs.
             print(f"{start}{text}", flush=True)
-
-    def _end_all(self) -> None:
-        _end([active.child for active in self._active])
-        self._active = []
 
     def _kill(self) -> None:
         for active in self._active:
@@ -293,7 +282,7 @@ def describe(result: results.Result) -> str:
         what = measured.outcome
     reward = measured.final_reward
     final = "" if reward is None else f", final reward {reward:.1f}"
-    return f"{what}{final}, {expectation.duration(result.wall_s)} in all"
+    return f"{what}{final}, {plans.duration(result.wall_s)} in all"
 
 
 def _end(children: Sequence[processes.Child]) -> None:

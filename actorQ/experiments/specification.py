@@ -12,7 +12,6 @@ from typing import Any
 from actorQ.core import errors
 from actorQ.core import precisions as precisions_lib
 from actorQ.experiments import kinds
-from actorQ.experiments.peers import kinds as peers_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +212,7 @@ def expand(
                 (experiment.kind, bits, {}) for bits in widths
             ]
             sides += [
-                (peer.kind, peers_lib.PRECISION, peer.settings)
+                (peer.kind, kinds.PRECISION, peer.settings)
                 for peer in beside if task in peer.tasks
             ]
             first = turn % len(sides) if sides else 0
@@ -223,7 +222,7 @@ def expand(
                     if setting:
                         given[setting] = value
                     settings = kinds.get(kind).settle(given, task, bits, seed, smoke)
-                    side = kind if kind in peers_lib.PEERS else precisions_lib.NAMES[bits]
+                    side = kind if kind in kinds.PEERS else precisions_lib.NAMES[bits]
                     parts = [short_task(task), side]
                     parts += [f"{setting}{value}"] if setting else []
                     name = "-".join([*parts, f"s{seed}"])

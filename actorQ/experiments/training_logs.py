@@ -18,6 +18,7 @@ Imports no framework.
 from collections.abc import Mapping
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -68,11 +69,8 @@ def measure(logs: str, launched: float, diverged: bool) -> results.Measured:
         outcome = results.DIVERGED
     held = reach if reach is not None and reach.reached else None
     missed = reach if reach is not None and not reach.reached else None
-    rates = _rates(train, config)
     if config.stop_return is None and not diverged:
         _require_learning(train, config)
-    path = _parameter_path(run)
-    actor = _actor_time(run, train)
     return results.Measured(
         outcome=outcome,
         target=config.stop_return,
@@ -84,17 +82,11 @@ def measure(logs: str, launched: float, diverged: bool) -> results.Measured:
         evaluation_s=evaluations.evaluation_s[-1] if evaluations.evaluation_s else 0.0,
         learner_steps=_last(train["learner_steps"]),
         actor_steps=_last(train["actor_steps"]),
-        learner_steps_per_s=rates[0],
-        actor_steps_per_s=rates[1],
-        data_used=rates[2],
-        staleness_steps=path[0],
-        message_bytes=path[1],
-        fp32_bytes=path[2],
+        **_rates(train, config),
+        **_parameter_path(run),
         energy=_energy(logs, None if reach is None else launched + reach.seconds),
         window=config.stop_smoothing,
-        phases_us=actor[0],
-        step_us=actor[1],
-        steps_per_load=actor[2],
+        **_actor_time(run, train),
         learner_device=run.surroundings.get("learner_device"),
     )
 
@@ -130,15 +122,8 @@ def _require_whole(
     """Checks that the log of a run that came to its end lacks no evaluation.
 
     There was one after every --eval_period_steps learner steps, and those of the last policy. A
-    process whose disk is full goes on, without the rows that it could not write.
-
-    Args:
-      evaluations: All evaluations in the log.
-      learner_steps: Learner steps in the last row of train.csv, which may be some behind.
-      config: Configuration of the run.
-
-    Raises:
-      errors.UserError: An evaluation is missing.
+    process whose disk is full goes on, without the rows that it could not write. The last row of
+    train.csv, with `learner_steps`, may be some behind.
     """
     if not config.eval_period_steps:
         return
@@ -154,11 +139,7 @@ def _require_whole(
 def _require_learning(
     train: Mapping[str, np.ndarray], config: config_lib.RunConfig
 ) -> None:
-    """Checks that a run that its time limit ended had learned for some of that time.
-
-    Raises:
-      errors.UserError: It had hardly begun; its rates and rewards would say nothing.
-    """
+    """Checks that a run that its time limit ended had learned for some of that time."""
     steps, seconds = train["learner_steps"], train["seconds"]
     if steps[-1] >= config.num_episodes:  # The steps of a smoke run may take no time at all.
         return
@@ -191,53 +172,58 @@ def _reach(
     )
 
 
-def _rates(
-    train: Mapping[str, np.ndarray], config: config_lib.RunConfig
-) -> tuple[float | None, float | None, float | None]:
-    """Returns learner steps/s, actor steps/s and the part of data used, while it learned."""
+def _rates(train: Mapping[str, np.ndarray], config: config_lib.RunConfig) -> dict[str, Any]:
+    """Returns the rates in `Measured` while the learner learned."""
     steps = train["learner_steps"]
     rows = staleness.learning_rows(steps)
+    unknown = dict.fromkeys(("learner_steps_per_s", "actor_steps_per_s", "data_used"))
     if rows is None:
-        return None, None, None
+        return unknown
     first, last = rows
     elapsed_s = train["seconds"][last] - train["seconds"][first]
     learned = steps[last] - steps[first]
     acted = train["actor_steps"][last] - train["actor_steps"][first]
     if elapsed_s <= 0:
-        return None, None, None
+        return unknown
     ratio = config.most_samples_per_insert
     used = learned * config.batch_size / (ratio * acted) if ratio and acted else math.nan
-    return _number(learned / elapsed_s), _number(acted / elapsed_s), _number(used)
+    return {
+        "learner_steps_per_s": _number(learned / elapsed_s),
+        "actor_steps_per_s": _number(acted / elapsed_s),
+        "data_used": _number(used),
+    }
 
 
-def _actor_time(
-    run: curves.Run, train: Mapping[str, np.ndarray]
-) -> tuple[dict[str, float] | None, float | None, float | None]:
-    """Returns an actor's phases_us, step_us and steps_per_load, as in `Measured`."""
+def _actor_time(run: curves.Run, train: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns an actor's time in `Measured`, or nothing if it is not known."""
     rows = staleness.learning_rows(train["learner_steps"])
     if rows is None:
-        return None, None, None
+        return {}
     try:
         stretch = actor_time.load(run, *(float(train["seconds"][row]) for row in rows))
     except errors.UserError:  # No actor has a row while the learner learned.
-        return None, None, None
+        return {}
     if not stretch.steady or not stretch.steps > 0:
-        return None, None, None
-    phases = {phase: round(stretch.phases_us[phase], _DIGITS) for phase in results.PHASES}
+        return {}
     loads = stretch.loads if stretch.loads > 0 else math.nan  # NaN: not logged.
-    return phases, _number(stretch.step_us), _number(stretch.steps / loads)
+    return {
+        "phases_us": {p: round(stretch.phases_us[p], _DIGITS) for p in results.PHASES},
+        "step_us": _number(stretch.step_us),
+        "steps_per_load": _number(stretch.steps / loads),
+    }
 
 
-def _parameter_path(run: curves.Run) -> tuple[float | None, float | None, float | None]:
-    """Returns staleness, message bytes and fp32 bytes, as in `Measured`."""
+def _parameter_path(run: curves.Run) -> dict[str, Any]:
+    """Returns staleness and sizes of messages in `Measured`."""
     try:
         breakdown = actor_time.load(run)
     except errors.UserError:  # A short run may have no row yet.
-        return None, None, None
-    return (
-        _number(staleness.mean_lag(run.folder)), _number(breakdown.message_bytes),
-        _number(breakdown.fp32_bytes),
-    )
+        return dict.fromkeys(("staleness_steps", "message_bytes", "fp32_bytes"))
+    return {
+        "staleness_steps": _number(staleness.mean_lag(run.folder)),
+        "message_bytes": _number(breakdown.message_bytes),
+        "fp32_bytes": _number(breakdown.fp32_bytes),
+    }
 
 
 def _energy(logs: str, target_moment: float | None) -> results.Energy | None:

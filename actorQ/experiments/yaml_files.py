@@ -14,10 +14,19 @@ from actorQ.core import errors
 class _Loader(yaml.SafeLoader):
     """A loader of YAML without its traps."""
 
-    def get_single_node(self) -> yaml.Node | None:
-        """Composes the document; PyYAML alone would silently keep the last of two equal keys."""
-        node = super().get_single_node()
-        _check_keys(node, set())
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """Composes a mapping; PyYAML alone would silently keep the last of two equal keys."""
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            problem = ""
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "a key must be a text or a number"
+            elif key.value in seen:
+                problem = f"the key {key.value!r} is there twice"
+            if problem:
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
         return node
 
 
@@ -25,28 +34,6 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
-
-
-def _check_keys(node: yaml.Node | None, seen: set[int]) -> None:
-    """Checks each mapping of a document, before merges (<<) fill them up."""
-    if node is None or id(node) in seen:  # An alias leads to a node a second time.
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _check_keys(item, seen)
-    if isinstance(node, yaml.MappingNode):
-        keys = set()
-        for key, value in node.value:
-            problem = ""
-            if not isinstance(key, yaml.ScalarNode):
-                problem = "a key must be a text or a number"
-            elif key.value in keys:
-                problem = f"the key {key.value!r} is there twice"
-            if problem:
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            keys.add(key.value)
-            _check_keys(value, seen)
 
 
 def read(path: str) -> Any:

@@ -22,17 +22,6 @@ from actorQ.experiments.run_logs import actor_time
 _NAME = "breakdown_table"
 
 
-def load_all(folders: Sequence[str]) -> dict[str, actor_time.Breakdown]:
-    """Reads several runs; returns them by label, in the order given.
-
-    Raises:
-      errors.UserError: A log cannot be read, or a run is named twice.
-    """
-    runs = curves.load_runs(folders)
-    labels = curves.run_labels(runs)
-    return {label: actor_time.load(run) for run, label in zip(runs, labels, strict=True)}
-
-
 def markdown(breakdowns: Mapping[str, actor_time.Breakdown]) -> str:
     """Returns the tables and their notes."""
     header = ["Phase"]
@@ -123,7 +112,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, shown side by side")
     parser.add_argument("--out", metavar="FOLDER", help="folder for the files (made if missing)")
     options = parser.parse_args(arguments)
-    breakdowns = load_all(options.runs)
+    runs = curves.load_runs(options.runs)
+    labels = curves.run_labels(runs)
+    breakdowns = {label: actor_time.load(run) for run, label in zip(runs, labels, strict=True)}
     text = markdown(breakdowns)
     sys.stdout.write(text)
     if options.out:

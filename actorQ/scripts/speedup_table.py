@@ -21,6 +21,7 @@ from actorQ.core import plotting
 from actorQ.core import precisions
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reaching_figures
+from actorQ.experiments.reports import time_to_reward
 from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
 
@@ -63,39 +64,19 @@ class PrecisionRuns:
         """How many runs held the reward."""
         return sum(reach.reached for reach in self.seed_reaches)
 
-    def seeds_text(self) -> str:
-        """Returns 'first to last (reached of all seeds)'; the last is a bound if a seed missed."""
-        everyone = self.seeds_reached == len(self.runs)
-        last = times.at_least_unless(max(reach.seconds for reach in self.seed_reaches), everyone)
-        seconds = [reach.seconds for reach in self.seed_reaches if reach.reached]
-        first = output.number(min(seconds)) if seconds else ""
-        span = f"{first} to {last}" if first and first != last else last
-        return f"{span} ({self.seeds_reached} of {len(self.runs)} seeds)"
-
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Everything that tables and figure show.
+    """Everything that tables and figure show."""
 
-    Attributes:
-      task: Task of all runs, as 'suite,task'.
-      algorithm: Algorithm of all runs.
-      target: Reward to hold.
-      target_given: Whether the user chose it.
-      smoothing: Evaluations in the running mean.
-      window: Evaluations in a row that hold the reward.
-      sides: Runs by precision: fp32 first, then fewer and fewer bits.
-      warnings: What makes the runs hard to compare.
-    """
-
-    task: str
-    algorithm: str
-    target: float
-    target_given: bool
-    smoothing: int
-    window: int
-    sides: list[PrecisionRuns]
-    warnings: list[str]
+    task: str  # Task of all runs, as 'suite,task'.
+    algorithm: str  # Algorithm of all runs.
+    target: float  # Reward to hold.
+    target_given: bool  # Whether the user chose it.
+    smoothing: int  # Evaluations in the running mean.
+    window: int  # Evaluations in a row that hold the reward.
+    sides: list[PrecisionRuns]  # By precision: fp32 first, then fewer and fewer bits.
+    warnings: list[str]  # What makes the runs hard to compare.
 
     def speedup(self, side: PrecisionRuns) -> times.Speedup:
         """Returns how much sooner than fp32 a precision holds the reward."""
@@ -138,8 +119,14 @@ def compare(
                 f"{run.folder} was run with --quantize={run.precision}: it does not belong to "
                 f"{option}."
             )
-    task = _common("task", [run.task for run in runs], runs)
-    algorithm = _common("algorithm", [run.algorithm for run in runs], runs)
+    for what in ("task", "algorithm"):
+        folders = {getattr(run, what): run.folder for run in runs}
+        if len(folders) > 1:
+            there = ", ".join(f"{value} in {folder}" for value, folder in folders.items())
+            raise errors.UserError(
+                f"The runs differ in their {what}: {there}. A table compares runs of one task and "
+                "one algorithm."
+            )
     warnings = []
     if differing := curves.differing_settings(runs):
         warnings.append(
@@ -184,7 +171,8 @@ def compare(
                 "after its end a run counts in the mean curve with its last value"
             )
     return Comparison(
-        task, algorithm, goal, target is not None, smoothing, window, sides, warnings
+        runs[0].task, runs[0].algorithm, goal, target is not None, smoothing, window, sides,
+        warnings,
     )
 
 
@@ -213,7 +201,7 @@ def markdown(comparison: Comparison) -> str:
                 output.number(side.best_mean_return, 2),
                 side.reach.text(),
                 output.number(side.reach.evaluation_s),
-                side.seeds_text(),
+                ", ".join(reach.text() for reach in side.seed_reaches),
                 "1" if first else comparison.speedup(side).text(),
                 output.number(actor),
                 "1" if first else output.number(actor / base if base else np.nan, 2),
@@ -317,37 +305,16 @@ def main(arguments: Sequence[str]) -> None:
         )
 
 
-def _common(what: str, values: Sequence[str], runs: Sequence[curves.Run]) -> str:
-    for value, run in zip(values, runs, strict=True):
-        if value != values[0]:
-            raise errors.UserError(
-                f"The runs differ in their {what}: {values[0]} in {runs[0].folder}, {value} in "
-                f"{run.folder}. A table compares runs of one task and one algorithm."
-            )
-    return values[0]
-
-
 def _notes(comparison: Comparison) -> list[str]:
     origin = "given" if comparison.target_given else (
         "the highest that the median run of every precision holds"
     )
-    notes = [f"**Warning**: {warning}." for warning in comparison.warnings]
-    for side in comparison.sides:
-        if not side.reach.reached:
-            notes.append(
-                f"The median run of {side.name} did not hold the reward in "
-                f"{side.reach.seconds:.1f} s: a speed-up that rests on it is a bound, or n/a."
-            )
-        notes += [
-            f"{side.name} seed {run.config.seed} ({run.folder}) did not hold the reward in "
-            f"{reach.seconds:.1f} s."
-            for run, reach in zip(side.runs, side.seed_reaches, strict=True) if not reach.reached
-        ]
     return [
-        *notes,
+        *(f"**Warning**: {warning}." for warning in comparison.warnings),
         f"The reward is {origin}. A run holds it from the first of {comparison.window} evaluations "
         f"in a row on whose running mean of {comparison.smoothing} is at the reward. Times are "
         "medians over the seeds.",
+        time_to_reward.BOUND,
         "Evaluation is part of the time: while the learner evaluates, actors go on.",
         f"The algorithm is {comparison.algorithm}. Steps/s are those between first and last row of "
         "the learner's log, of all actors together, mean over the seeds.",

@@ -113,11 +113,6 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     )
 
 
-def flag_rows() -> list[str]:
-    """Returns a Markdown row for every flag: name, default, help."""
-    return command_line.flag_rows(define_flags)
-
-
 def rates(values: flags.FlagValues) -> cluster_rates.Rates:
     """Returns the rates that are asked for: measured ones, and those of flags in their place.
 
@@ -240,11 +235,7 @@ def by_precision(name: str, texts: Sequence[str]) -> Mapping[int, float]:
 
 
 def _number(name: str, text: str | float, least: float | None = None) -> float:
-    """Returns a finite number above 0, or not below `least`.
-
-    Raises:
-      errors.UserError: It is no such number.
-    """
+    """Returns a finite number above 0, or not below `least`."""
     words = "a number above 0" if least is None else f"a number, {least:g} or more"
     try:
         value = float(text)
@@ -264,11 +255,7 @@ def _different(
 
 
 def _bandwidth(name: str, text: str) -> float:
-    """Returns bytes per second.
-
-    Raises:
-      errors.UserError: The text is not 'none' or a number of bit/s.
-    """
+    """Returns bytes per second."""
     if text == "none":
         return math.inf
     found = re.fullmatch(r"([0-9.]+)([kMG]?)", text)

@@ -26,22 +26,16 @@ _MAY_DIFFER = ("git_commit",)
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Measured rates of one actor.
+    """Measured rates of one actor."""
 
-    Attributes:
-      source: Origin of the figures, in words.
-      steps_per_s: Environment steps per second of one actor alone on its core, by precision, bits.
-      message_bytes: Size of the weights on their way to an actor, by precision.
-      learner_steps_per_s: Rate of the fastest learner in these runs, which may have waited for
-        data; None: not known.
-      batch_size: Batch size of that learner.
-    """
-
-    source: str
+    source: str  # Origin of the figures, in words.
+    # Environment steps per second of one actor alone on its core, by precision, bits.
     steps_per_s: Mapping[int, float]
+    # Size of the weights on their way to an actor, by precision.
     message_bytes: Mapping[int, float]
+    # Rate of the fastest learner in these runs, which may have waited for data; None: not known.
     learner_steps_per_s: float | None = None
-    batch_size: int | None = None
+    batch_size: int | None = None  # Batch size of that learner.
 
     @property
     def precisions(self) -> list[int]:

@@ -21,51 +21,31 @@ _GROWTH = 1.25  # Above it, each number is so many times the one before.
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Clusters to be simulated.
+    """Clusters to be simulated."""
 
-    Attributes:
-      make: Makes a cluster of precision (bits), learner speed (steps/s), bandwidth (bytes/s) and
-        number of actors.
-      precisions: Precisions of the actors, bits.
-      learner_speeds: Speeds of the learner, steps/s.
-      bandwidths: Bandwidths of its link, bytes/s; `math.inf` for no limit.
-      max_actors: Most actors that are tried.
-      seconds: Simulated seconds that are measured, at least.
-      seed: Seed of the simulations.
-    """
-
+    # Makes a cluster of precision (bits), learner speed (steps/s), bandwidth (bytes/s) and number
+    # of actors.
     make: Callable[[int, float, float, int], simulation.Cluster]
-    precisions: Sequence[int]
-    learner_speeds: Sequence[float]
-    bandwidths: Sequence[float]
-    max_actors: int
-    seconds: float
-    seed: int
+    precisions: Sequence[int]  # Precisions of the actors, bits.
+    learner_speeds: Sequence[float]  # Speeds of the learner, steps/s.
+    bandwidths: Sequence[float]  # Bandwidths of its link, bytes/s; `math.inf` for no limit.
+    max_actors: int  # Most actors that are tried.
+    seconds: float  # Simulated seconds that are measured, at least.
+    seed: int  # Seed of the simulations.
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """How many actors saturate a learner.
+    """How many actors saturate a learner."""
 
-    Attributes:
-      precision: Precision of the actors, bits.
-      learner_speed: Speed of the learner, steps/s.
-      bandwidth: Bandwidth of its link, bytes/s.
-      demand: Environment steps/s that the learner can use.
-      needed: Least number of actors that saturates it, or None.
-      shown: The same; if None, the least number tried that makes about the most steps.
-      outcome: Outcome with `shown` actors.
-      reason: Reason why no number saturates it, or "".
-    """
-
-    precision: int
-    learner_speed: float
-    bandwidth: float
-    demand: float
-    needed: int | None
-    shown: int
-    outcome: simulation.Outcome
-    reason: str
+    precision: int  # Precision of the actors, bits.
+    learner_speed: float  # Speed of the learner, steps/s.
+    bandwidth: float  # Bandwidth of its link, bytes/s.
+    demand: float  # Environment steps/s that the learner can use.
+    needed: int | None  # Least number of actors that saturates it, or None.
+    shown: int  # The same; if None, the least number tried that makes about the most steps.
+    outcome: simulation.Outcome  # Outcome with `shown` actors.
+    reason: str  # Reason why no number saturates it, or "".
 
 
 class Study:

@@ -43,35 +43,21 @@ _NOTHING = 1e-9  # Learner steps below this are rounding errors.
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A cluster to be simulated.
+    """A cluster to be simulated."""
 
-    Attributes:
-      actors: Number of actors, N.
-      steps_per_s: Environment steps per second of an actor that waits for nothing, r.
-      message_bytes: Size of the weights on their way to an actor, M.
-      insert_bytes: Bytes on the wire for each environment step, b.
-      learner_steps_per_s: Steps per second of a learner that never waits for data, L.
-      batch_size: Samples in a learner step, B.
-      samples_per_insert: Most samples for each insert, k.
-      update_period: Environment steps of an actor between two looks.
-      push_period_s: Minimum seconds between two publications; 0: after every learner step.
-      bandwidth: Bytes per second of the learner's link in each direction; may be infinite.
-      latency_s: Seconds that a look takes besides the download.
-      blocking: Whether an actor stands still while it looks and downloads.
-    """
-
-    actors: int
-    steps_per_s: float
-    message_bytes: float
-    insert_bytes: float
-    learner_steps_per_s: float
-    batch_size: float
-    samples_per_insert: float
-    update_period: int
-    push_period_s: float
+    actors: int  # Number of actors, N.
+    steps_per_s: float  # Environment steps per second of an actor that waits for nothing, r.
+    message_bytes: float  # Size of the weights on their way to an actor, M.
+    insert_bytes: float  # Bytes on the wire for each environment step, b.
+    learner_steps_per_s: float  # Steps per second of a learner that never waits for data, L.
+    batch_size: float  # Samples in a learner step, B.
+    samples_per_insert: float  # Most samples for each insert, k.
+    update_period: int  # Environment steps of an actor between two looks.
+    push_period_s: float  # Minimum seconds between two publications; 0: after every learner step.
+    # Bytes per second of the learner's link in each direction; may be infinite.
     bandwidth: float = math.inf
-    latency_s: float = 0.0
-    blocking: bool = True
+    latency_s: float = 0.0  # Seconds that a look takes besides the download.
+    blocking: bool = True  # Whether an actor stands still while it looks and downloads.
 
     @property
     def demand(self) -> float:
@@ -86,19 +72,12 @@ class Cluster:
 
 
 class Outcome(NamedTuple):
-    """Rates in the steady part of a simulation.
+    """Rates in the steady part of a simulation."""
 
-    Attributes:
-      steps_per_s: Environment steps per second of all actors.
-      learner_steps_per_s: Learner steps per second that the actors' steps allow.
-      downloads_per_s: Downloads per second of all actors.
-      age_s: Seconds since the weights in use were published, mean over actors and time.
-    """
-
-    steps_per_s: float
-    learner_steps_per_s: float
-    downloads_per_s: float
-    age_s: float
+    steps_per_s: float  # Environment steps per second of all actors.
+    learner_steps_per_s: float  # Learner steps per second that the actors' steps allow.
+    downloads_per_s: float  # Downloads per second of all actors.
+    age_s: float  # Seconds since the weights in use were published, mean over actors and time.
 
 
 def simulate(cluster: Cluster, seconds: float = 20.0, seed: int = 0) -> Outcome:

@@ -40,7 +40,7 @@ from actorQ.core import seeding
 from actorQ.learner import step_sizes
 from actorQ.policy import tensorflow_device
 from actorQ.experiments.peers import session as peer_session
-from actorQ.experiments.peers import kinds
+from actorQ.experiments import kinds
 
 NAME = "Acme D4PG"
 _LITTLE = 1e-9

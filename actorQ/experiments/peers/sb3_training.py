@@ -41,8 +41,8 @@ import torch
 from actorQ.core import config as config_lib
 from actorQ.core import seeding
 from actorQ.dqn import exploration as dqn_policy
+from actorQ.experiments import kinds
 from actorQ.experiments.peers import gymnasium_task
-from actorQ.experiments.peers import kinds
 from actorQ.experiments.peers import session as peer_session
 from actorQ.learner import step_sizes
 from actorQ.policy import algorithms
@@ -70,21 +70,15 @@ class _EnvironmentSteps(callbacks.BaseCallback):
 
 
 class _Reporting(off_policy_algorithm.OffPolicyAlgorithm):
-    """Reports every gradient step of an agent of SB3; to be mixed in before its class.
+    """Reports every gradient step of an agent of SB3; to be mixed in before its class."""
 
-    Attributes:
-      session: Session to report to.
-      first_step_sizes: First step sizes of the optimizers; TD3's first one is the policy's.
-      decay_steps: See `step_sizes`.
-      loss_names: SB3's names of losses by the log's names.
-      explore: Our actors' exploration, in place of SB3's; None: SB3's.
-    """
-
+    # Our actors' exploration, in place of SB3's; None: SB3's.
     explore: dqn_policy.EpsilonGreedy | None = None
-    session: peer_session.Session
+    session: peer_session.Session  # Session to report to.
+    # First step sizes of the optimizers; TD3's first one is the policy's.
     first_step_sizes: tuple[float, ...]
-    decay_steps: int
-    loss_names: dict[str, str]
+    decay_steps: int  # See `step_sizes`.
+    loss_names: dict[str, str]  # SB3's names of losses by the log's names.
 
     def _update_learning_rate(
         self, optimizers: list[torch.optim.Optimizer] | torch.optim.Optimizer

@@ -29,7 +29,7 @@ from actorQ.core import telemetry
 from actorQ.core import train_rows
 from actorQ.environments import evaluation
 from actorQ.environments import suites
-from actorQ.experiments.peers import kinds
+from actorQ.experiments import kinds
 
 
 class Finished(Exception):

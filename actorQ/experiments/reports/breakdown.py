@@ -5,6 +5,7 @@ pull, deserialize and load_state_dict, at an actor_update_period of 30 ("communi
 300 ("computation heavy"). Environment and insert complete it. Imports no framework but matplotlib.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -14,10 +15,8 @@ import numpy as np
 
 from actorQ.core import output
 from actorQ.core import plotting
-from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments.reports import reporting
-from actorQ.experiments.reports import sweep
 from actorQ.experiments.run_logs import actor_time
 
 _LATE = 1.5  # The report warns of more update periods between two loads.
@@ -26,52 +25,16 @@ _COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9")
 
 
 class Bar(NamedTuple):
-    """A bar of the figure, for one precision or run.
+    """A bar of the figure, for one precision or run."""
 
-    Attributes:
-      label: Name below the bar.
-      phases_us: Microseconds per environment step, by phase.
-      step_us: From one step to the next by the clock.
-    """
-
-    label: str
-    phases_us: Mapping[str, float]
-    step_us: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """All seeds of one task, precision and value of the varied setting, microseconds a step."""
-
-    precision: int
-    value: float
-    results: Sequence[results_lib.Result]  # Only results with phases.
-    phases_us: Mapping[str, float]  # Medians.
-
-    @property
-    def paper_us(self) -> float:
-        """Sum of the paper's four phases."""
-        return sum(self.phases_us[phase] for phase in actor_time.PAPER_PHASES)
-
-    @property
-    def all_us(self) -> float:
-        """Sum of all phases."""
-        return sum(self.phases_us.values())
-
-    @property
-    def step_us(self) -> float:
-        """Time from one step to the next by the clock, median; NaN if it is not known."""
-        return self.median("step_us")
-
-    def median(self, name: str) -> float:
-        """Returns the median of a measured quantity over the seeds, NaN if none has it."""
-        values = reporting.known(getattr(result.measured, name) for result in self.results)
-        return float(np.median(values)) if values else float("nan")
+    label: str  # Name below the bar.
+    phases_us: Mapping[str, float]  # Microseconds per environment step, by phase.
+    step_us: float  # From one step to the next by the clock.
 
 
 def write(material: reporting.Material) -> str:
     """Writes tables and figures into the report's folder; returns the tables."""
-    setting = material.experiment.vary[0] if material.experiment.vary else ""
+    setting = material.setting
     text = ""
     rows: list[dict[str, object]] = []
     lines: list[str] = []
@@ -95,56 +58,56 @@ def write(material: reporting.Material) -> str:
     return text
 
 
-def _cells(material: reporting.Material, task: str) -> list[Cell]:
-    """Returns the cells of a task that have a result: value by value, widest precision first."""
+def _cells(material: reporting.Material, task: str) -> list[reporting.Cell]:
+    """Returns the cells of a task, of results with phases: by value, then widest first."""
     cells = []
-    for bits in material.precisions():
-        for value, found in sweep.by_value(material.group(task, bits)).items():
-            known = [result for result in found if result.measured.phases_us is not None]
-            if known:
-                cells.append(_cell(bits, value, known))
+    for cell in material.cells(task):
+        known = [result for result in cell.results if result.measured.phases_us is not None]
+        if known:
+            cells.append(dataclasses.replace(cell, results=known))
     return sorted(cells, key=lambda cell: (cell.value, -cell.precision))
 
 
-def _cell(precision: int, value: float, found: Sequence[results_lib.Result]) -> Cell:
-    phases_us = {
-        phase: float(np.median(_by_seed(found, phase))) for phase in actor_time.PHASE_NAMES
-    }
-    return Cell(precision, value, found, phases_us)
+def _phases_us(cell: reporting.Cell) -> dict[str, float]:
+    """Returns the medians over the seeds, by phase."""
+    return {phase: float(np.median(cell.phases_us(phase))) for phase in actor_time.PHASE_NAMES}
 
 
-def _by_seed(found: Sequence[results_lib.Result], phase: str) -> list[float]:
-    """Returns the microseconds per step in a phase, by seed."""
-    return [
-        result.measured.phases_us[phase] for result in found
-        if result.measured.phases_us is not None
-    ]
+def _step_us(cell: reporting.Cell) -> float:
+    return cell.median("step_us")
 
 
-def _phases_table(column: Sequence[Cell]) -> str:
+def _paper_us(cell: reporting.Cell) -> float:
+    """Returns the sum of the paper's four phases."""
+    medians = _phases_us(cell)
+    return sum(medians[phase] for phase in actor_time.PAPER_PHASES)
+
+
+def _all_us(cell: reporting.Cell) -> float:
+    return sum(_phases_us(cell).values())
+
+
+def _phases_table(column: Sequence[reporting.Cell]) -> str:
     """Returns a table of phase against precision, for one value of the varied setting."""
     header = ["Phase"]
+    names = [*actor_time.PHASE_NAMES.values(), "the paper's four", "all phases"]
+    lines = [[name] for name in names]
     for cell in column:
-        header += [f"{reporting.precision_name(cell.precision)}: µs/step", "share"]
-    lines = [
-        [name, *(text for cell in column for text in _amount(cell.phases_us[phase], cell))]
-        for phase, name in actor_time.PHASE_NAMES.items()
-    ]
-    lines.append(
-        ["the paper's four", *(text for cell in column for text in _amount(cell.paper_us, cell))]
-    )
-    lines.append(
-        ["all phases", *(text for cell in column for text in _amount(cell.all_us, cell))]
-    )
+        header += [f"{cell.name}: µs/step", "share"]
+        whole = _all_us(cell)
+        amounts = (*_phases_us(cell).values(), _paper_us(cell), whole)
+        for line, us in zip(lines, amounts, strict=True):
+            share = f"{100 * us / whole:.1f} %" if whole else reporting.NOTHING
+            line += [f"{us:.1f}" if us >= 1 else f"{us:.2g}", share]
     return output.markdown_table(header, lines)
 
 
-def _late_loads(task: str, setting: str, cells: Sequence[Cell]) -> list[str]:
+def _late_loads(task: str, setting: str, cells: Sequence[reporting.Cell]) -> list[str]:
     """Returns a warning for each period at which newer weights come less often than looks."""
     warnings = []
     for value in dict.fromkeys(cell.value for cell in cells if setting == "actor_update_period"):
         late = [
-            f"{reporting.precision_name(cell.precision)} {cell.median('steps_per_load'):.0f}"
+            f"{cell.name} {cell.median('steps_per_load'):.0f}"
             for cell in cells
             if cell.value == value and cell.median("steps_per_load") > _LATE * value
         ]
@@ -156,48 +119,39 @@ def _late_loads(task: str, setting: str, cells: Sequence[Cell]) -> list[str]:
     return warnings
 
 
-def _amount(us: float, cell: Cell) -> tuple[str, str]:
-    share = f"{100 * us / cell.all_us:.1f} %" if cell.all_us else reporting.NOTHING
-    return f"{us:.1f}" if us >= 1 else f"{us:.2g}", share
-
-
-def _speedup(cells: Sequence[Cell], cell: Cell, name: str) -> float:
+def _speedup(
+    cells: Sequence[reporting.Cell], cell: reporting.Cell, us: Callable[[reporting.Cell], float]
+) -> float:
     """Returns fp32's microseconds over a cell's, for the seeds that both have; else NaN."""
-    for wide in cells:
-        both = reporting.of_shared_seeds(wide.results, cell.results)
-        if (wide.precision, wide.value) == (32, cell.value) and all(both):
-            before, own = (
-                getattr(_cell(one.precision, one.value, found), name)
-                for one, found in zip((wide, cell), both, strict=True)
-            )
-            return before / own if own else float("nan")
-    return float("nan")
+    both = reporting.with_seeds_of(cells, cell, 32, cell.value)
+    own = us(both[0]) if both else 0.0
+    return us(both[1]) / own if both and own else float("nan")
 
 
-def _steps_table(setting: str, cells: Sequence[Cell]) -> str:
+def _steps_table(setting: str, cells: Sequence[reporting.Cell]) -> str:
     header = [
         setting, "Actors", "Seeds", "Step, µs", "by seed", "fp32 / this", "paper's four, µs",
         "fp32 / this", "all phases, µs", "fp32 / this", "Steps between loads", "Staleness, steps",
         "Message, bytes",
     ]
-    lines = []
-    for cell in cells:
-        seeds = [result.measured.step_us for result in cell.results]
-        lines.append([
+    lines = [
+        [
             str(cell.value),
-            reporting.precision_name(cell.precision),
+            cell.name,
             str(len(cell.results)),
-            output.number(cell.step_us),
-            ", ".join(output.number(us, 0) for us in seeds if us is not None),
-            output.number(_speedup(cells, cell, "step_us"), 2),
-            output.number(cell.paper_us),
-            output.number(_speedup(cells, cell, "paper_us"), 2),
-            output.number(cell.all_us),
-            output.number(_speedup(cells, cell, "all_us"), 2),
+            output.number(_step_us(cell)),
+            ", ".join(output.number(us, 0) for us in cell.by_seed("step_us")),
+            output.number(_speedup(cells, cell, _step_us), 2),
+            output.number(_paper_us(cell)),
+            output.number(_speedup(cells, cell, _paper_us), 2),
+            output.number(_all_us(cell)),
+            output.number(_speedup(cells, cell, _all_us), 2),
             output.number(cell.median("steps_per_load"), 0),
             output.number(cell.median("staleness_steps")),
             output.number(cell.median("message_bytes"), 0),
-        ])
+        ]
+        for cell in cells
+    ]
     return output.markdown_table(header, lines)
 
 
@@ -215,40 +169,41 @@ def _notes() -> list[str]:
     ]
 
 
-def _csv_rows(task: str, setting: str, cells: Sequence[Cell]) -> list[dict[str, object]]:
+def _csv_rows(
+    task: str, setting: str, cells: Sequence[reporting.Cell]
+) -> list[dict[str, object]]:
     return [
         {
             "task": task,
             "setting": setting,
             "value": cell.value,
-            "precision": reporting.precision_name(cell.precision),
+            "precision": cell.name,
             "phase": name,
             "seeds": len(cell.results),
-            "us_per_step": cell.phases_us[phase],
-            "us_per_step_by_seed": ";".join(
-                f"{us:.2f}" for us in _by_seed(cell.results, phase)
-            ),
-            "share_percent": 100 * cell.phases_us[phase] / cell.all_us if cell.all_us else "",
-            "step_us": cell.step_us,
-            "step_speedup": _speedup(cells, cell, "step_us"),
-            "paper_phases_us": cell.paper_us,
-            "paper_phases_speedup": _speedup(cells, cell, "paper_us"),
+            "us_per_step": us,
+            "us_per_step_by_seed": ";".join(f"{us:.2f}" for us in cell.phases_us(phase)),
+            "share_percent": 100 * us / _all_us(cell) if _all_us(cell) else "",
+            "step_us": _step_us(cell),
+            "step_speedup": _speedup(cells, cell, _step_us),
+            "paper_phases_us": _paper_us(cell),
+            "paper_phases_speedup": _speedup(cells, cell, _paper_us),
             "steps_per_load": cell.median("steps_per_load"),
             "staleness_steps": cell.median("staleness_steps"),
             "message_bytes": cell.median("message_bytes"),
         }
         for cell in cells
-        for phase, name in actor_time.PHASE_NAMES.items()
+        for (phase, name), us in zip(
+            actor_time.PHASE_NAMES.items(), _phases_us(cell).values(), strict=True
+        )
     ]
 
 
-def _panels(setting: str, cells: Sequence[Cell]) -> dict[str, list[Bar]]:
+def _panels(setting: str, cells: Sequence[reporting.Cell]) -> dict[str, list[Bar]]:
     """Returns a panel for each value of the varied setting, with a bar for each precision."""
     panels: dict[str, list[Bar]] = {}
     for cell in cells:
-        label = reporting.precision_name(cell.precision)
         panels.setdefault(f"{setting} {cell.value}", []).append(
-            Bar(label, cell.phases_us, cell.step_us)
+            Bar(cell.name, _phases_us(cell), _step_us(cell))
         )
     return panels
 

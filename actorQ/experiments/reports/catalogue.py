@@ -7,11 +7,11 @@ runs.csv with a row for each run. Imports no framework but matplotlib.
 from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
+import functools
 import os
 
 from actorQ.core import errors
 from actorQ.core import output
-from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
@@ -28,10 +28,10 @@ RUNS_CSV = "runs.csv"
 Report = Callable[[reporting.Material], str]
 REPORTS: dict[str, Report] = {
     "time_to_reward": time_to_reward.write,
-    "staleness": sweep.write_staleness,
-    "communication": sweep.write_communication,
-    "final_reward": sweep.write_final_reward,
-    "learner_precision": sweep.write_learner_precision,
+    "staleness": functools.partial(sweep.write, sweep=sweep.STALENESS),
+    "communication": functools.partial(sweep.write, sweep=sweep.COMMUNICATION),
+    "final_reward": functools.partial(sweep.write, sweep=sweep.PRECISION),
+    "learner_precision": functools.partial(sweep.write, sweep=sweep.LEARNER_PRECISION),
     "breakdown": breakdown.write,
     "throughput": throughput.write,
 }
@@ -88,7 +88,8 @@ def write(material: reporting.Material, smoke: bool) -> str:
     text = _smoke(material) if smoke else REPORTS[experiment.report](material)
     title = f"# {experiment.title}{' (smoke)' if smoke else ''}\n\n"
     output.write_text(material.path(f"{experiment.name}.md"), title + text)
-    results_lib.write_csv(material.all_results, material.path(RUNS_CSV))
+    rows = [results_lib.csv_row(result) for result in material.all_results]
+    output.write_csv(material.path(RUNS_CSV), rows)
     for name, moment in _written(material.folder).items():
         if before.get(name) == moment:  # An earlier report's file may contradict this report.
             with contextlib.suppress(OSError):
@@ -115,8 +116,7 @@ def too_short(found: Sequence[results_lib.Result]) -> list[str]:
         f"{result.name} made only {result.measured.learner_steps:g} of {training.SMOKE_STEPS} "
         "learner steps in its time."
         for result in found
-        if isinstance(kinds.get(result.kind), training.Training)
-        and result.measured.learner_steps < training.SMOKE_STEPS
+        if result.measured.learner_steps < training.SMOKE_STEPS
     ]
 
 

@@ -26,19 +26,12 @@ _SHORT_LABEL = len("fp32 actors")  # Longer ones are names of peers.
 
 
 class Line(NamedTuple):
-    """A line of the figure, for one side: the mean of its seeds' learning curves, and their range.
+    """A line of the figure for one side: the mean of its seeds' curves, and their range."""
 
-    Attributes:
-      label: Name in the legend.
-      colour: Colour of the line.
-      seed_curves: Curve of each seed.
-      reach: When the median seed held the reward.
-    """
-
-    label: str
-    colour: str
-    seed_curves: Sequence[curves.Curve]
-    reach: times.Reach
+    label: str  # Name in the legend.
+    colour: str  # Colour of the line.
+    seed_curves: Sequence[curves.Curve]  # Curve of each seed.
+    reach: times.Reach  # When the median seed held the reward.
 
 
 def draw_curves(task: str, rows: reaching.Rows, path: str) -> None:

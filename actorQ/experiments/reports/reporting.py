@@ -3,12 +3,14 @@
 Imports no framework but matplotlib.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import math
 import os
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +23,12 @@ from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.experiments.peers import kinds as peers
 
 NOTHING = "–"
 _NAMED = 4  # Names of runs that were not made yet; further ones are counted.
 
 # Colours that PRECISION_COLOURS leaves of a palette that the colour-blind can tell apart.
-_PEER_COLOURS = {peers.ACME: "#E69F00", peers.SB3: "#000000"}
+_PEER_COLOURS = {kinds.ACME: "#E69F00", kinds.SB3: "#000000"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +41,12 @@ class Side:
     @property
     def is_peer(self) -> bool:
         """Whether it is another project's agent."""
-        return self.kind in peers.PEERS
+        return self.kind in kinds.PEERS
 
     @property
     def short_name(self) -> str:
         """'int8', or 'Acme'."""
-        return peers.PEERS[self.kind].side_name("") if self.is_peer else (
+        return kinds.PEERS[self.kind].side_name("") if self.is_peer else (
             precision_name(self.precision)
         )
 
@@ -58,7 +59,7 @@ class Side:
         name = precision_name(self.precision)
         if not self.is_peer:
             return name
-        return f"{peers.PEERS[self.kind].side_name(algorithm)}, {name}"
+        return f"{kinds.PEERS[self.kind].side_name(algorithm)}, {name}"
 
     @property
     def colour(self) -> str:
@@ -66,6 +67,41 @@ class Side:
         return _PEER_COLOURS[self.kind] if self.is_peer else (
             plotting.PRECISION_COLOURS[self.precision]
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """All seeds of one task, precision and value of the setting that varies."""
+
+    precision: int
+    value: Any
+    results: Sequence[results_lib.Result]
+
+    @property
+    def name(self) -> str:
+        """Name of the precision."""
+        return precision_name(self.precision)
+
+    def by_seed(self, quantity: str) -> list[float]:
+        """Returns a quantity of `results.Measured`, without the seeds that lack it."""
+        return known(getattr(result.measured, quantity) for result in self.results)
+
+    def mean(self, quantity: str) -> float:
+        """Returns the mean of a quantity over the seeds, NaN if none has it."""
+        return float(np.mean(self.by_seed(quantity) or [math.nan]))
+
+    def median(self, quantity: str) -> float:
+        """Returns the median of a quantity over the seeds, NaN if none has it."""
+        return float(np.median(self.by_seed(quantity) or [math.nan]))
+
+    def phases_us(self, phase: str) -> list[float]:
+        """Returns the microseconds per step in a phase, without the seeds that lack them."""
+        phases = (result.measured.phases_us for result in self.results)
+        return [by_phase[phase] for by_phase in phases if by_phase is not None]
+
+    def text(self, quantity: str, digits: int = 1) -> str:
+        """Returns the mean as a text."""
+        return mean(self.by_seed(quantity), digits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +121,11 @@ class Material:
         return os.path.join(self.folder, name)
 
     @property
+    def setting(self) -> str:
+        """The setting that varies, or ""."""
+        return self.experiment.vary[0] if self.experiment.vary else ""
+
+    @property
     def all_results(self) -> list[results_lib.Result]:
         """The results in the order of the runs."""
         return [self.results[run.name] for run in self.runs if run.name in self.results]
@@ -99,14 +140,26 @@ class Material:
         return sorted(mine, reverse=True)
 
     def sides(self) -> list[Side]:
-        """Returns the sides that have a result: our precisions, widest first, then peers."""
+        """Returns the sides that have a result: our precisions, widest first, then kinds."""
         kinds_there = {result.kind for result in self.all_results}
         ours = [Side(self.experiment.kind, bits) for bits in self.precisions()]
-        return ours + [Side(kind, peers.PRECISION) for kind in peers.PEERS if kind in kinds_there]
+        return ours + [Side(kind, kinds.PRECISION) for kind in kinds.PEERS if kind in kinds_there]
 
     def group(self, task: str, precision: int) -> list[results_lib.Result]:
         """Returns our results of a task and precision, by seed."""
         return self.of_side(task, Side(self.experiment.kind, precision))
+
+    def cells(
+        self,
+        task: str,
+        value_of: Callable[[results_lib.Result], Any] = lambda result: result.varied,
+    ) -> list[Cell]:
+        """Returns our results of a task by precision, widest first, and by value."""
+        groups: dict[tuple[int, Any], list[results_lib.Result]] = {}
+        for bits in self.precisions():
+            for result in sorted(self.group(task, bits), key=value_of):
+                groups.setdefault((bits, value_of(result)), []).append(result)
+        return [Cell(bits, value, found) for (bits, value), found in groups.items()]
 
     def of_side(self, task: str, side: Side) -> list[results_lib.Result]:
         """Returns the results of a task and side, by seed."""
@@ -142,10 +195,11 @@ def notes(material: Material) -> list[str]:
     for task in material.tasks():
         lines += _of_several_machines(material, task)
         mine = [r for r in material.all_results if r.task == task and r.kind == kinds.TRAINING]
-        allowed = [material.experiment.vary[0]] if material.experiment.vary else []
         if not mine:
             continue
-        differing = curves.differing_settings([training.as_run(r) for r in mine], allowed)
+        differing = curves.differing_settings(
+            [training.as_run(r) for r in mine], [material.setting]
+        )
         if differing:
             lines.append(
                 f"**Warning**: runs of {task} differ in more than they should: "
@@ -180,6 +234,24 @@ def of_shared_seeds(
         [result for result in one if result.seed in seeds],
         [result for result in other if result.seed in seeds],
     )
+
+
+def with_seeds_of(
+    cells: Sequence[Cell], cell: Cell, precision: int, value: Any
+) -> tuple[Cell, Cell] | None:
+    """Returns a cell and another one, with the seeds of both; None: there are none.
+
+    Args:
+      cells: Cells of one task.
+      cell: The first cell.
+      precision: Precision of the other one, bits.
+      value: Value of the other one's setting.
+    """
+    for other in cells:
+        both = of_shared_seeds(cell.results, other.results)
+        if (other.precision, other.value) == (precision, value) and all(both):
+            return Cell(cell.precision, cell.value, both[0]), Cell(precision, value, both[1])
+    return None
 
 
 def _machine(result: results_lib.Result) -> str:
@@ -234,10 +306,9 @@ def _elsewhere(material: Material) -> list[str]:
         for result in material.all_results
     ):
         no_gpu = []  # The machine has none, and the profile does not need one.
-    varied = material.experiment.vary[0] if material.experiment.vary else ""
     crowded = [  # A report on the number of actors has notes of its own on cores.
         result.name for result in material.all_results
-        if varied != "n_actors" and (result.cores or math.inf)
+        if material.setting != "n_actors" and (result.cores or math.inf)
         < kinds.get(result.kind).cores(result.settings)
     ]
     return [
@@ -280,6 +351,45 @@ def below_fp32(
         for name, rewards in others.items()
         if rewards and np.mean(rewards) < least
     ]
+
+
+def draw_means(
+    material: Material,
+    axes: Sequence[Any],
+    quantities: Sequence[str],
+    value_of: Callable[[results_lib.Result], Any],
+    places: Mapping[Any, float],
+) -> None:
+    """Draws means over the seeds against a setting, and a faint point for each seed.
+
+    Args:
+      material: Input of the report.
+      axes: Panels.
+      quantities: Quantity of `results.Measured` in each panel.
+      value_of: A result's value of the setting.
+      places: Where the values stand on the x axis.
+    """
+    for index, task in enumerate(material.tasks()):
+        style = plotting.task_marker(index) + plotting.task_style(index)
+        of_task = f", {task}" * (len(material.tasks()) > 1)
+        for bits in material.precisions():
+            colour = plotting.PRECISION_COLOURS[bits]
+            for ax, quantity in zip(axes, quantities, strict=True):
+                cells = [
+                    cell for cell in material.cells(task, value_of)
+                    if cell.precision == bits and cell.by_seed(quantity)
+                ]
+                ax.plot(
+                    [places[cell.value] for cell in cells],
+                    [cell.mean(quantity) for cell in cells], style, markersize=5, color=colour,
+                    label=f"{precision_name(bits)} actors{of_task}" if ax is axes[0] else "_",
+                )
+                for cell in cells:
+                    seeds = cell.by_seed(quantity)
+                    ax.plot(
+                        [places[cell.value]] * len(seeds), seeds, ".", alpha=0.4, markersize=5,
+                        color=colour,
+                    )
 
 
 def bullets(lines: Sequence[str]) -> str:

@@ -4,106 +4,92 @@ Beside the measured rates stand those of the model of `cluster.simulation` for a
 the measured rate of one. Imports no framework but matplotlib.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 
 import numpy as np
 
 from actorQ.core import output
 from actorQ.core import plotting
-from actorQ.experiments import results as results_lib
 from actorQ.experiments import training
 from actorQ.experiments.cluster import simulation
 from actorQ.experiments.reports import reporting
-from actorQ.experiments.reports import sweep
 
-_Groups = Mapping[int, Mapping[float, Sequence[results_lib.Result]]]  # By precision and value.
+# Further columns of the CSV file.
+_MEANS = ("learner_steps_per_s", "data_used", "step_us", "staleness_steps", "message_bytes")
+_Cells = Sequence[reporting.Cell]  # Of one task.
 
 
 def write(material: reporting.Material) -> str:
     """Writes table, CSV and figure into the report's folder; returns the table."""
-    setting = material.experiment.vary[0] if material.experiment.vary else ""
     text = ""
     rows: list[dict[str, object]] = []
     for task in material.tasks():
-        groups = {
-            bits: sweep.by_value(material.group(task, bits)) for bits in material.precisions()
-        }
-        text += f"{task}\n\n{_table(setting, groups)}\n"
-        rows += _csv_rows(task, setting, groups)
+        cells = material.cells(task)
+        text += f"{task}\n\n{_table(material.setting, cells)}\n"
+        rows += _csv_rows(task, material.setting, cells)
     name = material.experiment.name
     text += reporting.bullets([*_notes(material), *reporting.notes(material)])
     if rows:
         output.write_csv(material.path(f"{name}.csv"), rows)
-        _draw(material, setting, material.path(f"{name}.png"))
+        _draw(material, material.path(f"{name}.png"))
     return text
 
 
-def _mean(found: Sequence[results_lib.Result], name: str) -> float:
-    values = reporting.known(getattr(result.measured, name) for result in found)
-    return float(np.mean(values)) if values else float("nan")
-
-
-def _gain(groups: _Groups, bits: int, value: float, base: tuple[int, float] | None) -> float:
+def _gain(cells: _Cells, cell: reporting.Cell, precision: int, value: float) -> float:
     """Returns actor steps/s over those of another cell, NaN if there is none."""
-    if base is None or base[1] not in groups.get(base[0], {}):
+    both = reporting.with_seeds_of(cells, cell, precision, value)
+    if both is None:
         return float("nan")
-    own, other = reporting.of_shared_seeds(groups[bits][value], groups[base[0]][base[1]])
-    return _mean(own, "actor_steps_per_s") / _mean(other, "actor_steps_per_s")
+    return both[0].mean("actor_steps_per_s") / both[1].mean("actor_steps_per_s")
 
 
-def _table(setting: str, groups: _Groups) -> str:
+def _table(setting: str, cells: _Cells) -> str:
     header = [
         setting, "Actors", "Seeds", "Actor steps/s", "/ fp32", "/ fewest actors",
         "model", "Learner steps/s", "Data used", "Inference, µs", "Step of an actor, µs",
         "Staleness, steps", "model",
     ]
     lines = []
-    for value in sorted({value for found in groups.values() for value in found}):
-        for bits, by_value in groups.items():
-            if value not in by_value:
-                continue
-            found = by_value[value]
-            measured = [result.measured for result in found]
-            used = _mean(found, "data_used")
-            model = _model(groups, bits, value)
-            phases = [item.phases_us["inference"] for item in measured if item.phases_us]
-            lines.append([
-                str(value),
-                reporting.precision_name(bits),
-                str(len(found)),
-                reporting.mean_and_deviation([item.actor_steps_per_s for item in measured], 0),
-                output.number(_gain(groups, bits, value, (32, value)), 2),
-                output.number(_gain(groups, bits, value, (bits, min(by_value))), 2),
-                output.number(model.steps_per_s, 0) if model else reporting.NOTHING,
-                reporting.mean_and_deviation([item.learner_steps_per_s for item in measured], 2),
-                f"{100 * used:.0f} %" if np.isfinite(used) else reporting.NOTHING,
-                reporting.mean(phases, 0),
-                reporting.mean([item.step_us for item in measured], 0),
-                reporting.mean([item.staleness_steps for item in measured]),
-                output.number(model.age_s * model.learner_steps_per_s) if model
-                else reporting.NOTHING,
-            ])
+    for cell in sorted(cells, key=lambda cell: cell.value):
+        used = cell.mean("data_used")
+        model = _model(cells, cell)
+        fewest = min(other.value for other in cells if other.precision == cell.precision)
+        phases = cell.phases_us("inference")
+        lines.append([
+            str(cell.value),
+            cell.name,
+            str(len(cell.results)),
+            reporting.mean_and_deviation(cell.by_seed("actor_steps_per_s"), 0),
+            output.number(_gain(cells, cell, 32, cell.value), 2),
+            output.number(_gain(cells, cell, cell.precision, fewest), 2),
+            output.number(model.steps_per_s, 0) if model else reporting.NOTHING,
+            reporting.mean_and_deviation(cell.by_seed("learner_steps_per_s"), 2),
+            f"{100 * used:.0f} %" if np.isfinite(used) else reporting.NOTHING,
+            reporting.mean(phases, 0),
+            cell.text("step_us", 0),
+            cell.text("staleness_steps"),
+            output.number(model.age_s * model.learner_steps_per_s) if model
+            else reporting.NOTHING,
+        ])
     return output.markdown_table(header, lines)
 
 
-def _model(
-    groups: _Groups, bits: int, value: float
-) -> simulation.Outcome | None:
+def _model(cells: _Cells, cell: reporting.Cell) -> simulation.Outcome | None:
     """Returns the model's rates for a cell, or None if its input is not known.
 
     The rate of one actor is that of the runs with one, at the same precision. If there are more
     actors than cores besides the learner's, they share these equally. The learner is as fast as the
     fastest of the task, which may have waited for data.
     """
-    settings = groups[bits][value][0].settings
-    cores = groups[bits][value][0].cores
-    alone = _mean(groups[bits].get(1, ()), "actor_steps_per_s")
-    rates = [
-        _mean(found, "learner_steps_per_s") for row in groups.values() for found in row.values()
-    ]
+    first = cell.results[0]
+    settings, cores = first.settings, first.cores
+    alone = next(
+        (other.mean("actor_steps_per_s") for other in cells
+         if (other.precision, other.value) == (cell.precision, 1)), 0.0,
+    )
+    rates = [other.mean("learner_steps_per_s") for other in cells]
     learner = max((rate for rate in rates if rate > 0), default=0.0)
-    ratio = training.as_run(groups[bits][value][0]).config.most_samples_per_insert
+    ratio = training.as_run(first).config.most_samples_per_insert
     if not cores or not alone > 0 or not learner or not ratio:
         return None
     actors = settings["n_actors"]
@@ -156,55 +142,36 @@ def _notes(material: reporting.Material) -> list[str]:
     return lines
 
 
-def _csv_rows(task: str, setting: str, groups: _Groups) -> list[dict[str, object]]:
+def _csv_rows(task: str, setting: str, cells: _Cells) -> list[dict[str, object]]:
     return [
         {
             "task": task,
             "setting": setting,
-            "value": value,
-            "precision": reporting.precision_name(bits),
-            "seeds": len(found),
-            "actor_steps_per_s": _mean(found, "actor_steps_per_s"),
+            "value": cell.value,
+            "precision": cell.name,
+            "seeds": len(cell.results),
+            "actor_steps_per_s": cell.mean("actor_steps_per_s"),
             "actor_steps_per_s_by_seed": ";".join(
-                f"{result.measured.actor_steps_per_s or float('nan'):.1f}" for result in found
+                f"{result.measured.actor_steps_per_s or float('nan'):.1f}"
+                for result in cell.results
             ),
-            "speedup_over_fp32": _gain(groups, bits, value, (32, value)),
-            "model_actor_steps_per_s": getattr(_model(groups, bits, value), "steps_per_s", ""),
-            "learner_steps_per_s": _mean(found, "learner_steps_per_s"),
-            "data_used": _mean(found, "data_used"),
-            "step_us": _mean(found, "step_us"),
-            "staleness_steps": _mean(found, "staleness_steps"),
-            "message_bytes": _mean(found, "message_bytes"),
-            "cores": found[0].cores,
+            "speedup_over_fp32": _gain(cells, cell, 32, cell.value),
+            "model_actor_steps_per_s": getattr(_model(cells, cell), "steps_per_s", ""),
+            **{name: cell.mean(name) for name in _MEANS},
+            "cores": cell.results[0].cores,
         }
-        for bits, by_value in groups.items()
-        for value, found in by_value.items()
+        for cell in cells
     ]
 
 
-def _draw(material: reporting.Material, setting: str, path: str) -> str:
+def _draw(material: reporting.Material, path: str) -> str:
     """Draws actor steps/s above learner steps/s, against the number of actors."""
     figure, axes = plotting.new_figure(2, 5.6)
-    names = ("actor_steps_per_s", "learner_steps_per_s")
-    several = len(material.tasks()) > 1
     values = sorted({result.varied for result in material.all_results})
-    for index, task in enumerate(material.tasks()):
-        style = plotting.task_marker(index) + plotting.task_style(index)
-        for bits in material.precisions():
-            groups = sweep.by_value(material.group(task, bits))
-            label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
-            for ax, name in zip(axes, names, strict=True):
-                means = [_mean(found, name) for found in groups.values()]
-                ax.plot(
-                    list(groups), means, style, markersize=4,
-                    color=plotting.PRECISION_COLOURS[bits], label=label if ax is axes[0] else "_",
-                )
-                for value, found in groups.items():
-                    seeds = reporting.known(getattr(result.measured, name) for result in found)
-                    ax.plot(
-                        [value] * len(seeds), seeds, ".", alpha=0.4, markersize=4,
-                        color=plotting.PRECISION_COLOURS[bits],
-                    )
+    reporting.draw_means(
+        material, axes, ("actor_steps_per_s", "learner_steps_per_s"), lambda result: result.varied,
+        {value: value for value in values},
+    )
     cores = _cores(material)
     for ax, label in zip(axes, ("Actor steps/s, all actors", "Learner steps/s"), strict=True):
         ax.set_ylabel(label)
@@ -212,8 +179,8 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
         if cores and min(values) <= cores[0] - 1 < max(values):
             ax.axvline(cores[0] - 1, color="0.6", linewidth=1, linestyle="--")
     axes[1].set_xticks(values, [str(value) for value in values])
-    axes[1].set_xlabel(f"Actors ({setting})" + (f"; {cores[0]} cores" if cores else ""))
+    axes[1].set_xlabel(f"Actors ({material.setting})" + (f"; {cores[0]} cores" if cores else ""))
     axes[0].set_title(", ".join(material.tasks()), fontsize=11)
-    columns = 2 if several else 3  # The names of tasks are long.
+    columns = 2 if len(material.tasks()) > 1 else 3  # The names of tasks are long.
     figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     return plotting.save_figure(figure, path)

@@ -11,10 +11,10 @@ import statistics
 import numpy as np
 
 from actorQ.core import output
+from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.experiments.peers import kinds
 from actorQ.experiments.reports import actor_loop_gain
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reaching_figures
@@ -22,6 +22,10 @@ from actorQ.experiments.reports import reporting
 from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
 
+BOUND = (
+    "'>' says that the reward was not held within that time. Such a seed stays in the median, "
+    "which becomes a bound if it depends on that seed."
+)
 _BARS_PNG = "speedup.png"
 # Carbon emissions against full-precision training: arXiv:1910.01055, journal version, abstract.
 _PAPER_CO2 = "1.9 to 3.76"
@@ -127,8 +131,7 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
         "reward when its running mean is at the reward in several evaluations in a row; the first "
         "of them counts (settings stop_smoothing and stop_window).",
         "Speed-ups and other ratios are those of the seeds that both sides have.",
-        "'>' says that the reward was not held within that time. Such a seed stays in the median, "
-        "which becomes a bound if it depends on that seed.",
+        BOUND,
         "The learner evaluates its full-precision policy at every precision of the actors: one "
         "episode every so many learner steps, equally many for the same progress. An episode takes "
         "longer beside some actors than beside others: see \"each\".",

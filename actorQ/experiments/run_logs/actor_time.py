@@ -31,36 +31,24 @@ _OUTAGE_S = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Breakdown:
-    """The actors' time in one run.
+    """The actors' time in one run."""
 
-    Attributes:
-      run: The run.
-      actors: Number of actors with a log.
-      seconds: Seconds by phase, in the order of `PHASE_NAMES`; mean over the actors.
-      steps: Environment steps, mean over the actors.
-      elapsed_s: Seconds by the clock, mean over the actors. NaN if a log has one row only: the
-        start of its process is not known.
-      steady: Whether warm-up is left out; False if a log has one row only.
-      loads: Loads of weights, mean over the actors; NaN if the logs lack them.
-      staleness_steps: Learner steps that the weights lag behind at looks for newer ones; median.
-      convert_ms: Median of the broadcaster's conversions.
-      message_bytes: Median size of a message to the actors.
-      fp32_bytes: Median size of the same weights in fp32.
-      warnings: Actors that were left out, and why.
-    """
-
-    run: curves.Run
-    actors: int
+    run: curves.Run  # The run.
+    actors: int  # Number of actors with a log.
+    # Seconds by phase, in the order of `PHASE_NAMES`; mean over the actors.
     seconds: Mapping[str, float]
-    steps: float
+    steps: float  # Environment steps, mean over the actors.
+    # Seconds by the clock, mean over the actors. NaN if a log has one row only: the start of its
+    # process is not known.
     elapsed_s: float
-    steady: bool
-    loads: float
+    steady: bool  # Whether warm-up is left out; False if a log has one row only.
+    loads: float  # Loads of weights, mean over the actors; NaN if the logs lack them.
+    # Learner steps that the weights lag behind at looks for newer ones; median.
     staleness_steps: float
-    convert_ms: float
-    message_bytes: float
-    fp32_bytes: float
-    warnings: list[str]
+    convert_ms: float  # Median of the broadcaster's conversions.
+    message_bytes: float  # Median size of a message to the actors.
+    fp32_bytes: float  # Median size of the same weights in fp32.
+    warnings: list[str]  # Actors that were left out, and why.
 
     @property
     def total_s(self) -> float:

@@ -148,15 +148,7 @@ def _merge(logs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray] | 
 def _draw_rate(
     ax: Any, log: Mapping[str, np.ndarray] | None, name: str, colour: str, writers: int = 1
 ) -> None:
-    """Draws a column and its running mean over DEFAULT_WINDOW rows of each writer.
-
-    Args:
-      ax: Panel to draw in.
-      log: Columns by name, or None where there is no log.
-      name: Column to draw.
-      colour: Colour of points and line.
-      writers: Number of processes whose rows the log holds.
-    """
+    """Draws a column and its running mean over DEFAULT_WINDOW rows of each writer of the log."""
     whole = np.isfinite(log[name]) if log else np.zeros(0, bool)
     if log is None or not whole.any():
         ax.text(0.5, 0.5, "no log", transform=ax.transAxes, ha="center", color="0.5")

@@ -13,21 +13,15 @@ from actorQ.environments import evaluation
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """When a run reached a reward, or that it did not within its time.
+    """When a run reached a reward, or that it did not within its time."""
 
-    Attributes:
-      seconds: Time to reward. If the reward was not reached, a lower bound of it.
-      evaluation_s: Seconds of the learner's time that evaluation took until then.
-      reached: Whether the reward was reached.
-    """
-
-    seconds: float
-    evaluation_s: float
-    reached: bool
+    seconds: float  # Time to reward. If the reward was not reached, a lower bound of it.
+    evaluation_s: float  # Seconds of the learner's time that evaluation took until then.
+    reached: bool  # Whether the reward was reached.
 
     def text(self) -> str:
         """Returns '40.0', or '> 812.0' if the return was not reached."""
-        return at_least_unless(self.seconds, self.reached)
+        return "> " * (not self.reached) + output.number(self.seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +91,3 @@ def speedup_between(fp32: Reach, other: Reach) -> Speedup:
     }[fp32.reached, other.reached]
     ratio = fp32.seconds / other.seconds if other.seconds > 0 else float("nan")
     return Speedup(ratio, bound)
-
-
-def at_least_unless(seconds: float, exact: bool) -> str:
-    """Returns '40.0', or '> 40.0' where that is only a bound."""
-    return output.number(seconds) if exact else f"> {output.number(seconds)}"

@@ -5,10 +5,10 @@ import sys
 
 from actorQ.core import cli
 from actorQ.experiments import command_line
+from actorQ.experiments import kinds
 from actorQ.experiments import run
 from actorQ.experiments import runner
 from actorQ.experiments import training
-from actorQ.experiments.peers import kinds
 
 FAKE = pathlib.Path(__file__).with_name("fake_launcher.py")
 

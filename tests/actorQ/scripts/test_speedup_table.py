@@ -92,10 +92,11 @@ def test_seeds_are_listed_and_their_median_counts(tmp_path):
         log_files.curve_run(tmp_path, "b", 32, seconds, [0, 50, 100, 100, 100], seed=1),
     ]
     int8 = [log_files.curve_run(tmp_path, "c", 8, [10, 20, 30], [75, 75, 75])]
-    side = speedup_table.compare(fp32, int8, smoothing=1).sides[0]
+    comparison = speedup_table.compare(fp32, int8, smoothing=1)
+    side = comparison.sides[0]
     assert [reach.seconds for reach in side.seed_reaches] == [20, 30]
     assert side.reach.seconds == 25
-    assert side.seeds_text() == "20.0 to 30.0 (2 of 2 seeds)"
+    assert "20.0, 30.0" in speedup_table.markdown(comparison)
 
 
 def test_censored_seed_is_shown(tmp_path):
@@ -108,8 +109,8 @@ def test_censored_seed_is_shown(tmp_path):
     side = comparison.sides[1]
     # The missing seed counts with more than its 600 s, and four evaluations of a second each.
     assert side.reach == times.Reach(500, 3, False)
-    assert side.seeds_text() == "400.0 to > 600.0 (1 of 2 seeds)"
-    assert "int8 seed 2" in speedup_table.markdown(comparison)
+    assert side.seeds_reached == 1
+    assert "400.0, > 600.0" in speedup_table.markdown(comparison)
     assert speedup_table.csv_rows(comparison)[1]["seed_seconds"] == "400.0;> 600.0"
 
 
@@ -124,7 +125,7 @@ def test_unreached_median_gives_a_bound(tmp_path, fp32_return, int8_return, text
     assert comparison.speedup(comparison.sides[1]).text() == text
     report = speedup_table.markdown(comparison)
     assert ("> 190.0" in report) == (fp32_return < 100)
-    assert ("The median run of int8 did not hold" in report) == (int8_return < 100)
+    assert ("> 100.0" in report) == (int8_return < 100)
 
 
 def test_several_precisions_have_a_column_each(tmp_path, golden):

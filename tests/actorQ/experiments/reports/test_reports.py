@@ -8,7 +8,6 @@ import pytest
 
 from actorQ.core import plotting
 from actorQ.experiments import command_line
-from actorQ.experiments import expectation
 from actorQ.experiments import loading
 from actorQ.experiments import plans
 from actorQ.experiments import results
@@ -52,7 +51,7 @@ def test_median_reach_censored_seeds_count_as_more(values, text):
     [(40, "40 s"), (89, "89 s"), (600, "10 min"), (7500, "2 h 05 min"), (604800, "168 h 00 min")],
 )
 def test_duration_in_words(seconds, text):
-    assert expectation.duration(seconds) == text
+    assert plans.duration(seconds) == text
 
 
 def test_task_names_put_commas_together_again():
@@ -104,7 +103,7 @@ def test_result_of_an_older_version_is_read_without_what_it_lacks(tmp_path):
     old = results.read(str(tmp_path))
     assert (old.measured.phases_us, old.measured.step_us) == (None, None)
     assert plans.changes(planned, old) == []
-    (row,) = results.csv_rows([old])
+    row = results.csv_row(old)
     assert (row["inference_us"], row["steps_per_load"]) == ("", "")
 
 
@@ -197,33 +196,33 @@ def test_expectation_from_experience_else_from_limits(tmp_path):
     plan = plans.Plan("e", "laptop", False, str(tmp_path), runs)
     limit_s = {run.task: run.settings["max_seconds"] + 30 for run in runs}  # With start and end.
     total_s = 4 * sum(limit_s.values())
-    assert expectation.left(plan.runs, {}) == f"at most {expectation.duration(total_s)}"
-    half = f"at most {expectation.duration(total_s / 2)}"
-    assert expectation.left(plan.runs, {}, parallel=2) == half
-    one = expectation.left(plan.runs[:1], {}, parallel=4)
-    assert one == f"at most {expectation.duration(limit_s[plan.runs[0].task])}"
+    assert plans.time_left(plan.runs, {}) == f"at most {plans.duration(total_s)}"
+    half = f"at most {plans.duration(total_s / 2)}"
+    assert plans.time_left(plan.runs, {}, parallel=2) == half
+    one = plans.time_left(plan.runs[:1], {}, parallel=4)
+    assert one == f"at most {plans.duration(limit_s[plan.runs[0].task])}"
     times = {32: 500.0, 8: 200.0}
     done = {
         r.name: result(r, times[r.precision]) for r in runs
         if r.seed == 0 and r.task == "dm_control,cartpole_balance"
     }
     # cartpole_balance as before; of CartPole-v0 nothing is known.
-    assert expectation.expected_s(runs[4], done) == (200.0, False)
+    assert plans.expected_s(runs[4], done) == (200.0, False)
     rest_s = 700 + 4 * limit_s["gym,CartPole-v0"]
-    assert expectation.left(plan.runs, done) == f"at most {expectation.duration(rest_s)}"
+    assert plans.time_left(plan.runs, done) == f"at most {plans.duration(rest_s)}"
     # Of another precision's time nothing follows.
     fast = {name: one for name, one in done.items() if one.precision == 8}
-    assert expectation.expected_s(runs[0], fast) == (limit_s[runs[0].task], True)
+    assert plans.expected_s(runs[0], fast) == (limit_s[runs[0].task], True)
     # A peer takes a time of its own.
     (peer,) = specification.expand(
         experiment, COMMON, "laptop", [1], ["cartpole_balance"], None, False, ["sb3"]
     )
-    assert expectation.expected_s(peer, done) == (limit_s[peer.task], True)
+    assert plans.expected_s(peer, done) == (limit_s[peer.task], True)
     done = {r.name: result(r, times[r.precision]) for r in runs if r.seed == 0}
-    assert expectation.left(plan.runs, done) == f"about {expectation.duration(1400)}"
+    assert plans.time_left(plan.runs, done) == f"about {plans.duration(1400)}"
     under_way = {plan.runs[4].name: 700}
-    assert expectation.left(plan.runs, done, spent_s=under_way) == "about 20 min"
-    assert expectation.left(plan.runs, {r.name: result(r) for r in runs}) == "nothing is left to do"
+    assert plans.time_left(plan.runs, done, spent_s=under_way) == "about 20 min"
+    assert plans.time_left(plan.runs, {r.name: result(r) for r in runs}) == "nothing is left to do"
 
 
 def test_speedup_bounds():

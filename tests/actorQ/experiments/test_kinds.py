@@ -12,7 +12,6 @@ from actorQ.experiments import kinds
 from actorQ.experiments import loading
 from actorQ.experiments import specification
 from actorQ.experiments import training
-from actorQ.experiments.peers import kinds as peers
 from actorQ.experiments.reports import reporting
 from tests.actorQ.experiments import conftest
 
@@ -46,7 +45,7 @@ def test_steps_per_update_is_batch_to_samples(samples, times, batch, expected):
     config = config_lib.RunConfig(
         samples_per_insert=samples, replay_table_max_times_sampled=times, batch_size=batch
     )
-    assert peers.steps_per_update(config) == expected
+    assert kinds.steps_per_update(config) == expected
 
 
 def test_steps_per_update_without_a_limit_is_refused():
@@ -57,7 +56,7 @@ def test_steps_per_update_without_a_limit_is_refused():
 
 @pytest.mark.parametrize(("copies", "period"), [(100, 2), (25, 2), (9, 1), (1, 2)])
 def test_target_average_is_as_old_as_copies_are(copies, period):
-    rate = peers.target_average(config_lib.RunConfig(target_update_period=copies), period)
+    rate = kinds.target_average(config_lib.RunConfig(target_update_period=copies), period)
     assert 0 < rate <= 1
     # Its age by adding up what is left of old weights, on average over the steps in between.
     age = sum(rate * (1 - rate) ** k * period * k for k in range(10_000)) + (period - 1) / 2
@@ -68,7 +67,7 @@ def test_target_interval_is_in_environment_steps():
     config = config_lib.RunConfig(
         samples_per_insert=0.25, batch_size=64, target_update_period=50
     )
-    assert peers.target_interval(config) == 50 * 256
+    assert kinds.target_interval(config) == 50 * 256
 
 
 def test_settle_keeps_what_a_peer_reads_and_drops_what_distributes():
@@ -78,7 +77,7 @@ def test_settle_keeps_what_a_peer_reads_and_drops_what_distributes():
         assert name not in settings and name not in kinds.get("sb3").defaults()
     assert settings.keys() == kinds.get("sb3").defaults().keys()
     # All that is not read is a setting, so that none is misspelt.
-    assert peers._NOT_READ <= training.Training().defaults().keys()
+    assert kinds._NOT_READ <= training.Training().defaults().keys()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_expand_peers_take_turns_with_the_precisions(tmp_path):
         1, 100, 20000
     )
     assert by_name["acme-s0"].settings["n_step"] == 5
-    # Runs of ours are those of the experiment without peers.
+    # Runs of ours are those of the experiment without kinds.
     alone = specification.expand(load(tmp_path, conftest.SMALL), COMMON, "laptop")
     assert {run.name: run for run in alone}.items() <= {run.name: run for run in runs}.items()
 
