@@ -2,13 +2,11 @@
 
     python -m actorQ.benchmarks.actor_loop --out DIR
     python -m actorQ.benchmarks.actor_loop --task gym,Acrobot-v1 --out DIR
-    python -m actorQ.benchmarks.actor_loop --explain
 
 An actor steps the environment, computes the policy, writes transitions to a Reverb server in
 another process, and looks for newer weights (there are none). It is the product's own
 `ActorProcess`, pinned to one core; the server has another one. A stand-in for the original's loop
-(`original.loop`) runs in the same rounds. `--explain` measures why a step of the environment is
-slower inside an actor than alone.
+(`original.loop`) runs in the same rounds.
 """
 
 from collections.abc import Mapping
@@ -223,20 +221,9 @@ def main(argv: Sequence[str]) -> None:
         help="Task in place of the benchmark's own, also measured in torch and with 3x4096. The "
              "option may be given several times.",
     )
-    parser.add_argument(
-        "--explain", action="store_true",
-        help="Measure instead why a step of the environment is slower inside an actor.",
-    )
     arguments = timing.parse(parser, argv, repeats=1)
-    if arguments.explain and arguments.task:
-        parser.error("--explain has a task of its own: leave --task out.")
     if any(task.partition(",")[0].strip() == "atari" for task in arguments.task):
         parser.error("The original's stand-in is an MLP: --task takes no task of images.")
-    if arguments.explain:
-        from actorQ.benchmarks import actor_explain
-
-        actor_explain.explain(arguments.repeats, arguments.quick, arguments.out)
-        return
     from actorQ.policy.native import library
 
     cores = timing.pin(2)

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 
-from actorQ.benchmarks import actor_explain
 from actorQ.benchmarks import actor_loop
 from actorQ.benchmarks import actor_sides
 from actorQ.benchmarks import end_to_end
@@ -231,24 +230,6 @@ def test_remote_runs_in_a_process_on_its_core_and_tells_failures():
         assert process.call(_where) == (pid, cores)
         with pytest.raises(RuntimeError, match="ended with code 3"):
             process.call(os._exit, 3)
-
-
-# --- explain ---
-
-
-def test_explain_cases_have_names_of_their_own():
-    for native in (True, False):
-        cases = actor_explain.cases(native)
-        assert len({case.name for case in cases}) == len(cases)
-        assert cases[0] == actor_explain.Case()
-
-
-def test_explain_row_tells_cold_caches_from_other_threads():
-    alone = actor_explain.Cost(22.0, 20.0, 0.0, 0.0, 0.0, 0.0, 25.0, 0.0, 0.0)
-    cost = actor_explain.Cost(80.0, 50.0, 330.0, 40.0, 10.0, 300.0, 400.0, 2.0, 1.0)
-    row = actor_explain._row(actor_explain.Case(), cost, alone)
-    # Environment 80 = alone 20 + cold caches 30 + other threads 30; 400 - 50 - 300 are left.
-    assert row[1:10] == ["80", "20", "30", "30", "330", "40", "10", "400", "50"]
 
 
 # --- end_to_end ---
