@@ -43,7 +43,6 @@ class Side:
       optimizer: FUSED (the product's) or SONNET (Acme's learner as it comes).
       source: MEMORY (one batch again and again), REVERB, or PUBLISHING (REVERB, and weights are
         pushed).
-      padded: Whether float32 products use padded weights (`sonnet_layers`).
     """
 
     width: int
@@ -51,7 +50,6 @@ class Side:
     precision: str = "float32"
     optimizer: str = FUSED
     source: str = MEMORY
-    padded: bool = False
 
     @property
     def config(self) -> config_lib.RunConfig:
@@ -174,15 +172,12 @@ class _Learner:
         from actorQ.d4pg import learner as d4pg
         from actorQ.learner import dataset as learning
         from actorQ.learner import publisher
-        from actorQ.policy import sonnet_layers
 
         config = side.config
         architecture = architecture_lib.PolicyArchitecture(
             (OBSERVATION_SIZE,), config.model_sizes, ACTIONS, architecture_lib.TANH_HEAD
         )
-        networks = d4pg.make_networks(
-            config, architecture, sonnet_layers.FLOAT32_PADDED if side.padded else side.precision
-        )
+        networks = d4pg.make_networks(config, architecture, side.precision)
         make = _sonnet_learner if side.optimizer == SONNET else d4pg.make_learner
         self._learner = make(
             networks, config, _dataset(side), None, learning.LastFetches(), learning.Monitors()
