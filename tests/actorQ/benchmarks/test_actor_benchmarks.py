@@ -7,14 +7,12 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from actorQ.benchmarks import actor_loop
 from actorQ.benchmarks import actor_sides
 from actorQ.benchmarks import end_to_end
 from actorQ.benchmarks import remote
-from actorQ.benchmarks import scaling_sides
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import provenance
@@ -201,6 +199,13 @@ def test_latencies_are_of_every_call_and_in_turn(monkeypatch, repeats):
     assert figures[("b", 2)] == [2.0, 3.0, 6.0][:repeats]
 
 
+def test_pin_says_so_where_the_system_cannot(monkeypatch, caplog):
+    monkeypatch.delattr(os, "sched_setaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert timing.pin(1) == [0] and timing.pin(4) == [0, 1]
+    assert "cannot keep a process to some cores" in caplog.text
+
+
 # --- remote ---
 
 
@@ -273,43 +278,3 @@ def test_end_to_end_flags_are_the_launchers():
     fields = {field.name: field for field in dataclasses.fields(config_lib.RunConfig)}
     assert set(flags) - launchers_own <= set(fields)
     assert (flags["n_actors"], flags["quantize"], flags["envs_per_actor"]) == ("2", "4", "5")
-
-
-# --- scaling ---
-
-
-def test_scaling_writer_fills_a_server_and_the_learners_dataset_reads_it():
-    config = config_lib.RunConfig(
-        port=0, min_replay_size=1, replay_table_max_times_sampled=0, batch_size=16
-    )
-    port = remote.start_server(config, scaling_sides.LAYOUT)
-    try:
-        scaling_sides.open_writer(dataclasses.replace(config, server_address=f"localhost:{port}"))
-        written = scaling_sides.write(60.0, most=2_500)
-        assert written.transitions == 2_500
-        assert written.wall_s > 0
-        assert written.cpu_s > 0
-        assert scaling_sides.batches_per_second(config, port, 0.1) > 0
-    finally:
-        scaling_sides._state.clear()
-        remote.stop_server(port)
-
-
-def test_pin_says_so_where_the_system_cannot(monkeypatch, caplog):
-    monkeypatch.delattr(os, "sched_setaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert timing.pin(1) == [0] and timing.pin(4) == [0, 1]
-    assert "cannot keep a process to some cores" in caplog.text
-
-
-@pytest.mark.parametrize("mode", ["pytorch", "original"])
-def test_scaling_actor_starts_as_a_program_and_acts(tmp_path, mode):
-    start = scaling_sides.start_actor(mode, 8, "16,16,16", str(tmp_path))
-    assert 0 < start.cpu_s and 0 < start.wall_s < 120
-    assert start.megabytes > 50
-
-
-def test_resident_bytes_grow_with_memory_that_is_used():
-    before = remote.resident_bytes()
-    kept = np.ones(10_000_000)
-    assert remote.resident_bytes() - before > 0.9 * kept.nbytes
