@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actorQ.actor import transition_writer
+from actorQ.benchmarks import remote
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import timing
@@ -92,18 +93,16 @@ def set_up(cores: list[int], threads: int) -> None:
 def serve() -> int:
     """Starts a server with random transitions in replay; returns its port."""
     from actorQ.wire import connection as wire
-    from actorQ.wire import server as serving
 
     config = Side(8, 8).config
-    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
-    _state["server"] = server
-    connection = wire.Connection(config, f"localhost:{server.port}")
+    port = remote.start_server(config, LAYOUT)
+    connection = wire.Connection(config, f"localhost:{port}")
     _state["connection"] = connection
     writer = transition_writer.TransitionWriter(connection.client, config.replay_table_name, LAYOUT)
     for row in _random_transitions(TRANSITIONS):
         writer.write(LAYOUT.unpack(row[None]))
     writer.close()
-    return server.port
+    return port
 
 
 def _random_transitions(count: int) -> np.ndarray:
