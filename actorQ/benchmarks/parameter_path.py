@@ -24,12 +24,11 @@ from typing import Any
 
 from actorQ.benchmarks import backends
 from actorQ.benchmarks import parameter_sides
-from actorQ.benchmarks import parameter_stages
 from actorQ.benchmarks import remote
 from actorQ.benchmarks.original import parameters
-from actorQ.benchmarks.parameter_stages import ORIGINAL
-from actorQ.benchmarks.parameter_stages import PRODUCT
-from actorQ.benchmarks.parameter_stages import Side
+from actorQ.benchmarks.parameter_sides import ORIGINAL
+from actorQ.benchmarks.parameter_sides import PRODUCT
+from actorQ.benchmarks.parameter_sides import Side
 from actorQ.core import allocator
 from actorQ.core import config as config_lib
 from actorQ.core import timing
@@ -38,7 +37,7 @@ from actorQ.wire import replay
 
 _NAME = "parameter_path"
 _WIDTH = 2048
-_PATHS = {PRODUCT: parameter_sides, ORIGINAL: parameters}  # They have the same functions.
+_PATHS = {PRODUCT: parameter_sides, ORIGINAL: parameters}  # Their names are alike.
 _QUIET_S = 0.1  # The actor steps so long before a push, which tells how long a step takes.
 _UPDATE_DEADLINE_S = 10.0
 _STAGES = {
@@ -99,7 +98,7 @@ class Bench:
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
         for process in processes.get(PRODUCT, []):
             process.call(allocator.keep_large_blocks)  # The product's programs do so.
-        layout = replay.Layout((parameter_stages.OBSERVATION_SIZE,), False, 6, False)
+        layout = replay.Layout((parameter_sides.OBSERVATION_SIZE,), False, 6, False)
         for side in sides:
             timing.progress(f"building {side.name}")
             learner, broadcaster, actor = processes[side.kind]
@@ -109,14 +108,14 @@ class Bench:
             self._configs[side] = config
             broadcaster.call(_PATHS[side.kind].make_broadcaster, config)
             self._push(side)
-            actor.call(_PATHS[side.kind].make_actor, config)
+            actor.call(parameter_sides.make_actor, config, _PATHS[side.kind].Actor)
 
     def place(self, learner_core: int, other_core: int) -> None:
         """Pins the learners to one core and all other processes to another."""
         for learner, *others in self._processes.values():
-            learner.call(parameter_stages.pin, learner_core)
+            learner.call(parameter_sides.pin, learner_core)
             for process in others:
-                process.call(parameter_stages.pin, other_core)
+                process.call(parameter_sides.pin, other_core)
 
     def measure(self, side: Side) -> dict[str, float]:
         """Sends weights down the path once; returns seconds of all stages and sizes in bytes."""
@@ -124,7 +123,7 @@ class Bench:
         learner, _, actor = self._processes[side.kind]
         worked = learner.call(time.process_time)
         acting = self._pool.submit(
-            actor.call, parameter_stages.act_until, config, self._version + 1
+            actor.call, parameter_sides.act_until, config, self._version + 1
         )
         time.sleep(_QUIET_S)
         pushed = self._push(side)
@@ -163,12 +162,6 @@ class Bench:
             "lost": 1 - 2 * with_it / (without + again),
             "pushes_per_s": pushes / seconds,
         }
-
-    def make_busy(self, side: Side) -> None:
-        """Makes what `lost` needs."""
-        self._processes[side.kind][0].call(
-            parameter_sides.make_busy_learner, self._configs[side]
-        )
 
     def _push(self, side: Side) -> dict[str, float]:
         self._version += 1
@@ -232,7 +225,6 @@ def main(arguments: Sequence[str]) -> None:
                 if side.kind == PRODUCT and side.communication == 32
                 and side.quantize == 8 and side.inference_mode == sides[-1].inference_mode
             ]
-            bench.make_busy(losing[0])
             for turn in range(repeats):
                 timing.progress(f"a busy learner, round {turn + 1}")
                 for side in losing:

@@ -9,7 +9,6 @@ import pytest
 
 from actorQ.benchmarks import parameter_path
 from actorQ.benchmarks import parameter_sides
-from actorQ.benchmarks import parameter_stages
 from actorQ.core import provenance
 from actorQ.learner import publisher
 from actorQ.policy.native import library
@@ -20,12 +19,12 @@ from actorQ.wire import connection
 def test_plan_covers_precisions_widths_and_both_pushes(native):
     sides = parameter_path.plan(native, quick=False)
     assert len({side.name for side in sides}) == len(sides)
-    ours = [side for side in sides if side.kind == parameter_stages.PRODUCT]
+    ours = [side for side in sides if side.kind == parameter_sides.PRODUCT]
     assert {side.quantize for side in ours} == ({32, 16, 8, 4} if native else {32, 16, 8})
     assert {side.communication for side in ours} >= {32, 16, 8, 6, 4, 2}
     assert {side.push_precision for side in ours} == {"float32", "bfloat16"}
     assert {side.quantize for side in sides} - {side.quantize for side in ours} == set()
-    assert any(side.kind == parameter_stages.ORIGINAL for side in sides)
+    assert any(side.kind == parameter_sides.ORIGINAL for side in sides)
     for side in sides:
         # Every setting is a legal one.
         assert side.config("folder", 64).quantize == side.quantize
@@ -60,10 +59,10 @@ def test_busy_learner_may_push_for_its_share_of_a_container_s_cores(monkeypatch,
     monkeypatch.setattr(provenance.os, "sched_getaffinity", lambda _: {5, 6})
     monkeypatch.setattr(publisher, "VariablePublisher", Publisher)
     monkeypatch.setattr(connection, "Connection", mock.Mock())
-    monkeypatch.setattr(parameter_stages, "learner_policy", mock.Mock())
+    monkeypatch.setattr(parameter_sides, "learner_policy", mock.Mock())
     monkeypatch.setattr(parameter_sides, "_publishers", {})
     monkeypatch.setitem(parameter_sides._steps, 64, lambda: None)
-    config = parameter_stages.Side(parameter_stages.PRODUCT, 8).config("folder", 64)
+    config = parameter_sides.Side(parameter_sides.PRODUCT, 8).config("folder", 64)
     parameter_sides.busy_steps_per_s(config, 0.01, 0.1)
     assert shares == [2 * config.push_share]  # The publisher counts the two cores that it gets.
 
