@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -19,6 +18,7 @@ from actorQ.core import provenance
 from actorQ.core import telemetry
 from actorQ.core import timing
 from actorQ.environments import task_errors
+from actorQ.launch import processes
 from actorQ.policy.native import library
 from tests.actorQ import harness
 
@@ -263,12 +263,12 @@ def test_end_to_end_run_that_dies_while_it_is_measured_is_an_error(tmp_path):
     train = tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV
     train.parent.mkdir()
     train.write_text("unix_time,learner_steps\n1.0,2\n")
-    output = tmp_path / "output.txt"
-    output.write_text("begins\nlauncher: error: no room left\n")
-    launcher = subprocess.Popen(["true"])
-    launcher.wait()
-    with pytest.raises(errors.UserError, match=r"while it was measured: begins \| .*no room left"):
-        end_to_end._read(launcher, str(tmp_path), str(output))
+    command = ["echo", "launcher: error: no room left"]
+    launcher = processes.Child("the launcher", command, str(tmp_path / "output.txt"), None)
+    launcher.start()
+    assert launcher.wait(30)
+    with pytest.raises(errors.UserError, match="while it was measured: no room left"):
+        end_to_end._read(launcher, str(tmp_path))
 
 
 def test_end_to_end_flags_are_the_launchers():
