@@ -111,9 +111,10 @@ def test_actor_of_the_product_is_measured(tmp_path):
     mode = "native" if library.available() else "pytorch"
     sides = [actor_loop.Side(TASK, 16, mode, 8, environments) for environments in (1, 3)]
     core = min(os.sched_getaffinity(0))
-    with remote.remotes([core, core]) as processes:
-        stage = actor_loop.Stage(*processes, str(tmp_path))
-        found = actor_loop.measure_group(stage, sides, repeats=1, seconds=0.3)
+    with remote.remotes([core, core]) as (actors, servers):
+        found = actor_loop.measure_group(
+            actors, servers, str(tmp_path), sides, repeats=1, seconds=0.3
+        )
     for side, (measured,) in found.items():
         check_measurement(measured)
         assert measured.steps % side.environments == 0
