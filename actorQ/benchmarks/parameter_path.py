@@ -8,7 +8,7 @@ code. The actor steps its policy all the while and looks for weights every 30 st
 push to first action is measured as a whole, and every stage beside it. At first all processes
 share one core, so that a stage's time is the work it takes. Then the learner has one core, and the
 others have another. A stand-in for the original's path (`original.parameters`) runs in the same
-rounds. Last comes the share of a busy learner's time that pushing takes.
+rounds.
 """
 
 from collections.abc import Mapping
@@ -147,22 +147,6 @@ class Bench:
         }
         return row
 
-    def lost(self, side: Side, seconds: float) -> dict[str, float]:
-        """Learns with and without pushes; returns the share of steps lost, and pushes a second."""
-        learner, config = self._processes[side.kind][0], self._configs[side]
-
-        def learn(period_s: float | None) -> tuple[float, int]:
-            return learner.call(parameter_sides.busy_steps_per_s, config, seconds, period_s)
-
-        without, _ = learn(None)
-        with_it, pushes = learn(config_lib.RunConfig().push_period_s)
-        again, _ = learn(None)
-        return {
-            "steps_per_s": (without + again) / 2,
-            "lost": 1 - 2 * with_it / (without + again),
-            "pushes_per_s": pushes / seconds,
-        }
-
     def _push(self, side: Side) -> dict[str, float]:
         self._version += 1
         learner = self._processes[side.kind][0]
@@ -203,7 +187,6 @@ def main(arguments: Sequence[str]) -> None:
     sides = plan(library.available(), options.quick)
     kinds = sorted({side.kind for side in sides})
     placements: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    losses: dict[str, list[dict[str, float]]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         remote.remotes([cores[-1]] * 3 * len(kinds)) as started,
@@ -219,24 +202,11 @@ def main(arguments: Sequence[str]) -> None:
             placements[f"{count} core" + "s" * (count > 1)] = timing.interleave(
                 measurements, repeats
             )
-        if len(cores) > 1:
-            losing = [
-                side for side in sides
-                if side.kind == PRODUCT and side.communication == 32
-                and side.quantize == 8 and side.inference_mode == sides[-1].inference_mode
-            ]
-            for turn in range(repeats):
-                timing.progress(f"a busy learner, round {turn + 1}")
-                for side in losing:
-                    lost = bench.lost(side, 4.0 if options.quick else 15.0)
-                    losses.setdefault(side.name, []).append(lost)
-    _report(placements, losses, options.out)
+    _report(placements, options.out)
 
 
 def _report(
-    placements: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
-    losses: Mapping[str, Sequence[Mapping[str, float]]],
-    out: str | None,
+    placements: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], out: str | None
 ) -> None:
     who = ["learner"] * 3 + ["broadcaster"] * 5 + ["actor"] * 3
     stages = [f"{name} ({part})" for name, part in zip(_STAGES.values(), who, strict=True)]
@@ -249,22 +219,8 @@ def _report(
          "The same with the learner on a core of its own", header, table(rows))
         for name, rows in placements.items()
     ]
-    if losses:
-        lines = [
-            [name, *(
-                f"{scale * statistics.median(lap[key] for lap in laps):.2f}"
-                for key, scale in (("steps_per_s", 1), ("pushes_per_s", 1), ("lost", 100))
-            )]
-            for name, laps in losses.items()
-        ]
-        tables.append((
-            "A busy learner (policy's step at batch 256) on a core of its own, pushing at the "
-            "default period",
-            ["Path", "steps/s without pushes", "pushes/s", "steps lost, %"],
-            lines,
-        ))
     timing.report(
-        _NAME, *tables[0], {"placements": placements, "lost": losses}, out,
+        _NAME, *tables[0], {"placements": placements}, out,
         notes=[
             "Stages overlap where processes work at the same time, and the total also contains the "
             "wait for a look (every 30 steps).",

@@ -18,7 +18,6 @@ import numpy as np
 
 from actorQ.core import config as config_lib
 from actorQ.core import precisions
-from actorQ.core import provenance
 from actorQ.core import telemetry
 from actorQ.policy import architecture as architecture_lib
 
@@ -30,8 +29,6 @@ OBSERVATION_SIZE, _ACTIONS = 17, 6  # cheetah_run has these.
 _UPDATE_PERIOD = 30  # Steps between two looks, the default of --actor_update_period.
 _STEPS_BEHIND = 40  # Steps after the first action on new weights.
 _DEADLINE_S = 60.0
-_WARM_UP_PUSHES = 3  # Slow pushes on cold caches would space out the measured ones.
-_BATCH = 256  # Batch size of the busy learner.
 _LAST_STAGES = ("decode_s", "convert_s", "encode_s", "insert_s")
 _PULLING = ("pull_s", "deserialize_s", "load_state_dict_s")
 
@@ -92,9 +89,8 @@ def pin(core: int) -> None:
 
 # --- The learner's process, which holds the server too ---
 
-_publishers: dict[tuple[str, float], "publishing.VariablePublisher"] = {}
+_publishers: dict[str, "publishing.VariablePublisher"] = {}
 _policies: dict[int, Any] = {}
-_steps: dict[int, Any] = {}
 
 
 def learner_policy(config: config_lib.RunConfig) -> Any:
@@ -107,26 +103,23 @@ def learner_policy(config: config_lib.RunConfig) -> Any:
     return _policies[width]
 
 
-def _publisher(
-    config: config_lib.RunConfig, period_s: float, share: float
-) -> "publishing.VariablePublisher":
-    """Returns the publisher of a side and period, made at its first use."""
+def _publisher(config: config_lib.RunConfig) -> "publishing.VariablePublisher":
+    """Returns the publisher of a side, made at its first use."""
     from actorQ.learner import publisher as publishing
     from actorQ.wire import connection
 
-    key = (config.logpath, period_s)
-    if key not in _publishers:
-        _publishers[key] = publishing.VariablePublisher(
-            learner_policy(config).named_variables(),
-            connection.Connection(config), config.broadcaster_table_name, period_s,
-            config.push_precision, share,
+    if config.logpath not in _publishers:
+        _publishers[config.logpath] = publishing.VariablePublisher(
+            learner_policy(config).named_variables(), connection.Connection(config),
+            config.broadcaster_table_name, config.push_period_s, config.push_precision,
+            config.push_share,
         )
-    return _publishers[key]
+    return _publishers[config.logpath]
 
 
 def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
     """Pushes weights once; returns its start and end (time.monotonic) and seconds of its stages."""
-    publisher = _publisher(config, config.push_period_s, config.push_share)
+    publisher = _publisher(config)
 
     def stages() -> tuple[float, float, float]:
         return publisher.snapshot_s, publisher.encode_s, publisher.insert_s
@@ -138,63 +131,6 @@ def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
         "started": started, "push_end": time.monotonic(), "snapshot_s": snapshot,
         "push_encode_s": encode, "push_insert_s": insert - encode,
     }
-
-
-def _busy_step(config: config_lib.RunConfig) -> Any:
-    """Returns a compiled step that works like a learner's on the policy, with its optimizer."""
-    import sonnet as snt
-    import tensorflow as tf
-
-    policy = learner_policy(config)
-    optimizer = snt.optimizers.Adam(1e-6)
-    observations = tf.random.normal((_BATCH, OBSERVATION_SIZE))
-
-    @tf.function(autograph=False)
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(policy(observations)))
-        variables = policy.trainable_variables
-        optimizer.apply(tape.gradient(loss, variables), variables)
-
-    step()
-    return step
-
-
-def busy_steps_per_s(
-    config: config_lib.RunConfig, seconds: float, period_s: float | None
-) -> tuple[float, int]:
-    """Learns for `seconds`; returns steps per second, and pushes made.
-
-    Args:
-      config: Configuration of the side.
-      seconds: Length of the measurement.
-      period_s: Period of pushes, as --push_period_s. None makes no pushes.
-    """
-    width = config.model_sizes[0]
-    if width not in _steps:
-        _steps[width] = _busy_step(config)
-    step, publisher, pushes = _steps[width], None, 0
-    if period_s is not None:
-        # The share counts the whole machine, and this process has some of its cores only.
-        share = config.push_share * provenance.machine_cores() / provenance.usable_cores()
-        is_new = (config.logpath, period_s) not in _publishers
-        publisher = _publisher(config, period_s, share)
-        for version in range(_WARM_UP_PUSHES if is_new else 0):
-            publisher.publish(version, wait=True)
-        pushes = publisher.pushes
-    done, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        step()
-        done += 1
-        if publisher is not None:
-            # Versions of the side's own pushes are far below these.
-            publisher.publish(1_000_000 + time.monotonic_ns() // 1000)
-    rate = done / (time.perf_counter() - started)
-    if publisher is None:
-        return rate, 0
-    if publisher.pushes == pushes:
-        raise RuntimeError(f"There was no push within {seconds:g} s.")
-    return rate, publisher.pushes - pushes
 
 
 # --- The broadcaster's process ---
