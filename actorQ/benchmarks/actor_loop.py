@@ -2,13 +2,11 @@
 
     python -m actorQ.benchmarks.actor_loop --out DIR
     python -m actorQ.benchmarks.actor_loop --task gym,Acrobot-v1 --out DIR
-    python -m actorQ.benchmarks.actor_loop --explain
 
 An actor steps the environment, computes the policy, writes transitions to a Reverb server in
 another process, and looks for newer weights (there are none). It is the product's own
 `ActorProcess`, pinned to one core; the server has another one. A stand-in for the original's loop
-(`original.loop`) runs in the same rounds. `--explain` measures why a step of the environment is
-slower inside an actor than alone.
+(`original.loop`) runs in the same rounds.
 """
 
 from collections.abc import Mapping
@@ -112,58 +110,54 @@ def run_config(side: Side, folder: str, port: int) -> config_lib.RunConfig:
     )
 
 
-class Stage:
-    """The processes in which a side's actor and its server live."""
+def measure_group(
+    actors: remote.Remote,
+    servers: remote.Remote,
+    folder: str,
+    sides: Sequence[Side],
+    repeats: int,
+    seconds: float,
+) -> dict[Side, list[actor_sides.Measurement]]:
+    """Measures the sides of a group, interleaved.
 
-    def __init__(self, actors: remote.Remote, servers: remote.Remote, folder: str):
-        self.actors = actors
-        self._servers = servers
-        self._folder = folder
-        self._open: list[tuple[str, int]] = []
-
-    def build(self, side: Side, key: str) -> None:
-        """Starts a server for a side, and makes its actor."""
-        if side.loop.startswith(_ORIGINAL):
+    Args:
+      actors: Process of the sides' actors.
+      servers: Process of their servers.
+      folder: Folder for logs.
+      sides: Sides to measure.
+      repeats: Number of rounds.
+      seconds: Seconds of one measurement.
+    """
+    ports = {}
+    for side in sides:
+        original = side.loop.startswith(_ORIGINAL)
+        if original:
             # The stand-in imports Acme, which nothing else needs.
-            port = self._servers.call(_start_original_server, side.task)
+            ports[side] = servers.call(_start_original_server, side.task)
         else:
-            layout = self.actors.call(actor_sides.layout_of, side.task)
-            port = self._servers.call(remote.start_server, run_config(side, "", 0), layout)
-        config = run_config(side, os.path.join(self._folder, key.replace(" ", "_")), port)
-        kind = side.loop if side.loop.startswith(_ORIGINAL) else actor_sides.PRODUCT
-        self.actors.call(actor_sides.build, key, config, kind)
-        self._open.append((key, port))
+            layout = actors.call(actor_sides.layout_of, side.task)
+            ports[side] = servers.call(remote.start_server, run_config(side, "", 0), layout)
+        logs = os.path.join(folder, f"{len(ports)} {side.name}".replace(" ", "_"))
+        config = run_config(side, logs, ports[side])
+        kind = side.loop if original else actor_sides.PRODUCT
+        actors.call(actor_sides.build, side.name, config, kind)
 
-    def drop_all(self) -> None:
-        """Forgets all actors and stops their servers."""
-        for key, port in self._open:
-            self.actors.call(actor_sides.drop, key)
-            self._servers.call(remote.stop_server, port)
-        self._open = []
+    def measure(side: Side) -> actor_sides.Measurement:
+        # The caches, and the connection's windows, belonged to another side.
+        actors.call(actor_sides.measure, side.name, _WARM_UP_S)
+        return actors.call(actor_sides.measure, side.name, seconds)
+
+    found = timing.interleave({side: functools.partial(measure, side) for side in sides}, repeats)
+    for side, port in ports.items():
+        actors.call(actor_sides.drop, side.name)
+        servers.call(remote.stop_server, port)
+    return found
 
 
 def _start_original_server(taskstr: str) -> int:
     from actorQ.benchmarks.original import loop as original_loop
 
     return original_loop.start_server(taskstr)
-
-
-def measure_group(
-    stage: Stage, sides: Sequence[Side], repeats: int, seconds: float
-) -> dict[Side, list[actor_sides.Measurement]]:
-    """Measures the sides of a group, interleaved."""
-    keys = {side: f"{index} {side.name}" for index, side in enumerate(sides)}
-    for side, key in keys.items():
-        stage.build(side, key)
-
-    def measure(side: Side) -> actor_sides.Measurement:
-        # The caches, and the connection's windows, belonged to another side.
-        stage.actors.call(actor_sides.measure, keys[side], _WARM_UP_S)
-        return stage.actors.call(actor_sides.measure, keys[side], seconds)
-
-    found = timing.interleave({side: functools.partial(measure, side) for side in sides}, repeats)
-    stage.drop_all()
-    return found
 
 
 def steps_per_s(measurements: Sequence[actor_sides.Measurement]) -> float:
@@ -223,20 +217,9 @@ def main(argv: Sequence[str]) -> None:
         help="Task in place of the benchmark's own, also measured in torch and with 3x4096. The "
              "option may be given several times.",
     )
-    parser.add_argument(
-        "--explain", action="store_true",
-        help="Measure instead why a step of the environment is slower inside an actor.",
-    )
     arguments = timing.parse(parser, argv, repeats=1)
-    if arguments.explain and arguments.task:
-        parser.error("--explain has a task of its own: leave --task out.")
     if any(task.partition(",")[0].strip() == "atari" for task in arguments.task):
         parser.error("The original's stand-in is an MLP: --task takes no task of images.")
-    if arguments.explain:
-        from actorQ.benchmarks import actor_explain
-
-        actor_explain.explain(arguments.repeats, arguments.quick, arguments.out)
-        return
     from actorQ.policy.native import library
 
     cores = timing.pin(2)
@@ -249,9 +232,11 @@ def main(argv: Sequence[str]) -> None:
             timing.progress(
                 f"{index + 1} of {len(groups)}: {sides[0].task}, {len(sides)} actors"
             )
-            stage = Stage(actors, servers, os.path.join(folder, str(index)))
+            logs = os.path.join(folder, str(index))
             # Only sides of the same rounds are compared.
-            more_rows, more_record = table(measure_group(stage, sides, arguments.repeats, _SECONDS))
+            more_rows, more_record = table(
+                measure_group(actors, servers, logs, sides, arguments.repeats, _SECONDS)
+            )
             rows += more_rows
             record += more_record
     timing.report(

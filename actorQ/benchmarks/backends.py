@@ -56,7 +56,7 @@ def make(
     architecture: architecture_lib.PolicyArchitecture,
     bits: int,
     mode: str,
-    weights: Mapping[str, np.ndarray] | None = None,
+    weights: Mapping[str, np.ndarray],
 ) -> "inference.InferenceBackend":
     """Returns a backend that has loaded weights, in a process that computes on one thread.
 
@@ -64,13 +64,11 @@ def make(
       architecture: Layers of the policy.
       bits: Precision that it computes at.
       mode: Inference mode.
-      weights: float32, under torch's names. None makes random ones.
+      weights: float32, under torch's names.
     """
     from actorQ.policy import inference
 
     inference.use_one_thread(mode)
     backend = inference.make_backend(architecture, bits, mode)
-    if weights is None:
-        weights = random_weights(architecture, np.random.default_rng(0))
     inference.load_weights(backend, weights, bits)
     return backend

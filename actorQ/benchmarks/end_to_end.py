@@ -12,9 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -100,21 +98,21 @@ def measure(run: Run, seconds: float) -> Rates:
     """
     with tempfile.TemporaryDirectory() as folder:
         logs = os.path.join(folder, "run")
-        output = os.path.join(folder, "output.txt")
-        with open(output, "wb") as file:
-            launcher = subprocess.Popen(
-                [sys.executable, "-m", "actorQ.launcher", *run.flags(folder)],
-                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                preexec_fn=processes.attached(),  # A second Ctrl-C would end it at once.
-            )
+        launcher = processes.Child(
+            "the launcher", [sys.executable, "-m", "actorQ.launcher", *run.flags(folder)],
+            os.path.join(folder, "output.txt"), None,
+        )
+        launcher.start()
         try:
-            _wait_for_learner(launcher, logs, output)
+            _wait_for_learner(launcher, logs)
             time.sleep(_SETTLE_S)
-            before = _read(launcher, logs, output)
+            before = _read(launcher, logs)
             time.sleep(seconds)
-            after = _read(launcher, logs, output)
+            after = _read(launcher, logs)
         finally:
-            _end(launcher)
+            launcher.terminate()
+            launcher.wait(_END_TIMEOUT_S)
+            launcher.kill()
     return rates(before, after)
 
 
@@ -144,21 +142,20 @@ def rates(before: _Reading, after: _Reading) -> Rates:
     )
 
 
-def _wait_for_learner(launcher: subprocess.Popen, logs: str, output: str) -> None:
+def _wait_for_learner(launcher: processes.Child, logs: str) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     train = os.path.join(logs, telemetry.LEARNER, telemetry.TRAIN_CSV)
     while telemetry.last_row(train).get("learner_steps", 0) < 2:
         if launcher.poll() is not None or time.monotonic() > deadline:
-            raise errors.UserError(f"The run did not get going: {_last_lines(output)}")
+            raise errors.UserError(f"The run did not get going: {_why(launcher)}")
         time.sleep(_POLL_S)
 
 
-def _last_lines(output: str) -> str:
-    with open(output, encoding="utf-8", errors="replace") as file:
-        return " | ".join(file.read().splitlines()[-3:])
+def _why(launcher: processes.Child) -> str:
+    return launcher.error_line() or launcher.last_line()
 
 
-def _read(launcher: subprocess.Popen, logs: str, output: str) -> _Reading:
+def _read(launcher: processes.Child, logs: str) -> _Reading:
     """Waits for the learner's next row, then reads all logs and clocks.
 
     Raises:
@@ -169,9 +166,9 @@ def _read(launcher: subprocess.Popen, logs: str, output: str) -> _Reading:
     while (row := telemetry.last_row(train))["unix_time"] == old and launcher.poll() is None:
         time.sleep(0.02)
     if launcher.poll() is not None:
-        raise errors.UserError(f"The run ended while it was measured: {_last_lines(output)}")
+        raise errors.UserError(f"The run ended while it was measured: {_why(launcher)}")
     cpu = {processes.ACTOR_MODULE: 0.0, processes.LEARNER_MODULE: 0.0}
-    for process in psutil.Process(launcher.pid).children():
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             times, command = process.cpu_times(), process.cmdline()
             for module in cpu:
@@ -186,21 +183,6 @@ def _read(launcher: subprocess.Popen, logs: str, output: str) -> _Reading:
         row["unix_time"], row["learner_steps"], row["actor_steps"], phases,
         cpu[processes.ACTOR_MODULE], cpu[processes.LEARNER_MODULE],
     )
-
-
-def _end(launcher: subprocess.Popen) -> None:
-    """Interrupts a launcher, which ends its processes; kills all of them if it takes too long."""
-    if launcher.poll() is not None:
-        return
-    family = psutil.Process(launcher.pid).children(recursive=True)
-    launcher.send_signal(signal.SIGINT)
-    try:
-        launcher.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        for process in [*family, launcher]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        launcher.wait()
 
 
 def main(argv: Sequence[str]) -> None:

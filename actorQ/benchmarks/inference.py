@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
+import statistics
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str]) -> None:
             architecture, backends.random_weights(architecture, rng), observation
         )
         figures = timing.latencies(sides, options.repeats)
-        times[name] = timing.medians(figures)
+        times[name] = {side: statistics.median(seconds) for side, seconds in figures.items()}
         record[name] = {"seconds": figures, "weight_bytes": sizes, "types": types[name]}
     _report(times, types, record, options.out)
 

@@ -76,10 +76,12 @@ class Learned(NamedTuple):
 
     Attributes:
       losses: float64 [steps], by the names of the learner's log.
+      weights: Weights of all networks that it began with.
       peak_bytes: Peak memory of its process, TensorFlow and the batches included.
     """
 
     losses: Mapping[str, np.ndarray]
+    weights: list[np.ndarray]
     peak_bytes: int
 
 
@@ -115,79 +117,49 @@ def record_replay(config: config_lib.RunConfig, transitions: int) -> np.ndarray:
     return np.stack(rows[:transitions])
 
 
-class Member:
-    """A learner in a process of its own; see `remote`."""
+def learn(
+    config: config_lib.RunConfig, weights: list[np.ndarray] | None, batches: np.ndarray
+) -> Learned:
+    """Takes one gradient step for each batch, in a process that does nothing else.
 
-    def __init__(self, config: config_lib.RunConfig):
-        """Builds the networks."""
-        spec = suites.make_for(config, config.seed).spec
-        import tensorflow as tf
+    Args:
+      config: Configuration of the learner.
+      weights: Weights of all networks to begin with. None takes random ones, by the seed.
+      batches: Packed transitions, float32 [steps, B, vector size].
+    """
+    spec = suites.make_for(config, config.seed).spec
+    import reverb
+    import tensorflow as tf
 
-        tf.random.set_seed(config.seed)
-        self._config = config
-        self._layout = replay.Layout.of(spec)
-        self._module = algorithms.learner_module(config.algorithm)
-        self._networks = self._module.make_networks(
-            config, architecture_lib.make(spec, config.model_sizes), config.learner_precision
-        )
+    from actorQ.learner import dataset as learning
 
-    def _variables(self) -> list[Any]:
-        return [variable for network in self._networks for variable in network.variables]
-
-    def weights(self) -> list[np.ndarray]:
-        """Returns the weights of all networks."""
-        return [variable.numpy() for variable in self._variables()]
-
-    def learn(self, weights: Sequence[np.ndarray], batches: np.ndarray) -> Learned:
-        """Takes one gradient step for each batch.
-
-        Args:
-          weights: Weights of all networks to begin with.
-          batches: Packed transitions, float32 [steps, B, vector size].
-        """
-        import reverb
-        import tensorflow as tf
-
-        from actorQ.learner import dataset as learning
-
-        for variable, value in zip(self._variables(), weights, strict=True):
-            variable.assign(value)
-        shape, ones = batches.shape[:2], np.ones(batches.shape[:2])
-        information = reverb.SampleInfo(
-            np.zeros(shape, np.uint64), ones, ones.astype(np.int64), ones, ones.astype(np.int32)
-        )
-        dataset = tf.data.Dataset.from_tensor_slices(reverb.ReplaySample(information, batches))
-        fetches = learning.LastFetches()
-        learner = self._module.make_learner(
-            self._networks, self._config, learning.Batches(dataset, self._layout), None, fetches,
-            learning.Monitors(),
-        )
-        losses: dict[str, list[float]] = {}
-        for _ in batches:
-            learner.step()
-            for name, value in self._module.losses(fetches.read()).items():
-                losses.setdefault(name, []).append(value)
-        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return Learned({name: np.array(values) for name, values in losses.items()}, peak)
-
-
-_members: list[Member] = []
-
-
-def build(config: config_lib.RunConfig, cores: list[int]) -> None:
-    """Makes the process's learner."""
-    learner_sides.set_up(cores, len(cores))
-    _members.append(Member(config))
-
-
-def weights_of() -> list[np.ndarray]:
-    """Returns the weights of the process's learner."""
-    return _members[0].weights()
-
-
-def learn(weights: Sequence[np.ndarray], batches: np.ndarray) -> Learned:
-    """Lets the process's learner learn; see `Member.learn`."""
-    return _members[0].learn(weights, batches)
+    tf.random.set_seed(config.seed)
+    module = algorithms.learner_module(config.algorithm)
+    networks = module.make_networks(
+        config, architecture_lib.make(spec, config.model_sizes), config.learner_precision
+    )
+    variables = [variable for network in networks for variable in network.variables]
+    if weights is None:
+        weights = [np.array(variable.numpy()) for variable in variables]
+    for variable, value in zip(variables, weights, strict=True):
+        variable.assign(value)
+    shape, ones = batches.shape[:2], np.ones(batches.shape[:2])
+    information = reverb.SampleInfo(
+        np.zeros(shape, np.uint64), ones, ones.astype(np.int64), ones, ones.astype(np.int32)
+    )
+    dataset = tf.data.Dataset.from_tensor_slices(reverb.ReplaySample(information, batches))
+    fetches = learning.LastFetches()
+    learner = module.make_learner(
+        networks, config, learning.Batches(dataset, replay.Layout.of(spec)), None, fetches,
+        learning.Monitors(),
+    )
+    losses: dict[str, list[float]] = {}
+    for _ in batches:
+        learner.step()
+        for name, value in module.losses(fetches.read()).items():
+            losses.setdefault(name, []).append(value)
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return Learned({name: np.array(values) for name, values in losses.items()}, weights, peak)
 
 
 def compare(settings: Settings, algorithm: str, cores: list[int]) -> dict[str, Learned]:
@@ -195,14 +167,15 @@ def compare(settings: Settings, algorithm: str, cores: list[int]) -> dict[str, L
     rows = record_replay(settings.config(algorithm, _PRECISIONS[0]), settings.transitions)
     rng = np.random.default_rng(settings.seed)
     batches = rows[rng.integers(len(rows), size=(settings.steps, settings.batch))]
-    learned, weights = {}, None
+    learned: dict[str, Learned] = {}
+    weights = None
     for precision in _PRECISIONS:
         timing.progress(f"{_NAME}: {algorithm}, {precision}")
         with remote.remotes([cores[-1]]) as (process,):
-            process.call(build, settings.config(algorithm, precision), cores)
-            if weights is None:
-                weights = process.call(weights_of)
-            learned[precision] = process.call(learn, weights, batches)
+            process.call(learner_sides.set_up, cores, len(cores))
+            config = settings.config(algorithm, precision)
+            learned[precision] = process.call(learn, config, weights, batches)
+        weights = learned[precision].weights
     return learned
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actorQ.actor import transition_writer
+from actorQ.benchmarks import remote
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import timing
@@ -43,7 +44,6 @@ class Side:
       optimizer: FUSED (the product's) or SONNET (Acme's learner as it comes).
       source: MEMORY (one batch again and again), REVERB, or PUBLISHING (REVERB, and weights are
         pushed).
-      padded: Whether float32 products use padded weights (`sonnet_layers`).
     """
 
     width: int
@@ -51,7 +51,6 @@ class Side:
     precision: str = "float32"
     optimizer: str = FUSED
     source: str = MEMORY
-    padded: bool = False
 
     @property
     def config(self) -> config_lib.RunConfig:
@@ -94,18 +93,16 @@ def set_up(cores: list[int], threads: int) -> None:
 def serve() -> int:
     """Starts a server with random transitions in replay; returns its port."""
     from actorQ.wire import connection as wire
-    from actorQ.wire import server as serving
 
     config = Side(8, 8).config
-    server = serving.start_server(config, serving.make_tables(config, LAYOUT, prioritized=False))
-    _state["server"] = server
-    connection = wire.Connection(config, f"localhost:{server.port}")
+    port = remote.start_server(config, LAYOUT)
+    connection = wire.Connection(config, f"localhost:{port}")
     _state["connection"] = connection
     writer = transition_writer.TransitionWriter(connection.client, config.replay_table_name, LAYOUT)
     for row in _random_transitions(TRANSITIONS):
         writer.write(LAYOUT.unpack(row[None]))
     writer.close()
-    return server.port
+    return port
 
 
 def _random_transitions(count: int) -> np.ndarray:
@@ -174,15 +171,12 @@ class _Learner:
         from actorQ.d4pg import learner as d4pg
         from actorQ.learner import dataset as learning
         from actorQ.learner import publisher
-        from actorQ.policy import sonnet_layers
 
         config = side.config
         architecture = architecture_lib.PolicyArchitecture(
             (OBSERVATION_SIZE,), config.model_sizes, ACTIONS, architecture_lib.TANH_HEAD
         )
-        networks = d4pg.make_networks(
-            config, architecture, sonnet_layers.FLOAT32_PADDED if side.padded else side.precision
-        )
+        networks = d4pg.make_networks(config, architecture, side.precision)
         make = _sonnet_learner if side.optimizer == SONNET else d4pg.make_learner
         self._learner = make(
             networks, config, _dataset(side), None, learning.LastFetches(), learning.Monitors()

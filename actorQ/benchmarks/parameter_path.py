@@ -8,7 +8,7 @@ code. The actor steps its policy all the while and looks for weights every 30 st
 push to first action is measured as a whole, and every stage beside it. At first all processes
 share one core, so that a stage's time is the work it takes. Then the learner has one core, and the
 others have another. A stand-in for the original's path (`original.parameters`) runs in the same
-rounds. Last comes the share of a busy learner's time that pushing takes.
+rounds.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,11 @@ from typing import Any
 
 from actorQ.benchmarks import backends
 from actorQ.benchmarks import parameter_sides
-from actorQ.benchmarks import parameter_stages
 from actorQ.benchmarks import remote
 from actorQ.benchmarks.original import parameters
-from actorQ.benchmarks.parameter_stages import ORIGINAL
-from actorQ.benchmarks.parameter_stages import PRODUCT
-from actorQ.benchmarks.parameter_stages import Side
+from actorQ.benchmarks.parameter_sides import ORIGINAL
+from actorQ.benchmarks.parameter_sides import PRODUCT
+from actorQ.benchmarks.parameter_sides import Side
 from actorQ.core import allocator
 from actorQ.core import config as config_lib
 from actorQ.core import timing
@@ -38,7 +37,7 @@ from actorQ.wire import replay
 
 _NAME = "parameter_path"
 _WIDTH = 2048
-_PATHS = {PRODUCT: parameter_sides, ORIGINAL: parameters}  # They have the same functions.
+_PATHS = {PRODUCT: parameter_sides, ORIGINAL: parameters}  # Their names are alike.
 _QUIET_S = 0.1  # The actor steps so long before a push, which tells how long a step takes.
 _UPDATE_DEADLINE_S = 10.0
 _STAGES = {
@@ -99,7 +98,7 @@ class Bench:
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
         for process in processes.get(PRODUCT, []):
             process.call(allocator.keep_large_blocks)  # The product's programs do so.
-        layout = replay.Layout((parameter_stages.OBSERVATION_SIZE,), False, 6, False)
+        layout = replay.Layout((parameter_sides.OBSERVATION_SIZE,), False, 6, False)
         for side in sides:
             timing.progress(f"building {side.name}")
             learner, broadcaster, actor = processes[side.kind]
@@ -109,14 +108,14 @@ class Bench:
             self._configs[side] = config
             broadcaster.call(_PATHS[side.kind].make_broadcaster, config)
             self._push(side)
-            actor.call(_PATHS[side.kind].make_actor, config)
+            actor.call(parameter_sides.make_actor, config, _PATHS[side.kind].Actor)
 
     def place(self, learner_core: int, other_core: int) -> None:
         """Pins the learners to one core and all other processes to another."""
         for learner, *others in self._processes.values():
-            learner.call(parameter_stages.pin, learner_core)
+            learner.call(parameter_sides.pin, learner_core)
             for process in others:
-                process.call(parameter_stages.pin, other_core)
+                process.call(parameter_sides.pin, other_core)
 
     def measure(self, side: Side) -> dict[str, float]:
         """Sends weights down the path once; returns seconds of all stages and sizes in bytes."""
@@ -124,7 +123,7 @@ class Bench:
         learner, _, actor = self._processes[side.kind]
         worked = learner.call(time.process_time)
         acting = self._pool.submit(
-            actor.call, parameter_stages.act_until, config, self._version + 1
+            actor.call, parameter_sides.act_until, config, self._version + 1
         )
         time.sleep(_QUIET_S)
         pushed = self._push(side)
@@ -147,28 +146,6 @@ class Bench:
             "fp32_bytes": update["fp32_bytes"],
         }
         return row
-
-    def lost(self, side: Side, seconds: float) -> dict[str, float]:
-        """Learns with and without pushes; returns the share of steps lost, and pushes a second."""
-        learner, config = self._processes[side.kind][0], self._configs[side]
-
-        def learn(period_s: float | None) -> tuple[float, int]:
-            return learner.call(parameter_sides.busy_steps_per_s, config, seconds, period_s)
-
-        without, _ = learn(None)
-        with_it, pushes = learn(config_lib.RunConfig().push_period_s)
-        again, _ = learn(None)
-        return {
-            "steps_per_s": (without + again) / 2,
-            "lost": 1 - 2 * with_it / (without + again),
-            "pushes_per_s": pushes / seconds,
-        }
-
-    def make_busy(self, side: Side) -> None:
-        """Makes what `lost` needs."""
-        self._processes[side.kind][0].call(
-            parameter_sides.make_busy_learner, self._configs[side]
-        )
 
     def _push(self, side: Side) -> dict[str, float]:
         self._version += 1
@@ -210,7 +187,6 @@ def main(arguments: Sequence[str]) -> None:
     sides = plan(library.available(), options.quick)
     kinds = sorted({side.kind for side in sides})
     placements: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    losses: dict[str, list[dict[str, float]]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         remote.remotes([cores[-1]] * 3 * len(kinds)) as started,
@@ -226,25 +202,11 @@ def main(arguments: Sequence[str]) -> None:
             placements[f"{count} core" + "s" * (count > 1)] = timing.interleave(
                 measurements, repeats
             )
-        if len(cores) > 1:
-            losing = [
-                side for side in sides
-                if side.kind == PRODUCT and side.communication == 32
-                and side.quantize == 8 and side.inference_mode == sides[-1].inference_mode
-            ]
-            bench.make_busy(losing[0])
-            for turn in range(repeats):
-                timing.progress(f"a busy learner, round {turn + 1}")
-                for side in losing:
-                    lost = bench.lost(side, 4.0 if options.quick else 15.0)
-                    losses.setdefault(side.name, []).append(lost)
-    _report(placements, losses, options.out)
+    _report(placements, options.out)
 
 
 def _report(
-    placements: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
-    losses: Mapping[str, Sequence[Mapping[str, float]]],
-    out: str | None,
+    placements: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], out: str | None
 ) -> None:
     who = ["learner"] * 3 + ["broadcaster"] * 5 + ["actor"] * 3
     stages = [f"{name} ({part})" for name, part in zip(_STAGES.values(), who, strict=True)]
@@ -257,22 +219,8 @@ def _report(
          "The same with the learner on a core of its own", header, table(rows))
         for name, rows in placements.items()
     ]
-    if losses:
-        lines = [
-            [name, *(
-                f"{scale * statistics.median(lap[key] for lap in laps):.2f}"
-                for key, scale in (("steps_per_s", 1), ("pushes_per_s", 1), ("lost", 100))
-            )]
-            for name, laps in losses.items()
-        ]
-        tables.append((
-            "A busy learner (policy's step at batch 256) on a core of its own, pushing at the "
-            "default period",
-            ["Path", "steps/s without pushes", "pushes/s", "steps lost, %"],
-            lines,
-        ))
     timing.report(
-        _NAME, *tables[0], {"placements": placements, "lost": losses}, out,
+        _NAME, *tables[0], {"placements": placements}, out,
         notes=[
             "Stages overlap where processes work at the same time, and the total also contains the "
             "wait for a look (every 30 steps).",

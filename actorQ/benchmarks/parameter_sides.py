@@ -1,9 +1,13 @@
 """The product's path of weights for `parameter_path`: its learner, broadcaster and actor.
 
 `remote.Remote` calls these functions, in processes of their own. Modules that bring frameworks in
-are imported late, since pinning comes first. `original.parameters` has the same functions.
+are imported late, since pinning comes first. `original.parameters` has its own `push`,
+`make_broadcaster`, `last_update` and `Actor`; it shares the other functions. One process has the
+same part of every side, and only one side works at a time.
 """
 
+from collections.abc import Callable
+import dataclasses
 import os
 import threading
 import time
@@ -12,44 +16,110 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.benchmarks import parameter_stages
 from actorQ.core import config as config_lib
-from actorQ.core import provenance
+from actorQ.core import precisions
 from actorQ.core import telemetry
+from actorQ.policy import architecture as architecture_lib
 
 if TYPE_CHECKING:
     from actorQ.learner import publisher as publishing
 
-_WARM_UP_PUSHES = 3  # Slow pushes on cold caches would space out the measured ones.
-_BATCH = 256  # Batch size of the busy learner.
+PRODUCT, ORIGINAL = "ActorQ here", "original (stand-in)"
+OBSERVATION_SIZE, _ACTIONS = 17, 6  # cheetah_run has these.
+_UPDATE_PERIOD = 30  # Steps between two looks, the default of --actor_update_period.
+_STEPS_BEHIND = 40  # Steps after the first action on new weights.
+_DEADLINE_S = 60.0
 _LAST_STAGES = ("decode_s", "convert_s", "encode_s", "insert_s")
+_PULLING = ("pull_s", "deserialize_s", "load_state_dict_s")
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One way from the learner's weights to the actor's.
+
+    Attributes:
+      kind: PRODUCT or ORIGINAL.
+      quantize: Bits of the actor's arithmetic.
+      communication: Bits on the wire, as --quantize_communication.
+      push_precision: Precision of the message from learner to broadcaster.
+      inference_mode: Inference mode of the actor.
+    """
+
+    kind: str
+    quantize: int
+    communication: int = 32
+    push_precision: str = "float32"
+    inference_mode: str = "pytorch"
+
+    @property
+    def name(self) -> str:
+        """The side's name in the table."""
+        bits = precisions.NAMES[self.quantize]
+        if self.kind == ORIGINAL:
+            return f"{bits}, {self.kind}"
+        parts = [bits, self.inference_mode]
+        if self.communication < 32:
+            parts.append(f"{self.communication} bits on the wire")
+        if self.push_precision != "float32":
+            parts.append(f"{self.push_precision} push")
+        return ", ".join(parts)
+
+    def config(self, folder: str, width: int) -> config_lib.RunConfig:
+        """Returns the run's configuration, without the server's address."""
+        return config_lib.RunConfig(
+            quantize=self.quantize, quantize_communication=self.communication,
+            push_precision=self.push_precision, inference_mode=self.inference_mode,
+            model_str=",".join(3 * [str(width)]), push_period_s=0.0, port=0,
+            logpath=os.path.join(folder, self.name.replace(" ", "_").replace(",", "")),
+        )
+
+
+def architecture_of(config: config_lib.RunConfig) -> architecture_lib.PolicyArchitecture:
+    """Returns the layers of the policy whose weights travel."""
+    return architecture_lib.PolicyArchitecture(
+        (OBSERVATION_SIZE,), config.model_sizes, _ACTIONS, architecture_lib.TANH_HEAD
+    )
+
+
+def pin(core: int) -> None:
+    """Moves this process, with all threads that it has by now, to another core."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), {core})
+
 
 # --- The learner's process, which holds the server too ---
 
-_publishers: dict[tuple[str, float], "publishing.VariablePublisher"] = {}
-_steps: dict[int, Any] = {}
+_publishers: dict[str, "publishing.VariablePublisher"] = {}
+_policies: dict[int, Any] = {}
 
 
-def _publisher(
-    config: config_lib.RunConfig, period_s: float, share: float
-) -> "publishing.VariablePublisher":
-    """Returns the publisher of a side and period, made at its first use."""
+def learner_policy(config: config_lib.RunConfig) -> Any:
+    """Returns the one Sonnet policy of this process and width."""
+    from actorQ.policy import sonnet_policy
+
+    width = config.model_sizes[0]
+    if width not in _policies:
+        _policies[width] = sonnet_policy.Policy(architecture_of(config))
+    return _policies[width]
+
+
+def _publisher(config: config_lib.RunConfig) -> "publishing.VariablePublisher":
+    """Returns the publisher of a side, made at its first use."""
     from actorQ.learner import publisher as publishing
     from actorQ.wire import connection
 
-    key = (config.logpath, period_s)
-    if key not in _publishers:
-        _publishers[key] = publishing.VariablePublisher(
-            parameter_stages.learner_policy(config).named_variables(),
-            connection.Connection(config), config.broadcaster_table_name, period_s,
-            config.push_precision, share,
+    if config.logpath not in _publishers:
+        _publishers[config.logpath] = publishing.VariablePublisher(
+            learner_policy(config).named_variables(), connection.Connection(config),
+            config.broadcaster_table_name, config.push_period_s, config.push_precision,
+            config.push_share,
         )
-    return _publishers[key]
+    return _publishers[config.logpath]
 
 
 def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
     """Pushes weights once; returns its start and end (time.monotonic) and seconds of its stages."""
-    publisher = _publisher(config, config.push_period_s, config.push_share)
+    publisher = _publisher(config)
 
     def stages() -> tuple[float, float, float]:
         return publisher.snapshot_s, publisher.encode_s, publisher.insert_s
@@ -61,60 +131,6 @@ def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
         "started": started, "push_end": time.monotonic(), "snapshot_s": snapshot,
         "push_encode_s": encode, "push_insert_s": insert - encode,
     }
-
-
-def make_busy_learner(config: config_lib.RunConfig) -> None:
-    """Compiles a step that works like a learner's on the policy, with its optimizer."""
-    import sonnet as snt
-    import tensorflow as tf
-
-    policy = parameter_stages.learner_policy(config)
-    optimizer = snt.optimizers.Adam(1e-6)
-    observations = tf.random.normal((_BATCH, parameter_stages.OBSERVATION_SIZE))
-
-    @tf.function(autograph=False)
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(policy(observations)))
-        variables = policy.trainable_variables
-        optimizer.apply(tape.gradient(loss, variables), variables)
-
-    step()
-    _steps[config.model_sizes[0]] = step
-
-
-def busy_steps_per_s(
-    config: config_lib.RunConfig, seconds: float, period_s: float | None
-) -> tuple[float, int]:
-    """Learns for `seconds`; returns steps per second, and pushes made.
-
-    Args:
-      config: Configuration of the side.
-      seconds: Length of the measurement.
-      period_s: Period of pushes, as --push_period_s. None makes no pushes.
-    """
-    step, publisher, pushes = _steps[config.model_sizes[0]], None, 0
-    if period_s is not None:
-        # The share counts the whole machine, and this process has some of its cores only.
-        share = config.push_share * provenance.machine_cores() / provenance.usable_cores()
-        is_new = (config.logpath, period_s) not in _publishers
-        publisher = _publisher(config, period_s, share)
-        for version in range(_WARM_UP_PUSHES if is_new else 0):
-            publisher.publish(version, wait=True)
-        pushes = publisher.pushes
-    done, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        step()
-        done += 1
-        if publisher is not None:
-            # Versions of the side's own pushes are far below these.
-            publisher.publish(1_000_000 + time.monotonic_ns() // 1000)
-    rate = done / (time.perf_counter() - started)
-    if publisher is None:
-        return rate, 0
-    if publisher.pushes == pushes:
-        raise RuntimeError(f"There was no push within {seconds:g} s.")
-    return rate, publisher.pushes - pushes
 
 
 # --- The broadcaster's process ---
@@ -145,22 +161,25 @@ def last_update(config: config_lib.RunConfig) -> dict[str, float]:
 # --- The actor's process ---
 
 
-class ProductActor:
-    """Policy and weights of the product's actor, without an environment."""
+class Actor:
+    """Policy and weights of the product's actor, without an environment.
+
+    Attributes:
+      infer: Computes the policy's output.
+      timings: Seconds of each phase so far.
+    """
 
     def __init__(self, config: config_lib.RunConfig):
         from actorQ.actor import weight_client
         from actorQ.policy import inference
         from actorQ.wire import connection
 
-        architecture = parameter_stages.architecture_of(config)
+        architecture = architecture_of(config)
         inference.use_one_thread(config.inference_mode)
-        self._backend = inference.make_backend(
-            architecture, config.quantize, config.inference_mode
-        )
-        self._timings = telemetry.Timings()
+        self.infer = inference.make_backend(architecture, config.quantize, config.inference_mode)
+        self.timings = telemetry.Timings()
         self._client = weight_client.WeightClient(
-            connection.Connection(config), config, architecture, self._backend, self._timings
+            connection.Connection(config), config, architecture, self.infer, self.timings
         )
 
     @property
@@ -168,29 +187,68 @@ class ProductActor:
         """Learner steps of the weights in use."""
         return self._client.version
 
-    def first_weights(self) -> None:
-        """Waits for weights."""
-        while self.version < 0:
-            self._client.update()
-            time.sleep(0.01)
-
-    def infer(self, observation: np.ndarray) -> np.ndarray:
-        """Returns the policy's output."""
-        return self._backend(observation)
-
     def between_steps(self, look: bool) -> None:
-        """Does what the product's actor does between two steps."""
+        """Does what the product's actor does between two steps.
+
+        Args:
+          look: Whether it is time to look for newer weights.
+        """
         if look:
             self._client.ask()
         if self._client.ready:
             self._client.collect()
 
-    def seconds(self) -> dict[str, float]:
-        """Returns the seconds in each phase so far."""
-        phases = self._timings.seconds
-        return {name: phases[name] for name in ("pull_s", "deserialize_s", "load_state_dict_s")}
+
+_actors: dict[str, Any] = {}
 
 
-def make_actor(config: config_lib.RunConfig) -> None:
-    """Makes the actor of a side and waits for its first weights."""
-    parameter_stages.keep_actor(config, ProductActor(config))
+def make_actor(config: config_lib.RunConfig, kind: Callable[[config_lib.RunConfig], Any]) -> None:
+    """Makes the actor of a side and waits for its first weights.
+
+    Args:
+      config: Configuration of the side.
+      kind: `Actor` of this module or of `original.parameters`.
+    """
+    actor = _actors[config.logpath] = kind(config)
+    while actor.version < 0:
+        actor.between_steps(look=True)
+        time.sleep(0.01)
+
+
+def act_until(config: config_lib.RunConfig, version: int) -> dict[str, Any]:
+    """Steps until weights of `version` are in use, and some steps further.
+
+    Returns:
+      A dictionary with these entries. Times are those of time.monotonic.
+        first_action: Time of the first action on these weights.
+        looks: Number of looks for newer weights.
+        steps: Start and seconds of every step, with the work between it and the step before.
+        phases: Seconds of each phase.
+
+    Raises:
+      RuntimeError: The weights do not come.
+    """
+    actor, clock = _actors[config.logpath], time.monotonic
+    observation = np.random.default_rng(0).normal(size=(1, OBSERVATION_SIZE)).astype(np.float32)
+    before = actor.timings.as_row()
+    steps: list[tuple[float, float]] = []
+    first, left = None, _STEPS_BEHIND
+    started = now = clock()
+    while left:
+        actor.between_steps(look=len(steps) % _UPDATE_PERIOD == 0)
+        actor.infer(observation)
+        past, now = now, clock()
+        steps.append((past, now - past))
+        if first is None and actor.version >= version:
+            first = now
+        if first is not None:
+            left -= 1
+        elif now - started > _DEADLINE_S:
+            raise RuntimeError(f"{config.logpath}: no weights came within {_DEADLINE_S:g} s.")
+    after = actor.timings.as_row()
+    return {
+        "first_action": first,
+        "looks": -(-len(steps) // _UPDATE_PERIOD),
+        "steps": steps,
+        "phases": {name: after[name] - before[name] for name in _PULLING},
+    }

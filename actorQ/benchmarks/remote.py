@@ -105,9 +105,3 @@ def keep_server(server: Any) -> int:
 def stop_server(port: int) -> None:
     """Stops a server that `keep_server` keeps."""
     _servers.pop(port).stop()
-
-
-def resident_bytes() -> int:
-    """Returns the resident memory of this process."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmRSS"))

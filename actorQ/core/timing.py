@@ -116,11 +116,6 @@ def interleave(
     return figures
 
 
-def medians(figures: Mapping[Key, Sequence[float]]) -> dict[Key, float]:
-    """Returns the median of every side."""
-    return {name: statistics.median(values) for name, values in figures.items()}
-
-
 def latencies(calls: Mapping[Key, Callable[[], Any]], repeats: int) -> dict[Key, list[float]]:
     """Measures the `seconds_per_call` of every call `repeats` times, in turn."""
     return interleave(

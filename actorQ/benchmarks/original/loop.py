@@ -15,6 +15,7 @@ from actorQ.learner import acme_compat  # noqa: F401, I001 (acme cannot be impor
 
 import pickle
 import time
+import types
 from typing import Any
 import warnings
 
@@ -35,30 +36,12 @@ _MODEL_TABLE = "model"
 _PHASES = ("environment_s", "conversion_s", "inference_s", "insert_s", "pull_s")
 
 
-class _Steps:
-    """Counts steps, as the product's loop does."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-
-class _Timings:
-    """Cumulative seconds of the phases."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(_PHASES, 0.0)
-
-    def as_row(self) -> dict[str, float]:
-        """Returns the seconds so far."""
-        return dict(self.seconds)
-
-
 class OriginalActor:
     """One actor with a replay and a model table in a server at `config.address`.
 
     Attributes:
-      loop: Counter of the steps.
-      timings: Seconds of each phase so far.
+      loop: Number of steps so far, as `loop.steps`, where the product has it.
+      timings: Seconds of each phase so far, as `timings.seconds`.
     """
 
     def __init__(self, config: config_lib.RunConfig, pulls: bool):
@@ -87,8 +70,8 @@ class OriginalActor:
         self._client.insert([blob], {_MODEL_TABLE: 1.0})
         self._rng = np.random.default_rng(0)
         self._timestep = dm_env.TimeStep(dm_env.StepType.LAST, None, None, None)
-        self.loop = _Steps()
-        self.timings = _Timings()
+        self.loop = types.SimpleNamespace(steps=0)
+        self.timings = types.SimpleNamespace(seconds=dict.fromkeys(_PHASES, 0.0))
 
     def act(self, seconds: float) -> None:
         """Acts for `seconds`."""

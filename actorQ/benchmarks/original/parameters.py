@@ -4,7 +4,7 @@ It was written from a description of that path, not from the original's code. Th
 fp32 weights into Reverb. The broadcaster loads them into a torch model, quantizes it and pickles
 its state_dict. Every actor pulls each 30 steps, between two of them, whether the weights are new
 or not. Everything unpickled here was pickled by this benchmark. `remote.Remote` calls these
-functions, which import frameworks late; `parameter_sides` has the same functions.
+functions, which import frameworks late; `parameter_sides` has the product's forms of them.
 """
 
 import pickle
@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.benchmarks import parameter_stages
+from actorQ.benchmarks import parameter_sides
 from actorQ.core import config as config_lib
+from actorQ.core import telemetry
 
 _VERSION = "version"  # As in the original, the version travels among the weights.
 _HEADER = np.zeros(1, np.uint8)
@@ -27,7 +28,7 @@ _connections: dict[str, Any] = {}
 def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
     """Pushes the learner's weights once; see `parameter_sides.push`."""
     started = time.monotonic()
-    variables = parameter_stages.learner_policy(config).named_variables()
+    variables = parameter_sides.learner_policy(config).named_variables()
     weights = {name: variable.numpy() for name, variable in variables.items()}
     taken = time.monotonic()
     blob = _pickled({**weights, _VERSION: version})
@@ -57,7 +58,7 @@ def _broadcast(config: config_lib.RunConfig) -> None:
 
     torch.set_num_threads(1)
     client = _connection(config).client
-    model = torch_policy.Policy(parameter_stages.architecture_of(config)).eval()
+    model = torch_policy.Policy(parameter_sides.architecture_of(config)).eval()
     while True:
         blob = _sample(client, config.broadcaster_table_name)
         arrived = time.monotonic()
@@ -85,10 +86,11 @@ def _broadcast(config: config_lib.RunConfig) -> None:
         }
 
 
-class OriginalActor:
+class Actor:
     """Pulls between two steps, and only learns from the loaded weights whether they are new.
 
     Attributes:
+      timings: Seconds of each phase so far.
       version: Version of the weights in use.
     """
 
@@ -102,14 +104,10 @@ class OriginalActor:
         self._client = _connection(config).client
         self._table = config.model_table_name
         self._policy = torch_policy.make_policy(
-            parameter_stages.architecture_of(config), config.quantize
+            parameter_sides.architecture_of(config), config.quantize
         )
-        self._seconds = dict.fromkeys(("pull_s", "deserialize_s", "load_state_dict_s"), 0.0)
+        self.timings = telemetry.Timings()
         self.version = -1
-
-    def first_weights(self) -> None:
-        """Waits for weights."""
-        self.between_steps(look=True)
 
     def infer(self, observation: np.ndarray) -> np.ndarray:
         """Returns the policy's output."""
@@ -120,7 +118,7 @@ class OriginalActor:
         """Pulls and loads weights, if `look` says so."""
         if not look:
             return
-        clock, seconds = time.monotonic, self._seconds
+        clock, timings = time.monotonic, self.timings
         started = clock()
         blob = _sample(self._client, self._table)
         pulled = clock()
@@ -128,18 +126,9 @@ class OriginalActor:
         self.version = state.pop(_VERSION)
         unpickled = clock()
         self._policy.load_state_dict(state)
-        seconds["pull_s"] += pulled - started
-        seconds["deserialize_s"] += unpickled - pulled
-        seconds["load_state_dict_s"] += clock() - unpickled
-
-    def seconds(self) -> dict[str, float]:
-        """Returns the seconds in each phase so far."""
-        return dict(self._seconds)
-
-
-def make_actor(config: config_lib.RunConfig) -> None:
-    """Makes the actor of a side and waits for its first weights."""
-    parameter_stages.keep_actor(config, OriginalActor(config))
+        timings.add("pull_s", pulled - started)
+        timings.add("deserialize_s", unpickled - pulled)
+        timings.add("load_state_dict_s", clock() - unpickled)
 
 
 def _pickled(state: Any) -> np.ndarray:

@@ -4,24 +4,21 @@ import dataclasses
 import json
 import os
 import re
-import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from actorQ.benchmarks import actor_explain
 from actorQ.benchmarks import actor_loop
 from actorQ.benchmarks import actor_sides
 from actorQ.benchmarks import end_to_end
 from actorQ.benchmarks import remote
-from actorQ.benchmarks import scaling_sides
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import provenance
 from actorQ.core import telemetry
 from actorQ.core import timing
 from actorQ.environments import task_errors
+from actorQ.launch import processes
 from actorQ.policy.native import library
 from tests.actorQ import harness
 
@@ -114,9 +111,10 @@ def test_actor_of_the_product_is_measured(tmp_path):
     mode = "native" if library.available() else "pytorch"
     sides = [actor_loop.Side(TASK, 16, mode, 8, environments) for environments in (1, 3)]
     core = min(os.sched_getaffinity(0))
-    with remote.remotes([core, core]) as processes:
-        stage = actor_loop.Stage(*processes, str(tmp_path))
-        found = actor_loop.measure_group(stage, sides, repeats=1, seconds=0.3)
+    with remote.remotes([core, core]) as (actors, servers):
+        found = actor_loop.measure_group(
+            actors, servers, str(tmp_path), sides, repeats=1, seconds=0.3
+        )
     for side, (measured,) in found.items():
         check_measurement(measured)
         assert measured.steps % side.environments == 0
@@ -202,6 +200,13 @@ def test_latencies_are_of_every_call_and_in_turn(monkeypatch, repeats):
     assert figures[("b", 2)] == [2.0, 3.0, 6.0][:repeats]
 
 
+def test_pin_says_so_where_the_system_cannot(monkeypatch, caplog):
+    monkeypatch.delattr(os, "sched_setaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert timing.pin(1) == [0] and timing.pin(4) == [0, 1]
+    assert "cannot keep a process to some cores" in caplog.text
+
+
 # --- remote ---
 
 
@@ -233,24 +238,6 @@ def test_remote_runs_in_a_process_on_its_core_and_tells_failures():
             process.call(os._exit, 3)
 
 
-# --- explain ---
-
-
-def test_explain_cases_have_names_of_their_own():
-    for native in (True, False):
-        cases = actor_explain.cases(native)
-        assert len({case.name for case in cases}) == len(cases)
-        assert cases[0] == actor_explain.Case()
-
-
-def test_explain_row_tells_cold_caches_from_other_threads():
-    alone = actor_explain.Cost(22.0, 20.0, 0.0, 0.0, 0.0, 0.0, 25.0, 0.0, 0.0)
-    cost = actor_explain.Cost(80.0, 50.0, 330.0, 40.0, 10.0, 300.0, 400.0, 2.0, 1.0)
-    row = actor_explain._row(actor_explain.Case(), cost, alone)
-    # Environment 80 = alone 20 + cold caches 30 + other threads 30; 400 - 50 - 300 are left.
-    assert row[1:10] == ["80", "20", "30", "30", "330", "40", "10", "400", "50"]
-
-
 # --- end_to_end ---
 
 
@@ -277,12 +264,12 @@ def test_end_to_end_run_that_dies_while_it_is_measured_is_an_error(tmp_path):
     train = tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV
     train.parent.mkdir()
     train.write_text("unix_time,learner_steps\n1.0,2\n")
-    output = tmp_path / "output.txt"
-    output.write_text("begins\nlauncher: error: no room left\n")
-    launcher = subprocess.Popen(["true"])
-    launcher.wait()
-    with pytest.raises(errors.UserError, match=r"while it was measured: begins \| .*no room left"):
-        end_to_end._read(launcher, str(tmp_path), str(output))
+    command = ["echo", "launcher: error: no room left"]
+    launcher = processes.Child("the launcher", command, str(tmp_path / "output.txt"), None)
+    launcher.start()
+    assert launcher.wait(30)
+    with pytest.raises(errors.UserError, match="while it was measured: no room left"):
+        end_to_end._read(launcher, str(tmp_path))
 
 
 def test_end_to_end_flags_are_the_launchers():
@@ -292,43 +279,3 @@ def test_end_to_end_flags_are_the_launchers():
     fields = {field.name: field for field in dataclasses.fields(config_lib.RunConfig)}
     assert set(flags) - launchers_own <= set(fields)
     assert (flags["n_actors"], flags["quantize"], flags["envs_per_actor"]) == ("2", "4", "5")
-
-
-# --- scaling ---
-
-
-def test_scaling_writer_fills_a_server_and_the_learners_dataset_reads_it():
-    config = config_lib.RunConfig(
-        port=0, min_replay_size=1, replay_table_max_times_sampled=0, batch_size=16
-    )
-    port = remote.start_server(config, scaling_sides.LAYOUT)
-    try:
-        scaling_sides.open_writer(dataclasses.replace(config, server_address=f"localhost:{port}"))
-        written = scaling_sides.write(60.0, most=2_500)
-        assert written.transitions == 2_500
-        assert written.wall_s > 0
-        assert written.cpu_s > 0
-        assert scaling_sides.batches_per_second(config, port, 0.1) > 0
-    finally:
-        scaling_sides._state.clear()
-        remote.stop_server(port)
-
-
-def test_pin_says_so_where_the_system_cannot(monkeypatch, caplog):
-    monkeypatch.delattr(os, "sched_setaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert timing.pin(1) == [0] and timing.pin(4) == [0, 1]
-    assert "cannot keep a process to some cores" in caplog.text
-
-
-@pytest.mark.parametrize("mode", ["pytorch", "original"])
-def test_scaling_actor_starts_as_a_program_and_acts(tmp_path, mode):
-    start = scaling_sides.start_actor(mode, 8, "16,16,16", str(tmp_path))
-    assert 0 < start.cpu_s and 0 < start.wall_s < 120
-    assert start.megabytes > 50
-
-
-def test_resident_bytes_grow_with_memory_that_is_used():
-    before = remote.resident_bytes()
-    kept = np.ones(10_000_000)
-    assert remote.resident_bytes() - before > 0.9 * kept.nbytes

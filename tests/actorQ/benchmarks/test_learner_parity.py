@@ -30,16 +30,15 @@ def test_recorded_replay_is_random_play_of_the_task(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ["d4pg", "dqn"])
-def test_members_learn_alike_from_the_same_weights_and_batches(algorithm):
+def test_learners_learn_alike_from_the_same_weights_and_batches(algorithm):
     batches = learner_parity.record_replay(SMALL.config(algorithm, "float32"), 96).reshape(
         12, 8, -1
     )
     learned, weights = {}, None
     for precision in ("float32", "bfloat16", "float32 again"):
         config = SMALL.config(algorithm, precision.split()[0])
-        member = learner_parity.Member(config)
-        weights = member.weights() if weights is None else weights
-        learned[precision] = member.learn(weights, batches)
+        learned[precision] = learner_parity.learn(config, weights, batches)
+        weights = learned[precision].weights
     names = {name for which, name in learner_parity._TITLES if which == algorithm}
     assert set(learned["float32"].losses) == names
     for name in names:
