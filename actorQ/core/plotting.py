@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib import figure as mpl_figure
 
-from actorQ.core import errors
+from actorQ.core import files
 
 # The colour-blind can tell these apart, too (Okabe and Ito's palette).
 PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
@@ -77,10 +77,8 @@ def save_figure(figure: mpl_figure.Figure, path: str) -> str:
     """Writes a figure and returns its path.
 
     Raises:
-      errors.UserError: The figure cannot be written.
+      errors.WriteError: The figure cannot be written.
     """
-    try:
+    with files.writing(path):
         figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
     return path

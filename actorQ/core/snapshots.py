@@ -224,10 +224,8 @@ def cut_logs(folder: str, state: State) -> None:
     """
     for name, length in telemetry.log_bytes(folder).items():
         path = os.path.join(folder, name)
-        try:
+        with files.writing(path):
             os.truncate(path, min(length, state.log_bytes.get(name, 0)))
-        except OSError as error:
-            raise errors.WriteError(f"Cannot write {path}: {error.strerror}.") from None
 
 
 class VersionRecord:
@@ -279,9 +277,7 @@ class VersionRecord:
         self._write()
 
     def _write(self) -> None:
-        try:
+        with files.writing(self._path):
             if self._file is None:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
             os.pwrite(self._file, f"{self.starts:20d} {self.highest:20d}\n".encode(), 0)
-        except OSError as error:
-            raise errors.WriteError(f"Cannot write {self._path}: {error.strerror}.") from None
