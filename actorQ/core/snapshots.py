@@ -98,10 +98,6 @@ class Store:
         self.reverb_folder = os.path.join(self.folder, _REVERB)
         self._unfinished = os.path.join(self.folder, _UNFINISHED)
 
-    def exists(self) -> bool:
-        """Returns whether there is a snapshot."""
-        return bool(self._numbers())
-
     def newest_name(self) -> str:
         """Returns a name that tells the newest snapshot from others; "" if there is none."""
         return str(max(self._numbers(), default=""))
@@ -147,9 +143,10 @@ class Store:
           errors.UserError: The folders cannot be made.
         """
         try:
-            for folder in (self._unfinished, self.reverb_folder, *self._outdated(fresh)):
-                shutil.rmtree(folder, ignore_errors=True)
-            os.makedirs(self.reverb_folder)
+            self.discard()
+            numbers = self._numbers()
+            for number in numbers if fresh else numbers[:-1]:
+                shutil.rmtree(self._path(number), ignore_errors=True)
             if fresh:
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(os.path.join(self.folder, _VERSIONS))
@@ -206,10 +203,6 @@ class Store:
 
     def _path(self, number: int) -> str:
         return os.path.join(self.folder, f"{number:06d}")
-
-    def _outdated(self, fresh: bool) -> list[str]:
-        numbers = self._numbers()
-        return [self._path(number) for number in (numbers if fresh else numbers[:-1])]
 
 
 def cut_logs(folder: str, state: State) -> None:

@@ -135,7 +135,7 @@ class LearnerProcess:
         """Refuses the folder of another run, whose checkpoint and logs would be lost."""
         folder = self._config.logpath
         trained = os.path.exists(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV))
-        if trained or self._store.exists():
+        if trained or self._store.newest_name():
             raise errors.UserError(
                 f"There is a run in {folder}: add --resume to go on with it, or choose another "
                 "--logpath."
