@@ -158,7 +158,7 @@ class ProductActor:
         self._backend = inference.make_backend(
             architecture, config.quantize, config.inference_mode
         )
-        self._timings = telemetry.Timings()
+        self._timings = telemetry.no_seconds()
         self._client = weight_client.WeightClient(
             connection.Connection(config), config, architecture, self._backend, self._timings
         )
@@ -187,7 +187,7 @@ class ProductActor:
 
     def seconds(self) -> dict[str, float]:
         """Returns the seconds in each phase so far."""
-        phases = self._timings.seconds
+        phases = self._timings
         return {name: phases[name] for name in ("pull_s", "deserialize_s", "load_state_dict_s")}
 
 

@@ -42,17 +42,6 @@ class _Steps:
         self.steps = 0
 
 
-class _Timings:
-    """Cumulative seconds of the phases."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(_PHASES, 0.0)
-
-    def as_row(self) -> dict[str, float]:
-        """Returns the seconds so far."""
-        return dict(self.seconds)
-
-
 class OriginalActor:
     """One actor with a replay and a model table in a server at `config.address`.
 
@@ -88,11 +77,11 @@ class OriginalActor:
         self._rng = np.random.default_rng(0)
         self._timestep = dm_env.TimeStep(dm_env.StepType.LAST, None, None, None)
         self.loop = _Steps()
-        self.timings = _Timings()
+        self.timings = dict.fromkeys(_PHASES, 0.0)
 
     def act(self, seconds: float) -> None:
         """Acts for `seconds`."""
-        clock, timings = time.perf_counter, self.timings.seconds
+        clock, timings = time.perf_counter, self.timings
         until = clock() + seconds
         while clock() < until:
             if self._timestep.last():
@@ -121,8 +110,8 @@ class OriginalActor:
         self._timestep = self._environment.reset()
         reset = time.perf_counter()
         self._adder.add_first(self._timestep)
-        self.timings.seconds["environment_s"] += reset - started
-        self.timings.seconds["insert_s"] += time.perf_counter() - reset
+        self.timings["environment_s"] += reset - started
+        self.timings["insert_s"] += time.perf_counter() - reset
 
     def _choose(self, observation: torch.Tensor) -> Any:
         with torch.no_grad():
