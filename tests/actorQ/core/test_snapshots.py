@@ -47,7 +47,7 @@ def _store(tmp_path):
 
 
 def test_newest_is_the_last_and_the_only_one_on_disk(store):
-    assert not store.exists()
+    assert not store.newest_name()
     take(store, 10)
     take(store, 20)
     snapshot = store.newest()
@@ -107,7 +107,7 @@ def test_fresh_run_takes_over_nothing(store):
     record = store.version_record()
     record.note_start()
     store.prepare(fresh=True)
-    assert not store.exists()
+    assert not store.newest_name()
     assert store.version_record().starts == 0
 
 
