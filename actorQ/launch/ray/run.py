@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import os
 import time
 from typing import Any
@@ -47,7 +48,8 @@ class RayRun:
         )
         self.actors = [
             ray_member.Member(
-                telemetry.actor_name(actor_id), folder, self._place_actor(actor_id), *common
+                telemetry.actor_name(actor_id), folder,
+                functools.partial(self._place_actor, actor_id), *common,
             )
             for actor_id in range(1, config.n_actors + 1)
         ]
@@ -154,16 +156,13 @@ class RayRun:
             telemetry.BROADCASTER, processes.BROADCASTER_MODULE, config, options, arguments
         )
 
-    def _place_actor(self, actor_id: int) -> ray_member.Place:
-        def place(arguments: Sequence[str]) -> Any:
-            options = {"max_restarts": -1, "num_cpus": 1, "scheduling_strategy": "SPREAD"}
-            config = dataclasses.replace(
-                self._config, server_address=self._address, actor_id=actor_id
-            )
-            name = telemetry.actor_name(actor_id)
-            return self._place(name, processes.ACTOR_MODULE, config, options, arguments)
-
-        return place
+    def _place_actor(self, actor_id: int, arguments: Sequence[str]) -> Any:
+        options = {"max_restarts": -1, "num_cpus": 1, "scheduling_strategy": "SPREAD"}
+        config = dataclasses.replace(
+            self._config, server_address=self._address, actor_id=actor_id
+        )
+        name = telemetry.actor_name(actor_id)
+        return self._place(name, processes.ACTOR_MODULE, config, options, arguments)
 
     def _beside_learner(self) -> Any:
         import ray
