@@ -14,14 +14,14 @@ def require_port(port: int) -> None:
       errors.UserError: The port is in use or may not be used.
     """
     # gRPC would share the port with another server and not say so (SO_REUSEPORT).
-    with _any_interface_socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise _in_use(port) from None
-            raise errors.UserError(f"Port {port} cannot be used: {error.strerror}.") from None
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _in_use(port) from None
+        raise errors.UserError(f"Port {port} cannot be used: {error.strerror}.") from None
 
 
 def claim(port: int) -> socket.socket:
@@ -51,13 +51,6 @@ def _in_use(port: int) -> errors.UserError:
     return errors.UserError(
         f"Port {port} is in use: choose another with --port, or end the process that holds it."
     )
-
-
-def _any_interface_socket() -> socket.socket:
-    try:
-        return socket.socket(socket.AF_INET6)
-    except OSError:  # A system without IPv6.
-        return socket.socket(socket.AF_INET)
 
 
 def free_port() -> int:
