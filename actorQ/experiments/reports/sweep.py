@@ -8,6 +8,7 @@ framework but matplotlib.
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -214,8 +215,8 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
         value: value if isinstance(value, (int, float)) else index
         for index, value in enumerate(values, 1)
     }
-    for index, task in enumerate(material.tasks()):
-        style = plotting.task_style(index)
+    styles = itertools.cycle(plotting.TASK_STYLES)
+    for task, style in zip(material.tasks(), styles, strict=False):
         for bits in material.precisions():
             groups = by_value(material.group(task, bits), sweep.setting_of)
             colour = plotting.PRECISION_COLOURS[bits]

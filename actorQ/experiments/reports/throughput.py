@@ -6,6 +6,7 @@ the measured rate of one. Imports no framework but matplotlib.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import itertools
 
 import numpy as np
 
@@ -188,8 +189,8 @@ def _draw(material: reporting.Material, setting: str, path: str) -> str:
     names = ("actor_steps_per_s", "learner_steps_per_s")
     several = len(material.tasks()) > 1
     values = sorted({result.varied for result in material.all_results})
-    for index, task in enumerate(material.tasks()):
-        style = plotting.task_marker(index) + plotting.task_style(index)
+    styles = map(str.__add__, plotting.TASK_MARKERS, plotting.TASK_STYLES)
+    for task, style in zip(material.tasks(), itertools.cycle(styles), strict=False):
         for bits in material.precisions():
             groups = sweep.by_value(material.group(task, bits))
             label = f"{reporting.precision_name(bits)} actors" + f", {task}" * several
