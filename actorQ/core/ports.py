@@ -2,7 +2,6 @@
 
 import errno
 import socket
-import sys
 
 from actorQ.core import errors
 
@@ -28,8 +27,7 @@ def claim(port: int) -> socket.socket:
     """Keeps other learners off a port, from before a server listens there until this process ends.
 
     gRPC lets two servers that start in the same moment share a port. The claim is a socket with a
-    name of its own, which Linux gives to one process of a network namespace at a time. Other
-    systems have no such claim.
+    name of its own, which Linux gives to one process of a network namespace at a time.
 
     Returns:
       A socket that holds the claim until it is closed.
@@ -38,12 +36,11 @@ def claim(port: int) -> socket.socket:
       errors.UserError: Another process has claimed the port.
     """
     held = socket.socket(socket.AF_UNIX)
-    if sys.platform == "linux":
-        try:
-            held.bind(f"\0actorq-learner-port-{port}")
-        except OSError:
-            held.close()
-            raise _in_use(port) from None
+    try:
+        held.bind(f"\0actorq-learner-port-{port}")
+    except OSError:
+        held.close()
+        raise _in_use(port) from None
     return held
 
 
