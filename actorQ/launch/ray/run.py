@@ -95,10 +95,7 @@ class RayRun:
         return True
 
     def _has_room(self) -> bool:
-        """Waits for enough CPUs, and for a GPU where the learner takes one.
-
-        Returns:
-          Whether the cluster has room; False if the run was interrupted meanwhile.
+        """Waits for CPUs, and the learner's GPU; returns False if the run was interrupted.
 
         Raises:
           errors.UserError: The cluster has no room within --placement_timeout.
