@@ -11,7 +11,6 @@ plots and scripts find one run. When a machine goes away, Ray starts its actors 
 no framework, and Ray only when it is needed.
 """
 
-from collections.abc import Sequence
 import dataclasses
 
 from absl import flags
@@ -19,20 +18,13 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import config_flags
 from actorQ.core import errors
+from actorQ.experiments.run_logs import plots
 from actorQ.launch import command_line
 from actorQ.launch import run_folders
 from actorQ.launch import status_line
 from actorQ.launch.ray import cluster
 from actorQ.launch.ray import run as ray_run
 from actorQ.policy.native import library
-
-
-def draw_plots(folder: str) -> Sequence[str]:
-    """Draws the plots of a run, and returns their paths."""
-    # Imported late: only the end of a run needs matplotlib.
-    from actorQ.experiments.run_logs import plots
-
-    return plots.plot_run(folder)
 
 
 def main(argv: list[str]) -> int:
@@ -63,7 +55,7 @@ def main(argv: list[str]) -> int:
     finally:
         ray.shutdown()  # It also ends a cluster of this machine alone.
     if code == 0:
-        status.report(draw_plots)
+        status.report(plots.plot_run)
     return code
 
 

@@ -9,7 +9,6 @@ The eleven arguments are the original's, all optional. Flags go to every process
 folder of its own under LOGDIR and a free port. Imports no framework.
 """
 
-from collections.abc import Sequence
 import dataclasses
 
 from absl import flags
@@ -18,19 +17,12 @@ from actorQ.core import cli
 from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import ports
+from actorQ.experiments.run_logs import plots
 from actorQ.launch import command_line
 from actorQ.launch import local
 from actorQ.launch import run_folders
 from actorQ.launch import status_line
 from actorQ.policy.native import library
-
-
-def draw_plots(folder: str) -> Sequence[str]:
-    """Draws the plots of a run, and returns their paths."""
-    # Imported late: only the end of a run needs matplotlib.
-    from actorQ.experiments.run_logs import plots
-
-    return plots.plot_run(folder)
 
 
 def main(argv: list[str]) -> int:
@@ -59,7 +51,7 @@ def main(argv: list[str]) -> int:
     status = status_line.StatusLine(config)
     code = local.run(config, launch.pin_cpus, status)
     if code == 0:
-        status.report(draw_plots)
+        status.report(plots.plot_run)
     return code
 
 

@@ -14,7 +14,6 @@ from typing import Protocol
 import numpy as np
 
 from actorQ.actor import n_step_returns
-from actorQ.core import telemetry
 from actorQ.environments import base
 from actorQ.wire import replay
 
@@ -80,7 +79,7 @@ class EnvironmentLoop:
         explorations: Sequence[Exploration],
         infer: Callable[[np.ndarray], np.ndarray],
         accumulators: Sequence[n_step_returns.NStepAccumulator],
-        timings: telemetry.Timings,
+        timings: dict[str, float],
         reward_limit: float,
     ):
         """Takes the parts; the environments are reset by the first turn.
@@ -141,7 +140,7 @@ class EnvironmentLoop:
             lane.length += 1
             if last:
                 ended.append(index)
-        seconds = self._timings.seconds
+        seconds = self._timings
         seconds["inference_s"] += inferred - started
         seconds["environment_s"] += stepped - inferred
         seconds["insert_s"] += clock() - stepped
@@ -180,4 +179,4 @@ class EnvironmentLoop:
         started = time.perf_counter()
         for index in indices:
             self._observations[index] = self.lanes[index].reset()
-        self._timings.add("environment_s", time.perf_counter() - started)
+        self._timings["environment_s"] += time.perf_counter() - started

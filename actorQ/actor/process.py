@@ -93,7 +93,7 @@ class ActorProcess:
             architecture, config.quantize, config.inference_mode, config.actor_device_placement,
             len(lanes),
         )
-        self.timings = telemetry.Timings()
+        self.timings = telemetry.no_seconds()
         self._connection = connection.Connection(config)
         again = config.resume or config.restarts
         self._weights = weight_client.WeightClient(
@@ -136,7 +136,7 @@ class ActorProcess:
         self._weights.pulls = int(phases.get("pulls", 0))
         self._weights.refused = int(phases.get("refused", 0))
         for phase in telemetry.TIMED:
-            self.timings.add(phase, phases.get(phase, 0.0))
+            self.timings[phase] += phases.get(phase, 0.0)
 
     def _last_rows(self) -> list[dict[str, float]]:
         return [
@@ -385,7 +385,7 @@ class ActorProcess:
             refused=self._weights.refused,
             model_version=self._weights.version,
             staleness_steps=self._weights.mean_staleness(),
-            **self.timings.as_row(),
+            **self.timings,
         )
 
     def _end(self) -> int:

@@ -14,7 +14,6 @@ from absl import logging
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import precisions
-from actorQ.core import telemetry
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
@@ -70,7 +69,7 @@ class WeightClient:
         config: config_lib.RunConfig,
         architecture: architecture_lib.PolicyArchitecture,
         backend: inference.InferenceBackend,
-        timings: telemetry.Timings,
+        timings: dict[str, float],
         lowest_version: int = 0,
     ):
         """Makes a client; nothing is sent, and no thread started, yet.
@@ -178,7 +177,7 @@ class WeightClient:
         if look.prepared is not None:
             started = time.perf_counter()
             self._backend.load(look.prepared)
-            self._timings.add("load_state_dict_s", time.perf_counter() - started)
+            self._timings["load_state_dict_s"] += time.perf_counter() - started
             self.version = look.version
             self.pulls += 1
             self._note_staleness(look.learner_steps)
@@ -209,13 +208,13 @@ class WeightClient:
         status = self._connection.status()
         learner_steps = status.transitions_sampled // self._batch_size + self.version_offset
         if status.models_published == self._seen:
-            self._timings.add("pull_s", time.perf_counter() - started)
+            self._timings["pull_s"] += time.perf_counter() - started
             return _Look(learner_steps, status.shutdown, self._received, None)
         header, blob = self._connection.fetch(self._table)
         self._seen = status.models_published
         pulled = time.perf_counter()
-        self._timings.add("pull_s", pulled - started)
-        self._timings.add("transfer_s", pulled - started)
+        self._timings["pull_s"] += pulled - started
+        self._timings["transfer_s"] += pulled - started
         prepared = refused = None
         try:
             update = messages.decode(header, blob)
@@ -226,5 +225,5 @@ class WeightClient:
                 self._received = update.version
         except errors.MessageError as error:
             refused = error
-        self._timings.add("deserialize_s", time.perf_counter() - pulled)
+        self._timings["deserialize_s"] += time.perf_counter() - pulled
         return _Look(learner_steps, status.shutdown, self._received, prepared, refused)

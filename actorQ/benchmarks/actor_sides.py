@@ -66,7 +66,7 @@ def build(name: str, config: config_lib.RunConfig, kind: str = PRODUCT) -> None:
 def measure(name: str, seconds: float) -> Measurement:
     """Lets an actor act for `seconds` and returns the figures."""
     actor, background = _actors[name]
-    steps, phases = actor.loop.steps, dict(actor.timings.seconds)
+    steps, phases = actor.loop.steps, dict(actor.timings)
     started, cpu = time.perf_counter(), time.process_time()
     actor.act(seconds)
     wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
@@ -76,7 +76,7 @@ def measure(name: str, seconds: float) -> Measurement:
         cpu_s,
         {
             phase: total - phases[phase]
-            for phase, total in actor.timings.seconds.items()
+            for phase, total in actor.timings.items()
             if phase not in background
         },
     )

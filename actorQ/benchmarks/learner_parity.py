@@ -107,7 +107,7 @@ def record_replay(config: config_lib.RunConfig, transitions: int) -> np.ndarray:
     explore = _RandomActions(spec, np.random.default_rng(config.seed))
     loop = environment_loop.EnvironmentLoop(
         [environment], [explore], lambda observations: np.zeros((len(observations), 1)),
-        [n_step_returns.NStepAccumulator(config.n_step, config.discount)], telemetry.Timings(),
+        [n_step_returns.NStepAccumulator(config.n_step, config.discount)], telemetry.no_seconds(),
         algorithms.policy_module(config.algorithm).reward_limit(config),
     )
     layout = replay.Layout.of(spec)

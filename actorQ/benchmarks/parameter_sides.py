@@ -177,7 +177,7 @@ class Actor:
         architecture = architecture_of(config)
         inference.use_one_thread(config.inference_mode)
         self.infer = inference.make_backend(architecture, config.quantize, config.inference_mode)
-        self.timings = telemetry.Timings()
+        self.timings = telemetry.no_seconds()
         self._client = weight_client.WeightClient(
             connection.Connection(config), config, architecture, self.infer, self.timings
         )
@@ -230,7 +230,7 @@ def act_until(config: config_lib.RunConfig, version: int) -> dict[str, Any]:
     """
     actor, clock = _actors[config.logpath], time.monotonic
     observation = np.random.default_rng(0).normal(size=(1, OBSERVATION_SIZE)).astype(np.float32)
-    before = actor.timings.as_row()
+    before = dict(actor.timings)
     steps: list[tuple[float, float]] = []
     first, left = None, _STEPS_BEHIND
     started = now = clock()
@@ -245,7 +245,7 @@ def act_until(config: config_lib.RunConfig, version: int) -> dict[str, Any]:
             left -= 1
         elif now - started > _DEADLINE_S:
             raise RuntimeError(f"{config.logpath}: no weights came within {_DEADLINE_S:g} s.")
-    after = actor.timings.as_row()
+    after = dict(actor.timings)
     return {
         "first_action": first,
         "looks": -(-len(steps) // _UPDATE_PERIOD),

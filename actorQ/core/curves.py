@@ -58,7 +58,6 @@ class MeanCurve(NamedTuple):
     mean: np.ndarray
     low: np.ndarray  # Lowest seed.
     high: np.ndarray  # Highest seed.
-    evaluation_s: np.ndarray  # Mean over the seeds.
 
 
 def load_run(folder: str) -> Run:
@@ -200,14 +199,10 @@ def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
     grid = np.unique(np.concatenate([curve.seconds for curve in curves]))
     grid = grid[grid >= start]
 
-    def hold(seconds: np.ndarray, values: np.ndarray) -> np.ndarray:
-        return values[np.searchsorted(seconds, grid, side="right") - 1]
-
-    smoothed = np.stack([hold(curve.seconds, curve.smoothed) for curve in curves])
-    evaluation_s = np.stack([hold(curve.seconds, curve.evaluation_s) for curve in curves])
-    return MeanCurve(
-        grid, smoothed.mean(0), smoothed.min(0), smoothed.max(0), evaluation_s.mean(0)
-    )
+    smoothed = np.stack([
+        curve.smoothed[np.searchsorted(curve.seconds, grid, side="right") - 1] for curve in curves
+    ])
+    return MeanCurve(grid, smoothed.mean(0), smoothed.min(0), smoothed.max(0))
 
 
 def throughput(run_folder: str) -> tuple[float, float]:

@@ -49,7 +49,7 @@ def track(enabled: bool, folder: str) -> Iterator[None]:
     from codecarbon import OfflineEmissionsTracker
 
     os.makedirs(folder, exist_ok=True)
-    tracker = OfflineEmissionsTracker(
+    with OfflineEmissionsTracker(
         country_iso_code=os.environ.get("ACTORQ_COUNTRY", "USA"),
         tracking_mode="process",
         force_mode_cpu_load=True,
@@ -57,12 +57,8 @@ def track(enabled: bool, folder: str) -> Iterator[None]:
         output_file=telemetry.EMISSIONS_CSV,
         log_level=logging.ERROR,
         allow_multiple_runs=True,
-    )
-    tracker.start()
-    try:
+    ):
         yield
-    finally:
-        tracker.stop()
 
 
 def read(run_folder: str) -> list[Estimate]:

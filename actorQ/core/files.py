@@ -12,7 +12,6 @@ from actorQ.core import errors
 
 Path = str | os.PathLike[str]
 
-_LONGEST_ROW = 1 << 16  # Bytes. Behind a longer row the whole file is searched.
 _held: set[int] = set()  # Descriptors of the locks that `locked` holds.
 
 
@@ -91,14 +90,7 @@ def write_if_new(path: Path, content: str) -> None:
 def drop_half_row(path: Path) -> int:
     """Removes a half row that a killed process left; returns the number of bytes that stay."""
     with open(path, "rb+") as file:
-        begin = max(0, os.path.getsize(path) - _LONGEST_ROW)
-        file.seek(begin)
-        newline = file.read().rfind(b"\n")
-        if newline < 0 and begin:
-            file.seek(0)
-            begin, newline = 0, file.read().rfind(b"\n")
-        file.truncate(begin + newline + 1)
-    return begin + newline + 1
+        return file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def sync(folder: Path, deep: bool = True) -> None:

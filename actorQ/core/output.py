@@ -134,28 +134,22 @@ def write_measured(
     """
     try:
         if out:
-            _write_measured(program, name, text, record, out)
+            facts = provenance.facts(" ".join([f"python -m {program}", *sys.argv[1:]]))
+            machine = facts["machine"]
+            footer = (
+                f"\n`{facts['command']}` on {machine['processor']}, {machine['cores']} cores, "
+                f"commit {provenance.short(facts['git_commit'])}, {facts['date']}.\n"
+            )
+            make_folder(out)
+            write_text(os.path.join(out, f"{name}.md"), text + footer)
+            if record is not None:
+                path = os.path.join(out, f"{name}.json")
+                write_text(path, json.dumps({**facts, **record}, indent=1) + "\n")
     finally:  # If files cannot be written, the text is all that is left of the measurement.
         # If they were written, nothing is lost when printing fails (`| head`, a full disk).
         with contextlib.suppress(OSError if out else BrokenPipeError):
             sys.stdout.write(text)
             sys.stdout.flush()
-
-
-def _write_measured(
-    program: str, name: str, text: str, record: Mapping[str, Any] | None, out: str
-) -> None:
-    facts = provenance.facts(" ".join([f"python -m {program}", *sys.argv[1:]]))
-    machine = facts["machine"]
-    footer = (
-        f"\n`{facts['command']}` on {machine['processor']}, {machine['cores']} cores, "
-        f"commit {provenance.short(facts['git_commit'])}, {facts['date']}.\n"
-    )
-    make_folder(out)
-    write_text(os.path.join(out, f"{name}.md"), text + footer)
-    if record is not None:
-        path = os.path.join(out, f"{name}.json")
-        write_text(path, json.dumps({**facts, **record}, indent=1) + "\n")
 
 
 def run_script(name: str, main: Callable[[Sequence[str]], None]) -> None:

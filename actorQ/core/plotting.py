@@ -7,22 +7,12 @@ from typing import Any
 
 from matplotlib import figure as mpl_figure
 
-from actorQ.core import errors
+from actorQ.core import files
 
 # The colour-blind can tell these apart, too (Okabe and Ito's palette).
 PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
-_TASK_STYLES = ("-", "--", ":", "-.")
-_TASK_MARKERS = ("o", "s", "^", "D")
-
-
-def task_style(index: int) -> str:
-    """Returns the line style of a task by its index in the figure."""
-    return _TASK_STYLES[index % len(_TASK_STYLES)]
-
-
-def task_marker(index: int) -> str:
-    """Returns the marker of a task's points, for tasks with too few points for a line."""
-    return _TASK_MARKERS[index % len(_TASK_MARKERS)]
+TASK_STYLES = ("-", "--", ":", "-.")  # Line styles of the tasks in a figure, in a circle.
+TASK_MARKERS = ("o", "s", "^", "D")  # Markers of tasks with too few points for a line.
 
 
 def new_figure(panels: int = 1, height: float = 4.2) -> tuple[mpl_figure.Figure, list[Any]]:
@@ -77,10 +67,8 @@ def save_figure(figure: mpl_figure.Figure, path: str) -> str:
     """Writes a figure and returns its path.
 
     Raises:
-      errors.UserError: The figure cannot be written.
+      errors.WriteError: The figure cannot be written.
     """
-    try:
+    with files.writing(path):
         figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
     return path

@@ -2,7 +2,6 @@
 
 import errno
 import socket
-import sys
 
 from actorQ.core import errors
 
@@ -14,22 +13,21 @@ def require_port(port: int) -> None:
       errors.UserError: The port is in use or may not be used.
     """
     # gRPC would share the port with another server and not say so (SO_REUSEPORT).
-    with _any_interface_socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise _in_use(port) from None
-            raise errors.UserError(f"Port {port} cannot be used: {error.strerror}.") from None
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _in_use(port) from None
+        raise errors.UserError(f"Port {port} cannot be used: {error.strerror}.") from None
 
 
 def claim(port: int) -> socket.socket:
     """Keeps other learners off a port, from before a server listens there until this process ends.
 
     gRPC lets two servers that start in the same moment share a port. The claim is a socket with a
-    name of its own, which Linux gives to one process of a network namespace at a time. Other
-    systems have no such claim.
+    name of its own, which Linux gives to one process of a network namespace at a time.
 
     Returns:
       A socket that holds the claim until it is closed.
@@ -38,12 +36,11 @@ def claim(port: int) -> socket.socket:
       errors.UserError: Another process has claimed the port.
     """
     held = socket.socket(socket.AF_UNIX)
-    if sys.platform == "linux":
-        try:
-            held.bind(f"\0actorq-learner-port-{port}")
-        except OSError:
-            held.close()
-            raise _in_use(port) from None
+    try:
+        held.bind(f"\0actorq-learner-port-{port}")
+    except OSError:
+        held.close()
+        raise _in_use(port) from None
     return held
 
 
@@ -51,13 +48,6 @@ def _in_use(port: int) -> errors.UserError:
     return errors.UserError(
         f"Port {port} is in use: choose another with --port, or end the process that holds it."
     )
-
-
-def _any_interface_socket() -> socket.socket:
-    try:
-        return socket.socket(socket.AF_INET6)
-    except OSError:  # A system without IPv6.
-        return socket.socket(socket.AF_INET)
 
 
 def free_port() -> int:

@@ -6,6 +6,7 @@ Imports TensorBoard when a logger is made, and keeps it from importing TensorFlo
 from collections.abc import Mapping
 import contextlib
 import csv
+import math
 import os
 import threading
 import time
@@ -115,18 +116,14 @@ class RunLogger:
 
     def _write_points(self, filename: str, step: int, values: Mapping[str, float]) -> None:
         now = time.monotonic()
-        if now >= self._next_point.get(filename, 0.0):
-            self._next_point[filename] = now + _TENSORBOARD_PERIOD_S
-            self._add_points(filename[:-4], step, values)
-
-    def _add_points(self, prefix: str, step: int, values: Mapping[str, float]) -> None:
+        if now < max(self._next_point.get(filename, 0.0), self._next_tensorboard):
+            return
+        self._next_point[filename] = now + _TENSORBOARD_PERIOD_S
         try:
             if self._tensorboard is None:
-                if time.monotonic() < self._next_tensorboard:
-                    return
                 self._tensorboard = _tensorboard_writer(self.folder)
             for name, value in values.items():
-                self._tensorboard.add_scalar(f"{prefix}/{name}", float(value), step)
+                self._tensorboard.add_scalar(f"{filename[:-4]}/{name}", float(value), step)
         except Exception as error:  # TensorBoard's own thread may meet one of any type.
             self._next_tensorboard = time.monotonic() + _COMPLAINT_PERIOD_S
             self._complain(error)
@@ -188,6 +185,68 @@ class RunLogger:
             with contextlib.suppress(Exception):
                 self._tensorboard.close()
         self._tensorboard = None
+
+
+class TrainRows:
+    """Writes the rows of a training, each with the rates since the row before."""
+
+    def __init__(
+        self, logger: RunLogger, learner_steps: int = 0, actor_steps: int = 0
+    ):
+        """Notes where the counters stand.
+
+        Args:
+          logger: Log of the learner's process.
+          learner_steps: Learner steps done.
+          actor_steps: Environment steps of all actors.
+        """
+        self._logger = logger
+        self._last = (time.monotonic(), learner_steps, actor_steps)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last row."""
+        return time.monotonic() - self._last[0]
+
+    def write(self, learner_steps: int, actor_steps: int, **columns: float) -> None:
+        """Writes a row.
+
+        Args:
+          learner_steps: Learner steps done.
+          actor_steps: Environment steps of all actors.
+          **columns: Further columns of telemetry.TRAIN_FIELDS.
+        """
+        moment_before, learned_before, acted_before = self._last
+        self._last = (time.monotonic(), learner_steps, actor_steps)
+        seconds = max(self._last[0] - moment_before, 1e-9)
+        self._logger.write(
+            telemetry.TRAIN_CSV,
+            learner_steps,
+            learner_steps=learner_steps,
+            learner_steps_per_s=(learner_steps - learned_before) / seconds,
+            actor_steps=actor_steps,
+            actor_steps_per_s=(actor_steps - acted_before) / seconds,
+            **columns,
+        )
+
+
+def check_losses(losses: Mapping[str, float], learner_steps: int, advice: str = "") -> None:
+    """Checks that training has not diverged.
+
+    Args:
+      losses: Losses by name.
+      learner_steps: Learner steps done.
+      advice: Sentence for the end of the message.
+
+    Raises:
+      errors.UserError: A loss is NaN or infinite.
+    """
+    for name, value in losses.items():
+        if not math.isfinite(value):
+            raise errors.UserError(
+                f"{name} is {value} after {learner_steps} learner steps: {errors.DIVERGED} and "
+                f"ends. {advice}".rstrip()
+            )
 
 
 def _require_folder(folder: str, patience_s: float) -> None:

@@ -98,10 +98,6 @@ class Store:
         self.reverb_folder = os.path.join(self.folder, _REVERB)
         self._unfinished = os.path.join(self.folder, _UNFINISHED)
 
-    def exists(self) -> bool:
-        """Returns whether there is a snapshot."""
-        return bool(self._numbers())
-
     def newest_name(self) -> str:
         """Returns a name that tells the newest snapshot from others; "" if there is none."""
         return str(max(self._numbers(), default=""))
@@ -147,9 +143,10 @@ class Store:
           errors.UserError: The folders cannot be made.
         """
         try:
-            for folder in (self._unfinished, self.reverb_folder, *self._outdated(fresh)):
-                shutil.rmtree(folder, ignore_errors=True)
-            os.makedirs(self.reverb_folder)
+            self.discard()
+            numbers = self._numbers()
+            for number in numbers if fresh else numbers[:-1]:
+                shutil.rmtree(self._path(number), ignore_errors=True)
             if fresh:
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(os.path.join(self.folder, _VERSIONS))
@@ -207,10 +204,6 @@ class Store:
     def _path(self, number: int) -> str:
         return os.path.join(self.folder, f"{number:06d}")
 
-    def _outdated(self, fresh: bool) -> list[str]:
-        numbers = self._numbers()
-        return [self._path(number) for number in (numbers if fresh else numbers[:-1])]
-
 
 def cut_logs(folder: str, state: State) -> None:
     """Cuts off rows that the learner logged after a snapshot: those steps will be made again.
@@ -224,10 +217,8 @@ def cut_logs(folder: str, state: State) -> None:
     """
     for name, length in telemetry.log_bytes(folder).items():
         path = os.path.join(folder, name)
-        try:
+        with files.writing(path):
             os.truncate(path, min(length, state.log_bytes.get(name, 0)))
-        except OSError as error:
-            raise errors.WriteError(f"Cannot write {path}: {error.strerror}.") from None
 
 
 class VersionRecord:
@@ -279,9 +270,7 @@ class VersionRecord:
         self._write()
 
     def _write(self) -> None:
-        try:
+        with files.writing(self._path):
             if self._file is None:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
             os.pwrite(self._file, f"{self.starts:20d} {self.highest:20d}\n".encode(), 0)
-        except OSError as error:
-            raise errors.WriteError(f"Cannot write {self._path}: {error.strerror}.") from None

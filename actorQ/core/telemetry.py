@@ -20,7 +20,6 @@ Used by every process and by the scripts. Imports no framework.
 """
 
 from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import csv
@@ -249,16 +248,6 @@ def actor_folders(run_folder: str) -> Sequence[str]:
     return [os.path.join(run_folder, n) for n in sorted(names, key=lambda n: int(n[6:]))]
 
 
-class Timings:
-    """Cumulative seconds per phase of an actor's loop."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(TIMED, 0.0)
-
-    def add(self, phase: str, seconds: float) -> None:
-        """Adds seconds to one of `TIMED`."""
-        self.seconds[phase] += seconds
-
-    def as_row(self) -> Mapping[str, float]:
-        """Returns the cumulative seconds, phase to value."""
-        return dict(self.seconds)
+def no_seconds() -> dict[str, float]:
+    """Returns cumulative seconds for each of `TIMED`, before any were spent."""
+    return dict.fromkeys(TIMED, 0.0)

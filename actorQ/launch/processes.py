@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 
 from actorQ.core import cli
@@ -197,15 +196,14 @@ def attached() -> Callable[[], None]:
     The new process gets a session of its own: Ctrl-C reaches its parent alone, which ends its
     children in order. Should the parent be killed outright, Linux ends the new process.
     """
-    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
 
     def attach() -> None:
         os.setsid()
-        if libc is not None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                os._exit(1)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
 
     return attach
 

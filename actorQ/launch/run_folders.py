@@ -12,11 +12,11 @@ import secrets
 import time
 
 from absl import flags
+import pydantic
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import files
-from actorQ.core import resuming
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 
@@ -106,7 +106,7 @@ def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
       errors.WriteError: The run's folder cannot be written.
     """
     store = snapshots.Store(config.logpath)
-    resuming.check(config, store.newest().state.settings)
+    config_lib.check_resumed(config, store.newest().state.settings)
     with files.run_folder(config.logpath):  # A run that is alive keeps its address.
         pass
     with files.writing(config.logpath):
@@ -127,7 +127,7 @@ def _launch_id() -> int:
     return 1 + secrets.randbits(62)
 
 
-@dataclasses.dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config={"strict": True, "extra": "forbid"})
 class Launch:
     """Launcher-only facts, stored in RUN/launch.json, which a resumed run keeps.
 
@@ -177,19 +177,14 @@ def _launch_before(config: config_lib.RunConfig) -> Launch:
     path = os.path.join(config.logpath, LAUNCH_FILENAME)
     try:
         with open(path, encoding="utf-8") as file:
-            launch = Launch(**json.load(file))
+            return pydantic.TypeAdapter(Launch).validate_json(file.read())
     except FileNotFoundError:  # The run was started by hand, by Ray, or by an older version.
         return Launch(learner_threads=config.learner_threads)
-    except (OSError, ValueError, TypeError) as error:
-        raise _unreadable(path, errors.summary(error)) from None
-    types = (int, type(None)), (bool,), (int,)
-    if any(type(v) not in t for v, t in zip(dataclasses.astuple(launch), types, strict=True)):
-        raise _unreadable(path, f"{launch} is not possible")
-    return launch
-
-
-def _unreadable(path: str, why: str) -> errors.UserError:
-    return errors.UserError(
+    except pydantic.ValidationError as error:
+        why = error.errors()[0]["msg"]
+    except (OSError, UnicodeDecodeError) as error:
+        why = errors.summary(error)
+    raise errors.UserError(
         f"{path} cannot be read: {why}. Remove it, and give --port, --pin_cpus and "
         "--learner_threads again if the run had them."
     )

@@ -120,9 +120,6 @@ class Supervisor:
         """Starts a learner again that was ended by a signal; returns False if the run has to end.
 
         A learner that ends itself has its reason, which another start would find again.
-
-        Raises:
-          errors.UserError: The learner left a clear line.
         """
         reason = f"the learner {self._learner.describe_end()}"
         if code > 0:
@@ -140,11 +137,7 @@ class Supervisor:
         return self._restart_after_failure(self._learner, reason, checkpoint, *resume)
 
     def _revive(self, peer: processes.Process) -> bool:
-        """Starts a peer again that ended; returns False if the run has to end.
-
-        Raises:
-          errors.UserError: The peer failed for good, and left a clear line.
-        """
+        """Starts a peer again that ended; returns False if the run has to end."""
         # Peers end too when the learner does, or cannot start for the same reason as the learner:
         # its end has to be seen first.
         if not os.path.exists(os.path.join(self._config.logpath, telemetry.ADDRESS_FILENAME)):
@@ -180,11 +173,7 @@ class Supervisor:
     def _restart_after_failure(
         self, process: processes.Process, reason: str, progress: object, *arguments: str
     ) -> bool:
-        """Starts a process again, unless it has failed too often in a row; returns whether.
-
-        Raises:
-          errors.UserError: The process failed too often, and left a clear line.
-        """
+        """Starts a process again, unless it has failed too often in a row; returns whether."""
         if process.note_failure(progress) >= MAX_FAILURES:
             self._give_up(process, f"{reason}, {MAX_FAILURES} times in a row")
             return False

@@ -10,7 +10,7 @@ from absl import logging
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
-from actorQ.core import train_rows
+from actorQ.core import run_logger
 from actorQ.learner import progress as progress_lib
 from actorQ.learner import training as training_lib
 from actorQ.wire import connection as connection_lib
@@ -59,7 +59,7 @@ class Supervisor:
         self._progress = progress
         self._inserted_at_start = parts.connection.status().transitions_inserted
         self._last_change = _Counts(time.monotonic(), progress.steps, self._inserted_at_start)
-        self._rows = train_rows.TrainRows(parts.logger, progress.steps, self._inserted_at_start)
+        self._rows = run_logger.TrainRows(parts.logger, progress.steps, self._inserted_at_start)
 
     def run(self) -> None:
         """Returns once training is over, or when it was told to stop and did not in time.

@@ -18,7 +18,6 @@ from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import run_logger
 from actorQ.core import snapshots
-from actorQ.core import train_rows
 from actorQ.environments import evaluation
 from actorQ.learner import checkpoints as checkpoints_lib
 from actorQ.learner import evaluator as evaluator_lib
@@ -177,7 +176,7 @@ class Training:
           errors.UserError: A loss is NaN or infinite.
         """
         losses = self._parts.read_losses()
-        train_rows.check_losses(
+        run_logger.check_losses(
             losses, self._progress.steps, "Lower the learning rate, or check --vmin and --vmax."
         )
         return losses

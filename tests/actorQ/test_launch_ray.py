@@ -27,7 +27,11 @@ def test_without_ray_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize(
     ("address", "why"),
-    [("127.0.0.1:{free}", "refused"), ("head", "auto or HOST:PORT"), ("head:x", "no port")],
+    [
+        ("127.0.0.1:{free}", "refused"),
+        ("head", "auto or HOST:PORT"),
+        ("head:x", "auto or HOST:PORT"),
+    ],
 )
 def test_no_cluster_there_says_so_at_once(monkeypatch, address, why):
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))  # It is not even asked.

@@ -47,7 +47,7 @@ class Path:
             ARCHITECTURE, config.quantize, config.inference_mode
         )
         self.client = weight_client_lib.WeightClient(
-            self.connection, config, ARCHITECTURE, self.backend, telemetry.Timings()
+            self.connection, config, ARCHITECTURE, self.backend, telemetry.no_seconds()
         )
 
     def send(self, version):

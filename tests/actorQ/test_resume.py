@@ -159,7 +159,7 @@ def test_learner_that_keeps_dying_is_given_up(crew, tmp_path):
 
     def kill_learner():
         for learner in harness.named(launched.descendants(), "learner_main"):
-            if learner.pid not in killed and snapshots.Store(str(run)).exists():
+            if learner.pid not in killed and snapshots.Store(str(run)).newest_name():
                 killed.add(learner.pid)
                 learner.kill()
         return launched.popen.poll() is not None

@@ -41,7 +41,7 @@ class OriginalActor:
 
     Attributes:
       loop: Number of steps so far, as `loop.steps`, where the product has it.
-      timings: Seconds of each phase so far, as `timings.seconds`.
+      timings: Seconds of each phase so far, by name.
     """
 
     def __init__(self, config: config_lib.RunConfig, pulls: bool):
@@ -71,11 +71,11 @@ class OriginalActor:
         self._rng = np.random.default_rng(0)
         self._timestep = dm_env.TimeStep(dm_env.StepType.LAST, None, None, None)
         self.loop = types.SimpleNamespace(steps=0)
-        self.timings = types.SimpleNamespace(seconds=dict.fromkeys(_PHASES, 0.0))
+        self.timings = dict.fromkeys(_PHASES, 0.0)
 
     def act(self, seconds: float) -> None:
         """Acts for `seconds`."""
-        clock, timings = time.perf_counter, self.timings.seconds
+        clock, timings = time.perf_counter, self.timings
         until = clock() + seconds
         while clock() < until:
             if self._timestep.last():
@@ -104,8 +104,8 @@ class OriginalActor:
         self._timestep = self._environment.reset()
         reset = time.perf_counter()
         self._adder.add_first(self._timestep)
-        self.timings.seconds["environment_s"] += reset - started
-        self.timings.seconds["insert_s"] += time.perf_counter() - reset
+        self.timings["environment_s"] += reset - started
+        self.timings["insert_s"] += time.perf_counter() - reset
 
     def _choose(self, observation: torch.Tensor) -> Any:
         with torch.no_grad():

@@ -106,7 +106,7 @@ class Actor:
         self._policy = torch_policy.make_policy(
             parameter_sides.architecture_of(config), config.quantize
         )
-        self.timings = telemetry.Timings()
+        self.timings = telemetry.no_seconds()
         self.version = -1
 
     def infer(self, observation: np.ndarray) -> np.ndarray:
@@ -126,9 +126,9 @@ class Actor:
         self.version = state.pop(_VERSION)
         unpickled = clock()
         self._policy.load_state_dict(state)
-        timings.add("pull_s", pulled - started)
-        timings.add("deserialize_s", unpickled - pulled)
-        timings.add("load_state_dict_s", clock() - unpickled)
+        timings["pull_s"] += pulled - started
+        timings["deserialize_s"] += unpickled - pulled
+        timings["load_state_dict_s"] += clock() - unpickled
 
 
 def _pickled(state: Any) -> np.ndarray:

@@ -26,7 +26,6 @@ from actorQ.core import provenance
 from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import telemetry
-from actorQ.core import train_rows
 from actorQ.environments import evaluation
 from actorQ.environments import suites
 from actorQ.experiments import kinds
@@ -117,7 +116,7 @@ class Session:
         self._returns: list[float] = []
         self._evaluation_s = 0.0
         self._next_evaluation = 0.0
-        self._rows = train_rows.TrainRows(self._logger)
+        self._rows = run_logger.TrainRows(self._logger)
 
     def run(self, agent: Agent) -> int:
         """Trains an agent to the end; returns the process's exit code.
@@ -181,7 +180,7 @@ class Session:
         config = self._config
         self.learner_steps += 1
         self._losses = losses
-        train_rows.check_losses(losses, self.learner_steps)
+        run_logger.check_losses(losses, self.learner_steps)
         if evaluation.due(config, self.learner_steps, time.monotonic() >= self._next_evaluation):
             self._evaluate()
             self._next_evaluation = time.monotonic() + config.eval_period_s

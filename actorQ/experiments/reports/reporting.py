@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import itertools
 import math
 import os
 from typing import Any
@@ -369,8 +370,8 @@ def draw_means(
       value_of: A result's value of the setting.
       places: Where the values stand on the x axis.
     """
-    for index, task in enumerate(material.tasks()):
-        style = plotting.task_marker(index) + plotting.task_style(index)
+    styles = itertools.cycle(map(str.__add__, plotting.TASK_MARKERS, plotting.TASK_STYLES))
+    for task, style in zip(material.tasks(), styles, strict=False):
         of_task = f", {task}" * (len(material.tasks()) > 1)
         for bits in material.precisions():
             colour = plotting.PRECISION_COLOURS[bits]

@@ -15,7 +15,6 @@ import numpy as np
 from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import output
-from actorQ.core import plotting
 from actorQ.core import precisions
 from actorQ.core import telemetry
 
@@ -78,6 +77,9 @@ def _draw_learning_curve(
     episodes: Sequence[Mapping[str, np.ndarray]],
     path: str,
 ) -> str:
+    # The end of a run alone needs matplotlib.
+    from actorQ.core import plotting
+
     figure, (ax,) = plotting.new_figure()
     colour = plotting.PRECISION_COLOURS[run.precision]
     if episodes:
@@ -117,6 +119,8 @@ def _draw_throughput(
     phases: Sequence[Mapping[str, np.ndarray]],
     path: str,
 ) -> str:
+    from actorQ.core import plotting
+
     figure, axes = plotting.new_figure(panels=3, height=5.6)
     colour = plotting.PRECISION_COLOURS[run.precision]
     for ax, name in zip(axes, ("actor_steps_per_s", "learner_steps_per_s"), strict=False):

@@ -7,6 +7,7 @@ import socket
 from absl import flags
 
 from actorQ.core import errors
+from actorQ.core import settings
 
 _REACHED_S = 5.0  # Longest time until a cluster's head takes a connection.
 
@@ -73,11 +74,10 @@ def _reach(address: str) -> None:
 
     Ray itself tries for over 30 seconds, and prints lines of its own meanwhile.
     """
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:
-        if address not in ("", "local", "auto"):
-            raise ValueError("the address is auto or HOST:PORT.")
+    if address in ("", "local", "auto"):
         return
-    if not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{port!r} is no port (1 to 65535).")
+    head = address.removeprefix("ray://")
+    if not settings.is_host_port(head):
+        raise ValueError("the address is auto or HOST:PORT.")
+    host, _, port = head.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), _REACHED_S).close()

@@ -137,13 +137,7 @@ class Member(processes.Process):
         return self.place.partition(":")[0]
 
     def _ask(self, timeout_s: float) -> bool:
-        """Asks the worker for a report, and takes it.
-
-        Args:
-          timeout_s: Time to wait for the answer; a late answer is taken by a later call.
-
-        Returns:
-          Whether an answer came.
+        """Takes a report of the worker; returns whether one came. A later call takes a late one.
 
         Raises:
           ray.exceptions.RayError: The worker is gone for good, or for now.

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import contextlib
 import os
 import secrets
-import time
 from typing import NamedTuple
 
 from absl import logging
@@ -126,7 +125,6 @@ class Sink:
         self._folder = folder
         self._incarnation = ""
         self._marks: dict[str, int] = {}
-        self._next_complaint = 0.0
 
     def acknowledged(self, incarnation: str) -> Mapping[str, int]:
         """Returns the marks that the sink has of an incarnation."""
@@ -160,7 +158,10 @@ class Sink:
                 else:
                     continue
             except (OSError, errors.WriteError) as error:
-                self._complain(path, error)
+                logging.log_every_n_seconds(
+                    logging.WARNING, "Cannot write %s (%s): it is tried again.",
+                    _COMPLAINT_PERIOD_S, path, error,
+                )
                 continue
             self._marks[piece.path] = piece.mark
 
@@ -180,11 +181,6 @@ class Sink:
             finally:
                 if written < len(content):  # The piece comes again as a whole.
                     os.truncate(path, before)
-
-    def _complain(self, path: str, error: Exception) -> None:
-        if time.monotonic() >= self._next_complaint:
-            self._next_complaint = time.monotonic() + _COMPLAINT_PERIOD_S
-            logging.warning("Cannot write %s (%s): it is tried again.", path, error)
 
 
 def _grows(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import os
 import time
 from typing import Any
@@ -47,7 +48,8 @@ class RayRun:
         )
         self.actors = [
             ray_member.Member(
-                telemetry.actor_name(actor_id), folder, self._place_actor(actor_id), *common
+                telemetry.actor_name(actor_id), folder,
+                functools.partial(self._place_actor, actor_id), *common,
             )
             for actor_id in range(1, config.n_actors + 1)
         ]
@@ -93,10 +95,7 @@ class RayRun:
         return True
 
     def _has_room(self) -> bool:
-        """Waits for enough CPUs, and for a GPU where the learner takes one.
-
-        Returns:
-          Whether the cluster has room; False if the run was interrupted meanwhile.
+        """Waits for CPUs, and the learner's GPU; returns False if the run was interrupted.
 
         Raises:
           errors.UserError: The cluster has no room within --placement_timeout.
@@ -154,16 +153,13 @@ class RayRun:
             telemetry.BROADCASTER, processes.BROADCASTER_MODULE, config, options, arguments
         )
 
-    def _place_actor(self, actor_id: int) -> ray_member.Place:
-        def place(arguments: Sequence[str]) -> Any:
-            options = {"max_restarts": -1, "num_cpus": 1, "scheduling_strategy": "SPREAD"}
-            config = dataclasses.replace(
-                self._config, server_address=self._address, actor_id=actor_id
-            )
-            name = telemetry.actor_name(actor_id)
-            return self._place(name, processes.ACTOR_MODULE, config, options, arguments)
-
-        return place
+    def _place_actor(self, actor_id: int, arguments: Sequence[str]) -> Any:
+        options = {"max_restarts": -1, "num_cpus": 1, "scheduling_strategy": "SPREAD"}
+        config = dataclasses.replace(
+            self._config, server_address=self._address, actor_id=actor_id
+        )
+        name = telemetry.actor_name(actor_id)
+        return self._place(name, processes.ACTOR_MODULE, config, options, arguments)
 
     def _beside_learner(self) -> Any:
         import ray

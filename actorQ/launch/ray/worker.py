@@ -163,9 +163,6 @@ def _node_address() -> str:
 
 
 def _reconstructed() -> bool:
-    try:
-        import ray
+    import ray
 
-        return ray.get_runtime_context().was_current_actor_reconstructed
-    except (ImportError, AttributeError, RuntimeError):
-        return False
+    return ray.get_runtime_context().was_current_actor_reconstructed

@@ -59,7 +59,7 @@ def make_loop(seeds, reward_limit=np.inf, scale=0.3):
         [policy.GaussianExploration(scale, np.random.default_rng(100 + seed)) for seed in seeds],
         infer,
         [n_step_returns.NStepAccumulator(4, 0.9) for _ in seeds],
-        telemetry.Timings(),
+        telemetry.no_seconds(),
         reward_limit,
     )
 
@@ -130,7 +130,7 @@ def test_loop_tells_explorations_of_every_episode(monkeypatch):
 def test_loop_adds_to_the_three_phases_of_a_step():
     loop = make_loop((1, 2))
     loop.turn(lambda transition: None)
-    seconds = loop._timings.seconds
+    seconds = loop._timings
     assert all(seconds[name] > 0 for name in ("inference_s", "environment_s", "insert_s"))
     assert sum(seconds.values()) == pytest.approx(
         sum(seconds[name] for name in ("inference_s", "environment_s", "insert_s"))

@@ -274,18 +274,6 @@ def test_actor_folders_of_no_folder_is_a_user_error(tmp_path):
         telemetry.actor_folders(str(tmp_path / "none"))
 
 
-def test_timings_add_sums_up_by_phase():
-    timings = telemetry.Timings()
-    timings.add("pull_s", 0.5)
-    timings.add("pull_s", 0.25)
-    timings.add("insert_s", 2.0)
-    names = (*telemetry.PHASES, "transfer_s")
-    expected = {**dict.fromkeys(names, 0.0), "pull_s": 0.75, "insert_s": 2.0}
-    assert timings.as_row() == expected
-    with pytest.raises(KeyError):
-        timings.add("lunch_s", 1.0)
-
-
 def test_fields_every_log_begins_with_the_time():
     for fields in telemetry.FIELDS.values():
         assert fields[:2] == ("seconds", "unix_time")

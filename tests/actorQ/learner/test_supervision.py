@@ -8,8 +8,8 @@ import pytest
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import run_logger
 from actorQ.core import telemetry
-from actorQ.core import train_rows
 from actorQ.learner import progress as progress_lib
 from actorQ.learner import supervision
 from tests.actorQ.learner import fakes
@@ -51,7 +51,7 @@ def test_the_last_row_is_written_when_training_has_finished():
 def test_rates_are_those_since_the_row_before(monkeypatch):
     learner = Learner()
     clock = mock.Mock(monotonic=mock.Mock(side_effect=[100.0, 102.0]))
-    monkeypatch.setattr(train_rows, "time", clock)
+    monkeypatch.setattr(run_logger, "time", clock)
     learner.supervisor.log(fakes.status(transitions_inserted=100))
     learner.progress.steps = 30
     learner.supervisor.log(fakes.status(transitions_inserted=500))
