@@ -81,16 +81,6 @@ class Study(sweeps_lib.OfPair):
         return next(iter(self.control.values()))
 
     @property
-    def algo(self) -> str:
-        """The algorithm."""
-        return self.any_control.algo
-
-    @property
-    def env(self) -> str:
-        """The environment, as in the file."""
-        return self.any_control.env
-
-    @property
     def train_seeds(self) -> list[int]:
         """The seeds of all trainings, sorted."""
         seeds = set(self.control)
@@ -99,9 +89,7 @@ class Study(sweeps_lib.OfPair):
         return sorted(seeds)
 
 
-def studies(
-    rows: Sequence[TrainedRow], granularity: str = "paper", rounding: str = "nearest"
-) -> list[Study]:
+def studies(rows: Sequence[TrainedRow]) -> list[Study]:
     """Returns a study for each pair of algorithm and environment that has one, sorted.
 
     A study needs QAT rows with a control: trained for as many steps with the same
@@ -112,44 +100,24 @@ def studies(
       where it has as many rows.
     - PTQ: rows of the same scheme. Kinds whose observations and output are quantized as QAT's
       come first, then kinds with most rows, then the last.
-
-    Args:
-      rows: rows as `rows.read` gives them.
-      granularity: granularity of the quantized rows.
-      rounding: rounding of the quantized rows.
     """
     chosen = []
     for algo, env in sorted({(row.algo, row.env) for row in rows}):
         of_pair = rows_lib.find(rows, algo=algo, env=env)
-        candidates = []
+        best: Study | None = None
         for evaluation in _evaluations(of_pair):
             same = rows_lib.find(of_pair, **evaluation)
-            usable = [
-                row for row in same
-                if row.method == qat_rows.CONTROL
-                or (row.granularity, row.rounding) == (granularity, rounding)
-                and row.bits.isdecimal()
-            ]
-            control = _by_seed(rows_lib.find(usable, method=qat_rows.CONTROL))
-            qat = _qat_sweeps(rows_lib.find(usable, method=qat_rows.QAT))
+            control = _by_seed(rows_lib.find(same, method=qat_rows.CONTROL))
+            qat = _qat_sweeps(rows_lib.find(same, method=qat_rows.QAT))
             if control and qat:
-                ptq = _ptq_sweep(rows_lib.find(usable, method=qat_rows.PTQ), qat[0].kind)
-                candidates.append(_study(control, qat, ptq, len(of_pair)))
-        if candidates:
-            # `min` would keep the first of equals.
-            least = min(study.left_out for study in candidates)
-            chosen.append([study for study in candidates if study.left_out == least][-1])
+                ptq = _ptq_sweep(rows_lib.find(same, method=qat_rows.PTQ), qat[0].kind)
+                taken = len(control) + sum(sweep.count for sweep in qat)
+                left_out = len(of_pair) - taken - (ptq.count if ptq else 0)
+                if best is None or left_out <= best.left_out:
+                    best = Study(algo, env, control, qat, ptq, left_out)
+        if best is not None:
+            chosen.append(best)
     return chosen
-
-
-def _study(
-    control: Mapping[int, TrainedRow],
-    qat: Sequence[TrainedSweep],
-    ptq: TrainedSweep | None,
-    num_rows: int,
-) -> Study:
-    taken = len(control) + sum(sweep.count for sweep in qat) + (ptq.count if ptq else 0)
-    return Study(control, qat, ptq, num_rows - taken)
 
 
 def _evaluations(rows: Sequence[TrainedRow]) -> list[dict[str, str | int]]:

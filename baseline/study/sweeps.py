@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import dataclasses
 import statistics
 from typing import NamedTuple
-from typing import Protocol
 from typing import TypeVar
 
 from baseline.quantization import names
@@ -22,16 +21,12 @@ from baseline.tasks import environments
 TOLERATED_LOSS = 0.02
 
 
-class OfPair(Protocol):
-    """Results of one algorithm in one environment."""
+@dataclasses.dataclass(frozen=True)
+class OfPair:
+    """Results of one algorithm in one environment, named as in the file."""
 
-    @property
-    def algo(self) -> str:
-        """The algorithm."""
-
-    @property
-    def env(self) -> str:
-        """The environment, as in the file."""
+    algo: str
+    env: str
 
     @property
     def shown_env(self) -> str:
@@ -53,16 +48,6 @@ class Sweep(OfPair):
 
     fp32: Row
     quantized: Mapping[str, Mapping[str, Row]]
-
-    @property
-    def algo(self) -> str:
-        """The algorithm."""
-        return self.fp32.algo
-
-    @property
-    def env(self) -> str:
-        """The environment, as in the file."""
-        return self.fp32.env
 
 
 def shown_env(env: str) -> str:
@@ -100,7 +85,7 @@ def sweeps(
       rounding: rounding of the quantized rows.
       wanted: precisions that matter, e.g. ("fp16", "8"); none: all count.
     """
-    candidates: dict[tuple[str, str], list[tuple[tuple[int, int], Sweep]]] = {}
+    chosen: dict[tuple[str, str], tuple[tuple[int, int], Sweep]] = {}
     for fp32 in rows_lib.find(rows, bits=names.FP32):
         evaluation = {
             name: getattr(fp32, name) for name in ("algo", "env", "seeds", "episodes")
@@ -116,14 +101,11 @@ def sweeps(
         count = sum(
             not wanted or bits in wanted for found in quantized.values() for bits in found
         )
-        sweep = Sweep(fp32, {scheme: found for scheme, found in quantized.items() if found})
-        candidates.setdefault((fp32.algo, fp32.env), []).append(((count, fp32.episodes), sweep))
-    chosen = []
-    for pair in sorted(candidates):
-        # `max` would keep the first of equals.
-        best = max(preference for preference, _ in candidates[pair])
-        chosen.append([s for preference, s in candidates[pair] if preference == best][-1])
-    return chosen
+        pair, preference = (fp32.algo, fp32.env), (count, fp32.episodes)
+        if pair not in chosen or preference >= chosen[pair][0]:
+            by_scheme = {scheme: found for scheme, found in quantized.items() if found}
+            chosen[pair] = preference, Sweep(*pair, fp32, by_scheme)
+    return [chosen[pair][1] for pair in sorted(chosen)]
 
 
 def _by_bits(rows: Sequence[Row]) -> dict[str, Row]:
