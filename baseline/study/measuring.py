@@ -123,13 +123,6 @@ def _module(algo: str, env: str) -> types.ModuleType:
     return finding
 
 
-def measured_rows(csv_path: str) -> dict[rows_lib.Key, rows_lib.Row]:
-    """Returns the rows that exist by key; an absent file has none."""
-    if not os.path.exists(csv_path):
-        return {}
-    return {row.evaluation: row for row in rows_lib.read(csv_path)}
-
-
 def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.Row:
     """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
 
@@ -152,10 +145,10 @@ def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.
     reference = None
     if request.scheme.bits != schemes.FP32:
         baseline = request.full_precision
-        if baseline.key not in measured_rows(request.csv_path):
+        if baseline.key not in rows_lib.measured_rows(request.csv_path, rows_lib.Row):
             _measure(baseline, agent, None)
         # The row comes from the file, which has fewer digits, so that E is the same next time.
-        reference = measured_rows(request.csv_path)[baseline.key]
+        reference = rows_lib.measured_rows(request.csv_path, rows_lib.Row)[baseline.key]
     return _measure(request, agent, reference)
 
 
@@ -279,7 +272,7 @@ def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
 
 
 def _rows_of_agent(request: Request) -> list[rows_lib.Row]:
-    rows = measured_rows(request.csv_path).values()
+    rows = rows_lib.measured_rows(request.csv_path, rows_lib.Row).values()
     return [row for row in rows if (row.algo, row.env) == (request.algo, request.env)]
 
 
