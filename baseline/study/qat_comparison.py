@@ -242,17 +242,7 @@ class Comparison:
 
 
 class Summary(NamedTuple):
-    """All widths of a comparison.
-
-    Attributes:
-      qat_fewest: the narrowest width at which, as at all wider ones that were measured, QAT's E is
-        at most `sweeps.TOLERATED_LOSS`; None: not even the widest.
-      ptq_fewest: the same for PTQ.
-      compared: number of widths that QAT and PTQ share.
-      at_least: number of those widths at which QAT's mean is not below PTQ's.
-      qat_better: number of those widths at which QAT is shown to be better.
-      ptq_better: number of those widths at which PTQ is shown to be better.
-    """
+    """All widths of a comparison: see `sweeps.narrowest` for fewest bits, the others are counts."""
 
     qat_fewest: str | None
     ptq_fewest: str | None
@@ -294,18 +284,14 @@ def compare(study: Study, sweep: TrainedSweep) -> list[Comparison]:
     for bits in sorted({*sweep.rows, *ptq}, key=rows_lib.width_order):
         qat_side, ptq_side = sweep.rows.get(bits, {}), ptq.get(bits, {})
         shared = tuple(seed for seed in qat_side if seed in ptq_side)
-        difference = None
-        if shared:
-            difference = intervals.mean_over_trainings(
-                _returns(qat_side, shared) - _returns(ptq_side, shared)
-            )
+        difference = _returns(qat_side, shared) - _returns(ptq_side, shared)
         found.append(
             Comparison(
                 bits,
                 cell(qat_side) if qat_side else None,
                 cell(ptq_side) if ptq_side else None,
                 shared,
-                difference,
+                intervals.mean_over_trainings(difference) if shared else None,
                 None if without_share else _error(study.control, qat_side),
                 None if without_share else _error(study.control, ptq_side),
                 next(iter((qat_side or ptq_side).values())).bytes,
@@ -318,10 +304,7 @@ def summary(comparisons: Sequence[Comparison]) -> Summary:
     """Returns the counts over all widths; see `Summary`."""
     qat = {one.bits: one.qat_error for one in comparisons if one.qat}
     ptq = {one.bits: one.ptq_error for one in comparisons if one.ptq}
-    differences = [
-        one.difference.error for one in comparisons
-        if one.difference is not None and one.difference.error is not None
-    ]
+    differences = [one.difference.error or 0.0 for one in comparisons if one.difference]
     return Summary(
         sweeps_lib.narrowest(qat),
         sweeps_lib.narrowest(ptq),

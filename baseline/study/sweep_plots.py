@@ -115,12 +115,8 @@ def draw(
 ) -> list[str]:
     """Draws a plot for each agent and, if wanted, a grid for each algorithm.
 
-    Args:
-      folder: folder for the PNGs, made if missing.
-      panels: the agents.
-      words: texts of the legends.
-      grid_title: title of the grids, behind the algorithm; None: no grids.
-      settings: settings other than the default, for the names of the files.
+    Without a title there are no grids. `settings`, which differ from the default, are part of the
+    files' names.
 
     Returns:
       The paths, those of grids last.

@@ -1,5 +1,6 @@
 """Shows how quantization changes a model's tensors: figures, and a table in a text file."""
 
+import itertools
 import os
 import pathlib
 import re
@@ -125,30 +126,15 @@ def _layers(
     found: weight_files.WeightFile, changes: dict[str, weight_plots.Change]
 ) -> list[weight_plots.Layer]:
     """Puts each layer's weights and biases side by side, by their common name."""
-    weights: dict[str, list[str]] = {}
-    biases: dict[str, list[str]] = {}
-    for name in found.tensors:
-        side = biases if name in found.biases() else weights
-        layer, last = _split(name)
-        # A name without parts is a layer of its own.
-        side.setdefault(layer or last, []).append(name)
-    layers = []
-    for layer in dict.fromkeys(_split(name)[0] or name for name in found.tensors):
-        left, right = weights.get(layer, []), biases.get(layer, [])
-        for index in range(max(len(left), len(right))):
-            pair = (
-                changes[side[index]]
-                if index < len(side)
-                else None
-                for side in (left, right)
-            )
-            layers.append(weight_plots.Layer(layer, *pair))
-    return layers
-
-
-def _split(name: str) -> tuple[str, str]:
-    layer, _, last = re.sub("[/.](?=[^/.]*$)", "\n", name).rpartition("\n")
-    return layer, last
+    layers: dict[str, tuple[list[weight_plots.Change], list[weight_plots.Change]]] = {}
+    for name, change in changes.items():
+        layer = re.sub("[/.][^/.]*$", "", name)
+        layers.setdefault(layer, ([], []))[name in found.biases()].append(change)
+    return [
+        weight_plots.Layer(*pair)
+        for sides in layers.values()
+        for pair in itertools.zip_longest(*sides)
+    ]
 
 
 def _described(scheme: schemes.Scheme) -> str:
@@ -178,9 +164,7 @@ def _block(
         "",
         _COLUMNS,
     ]
-    for whole in wholes:
-        lines += _rows(whole)
-    for change in changes.values():
+    for change in (*wholes, *changes.values()):
         lines += _rows(change)
     return "\n".join(lines) + "\n"
 

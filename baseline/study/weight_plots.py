@@ -41,7 +41,6 @@ class Change(NamedTuple):
 class Layer(NamedTuple):
     """A layer's part of a figure; None stands for missing weights or biases."""
 
-    name: str
     weights: Change | None
     biases: Change | None
 
