@@ -116,12 +116,7 @@ def draw_weights(
 ) -> list[str]:
     """Draws the weights of each group's agents side by side; returns the paths.
 
-    Args:
-      agents: all of them.
-      relations: relations whose groups to draw.
-      sweeps: the agents' sweeps, for their names in the folder.
-      folder: folder of the agents, FOLDER/ALGO/ENV_1/ENV.zip.
-      out: folder of the figures.
+    The sweeps tell the agents' names in their folder, FOLDER/ALGO/ENV_1/ENV.zip.
 
     Raises:
       errors.UserError: none of the agents is there, or one is damaged.

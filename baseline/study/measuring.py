@@ -196,12 +196,7 @@ def row_of(
 ) -> rows_lib.Row:
     """Returns the row of an evaluation, with facts about the agent's weights and the code.
 
-    Args:
-      agent: the agent as it played.
-      key: key of the row.
-      returns: returns of `play`.
-      fp32_returns: see `rows.measured`.
-      **columns: bytes, seconds, note.
+    `columns` are the row's bytes, seconds and note; see `rows.measured` for the returns.
     """
     spread = weight_statistics.spread(agent.weights())
     return rows_lib.measured(
@@ -298,9 +293,7 @@ def _weigh_as(rows: Iterable[rows_lib.Row], request: Request, agent_file: pathli
 def check_same_calibration(requests: Iterable[Request], rows: Iterable[rows_lib.Row]) -> None:
     """Refuses to mix rows of one agent with ranges from other numbers of episodes.
 
-    Args:
-      requests: requests to measure.
-      rows: rows of their file; the default calibration found the ranges of rows without a note.
+    The default calibration found the ranges of rows without a note.
 
     Raises:
       errors.UserError: requests and rows have different calibrations.
@@ -349,10 +342,6 @@ def summary(row: rows_lib.Row, reference: rows_lib.Row | None = None) -> str:
 
 def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
     """Returns the seeds of "0,2,4".
-
-    Args:
-      text: numbers with commas.
-      flag: name of the flag that holds the text.
 
     Raises:
       errors.UserError: these are not different numbers, 0 or more.

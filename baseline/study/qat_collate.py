@@ -31,13 +31,7 @@ def collate(
     folder: str,
     table_folder: str,
 ) -> tuple[str, list[str]]:
-    """Draws one study, or all and a grid for each algorithm; writes the tables of all.
-
-    Args:
-      rows: rows of the results file.
-      pair: algorithm and environment; None: all that are there.
-      folder: folder for the PNGs, made if missing.
-      table_folder: folder for the tables, made if missing.
+    """Draws a pair's study, or all and a grid for each algorithm; writes the tables of all.
 
     Returns:
       The numbers of the drawn pairs as text, and the paths of all files.

@@ -272,12 +272,7 @@ def may_be_zero(study: Study) -> bool:
 
 
 def compare(study: Study, sweep: TrainedSweep) -> list[Comparison]:
-    """Returns QAT against PTQ at every width that either has, the widest first.
-
-    Args:
-      study: the study, whose controls and PTQ are compared.
-      sweep: a sweep of QAT of that study.
-    """
+    """Returns QAT against PTQ at every width that either has, the widest first."""
     ptq = study.ptq.rows if study.ptq else {}
     without_share = may_be_zero(study)
     found = []

@@ -78,12 +78,8 @@ def sweeps(
     Several evaluations of a pair are ranked by the number of their wanted precisions, then by
     their episodes, then the last counts. A pair without a row of fp32 has no sweep.
 
-    Args:
-      rows: rows as `rows.read` gives them.
-      schemes: schemes to take, in this order.
-      granularity: granularity of the quantized rows.
-      rounding: rounding of the quantized rows.
-      wanted: precisions that matter, e.g. ("fp16", "8"); none: all count.
+    Schemes keep their order. `wanted` names the precisions that matter, e.g. ("fp16", "8"); none:
+    all count.
     """
     chosen: dict[tuple[str, str], tuple[tuple[int, int], Sweep]] = {}
     for fp32 in rows_lib.find(rows, bits=names.FP32):
@@ -125,9 +121,6 @@ def fewest_bits(rows: Mapping[str, Row]) -> Row | None:
     At this width, and at all wider ones that were measured, the interval of E reaches down to
     `TOLERATED_LOSS`. The wider ones count, because a policy that has lost everything can have an
     interval that reaches anywhere.
-
-    Args:
-      rows: rows of one scheme by precision.
     """
     fewest = narrowest({bits: row.error_low for bits, row in rows.items()})
     return None if fewest is None else rows[fewest]
@@ -136,9 +129,7 @@ def fewest_bits(rows: Mapping[str, Row]) -> Row | None:
 def narrowest(losses: Mapping[str, float | None]) -> str | None:
     """Returns the narrowest width that, as all wider ones, loses `TOLERATED_LOSS` at most.
 
-    Args:
-      losses: losses by precision, of which only widths count. An unknown loss (None) counts as
-        too large.
+    Of the precisions only widths count. An unknown loss (None) counts as too large.
     """
     fewest = None
     for bits in sorted((bits for bits in losses if bits.isdecimal()), key=int, reverse=True):
@@ -199,9 +190,7 @@ def mean_error(sweeps: Sequence[Sweep], scheme: str, bits: str) -> MeanError:
 def verdict(mean: intervals.Interval, published: float) -> str:
     """Returns whether a mean error reaches the paper's.
 
-    Args:
-      mean: the mean with its interval, as fractions.
-      published: the paper's mean error in percent.
+    `mean` holds fractions, `published` is the paper's mean error in percent.
     """
     if mean.low is None or mean.high is None:
         return "not to be said without an interval"

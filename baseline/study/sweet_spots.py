@@ -104,14 +104,7 @@ def collate(
     granularity: str = "paper",
     rounding: str = "nearest",
 ) -> tuple[str, list[str]]:
-    """Draws one sweep, or all and a grid for each algorithm.
-
-    Args:
-      rows: rows of the results file.
-      pair: algorithm and environment; None: all that are there.
-      folder: folder for the PNGs, made if missing.
-      granularity: granularity of the quantized rows.
-      rounding: rounding of the quantized rows.
+    """Draws a pair's sweep, or all and a grid for each algorithm.
 
     Returns:
       The numbers as text, and the paths of the figures.

@@ -65,12 +65,6 @@ def visualize(
 ) -> Written:
     """Draws a model before and after quantization and appends the figures' numbers.
 
-    Args:
-      path: path of the model.
-      scheme: how to quantize.
-      out: folder for the figures and `output.txt`, made if missing.
-      part: "policy" or "all", see `weight_files.read`.
-
     Raises:
       errors.UserError: the model cannot be read, or the results not be written.
     """
