@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import math
 import os
 import re
+import textwrap
 from typing import Any
 
 from absl import logging
@@ -46,7 +47,10 @@ def draw_relation(path: str, relation: width_relation.Relation, described: str) 
     width, height = (4.6, 3.3) if over_environments else (3.4, 2.5)
     size = (max(width * columns, 6.0), height * rows + 1.1)
     figure, axes = plotting.new_grid(rows, columns, size)
-    numbers = _numbers(relation) if over_environments else None
+    numbers = None
+    if over_environments:  # Names of environments would cover each other.
+        found = sorted({point.env for group in relation.groups for point in group.points})
+        numbers = {name: number for number, name in enumerate(found, start=1)}
     for ax, group in zip(axes, relation.groups, strict=False):
         _draw_group(ax, group, numbers)
     for name, number in (numbers or {}).items():
@@ -60,14 +64,9 @@ def draw_relation(path: str, relation: width_relation.Relation, described: str) 
     figure.suptitle(
         f"Width of the weights against E over {relation.over}\n{described}", fontsize=11
     )
-    plotting.legend_below(figure, 4 if over_environments else 6, _wrapped(relation.verdict()))
+    verdict = textwrap.fill(relation.verdict(), 90)
+    plotting.legend_below(figure, 4 if over_environments else 6, verdict)
     return plotting.save_figure(figure, path)
-
-
-def _numbers(relation: width_relation.Relation) -> dict[str, int]:
-    """Returns a number for each environment: their names would cover each other."""
-    names = sorted({point.env for group in relation.groups for point in group.points})
-    return {name: number for number, name in enumerate(names, start=1)}
 
 
 def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | None) -> None:
@@ -97,14 +96,6 @@ def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | 
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     ax.tick_params(labelsize=7)
-
-
-def _wrapped(text: str) -> str:
-    """Breaks a long sentence once."""
-    if len(text) < 80:
-        return text
-    place = text.rfind(" ", 0, len(text) * 6 // 10)
-    return f"{text[:place]}\n{text[place + 1 :]}"
 
 
 def draw_weights(

@@ -43,12 +43,7 @@ class Kind(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainedSweep:
-    """Rows of one kind.
-
-    Attributes:
-      kind: kind of the rows.
-      rows: rows by width, the widest first, and by seed of the training, sorted.
-    """
+    """Rows of one kind by width, the widest first, and by seed of the training, sorted."""
 
     kind: Kind
     rows: Mapping[str, Mapping[int, TrainedRow]]

@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,18 +30,6 @@ _COLUMNS = (
 )
 
 
-class Written(NamedTuple):
-    """The output for one model.
-
-    Attributes:
-      text: the block that was appended to the output file.
-      paths: paths of the output file and the figures.
-    """
-
-    text: str
-    paths: list[str]
-
-
 def quantize(found: weight_files.WeightFile, scheme: schemes.Scheme) -> dict[str, np.ndarray]:
     """Returns the tensors as their quantized values, by the formulas that `ptq` uses.
 
@@ -62,8 +49,11 @@ def quantize(found: weight_files.WeightFile, scheme: schemes.Scheme) -> dict[str
 
 def visualize(
     path: str, scheme: schemes.Scheme, out: str, part: str = weight_files.POLICY
-) -> Written:
+) -> tuple[str, list[str]]:
     """Draws a model before and after quantization and appends the figures' numbers.
+
+    Returns:
+      The block that was appended to the output file, and the paths of that file and the figures.
 
     Raises:
       errors.UserError: the model cannot be read, or the results not be written.
@@ -105,7 +95,7 @@ def visualize(
             file.write(text + "\n")
     except OSError as error:
         raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
-    return Written(text, [path, *paths])
+    return text, [path, *paths]
 
 
 def model_name(path: str) -> str:
