@@ -7,6 +7,7 @@
 Writes PNGs and prints the numbers; `sweet_spots` and `qat_collate` do the work.
 """
 
+from collections.abc import Sequence
 import os
 import sys
 
@@ -64,13 +65,25 @@ def main(argv: list[str]) -> int:
                 "Training with quantization knows the paper's scales, rounded to nearest, only: "
                 f"leave out{unknown}."
             )
-        text, drawn = qat_collate.collate(
-            qat_collate.read(paths), pair, folder, values.out or beside
+        _refuse(
+            paths, rows_lib.Row,
+            "rows as baseline.ptq writes them, without their training: leave out --qat, or name a "
+            f"file with rows of trainings ({qat_rows.TrainedRow.MAKER})",
         )
+        trained = rows_lib.read_files(paths, qat_rows.TrainedRow)
+        text, drawn = qat_collate.collate(trained, pair, folder, values.out or beside)
     else:
-        text, drawn = sweet_spots.collate(sweet_spots.read(paths), pair, folder, **quantizer)
+        _refuse(paths, qat_rows.TrainedRow, "rows of trainings: give --qat to draw them")
+        rows = rows_lib.read_files(paths, rows_lib.Row)
+        text, drawn = sweet_spots.collate(rows, pair, folder, **quantizer)
     sys.stdout.write("\n".join((text, *drawn, "")))
     return 0
+
+
+def _refuse(paths: Sequence[str], kind: type[rows_lib.Row], what: str) -> None:
+    for path in paths:
+        if rows_lib.has_columns(path, kind):
+            raise errors.UserError(f"{path} has {what}.")
 
 
 if __name__ == "__main__":

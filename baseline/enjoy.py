@@ -79,14 +79,7 @@ def main(argv: list[str]) -> int:
 def play(
     agent: "agent_lib.Agent", num_steps: int, seed: int, mode: str | None, path: str
 ) -> tuple[list[float], float]:
-    """Plays an agent and prints each episode that ends.
-
-    Args:
-      agent: the agent.
-      num_steps: agent steps to play.
-      seed: seed of the environment.
-      mode: render mode; None: nothing is drawn.
-      path: file for a film; empty: no film.
+    """Plays agent steps, prints each episode that ends, and makes a film if a path is given.
 
     Returns:
       The returns of whole episodes, and the reward of the one that was cut.

@@ -44,8 +44,8 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         raise errors.UserError(f"{error}.") from None
     sweeps = sweeps_lib.sweeps(
-        rows_lib.read_files(values.results), [values.scheme], values.granularity, values.rounding,
-        wanted=(values.bits,),
+        rows_lib.read_files(values.results, rows_lib.Row), [values.scheme], values.granularity,
+        values.rounding, wanted=(values.bits,),
     )
     agents, left_out = width_relation.points(sweeps, values.scheme, values.bits)
     if not agents:

@@ -12,6 +12,7 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import errors
 from baseline.study import measuring_flags
+from baseline.study import rows as rows_lib
 
 
 def main(argv: list[str]) -> int:
@@ -32,13 +33,13 @@ def main(argv: list[str]) -> int:
     if flags.FLAGS.hub:
         hub.fetch(request.algo, env, request.folder)
     agent = measuring.load_agent(request.algo, env, request.folder)
-    measuring.check_same_agent(request, agent.path)
     measuring.check_same_calibration(
-        [request], measuring.measured_rows(request.csv_path).values()
+        [request], rows_lib.measured_rows(request.csv_path, rows_lib.Row).values()
     )
     measuring.log_start(request)
     row = measuring.measure(request, agent)
-    reference = measuring.measured_rows(request.csv_path).get(request.full_precision.key)
+    rows = rows_lib.measured_rows(request.csv_path, rows_lib.Row)
+    reference = rows.get(request.full_precision.key)
     print(measuring.summary(row, reference))
     if request.scheme.bits != schemes.FP32:
         print(f"Agent: {measuring.quantized_folder(request)}")

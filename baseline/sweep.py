@@ -69,14 +69,15 @@ def _sweep(
         raise errors.UserError(f"Cannot write {values.out}: {error.strerror}.") from None
     requests = measuring_flags.requests(pairs, widths)
     csv_path = requests[0].csv_path
-    measuring.check_same_calibration(requests, measuring.measured_rows(csv_path).values())
+    existing = rows_lib.measured_rows(csv_path, rows_lib.Row)
+    measuring.check_same_calibration(requests, existing.values())
     # Each agent's full-precision rows come first, since every other row is compared with them. That
     # also finds early the agents that cannot be measured at all.
     baselines = list(dict.fromkeys(request.full_precision for request in requests))
     failed = _check(baselines)
     with parallel.workers(values.jobs) as workers:
         for stage in (baselines, [request for request in requests if request not in baselines]):
-            existing = measuring.measured_rows(csv_path)
+            existing = rows_lib.measured_rows(csv_path, rows_lib.Row)
             possible = [request for request in stage if (request.algo, request.env) not in failed]
             todo = [request for request in possible if request.key not in existing]
             if len(todo) < len(possible):

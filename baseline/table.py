@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     sweeps = [
         sweep
         for sweep in sweeps_lib.sweeps(
-            rows_lib.read_files(values.results), [values.scheme], values.granularity,
+            rows_lib.read_files(values.results, rows_lib.Row), [values.scheme], values.granularity,
             values.rounding, wanted=paper_tables.COMPARED,
         )
         if sweep.quantized

@@ -63,6 +63,18 @@ def keep_flat(axis: Any, least: float) -> None:
         axis.set_ylim(low - lacking / 2, high + lacking / 2)
 
 
+def legend_below(figure: mpl_figure.Figure, columns: int, note: str = "") -> None:
+    """Names everything that has a label, each label once, below the panels and under a note."""
+    entries: dict[Any, Any] = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    figure.legend(
+        entries.values(), entries.keys(), loc="outside lower center", ncols=columns,
+        frameon=False, fontsize=9, title=note or None, title_fontsize=8,
+    )
+
+
 def save_figure(figure: mpl_figure.Figure, path: str) -> str:
     """Writes a figure and returns its path.
 

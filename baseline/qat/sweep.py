@@ -208,7 +208,8 @@ def run(
       errors.UserError: the file of the rows is damaged, or a worker died.
     """
     csv_path = jobs[0].csv_path
-    qat_rows.measured_rows(csv_path)  # A file of another version is refused before any work.
+    # A file of another version is refused before any work.
+    rows_lib.measured_rows(csv_path, qat_rows.TrainedRow)
     with (
         parallel.stopped_by_signals(),
         parallel.workers(processes, lean=False, patience_s=SAVING_PATIENCE_S) as workers,
@@ -225,7 +226,7 @@ def run(
 
 
 def _missing(jobs: Sequence[Job]) -> list[Job]:
-    rows = qat_rows.measured_rows(jobs[0].csv_path)
+    rows = rows_lib.measured_rows(jobs[0].csv_path, qat_rows.TrainedRow)
     todo = [job for job in jobs if job.key() not in rows]
     if len(todo) < len(jobs):
         parallel.say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are there already.")
@@ -234,7 +235,7 @@ def _missing(jobs: Sequence[Job]) -> list[Job]:
 
 def _missing_ptq(jobs: Sequence[Job], calibration_episodes: int) -> Iterator[PtqJob]:
     for control in (job for job in jobs if job.qat.control):
-        rows = qat_rows.measured_rows(control.csv_path)
+        rows = rows_lib.measured_rows(control.csv_path, qat_rows.TrainedRow)
         if control.key() not in rows:
             continue  # Its training failed, which is reported.
         pair = control.settings.algo, control.settings.env

@@ -210,7 +210,8 @@ def main(argv: list[str]) -> int:
         values.input_bits,
     )
     csv_path = os.path.join(settings.folder, qat_rows.CSV_NAME)
-    rows = qat_rows.measured_rows(csv_path)  # A damaged file must not cost hours of training.
+    # A damaged file must not cost hours of training.
+    rows = rows_lib.measured_rows(csv_path, qat_rows.TrainedRow)
     settings = of_width(settings, values.bits)
     path = None
     if settings.resume:

@@ -60,7 +60,7 @@ def ptq(folder: str) -> list[Claim]:
       errors.UserError: The file is damaged.
     """
     path = os.path.join(folder, rows_lib.CSV_NAME)
-    rows: list[rows_lib.Row] = rows_lib.read(path) if os.path.exists(path) else []
+    rows: list[rows_lib.Row] = rows_lib.read(path, rows_lib.Row) if os.path.exists(path) else []
     sweeps = sweeps_lib.sweeps(rows, [_SCHEME], wanted=_COMPARED)
     claims = []
     for algo, published in paper.MEANS.items():

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import math
 import os
 import re
+import textwrap
 from typing import Any
 
 from absl import logging
-from matplotlib import figure as mpl_figure
-from matplotlib import lines
 from matplotlib import ticker
 import numpy as np
 
@@ -33,7 +32,7 @@ _SAME_WIDTH = 1e-3
 _COLOURS = {
     "a2c": "#0072B2", "ppo": "#D55E00", "dqn": "#009E73", "ddpg": "#CC79A7", "d4pg": "#E69F00",
     "td3": "#56B4E9", "sac": "#7F7F7F",
-}  # fmt: skip
+}
 _OTHER = "0.3"
 
 
@@ -45,56 +44,29 @@ def draw_relation(path: str, relation: width_relation.Relation, described: str) 
     over_environments = relation.over == width_relation.ENVIRONMENTS
     columns = min(2 if over_environments else _COLUMNS, len(relation.groups))
     rows = math.ceil(len(relation.groups) / columns)
-    size = (4.6, 3.3) if over_environments else (3.4, 2.5)
-    figure = mpl_figure.Figure(
-        figsize=(max(size[0] * columns, 6.0), size[1] * rows + 1.1), layout="constrained"
-    )
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    numbers = _numbers(relation) if over_environments else None
-    for index, (ax, group) in enumerate(zip(axes, relation.groups, strict=False)):
+    width, height = (4.6, 3.3) if over_environments else (3.4, 2.5)
+    size = (max(width * columns, 6.0), height * rows + 1.1)
+    figure, axes = plotting.new_grid(rows, columns, size)
+    numbers = None
+    if over_environments:  # Names of environments would cover each other.
+        found = sorted({point.env for group in relation.groups for point in group.points})
+        numbers = {name: number for number, name in enumerate(found, start=1)}
+    for ax, group in zip(axes, relation.groups, strict=False):
         _draw_group(ax, group, numbers)
-        if index % columns == 0:
-            ax.set_ylabel("E (%), above zero is a loss", fontsize=8)
-        if index + columns >= len(relation.groups):
-            ax.set_xlabel("Width of the fp32 weights (central 99 %)", fontsize=8)
+    for name, number in (numbers or {}).items():
+        axes[0].plot([], [], marker=f"${number}$", linestyle="", color="0.25", label=name)
+    for label, face in (("0 outside E's 95 % interval", "0.3"), ("0 within it", "white")):
+        axes[0].plot([], [], "o", color="0.3", markerfacecolor=face, label=label)
     for ax in axes[len(relation.groups) :]:
         ax.set_axis_off()
+    figure.supxlabel("Width of the fp32 weights (central 99 %)", fontsize=8)
+    figure.supylabel("E (%), above zero is a loss", fontsize=8)
     figure.suptitle(
         f"Width of the weights against E over {relation.over}\n{described}", fontsize=11
     )
-    figure.legend(
-        handles=_handles(relation), title=_wrapped(relation.verdict()), title_fontsize=9,
-        loc="outside lower center", ncols=4 if over_environments else 6, frameon=False, fontsize=8,
-    )  # fmt: skip
+    verdict = textwrap.fill(relation.verdict(), 90)
+    plotting.legend_below(figure, 4 if over_environments else 6, verdict)
     return plotting.save_figure(figure, path)
-
-
-def _numbers(relation: width_relation.Relation) -> dict[str, int]:
-    """Returns a number for each environment: their names would cover each other."""
-    names = sorted({point.env for group in relation.groups for point in group.points})
-    return {name: number for number, name in enumerate(names, start=1)}
-
-
-def _handles(relation: width_relation.Relation) -> list[lines.Line2D]:
-    handles = []
-    if relation.over == width_relation.ENVIRONMENTS:
-        handles += [
-            lines.Line2D([], [], marker=f"${number}$", color="0.25", linestyle="", label=name)
-            for name, number in _numbers(relation).items()
-        ]
-    else:
-        algos = sorted({point.algo for group in relation.groups for point in group.points})
-        handles += [
-            lines.Line2D([], [], color=_COLOURS.get(algo, _OTHER), linewidth=2, label=algo.upper())
-            for algo in algos
-        ]
-    for label, face in (("0 outside E's 95 % interval", "0.3"), ("0 within it", "white")):
-        handles.append(
-            lines.Line2D(
-                [], [], color="0.3", marker="o", markerfacecolor=face, linestyle="", label=label
-            )
-        )
-    return handles
 
 
 def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | None) -> None:
@@ -104,16 +76,19 @@ def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | 
     for point in group.points:
         colour = _COLOURS.get(point.algo, _OTHER)
         # Error bars have to hold their point, which bootstrap intervals need not.
-        ax.vlines(point.width, 100 * point.low, 100 * point.high, color=colour, linewidth=1.1)
+        ax.vlines(
+            point.width, 100 * point.low, 100 * point.high, color=colour, linewidth=1.1,
+            label=point.algo.upper() if numbers is None else None,
+        )
         ax.plot(
             point.width, 100 * point.error, "o", color=colour, markersize=4.5,
             markerfacecolor=colour if point.certain else "white",
-        )  # fmt: skip
+        )
         if numbers is not None:
             ax.annotate(
                 str(numbers[point.env]), (point.width, 100 * point.error),
                 textcoords="offset points", xytext=(4, 3), fontsize=7.5, color="0.25",
-            )  # fmt: skip
+            )
     name = group.name if numbers is None else group.name.upper()
     correlation = "" if group.correlation is None else f"ρ = {group.correlation:+.2f}, "
     ax.set_title(f"{name}: {correlation}n = {len(group.points)}", fontsize=9)
@@ -121,17 +96,6 @@ def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | 
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     ax.tick_params(labelsize=7)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color="0.92", linewidth=0.8)
-    ax.set_axisbelow(True)
-
-
-def _wrapped(text: str) -> str:
-    """Breaks a long sentence once."""
-    if len(text) < 80:
-        return text
-    place = text.rfind(" ", 0, len(text) * 6 // 10)
-    return f"{text[:place]}\n{text[place + 1 :]}"
 
 
 def draw_weights(
@@ -143,12 +107,7 @@ def draw_weights(
 ) -> list[str]:
     """Draws the weights of each group's agents side by side; returns the paths.
 
-    Args:
-      agents: all of them.
-      relations: relations whose groups to draw.
-      sweeps: the agents' sweeps, for their names in the folder.
-      folder: folder of the agents, FOLDER/ALGO/ENV_1/ENV.zip.
-      out: folder of the figures.
+    The sweeps tell the agents' names in their folder, FOLDER/ALGO/ENV_1/ENV.zip.
 
     Raises:
       errors.UserError: none of the agents is there, or one is damaged.
@@ -205,7 +164,7 @@ def _weights(point: width_relation.Point, env: str, folder: str) -> np.ndarray |
         logging.warning(
             "Not drawn: %s is not the agent of the rows (width %.4g there, %.4g here).",
             path, point.width, width,
-        )  # fmt: skip
+        )
         return None
     return numbers
 

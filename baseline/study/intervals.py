@@ -112,23 +112,16 @@ def mean_over_agents(
     agents of their kind? That interval is wider, and with a handful of agents still too narrow.
 
     Args:
-      agents: (fp32, quantized) returns of each agent, as in `paired`.
+      agents: (fp32, quantized) returns of each agent, as in `paired`, which has an interval of all
+        of them; at least one.
       resample_agents: whether to draw the agents, too.
 
     Raises:
-      ValueError: there are no agents, or an agent's returns are not pairs.
+      ValueError: an agent's returns are not pairs.
     """
-    if not agents:
-        raise ValueError("There is no agent to take the mean over.")
     sides = [_pairs(*agent) for agent in agents]
-    single = [paired(side[0], side[1]) for side in sides]
-    found = [interval.error for interval in single if interval.error is not None]
-    if len(found) < len(single):
-        return Interval(None, None, None, "the fp32 mean of an agent is zero")
+    found = [one for side in sides if (one := relative_error(*side)) is not None]
     error = float(np.mean(found))
-    for interval in single:
-        if interval.reason:
-            return Interval(error, None, None, f"for an agent, {interval.reason}")
     # Every agent has a stream of its own, so that agents of as many episodes share no luck.
     draws = np.stack(
         [

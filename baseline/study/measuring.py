@@ -123,13 +123,6 @@ def _module(algo: str, env: str) -> types.ModuleType:
     return finding
 
 
-def measured_rows(csv_path: str) -> dict[rows_lib.Key, rows_lib.Row]:
-    """Returns the rows that exist by key; an absent file has none."""
-    if not os.path.exists(csv_path):
-        return {}
-    return {row.evaluation: row for row in rows_lib.read(csv_path)}
-
-
 def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.Row:
     """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
 
@@ -152,10 +145,10 @@ def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.
     reference = None
     if request.scheme.bits != schemes.FP32:
         baseline = request.full_precision
-        if baseline.key not in measured_rows(request.csv_path):
+        if baseline.key not in rows_lib.measured_rows(request.csv_path, rows_lib.Row):
             _measure(baseline, agent, None)
         # The row comes from the file, which has fewer digits, so that E is the same next time.
-        reference = measured_rows(request.csv_path)[baseline.key]
+        reference = rows_lib.measured_rows(request.csv_path, rows_lib.Row)[baseline.key]
     return _measure(request, agent, reference)
 
 
@@ -203,12 +196,7 @@ def row_of(
 ) -> rows_lib.Row:
     """Returns the row of an evaluation, with facts about the agent's weights and the code.
 
-    Args:
-      agent: the agent as it played.
-      key: key of the row.
-      returns: returns of `play`.
-      fp32_returns: see `rows.measured`.
-      **columns: bytes, seconds, note.
+    `columns` are the row's bytes, seconds and note; see `rows.measured` for the returns.
     """
     spread = weight_statistics.spread(agent.weights())
     return rows_lib.measured(
@@ -279,7 +267,7 @@ def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
 
 
 def _rows_of_agent(request: Request) -> list[rows_lib.Row]:
-    rows = measured_rows(request.csv_path).values()
+    rows = rows_lib.measured_rows(request.csv_path, rows_lib.Row).values()
     return [row for row in rows if (row.algo, row.env) == (request.algo, request.env)]
 
 
@@ -305,9 +293,7 @@ def _weigh_as(rows: Iterable[rows_lib.Row], request: Request, agent_file: pathli
 def check_same_calibration(requests: Iterable[Request], rows: Iterable[rows_lib.Row]) -> None:
     """Refuses to mix rows of one agent with ranges from other numbers of episodes.
 
-    Args:
-      requests: requests to measure.
-      rows: rows of their file; the default calibration found the ranges of rows without a note.
+    The default calibration found the ranges of rows without a note.
 
     Raises:
       errors.UserError: requests and rows have different calibrations.
@@ -356,10 +342,6 @@ def summary(row: rows_lib.Row, reference: rows_lib.Row | None = None) -> str:
 
 def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
     """Returns the seeds of "0,2,4".
-
-    Args:
-      text: numbers with commas.
-      flag: name of the flag that holds the text.
 
     Raises:
       errors.UserError: these are not different numbers, 0 or more.

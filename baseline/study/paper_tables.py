@@ -21,13 +21,9 @@ _NONE = "-"
 def markdown(
     sweeps: Sequence[sweeps_lib.Sweep], scheme: str, widths: bool = True, **quantizer: str
 ) -> str:
-    """Returns the tables of every algorithm.
+    """Returns the tables of every algorithm, and those of all widths if wanted.
 
-    Args:
-      sweeps: sweeps as `sweeps.sweeps` gives them.
-      scheme: scheme of the rows to show.
-      widths: whether to add the tables of all widths.
-      **quantizer: `granularity` and `rounding` of the rows, where they are not the default.
+    `quantizer` has the `granularity` and `rounding` of the rows, where they are not the default.
     """
     parts = []
     rows = scheme + rows_lib.in_words(**quantizer)

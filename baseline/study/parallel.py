@@ -121,17 +121,10 @@ def run(
     name: Callable[[RequestT], str],
     unit: str,
 ) -> list[tuple[RequestT, str]]:
-    """Does every request, and prints a line for each as it is done.
+    """Does every request in the pool's workers; returns the failed ones, each with the reason.
 
-    Args:
-      pool: pool of `workers`.
-      function: function of a request that returns the line; it is called in a worker.
-      requests: requests to do.
-      name: function that names a request, for the line of a failed one.
-      unit: word for a request in the progress bar.
-
-    Returns:
-      The failed requests, each with the reason.
+    Prints the line that `function` returns for a request, or the `name` of a failed one. `unit` is
+    the word for a request in the progress bar.
     """
     import tqdm
 
@@ -164,8 +157,7 @@ def say(text: str) -> None:
 def bugs_told(name: str) -> Iterator[None]:
     """Turns a bug into an error of one line, which stops no other request.
 
-    Args:
-      name: name of the request, for the log, which gets the trace.
+    The log gets the trace under the request's name.
     """
     try:
         yield
@@ -200,10 +192,8 @@ def end(
 ) -> None:
     """Ends the workers of a pool at once, which loses nothing: they write rows and agents whole.
 
-    Args:
-      pool: the pool, which takes no more work.
-      others: children that this process had before the pool; they live on.
-      patience_s: time that the workers have to end after SIGTERM.
+    Children that this process had before the pool (`others`) live on. The workers have
+    `patience_s` to end after SIGTERM.
     """
     # The shutdown waits until all workers are gone, so that it needs a thread of its own.
     shutdown = threading.Thread(

@@ -21,24 +21,8 @@ from baseline.study import sweeps
 from baseline.study.qat_rows import TrainedRow
 
 TABLE = "table"  # The files are table.md and table.csv.
-_MAKER = "baseline/qat_benchmark.sh ALGO ENV makes them"
 _INT8_NOTE = "8*: the fp32 agents quantized to int8 after training"
 _COLOURS = {qat_rows.FROZEN: sweep_plots.BLUE, qat_rows.MOVING: sweep_plots.GREEN}
-
-
-def read(paths: Sequence[str]) -> list[TrainedRow]:
-    """Returns the rows of the files.
-
-    Raises:
-      errors.UserError: as `rows.read_files`, or a file has rows of another kind.
-    """
-    for path in paths:
-        if rows_lib.has_columns(path, rows_lib.Row):
-            raise errors.UserError(
-                f"{path} has rows as baseline.ptq writes them, without their training: leave out "
-                f"--qat, or name a file with rows of trainings ({_MAKER})."
-            )
-    return rows_lib.read_files(paths, TrainedRow, _MAKER)
 
 
 def collate(
@@ -47,13 +31,7 @@ def collate(
     folder: str,
     table_folder: str,
 ) -> tuple[str, list[str]]:
-    """Draws one study, or all and a grid for each algorithm; writes the tables of all.
-
-    Args:
-      rows: rows of the results file.
-      pair: algorithm and environment; None: all that are there.
-      folder: folder for the PNGs, made if missing.
-      table_folder: folder for the tables, made if missing.
+    """Draws a pair's study, or all and a grid for each algorithm; writes the tables of all.
 
     Returns:
       The numbers of the drawn pairs as text, and the paths of all files.

@@ -43,12 +43,7 @@ class Kind(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainedSweep:
-    """Rows of one kind.
-
-    Attributes:
-      kind: kind of the rows.
-      rows: rows by width, the widest first, and by seed of the training, sorted.
-    """
+    """Rows of one kind by width, the widest first, and by seed of the training, sorted."""
 
     kind: Kind
     rows: Mapping[str, Mapping[int, TrainedRow]]
@@ -81,16 +76,6 @@ class Study(sweeps_lib.OfPair):
         return next(iter(self.control.values()))
 
     @property
-    def algo(self) -> str:
-        """The algorithm."""
-        return self.any_control.algo
-
-    @property
-    def env(self) -> str:
-        """The environment, as in the file."""
-        return self.any_control.env
-
-    @property
     def train_seeds(self) -> list[int]:
         """The seeds of all trainings, sorted."""
         seeds = set(self.control)
@@ -99,9 +84,7 @@ class Study(sweeps_lib.OfPair):
         return sorted(seeds)
 
 
-def studies(
-    rows: Sequence[TrainedRow], granularity: str = "paper", rounding: str = "nearest"
-) -> list[Study]:
+def studies(rows: Sequence[TrainedRow]) -> list[Study]:
     """Returns a study for each pair of algorithm and environment that has one, sorted.
 
     A study needs QAT rows with a control: trained for as many steps with the same
@@ -112,44 +95,24 @@ def studies(
       where it has as many rows.
     - PTQ: rows of the same scheme. Kinds whose observations and output are quantized as QAT's
       come first, then kinds with most rows, then the last.
-
-    Args:
-      rows: rows as `rows.read` gives them.
-      granularity: granularity of the quantized rows.
-      rounding: rounding of the quantized rows.
     """
     chosen = []
     for algo, env in sorted({(row.algo, row.env) for row in rows}):
         of_pair = rows_lib.find(rows, algo=algo, env=env)
-        candidates = []
+        best: Study | None = None
         for evaluation in _evaluations(of_pair):
             same = rows_lib.find(of_pair, **evaluation)
-            usable = [
-                row for row in same
-                if row.method == qat_rows.CONTROL
-                or (row.granularity, row.rounding) == (granularity, rounding)
-                and row.bits.isdecimal()
-            ]
-            control = _by_seed(rows_lib.find(usable, method=qat_rows.CONTROL))
-            qat = _qat_sweeps(rows_lib.find(usable, method=qat_rows.QAT))
+            control = _by_seed(rows_lib.find(same, method=qat_rows.CONTROL))
+            qat = _qat_sweeps(rows_lib.find(same, method=qat_rows.QAT))
             if control and qat:
-                ptq = _ptq_sweep(rows_lib.find(usable, method=qat_rows.PTQ), qat[0].kind)
-                candidates.append(_study(control, qat, ptq, len(of_pair)))
-        if candidates:
-            # `min` would keep the first of equals.
-            least = min(study.left_out for study in candidates)
-            chosen.append([study for study in candidates if study.left_out == least][-1])
+                ptq = _ptq_sweep(rows_lib.find(same, method=qat_rows.PTQ), qat[0].kind)
+                taken = len(control) + sum(sweep.count for sweep in qat)
+                left_out = len(of_pair) - taken - (ptq.count if ptq else 0)
+                if best is None or left_out <= best.left_out:
+                    best = Study(algo, env, control, qat, ptq, left_out)
+        if best is not None:
+            chosen.append(best)
     return chosen
-
-
-def _study(
-    control: Mapping[int, TrainedRow],
-    qat: Sequence[TrainedSweep],
-    ptq: TrainedSweep | None,
-    num_rows: int,
-) -> Study:
-    taken = len(control) + sum(sweep.count for sweep in qat) + (ptq.count if ptq else 0)
-    return Study(control, qat, ptq, num_rows - taken)
 
 
 def _evaluations(rows: Sequence[TrainedRow]) -> list[dict[str, str | int]]:
@@ -274,17 +237,7 @@ class Comparison:
 
 
 class Summary(NamedTuple):
-    """All widths of a comparison.
-
-    Attributes:
-      qat_fewest: the narrowest width at which, as at all wider ones that were measured, QAT's E is
-        at most `sweeps.TOLERATED_LOSS`; None: not even the widest.
-      ptq_fewest: the same for PTQ.
-      compared: number of widths that QAT and PTQ share.
-      at_least: number of those widths at which QAT's mean is not below PTQ's.
-      qat_better: number of those widths at which QAT is shown to be better.
-      ptq_better: number of those widths at which PTQ is shown to be better.
-    """
+    """All widths of a comparison: see `sweeps.narrowest` for fewest bits, the others are counts."""
 
     qat_fewest: str | None
     ptq_fewest: str | None
@@ -314,30 +267,21 @@ def may_be_zero(study: Study) -> bool:
 
 
 def compare(study: Study, sweep: TrainedSweep) -> list[Comparison]:
-    """Returns QAT against PTQ at every width that either has, the widest first.
-
-    Args:
-      study: the study, whose controls and PTQ are compared.
-      sweep: a sweep of QAT of that study.
-    """
+    """Returns QAT against PTQ at every width that either has, the widest first."""
     ptq = study.ptq.rows if study.ptq else {}
     without_share = may_be_zero(study)
     found = []
     for bits in sorted({*sweep.rows, *ptq}, key=rows_lib.width_order):
         qat_side, ptq_side = sweep.rows.get(bits, {}), ptq.get(bits, {})
         shared = tuple(seed for seed in qat_side if seed in ptq_side)
-        difference = None
-        if shared:
-            difference = intervals.mean_over_trainings(
-                _returns(qat_side, shared) - _returns(ptq_side, shared)
-            )
+        difference = _returns(qat_side, shared) - _returns(ptq_side, shared)
         found.append(
             Comparison(
                 bits,
                 cell(qat_side) if qat_side else None,
                 cell(ptq_side) if ptq_side else None,
                 shared,
-                difference,
+                intervals.mean_over_trainings(difference) if shared else None,
                 None if without_share else _error(study.control, qat_side),
                 None if without_share else _error(study.control, ptq_side),
                 next(iter((qat_side or ptq_side).values())).bytes,
@@ -350,10 +294,7 @@ def summary(comparisons: Sequence[Comparison]) -> Summary:
     """Returns the counts over all widths; see `Summary`."""
     qat = {one.bits: one.qat_error for one in comparisons if one.qat}
     ptq = {one.bits: one.ptq_error for one in comparisons if one.ptq}
-    differences = [
-        one.difference.error for one in comparisons
-        if one.difference is not None and one.difference.error is not None
-    ]
+    differences = [one.difference.error or 0.0 for one in comparisons if one.difference]
     return Summary(
         sweeps_lib.narrowest(qat),
         sweeps_lib.narrowest(ptq),

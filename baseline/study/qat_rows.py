@@ -4,8 +4,8 @@ They are rows as in `rows`, with further columns. Imports no framework.
 """
 
 import dataclasses
-import os
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 from baseline.quantization import names
@@ -50,6 +50,8 @@ class TrainedRow(rows_lib.Row):
       hyperparams: hyper-parameters that replaced tuned ones, as `name:value` with spaces between.
     """
 
+    MAKER: ClassVar = "baseline/qat_benchmark.sh ALGO ENV makes them"
+
     method: str
     train_seed: int
     train_steps: int
@@ -83,14 +85,3 @@ def trained(row: rows_lib.Row, **columns: Any) -> TrainedRow:
     """Returns a row with the columns about its training, which only `TrainedRow` has."""
     of_row = {field.name: getattr(row, field.name) for field in dataclasses.fields(rows_lib.Row)}
     return TrainedRow(**of_row, **columns)
-
-
-def measured_rows(path: str) -> dict[TrainedKey, TrainedRow]:
-    """Returns the rows that exist by key; an absent file has none.
-
-    Raises:
-      errors.UserError: the file is damaged, or of another kind.
-    """
-    if not os.path.exists(path):
-        return {}
-    return {row.key: row for row in rows_lib.read(path, TrainedRow)}

@@ -39,13 +39,7 @@ NOTES = (
 
 
 class Compared(NamedTuple):
-    """A sweep of QAT, with its comparisons.
-
-    Attributes:
-      study: the study that holds the sweep.
-      sweep: the sweep.
-      widths: the comparisons, the widest first.
-    """
+    """A sweep of QAT with its study and its comparisons, the widest first."""
 
     study: qat_comparison.Study
     sweep: qat_comparison.TrainedSweep

@@ -15,9 +15,9 @@ import os
 import types
 import typing
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 from typing import TypeVar
-from typing import overload
 
 from absl import logging
 import numpy as np
@@ -29,7 +29,6 @@ from baseline.study import intervals
 
 CSV_NAME = "ptq.csv"
 _RETURN_DIGITS = 7
-_MAKER = "python -m baseline.ptq ALGO ENV BITS or baseline/benchmark.sh ALGO ENV makes them"
 _CHOICES = {
     "scheme": names.SCHEMES,
     "granularity": names.GRANULARITIES,
@@ -98,6 +97,10 @@ class Row:
       returns: return of every episode, seed-major: the first seed's come first.
     """
 
+    MAKER: ClassVar = (
+        "python -m baseline.ptq ALGO ENV BITS or baseline/benchmark.sh ALGO ENV makes them"
+    )
+
     algo: str
     env: str
     bits: str
@@ -160,9 +163,6 @@ RowT = TypeVar("RowT", bound=Row)
 def columns(kind: type[Row] = Row) -> tuple[str, ...]:
     """Returns the names of a file's columns: the fields of its rows."""
     return tuple(field.name for field in dataclasses.fields(kind))
-
-
-FIELDS = columns()
 
 
 def measured(
@@ -255,15 +255,7 @@ def append(path: str, row: Row) -> None:
         raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from error
 
 
-@overload
-def read(path: str) -> list[Row]: ...
-
-
-@overload
-def read(path: str, kind: type[RowT], maker: str = _MAKER) -> list[RowT]: ...
-
-
-def read(path: str, kind: type[Row] = Row, maker: str = _MAKER) -> list[Any]:
+def read(path: str, kind: type[RowT] = Row) -> list[RowT]:  # type: ignore[assignment]
     """Returns the rows, the last of equal key only, in order of first appearance.
 
     A last line without its end, of a process that was killed, is left out with a warning.
@@ -271,7 +263,6 @@ def read(path: str, kind: type[Row] = Row, maker: str = _MAKER) -> list[Any]:
     Args:
       path: path of the file.
       kind: class of its rows; classes with further columns are subclasses of `Row`.
-      maker: text 'COMMAND makes them' for the error about a missing file.
 
     Raises:
       errors.UserError: there is no such file, a line is damaged, or the columns are others.
@@ -282,7 +273,7 @@ def read(path: str, kind: type[Row] = Row, maker: str = _MAKER) -> list[Any]:
             content = file.read()
     except FileNotFoundError as error:
         raise errors.UserError(
-            f"There are no results in {path}: {maker}."
+            f"There are no results in {path}: {kind.MAKER}."
         ) from error
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from error
@@ -292,7 +283,7 @@ def read(path: str, kind: type[Row] = Row, maker: str = _MAKER) -> list[Any]:
     if not lines:
         raise errors.UserError(f"{path} is empty: delete it and measure again.")
     _check_header(path, lines[0], kind)
-    rows: dict[Any, Row] = {}
+    rows: dict[Any, RowT] = {}
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
@@ -307,17 +298,9 @@ def read(path: str, kind: type[Row] = Row, maker: str = _MAKER) -> list[Any]:
     return list(rows.values())
 
 
-@overload
-def read_files(paths: Sequence[str]) -> list[Row]: ...
-
-
-@overload
-def read_files(paths: Sequence[str], kind: type[RowT], maker: str = _MAKER) -> list[RowT]: ...
-
-
 def read_files(
-    paths: Sequence[str], kind: type[Row] = Row, maker: str = _MAKER
-) -> list[Any]:
+    paths: Sequence[str], kind: type[RowT] = Row  # type: ignore[assignment]
+) -> list[RowT]:
     """Returns the rows of several files as if they were one; see `read`.
 
     Raises:
@@ -326,10 +309,10 @@ def read_files(
     """
     if not paths:
         raise errors.UserError("--results names no file.")
-    rows: dict[Any, Row] = {}
+    rows: dict[Any, RowT] = {}
     agents: dict[tuple[str, str], tuple[str, tuple[float, float]]] = {}
     for path in paths:
-        for row in read(path, kind, maker):
+        for row in read(path, kind):
             rows[row.key] = row
             if kind is not Row or row.bits != names.FP32:  # Other kinds' agents share names.
                 continue
@@ -341,6 +324,11 @@ def read_files(
                     f"{row.env}: name one of both files."
                 )
     return list(rows.values())
+
+
+def measured_rows(path: str, kind: type[RowT]) -> dict[Any, RowT]:
+    """Returns the rows that exist by key; an absent file has none. Raises as `read`."""
+    return {row.key: row for row in read(path, kind)} if os.path.exists(path) else {}
 
 
 def has_columns(path: str, kind: type[Row]) -> bool:

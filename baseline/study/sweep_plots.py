@@ -13,10 +13,6 @@ import re
 from typing import Any
 from typing import NamedTuple
 
-from matplotlib import artist
-from matplotlib import figure as mpl_figure
-from matplotlib import lines
-from matplotlib import patches
 from matplotlib import ticker
 
 from actorQ.core import output
@@ -119,12 +115,8 @@ def draw(
 ) -> list[str]:
     """Draws a plot for each agent and, if wanted, a grid for each algorithm.
 
-    Args:
-      folder: folder for the PNGs, made if missing.
-      panels: the agents.
-      words: texts of the legends.
-      grid_title: title of the grids, behind the algorithm; None: no grids.
-      settings: settings other than the default, for the names of the files.
+    Without a title there are no grids. `settings`, which differ from the default, are part of the
+    files' names.
 
     Returns:
       The paths, those of grids last.
@@ -133,14 +125,14 @@ def draw(
       errors.UserError: a file cannot be written.
     """
     output.make_folder(folder)
-    paths = [
-        _draw_one(os.path.join(folder, _file_name(one.algo, one.env, settings)), one, words)
-        for one in panels
-    ]
+    paths = []
+    for panel in panels:
+        path = os.path.join(folder, _file_name(panel.algo, panel.env, settings))
+        paths.append(draw_figure(path, None, [panel], words))
     for algo in dict.fromkeys(one.algo for one in panels) if grid_title is not None else ():
         members = [one for one in panels if one.algo == algo]
         path = os.path.join(folder, _file_name("overview", algo, settings))
-        paths.append(_draw_grid(path, f"{algo}: {grid_title}", members, words))
+        paths.append(draw_figure(path, f"{algo}: {grid_title}", members, words))
     return paths
 
 
@@ -149,48 +141,30 @@ def _file_name(first: str, second: str, settings: Sequence[str]) -> str:
     return "_".join((first, re.sub(r"[/,]", "_", second), *settings)) + ".png"
 
 
-def _draw_one(path: str, panel: Panel, words: Words) -> str:
-    figure, (ax,) = plotting.new_figure(height=4.8)
-    draw_panel(ax, panel)
-    ax.set_xlabel("Bits")
-    ax.set_ylabel("Mean return")
-    _place_legend(figure, panel_legend(panel, words), words.note, columns=2)
-    return plotting.save_figure(figure, path)
-
-
-def _draw_grid(path: str, title: str, panels: Sequence[Panel], words: Words) -> str:
-    """Draws several agents' panels in one figure with one legend; returns `path`."""
+def draw_figure(path: str, title: str | None, panels: Sequence[Panel], words: Words) -> str:
+    """Draws one agent's plot, or a grid of small ones under a title; returns `path`."""
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = mpl_figure.Figure(
-        figsize=(max(3.4 * columns, 5.5), 2.3 * rows + 1.0), layout="constrained"
-    )
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for index, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
-        draw_panel(ax, panel, small=True)
-        if index % columns == 0:
-            ax.set_ylabel("Mean return", fontsize=8)
-        if index + columns >= len(panels):
-            ax.set_xlabel("Bits", fontsize=8)
+    size = (7.0, 4.8) if title is None else (max(3.4 * columns, 5.5), 2.3 * rows + 1.0)
+    figure, axes = plotting.new_grid(rows, columns, size)
+    for ax, panel in zip(axes, panels, strict=False):
+        draw_panel(ax, panel, words, small=title is not None)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
-    figure.suptitle(title, fontsize=12)
-    _place_legend(figure, grid_legend(panels, words), words.note, columns=min(3, columns + 1))
+    figure.supxlabel("Bits", fontsize=9)
+    figure.supylabel("Mean return", fontsize=9)
+    if title is not None:
+        figure.suptitle(title, fontsize=12)
+    plotting.legend_below(figure, 2 if title is None else min(3, columns + 1), words.note)
     return plotting.save_figure(figure, path)
 
 
-def draw_panel(ax: Any, panel: Panel, small: bool = False) -> None:
-    """Draws a panel.
-
-    Args:
-      ax: axes of matplotlib.
-      panel: the panel to draw.
-      small: whether it is one of many: thinner, with fewer ticks, without the seeds' dots.
-    """
+def draw_panel(ax: Any, panel: Panel, words: Words, small: bool = False) -> None:
+    """Draws a panel; a small one is thinner, with fewer ticks, without the seeds' dots."""
     found = {point.bits for series in panel.series for point in series.points}
     places = _places(found | ({names.FP32} if panel.fp32_place else set()))
     step = _step(places)
-    _draw_fp32(ax, panel, places, small)
+    _draw_fp32(ax, panel, places, words, small)
     for index, series in enumerate(panel.series):
         before = [point.bits for other in panel.series[:index] for point in other.points]
         # A point on no line steps aside where an earlier series has a point in its place.
@@ -198,8 +172,8 @@ def draw_panel(ax: Any, panel: Panel, small: bool = False) -> None:
             bits: place - (0.0 if bits.isdecimal() else 0.225 * step * before.count(bits))
             for bits, place in places.items()
         }
-        _draw_series(ax, series, own, small)
-        _draw_marks(ax, series, index, own, small)
+        _draw_series(ax, series, own, words, small)
+        _draw_marks(ax, series, index, own, small, len(panel.series) > 1)
     widths = [place for bits, place in places.items() if bits.isdecimal()]
     if 0 < len(widths) < len(places):
         ax.axvline(max(widths) + step, color="0.8", linewidth=0.8)
@@ -208,9 +182,6 @@ def draw_panel(ax: Any, panel: Panel, small: bool = False) -> None:
     _set_ticks(ax, places, small)
     ax.yaxis.set_major_locator(ticker.MaxNLocator(4 if small else 6))
     ax.ticklabel_format(axis="y", style="plain", useOffset=False)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color="0.9", linewidth=0.8)
-    ax.set_axisbelow(True)
     plotting.keep_flat(ax, max(_LEAST_HEIGHT * abs(panel.fp32.mean), 1e-6))
     ax.set_title(panel.shown_env if small else panel.title, fontsize=9 if small else 11)
 
@@ -229,16 +200,23 @@ def _step(places: Mapping[str, float]) -> float:
     return 1.0 if widths and max(widths) - min(widths) < _FEW_WIDTHS else 2.0
 
 
-def _draw_fp32(ax: Any, panel: Panel, places: Mapping[str, float], small: bool) -> None:
+def _draw_fp32(
+    ax: Any, panel: Panel, places: Mapping[str, float], words: Words, small: bool
+) -> None:
     fp32 = panel.fp32
     if fp32.low is not None and fp32.high is not None:
         ax.axhspan(fp32.low, fp32.high, color=_FP32_COLOUR, alpha=0.12, linewidth=0)
-    ax.axhline(fp32.mean, color=_FP32_COLOUR, linestyle="--", linewidth=0.9 if small else 1.2)
+    ax.axhline(
+        fp32.mean, color=_FP32_COLOUR, linestyle="--", linewidth=0.9 if small else 1.2,
+        label=names.FP32,
+    )
     if panel.fp32_place:
-        _draw_point(ax, fp32, _FP32_COLOUR, places[names.FP32], small)
+        _draw_point(ax, fp32, _FP32_COLOUR, places[names.FP32], words, small)
 
 
-def _draw_series(ax: Any, series: Series, places: Mapping[str, float], small: bool) -> None:
+def _draw_series(
+    ax: Any, series: Series, places: Mapping[str, float], words: Words, small: bool
+) -> None:
     line = sorted((p for p in series.points if p.bits.isdecimal()), key=lambda p: -int(p.bits))
     spread = [point for point in line if point.low is not None]
     ax.fill_between(
@@ -246,38 +224,32 @@ def _draw_series(ax: Any, series: Series, places: Mapping[str, float], small: bo
         [point.low for point in spread],
         [point.high for point in spread],
         color=series.colour, alpha=_BAND / 2 if series.light else _BAND, linewidth=0,
+        label=f"band: {words.band}" if spread else None,
     )
+    style: dict[str, Any] = {"linewidth": 1.8, "marker": "o", "markersize": 3.8}
+    if series.light:  # Squares show around the points of another curve on top of them.
+        style = {
+            "linewidth": 1.2, "alpha": 0.8, "marker": "s", "markersize": 6.5,
+            "markerfacecolor": "white", "zorder": 1.95,
+        }
+    if small:
+        style |= {"linewidth": style["linewidth"] * 0.67, "markersize": style["markersize"] * 0.57}
     ax.plot(
         [places[point.bits] for point in line], [point.mean for point in line],
-        **_line_style(series, small),
+        color=series.colour, label=series.label, **style,
     )
     for point in series.points:
-        _draw_point(ax, point, series.colour, places[point.bits], small)
+        _draw_point(ax, point, series.colour, places[point.bits], words, small)
 
 
-def _line_style(series: Series, small: bool = False) -> dict[str, Any]:
-    """Returns the style of a curve.
-
-    A light curve has squares, which show around the points of another curve on top of it.
-    """
-    if series.light:
-        return {
-            "color": series.colour, "linewidth": 0.8 if small else 1.2, "alpha": 0.8,
-            "marker": "s", "markersize": 3.6 if small else 6.5, "markerfacecolor": "white",
-            "markeredgewidth": 0.7 if small else 1.0, "zorder": 1.95,
-        }
-    return {
-        "color": series.colour, "linewidth": 1.2 if small else 1.8,
-        "marker": "o", "markersize": 2.2 if small else 3.8,
-    }
-
-
-def _draw_point(ax: Any, point: Point, colour: str, place: float, small: bool) -> None:
+def _draw_point(
+    ax: Any, point: Point, colour: str, place: float, words: Words, small: bool
+) -> None:
     """Draws what a line lacks: the seeds' dots, and all of a point that is on no line."""
     if not small and len(point.seed_means) > 1:
         ax.plot(
             [place] * len(point.seed_means), point.seed_means, ".", color=colour, alpha=0.55,
-            markersize=5, markeredgewidth=0, zorder=1.9,
+            markersize=5, markeredgewidth=0, zorder=1.9, label=f"dots: {words.dots}",
         )
     if not point.bits.isdecimal():
         ax.plot(place, point.mean, "D", color=colour, markersize=2.6 if small else 4.5)
@@ -286,8 +258,12 @@ def _draw_point(ax: Any, point: Point, colour: str, place: float, small: bool) -
 
 
 def _draw_marks(
-    ax: Any, series: Series, index: int, places: Mapping[str, float], small: bool
+    ax: Any, series: Series, index: int, places: Mapping[str, float], small: bool, several: bool
 ) -> None:
+    def label(name: str, bits: str) -> str:
+        text = name if small else f"{name}: {bits} bits"
+        return f"{text} ({series.label})" if several else text
+
     for point in series.points:
         if point.bits == series.best:
             # The later star is the smaller one, so that both show in one place.
@@ -295,11 +271,14 @@ def _draw_marks(
             ax.plot(
                 places[point.bits], point.mean, "*", color=series.colour, markeredgecolor="black",
                 markeredgewidth=0.6, markersize=max(size, 3), zorder=4,
+                label=label("best", point.bits),
             )
     if series.fewest is not None:
         # Dashes of the second series fill the gaps of the first where both meet.
-        dashes = (1.8 * index, (1.8, 1.8))
-        ax.axvline(places[series.fewest], color=series.colour, linestyle=dashes, linewidth=1.4)
+        ax.axvline(
+            places[series.fewest], color=series.colour, linestyle=(1.8 * index, (1.8, 1.8)),
+            linewidth=1.4, label=label("sweet spot", series.fewest),
+        )
 
 
 def _set_ticks(ax: Any, places: Mapping[str, float], small: bool) -> None:
@@ -315,75 +294,3 @@ def _set_ticks(ax: Any, places: Mapping[str, float], small: bool) -> None:
         if crowded and not bits.isdecimal():
             label.set_rotation(90)
     ax.tick_params(axis="y", labelsize=7 if small else 9)
-
-
-def _place_legend(
-    figure: mpl_figure.Figure, entries: Sequence[artist.Artist], note: str, columns: int
-) -> None:
-    """Puts the legend beneath the panels: inside, curves of unknown shape would cross it."""
-    figure.legend(
-        handles=entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9,
-        title=note or None, title_fontsize=8,
-    )
-
-
-def panel_legend(panel: Panel, words: Words) -> list[artist.Artist]:
-    """Returns the legend's handles for one agent's plot, with its own marks."""
-    entries = _curve_handles(panel.series, words, panel.series)
-    if any(len(point.seed_means) > 1 for one in panel.series for point in one.points):
-        entries.append(
-            lines.Line2D(
-                [], [], color="0.5", marker=".", linestyle="", label=f"dots: {words.dots}"
-            )
-        )
-    for one in panel.series:
-        several = f" ({one.label})" if len(panel.series) > 1 else ""
-        entries += _mark_handles(
-            one.best and f"best: {one.best} bits{several}",
-            one.fewest and f"sweet spot: {one.fewest} bits{several}",
-            one.colour,
-        )
-    return entries
-
-
-def grid_legend(panels: Sequence[Panel], words: Words) -> list[artist.Artist]:
-    """Returns the legend's handles for many panels: each curve once, and each kind of mark."""
-    series = [one for panel in panels for one in panel.series]
-    unique = {one.label: one for one in series}
-    marks = _mark_handles(
-        "best width" if any(one.best for one in series) else None,
-        "sweet spot" if any(one.fewest for one in series) else None,
-        "0.2",
-    )
-    return _curve_handles(list(unique.values()), words, series) + marks
-
-
-def _curve_handles(
-    series: Sequence[Series], words: Words, drawn: Sequence[Series]
-) -> list[artist.Artist]:
-    """Returns a handle for each of `series`, and one for bands where any of `drawn` has one."""
-    entries: list[artist.Artist] = [
-        lines.Line2D([], [], color=_FP32_COLOUR, linestyle="--", linewidth=1.2, label=names.FP32)
-    ]
-    entries += [lines.Line2D([], [], label=one.label, **_line_style(one)) for one in series]
-    if any(point.low is not None for one in drawn for point in one.points):
-        entries.append(patches.Patch(color="0.8", label=f"band: {words.band}"))
-    return entries
-
-
-def _mark_handles(best: str | None, fewest: str | None, colour: str) -> list[artist.Artist]:
-    entries: list[artist.Artist] = []
-    if best:
-        entries.append(
-            lines.Line2D(
-                [], [], color=colour, marker="*", linestyle="", markersize=11,
-                markeredgecolor="black", markeredgewidth=0.6, label=best,
-            )
-        )
-    if fewest:
-        entries.append(
-            lines.Line2D(
-                [], [], color=colour, linestyle=(0, (1.8, 1.8)), linewidth=1.4, label=fewest
-            )
-        )
-    return entries

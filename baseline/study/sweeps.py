@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import dataclasses
 import statistics
 from typing import NamedTuple
-from typing import Protocol
 from typing import TypeVar
 
 from baseline.quantization import names
@@ -22,16 +21,12 @@ from baseline.tasks import environments
 TOLERATED_LOSS = 0.02
 
 
-class OfPair(Protocol):
-    """Results of one algorithm in one environment."""
+@dataclasses.dataclass(frozen=True)
+class OfPair:
+    """Results of one algorithm in one environment, named as in the file."""
 
-    @property
-    def algo(self) -> str:
-        """The algorithm."""
-
-    @property
-    def env(self) -> str:
-        """The environment, as in the file."""
+    algo: str
+    env: str
 
     @property
     def shown_env(self) -> str:
@@ -53,16 +48,6 @@ class Sweep(OfPair):
 
     fp32: Row
     quantized: Mapping[str, Mapping[str, Row]]
-
-    @property
-    def algo(self) -> str:
-        """The algorithm."""
-        return self.fp32.algo
-
-    @property
-    def env(self) -> str:
-        """The environment, as in the file."""
-        return self.fp32.env
 
 
 def shown_env(env: str) -> str:
@@ -93,14 +78,10 @@ def sweeps(
     Several evaluations of a pair are ranked by the number of their wanted precisions, then by
     their episodes, then the last counts. A pair without a row of fp32 has no sweep.
 
-    Args:
-      rows: rows as `rows.read` gives them.
-      schemes: schemes to take, in this order.
-      granularity: granularity of the quantized rows.
-      rounding: rounding of the quantized rows.
-      wanted: precisions that matter, e.g. ("fp16", "8"); none: all count.
+    Schemes keep their order. `wanted` names the precisions that matter, e.g. ("fp16", "8"); none:
+    all count.
     """
-    candidates: dict[tuple[str, str], list[tuple[tuple[int, int], Sweep]]] = {}
+    chosen: dict[tuple[str, str], tuple[tuple[int, int], Sweep]] = {}
     for fp32 in rows_lib.find(rows, bits=names.FP32):
         evaluation = {
             name: getattr(fp32, name) for name in ("algo", "env", "seeds", "episodes")
@@ -116,14 +97,11 @@ def sweeps(
         count = sum(
             not wanted or bits in wanted for found in quantized.values() for bits in found
         )
-        sweep = Sweep(fp32, {scheme: found for scheme, found in quantized.items() if found})
-        candidates.setdefault((fp32.algo, fp32.env), []).append(((count, fp32.episodes), sweep))
-    chosen = []
-    for pair in sorted(candidates):
-        # `max` would keep the first of equals.
-        best = max(preference for preference, _ in candidates[pair])
-        chosen.append([s for preference, s in candidates[pair] if preference == best][-1])
-    return chosen
+        pair, preference = (fp32.algo, fp32.env), (count, fp32.episodes)
+        if pair not in chosen or preference >= chosen[pair][0]:
+            by_scheme = {scheme: found for scheme, found in quantized.items() if found}
+            chosen[pair] = preference, Sweep(*pair, fp32, by_scheme)
+    return [chosen[pair][1] for pair in sorted(chosen)]
 
 
 def _by_bits(rows: Sequence[Row]) -> dict[str, Row]:
@@ -143,9 +121,6 @@ def fewest_bits(rows: Mapping[str, Row]) -> Row | None:
     At this width, and at all wider ones that were measured, the interval of E reaches down to
     `TOLERATED_LOSS`. The wider ones count, because a policy that has lost everything can have an
     interval that reaches anywhere.
-
-    Args:
-      rows: rows of one scheme by precision.
     """
     fewest = narrowest({bits: row.error_low for bits, row in rows.items()})
     return None if fewest is None else rows[fewest]
@@ -154,9 +129,7 @@ def fewest_bits(rows: Mapping[str, Row]) -> Row | None:
 def narrowest(losses: Mapping[str, float | None]) -> str | None:
     """Returns the narrowest width that, as all wider ones, loses `TOLERATED_LOSS` at most.
 
-    Args:
-      losses: losses by precision, of which only widths count. An unknown loss (None) counts as
-        too large.
+    Of the precisions only widths count. An unknown loss (None) counts as too large.
     """
     fewest = None
     for bits in sorted((bits for bits in losses if bits.isdecimal()), key=int, reverse=True):
@@ -217,9 +190,7 @@ def mean_error(sweeps: Sequence[Sweep], scheme: str, bits: str) -> MeanError:
 def verdict(mean: intervals.Interval, published: float) -> str:
     """Returns whether a mean error reaches the paper's.
 
-    Args:
-      mean: the mean with its interval, as fractions.
-      published: the paper's mean error in percent.
+    `mean` holds fractions, `published` is the paper's mean error in percent.
     """
     if mean.low is None or mean.high is None:
         return "not to be said without an interval"

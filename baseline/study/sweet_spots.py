@@ -10,7 +10,6 @@ from actorQ.core import errors
 from actorQ.core import output
 from baseline.quantization import names
 from baseline.study import intervals
-from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
 from baseline.study import sweep_plots
 from baseline.study import sweeps as sweeps_lib
@@ -25,18 +24,6 @@ _SWEET_SPOT = (
     f"{100 * sweeps_lib.TOLERATED_LOSS:g} % of the reward"
 )
 _WORDS = sweep_plots.Words(note=f"sweet spot: {_SWEET_SPOT}")
-
-
-def read(paths: Sequence[str]) -> list[Row]:
-    """Returns the rows of the files.
-
-    Raises:
-      errors.UserError: as `rows.read_files`, or a file has rows of trainings.
-    """
-    for path in paths:
-        if rows_lib.has_columns(path, qat_rows.TrainedRow):
-            raise errors.UserError(f"{path} has rows of trainings: give --qat to draw them.")
-    return rows_lib.read_files(paths)
 
 
 def make_panel(sweep: sweeps_lib.Sweep, title: str) -> sweep_plots.Panel:
@@ -117,14 +104,7 @@ def collate(
     granularity: str = "paper",
     rounding: str = "nearest",
 ) -> tuple[str, list[str]]:
-    """Draws one sweep, or all and a grid for each algorithm.
-
-    Args:
-      rows: rows of the results file.
-      pair: algorithm and environment; None: all that are there.
-      folder: folder for the PNGs, made if missing.
-      granularity: granularity of the quantized rows.
-      rounding: rounding of the quantized rows.
+    """Draws a pair's sweep, or all and a grid for each algorithm.
 
     Returns:
       The numbers as text, and the paths of the figures.

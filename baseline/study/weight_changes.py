@@ -1,10 +1,10 @@
 """Shows how quantization changes a model's tensors: figures, and a table in a text file."""
 
+import itertools
 import os
 import pathlib
 import re
 import time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,18 +30,6 @@ _COLUMNS = (
 )
 
 
-class Written(NamedTuple):
-    """The output for one model.
-
-    Attributes:
-      text: the block that was appended to the output file.
-      paths: paths of the output file and the figures.
-    """
-
-    text: str
-    paths: list[str]
-
-
 def quantize(found: weight_files.WeightFile, scheme: schemes.Scheme) -> dict[str, np.ndarray]:
     """Returns the tensors as their quantized values, by the formulas that `ptq` uses.
 
@@ -61,14 +49,11 @@ def quantize(found: weight_files.WeightFile, scheme: schemes.Scheme) -> dict[str
 
 def visualize(
     path: str, scheme: schemes.Scheme, out: str, part: str = weight_files.POLICY
-) -> Written:
+) -> tuple[str, list[str]]:
     """Draws a model before and after quantization and appends the figures' numbers.
 
-    Args:
-      path: path of the model.
-      scheme: how to quantize.
-      out: folder for the figures and `output.txt`, made if missing.
-      part: "policy" or "all", see `weight_files.read`.
+    Returns:
+      The block that was appended to the output file, and the paths of that file and the figures.
 
     Raises:
       errors.UserError: the model cannot be read, or the results not be written.
@@ -110,7 +95,7 @@ def visualize(
             file.write(text + "\n")
     except OSError as error:
         raise errors.UserError(f"Cannot write {path}: {error.strerror}.") from None
-    return Written(text, [path, *paths])
+    return text, [path, *paths]
 
 
 def model_name(path: str) -> str:
@@ -125,30 +110,15 @@ def _layers(
     found: weight_files.WeightFile, changes: dict[str, weight_plots.Change]
 ) -> list[weight_plots.Layer]:
     """Puts each layer's weights and biases side by side, by their common name."""
-    weights: dict[str, list[str]] = {}
-    biases: dict[str, list[str]] = {}
-    for name in found.tensors:
-        side = biases if name in found.biases() else weights
-        layer, last = _split(name)
-        # A name without parts is a layer of its own.
-        side.setdefault(layer or last, []).append(name)
-    layers = []
-    for layer in dict.fromkeys(_split(name)[0] or name for name in found.tensors):
-        left, right = weights.get(layer, []), biases.get(layer, [])
-        for index in range(max(len(left), len(right))):
-            pair = (
-                changes[side[index]]
-                if index < len(side)
-                else None
-                for side in (left, right)
-            )
-            layers.append(weight_plots.Layer(layer, *pair))
-    return layers
-
-
-def _split(name: str) -> tuple[str, str]:
-    layer, _, last = re.sub("[/.](?=[^/.]*$)", "\n", name).rpartition("\n")
-    return layer, last
+    layers: dict[str, tuple[list[weight_plots.Change], list[weight_plots.Change]]] = {}
+    for name, change in changes.items():
+        layer = re.sub("[/.][^/.]*$", "", name)
+        layers.setdefault(layer, ([], []))[name in found.biases()].append(change)
+    return [
+        weight_plots.Layer(*pair)
+        for sides in layers.values()
+        for pair in itertools.zip_longest(*sides)
+    ]
 
 
 def _described(scheme: schemes.Scheme) -> str:
@@ -178,9 +148,7 @@ def _block(
         "",
         _COLUMNS,
     ]
-    for whole in wholes:
-        lines += _rows(whole)
-    for change in changes.values():
+    for change in (*wholes, *changes.values()):
         lines += _rows(change)
     return "\n".join(lines) + "\n"
 

@@ -8,9 +8,6 @@ import math
 from typing import Any
 from typing import NamedTuple
 
-from matplotlib import figure as mpl_figure
-from matplotlib import lines
-from matplotlib import patches
 from matplotlib import ticker
 import numpy as np
 
@@ -44,7 +41,6 @@ class Change(NamedTuple):
 class Layer(NamedTuple):
     """A layer's part of a figure; None stands for missing weights or biases."""
 
-    name: str
     weights: Change | None
     biases: Change | None
 
@@ -59,15 +55,14 @@ class Model(NamedTuple):
 
 def draw_distribution(path: str, title: str, changes: Sequence[Change]) -> str:
     """Draws all weights and all biases, one below the other; returns `path`."""
-    figure = mpl_figure.Figure(figsize=(7.0, 2.7 * len(changes) + 0.9), layout="constrained")
-    axes = figure.subplots(len(changes), 1, squeeze=False)[:, 0]
+    figure, axes = plotting.new_grid(len(changes), 1, (7.0, 2.7 * len(changes) + 0.9))
     for ax, change in zip(axes, changes, strict=True):
         _draw_change(ax, change)
         ax.set_title(f"{change.label}: {_caption(change)}", fontsize=9, loc="left")
         ax.set_ylabel("Count (log scale)")
     axes[-1].set_xlabel("Value")
     figure.suptitle(title, fontsize=10)
-    _legend(figure)
+    plotting.legend_below(figure, 3)
     return plotting.save_figure(figure, path)
 
 
@@ -79,9 +74,9 @@ def draw_layers(path: str, title: str, layers: Sequence[Layer]) -> str:
     shown = layers[:MOST_LAYERS]
     if len(shown) < len(layers):
         title += f"\n(the first {len(shown)} of {len(layers)} layers)"
-    figure = mpl_figure.Figure(figsize=(9.0, 1.9 * len(shown) + 1.0), layout="constrained")
-    axes = figure.subplots(len(shown), 2, squeeze=False)
-    for row, layer in zip(axes, shown, strict=True):
+    figure, axes = plotting.new_grid(len(shown), 2, (9.0, 1.9 * len(shown) + 1.0))
+    for index, layer in enumerate(shown):
+        row = axes[2 * index : 2 * index + 2]
         for ax, change in zip(row, (layer.weights, layer.biases), strict=True):
             if change is None:
                 ax.set_axis_off()
@@ -91,10 +86,10 @@ def draw_layers(path: str, title: str, layers: Sequence[Layer]) -> str:
             ax.xaxis.get_offset_text().set_size(7)
             ax.set_title(f"{change.label[-60:]}\n{_caption(change)}", fontsize=7.5, loc="left")
         row[0].set_ylabel("Count", fontsize=8)
-    for ax in axes[-1]:
+    for ax in axes[-2:]:
         ax.set_xlabel("Value", fontsize=8)
     figure.suptitle(title, fontsize=10)
-    _legend(figure)
+    plotting.legend_below(figure, 3)
     return plotting.save_figure(figure, path)
 
 
@@ -102,32 +97,25 @@ def draw_models(path: str, title: str, models: Sequence[Model]) -> str:
     """Draws models' weights side by side on one scale of values; returns `path`."""
     columns = min(_COLUMNS, len(models))
     rows = math.ceil(len(models) / columns)
-    figure = mpl_figure.Figure(
-        figsize=(max(2.9 * columns, 5.0), 2.2 * rows + 1.0), layout="constrained"
-    )
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    size = (max(2.9 * columns, 5.0), 2.2 * rows + 1.0)
+    figure, axes = plotting.new_grid(rows, columns, size, sharex=True, sharey=True)
     low = min(float(model.weights.min()) for model in models)
     high = max(float(model.weights.max()) for model in models)
     for index, (ax, model) in enumerate(zip(axes, models, strict=False)):
         # Shares make small and large networks comparable.
         counts, edges = np.histogram(model.weights, BINS, (low, high) if low < high else None)
-        ax.stairs(counts / model.weights.size, edges, fill=True, color=BEFORE_COLOUR)
+        shares = counts / model.weights.size
+        ax.stairs(shares, edges, fill=True, color=BEFORE_COLOUR, label="weights")
         _draw_width(ax, model.weights)
         ax.set_yscale("log")
         ax.set_title(f"{model.name}\n{model.remark}", fontsize=8)
         ax.tick_params(labelsize=7, labelbottom=index + columns >= len(models))
-        _clean(ax)
-        if index % columns == 0:
-            ax.set_ylabel("Share (log scale)", fontsize=8)
-        if index + columns >= len(models):
-            ax.set_xlabel("Weight", fontsize=8)
     for ax in axes[len(models) :]:
         ax.set_axis_off()
     figure.suptitle(title, fontsize=10)
-    figure.legend(
-        handles=[patches.Patch(color=BEFORE_COLOUR, label="weights"), _width_handle()],
-        loc="outside lower center", ncols=2, frameon=False, fontsize=8,
-    )
+    figure.supxlabel("Weight", fontsize=8)
+    figure.supylabel("Share (log scale)", fontsize=8)
+    plotting.legend_below(figure, 2)
     return plotting.save_figure(figure, path)
 
 
@@ -135,17 +123,18 @@ def _draw_change(ax: Any, change: Change) -> None:
     values, numbers = np.unique(change.after, return_counts=True)
     edges = _edges(change, values)
     counts = np.histogram(change.before, edges)[0]
-    ax.stairs(counts, edges, fill=True, color=BEFORE_COLOUR)
+    ax.stairs(counts, edges, fill=True, color=BEFORE_COLOUR, label="before (in bins)")
+    label = f"after (a line for each value; more than {MOST_LINES} in bins)"
     if values.size <= MOST_LINES:
         # The lines start below the axis, since a logarithm has no zero.
         ax.vlines(
-            values, 0.1, numbers, color=AFTER_COLOUR,
+            values, 0.1, numbers, color=AFTER_COLOUR, label=label,
             linewidth=float(np.clip(50 / values.size, 1.0, 2.2)),
         )
         highest = max(counts.max(), numbers.max())
     else:
         after = np.histogram(change.after, edges)[0]
-        ax.stairs(after, edges, color=AFTER_COLOUR, linewidth=0.9)
+        ax.stairs(after, edges, color=AFTER_COLOUR, linewidth=0.9, label=label)
         highest = max(counts.max(), after.max())
     _draw_width(ax, change.before)
     ax.set_yscale("log")
@@ -153,7 +142,6 @@ def _draw_change(ax: Any, change: Change) -> None:
     ax.yaxis.set_minor_formatter(ticker.NullFormatter())
     ax.xaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     ax.ticklabel_format(axis="x", scilimits=(-3, 4), useOffset=False)
-    _clean(ax)
 
 
 def _edges(change: Change, values: np.ndarray) -> np.ndarray:
@@ -181,8 +169,9 @@ def _edges(change: Change, values: np.ndarray) -> np.ndarray:
 
 
 def _draw_width(ax: Any, numbers: np.ndarray) -> None:
+    label = f"width: central {100 * weight_statistics.WIDTH_SHARE:g} %"
     for edge in weight_statistics.central(numbers):
-        ax.axvline(edge, color=WIDTH_COLOUR, linestyle=":", linewidth=1.1)
+        ax.axvline(edge, color=WIDTH_COLOUR, linestyle=":", linewidth=1.1, label=label)
 
 
 def _caption(change: Change) -> str:
@@ -198,28 +187,3 @@ def _caption(change: Change) -> str:
 def decibels(ratio: float) -> str:
     """Returns a ratio in dB for people."""
     return f"{ratio:.1f} dB" if math.isfinite(ratio) else "∞"
-
-
-def _clean(ax: Any) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color="0.9", linewidth=0.8)
-    ax.set_axisbelow(True)
-
-
-def _width_handle() -> lines.Line2D:
-    share = f"{100 * weight_statistics.WIDTH_SHARE:g} %"
-    return lines.Line2D([], [], color=WIDTH_COLOUR, linestyle=":", label=f"width: central {share}")
-
-
-def _legend(figure: mpl_figure.Figure) -> None:
-    figure.legend(
-        handles=[
-            patches.Patch(color=BEFORE_COLOUR, label="before (in bins)"),
-            lines.Line2D(
-                [], [], color=AFTER_COLOUR,
-                label=f"after (a line for each value; more than {MOST_LINES} in bins)",
-            ),
-            _width_handle(),
-        ],
-        loc="outside lower center", ncols=3, frameon=False, fontsize=8,
-    )

@@ -153,11 +153,6 @@ def relation(points: Sequence[Point], over: str, seed: int = 0) -> Relation:
 
     The statistic is the centred sum over groups of rank(width) * rank(error); errors are permuted
     within groups. Agents without another one to compare with are left out.
-
-    Args:
-      points: all agents.
-      over: ENVIRONMENTS or ALGORITHMS.
-      seed: seed of the permutations.
     """
     fixed = [point.algo if over == ENVIRONMENTS else point.env for point in points]
     groups = []

@@ -44,7 +44,7 @@ def panel_of(rows):
 
 def drawn(panel, **settings):
     ax = mpl_figure.Figure().subplots()
-    sweep_plots.draw_panel(ax, panel, **settings)
+    sweep_plots.draw_panel(ax, panel, sweep_plots.Words(), **settings)
     return ax
 
 

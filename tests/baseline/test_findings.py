@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import io
 import os
 import zipfile
@@ -94,6 +95,7 @@ def test_agents_without_a_row_or_interval_are_left_out_with_the_reason(rows):
     assert "a2c CartPole-v1 (no row of 4 bits)" in left_out
     returns = np.array([-1.0, 1.0])
     zero = sweeps_lib.Sweep(
+        "ppo", "CartPole-v1",
         _measured("ppo", "CartPole-v1", "fp32", returns, None, 1.0),
         {"weights": {"8": _measured("ppo", "CartPole-v1", "8", returns, returns, 1.0)}},
     )
@@ -114,7 +116,7 @@ def test_of_two_names_of_one_environment_the_last_counts(rows, agents, tmp_path)
     assert (len(points), point.width) == (6, pytest.approx(width))
     # The last one has no row, so that the other is drawn from its own folder.
     only_v2 = [s for s in sweeps if s.env != env] + [
-        sweeps_lib.Sweep(s.fp32, {}) for s in sweeps if s.env == env
+        dataclasses.replace(s, quantized={}) for s in sweeps if s.env == env
     ]
     found, left_out = width_relation.points(only_v2, "weights", "8")
     assert left_out == ["a2c LunarLander-v3 (no row of 8 bits)"]

@@ -18,6 +18,7 @@ from baseline.qat import sweep
 from baseline.qat import training
 from baseline.study import parallel
 from baseline.study import qat_rows
+from baseline.study import rows as rows_lib
 from baseline.train import callbacks
 from baseline.train import settings as training_settings
 from baseline.train import state
@@ -28,7 +29,7 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "baseline/qat_benchmark.s
 
 
 def rows_of(folder):
-    return qat_rows.measured_rows(str(folder / qat_rows.CSV_NAME))
+    return rows_lib.measured_rows(str(folder / qat_rows.CSV_NAME), qat_rows.TrainedRow)
 
 
 @pytest.mark.slow

@@ -102,24 +102,24 @@ def test_quantize_to_halves_is_numpys_and_actorqs(rng):
 def test_visualize_draws_and_appends(model, tmp_path):
     out = tmp_path / "new" / "out"
     first = weight_changes.visualize(str(model), PAPER_8, str(out))
-    assert first.paths == [
+    assert first[1] == [
         str(out / "output.txt"),
         str(out / "agents-ppo-model-8-distribution.png"),
         str(out / "agents-ppo-model-8-layers.png"),
     ]
-    for path in first.paths[1:]:
+    for path in first[1][1:]:
         pixels = mpl_image.imread(path)
         assert pixels.shape[0] > 300
         assert pixels.std() > 0.05  # The page is not blank.
     other = schemes.Scheme("2", granularity="channel", rounding="floor")
     second = weight_changes.visualize(str(model), other, str(out), "all")
-    assert second.paths[1].endswith("agents-ppo-model-2-floor-channel-all-distribution.png")
+    assert second[1][1].endswith("agents-ppo-model-2-floor-channel-all-distribution.png")
     text = (out / "output.txt").read_text()
-    assert text == first.text + "\n" + second.text + "\n"
+    assert text == first[0] + "\n" + second[0] + "\n"
 
 
 def test_table_has_the_figures_before_and_after(model, tmp_path):
-    lines = weight_changes.visualize(str(model), PAPER_8, str(tmp_path / "out")).text.splitlines()
+    lines = weight_changes.visualize(str(model), PAPER_8, str(tmp_path / "out"))[0].splitlines()
     assert str(model) in lines[1]
     assert "8 bits" in lines[2]
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*commit [0-9a-f]{7,}", lines[3])
@@ -184,8 +184,8 @@ def test_extreme_tensors_are_drawn(tmp_path, bits):
     torch.save(tensors, tmp_path / "a.pt")
     settings = schemes.Scheme(bits)
     result = weight_changes.visualize(str(tmp_path / "a.pt"), settings, str(tmp_path))
-    assert len(result.paths) == 3
-    assert "all biases" not in result.text
+    assert len(result[1]) == 3
+    assert "all biases" not in result[0]
 
 
 def test_bins_hold_equally_many_levels_of_a_grid():

@@ -25,6 +25,7 @@ from baseline.qat import training as qat
 from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.study import qat_rows
+from baseline.study import rows as rows_lib
 from baseline.train import settings as training_settings
 from baseline.train import state
 from baseline.train import training as train
@@ -194,7 +195,7 @@ def test_a_run_that_ended_before_its_evaluation_gets_its_row(tmp_path, run_comma
     evaluated, nothing = run_commands("qat", [command, command])
 
     assert evaluated.code == 0 and f"{path} is trained already" in evaluated.err, evaluated
-    (row,) = qat_rows.measured_rows(str(tmp_path / qat_rows.CSV_NAME)).values()
+    (row,) = rows_lib.read(str(tmp_path / qat_rows.CSV_NAME), qat_rows.TrainedRow)
     assert (row.bits, row.method, row.run) == ("4", qat_rows.QAT, path.parent.name)
     assert path.read_bytes() == content
     assert "There is no unfinished run" in nothing.error("qat")

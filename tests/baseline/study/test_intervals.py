@@ -163,15 +163,6 @@ def test_mean_over_agents_resampled_agrees_with_closed_form():
     assert drawn.high - drawn.low == pytest.approx(2 * half, rel=0.05)
 
 
-def test_mean_over_agents_without_interval_gives_the_reason():
-    fine = make_pairs(8)
-    assert "zero" in intervals.mean_over_agents([fine, ([1, -1], [1, 1])]).reason
-    one_episode = intervals.mean_over_agents([fine, ([2.0], [1.0])])
-    assert one_episode.low is None and "one episode" in one_episode.reason
-    with pytest.raises(ValueError, match="no agent"):
-        intervals.mean_over_agents([])
-
-
 def test_mean_agrees_with_normal_interval():
     values = np.random.default_rng(1).normal(5, 2, size=2000)
     got = intervals.mean(values)

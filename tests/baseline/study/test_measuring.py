@@ -286,4 +286,4 @@ def test_summary():
 
 
 def test_measured_rows_of_no_file_are_none(tmp_path):
-    assert measuring.measured_rows(str(tmp_path / "ptq.csv")) == {}
+    assert rows_lib.measured_rows(str(tmp_path / "ptq.csv"), rows_lib.Row) == {}

@@ -230,15 +230,6 @@ def test_ptq_of_weights_only_is_not_compared():
     assert one([*rows, weights]).ptq is None
 
 
-def test_studies_take_granularity_and_rounding_asked_for():
-    rows = trained_rows.make_study()
-    channel = trained_rows.make_study(qat={"8": 0.0}, granularity="channel", rounding="floor")
-    both = rows + [row for row in channel if row.method != "control"]
-    assert one(both).qat[0].count == 21
-    assert one(both, granularity="channel", rounding="floor").qat[0].count == 3
-    assert qat_comparison.studies(both, granularity="channel") == []
-
-
 def test_train_seeds_without_control_are_seen():
     rows = trained_rows.make_study()
     study = one([row for row in rows if row.method != "control" or row.train_seed != 1])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from actorQ.core import errors
+from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
 
 WEIGHTS = {
@@ -35,10 +36,10 @@ def test_append_and_read_keep_every_column(tmp_path):
     for row in rows:
         rows_lib.append(path, row)
     lines = open(path, encoding="utf-8").read().splitlines()
-    assert lines[0].split(",") == list(rows_lib.FIELDS)
+    assert lines[0].split(",") == list(rows_lib.columns())
     assert len(lines) == 3
     for got, expected in zip(rows_lib.read(path), rows, strict=True):
-        for name in rows_lib.FIELDS:
+        for name in rows_lib.columns():
             value = getattr(expected, name)
             assert getattr(got, name) == (
                 pytest.approx(value, rel=1e-7) if isinstance(value, (float, tuple)) else value
@@ -46,7 +47,7 @@ def test_append_and_read_keep_every_column(tmp_path):
 
 
 def test_columns_are_those_of_the_design():
-    assert rows_lib.FIELDS == tuple(
+    assert rows_lib.columns() == tuple(
         "algo env bits scheme granularity rounding seeds episodes mean std error error_low "
         "error_high weight_min weight_max weight_range weight_width bytes seconds note commit "
         "returns".split()
@@ -259,9 +260,9 @@ def test_append_from_several_processes_loses_nothing(tmp_path):
 
 def test_read_missing_file_names_the_maker_of_its_kind(tmp_path):
     path = str(tmp_path / "qat.csv")
-    for read in (rows_lib.read, lambda name, **given: rows_lib.read_files([name], **given)):
-        with pytest.raises(errors.UserError, match="qat.csv: some/script.sh makes them"):
-            read(path, maker="some/script.sh makes them")
+    for read in (rows_lib.read, lambda name, kind: rows_lib.read_files([name], kind)):
+        with pytest.raises(errors.UserError, match="qat.csv: baseline/qat_benchmark.sh ALGO ENV"):
+            read(path, qat_rows.TrainedRow)
 
 
 def test_has_columns_knows_kinds(tmp_path):

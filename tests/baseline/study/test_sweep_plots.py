@@ -17,8 +17,12 @@ def panel_of(rows):
 def drawn(panel, **settings):
     figure = mpl_figure.Figure()
     ax = figure.subplots()
-    sweep_plots.draw_panel(ax, panel, **settings)
+    sweep_plots.draw_panel(ax, panel, settings.pop("words", sweep_plots.Words()), **settings)
     return ax
+
+
+def labels_of(panel, **settings):
+    return sorted(drawn(panel, **settings).get_legend_handles_labels()[1], key=str.lower)
 
 
 def moving(rows):
@@ -102,12 +106,8 @@ def test_panel_of_one_training_has_no_bands():
     assert panel.title.startswith("ppo CartPole-v1, 1 training seed,")
     assert {point.low for series in panel.series for point in series.points} == {None}
     assert not drawn(panel).patches
-    for entries in (
-        sweep_plots.panel_legend(panel, sweep_plots.Words()),
-        sweep_plots.grid_legend([panel], sweep_plots.Words()),
-    ):
-        labels = [entry.get_label() for entry in entries]
-        assert labels == ["fp32", "QAT", "PTQ of the fp32 agents"]
+    for small in (False, True):
+        assert labels_of(panel, small=small) == ["fp32", "PTQ of the fp32 agents", "QAT"]
 
 
 def test_panel_with_missing_trainings_says_up_to():
@@ -133,13 +133,8 @@ def test_words_tell_what_bands_dots_and_8_are():
     studies = qat_comparison.studies(trained_rows.make_study(spread=1.0))
     words = qat_collate.words(studies)
     (panel,) = qat_collate.make_panels(studies)
-    assert [entry.get_label() for entry in sweep_plots.panel_legend(panel, words)] == [
-        "fp32", "QAT", "PTQ of the fp32 agents", "band: lowest to highest training seed",
-        "dots: each training seed",
-    ]
-    grid = [entry.get_label() for entry in sweep_plots.grid_legend([panel, panel], words)]
-    assert grid == [
-        "fp32", "QAT", "PTQ of the fp32 agents", "band: lowest to highest training seed",
-    ]
+    curves = {"fp32", "QAT", "PTQ of the fp32 agents", "band: lowest to highest training seed"}
+    assert set(labels_of(panel, words=words)) == curves | {"dots: each training seed"}
+    assert set(labels_of(panel, words=words, small=True)) == curves
     assert words.note.startswith(sweep_plots.INT8)
     assert qat_collate.words(qat_comparison.studies(trained_rows.make_study(ptq={}))).note == ""
