@@ -91,7 +91,7 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
     if algo != checkpoint.algorithm:
         raise errors.UserError(f"{path} holds a policy of {checkpoint.algorithm}, not of {algo}.")
     task = str(checkpoint.facts["taskstr"])
-    if _canonical(task) != _canonical(env_id):
+    if suites.parse_taskstr(task) != suites.parse_taskstr(env_id):
         raise errors.UserError(f"{path} holds a policy for {task}, not for {env_id}.")
     steps = checkpoint.facts["max_episode_steps"]
 
@@ -230,13 +230,9 @@ class TaskEnv(gym.Env):
         return self._environment
 
 
-def _canonical(taskstr: str) -> tuple[str, str]:
-    return suites.parse_taskstr(taskstr)
-
-
 def _agent_folder(folder: str | pathlib.Path, algo: str, env_id: str) -> pathlib.Path:
     """Returns a quantized agent's folder, which is inside of `folder` whatever the task's name."""
-    suite, task = _canonical(env_id)
+    suite, task = suites.parse_taskstr(env_id)
     return pathlib.Path(folder, algo, f"{suite},{zoo_files.file_name(task)}")
 
 

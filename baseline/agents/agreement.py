@@ -89,7 +89,7 @@ def visited_states(
     kept: list[np.ndarray] = []
     step, seen = 1, 0
 
-    def keep(batch: np.ndarray) -> None:
+    def act_and_keep(batch: np.ndarray) -> np.ndarray:
         nonlocal step, seen, kept
         for observation in batch:
             if seen % step == 0:
@@ -97,6 +97,7 @@ def visited_states(
             seen += 1
             if len(kept) > limit:  # Thin on the way: images of whole episodes take gigabytes.
                 kept, step = kept[::2], 2 * step
+        return act(batch)
 
-    evaluation.evaluate(make_env, act, episodes, seed, on_batch=keep)
+    evaluation.evaluate(make_env, act_and_keep, episodes, seed)
     return np.stack(kept)

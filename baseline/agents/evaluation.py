@@ -43,7 +43,6 @@ def evaluate(
     act: Act,
     episodes: int,
     seed: int,
-    on_batch: Callable[[np.ndarray], None] | None = None,
     num_envs: int = MAX_ENVIRONMENTS,
 ) -> list[Episode]:
     """Plays episodes and returns them in the order of their numbers.
@@ -53,7 +52,6 @@ def evaluate(
       act: Takes observations [B, ...]; returns actions [B, ...]. B shrinks towards the end.
       episodes: Number of episodes, >= 1.
       seed: Seed of the series of starts.
-      on_batch: Sees every batch of observations before `act` does.
       num_envs: Environments at once, >= 1.
 
     Raises:
@@ -63,16 +61,10 @@ def evaluate(
         environments = []
         for _ in range(min(num_envs, episodes)):
             environments.append(stack.enter_context(contextlib.closing(make_env())))
-        return _play(environments, act, episodes, seed, on_batch)
+        return _play(environments, act, episodes, seed)
 
 
-def _play(
-    environments: list[gym.Env],
-    act: Act,
-    episodes: int,
-    seed: int,
-    on_batch: Callable[[np.ndarray], None] | None,
-) -> list[Episode]:
+def _play(environments: list[gym.Env], act: Act, episodes: int, seed: int) -> list[Episode]:
     played: dict[int, Episode] = {}
     number_in = list(range(len(environments)))  # The episode of each environment.
     observations = [
@@ -84,10 +76,7 @@ def _play(
     # Episodes are dealt out beforehand: the order in which environments finish changes nothing.
     stride = len(environments)
     while environments:
-        batch = np.stack(observations)
-        if on_batch is not None:
-            on_batch(batch)
-        actions = act(batch)
+        actions = act(np.stack(observations))
         finished = []
         for slot, environment in enumerate(environments):
             observation, _, terminated, truncated, info = environment.step(actions[slot])

@@ -1,5 +1,7 @@
 """Fetches agents of rl-baselines3-zoo from its hub, huggingface.co/sb3."""
 
+from collections.abc import Iterator
+import contextlib
 import itertools
 import pathlib
 import shutil
@@ -17,9 +19,7 @@ _DOWNLOADS = ".downloads"
 _TIMEOUT_S = 10.0
 
 
-def fetch(
-    algo: str, env_id: str, folder: str | pathlib.Path, organization: str = ORGANIZATION
-) -> None:
+def fetch(algo: str, env_id: str, folder: str | pathlib.Path) -> None:
     """Downloads an agent into a folder of the zoo's layout, if there is none of its name yet.
 
     Fetched files are no more trusted than others: see `zoo_files`.
@@ -28,7 +28,6 @@ def fetch(
       algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
       env_id: The environment, as in the agent's name on the hub.
       folder: Gets ALGO/ENV_<n>, whole or not at all; the number is the first that is free.
-      organization: The owner of the agent.
 
     Raises:
       errors.UserError: There is no such agent, or no network.
@@ -37,10 +36,15 @@ def fetch(
     environments.check_name(env_id)
     if finding.has(algo, env_id, folder):
         return
+    import huggingface_hub
+
     name = zoo_files.file_name(env_id)
-    repository = f"{organization}/{algo}-{name}"
+    repository = f"{ORGANIZATION}/{algo}-{name}"
     logging.info("Fetching %s %s from huggingface.co/%s.", algo, env_id, repository)
-    there = _filenames(repository)
+    with _one_line_errors(repository):
+        # This request comes first because, unlike downloads, it is not repeated on failure.
+        facts = huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT_S)
+    there = [file.rfilename for file in facts.siblings or []]
     wanted = {f"{algo}-{name}.zip": f"{name}.zip", "vec_normalize.pkl": zoo_files.NORMALIZATION}
     wanted.update((filename, filename) for filename in zoo_files.SETTINGS_FILENAMES)
     if f"{algo}-{name}.zip" not in there:
@@ -53,34 +57,24 @@ def fetch(
         for filename, called in wanted.items():
             if filename in there:
                 place = draft if called.endswith(".zip") else draft / name
-                shutil.move(_download(repository, filename, draft / _DOWNLOADS), place / called)
+                with _one_line_errors(repository):
+                    downloaded = huggingface_hub.hf_hub_download(
+                        repository, filename, local_dir=draft / _DOWNLOADS
+                    )
+                shutil.move(downloaded, place / called)
         shutil.rmtree(draft / _DOWNLOADS, ignore_errors=True)
 
 
-def _filenames(repository: str) -> list[str]:
-    import huggingface_hub
+@contextlib.contextmanager
+def _one_line_errors(repository: str) -> Iterator[None]:
     from huggingface_hub import errors as hub_errors
 
     try:
-        # This request comes first because, unlike downloads, it is not repeated on failure.
-        facts = huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT_S)
+        yield
     except hub_errors.RepositoryNotFoundError:
         raise errors.UserError(f"There is no agent huggingface.co/{repository}.") from None
     except Exception as error:  # The hub's transport libraries each have their own.
-        raise _unreachable(repository, error) from None
-    return [file.rfilename for file in facts.siblings or []]
-
-
-def _download(repository: str, filename: str, folder: pathlib.Path) -> str:
-    import huggingface_hub
-
-    try:
-        return huggingface_hub.hf_hub_download(repository, filename, local_dir=folder)
-    except Exception as error:  # The hub's transport libraries each have their own.
-        raise _unreachable(repository, error) from None
-
-
-def _unreachable(repository: str, error: Exception) -> errors.UserError:
-    return errors.UserError(
-        f"Cannot fetch huggingface.co/{repository} ({type(error).__name__}): is there a network?"
-    )
+        raise errors.UserError(
+            f"Cannot fetch huggingface.co/{repository} ({type(error).__name__}): is there a "
+            "network?"
+        ) from None

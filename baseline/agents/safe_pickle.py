@@ -11,7 +11,6 @@ This reads `vecnormalize.pkl` of rl-baselines3-zoo and agents of stable-baseline
 
 import os
 from typing import Any
-from typing import BinaryIO
 from typing import NamedTuple
 
 from actorQ.core import errors
@@ -37,16 +36,16 @@ class Contents(NamedTuple):
     calls: list[str]
 
 
-def load(source: str | os.PathLike | bytes | BinaryIO) -> Any:
+def load(source: str | os.PathLike | bytes) -> Any:
     """Returns the object in a pickle; see `read`."""
     return read(source).value
 
 
-def read(source: str | os.PathLike | bytes | BinaryIO) -> Contents:
+def read(source: str | os.PathLike | bytes) -> Contents:
     """Reads a pickle without running it.
 
     Args:
-      source: A path, the bytes, or a file open for reading bytes.
+      source: A path, or the bytes.
 
     Raises:
       errors.UserError: There is no such file, or it is damaged.
@@ -69,20 +68,16 @@ def listed(names: list[str]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _bytes_of(source: str | os.PathLike | bytes | BinaryIO) -> tuple[str, bytes]:
+def _bytes_of(source: str | os.PathLike | bytes) -> tuple[str, bytes]:
     """Returns a name for messages and the content."""
-    if isinstance(source, bytes | bytearray):
-        name, content = "The data", bytes(source)
-    elif isinstance(source, str | os.PathLike):
-        name = os.fspath(source)
-        try:
-            with open(source, "rb") as file:
-                content = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise errors.UserError(f"Cannot read {name}: {error.strerror}.") from None
-    else:
-        name = str(getattr(source, "name", "The file"))
-        content = source.read(MAX_BYTES + 1)
+    if isinstance(source, bytes):
+        return "The data", source
+    name = os.fspath(source)
+    try:
+        with open(source, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise errors.UserError(f"Cannot read {name}: {error.strerror}.") from None
     if len(content) > MAX_BYTES:
         raise errors.UserError(f"{name} is larger than a pickle of an agent: over 1 GiB.")
     return name, content

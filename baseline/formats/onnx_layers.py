@@ -6,6 +6,11 @@ Inputs and weights are unsigned 8-bit integers q that stand for s (q - z), so th
 
 where the sum is an int32. Both operands are unsigned, since x86 without VNNI saturates sums of
 unsigned by signed products.
+
+Functions take the graph to add to, a layer's name and module, and its unsigned integers [outputs,
+inputs, ...]. `value` is the layer's input, where floats of layers with 8 bits get ranges batch by
+batch. `output` is the map of the integers to return, where zero point 0 may imply a ReLU; None:
+floats.
 """
 
 from typing import Any
@@ -85,12 +90,7 @@ def in_floats(
 ) -> Value:
     """Adds a layer that computes in fp32.
 
-    Args:
-      graph: The graph to add to.
-      name: Name of the layer.
-      module: The layer.
-      value: Its input.
-      half: Whether to store weights as float16; numbers beyond its range become its largest.
+    With `half`, weights are stored as float16; numbers beyond its range become its largest.
     """
     weights, bias = array(module.weight), graph.constant(f"{name}.bias", bias_of(module))
     if isinstance(module, nn.Linear):
@@ -155,26 +155,16 @@ def linear8(
     value: Value,
     output: quantization.AffineMap | None,
 ) -> Value:
-    """Adds a linear layer with 8-bit weights.
-
-    Args:
-      graph: The graph to add to.
-      name: Name of the layer.
-      module: The layer, for its bias.
-      weights: Its weights, uint8 [outputs, inputs].
-      value: Its input as integers; floats get ranges batch by batch.
-      output: Map of the integers to return, where zero point 0 may imply a ReLU; None: floats.
-    """
+    """Adds a linear layer with 8-bit weights."""
     _check_sums(name, weights)
     weight = graph.constant(f"{name}.weight", weights.values.T)
     scale, zero_point = _weight_map(graph, name, weights)
+    bias = graph.constant(f"{name}.bias", bias_of(module))
     if value.affine is None:
-        bias = graph.constant(f"{name}.bias", bias_of(module))
         return Value(
             graph.add("DynamicQuantizeMatMul", value.name, weight, scale, zero_point, bias)
         )
     x_scale, x_zero = affine_constants(graph, value.affine)
-    bias = graph.constant(f"{name}.bias", bias_of(module))
     result = graph.add(
         "MatMulIntegerToFloat", value.name, weight, x_scale, scale, x_zero, zero_point, bias
     )
@@ -197,14 +187,6 @@ def convolution8(
 
     is a second product, of the same inputs with the weights c - z_w: the input comes twice, and
     so do the weights' input channels. Nothing is rounded.
-
-    Args:
-      graph: The graph to add to.
-      name: Name of the layer.
-      module: The layer, for its bias and geometry.
-      weights: Its weights, uint8 [outputs, inputs, height, width].
-      value: Its input as integers; floats get ranges batch by batch.
-      output: Map of the integers to return, as for `linear8`.
     """
     _check_sums(name, weights)
     zero_points = np.broadcast_to(weights.zero_point, weights.values.shape[:1]).astype(np.int64)

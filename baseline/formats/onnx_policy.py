@@ -79,7 +79,6 @@ class _Exporter:
         weights: Mapping[str, quantization.QuantizedTensor],
         image_size: tuple[int, int] | None,
     ):
-        """Takes the arguments of `export`."""
         self._network = network
         self._scheme = scheme
         self._ranges = ranges
@@ -106,8 +105,9 @@ class _Exporter:
             else:
                 value = self._activation(name, module, value)
         if self._quantizes_output:
-            value = self._to_integers(value, self._map(acting_path.OUTPUT))
-        output = self._graph.rename(self._to_float(value).name, names.OUTPUT)
+            value = onnx_layers.to_integers(self._graph, value, self._map(acting_path.OUTPUT))
+        value = onnx_layers.to_float(self._graph, value)
+        output = self._graph.rename(value.name, names.OUTPUT)
         self._graph.rename(self._head(output), names.ACTION)
         actions = self._network.with_weights()[-1][1].weight.shape[0]
         discrete = self._network.head == "argmax"
@@ -160,11 +160,9 @@ class _Exporter:
         if bits == 4 and isinstance(module, nn.Linear):
             return onnx_layers.linear4(self._graph, name, module, weights, value)
         if self._ranges is not None:
-            value = self._to_integers(value, self._map(name))
+            value = onnx_layers.to_integers(self._graph, value, self._map(name))
         if isinstance(module, nn.Conv2d):
-            return onnx_layers.convolution8(
-                self._graph, name, module, weights, value, following
-            )
+            return onnx_layers.convolution8(self._graph, name, module, weights, value, following)
         return onnx_layers.linear8(self._graph, name, module, weights, value, following)
 
     def _integers(
@@ -214,7 +212,7 @@ class _Exporter:
             return value._replace(name=self._graph.add("Flatten", value.name, axis=1))
         if isinstance(module, nn.ReLU) and value.affine is not None and not value.affine.zero_point:
             return value  # No integer stands for a number below zero.
-        value = self._to_float(value)
+        value = onnx_layers.to_float(self._graph, value)
         if isinstance(module, nn.ReLU):
             return onnx_layers.Value(self._graph.add("Relu", value.name))
         if isinstance(module, nn.Tanh):
@@ -246,14 +244,6 @@ class _Exporter:
             return quantization.affine_map(low, high, INPUT_BITS)
         except ValueError as error:
             raise errors.UserError(f"Activations of {name}: {error}") from None
-
-    def _to_integers(
-        self, value: onnx_layers.Value, affine: quantization.AffineMap
-    ) -> onnx_layers.Value:
-        return onnx_layers.to_integers(self._graph, value, affine)
-
-    def _to_float(self, value: onnx_layers.Value) -> onnx_layers.Value:
-        return onnx_layers.to_float(self._graph, value)
 
     def _constant(self, name: str, numbers: Any) -> str:
         return self._graph.constant(name, np.asarray(numbers, np.float32))

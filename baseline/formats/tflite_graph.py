@@ -1,7 +1,7 @@
 """Builds TFLite models operator by operator: the flatbuffer itself, without the converter.
 
 The converter would choose scales and zero points of its own. The module knows nothing of policies,
-which `tflite_policy` writes with it. `Graph.model` loads TensorFlow, whose schema this uses.
+which `tflite_policy` writes with it. `Graph` loads TensorFlow, whose schema this uses.
 
 Files have a checksum in their metadata, which `run_policy` checks: TFLite's interpreter does not
 survive damaged files. Three bytes changed at random end the process, in one of a few trials.
@@ -20,7 +20,6 @@ import numpy as np
 from actorQ.policy import quantization
 from baseline.agents import optional_tensorflow
 
-WHAT = "TFLite files"
 _FILE_IDENTIFIER = b"TFL3"
 _SCHEMA_VERSION = 3
 _ALIGNMENT = 16  # The schema asks for it: kernels read constants where they lie.
@@ -69,26 +68,24 @@ class Tensor:
     affine: quantization.AffineMap | None = None
 
 
-class _Operator(NamedTuple):
-    kind: str
-    inputs: tuple[int, ...]
-    output: int
-    options: Mapping[str, Any]
-
-
 class Graph:
     """Operators in the order in which they were added, and in which they run."""
 
     def __init__(self) -> None:
-        self._tensors: list[Tensor] = []
-        self._names: list[str] = []
-        self._constants: dict[int, np.ndarray] = {}
-        self._operators: list[_Operator] = []
+        with optional_tensorflow.needed_for("TFLite files"):
+            from tensorflow.lite.python import schema_py_generated
+        self._schema: Any = schema_py_generated
+        self._tensors: list[Any] = []
+        self._constants: dict[str, tuple[Tensor, np.ndarray]] = {}
+        self._operators: list[Any] = []
+        self._kinds: list[str] = []
+        # The first buffer is empty and belongs to tensors that are no constants.
+        self._buffers: list[Any] = [self._object("Buffer")]
 
     @property
     def constant_bytes(self) -> int:
         """Bytes of all constants: weights, biases, scales, shapes, tables."""
-        return sum(array.nbytes for array in self._constants.values())
+        return sum(array.nbytes for _, array in self._constants.values())
 
     def input(
         self,
@@ -107,13 +104,13 @@ class Graph:
           ValueError: Another constant has that name.
         """
         array = np.asarray(array, order="C")
-        for index, known in self._constants.items():
-            if self._names[index] == name:
-                if known.dtype != array.dtype or not np.array_equal(known, array):
-                    raise ValueError(f"Two constants are called {name!r}.")
-                return self._tensors[index]
-        tensor = self._tensor(name, array.shape, array.dtype, None)
-        self._constants[tensor.index] = array
+        if name not in self._constants:
+            tensor = self._tensor(name, array.shape, array.dtype)
+            self._tensors[-1].buffer = self._buffer(array.tobytes())
+            self._constants[name] = tensor, array
+        tensor, known = self._constants[name]
+        if known.dtype != array.dtype or not np.array_equal(known, array):
+            raise ValueError(f"Two constants are called {name!r}.")
         return tensor
 
     def add(
@@ -144,14 +141,22 @@ class Graph:
             inputs[0].dtype if dtype is None else np.dtype(dtype),
             affine,
         )
-        self._operators.append(
-            _Operator(kind, tuple(tensor.index for tensor in inputs), output.index, options)
+        if kind not in self._kinds:
+            self._kinds.append(kind)
+        operator = self._object(
+            "Operator", opcodeIndex=self._kinds.index(kind),
+            inputs=[tensor.index for tensor in inputs], outputs=[output.index],
         )
+        options_name, _ = _KINDS[kind]
+        if options_name is not None:
+            operator.builtinOptionsType = getattr(self._schema.BuiltinOptions, options_name)
+            operator.builtinOptions = self._object(options_name, **options)
+        self._operators.append(operator)
         return output
 
     def rename(self, tensor: Tensor, name: str) -> None:
         """Gives a tensor the name by which users ask for it."""
-        self._names[tensor.index] = name
+        self._tensors[tensor.index].name = name
 
     def model(
         self,
@@ -168,133 +173,100 @@ class Graph:
           description: One line for people.
           metadata: Entries by name, kept as JSON.
         """
-        with optional_tensorflow.needed_for(WHAT):
-            import flatbuffers
-            from tensorflow.lite.python import schema_py_generated as schema
+        import flatbuffers
 
-        buffers = _Buffers(schema)
-        graph = schema.SubGraphT()
-        graph.name = "policy"
-        graph.tensors = [
-            self._packed_tensor(schema, tensor, buffers) for tensor in self._tensors
-        ]
-        codes: list[str] = []
-        graph.operators = [_operator(schema, operator, codes) for operator in self._operators]
-        graph.inputs = [tensor.index for tensor in inputs]
-        graph.outputs = [tensor.index for tensor in outputs]
-        signature = schema.SignatureDefT()
-        signature.signatureKey = _SIGNATURE
-        signature.inputs = [self._entry(schema, tensor) for tensor in inputs]
-        signature.outputs = [self._entry(schema, tensor) for tensor in outputs]
-        model = schema.ModelT()
-        model.version = _SCHEMA_VERSION
-        model.description = description
-        model.operatorCodes = [_code(schema, kind) for kind in codes]
-        model.subgraphs = [graph]
-        model.signatureDefs = [signature]
-        model.metadata = []
+        def listed(tensors: Sequence[Tensor]) -> list[int]:
+            return [tensor.index for tensor in tensors]
+
+        def entries(tensors: Sequence[Tensor]) -> list[Any]:
+            return [
+                self._object("TensorMap", name=self._tensors[index].name, tensorIndex=index)
+                for index in listed(tensors)
+            ]
+
         texts = {name: json.dumps(facts).encode() for name, facts in metadata.items()}
-        for name, text in {**texts, "checksum": _NO_CHECKSUM}.items():
-            entry = schema.MetadataT()
-            entry.name = name
-            entry.buffer = buffers.add(text)
-            model.metadata.append(entry)
-        model.buffers = buffers.made
+        model = self._object(
+            "Model",
+            version=_SCHEMA_VERSION,
+            description=description,
+            operatorCodes=[self._code(kind) for kind in self._kinds],
+            subgraphs=[
+                self._object(
+                    "SubGraph", name="policy", tensors=self._tensors, operators=self._operators,
+                    inputs=listed(inputs), outputs=listed(outputs),
+                )
+            ],
+            signatureDefs=[
+                self._object(
+                    "SignatureDef", signatureKey=_SIGNATURE, inputs=entries(inputs),
+                    outputs=entries(outputs),
+                )
+            ],
+            metadata=[
+                self._object("Metadata", name=name, buffer=self._buffer(text))
+                for name, text in {**texts, "checksum": _NO_CHECKSUM}.items()
+            ],
+            buffers=self._buffers,
+        )
         builder = flatbuffers.Builder()
         builder.Finish(model.Pack(builder), _FILE_IDENTIFIER)
         content = bytes(builder.Output())
-        return content.replace(_NO_CHECKSUM, b"sha256:" + _digest(content))
+        digest = hashlib.sha256(content).hexdigest().encode()
+        return content.replace(_NO_CHECKSUM, b"sha256:" + digest)
+
+    def _object(self, kind: str, **fields: Any) -> Any:
+        """Returns an object of the schema; numpy's dtypes become the schema's."""
+        made = getattr(self._schema, f"{kind}T")()
+        for name, value in fields.items():
+            if isinstance(value, np.dtype):
+                value = getattr(self._schema.TensorType, value.name.upper())
+            setattr(made, name, value)
+        return made
 
     def _tensor(
         self,
         name: str,
         shape: tuple[int, ...],
         dtype: np.dtype,
-        affine: quantization.AffineMap | None,
+        affine: quantization.AffineMap | None = None,
     ) -> Tensor:
-        tensor = Tensor(len(self._tensors), shape, dtype, affine)
-        self._tensors.append(tensor)
-        self._names.append(name)
-        return tensor
-
-    def _packed_tensor(self, schema: Any, tensor: Tensor, buffers: "_Buffers") -> Any:
-        made = schema.TensorT()
-        made.name = self._names[tensor.index]
-        made.type = _type(schema, tensor.dtype)
         # A shape that depends on the batch is written for one observation, and marked as free.
-        made.shape = [abs(size) for size in tensor.shape]
-        if -1 in tensor.shape:
-            made.shapeSignature = list(tensor.shape)
-        if tensor.index in self._constants:
-            made.buffer = buffers.add(self._constants[tensor.index].tobytes())
-        if tensor.affine is not None:
-            made.quantization = schema.QuantizationParametersT()
-            made.quantization.scale = np.array([tensor.affine.delta], np.float32)
-            made.quantization.zeroPoint = np.array([tensor.affine.zero_point], np.int64)
-        return made
+        made = self._object("Tensor", name=name, type=dtype, shape=[abs(size) for size in shape])
+        if -1 in shape:
+            made.shapeSignature = list(shape)
+        if affine is not None:
+            made.quantization = self._object(
+                "QuantizationParameters", scale=np.array([affine.delta], np.float32),
+                zeroPoint=np.array([affine.zero_point], np.int64),
+            )
+        self._tensors.append(made)
+        return Tensor(len(self._tensors) - 1, shape, dtype, affine)
 
-    def _entry(self, schema: Any, tensor: Tensor) -> Any:
-        made = schema.TensorMapT()
-        made.name, made.tensorIndex = self._names[tensor.index], tensor.index
-        return made
-
-
-class _Buffers:
-    """The file's buffers; the first one is empty and belongs to tensors that are no constants."""
-
-    def __init__(self, schema: Any):
-        class Aligned(schema.BufferT):
-            """Data at multiples of 16 bytes; the generated code does not align it."""
-
-            def Pack(self, builder: Any) -> int:  # noqa: N802 (The schema's name.)
-                """Writes it."""
-                builder.StartVector(1, len(self.data), _ALIGNMENT)
-                builder.head -= len(self.data)
-                builder.Bytes[builder.head : builder.head + len(self.data)] = self.data
-                data = builder.EndVector()
-                schema.BufferStart(builder)
-                schema.BufferAddData(builder, data)
-                return schema.BufferEnd(builder)
-
-        self._make = Aligned
-        self.made = [schema.BufferT()]
-
-    def add(self, content: bytes) -> int:
+    def _buffer(self, content: bytes) -> int:
         """Returns the index of a new buffer."""
-        buffer = self._make()
-        buffer.data = content
-        self.made.append(buffer)
-        return len(self.made) - 1
+        self._buffers.append(_Buffer(self._schema, content))
+        return len(self._buffers) - 1
+
+    def _code(self, kind: str) -> Any:
+        code = getattr(self._schema.BuiltinOperator, kind)
+        return self._object(
+            "OperatorCode", builtinCode=code, version=_KINDS[kind][1],
+            deprecatedBuiltinCode=min(code, _LAST_OLD_CODE),
+        )
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest().encode()
+class _Buffer(NamedTuple):
+    """Data at multiples of 16 bytes; the generated code does not align it."""
 
+    schema: Any
+    data: bytes
 
-def _operator(schema: Any, operator: _Operator, codes: list[str]) -> Any:
-    if operator.kind not in codes:
-        codes.append(operator.kind)
-    made = schema.OperatorT()
-    made.opcodeIndex = codes.index(operator.kind)
-    made.inputs, made.outputs = list(operator.inputs), [operator.output]
-    options_name, _ = _KINDS[operator.kind]
-    if options_name is not None:
-        made.builtinOptionsType = getattr(schema.BuiltinOptions, options_name)
-        made.builtinOptions = getattr(schema, f"{options_name}T")()
-        for name, value in operator.options.items():
-            if isinstance(value, np.dtype):
-                value = _type(schema, value)
-            setattr(made.builtinOptions, name, value)
-    return made
-
-
-def _code(schema: Any, kind: str) -> Any:
-    made = schema.OperatorCodeT()
-    made.builtinCode = getattr(schema.BuiltinOperator, kind)
-    made.deprecatedBuiltinCode = min(made.builtinCode, _LAST_OLD_CODE)
-    made.version = _KINDS[kind][1]
-    return made
-
-
-def _type(schema: Any, dtype: np.dtype) -> int:
-    return getattr(schema.TensorType, dtype.name.upper())
+    def Pack(self, builder: Any) -> int:  # noqa: N802 (The schema's name.)
+        """Writes it."""
+        builder.StartVector(1, len(self.data), _ALIGNMENT)
+        builder.head -= len(self.data)
+        builder.Bytes[builder.head : builder.head + len(self.data)] = self.data
+        data = builder.EndVector()
+        self.schema.BufferStart(builder)
+        self.schema.BufferAddData(builder, data)
+        return self.schema.BufferEnd(builder)

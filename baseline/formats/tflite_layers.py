@@ -9,11 +9,17 @@ does, its reference does not. Operators behind it add up the remaining terms of
 in int32, so that the sums are exact on every kernel. sum q_x is a product with ones; the last term
 is a constant. Convolutions are the same product, of patches that GATHER has laid out: CONV_2D would
 round its sums to 8 bits, and knows no zero points of weights.
+
+Functions take the graph to add to, a layer's name and module, and its integers [outputs, inputs,
+...]. `value` is the layer's input, and `affine` the map of the input's unsigned integers, which
+have `bits` bits, 2 to 8. Layers raise an `errors.UserError` where the input does not fit, sums
+might exceed int32, or a convolution is no plain one.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import nn
 
 from actorQ.core import errors
@@ -56,14 +62,7 @@ def to_integers(
     affine: quantization.AffineMap,
     bits: int,
 ) -> Integers:
-    """Returns a tensor as integers of a map.
-
-    Args:
-      graph: The graph to add to.
-      tensor: float32, or uint8 pixels with a map of their own.
-      affine: Map of the unsigned integers.
-      bits: Bits of these integers, 2 to 8.
-    """
+    """Returns a tensor, float32 or uint8 pixels with a map of their own, as integers of a map."""
     zero_point = int(affine.zero_point)
     # Narrow integers fit into int8 as they are, without their zero point.
     stored_zero = zero_point - _SHIFT if bits == MAX_BITS else 0
@@ -89,16 +88,9 @@ def _looked_up(
     bits: int,
     shift: int,
 ) -> tflite_graph.Tensor:
-    """Returns pixels as int8 of a map, by a table.
+    """Returns pixels as int8 of a map, by a table; `shift` is added to the unsigned integers.
 
     QUANTIZE would round ties away from zero, and pixels meet ties.
-
-    Args:
-      graph: The graph to add to.
-      pixels: uint8.
-      affine: Map of the unsigned integers.
-      bits: Bits of these integers.
-      shift: Number that is added to them.
     """
     reals = np.arange(acting_path.PIXEL_LEVELS + 1, dtype=np.float32) / acting_path.PIXEL_LEVELS
     levels = quantization.affine_values(reals, affine, bits).astype(np.int32) + shift
@@ -122,20 +114,7 @@ def linear(
     affine: quantization.AffineMap,
     bits: int,
 ) -> Value:
-    """Adds a linear layer.
-
-    Args:
-      graph: The graph to add to.
-      name: Name of the layer.
-      module: The layer, for its bias.
-      weights: Its integers [outputs, inputs].
-      value: Its input.
-      affine: Map of the input's unsigned integers.
-      bits: Bits of these integers.
-
-    Raises:
-      errors.UserError: The input does not fit, or sums might exceed int32.
-    """
+    """Adds a linear layer."""
     outputs, inputs = weights.values.shape
     if value.form != "flat" or value.tensor.shape[1] != inputs:
         raise errors.UserError(f"The input of {name} is not [B, {inputs}].")
@@ -149,26 +128,18 @@ def linear(
 
 
 def linear_in_floats(
-    graph: tflite_graph.Graph, name: str, module: nn.Linear, value: Value
+    graph: tflite_graph.Graph, name: str, module: nn.Module, value: Value
 ) -> Value:
-    """Adds a linear layer that computes in fp32.
-
-    Args:
-      graph: The graph to add to.
-      name: Name of the layer.
-      module: The layer.
-      value: Its input, [B, inputs].
-
-    Raises:
-      errors.UserError: The input does not fit.
-    """
+    """Adds a linear layer that computes in fp32; its input is [B, inputs]."""
+    if not isinstance(module, nn.Linear):
+        raise errors.UserError(
+            f"Layer {name}, a {type(module).__name__}, has no TFLite form of 32 bits."
+        )
     outputs, inputs = module.weight.shape
     if value.form != "flat" or value.image is not None or value.tensor.shape[1] != inputs:
         raise errors.UserError(f"The input of {name} is not [B, {inputs}].")
-    weights = module.weight.detach().cpu().numpy().astype(np.float32)
-    bias = np.zeros(outputs, np.float32)
-    if module.bias is not None:
-        bias = module.bias.detach().cpu().numpy().astype(np.float32)
+    weights = _array(module.weight)
+    bias = np.zeros(outputs, np.float32) if module.bias is None else _array(module.bias)
     return Value(
         graph.add(
             "FULLY_CONNECTED", value.tensor, graph.constant(f"{name}.weight", weights),
@@ -186,21 +157,7 @@ def convolution(
     affine: quantization.AffineMap,
     bits: int,
 ) -> Value:
-    """Adds a convolution.
-
-    Args:
-      graph: The graph to add to.
-      name: Name of the layer.
-      module: The layer, for its bias and geometry.
-      weights: Its integers [outputs, inputs, height, width].
-      value: Its input.
-      affine: Map of the input's unsigned integers.
-      bits: Bits of these integers.
-
-    Raises:
-      errors.UserError: The input does not fit, the convolution is no plain one, or sums might
-        exceed int32.
-    """
+    """Adds a convolution."""
     if module.groups != 1 or module.padding_mode != "zeros" or isinstance(module.padding, str):
         raise errors.UserError(
             f"There is no integer form of {module}: the convolution must be a plain one."
@@ -242,10 +199,9 @@ def flatten(graph: tflite_graph.Graph, value: Value) -> Value:
     """Returns images as [B, H W C], and other values as they are."""
     if value.form == "flat" or value.image is None:
         return value
-    if value.form == "observation":
-        # Torch flattens [B, C, H, W] in the same way, so that the order is right already.
-        return Value(_reshape(graph, value.tensor, (-1, int(np.prod(value.image)))))
-    return Value(_reshape(graph, value.tensor, (-1, int(np.prod(value.image)))), value.image)
+    flat = _reshape(graph, value.tensor, (-1, int(np.prod(value.image))))
+    # Torch flattens [B, C, H, W] in the same way, so that the order is right already.
+    return Value(flat, None if value.form == "observation" else value.image)
 
 
 def _patches(module: nn.Conv2d, height: int, width: int) -> tuple[np.ndarray, int, int]:
@@ -272,19 +228,10 @@ def _product(
     integers: Integers,
     rows: tflite_graph.Tensor,
 ) -> tflite_graph.Tensor:
-    """Adds a layer's product, its scale and its bias.
+    """Adds a layer's product, its scale and its bias; returns float32 [..., outputs].
 
-    Args:
-      graph: The graph to add to.
-      name: Name of the layer.
-      module: The layer, for its bias.
-      weights: Its integers.
-      values: These integers in the order of the rows, [outputs, ...].
-      integers: The integers that the rows hold.
-      rows: int8 [..., inputs], without a map.
-
-    Returns:
-      float32 [..., outputs].
+    `rows`, int8 [..., inputs] without a map, hold `integers` in the order of `values`, which are
+    the weights' integers [outputs, ...].
     """
     values = values.reshape(len(values), -1).astype(np.int64)
     outputs, inputs = values.shape
@@ -314,8 +261,11 @@ def _product(
     reals = graph.add("MUL", reals, graph.constant(f"{name}.scale", scale))
     if module.bias is None:
         return reals
-    bias = module.bias.detach().cpu().numpy().astype(np.float32)
-    return graph.add("ADD", reals, graph.constant(f"{name}.bias", bias))
+    return graph.add("ADD", reals, graph.constant(f"{name}.bias", _array(module.bias)))
+
+
+def _array(parameter: torch.Tensor) -> np.ndarray:
+    return parameter.detach().cpu().numpy().astype(np.float32)
 
 
 def _matmul(

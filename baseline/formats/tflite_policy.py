@@ -65,7 +65,6 @@ class _Exporter:
         weights: Mapping[str, quantization.QuantizedTensor],
         bits: int,
     ):
-        """Takes the arguments of `export`."""
         self._network = network
         self._floats = ranges is None
         self._ranges = ranges or {}
@@ -85,7 +84,7 @@ class _Exporter:
             if not isinstance(module, acting_path.WITH_WEIGHTS):
                 value = self._activation(name, module, value)
             elif self._floats:
-                value = self._in_floats(name, module, value)
+                value = tflite_layers.linear_in_floats(self._graph, name, module, value)
             else:
                 value = self._layer(name, module, value)
         output = value.tensor
@@ -149,15 +148,6 @@ class _Exporter:
                 self._graph, name, module, integers, value, affine, bits
             )
         return tflite_layers.linear(self._graph, name, module, integers, value, affine, bits)
-
-    def _in_floats(
-        self, name: str, module: nn.Module, value: tflite_layers.Value
-    ) -> tflite_layers.Value:
-        if not isinstance(module, nn.Linear):
-            raise errors.UserError(
-                f"Layer {name}, a {type(module).__name__}, has no TFLite form of 32 bits."
-            )
-        return tflite_layers.linear_in_floats(self._graph, name, module, value)
 
     def _integers(
         self, name: str, module: nn.Linear | nn.Conv2d

@@ -230,17 +230,6 @@ def test_losing_a_life_is_no_end_of_an_episode(atari_zoo):
         assert 4 * episode.length <= inner.get_episode_lengths()[0] < 4 * episode.length + 200
 
 
-def test_on_batch_sees_what_is_acted_on():
-    seen, acted = [], []
-
-    def act(observations):
-        acted.append(observations)
-        return np.zeros(len(observations), int)
-
-    evaluation.evaluate(make_countdown, act, 3, 0, on_batch=seen.append)
-    assert all((a == b).all() for a, b in zip(seen, acted, strict=True)) and len(seen) > 1
-
-
 def test_environments_are_closed_after_an_error():
     def act(observations):
         raise ValueError("broken")

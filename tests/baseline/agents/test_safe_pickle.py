@@ -3,7 +3,6 @@
 from collections import OrderedDict
 import copy
 import glob
-import io
 import os
 import pickle
 import pickletools
@@ -125,12 +124,12 @@ def test_shared_and_recursive_objects_keep_their_identity():
     assert found["self"] is found
 
 
-def test_reads_paths_files_and_bytes(tmp_path):
+def test_reads_paths_and_bytes(tmp_path):
     path = tmp_path / "a.pkl"
     path.write_bytes(pickle.dumps([1]))
     assert safe_pickle.load(path) == [1]
     assert safe_pickle.load(str(path)) == [1]
-    assert safe_pickle.load(io.BytesIO(pickle.dumps([2]))) == [2]
+    assert safe_pickle.load(pickle.dumps([2])) == [2]
 
 
 def test_byte_order_of_one_array_is_not_numpys_own():

@@ -41,9 +41,8 @@ def test_graph_writes_what_the_schema_reads():
 
 @pytest.mark.usefixtures("no_tensorflow")
 def test_tflite_files_without_tensorflow_are_refused_with_one_line():
-    graph, x, y = small()
     with pytest.raises(errors.UserError, match="TFLite files need TensorFlow"):
-        graph.model([x], [y], "", {})
+        small()
 
 
 def test_graph_constants_lie_at_multiples_of_16_bytes():
