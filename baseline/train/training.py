@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 PROGRESS_PERIOD_S = 60.0
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_warn_once = functools.cache(logging.warning)
 
 TrainSettings = training_settings.TrainSettings
 
@@ -117,6 +118,8 @@ def _train_and_save(
     before_last_save: Callable[[pathlib.Path], None],
 ) -> pathlib.Path:
     """Trains what `_set_up` made; see `train`."""
+    from stable_baselines3.common import callbacks
+
     from baseline.agents import zoo_files
     from baseline.quantization import acting_path
     from baseline.train import callbacks as training_callbacks
@@ -138,9 +141,11 @@ def _train_and_save(
         model.set_logger(training_callbacks.tensorboard_logger(curves, model.num_timesteps))
     bar = settings.progress and sys.stdout.isatty()
 
-    def save() -> str:
-        _check_finite(model, run_folder)  # The earlier checkpoint stays, to go on from.
-        return state.save(model, run_folder, env_id)
+    def save(*_: Any) -> bool:
+        if model.num_timesteps < total:  # A checkpoint at the end would pass for the agent.
+            _check_finite(model, run_folder)  # The earlier checkpoint stays, to go on from.
+            state.save(model, run_folder, env_id)
+        return True
 
     logging.info(
         "The training of %s on %s %s at step %d and ends at %d; agent: %s; curves: %s.",
@@ -150,10 +155,14 @@ def _train_and_save(
     every_callback = [
         *experiment.callbacks,
         *callbacks_of_caller,
-        training_callbacks.Checkpoints(save, settings.save_freq, total),
-        training_callbacks.progress(total, bar, PROGRESS_PERIOD_S),
-        training_callbacks.StopOnRequest(stop_requested),
+        callbacks.ProgressBarCallback() if bar
+        else training_callbacks.ProgressLines(total, PROGRESS_PERIOD_S),
+        callbacks.ConvertCallback(lambda *_: not stop_requested()),
     ]
+    if settings.save_freq:
+        saving = callbacks.EveryNTimesteps(settings.save_freq, callbacks.ConvertCallback(save))
+        saving.last_time_trigger = model.num_timesteps
+        every_callback.insert(-2, saving)
     try:
         model.learn(total - model.num_timesteps, every_callback, reset_num_timesteps=False)
     except OSError as error:  # Scores and curves are written at once, and a disk may fill up.
@@ -215,6 +224,7 @@ def check_environment(
     import gymnasium as gym
     from stable_baselines3.common import env_util
 
+    from baseline.agents import evaluation
     from baseline.tasks import atari
     from baseline.tasks import environments
     from baseline.train import experiment as zoo
@@ -232,13 +242,20 @@ def check_environment(
     environment.close()
     environments.check_observations(observed)
     if skipped != 1:
-        _warn_of_skipped_frames(env_id, skipped)
+        _warn_once(
+            "%s holds each action for %s frames, and the zoo's wrapper for Atari holds it for 4 of "
+            "those: the hyper-parameters were tuned for GameNoFrameskip-v4.", env_id, skipped,
+        )
     if (
         spec is not None
         and not limited
         and "max_num_frames_per_episode" not in spec.kwargs  # Atari's limit.
     ):
-        _warn_of_no_time_limit(env_id)
+        _warn_once(
+            "%s has no time limit: an agent that does not end an episode within %d steps cannot be "
+            "evaluated. gymnasium.register(..., max_episode_steps=...) or the wrapper "
+            "gymnasium.wrappers.TimeLimit sets a limit.", env_id, evaluation.MAX_STEPS,
+        )
     needed = precision_lib.ALGOS[algo]
     if needed not in (None, kind):
         able = [name for name, space in precision_lib.ALGOS.items() if space in (None, kind)]
@@ -269,25 +286,6 @@ def choose_device(device: str) -> str:
             why += " (./setup_ubuntu.sh --torch cuda installs torch's CUDA build)"
         raise errors.UserError(f"--device cuda: {why}. Choose --device cpu.")
     return device
-
-
-@functools.cache  # Once in a process is enough.
-def _warn_of_skipped_frames(env_id: str, skipped: int | tuple[int, int]) -> None:
-    logging.warning(
-        "%s holds each action for %s frames, and the zoo's wrapper for Atari holds it for 4 of "
-        "those: the hyper-parameters were tuned for GameNoFrameskip-v4.", env_id, skipped,
-    )
-
-
-@functools.cache
-def _warn_of_no_time_limit(env_id: str) -> None:
-    from baseline.agents import evaluation
-
-    logging.warning(
-        "%s has no time limit: an agent that does not end an episode within %d steps cannot be "
-        "evaluated. gymnasium.register(..., max_episode_steps=...) or the wrapper "
-        "gymnasium.wrappers.TimeLimit sets a limit.", env_id, evaluation.MAX_STEPS,
-    )
 
 
 def _set_up(

@@ -11,6 +11,7 @@ from unittest import mock
 import gymnasium
 import numpy as np
 import pytest
+from stable_baselines3.common import callbacks
 import torch
 
 from actorQ.core import errors
@@ -21,7 +22,6 @@ from baseline.mixed_precision import timing
 from baseline.mixed_precision import wide_policies
 from baseline.study import paper
 from baseline.tasks import navigation
-from baseline.train import callbacks
 from baseline.train import half_precision
 from baseline.train import state
 from tests import commands
@@ -166,15 +166,15 @@ def test_a_training_of_another_device_is_not_taken(tmp_path, monkeypatch, device
 
 
 def test_an_interrupted_training_is_saved_and_goes_on(tmp_path, monkeypatch):
-    step = callbacks.StopOnRequest._on_step
+    step = callbacks.ConvertCallback._on_step
 
     def interrupted(self):
         if self.num_timesteps == 20:
             os.kill(os.getpid(), signal.SIGINT)
-            commands.wait_for(self._requested)
+            commands.wait_for(lambda: not step(self))
         return step(self)
 
-    monkeypatch.setattr(callbacks.StopOnRequest, "_on_step", interrupted)
+    monkeypatch.setattr(callbacks.ConvertCallback, "_on_step", interrupted)
     chosen = returns.Settings("CartPole-v1", "bf16", (0,), 300, 3, 0, str(tmp_path), "cpu")
     with pytest.raises(KeyboardInterrupt):
         returns.trained(chosen, "fp32", 0)
