@@ -7,24 +7,22 @@ and how many a policy touches says nothing of its weights.
 
 from collections.abc import Sequence
 import os
-import re
 import statistics
 import subprocess
 import sys
 
+import psutil
+
 from actorQ.core import errors
 from actorQ.core import provenance
 
-# The first line of a mapping: addresses, permissions, offset, device, inode, then the file.
-_MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ \S+ \d+ *(.*)$")
-_SMAPS = "/proc/self/smaps"
 NOISE_BYTES = 500_000
 _LIMIT_S = 120.0
 
 
 def can_measure() -> bool:
     """Returns whether this system tells a process's memory: Linux does."""
-    return os.path.exists(_SMAPS)
+    return psutil.LINUX
 
 
 def of_policy(path: str | os.PathLike[str], empty: str | os.PathLike[str], turns: int = 3) -> int:
@@ -81,11 +79,7 @@ def resident_bytes(path: str | os.PathLike[str] | None = None) -> int:
       path: A file whose mapped pages count as well, or None.
     """
     own = None if path is None else os.path.realpath(path)
-    kilobytes, counted = 0, "Anonymous:"
-    with open(_SMAPS, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if found := _MAPPING.match(line):
-                counted = "Rss:" if own is not None and found[1] == own else "Anonymous:"
-            elif line.startswith(counted):
-                kilobytes += int(line.split()[1])
-    return 1024 * kilobytes
+    return sum(
+        mapping.rss if mapping.path == own else mapping.anonymous
+        for mapping in psutil.Process().memory_maps()
+    )
