@@ -81,6 +81,16 @@ class QatSettings:
             return self.bits
         return max(self.bits, qat_rows.INPUT_BITS) if self.input_bits is None else self.input_bits
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of a row of `qat_rows.TrainedRow` about the quantization, but its delay."""
+        if self.control:
+            return {"ranges": "", "input_bits": None, "output_bits": None}
+        return {
+            "ranges": self.ranges, "input_bits": self.observation_bits,
+            "output_bits": self.bits if self.output else None,
+        }
+
     def delay_of(self, steps: int) -> int:
         """Returns the steps before quantization, by default half of a training's steps.
 

@@ -70,15 +70,12 @@ class Job:
     def columns(self) -> dict[str, Any]:
         """The columns of its row about the training, but for the run."""
         control = self.qat.control
-        output = self.qat.bits if self.qat.output and not control else None
         return {
             "method": qat_rows.CONTROL if control else qat_rows.QAT,
             "train_seed": self.settings.seed,
             "train_steps": self.settings.steps,
             "quant_delay": None if control else self.qat.delay,
-            "ranges": "" if control else self.qat.ranges,
-            "input_bits": None if control else self.qat.observation_bits,
-            "output_bits": output,
+            **self.qat.columns,
             "hyperparams": training_settings.hyperparams_text(
                 self.settings.hyperparams, self.settings.num_envs
             ),
@@ -128,11 +125,8 @@ class PtqJob:
     def columns(self, other: qat_model.QatSettings) -> dict[str, Any]:
         """Returns the columns in which the row of a width differs from the control's."""
         return {
-            "method": qat_rows.PTQ,
+            **other.columns, "method": qat_rows.PTQ, "quant_delay": None,
             "ranges": qat_rows.calibrated(self.calibration_episodes),
-            "quant_delay": None,
-            "input_bits": other.observation_bits,
-            "output_bits": other.bits if other.output else None,
         }
 
     def folder_name(self, other: qat_model.QatSettings) -> str:
