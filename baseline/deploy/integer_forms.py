@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import copy
 import dataclasses
 from typing import Any
-from typing import NamedTuple
 
 from absl import logging
 import torch
@@ -34,24 +33,13 @@ AGREEMENT = "agreement"  # The reference is the form that was trained with quant
 _SCHEME_NAMES = {32: schemes.FP32, 16: "fp16", 8: "8", 4: "4"}
 
 
-class Export(NamedTuple):
-    """A way to export a policy.
-
-    Attributes:
-      bits: Bits of the weights.
-      calibrated: Whether activations have ranges that were found beforehand.
-    """
-
-    bits: int
-    calibrated: bool = False
-
-
-EXPORTS: Mapping[str, Export] = {
-    "ORT fp32": Export(32),
-    "ORT fp16 weights": Export(16),
-    "ORT int8": Export(8, calibrated=True),
-    "ORT int8 dynamic": Export(8),
-    "ORT int4": Export(4),
+# Bits of the weights, and whether activations have ranges that were found beforehand.
+EXPORTS = {
+    "ORT fp32": (32, False),
+    "ORT fp16 weights": (16, False),
+    "ORT int8": (8, True),
+    "ORT int8 dynamic": (8, False),
+    "ORT int4": (4, False),
 }
 
 
@@ -92,9 +80,9 @@ def measure(agent: agent_lib.Agent, settings: measuring.Settings) -> dict[str, F
         4 * parameter.numel() for _, module in network.layers for parameter in module.parameters()
     )
     forms = {TORCH: Form(lambda observation: full(observation[None])[0], weight_bytes=num_bytes)}
-    for name, how in EXPORTS.items():
-        form_ranges = ranges if how.calibrated else None
-        model = onnx_policy.export(network, how.bits, form_ranges, settings.granularity)
+    for name, (bits, calibrated) in EXPORTS.items():
+        form_ranges = ranges if calibrated else None
+        model = onnx_policy.export(network, bits, form_ranges, settings.granularity)
         content, metadata = model.SerializeToString(), onnx_graph.metadata(model)
         form = forms[name] = Form(
             exporting.load_file(content, "onnx"), content, weight_bytes=metadata["weight_bytes"],

@@ -191,11 +191,7 @@ def _train_and_save(
 
 
 def _check_finite(model: "base_class.BaseAlgorithm", run_folder: str) -> None:
-    """Checks that a model's training has not diverged.
-
-    Raises:
-      errors.UserError: A weight is NaN or infinite.
-    """
+    """Checks that a model's training has not diverged: raises an error of the user."""
     import torch
 
     if not all(bool(torch.isfinite(weight).all()) for weight in model.policy.parameters()):
@@ -294,7 +290,10 @@ def _set_up(
     """Makes model and environments of a new run, or of one that goes on in `run_folder`."""
     from stable_baselines3.common import utils
 
+    from baseline.agents import zoo_files
     from baseline.train import experiment as zoo
+    from baseline.train import half_precision
+    from baseline.train import precision_choice
 
     device = choose_device(settings.device)
     hyperparams = dict(settings.hyperparams or {})
@@ -303,7 +302,8 @@ def _set_up(
     seed = settings.seed or 0
     if run_folder is not None:
         # Another seed, so that the run does not repeat its first episodes.
-        seed = seeding.derive(seed, "resumed training", _steps_done(run_folder, env_id))
+        facts = zoo_files.read_zip(zoo_files.agent_zip(run_folder, env_id)).data
+        seed = seeding.derive(seed, "resumed training", facts["num_timesteps"])
     utils.set_random_seed(seed)
     experiment = zoo.Experiment(
         settings.algo,
@@ -320,7 +320,9 @@ def _set_up(
     try:
         model, _ = experiment.setup_experiment()
         if settings.precision not in (None, precision_lib.FP32):
-            _use_precision(model, settings.precision)
+            choice = precision_choice.resolve(model, settings.precision)
+            half_precision.apply(model, choice.precision)
+            logging.info("The networks train in %s: %s.", choice.precision, choice.reason)
     except Exception as error:
         if experiment.made_folder:
             shutil.rmtree(experiment.save_path, ignore_errors=True)
@@ -348,21 +350,6 @@ def _is_of_files(error: OSError, run_folder: str) -> bool:
         return error.errno in _DISK_ERRORS
     paths = [os.path.abspath(str(path)) for path in (error.filename, run_folder)]
     return os.path.commonpath(paths) in paths
-
-
-def _use_precision(model: "base_class.BaseAlgorithm", precision: str) -> None:
-    from baseline.train import half_precision
-    from baseline.train import precision_choice
-
-    choice = precision_choice.resolve(model, precision)
-    half_precision.apply(model, choice.precision)
-    logging.info("The networks train in %s: %s.", choice.precision, choice.reason)
-
-
-def _steps_done(run_folder: str, env_id: str) -> int:
-    from baseline.agents import zoo_files
-
-    return zoo_files.read_zip(zoo_files.agent_zip(run_folder, env_id)).data["num_timesteps"]
 
 
 def main(argv: list[str]) -> int:
