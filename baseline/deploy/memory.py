@@ -8,13 +8,12 @@ and how many a policy touches says nothing of its weights.
 from collections.abc import Sequence
 import os
 import statistics
-import subprocess
 import sys
 
 import psutil
 
-from actorQ.core import errors
 from actorQ.core import provenance
+from baseline.deploy import aarch64
 
 NOISE_BYTES = 500_000
 _LIMIT_S = 120.0
@@ -57,19 +56,12 @@ def in_fresh_process(
     Raises:
       errors.UserError: The process fails.
     """
-    try:
-        result = subprocess.run(
-            [*python, "-m", "baseline.deploy.resident_memory", os.fspath(path)],
-            capture_output=True, text=True, timeout=_LIMIT_S, cwd=provenance.ROOT, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        )
-    except subprocess.TimeoutExpired:
-        raise errors.UserError(f"Playing {path} takes longer than {_LIMIT_S:.0f} s.") from None
-    lines = result.stdout.splitlines()
-    if result.returncode or not lines or not lines[-1].isdecimal():
-        reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
-        raise errors.UserError(f"Cannot play {path} in a process of its own: {reason}")
-    return int(lines[-1])
+    printed = aarch64.printed_by(
+        [*python, "-m", "baseline.deploy.resident_memory", os.fspath(path)],
+        f"cannot play {path} in a process of its own", _LIMIT_S, cwd=provenance.ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    return int(printed.splitlines()[-1])
 
 
 def resident_bytes(path: str | os.PathLike[str] | None = None) -> int:
