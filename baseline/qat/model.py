@@ -237,11 +237,8 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
 
     Raises:
       errors.UserError: a layer of the acting path has no quantized form.
-      ValueError: the model is prepared already.
     """
     policy = model.policy
-    if hasattr(policy, fake_quantizers.NAME):
-        raise ValueError("The model has fake-quantized layers already.")
     network = acting_path.policy_network(model)
     whole = FakeQuantization(settings, model.device)
     paths = {path for path, _ in policy.named_modules()}
@@ -282,20 +279,12 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
 
 
 def find(model: base_class.BaseAlgorithm) -> FakeQuantization:
-    """Returns the fake quantization of a prepared model.
-
-    Raises:
-      ValueError: there is none.
-    """
-    whole = getattr(model.policy, fake_quantizers.NAME, None)
-    if whole is None:
-        raise ValueError("The model has no fake-quantized layers.")
-    return whole
+    """Returns the fake quantization of a prepared model."""
+    return getattr(model.policy, fake_quantizers.NAME)
 
 
 def layers(model: base_class.BaseAlgorithm) -> Iterator[tuple[str, FakeQuantLayer]]:
     """Yields names and fake-quantized layers of a prepared model's acting path, in order."""
-    find(model)
     for name, layer in acting_path.policy_network(model).with_weights():
         assert isinstance(layer, FakeQuantLayer)
         yield name, layer
