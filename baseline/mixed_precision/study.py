@@ -129,13 +129,7 @@ def main(argv: list[str]) -> int:
 
 
 def _precision(asked: str, what: str, device: "torch.device") -> str:
-    """Returns the precision to compare with fp32; `timing` resolves "auto" itself.
-
-    A device that emulates the precision gets a warning.
-
-    Raises:
-      errors.UserError: The device does not take the precision.
-    """
+    """Returns the precision to compare with fp32; `timing` resolves "auto" itself."""
     from baseline.train import half_precision
 
     if asked == precision_lib.AUTO:

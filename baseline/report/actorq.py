@@ -85,12 +85,7 @@ def _section(subject: Subject, folders: Sequence[str], folded: bool = False) -> 
 
 
 def _folder(folder: str, folded: bool) -> list[blocks.Block]:
-    """Returns tables and plots of a folder of results, or of its report, and of inner folders.
-
-    Args:
-      folder: The folder of results.
-      folded: Whether each table is hidden until a reader opens it.
-    """
+    """Returns tables and plots of a folder of results, or of its report, and of inner folders."""
     report = os.path.join(folder, _REPORT)
     where = report if os.path.isdir(report) else folder
     name = os.path.basename(folder).replace("_", " ")
