@@ -151,7 +151,12 @@ def jobs_of_flags(
     values = flags.FLAGS
     seeds = measuring.parse_seeds(values.seeds)
     train_seeds = measuring.parse_seeds(values.train_seeds, "train_seeds")
-    widths = dict.fromkeys(parse_width(text) for text in values.bits.split(","))
+    texts = values.bits.split(",")
+    if not all(text.strip().isdecimal() for text in texts):
+        raise errors.UserError(
+            f"--bits are numbers with commas, such as 32,8,4, not {values.bits!r}."
+        )
+    widths = dict.fromkeys(map(int, texts))
     csv_path = os.path.join(values.folder, qat_rows.CSV_NAME)
     jobs = []
     for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs):
@@ -174,17 +179,6 @@ def jobs_of_flags(
                 training.check(of_width, how)
                 jobs.append(Job(of_width, how, csv_path, seeds, values.episodes))
     return jobs
-
-
-def parse_width(text: str) -> int:
-    """Returns the number of bits.
-
-    Raises:
-      errors.UserError: the text is no number. `QatSettings` checks the number.
-    """
-    if not text.strip().isdecimal():
-        raise errors.UserError(f"--bits are numbers with commas, such as 32,8,4, not {text!r}.")
-    return int(text)
 
 
 def run(
