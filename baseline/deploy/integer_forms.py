@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import copy
 import dataclasses
-from typing import Any
 
 from absl import logging
 import torch
@@ -43,25 +42,12 @@ EXPORTS = {
 }
 
 
-@dataclasses.dataclass
-class Form(measuring.Form):
-    """A form of an agent that was trained in full precision.
-
-    It is compared with SIMULATED, the simulated form of the same bits, and with FULL_PRECISION.
-
-    Attributes:
-      weight_bytes: Bytes of weights, biases, scales and zero points.
-      metadata: What the file says of itself; None for torch.
-      kernels: Operators that run for one observation, and how often; None for torch.
-    """
-
-    weight_bytes: int = 0
-    metadata: Mapping[str, Any] | None = None
-    kernels: Mapping[str, int] | None = None
-
-
-def measure(agent: agent_lib.Agent, settings: measuring.Settings) -> dict[str, Form]:
+def measure(agent: agent_lib.Agent, settings: measuring.Settings) -> dict[str, measuring.Form]:
     """Measures torch's fp32 and every form of EXPORTS, in the states that the agent visits.
+
+    Each is compared with SIMULATED, the simulated form of the same bits, and with FULL_PRECISION.
+    Facts of a form are `weight_bytes` (of weights, biases, scales and zero points), `metadata`
+    (what the file says of itself) and `kernels` (operators of one observation); None: torch.
 
     Raises:
       errors.UserError: The agent is quantized already, or a layer has no integer form.
@@ -79,15 +65,16 @@ def measure(agent: agent_lib.Agent, settings: measuring.Settings) -> dict[str, F
     num_bytes = sum(
         4 * parameter.numel() for _, module in network.layers for parameter in module.parameters()
     )
-    forms = {TORCH: Form(lambda observation: full(observation[None])[0], weight_bytes=num_bytes)}
+    facts = {"weight_bytes": num_bytes, "metadata": None, "kernels": None}
+    forms = {TORCH: measuring.Form(lambda observation: full(observation[None])[0], facts=facts)}
     for name, (bits, calibrated) in EXPORTS.items():
         form_ranges = ranges if calibrated else None
         model = onnx_policy.export(network, bits, form_ranges, settings.granularity)
         content, metadata = model.SerializeToString(), onnx_graph.metadata(model)
-        form = forms[name] = Form(
-            exporting.load_file(content, "onnx"), content, weight_bytes=metadata["weight_bytes"],
-            metadata=metadata, kernels=onnx_kernels.kernels(content, states[:1]),
-        )
+        form = forms[name] = measuring.Form(exporting.load_file(content, "onnx"), content, facts={
+            "weight_bytes": metadata["weight_bytes"], "metadata": metadata,
+            "kernels": onnx_kernels.kernels(content, states[:1]),
+        })
         actions = exporting.one_by_one(form.act)(states)
         simulated = simulate(network, metadata["layer_bits"], form_ranges, settings.granularity)
         for reference, act in ((SIMULATED, simulated), (FULL_PRECISION, full)):

@@ -37,11 +37,10 @@ def of_policy(path: str | os.PathLike[str], empty: str | os.PathLike[str], turns
     Raises:
       errors.UserError: A process fails.
     """
-    sides = {
-        name: statistics.median(in_fresh_process(file) for _ in range(turns))
-        for name, file in (("policy", path), ("empty", empty))
-    }
-    return int(sides["policy"] - sides["empty"])
+    policy, nothing = (
+        statistics.median(in_fresh_process(file) for _ in range(turns)) for file in (path, empty)
+    )
+    return int(policy - nothing)
 
 
 def in_fresh_process(
