@@ -115,11 +115,7 @@ def _memory_turns(asked: int) -> int:
 
 
 def _arm(command: str) -> aarch64.Python | None:
-    """Returns the Python that --aarch64_python names.
-
-    Raises:
-      errors.UserError: The command starts no Python for ARM.
-    """
+    """Returns the Python that --aarch64_python names."""
     try:
         words = shlex.split(command)
     except ValueError as error:

@@ -11,6 +11,7 @@ import pathlib
 import platform
 import subprocess
 import tempfile
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +65,9 @@ def probe(command: Sequence[str]) -> Python:
     Raises:
       errors.UserError: It cannot be started, or is no Python on an ARM processor.
     """
-    printed = _run([*command, "-c", _PROBE], "cannot be asked for its processor", _PROBE_LIMIT_S)
+    printed = printed_by(
+        [*command, "-c", _PROBE], "cannot be asked for its processor", _PROBE_LIMIT_S
+    )
     try:
         machine, versions = json.loads(printed)
     except ValueError:
@@ -94,7 +97,7 @@ def play(
     with tempfile.TemporaryDirectory() as folder:
         inputs = pathlib.Path(folder, "observations.npy")
         np.save(inputs, observations)
-        printed = _run(
+        printed = printed_by(
             [*command, os.path.abspath(run_policy.__file__), os.fspath(path), str(inputs),
              f"--print={name}"],
             f"cannot play {os.fspath(path)}", _LIMIT_S,
@@ -109,15 +112,21 @@ def play(
     return found if "[" in printed else found[:, 0]
 
 
-def _run(command: Sequence[str], failure: str, limit_s: float) -> str:
+def printed_by(command: Sequence[str], failure: str, limit_s: float, **how: Any) -> str:
     """Returns what a command prints.
+
+    Args:
+      command: The command.
+      failure: The words behind its name in the error's message.
+      limit_s: Seconds that it may take.
+      **how: Further arguments of `subprocess.run`.
 
     Raises:
       errors.UserError: The command fails.
     """
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit_s, check=False
+            command, capture_output=True, text=True, timeout=limit_s, check=False, **how
         )
     except subprocess.TimeoutExpired:
         raise errors.UserError(f"{command[0]} {failure}: over {limit_s:.0f} s") from None

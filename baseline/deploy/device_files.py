@@ -207,11 +207,7 @@ def _on_arm(
     states: np.ndarray,
     compare: Compare,
 ) -> OnArm:
-    """Compares a file's actions and outputs there with those here.
-
-    Raises:
-      errors.UserError: It cannot be played there.
-    """
+    """Compares a file's actions and outputs there with those here."""
     states = states[:: math.ceil(len(states) / _MOST_ARM_STATES)]  # An emulator is slow.
     here, there = {}, {}
     for name in (names.ACTION, names.OUTPUT):

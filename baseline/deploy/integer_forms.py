@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 import copy
 import dataclasses
-from typing import Any
-from typing import NamedTuple
 
 from absl import logging
 import torch
@@ -34,46 +32,22 @@ AGREEMENT = "agreement"  # The reference is the form that was trained with quant
 _SCHEME_NAMES = {32: schemes.FP32, 16: "fp16", 8: "8", 4: "4"}
 
 
-class Export(NamedTuple):
-    """A way to export a policy.
-
-    Attributes:
-      bits: Bits of the weights.
-      calibrated: Whether activations have ranges that were found beforehand.
-    """
-
-    bits: int
-    calibrated: bool = False
-
-
-EXPORTS: Mapping[str, Export] = {
-    "ORT fp32": Export(32),
-    "ORT fp16 weights": Export(16),
-    "ORT int8": Export(8, calibrated=True),
-    "ORT int8 dynamic": Export(8),
-    "ORT int4": Export(4),
+# Bits of the weights, and whether activations have ranges that were found beforehand.
+EXPORTS = {
+    "ORT fp32": (32, False),
+    "ORT fp16 weights": (16, False),
+    "ORT int8": (8, True),
+    "ORT int8 dynamic": (8, False),
+    "ORT int4": (4, False),
 }
 
 
-@dataclasses.dataclass
-class Form(measuring.Form):
-    """A form of an agent that was trained in full precision.
-
-    It is compared with SIMULATED, the simulated form of the same bits, and with FULL_PRECISION.
-
-    Attributes:
-      weight_bytes: Bytes of weights, biases, scales and zero points.
-      metadata: What the file says of itself; None for torch.
-      kernels: Operators that run for one observation, and how often; None for torch.
-    """
-
-    weight_bytes: int = 0
-    metadata: Mapping[str, Any] | None = None
-    kernels: Mapping[str, int] | None = None
-
-
-def measure(agent: agent_lib.Agent, settings: measuring.Settings) -> dict[str, Form]:
+def measure(agent: agent_lib.Agent, settings: measuring.Settings) -> dict[str, measuring.Form]:
     """Measures torch's fp32 and every form of EXPORTS, in the states that the agent visits.
+
+    Each is compared with SIMULATED, the simulated form of the same bits, and with FULL_PRECISION.
+    Facts of a form are `weight_bytes` (of weights, biases, scales and zero points), `metadata`
+    (what the file says of itself) and `kernels` (operators of one observation); None: torch.
 
     Raises:
       errors.UserError: The agent is quantized already, or a layer has no integer form.
@@ -91,15 +65,16 @@ def measure(agent: agent_lib.Agent, settings: measuring.Settings) -> dict[str, F
     num_bytes = sum(
         4 * parameter.numel() for _, module in network.layers for parameter in module.parameters()
     )
-    forms = {TORCH: Form(lambda observation: full(observation[None])[0], weight_bytes=num_bytes)}
-    for name, how in EXPORTS.items():
-        form_ranges = ranges if how.calibrated else None
-        model = onnx_policy.export(network, how.bits, form_ranges, settings.granularity)
+    facts = {"weight_bytes": num_bytes, "metadata": None, "kernels": None}
+    forms = {TORCH: measuring.Form(lambda observation: full(observation[None])[0], facts=facts)}
+    for name, (bits, calibrated) in EXPORTS.items():
+        form_ranges = ranges if calibrated else None
+        model = onnx_policy.export(network, bits, form_ranges, settings.granularity)
         content, metadata = model.SerializeToString(), onnx_graph.metadata(model)
-        form = forms[name] = Form(
-            exporting.load_file(content, "onnx"), content, weight_bytes=metadata["weight_bytes"],
-            metadata=metadata, kernels=onnx_kernels.kernels(content, states[:1]),
-        )
+        form = forms[name] = measuring.Form(exporting.load_file(content, "onnx"), content, facts={
+            "weight_bytes": metadata["weight_bytes"], "metadata": metadata,
+            "kernels": onnx_kernels.kernels(content, states[:1]),
+        })
         actions = exporting.one_by_one(form.act)(states)
         simulated = simulate(network, metadata["layer_bits"], form_ranges, settings.granularity)
         for reference, act in ((SIMULATED, simulated), (FULL_PRECISION, full)):

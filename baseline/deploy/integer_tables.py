@@ -28,7 +28,7 @@ _NOTE = (
 def report(
     agent: agent_lib.Agent,
     settings: measuring.Settings,
-    forms: Mapping[str, integer_forms.Form],
+    forms: Mapping[str, measuring.Form],
     out: str | None,
 ) -> None:
     """Prints an agent's forms; with `out` writes them and all figures to integer_ALGO_ENV.*.
@@ -47,7 +47,7 @@ def report(
         [
             name,
             "" if form.file_bytes is None else str(form.file_bytes),
-            str(form.weight_bytes),
+            str(form.facts["weight_bytes"]),
             f"{1e6 * form.median_s:.1f}",
             f"{slowest / form.median_s:.2f}",
             *(str(form.agreements.get(reference, "")) for reference in integer_forms.REFERENCES),
@@ -69,8 +69,7 @@ def report(
         "forms": {
             name: {
                 **dict.fromkeys(integer_forms.REFERENCES), **form.figures(),
-                "weight_bytes": form.weight_bytes, "metadata": form.metadata,
-                "kernels": form.kernels, "returns": form.returns,
+                "returns": form.returns,
             }
             for name, form in forms.items()
         },
@@ -80,7 +79,7 @@ def report(
 
 
 def summarize(
-    agents: Mapping[tuple[str, str], Mapping[str, integer_forms.Form]], out: str | None
+    agents: Mapping[tuple[str, str], Mapping[str, measuring.Form]], out: str | None
 ) -> None:
     """Prints tables of all agents' forms; with `out` writes them to integer.md.
 
@@ -94,7 +93,7 @@ def summarize(
     first, *exported = next(iter(agents.values()))
 
     def table(
-        title: str, names_of_forms: list[str], cell: Callable[[integer_forms.Form], str]
+        title: str, names_of_forms: list[str], cell: Callable[[measuring.Form], str]
     ) -> str:
         rows = [
             [algo, env, *(cell(forms[name]) for name in names_of_forms)]
@@ -119,7 +118,7 @@ def summarize(
     output.write_measured(_PROGRAM, SUMMARY, "\n".join(tables), None, out)
 
 
-def save_models(folder: str, stem: str, forms: Mapping[str, integer_forms.Form]) -> None:
+def save_models(folder: str, stem: str, forms: Mapping[str, measuring.Form]) -> None:
     """Writes every form's file as FOLDER/STEM_FORM.onnx, without slashes in STEM.
 
     Raises:

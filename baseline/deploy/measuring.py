@@ -55,6 +55,7 @@ class Form:
       agreements: How far it acts as other forms do, by the name of the comparison.
       seconds: Latency of one observation, a figure for every round.
       returns: Returns of the episodes that it played.
+      facts: Further figures for JSON.
     """
 
     act: Callable[[np.ndarray], Any]
@@ -62,6 +63,7 @@ class Form:
     agreements: dict[str, agreement.Agreement] = dataclasses.field(default_factory=dict)
     seconds: list[float] = dataclasses.field(default_factory=list)
     returns: list[float] = dataclasses.field(default_factory=list)
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def file_bytes(self) -> int | None:
@@ -74,9 +76,9 @@ class Form:
         return statistics.median(self.seconds)
 
     def figures(self) -> dict[str, Any]:
-        """Returns size, latencies and agreements, for JSON."""
+        """Returns size, latencies, agreements and further facts, for JSON."""
         compared = {name: found._asdict() for name, found in self.agreements.items()}
-        return {"file_bytes": self.file_bytes, "seconds": self.seconds, **compared}
+        return {"file_bytes": self.file_bytes, "seconds": self.seconds, **compared, **self.facts}
 
 
 def check_unquantized(agent: agent_lib.Agent) -> None:

@@ -7,24 +7,21 @@ and how many a policy touches says nothing of its weights.
 
 from collections.abc import Sequence
 import os
-import re
 import statistics
-import subprocess
 import sys
 
-from actorQ.core import errors
-from actorQ.core import provenance
+import psutil
 
-# The first line of a mapping: addresses, permissions, offset, device, inode, then the file.
-_MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ \S+ \d+ *(.*)$")
-_SMAPS = "/proc/self/smaps"
+from actorQ.core import provenance
+from baseline.deploy import aarch64
+
 NOISE_BYTES = 500_000
 _LIMIT_S = 120.0
 
 
 def can_measure() -> bool:
     """Returns whether this system tells a process's memory: Linux does."""
-    return os.path.exists(_SMAPS)
+    return psutil.LINUX
 
 
 def of_policy(path: str | os.PathLike[str], empty: str | os.PathLike[str], turns: int = 3) -> int:
@@ -40,11 +37,10 @@ def of_policy(path: str | os.PathLike[str], empty: str | os.PathLike[str], turns
     Raises:
       errors.UserError: A process fails.
     """
-    sides = {
-        name: statistics.median(in_fresh_process(file) for _ in range(turns))
-        for name, file in (("policy", path), ("empty", empty))
-    }
-    return int(sides["policy"] - sides["empty"])
+    policy, nothing = (
+        statistics.median(in_fresh_process(file) for _ in range(turns)) for file in (path, empty)
+    )
+    return int(policy - nothing)
 
 
 def in_fresh_process(
@@ -59,19 +55,12 @@ def in_fresh_process(
     Raises:
       errors.UserError: The process fails.
     """
-    try:
-        result = subprocess.run(
-            [*python, "-m", "baseline.deploy.resident_memory", os.fspath(path)],
-            capture_output=True, text=True, timeout=_LIMIT_S, cwd=provenance.ROOT, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        )
-    except subprocess.TimeoutExpired:
-        raise errors.UserError(f"Playing {path} takes longer than {_LIMIT_S:.0f} s.") from None
-    lines = result.stdout.splitlines()
-    if result.returncode or not lines or not lines[-1].isdecimal():
-        reason = (result.stderr.strip().splitlines() or ["no message"])[-1]
-        raise errors.UserError(f"Cannot play {path} in a process of its own: {reason}")
-    return int(lines[-1])
+    printed = aarch64.printed_by(
+        [*python, "-m", "baseline.deploy.resident_memory", os.fspath(path)],
+        f"cannot play {path} in a process of its own", _LIMIT_S, cwd=provenance.ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    return int(printed.splitlines()[-1])
 
 
 def resident_bytes(path: str | os.PathLike[str] | None = None) -> int:
@@ -81,11 +70,7 @@ def resident_bytes(path: str | os.PathLike[str] | None = None) -> int:
       path: A file whose mapped pages count as well, or None.
     """
     own = None if path is None else os.path.realpath(path)
-    kilobytes, counted = 0, "Anonymous:"
-    with open(_SMAPS, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if found := _MAPPING.match(line):
-                counted = "Rss:" if own is not None and found[1] == own else "Anonymous:"
-            elif line.startswith(counted):
-                kilobytes += int(line.split()[1])
-    return 1024 * kilobytes
+    return sum(
+        mapping.rss if mapping.path == own else mapping.anonymous
+        for mapping in psutil.Process().memory_maps()
+    )

@@ -14,6 +14,7 @@ import numpy as np
 from actorQ.core import output
 from actorQ.core import timing
 from actorQ.experiments.run_logs import loss_parity
+from baseline.mixed_precision import timing as timing_lib
 from baseline.quantization import names as precision_lib
 from baseline.study import paper
 
@@ -24,30 +25,7 @@ NAME = "mixed_precision_parity"
 TARGET_PERIOD = 50  # Gradient steps. A training has 250, which would mean one copy here.
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """The comparison's settings; see the flags of `mixed_precision`.
-
-    Attributes:
-      env: Atari game.
-      policies: Names in `paper.MIXED_PRECISION`.
-      precision: bf16 or fp16.
-      gradient_steps: Gradient steps in all.
-      transitions: Transitions of the replay.
-      seed: Seed of everything random.
-      device: "cpu" or "cuda".
-    """
-
-    env: str
-    policies: tuple[str, ...]
-    precision: str
-    gradient_steps: int
-    transitions: int
-    seed: int
-    device: str
-
-
-def run(settings: Settings, out: str | None) -> dict[str, dict[str, np.ndarray]]:
+def run(settings: timing_lib.AtariSettings, out: str | None) -> dict[str, dict[str, np.ndarray]]:
     """Compares and reports; returns losses [gradient_steps] by policy and precision.
 
     Raises:
@@ -66,7 +44,7 @@ def run(settings: Settings, out: str | None) -> dict[str, dict[str, np.ndarray]]
     return losses
 
 
-def record_replay(settings: Settings) -> "buffers.ReplayBuffer":
+def record_replay(settings: timing_lib.AtariSettings) -> "buffers.ReplayBuffer":
     """Returns the replay of random play; the smallest policy will do, since no network plays."""
     from baseline.mixed_precision import wide_policies
 
@@ -78,12 +56,12 @@ def record_replay(settings: Settings) -> "buffers.ReplayBuffer":
 
 
 def train(
-    settings: Settings, policy: str, precision: str, replay: "buffers.ReplayBuffer"
+    settings: timing_lib.AtariSettings, policy: str, precision: str, replay: "buffers.ReplayBuffer"
 ) -> np.ndarray:
     """Returns the losses of a policy's gradient steps, float64 [gradient_steps].
 
     Args:
-      settings: Settings of the comparison.
+      settings: timing_lib.AtariSettings of the comparison.
       policy: One of its policies.
       precision: fp32, bf16 or fp16.
       replay: Replay that batches come from.
@@ -103,7 +81,9 @@ def train(
 
 
 def report(
-    losses: Mapping[str, Mapping[str, np.ndarray]], settings: Settings, out: str | None
+    losses: Mapping[str, Mapping[str, np.ndarray]],
+    settings: timing_lib.AtariSettings,
+    out: str | None,
 ) -> None:
     """Prints the table; with `out` writes it (.md, .json), the losses (.csv) and a plot (.png).
 

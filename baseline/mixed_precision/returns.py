@@ -14,7 +14,6 @@ from absl import logging
 import numpy as np
 
 from actorQ.core import cli
-from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import timing
 from baseline.quantization import names as precision_lib
@@ -50,27 +49,8 @@ class Settings:
     device: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """An agent's episodes.
-
-    Attributes:
-      precision: Precision of its training.
-      train_seed: Seed of its training.
-      steps: Environment steps of its training.
-      path: Path of its zip.
-      returns: Returns of its episodes.
-    """
-
-    precision: str
-    train_seed: int
-    steps: int
-    path: str
-    returns: tuple[float, ...]
-
-
-def run(settings: Settings, out: str | None) -> list[Row]:
-    """Trains missing agents, plays all, and reports; returns the rows.
+def run(settings: Settings, out: str | None) -> list[dict[str, Any]]:
+    """Trains missing agents, plays all, and reports; returns the rows of `play`.
 
     Raises:
       errors.UserError: The environment cannot be trained on, or a folder cannot be written.
@@ -83,7 +63,7 @@ def run(settings: Settings, out: str | None) -> list[Row]:
             path = trained(settings, precision, train_seed)
             row = play(settings, precision, train_seed, path)
             logging.info(
-                "%s, seed %d: mean return %.2f.", precision, train_seed, np.mean(row.returns)
+                "%s, seed %d: mean return %.2f.", precision, train_seed, np.mean(row["returns"])
             )
             rows.append(row)
     report(rows, settings, out)
@@ -136,8 +116,13 @@ def trained(settings: Settings, precision: str, train_seed: int) -> pathlib.Path
     return path
 
 
-def play(settings: Settings, precision: str, train_seed: int, path: pathlib.Path) -> Row:
-    """Returns an agent's row, from episodes that are the same for all agents."""
+def play(
+    settings: Settings, precision: str, train_seed: int, path: pathlib.Path
+) -> dict[str, Any]:
+    """Returns an agent's row, from episodes that are the same for all agents.
+
+    It has `precision`, `train_seed` and `steps` of its training, its `path` and its `returns`.
+    """
     from baseline.agents import evaluation
     from baseline.agents import finding
     from baseline.agents import zoo_files
@@ -145,12 +130,14 @@ def play(settings: Settings, precision: str, train_seed: int, path: pathlib.Path
 
     agent = finding.load_file(_ALGO, environments.training_name(settings.env), path)
     played = evaluation.evaluate(agent.make_env, agent.act, settings.episodes, settings.seed)
-    steps = zoo_files.read_zip(path).data["num_timesteps"]
-    returns = tuple(episode.episode_return for episode in played)
-    return Row(precision, train_seed, steps, os.fspath(path), returns)
+    return {
+        "precision": precision, "train_seed": train_seed,
+        "steps": zoo_files.read_zip(path).data["num_timesteps"], "path": os.fspath(path),
+        "returns": [episode.episode_return for episode in played],
+    }
 
 
-def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
+def report(rows: Sequence[dict[str, Any]], settings: Settings, out: str | None) -> None:
     """Prints the table; with `out` writes it (.md), its rows (.csv) and every return (.json).
 
     Raises:
@@ -158,8 +145,8 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
     """
     table = [
         {
-            "precision": row.precision, "train_seed": row.train_seed, "steps": row.steps,
-            "mean": float(np.mean(row.returns)), "std": float(np.std(row.returns)),
+            **{name: row[name] for name in ("precision", "train_seed", "steps")},
+            "mean": float(np.mean(row["returns"])), "std": float(np.std(row["returns"])),
         }
         for row in rows
     ]
@@ -168,11 +155,11 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
         f"DQN on {settings.env}: {settings.episodes} episodes of each agent, the same starts for "
         f"all, trained on {settings.device}",
         _HEADER,
-        [_cells(row) for row in table],
-        {
-            "settings": dataclasses.asdict(settings),
-            "rows": [dataclasses.asdict(row) for row in rows],
-        },
+        [
+            [*map(str, list(row.values())[:3]), f"{row['mean']:.2f}", f"{row['std']:.2f}"]
+            for row in table
+        ],
+        {"settings": dataclasses.asdict(settings), "rows": rows},
         out,
         notes=[
             *_means(table),
@@ -184,13 +171,6 @@ def report(rows: Sequence[Row], settings: Settings, out: str | None) -> None:
         output.write_csv(os.path.join(out, f"{NAME}.csv"), table)
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    return [
-        row["precision"], str(row["train_seed"]), str(row["steps"]), f"{row['mean']:.2f}",
-        f"{row['std']:.2f}",
-    ]
-
-
 def _means(table: Sequence[dict[str, Any]]) -> list[str]:
     """Returns a line for each precision: mean and spread over its trainings."""
     lines = []
@@ -200,6 +180,4 @@ def _means(table: Sequence[dict[str, Any]]) -> list[str]:
         lines.append(
             f"{precision}: {np.mean(means):.2f}{spread} over {len(means)} training(s)"
         )
-    if not lines:
-        raise errors.UserError("There is nothing to report: name some --train_seeds.")
     return lines

@@ -97,17 +97,18 @@ def main(argv: list[str]) -> int:
 
         timing.run(
             timing.Settings(
-                values.env or ATARI, policies, precision, threads, values.turns,
-                values.gradient_steps or 4, values.transitions, values.seed, device.type,
+                values.env or ATARI, policies, precision, values.gradient_steps or 4,
+                values.transitions, values.seed, device.type, threads, values.turns,
             ),
             values.out,
         )
     elif what == PARITY:
         from baseline.mixed_precision import parity
+        from baseline.mixed_precision import timing
 
         torch.set_num_threads(threads[0])
         parity.run(
-            parity.Settings(
+            timing.AtariSettings(
                 values.env or ATARI, policies, precision, values.gradient_steps or 200,
                 values.transitions, values.seed, device.type,
             ),
@@ -128,13 +129,7 @@ def main(argv: list[str]) -> int:
 
 
 def _precision(asked: str, what: str, device: "torch.device") -> str:
-    """Returns the precision to compare with fp32; `timing` resolves "auto" itself.
-
-    A device that emulates the precision gets a warning.
-
-    Raises:
-      errors.UserError: The device does not take the precision.
-    """
+    """Returns the precision to compare with fp32; `timing` resolves "auto" itself."""
     from baseline.train import half_precision
 
     if asked == precision_lib.AUTO:

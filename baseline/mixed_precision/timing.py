@@ -43,16 +43,14 @@ _HEADER = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """The measurement's settings; see the flags of `mixed_precision`.
+class AtariSettings:
+    """Settings of timing and parity; see the flags of `mixed_precision`.
 
     Attributes:
       env: Atari game.
       policies: Names in `paper.MIXED_PRECISION`.
-      precision: Precision to compare with fp32; auto: chosen for each policy.
-      threads: Numbers of torch's threads; each is measured.
-      turns: Turns of each side.
-      gradient_steps: Gradient steps in a turn.
+      precision: Precision to compare with fp32; auto (timing only): chosen for each policy.
+      gradient_steps: Gradient steps in a turn (timing), or in all (parity).
       transitions: Transitions in the replay buffer.
       seed: Seed of everything random.
       device: "cpu" or "cuda".
@@ -61,12 +59,18 @@ class Settings:
     env: str
     policies: tuple[str, ...]
     precision: str
-    threads: tuple[int, ...]
-    turns: int
     gradient_steps: int
     transitions: int
     seed: int
     device: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(AtariSettings):
+    """The measurement's settings: each of these numbers of torch's threads, turns of a side."""
+
+    threads: tuple[int, ...]
+    turns: int
 
 
 class Turn(NamedTuple):

@@ -23,12 +23,12 @@ from baseline.train import precision_choice
 
 TRAIN_FREQ = 4  # Environment steps for a gradient step.
 # rl_zoo3 tuned these for Atari (hyperparams/dqn.yml).
-TUNED = {
+TUNED: dict[str, Any] = {
     "learning_rate": 1e-4, "batch_size": 32, "target_update_interval": 1000,
     "train_freq": TRAIN_FREQ, "gradient_steps": 1,
+    # For most of a training one in a hundred actions is random, and the others are the network's.
+    "exploration_initial_eps": 0.01, "exploration_final_eps": 0.01,
 }
-# For most of a training one in a hundred actions is random, and the others are the network's.
-_EXPLORATION = {"exploration_initial_eps": 0.01, "exploration_final_eps": 0.01}
 
 
 class WideCnn(torch_layers.BaseFeaturesExtractor):
@@ -83,9 +83,7 @@ class TimedDqn(sb3.DQN):
         self.losses.append(float(self.logger.name_to_value["train/loss"]))
 
 
-def make(
-    env: str, policy: str, seed: int, device: str, transitions: int, **changes: Any
-) -> TimedDqn:
+def make(env: str, policy: str, seed: int, device: str, transitions: int) -> TimedDqn:
     """Makes a model whose weights depend on policy and seed alone, ready for its first step.
 
     Args:
@@ -95,7 +93,6 @@ def make(
       device: "auto", "cpu" or "cuda".
       transitions: Size of the replay buffer; as many transitions are played at random before the
         first gradient step.
-      **changes: Further arguments of DQN, in place of tuned ones.
 
     Raises:
       errors.UserError: The environment is no such game.
@@ -118,7 +115,7 @@ def make(
             # Both precisions update the weights in one pass over memory.
             "optimizer_kwargs": {"fused": True},
         },
-        **{**TUNED, **_EXPLORATION, **changes},
+        **TUNED,
     )
     model.losses = []
     model.set_logger(logger.Logger(None, []))

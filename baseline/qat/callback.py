@@ -9,7 +9,6 @@ from baseline.qat import model as qat_model
 
 CURVE_POINTS = 200  # Points of a curve over a training.
 MIN_CURVE_STEPS = 1000  # Steps between two points: each costs as much as some ten steps.
-_SHOWN = 5  # Names in a message.
 
 
 class FakeQuantizationSchedule(callbacks.BaseCallback):
@@ -94,9 +93,8 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         unmoved = self._whole.never_moved() if settings.ranges == qat_model.FROZEN else []
         if unmoved:
             logging.warning(
-                "Only zeros were seen in %s%s: the step of such a range is 1, so that its numbers "
-                "become whole ones.",
-                ", ".join(unmoved[:_SHOWN]), " ..." if len(unmoved) > _SHOWN else "",
+                "Only zeros were seen in %s: the step of such a range is 1, so that its numbers "
+                "become whole ones.", ", ".join(unmoved),
             )
 
     def _draw(self) -> None:

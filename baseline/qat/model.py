@@ -81,6 +81,16 @@ class QatSettings:
             return self.bits
         return max(self.bits, qat_rows.INPUT_BITS) if self.input_bits is None else self.input_bits
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of a row of `qat_rows.TrainedRow` about the quantization, but its delay."""
+        if self.control:
+            return {"ranges": "", "input_bits": None, "output_bits": None}
+        return {
+            "ranges": self.ranges, "input_bits": self.observation_bits,
+            "output_bits": self.bits if self.output else None,
+        }
+
     def delay_of(self, steps: int) -> int:
         """Returns the steps before quantization, by default half of a training's steps.
 
@@ -227,11 +237,8 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
 
     Raises:
       errors.UserError: a layer of the acting path has no quantized form.
-      ValueError: the model is prepared already.
     """
     policy = model.policy
-    if hasattr(policy, fake_quantizers.NAME):
-        raise ValueError("The model has fake-quantized layers already.")
     network = acting_path.policy_network(model)
     whole = FakeQuantization(settings, model.device)
     paths = {path for path, _ in policy.named_modules()}
@@ -272,20 +279,12 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
 
 
 def find(model: base_class.BaseAlgorithm) -> FakeQuantization:
-    """Returns the fake quantization of a prepared model.
-
-    Raises:
-      ValueError: there is none.
-    """
-    whole = getattr(model.policy, fake_quantizers.NAME, None)
-    if whole is None:
-        raise ValueError("The model has no fake-quantized layers.")
-    return whole
+    """Returns the fake quantization of a prepared model."""
+    return getattr(model.policy, fake_quantizers.NAME)
 
 
 def layers(model: base_class.BaseAlgorithm) -> Iterator[tuple[str, FakeQuantLayer]]:
     """Yields names and fake-quantized layers of a prepared model's acting path, in order."""
-    find(model)
     for name, layer in acting_path.policy_network(model).with_weights():
         assert isinstance(layer, FakeQuantLayer)
         yield name, layer

@@ -140,38 +140,7 @@ def _started_as(settings: training_settings.TrainSettings, run: state.Run) -> bo
 
 def _quantized_as(qat_settings: qat_model.QatSettings, columns: Mapping[str, Any]) -> bool:
     """Returns whether a finished run, by its columns, has these settings of quantization."""
-    if qat_settings.control:
-        return True
-    return (
-        columns["ranges"] == qat_settings.ranges
-        and columns["input_bits"] == qat_settings.observation_bits
-        and columns["output_bits"] == (qat_settings.bits if qat_settings.output else None)
-        and qat_settings.delay in (None, columns["quant_delay"])
-    )
-
-
-def check_width(settings: training_settings.TrainSettings) -> None:
-    """Refuses to resume if only other widths have an unfinished run.
-
-    Args:
-      settings: settings with the folder of the width that was asked for.
-
-    Raises:
-      errors.UserError: only other widths have an unfinished run.
-    """
-    env_id = environments.training_name(settings.env)
-
-    def waits(folder: pathlib.Path) -> bool:
-        found = state.runs(str(folder), settings.algo, env_id)
-        return any(not run.finished for run in found)
-
-    own = pathlib.Path(settings.folder)
-    if waits(own):
-        return
-    others = [path.name for path in own.parent.glob("*") if path.name.isdecimal() and waits(path)]
-    if others:
-        raise errors.UserError(
-            f"The unfinished run of {settings.algo} on {settings.env} in {own.parent} was started "
-            f"with -q {' and '.join(sorted(others, key=int))}, not {own.name}: go on with that, or "
-            "leave --resume out to start another run."
-        )
+    known = qat_settings.columns
+    if qat_settings.delay is not None and not qat_settings.control:
+        known["quant_delay"] = qat_settings.delay
+    return all(columns[name] == value for name, value in known.items())

@@ -70,15 +70,12 @@ class Job:
     def columns(self) -> dict[str, Any]:
         """The columns of its row about the training, but for the run."""
         control = self.qat.control
-        output = self.qat.bits if self.qat.output and not control else None
         return {
             "method": qat_rows.CONTROL if control else qat_rows.QAT,
             "train_seed": self.settings.seed,
             "train_steps": self.settings.steps,
             "quant_delay": None if control else self.qat.delay,
-            "ranges": "" if control else self.qat.ranges,
-            "input_bits": None if control else self.qat.observation_bits,
-            "output_bits": output,
+            **self.qat.columns,
             "hyperparams": training_settings.hyperparams_text(
                 self.settings.hyperparams, self.settings.num_envs
             ),
@@ -128,11 +125,8 @@ class PtqJob:
     def columns(self, other: qat_model.QatSettings) -> dict[str, Any]:
         """Returns the columns in which the row of a width differs from the control's."""
         return {
-            "method": qat_rows.PTQ,
+            **other.columns, "method": qat_rows.PTQ, "quant_delay": None,
             "ranges": qat_rows.calibrated(self.calibration_episodes),
-            "quant_delay": None,
-            "input_bits": other.observation_bits,
-            "output_bits": other.bits if other.output else None,
         }
 
     def folder_name(self, other: qat_model.QatSettings) -> str:
@@ -157,7 +151,12 @@ def jobs_of_flags(
     values = flags.FLAGS
     seeds = measuring.parse_seeds(values.seeds)
     train_seeds = measuring.parse_seeds(values.train_seeds, "train_seeds")
-    widths = dict.fromkeys(parse_width(text) for text in values.bits.split(","))
+    texts = values.bits.split(",")
+    if not all(text.strip().isdecimal() for text in texts):
+        raise errors.UserError(
+            f"--bits are numbers with commas, such as 32,8,4, not {values.bits!r}."
+        )
+    widths = dict.fromkeys(map(int, texts))
     csv_path = os.path.join(values.folder, qat_rows.CSV_NAME)
     jobs = []
     for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs):
@@ -180,17 +179,6 @@ def jobs_of_flags(
                 training.check(of_width, how)
                 jobs.append(Job(of_width, how, csv_path, seeds, values.episodes))
     return jobs
-
-
-def parse_width(text: str) -> int:
-    """Returns the number of bits.
-
-    Raises:
-      errors.UserError: the text is no number. `QatSettings` checks the number.
-    """
-    if not text.strip().isdecimal():
-        raise errors.UserError(f"--bits are numbers with commas, such as 32,8,4, not {text!r}.")
-    return int(text)
 
 
 def run(

@@ -219,8 +219,6 @@ def main(argv: list[str]) -> int:
     if path is not None:
         logging.info("%s is trained already and is now evaluated.", path)
     else:
-        if settings.resume:
-            runs.check_width(settings)
         requested: list[bool] = []
         undo = cli.on_stop_signals(lambda: requested.append(True))
         path = train(settings, qat_settings, lambda: bool(requested))

@@ -11,99 +11,12 @@ from baseline.report import experiments
 from baseline.report import plots
 from baseline.report import result_files
 from baseline.report import sections as sections_lib
+from baseline.report.sections import SUBJECTS
 from baseline.report.sections import Section
 from baseline.report.sections import Subject
 
 _BY_SEED = "final_reward_by_seed"  # Column of a sweep's table.
 _REPORT = "report"  # Folder of a published experiment that has tables and plots.
-_EXPERIMENT = "actorQ/results/reproduce.sh {}"
-_BENCHMARKS = Subject(
-    "benchmarks", "Benchmarks of each part",
-    "The tables show the cost of inference, of an actor's loop, of the way of the weights and of "
-    "the learner, each beside the part that it replaces. \"Original\" is a stand-in written after "
-    "the description of the original.",
-    "python -m actorQ.benchmarks.inference --out actorQ/results/benchmarks",
-)
-_OTHERS = Subject(
-    "others", "Other experiments", "Published results that belong to no section above.",
-    _EXPERIMENT.format("EXPERIMENT"),
-)
-_BREAKDOWNS = ("breakdown", "breakdown_torch")
-# Sections with the folders of results that belong to them.
-_SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = (
-    (
-        Subject(
-            "time_to_reward", "ActorQ: time to reward",
-            "One learner in full precision trains while actors play with a quantized copy of its "
-            "policy. How long, from the launch, until the paper's reward is held? '>' is a bound: "
-            "that seed had not reached it when its time was up.",
-            _EXPERIMENT.format("time_to_reward"),
-        ),
-        ("time_to_reward",),
-    ),
-    (
-        Subject(
-            "breakdown", "ActorQ: where an actor's time goes",
-            "The phases of one environment step of an actor: computing the action (step, the "
-            "inference), fetching newer weights (pull, deserialize, load_state_dict), the "
-            "environment itself, and storing the transition (insert).",
-            _EXPERIMENT.format("breakdown breakdown_torch"),
-        ),
-        _BREAKDOWNS,
-    ),
-    (
-        Subject(
-            "throughput", "ActorQ: throughput",
-            "How many steps per second do all actors and the learner make, with one actor and "
-            "with more?",
-            _EXPERIMENT.format("throughput"),
-        ),
-        ("throughput", "throughput_4096"),
-    ),
-    (
-        Subject(
-            "staleness", "ActorQ: staleness",
-            "Actors that fetch weights rarely act with old ones. What does that cost in reward?",
-            _EXPERIMENT.format("staleness"),
-        ),
-        ("staleness",),
-    ),
-    (
-        Subject(
-            "final_reward", "ActorQ: final reward",
-            "How much reward do quantized actors cost where all train equally long?",
-            _EXPERIMENT.format("final_reward final_reward_2048"),
-        ),
-        ("final_reward", "final_reward_2048"),
-    ),
-    (
-        Subject(
-            "communication", "ActorQ: quantized communication",
-            "The weights travel to the actors in fewer and fewer bits.",
-            _EXPERIMENT.format("communication"),
-        ),
-        ("communication",),
-    ),
-    (
-        Subject(
-            "learner_precision", "ActorQ: a learner in half precision",
-            "How much reward do bfloat16 matrix products in the learner cost, and how many more "
-            "steps does it make with them?",
-            _EXPERIMENT.format("learner_precision"),
-        ),
-        ("learner_precision",),
-    ),
-    (
-        Subject(
-            "cluster", "ActorQ: simulated cluster",
-            "How many actors would keep a faster learner busy, over slower networks? A simulation "
-            "that is fed with measured rates, not a measurement.",
-            "python -m actorQ.experiments.cluster --rates=actorQ/results/throughput "
-            "--out=actorQ/results/cluster",
-        ),
-        ("cluster",),
-    ),
-)
 
 
 def sections(results: str) -> list[Section]:
@@ -115,12 +28,16 @@ def sections(results: str) -> list[Section]:
     Raises:
       errors.UserError: A file is damaged.
     """
-    found = [_section(subject, [os.path.join(results, name) for name in names])
-             for subject, names in _SUBJECTS]
-    found.append(_section(_BENCHMARKS, [os.path.join(results, _BENCHMARKS.anchor)], folded=True))
-    named = {_BENCHMARKS.anchor, *(name for _, names in _SUBJECTS for name in names)}
+    found = [
+        _section(
+            subject, [os.path.join(results, name) for name in subject.folders],
+            folded=subject.anchor == "benchmarks",
+        )
+        for subject in SUBJECTS.values() if subject.folders
+    ]
+    named = {name for subject in SUBJECTS.values() for name in subject.folders}
     others = _section(
-        _OTHERS,
+        SUBJECTS["others"],
         [path for path in result_files.folders(results) if os.path.basename(path) not in named],
     )
     return [*found, others] if others.blocks else found
@@ -136,21 +53,10 @@ def energy(results: str, rows: Sequence[experiments.Compared]) -> Section:
     Raises:
       errors.UserError: A file is damaged.
     """
-    subject = Subject(
-        "energy", "Energy and CO2 to a reward",
-        "The table estimates what all processes of a training used together until the reward was "
-        "held. Modelled, not measured: codecarbon derives power from the CPU load of each "
-        "process and takes a constant for the machine's memory, which counts once; CO2 is that "
-        "energy times the mean of a country's grid (ACTORQ_COUNTRY, else the USA's). The share "
-        "until the reward assumes constant power. Figures are medians of the seeds that both "
-        "sides have; '>' is a bound, where a seed that missed the reward decides the median. The "
-        "paper reports 1.9 to 3.76 times less CO2 than full-precision training.",
-        _EXPERIMENT.format("time_to_reward"),
-    )
     names = dict.fromkeys(row.experiment for row in rows if row.grams is not None)
     folders = [os.path.join(results, name) for name in names]
     table = experiments.energy_table(rows)
-    return sections_lib.section(subject, folders, [table] if table.rows else [])
+    return sections_lib.section(SUBJECTS["energy"], folders, [table] if table.rows else [])
 
 
 def claims(results: str, rows: Sequence[experiments.Compared]) -> list[claims_lib.Claim]:
@@ -179,12 +85,7 @@ def _section(subject: Subject, folders: Sequence[str], folded: bool = False) -> 
 
 
 def _folder(folder: str, folded: bool) -> list[blocks.Block]:
-    """Returns tables and plots of a folder of results, or of its report, and of inner folders.
-
-    Args:
-      folder: The folder of results.
-      folded: Whether each table is hidden until a reader opens it.
-    """
+    """Returns tables and plots of a folder of results, or of its report, and of inner folders."""
     report = os.path.join(folder, _REPORT)
     where = report if os.path.isdir(report) else folder
     name = os.path.basename(folder).replace("_", " ")

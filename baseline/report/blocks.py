@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import ClassVar
 
 import markupsafe
 
@@ -11,7 +10,6 @@ import markupsafe
 class Text:
     """HTML that needs no escaping: Markdown whose own HTML was escaped."""
 
-    kind: ClassVar[str] = "text"
     html: markupsafe.Markup
 
 
@@ -19,7 +17,6 @@ class Text:
 class Heading:
     """A heading of level 1 to 6."""
 
-    kind: ClassVar[str] = "heading"
     text: str
     level: int
 
@@ -28,7 +25,6 @@ class Heading:
 class Fold:
     """Blocks that stay hidden until a reader opens them."""
 
-    kind: ClassVar[str] = "fold"
     title: str
     blocks: Sequence["Block"]
 
@@ -37,7 +33,6 @@ class Fold:
 class Table:
     """A table of plain texts."""
 
-    kind: ClassVar[str] = "table"
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
@@ -53,7 +48,6 @@ class Figure:
       caption: The text below it, and for readers who see no images.
     """
 
-    kind: ClassVar[str] = "figure"
     image: str
     width: int
     height: int
@@ -64,7 +58,6 @@ class Figure:
 class Origin:
     """The notes that files hold of their making, each once; empty where nothing is noted."""
 
-    kind: ClassVar[str] = "origin"
     commands: tuple[str, ...] = ()
     machines: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import glob
-import itertools
 import os
 
 from actorQ.experiments import specification
@@ -40,14 +39,14 @@ def deployment(folder: str) -> list[Claim]:
     rows = result_files.read_csv(path)
     claims = []
     for theirs in paper.DEPLOYMENT:
-        layers, found = _layers(theirs), _rows_of(theirs, rows)
+        layers = "-".join(map(str, theirs.layers))
+        found = [row for row in rows if row.get("paper_policy") == theirs.name]
         claims.append(_trained(theirs, layers, _figures(found, "fp32_success", path)))
-        claims.append(_deployed(theirs, layers, _figures(found, "speedup", path)))
+        claim = f"int8 is faster on a small device, {layers} policy"
+        claims.append(_ratio(claim, theirs.speedup, _figures(found, "speedup", path)))
         lost = theirs.fp32_success - theirs.int8_success
         claims.append(_succeeding(layers, lost, _figures(found, "success_change", path)))
-    # The paper tells the memory of its largest policy only.
-    largest = max(paper.DEPLOYMENT, key=_num_weights)
-    layers, found = _layers(largest), _rows_of(largest, rows)
+    # The paper tells the memory of its largest policy only, which is the last one.
     figures = _figures(found, "memory_ratio", path)
     claim = f"int8 takes less memory, {layers} policy"
     claims.append(_ratio(claim, paper.DEPLOYMENT_MEMORY_RATIO, figures))
@@ -105,20 +104,6 @@ def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
     return found or [Claim("energy", claim, printed)]
 
 
-def _layers(policy: paper.Deployment) -> str:
-    return "-".join(map(str, policy.layers))
-
-
-def _num_weights(policy: paper.Deployment) -> int:
-    return sum(inputs * outputs for inputs, outputs in itertools.pairwise(policy.layers))
-
-
-def _rows_of(
-    policy: paper.Deployment, rows: Sequence[Mapping[str, str]]
-) -> list[Mapping[str, str]]:
-    return [row for row in rows if row.get("paper_policy") == policy.name]
-
-
 def _trained(theirs: paper.Deployment, layers: str, successes: Mapping[str, float]) -> Claim:
     """Judges the policy's success before it is quantized, which is the same for all runtimes."""
     claim = f"The policy flies to its goal in fp32, {layers} policy"
@@ -128,11 +113,6 @@ def _trained(theirs: paper.Deployment, layers: str, successes: Mapping[str, floa
     success = 100 * max(successes.values())
     kept = int(success >= theirs.fp32_success)
     return Claim("deployment", claim, published, f"{success:.1f} %", claims_lib.share(kept, 1))
-
-
-def _deployed(theirs: paper.Deployment, layers: str, speedups: Mapping[str, float]) -> Claim:
-    claim = f"int8 is faster on a small device, {layers} policy"
-    return _ratio(claim, theirs.speedup, speedups)
 
 
 def _succeeding(layers: str, lost: float, changes: Mapping[str, float]) -> Claim:

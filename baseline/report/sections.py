@@ -5,7 +5,10 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 import os
+import pathlib
 from typing import NamedTuple
+
+import yaml
 
 from baseline.report import blocks
 from baseline.report import markdown
@@ -22,12 +25,21 @@ class Subject(NamedTuple):
       title: The section's heading.
       about: The experiment, for readers who have never seen this project.
       command: The command that makes the results.
+      folders: The folders of results that belong to a section on ActorQ.
     """
 
     anchor: str
     title: str
     about: str
     command: str
+    folders: Sequence[str] = ()
+
+
+_TEXTS = pathlib.Path(__file__).parent / "templates" / "sections.yaml"
+SUBJECTS = {
+    anchor: Subject(anchor, **texts)
+    for anchor, texts in yaml.safe_load(_TEXTS.read_text(encoding="utf-8")).items()
+}
 
 
 class Section(NamedTuple):
@@ -37,14 +49,6 @@ class Section(NamedTuple):
     blocks: Sequence[blocks.Block]
 
 
-_PTQ = Subject(
-    "ptq", "Quantization after training (PTQ)",
-    "Agents that others trained in full precision were rounded to fewer bits and played again. "
-    "Each row of a table is one agent in one environment; both precisions start every episode from "
-    "the same state, so that luck cancels. Negative E means that the rounded agent did better. "
-    "The paper's agents play other games: compare the means, not the rows.",
-    "baseline/results/reproduce.sh AGENTS",
-)
 _OTHER_PTQ = {
     "table_activations.md": "The same with activations quantized, too",
     "table_channel.md": "The same with a scale for each output of a layer",
@@ -53,28 +57,6 @@ _BESIDE_PTQ = {
     "findings": "Do wider weights lose more?", "integer": "As integers on ONNX Runtime",
     "atari": "The Atari agent",
 }
-_QAT = Subject(
-    "qat", "Training for few bits (QAT)",
-    "Quantization-aware training goes on training with rounded weights and activations, so that "
-    "the agent learns to live with them. Beside it stands PTQ of the fp32 agent of the same seed. "
-    "Fewest bits: the narrowest width at which at most 2 % of the reward is lost, as at all wider "
-    "ones.",
-    "baseline/results/reproduce_qat.sh",
-)
-_MIXED_PRECISION = Subject(
-    "mixed_precision", "Mixed-precision training",
-    "Networks compute forward and backward in 16 bits while the weights are kept and updated in "
-    "fp32. The paper trains DQN on Pong with three sizes of policy: the larger the network, the "
-    "more there is to gain.",
-    "baseline/results/reproduce_mixed_precision.sh",
-)
-_DEPLOYMENT = Subject(
-    "deployment", "Deployment to a small device",
-    "Policies that fly from point to point are written as 8-bit files that a small computer plays "
-    "with a runtime alone. The paper measured on a Raspberry Pi 3b, we on one core of the machine "
-    "below: compare the ratios.",
-    "baseline/results/reproduce_deployment.sh",
-)
 # Headings of folders within the folder of a section.
 _BELOW = {
     "mixed_precision/auto": "With the precision chosen by itself, the default",
@@ -93,8 +75,8 @@ def baseline_sections(results: str) -> list[Section]:
       errors.UserError: A file is damaged.
     """
     return [
-        _ptq(results), _qat(results), _everything(_MIXED_PRECISION, results),
-        _everything(_DEPLOYMENT, results),
+        _ptq(results), _qat(results), _everything(SUBJECTS["mixed_precision"], results),
+        _everything(SUBJECTS["deployment"], results),
     ]
 
 
@@ -153,12 +135,12 @@ def _ptq(results: str) -> Section:
     for name, title in _BESIDE_PTQ.items():
         beside = os.path.join(results, name)
         if result_files.files(beside, "md", "png"):
-            content += [blocks.Heading(title, 3), _origin(_PTQ, [beside])]
+            content += [blocks.Heading(title, 3), _origin(SUBJECTS["ptq"], [beside])]
             found = tables(result_files.files(beside, "md"), lambda text: "Agents" in text)
             if name == "integer":
                 found = [blocks.Fold("Tables, agent by agent", found)]
             content += [*found, *plots.figures(result_files.files(beside, "png"))]
-    return section(_PTQ, [folder], content)
+    return section(SUBJECTS["ptq"], [folder], content)
 
 
 def _qat(results: str) -> Section:
@@ -169,7 +151,7 @@ def _qat(results: str) -> Section:
         *tables([main], lambda text: text != "QAT against PTQ"), *tables(others),
         *plots.figures(result_files.files(os.path.join(folder, "plots"), "png")),
     ]
-    return section(_QAT, [folder], content)
+    return section(SUBJECTS["qat"], [folder], content)
 
 
 def _everything(subject: Subject, results: str) -> Section:

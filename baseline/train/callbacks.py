@@ -1,6 +1,5 @@
-"""Callbacks of a training run: checkpoints, progress, a stop on request, and its curves."""
+"""Progress and curves of a training run."""
 
-from collections.abc import Callable
 import time
 
 from absl import logging
@@ -8,35 +7,6 @@ import numpy as np
 from stable_baselines3.common import callbacks
 from stable_baselines3.common import logger
 from torch.utils import tensorboard
-
-
-class Checkpoints(callbacks.BaseCallback):
-    """Saves checkpoints."""
-
-    def __init__(self, save: Callable[[], object], save_freq: int, total_steps: int):
-        """Takes the function that saves, and its times.
-
-        Args:
-          save: Writes a checkpoint.
-          save_freq: Environment steps between checkpoints; 0: none.
-          total_steps: Length of the training, whose end the caller saves.
-        """
-        super().__init__()
-        self._save = save
-        self._save_freq = save_freq
-        self._total_steps = total_steps
-        self._last = 0
-
-    def _on_training_start(self) -> None:
-        self._last = self.num_timesteps
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps >= self._total_steps:
-            return True  # A checkpoint here would pass for the finished agent.
-        if self._save_freq and self.num_timesteps - self._last >= self._save_freq:
-            self._last = self.num_timesteps
-            self._save()
-        return True
 
 
 class ProgressLines(callbacks.BaseCallback):
@@ -72,24 +42,6 @@ class ProgressLines(callbacks.BaseCallback):
             (self._total_steps - self.num_timesteps) / rate / 60,
         )
         return True
-
-
-class StopOnRequest(callbacks.BaseCallback):
-    """Ends the training once asked to."""
-
-    def __init__(self, requested: Callable[[], bool]):
-        super().__init__()
-        self._requested = requested
-
-    def _on_step(self) -> bool:
-        return not self._requested()
-
-
-def progress(total_steps: int, bar: bool, period_s: float) -> callbacks.BaseCallback:
-    """Returns a progress bar, or lines of progress every `period_s` seconds."""
-    if bar:
-        return callbacks.ProgressBarCallback()
-    return ProgressLines(total_steps, period_s)
 
 
 def tensorboard_logger(folder: str, steps_done: int) -> logger.Logger:

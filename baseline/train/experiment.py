@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import copy
+import functools
 import glob
 import io
 import os
@@ -169,7 +170,10 @@ class Experiment(exp_manager.ExperimentManager):
         for callback in self.callbacks:
             if isinstance(callback, sb3_callbacks.EvalCallback):
                 callback.verbose = 0
-                callback.callback = EvaluationNote(callback)
+                callback.callback = sb3_callbacks.ConvertCallback(
+                    functools.partial(_note_evaluation, callback)
+                )
+                callback.callback.parent = callback
                 # Statistics go beside best_model.zip. The zoo would write over
                 # ENV/vecnormalize.pkl, which must be as old as the last checkpoint for a run to go
                 # on from that.
@@ -213,22 +217,13 @@ class Experiment(exp_manager.ExperimentManager):
         )
 
 
-class EvaluationNote(sb3_callbacks.BaseCallback):
-    """Logs a line after each evaluation."""
-
-    def __init__(self, evaluations: sb3_callbacks.EvalCallback):
-        """Takes the callback that evaluates."""
-        super().__init__()
-        self.parent = self._evaluations = evaluations
-
-    def _on_step(self) -> bool:
-        logging.info(
-            "Evaluation at %d steps: mean score %.2f (best so far %.2f).",
-            self._evaluations.num_timesteps,
-            self._evaluations.last_mean_reward,
-            self._evaluations.best_mean_reward,
-        )
-        return True
+def _note_evaluation(evaluations: sb3_callbacks.EvalCallback, *_: Any) -> bool:
+    """Logs a line after an evaluation."""
+    logging.info(
+        "Evaluation at %d steps: mean score %.2f (best so far %.2f).",
+        evaluations.num_timesteps, evaluations.last_mean_reward, evaluations.best_mean_reward,
+    )
+    return True
 
 
 def restore_evaluations(callback: sb3_callbacks.EvalCallback) -> None:

@@ -123,16 +123,7 @@ def _forward(
     scale: "LossScale | None",
     observations: torch.Tensor,
 ) -> torch.Tensor:
-    """Computes a network's output in half precision, and returns it as float32.
-
-    Args:
-      network: The network.
-      forward: The forward of its class.
-      dtype: Half precision to compute in.
-      acts: Whether the network computes in fp32 while it acts, out of training mode.
-      scale: Scale of its gradients; None: none.
-      observations: Input of the network.
-    """
+    """Computes in half precision, and returns float32; a network that `acts` does so in fp32."""
     if acts and not network.training:
         return forward(network, observations)
     with torch.autocast(observations.device.type, dtype):

@@ -64,18 +64,12 @@ class TrainSettings:
     precision: str | None = None
 
     def __post_init__(self) -> None:
-        if self.algo not in precision_lib.ALGOS:
-            known = ", ".join(precision_lib.ALGOS)
-            raise errors.UserError(f"There is no algorithm {self.algo!r}: choose among {known}.")
-        if self.device not in DEVICES:
-            raise errors.UserError(
-                f"device must be one of {', '.join(DEVICES)}, not {self.device!r}."
-            )
-        if self.precision not in (None, *precision_lib.CHOICES):
-            raise errors.UserError(
-                f"precision must be one of {', '.join(precision_lib.CHOICES)}, not "
-                f"{self.precision!r}."
-            )
+        for name, known in (
+            ("algo", precision_lib.ALGOS), ("device", DEVICES), ("precision", precision_lib.CHOICES)
+        ):
+            value = getattr(self, name)
+            if value not in known and (name, value) != ("precision", None):
+                raise errors.UserError(f"{name} must be one of {', '.join(known)}, not {value!r}.")
         for name, least in (
             ("steps", 1), ("seed", 0), ("save_freq", 0), ("eval_freq", 0), ("num_envs", 1)
         ):

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 PROGRESS_PERIOD_S = 60.0
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_warn_once = functools.cache(logging.warning)
 
 TrainSettings = training_settings.TrainSettings
 
@@ -117,6 +118,8 @@ def _train_and_save(
     before_last_save: Callable[[pathlib.Path], None],
 ) -> pathlib.Path:
     """Trains what `_set_up` made; see `train`."""
+    from stable_baselines3.common import callbacks
+
     from baseline.agents import zoo_files
     from baseline.quantization import acting_path
     from baseline.train import callbacks as training_callbacks
@@ -138,9 +141,11 @@ def _train_and_save(
         model.set_logger(training_callbacks.tensorboard_logger(curves, model.num_timesteps))
     bar = settings.progress and sys.stdout.isatty()
 
-    def save() -> str:
-        _check_finite(model, run_folder)  # The earlier checkpoint stays, to go on from.
-        return state.save(model, run_folder, env_id)
+    def save(*_: Any) -> bool:
+        if model.num_timesteps < total:  # A checkpoint at the end would pass for the agent.
+            _check_finite(model, run_folder)  # The earlier checkpoint stays, to go on from.
+            state.save(model, run_folder, env_id)
+        return True
 
     logging.info(
         "The training of %s on %s %s at step %d and ends at %d; agent: %s; curves: %s.",
@@ -150,10 +155,14 @@ def _train_and_save(
     every_callback = [
         *experiment.callbacks,
         *callbacks_of_caller,
-        training_callbacks.Checkpoints(save, settings.save_freq, total),
-        training_callbacks.progress(total, bar, PROGRESS_PERIOD_S),
-        training_callbacks.StopOnRequest(stop_requested),
+        callbacks.ProgressBarCallback() if bar
+        else training_callbacks.ProgressLines(total, PROGRESS_PERIOD_S),
+        callbacks.ConvertCallback(lambda *_: not stop_requested()),
     ]
+    if settings.save_freq:
+        saving = callbacks.EveryNTimesteps(settings.save_freq, callbacks.ConvertCallback(save))
+        saving.last_time_trigger = model.num_timesteps
+        every_callback.insert(-2, saving)
     try:
         model.learn(total - model.num_timesteps, every_callback, reset_num_timesteps=False)
     except OSError as error:  # Scores and curves are written at once, and a disk may fill up.
@@ -182,11 +191,7 @@ def _train_and_save(
 
 
 def _check_finite(model: "base_class.BaseAlgorithm", run_folder: str) -> None:
-    """Checks that a model's training has not diverged.
-
-    Raises:
-      errors.UserError: A weight is NaN or infinite.
-    """
+    """Checks that a model's training has not diverged: raises an error of the user."""
     import torch
 
     if not all(bool(torch.isfinite(weight).all()) for weight in model.policy.parameters()):
@@ -215,6 +220,7 @@ def check_environment(
     import gymnasium as gym
     from stable_baselines3.common import env_util
 
+    from baseline.agents import evaluation
     from baseline.tasks import atari
     from baseline.tasks import environments
     from baseline.train import experiment as zoo
@@ -232,13 +238,20 @@ def check_environment(
     environment.close()
     environments.check_observations(observed)
     if skipped != 1:
-        _warn_of_skipped_frames(env_id, skipped)
+        _warn_once(
+            "%s holds each action for %s frames, and the zoo's wrapper for Atari holds it for 4 of "
+            "those: the hyper-parameters were tuned for GameNoFrameskip-v4.", env_id, skipped,
+        )
     if (
         spec is not None
         and not limited
         and "max_num_frames_per_episode" not in spec.kwargs  # Atari's limit.
     ):
-        _warn_of_no_time_limit(env_id)
+        _warn_once(
+            "%s has no time limit: an agent that does not end an episode within %d steps cannot be "
+            "evaluated. gymnasium.register(..., max_episode_steps=...) or the wrapper "
+            "gymnasium.wrappers.TimeLimit sets a limit.", env_id, evaluation.MAX_STEPS,
+        )
     needed = precision_lib.ALGOS[algo]
     if needed not in (None, kind):
         able = [name for name, space in precision_lib.ALGOS.items() if space in (None, kind)]
@@ -271,32 +284,16 @@ def choose_device(device: str) -> str:
     return device
 
 
-@functools.cache  # Once in a process is enough.
-def _warn_of_skipped_frames(env_id: str, skipped: int | tuple[int, int]) -> None:
-    logging.warning(
-        "%s holds each action for %s frames, and the zoo's wrapper for Atari holds it for 4 of "
-        "those: the hyper-parameters were tuned for GameNoFrameskip-v4.", env_id, skipped,
-    )
-
-
-@functools.cache
-def _warn_of_no_time_limit(env_id: str) -> None:
-    from baseline.agents import evaluation
-
-    logging.warning(
-        "%s has no time limit: an agent that does not end an episode within %d steps cannot be "
-        "evaluated. gymnasium.register(..., max_episode_steps=...) or the wrapper "
-        "gymnasium.wrappers.TimeLimit sets a limit.", env_id, evaluation.MAX_STEPS,
-    )
-
-
 def _set_up(
     settings: TrainSettings, env_id: str, run_folder: str | None, arguments: Mapping[str, Any]
 ) -> "tuple[base_class.BaseAlgorithm, zoo.Experiment]":
     """Makes model and environments of a new run, or of one that goes on in `run_folder`."""
     from stable_baselines3.common import utils
 
+    from baseline.agents import zoo_files
     from baseline.train import experiment as zoo
+    from baseline.train import half_precision
+    from baseline.train import precision_choice
 
     device = choose_device(settings.device)
     hyperparams = dict(settings.hyperparams or {})
@@ -305,7 +302,8 @@ def _set_up(
     seed = settings.seed or 0
     if run_folder is not None:
         # Another seed, so that the run does not repeat its first episodes.
-        seed = seeding.derive(seed, "resumed training", _steps_done(run_folder, env_id))
+        facts = zoo_files.read_zip(zoo_files.agent_zip(run_folder, env_id)).data
+        seed = seeding.derive(seed, "resumed training", facts["num_timesteps"])
     utils.set_random_seed(seed)
     experiment = zoo.Experiment(
         settings.algo,
@@ -322,7 +320,9 @@ def _set_up(
     try:
         model, _ = experiment.setup_experiment()
         if settings.precision not in (None, precision_lib.FP32):
-            _use_precision(model, settings.precision)
+            choice = precision_choice.resolve(model, settings.precision)
+            half_precision.apply(model, choice.precision)
+            logging.info("The networks train in %s: %s.", choice.precision, choice.reason)
     except Exception as error:
         if experiment.made_folder:
             shutil.rmtree(experiment.save_path, ignore_errors=True)
@@ -350,21 +350,6 @@ def _is_of_files(error: OSError, run_folder: str) -> bool:
         return error.errno in _DISK_ERRORS
     paths = [os.path.abspath(str(path)) for path in (error.filename, run_folder)]
     return os.path.commonpath(paths) in paths
-
-
-def _use_precision(model: "base_class.BaseAlgorithm", precision: str) -> None:
-    from baseline.train import half_precision
-    from baseline.train import precision_choice
-
-    choice = precision_choice.resolve(model, precision)
-    half_precision.apply(model, choice.precision)
-    logging.info("The networks train in %s: %s.", choice.precision, choice.reason)
-
-
-def _steps_done(run_folder: str, env_id: str) -> int:
-    from baseline.agents import zoo_files
-
-    return zoo_files.read_zip(zoo_files.agent_zip(run_folder, env_id)).data["num_timesteps"]
 
 
 def main(argv: list[str]) -> int:

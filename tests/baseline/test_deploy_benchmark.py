@@ -80,7 +80,7 @@ def test_files_of_actorqs_policies_play_the_same_task(tmp_path):
 
 def test_memory_is_left_out_with_one_line_where_it_cannot_be_measured(monkeypatch, caplog):
     assert deploy_benchmark._memory_turns(3) == 3 and not caplog.messages
-    monkeypatch.setattr(memory, "_SMAPS", "/proc/self/no_such")
+    monkeypatch.setattr(memory.psutil, "LINUX", False)
     assert deploy_benchmark._memory_turns(0) == 0 and not caplog.messages
     assert deploy_benchmark._memory_turns(3) == 0
     (line,) = caplog.messages

@@ -236,16 +236,6 @@ def test_a_run_that_fails_stops_no_other_and_has_one_line(tmp_path, run_commands
     assert (row.bits, row.hyperparams) == ("fp32", "gamma:0.9 learning_rate:0.001")
 
 
-def test_resuming_with_another_width_says_which_there_is(tmp_path, run_commands):
-    made = job(tmp_path, 400)
-    calls = iter(range(30))
-    assert training.train(made.settings, made.qat, lambda: next(calls, None) is None) is None
-    (answer,) = run_commands("qat", [[
-        "--algo=a2c", f"--env={CARTPOLE}", "-q", "5", "--resume", f"--folder={tmp_path}",
-    ]])
-    assert "was started with -q 4, not 5" in answer.error("qat")
-
-
 def test_help_is_complete():
     answer = subprocess.run(
         [SCRIPT, "--help"], capture_output=True, text=True, check=False, timeout=60

@@ -7,13 +7,13 @@ import pytest
 
 from actorQ.core import errors
 from baseline.agents import agreement
-from baseline.deploy import integer_forms
 from baseline.deploy import integer_tables
 from baseline.deploy import measuring
 
 
-def form(**figures):
-    return integer_forms.Form(lambda observation: observation, **figures)
+def form(weight_bytes, metadata=None, kernels=None, **figures):
+    facts = {"weight_bytes": weight_bytes, "metadata": metadata, "kernels": kernels}
+    return measuring.Form(lambda observation: observation, facts=facts, **figures)
 
 
 MEASURED = {

@@ -11,6 +11,7 @@ from unittest import mock
 import gymnasium
 import numpy as np
 import pytest
+from stable_baselines3.common import callbacks
 import torch
 
 from actorQ.core import errors
@@ -21,7 +22,6 @@ from baseline.mixed_precision import timing
 from baseline.mixed_precision import wide_policies
 from baseline.study import paper
 from baseline.tasks import navigation
-from baseline.train import callbacks
 from baseline.train import half_precision
 from baseline.train import state
 from tests import commands
@@ -122,7 +122,7 @@ def test_speedups_are_those_of_turns_side_by_side():
 
 
 def test_parity_takes_the_same_steps_in_both_precisions(small, tmp_path, capsys):
-    chosen = parity.Settings(PONG, ("A", "B"), "bf16", 25, 200, 0, "cpu")
+    chosen = timing.AtariSettings(PONG, ("A", "B"), "bf16", 25, 200, 0, "cpu")
     losses = parity.run(chosen, str(tmp_path))
 
     for found in losses.values():
@@ -144,8 +144,8 @@ def test_returns_trains_what_is_missing_and_plays_the_same_starts(tmp_path, monk
     )
     full, half = returns.run(chosen, str(tmp_path))
 
-    assert (full.precision, half.precision) == ("fp32", "bf16")
-    assert "seed_0/dqn/CartPole-v1_1" in half.path and len(half.returns) == 3
+    assert (full["precision"], half["precision"]) == ("fp32", "bf16")
+    assert "seed_0/dqn/CartPole-v1_1" in half["path"] and len(half["returns"]) == 3
     assert "fp32: " in capsys.readouterr().out
     assert rows_of(tmp_path / "mixed_precision_returns.csv")[1]["precision"] == "bf16"
     monkeypatch.setattr("baseline.train.training.train",
@@ -166,15 +166,15 @@ def test_a_training_of_another_device_is_not_taken(tmp_path, monkeypatch, device
 
 
 def test_an_interrupted_training_is_saved_and_goes_on(tmp_path, monkeypatch):
-    step = callbacks.StopOnRequest._on_step
+    step = callbacks.ConvertCallback._on_step
 
     def interrupted(self):
         if self.num_timesteps == 20:
             os.kill(os.getpid(), signal.SIGINT)
-            commands.wait_for(self._requested)
+            commands.wait_for(lambda: not step(self))
         return step(self)
 
-    monkeypatch.setattr(callbacks.StopOnRequest, "_on_step", interrupted)
+    monkeypatch.setattr(callbacks.ConvertCallback, "_on_step", interrupted)
     chosen = returns.Settings("CartPole-v1", "bf16", (0,), 300, 3, 0, str(tmp_path), "cpu")
     with pytest.raises(KeyboardInterrupt):
         returns.trained(chosen, "fp32", 0)
@@ -211,7 +211,7 @@ def test_returns_are_played_in_environments_with_a_namespace(tmp_path, own_envir
     path = small_agents.save(tmp_path, "dqn", own_environment, made)
     chosen = returns.Settings(own_environment, "bf16", (0,), 300, 2, 0, str(tmp_path), "cpu")
     row = returns.play(chosen, "fp32", 0, path)
-    assert len(row.returns) == 2 and 0 < max(row.returns) <= 50
+    assert len(row["returns"]) == 2 and 0 < max(row["returns"]) <= 50
 
 
 def test_returns_writes_before_it_trains(tmp_path, monkeypatch):

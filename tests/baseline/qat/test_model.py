@@ -367,16 +367,6 @@ def test_converted_models_save_and_load_with_sb3_alone(tmp_path):
     assert isinstance(loaded.policy, policies.ActorCriticPolicy)
 
 
-def test_a_model_is_prepared_once():
-    model = MODELS["a2c"]()
-    qat_model.prepare(model, qat_model.QatSettings(8))
-    with pytest.raises(ValueError, match="already"):
-        qat_model.prepare(model, qat_model.QatSettings(8))
-    qat_model.convert(model)
-    with pytest.raises(ValueError, match="no fake-quantized layers"):
-        qat_model.convert(model)
-
-
 @pytest.mark.parametrize(
     ("widths", "message"),
     [

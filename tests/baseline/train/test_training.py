@@ -24,7 +24,6 @@ from actorQ.core import errors
 from baseline.agents import finding
 from baseline.agents import zoo_files
 from baseline.tasks import environments
-from baseline.train import callbacks as training_callbacks
 from baseline.train import experiment as zoo
 from baseline.train import settings
 from baseline.train import state
@@ -286,7 +285,7 @@ def test_hyper_parameters_without_steps_of_an_untuned_environment_are_refused(tm
     ("env_id", "skipped"), [("ALE/Pong-v5", "4"), ("Pong-v4", "(2, 5)"), (None, None)]
 )
 def test_frames_that_are_skipped_twice_are_told(caplog, env_id, skipped):
-    training._warn_of_skipped_frames.cache_clear()
+    training._warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, logger="absl"):
         for _ in range(2):
             training.check_environment("dqn", env_id or "PongNoFrameskip-v4")
@@ -308,7 +307,7 @@ def test_environments_without_a_time_limit_are_told(monkeypatch, caplog, own_env
     assert told.startswith(f"{name} has no time limit")
 
     caplog.clear()
-    training._warn_of_no_time_limit.cache_clear()
+    training._warn_once.cache_clear()
     limit = {"env_wrapper": [{"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 9}}]}
     training.check_environment("dqn", name, limit)
     assert not [line for line in caplog.messages if "time limit" in line]
@@ -493,9 +492,16 @@ def test_progress_lines_say_how_far_the_run_is(tmp_path, monkeypatch, caplog):
     assert re.search(r"mean score \d+\.\d\d of the last \d+ episodes", lines[-1])
 
 
-def test_progress_is_a_bar_where_one_is_asked_for():
-    assert isinstance(training_callbacks.progress(10, True, 60.0), callbacks.ProgressBarCallback)
-    assert isinstance(training_callbacks.progress(10, False, 60.0), callbacks.BaseCallback)
+@pytest.mark.parametrize("asked", [True, False])
+def test_progress_is_a_bar_where_one_is_asked_for(tmp_path, monkeypatch, asked):
+    shown = []
+    for name in ("_on_training_start", "_on_step", "_on_training_end"):
+        monkeypatch.setattr(
+            callbacks.ProgressBarCallback, name, lambda self: shown.append(self) or True
+        )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    training.train(small.settings(tmp_path, steps=16, progress=asked))
+    assert bool(shown) == asked
 
 
 def test_command_line_saves_on_sigterm_and_goes_on(tmp_path):
