@@ -116,57 +116,27 @@ class Camera:
         backend = choose_backend()
         try:
             import mujoco
+            from mujoco.rendering.classic import gl_context
 
-            self._context = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
-            self._context.make_current()
-            self._resources = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+            # The import of mujoco took no library, because `deferred` forbade it.
+            gl_context.GLContext = importlib.import_module(f"mujoco.{backend}").GLContext
+            self._renderer = mujoco.Renderer(model, height, width)
         # PyOpenGL fails in many ways: ImportError, AttributeError on None, RuntimeError.
         except Exception as error:
             raise task_errors.TaskError(
                 f"MuJoCo cannot render with MUJOCO_GL={backend} "
                 f"({task_errors.one_line(error)}); {INSTALL_HINT}"
             ) from error
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._resources)
-        self._mujoco = mujoco
-        self._model = model
-        self._rectangle = mujoco.MjrRect(0, 0, width, height)
-        self._scene = mujoco.MjvScene(model, maxgeom=10_000)
-        self._options = mujoco.MjvOption()
         # The rays of range finders would fill the picture; dm_control hides them too.
+        self._options = mujoco.MjvOption()
         self._options.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = 0
-        self._view = mujoco.MjvCamera()
-        if model.ncam > 0:
-            self._view.type = mujoco.mjtCamera.mjCAMERA_FIXED
-            self._view.fixedcamid = 0
-        else:
-            mujoco.mjv_defaultFreeCamera(model, self._view)
+        self._camera = 0 if model.ncam > 0 else -1
 
     def picture(self, data: Any) -> np.ndarray:
-        """Renders a state.
-
-        Args:
-          data: The `mujoco.MjData` of the model.
-
-        Returns:
-          [H, W, 3] uint8.
-        """
-        mujoco = self._mujoco
-        self._context.make_current()
-        mujoco.mjv_updateScene(
-            self._model,
-            data,
-            self._options,
-            None,
-            self._view,
-            mujoco.mjtCatBit.mjCAT_ALL.value,
-            self._scene,
-        )
-        mujoco.mjr_render(self._rectangle, self._scene, self._resources)
-        pixels = np.empty((self._rectangle.height, self._rectangle.width, 3), np.uint8)
-        mujoco.mjr_readPixels(pixels, None, self._rectangle, self._resources)
-        return pixels[::-1].copy()  # OpenGL's first row is the lowest.
+        """Renders a state, `mujoco.MjData` of the model: [H, W, 3] uint8."""
+        self._renderer.update_scene(data, self._camera, self._options)
+        return self._renderer.render()
 
     def close(self) -> None:
         """Frees the OpenGL context."""
-        self._resources.free()
-        self._context.free()
+        self._renderer.close()

@@ -3,16 +3,14 @@
 They share the parameters of the layers that they replace, so that an optimizer stays valid.
 """
 
+import copy
 from typing import Any
-from typing import TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from baseline.quantization import fake_quantizers
-
-_Layer = TypeVar("_Layer", nn.Linear, nn.Conv2d)
 
 
 class _FakeQuantLayer(nn.Module):
@@ -31,28 +29,42 @@ class _FakeQuantLayer(nn.Module):
         fake_quantizers.WeightFakeQuantizer,
         fake_quantizers.FakeQuantizer | None,
     ]
+    _replaced: nn.Linear | nn.Conv2d
 
-    def _adopt(
+    def __init__(
         self,
         layer: nn.Linear | nn.Conv2d,
         input_quantizer: fake_quantizers.FakeQuantizer,
         weight_quantizer: fake_quantizers.WeightFakeQuantizer,
-        output_quantizer: fake_quantizers.FakeQuantizer | None,
-        cached: bool,
-    ) -> None:
-        self.weight, self.bias = layer.weight, layer.bias
+        output_quantizer: fake_quantizers.FakeQuantizer | None = None,
+        cached: bool = True,
+    ):
+        """Replaces a layer, whose parameters it shares.
+
+        Args:
+          layer: The layer to replace.
+          input_quantizer: Quantizer of its input.
+          weight_quantizer: Quantizer of its weights.
+          output_quantizer: Quantizer of its output, if that is the policy's.
+          cached: Whether quantized weights are kept until an optimizer changes them. Target
+            networks need False: their weights change without torch's knowledge.
+        """
+        nn.Module.__init__(self)
+        # Shallow copies bring the layer's shape and its very parameters, but no common registry.
+        self.__dict__.update({name: copy.copy(part) for name, part in layer.__dict__.items()})
         self.input_quantizer = input_quantizer
         self.weight_quantizer = weight_quantizer
         self.output_quantizer = output_quantizer
         # torch finds registered modules slowly, which matters in small networks.
         self.__dict__["_quantizers"] = (input_quantizer, weight_quantizer, output_quantizer)
+        self.__dict__["_replaced"] = layer
         self._cached = cached
         self._cache: tuple[tuple[int, int], torch.Tensor] | None = None
-        self.train(layer.training)
 
-    def _hand_over(self, layer: _Layer) -> _Layer:
-        layer.weight, layer.bias = self.weight, self.bias
-        return layer.train(self.training)
+    def plain(self) -> nn.Linear | nn.Conv2d:
+        """Returns the plain layer, which has the same parameters."""
+        self._replaced.weight, self._replaced.bias = self.weight, self.bias
+        return self._replaced.train(self.training)
 
     def _weights(self) -> torch.Tensor:
         """Returns the weights for a pass. Without gradients, it quantizes them once per update."""
@@ -80,36 +92,6 @@ class _FakeQuantLayer(nn.Module):
 class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
     """A linear layer with fake-quantized inputs and weights."""
 
-    def __init__(
-        self,
-        layer: nn.Linear,
-        input_quantizer: fake_quantizers.FakeQuantizer,
-        weight_quantizer: fake_quantizers.WeightFakeQuantizer,
-        output_quantizer: fake_quantizers.FakeQuantizer | None = None,
-        cached: bool = True,
-    ):
-        """Replaces a layer, whose parameters it shares.
-
-        Args:
-          layer: The layer to replace.
-          input_quantizer: Quantizer of its input.
-          weight_quantizer: Quantizer of its weights.
-          output_quantizer: Quantizer of its output, if that is the policy's.
-          cached: Whether quantized weights are kept until an optimizer changes them. Target
-            networks need False: their weights change without torch's knowledge.
-        """
-        nn.Linear.__init__(
-            self, layer.in_features, layer.out_features, layer.bias is not None, device="meta"
-        )
-        self._adopt(layer, input_quantizer, weight_quantizer, output_quantizer, cached)
-
-    def plain(self) -> nn.Linear:
-        """Returns a plain layer with the same parameters."""
-        layer = nn.Linear(
-            self.in_features, self.out_features, self.bias is not None, device="meta"
-        )
-        return self._hand_over(layer)
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns [B, outputs] for [B, inputs]."""
         return self._finish(functional.linear(self._begin(x), self._weights(), self.bias))
@@ -117,22 +99,6 @@ class FakeQuantLinear(_FakeQuantLayer, nn.Linear):
 
 class FakeQuantConv2d(_FakeQuantLayer, nn.Conv2d):
     """A convolution with fake-quantized inputs and weights."""
-
-    def __init__(
-        self,
-        layer: nn.Conv2d,
-        input_quantizer: fake_quantizers.FakeQuantizer,
-        weight_quantizer: fake_quantizers.WeightFakeQuantizer,
-        output_quantizer: fake_quantizers.FakeQuantizer | None = None,
-        cached: bool = True,
-    ):
-        """Replaces a layer; see `FakeQuantLinear`."""
-        nn.Conv2d.__init__(self, **_geometry(layer))
-        self._adopt(layer, input_quantizer, weight_quantizer, output_quantizer, cached)
-
-    def plain(self) -> nn.Conv2d:
-        """Returns a plain layer with the same parameters."""
-        return self._hand_over(nn.Conv2d(**_geometry(self)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns [B, outputs, H, W] for [B, inputs, H, W]."""
@@ -163,12 +129,3 @@ def note_steps(optimizer: torch.optim.Optimizer) -> None:
             torch.autograd.graph.increment_version(group["params"])
 
     optimizer.register_step_post_hook(count)
-
-
-def _geometry(layer: nn.Conv2d) -> dict[str, Any]:
-    names = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation")
-    return {
-        **{name: getattr(layer, name) for name in (*names, "groups", "padding_mode")},
-        "bias": layer.bias is not None,
-        "device": "meta",
-    }

@@ -28,7 +28,6 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from baseline.tasks import navigation_drawing
 from baseline.tasks import navigation_geometry as geometry
 
 ENV_ID = "DroneNavigation-v0"
@@ -51,6 +50,9 @@ STEP_COST, SUCCESS_REWARD, COLLISION_REWARD = 0.05, 10.0, -10.0
 _DIAGONAL = SIDE * math.sqrt(2.0)
 _CANDIDATES = 96  # Places to try for pillars.
 _OWN = 5  # Numbers before the ranges in an observation.
+_PIXELS = 400  # Height and width of pictures.
+_GROUND, _PILLAR, _GOAL = (245, 245, 240), (90, 90, 100), (80, 180, 90)
+_TRAIL, _ROBOT = (150, 180, 230), (200, 50, 50)
 
 
 class World(NamedTuple):
@@ -200,13 +202,29 @@ class Navigation(gym.Env):
         return self._observation(world), reward, self._ended, False, {"is_success": success}
 
     def render(self) -> np.ndarray | None:
-        """Returns a picture, uint8 [H, W, 3], or None without a render mode."""
+        """Returns the arena from above, uint8 [H, W, 3], or None without a render mode."""
         if self.render_mode is None or self._world is None:
             return None
-        return navigation_drawing.draw(
-            SIDE, self._world.centres, self._world.radii, self._world.goal, GOAL_RADIUS,
-            self._trail, ROBOT_RADIUS, self._heading,
-        )
+        from PIL import Image
+        from PIL import ImageDraw
+
+        image = Image.new("RGB", (_PIXELS, _PIXELS), _GROUND)
+        draw, pixel, world = ImageDraw.Draw(image), SIDE / _PIXELS, self._world
+
+        def disc(centre: np.ndarray, radius: float, colour: tuple[int, int, int]) -> None:
+            place = centre[0] / pixel, _PIXELS - centre[1] / pixel
+            draw.circle(place, radius / pixel, colour)
+
+        for centre, radius in zip(world.centres, world.radii, strict=True):
+            disc(centre, radius, _PILLAR)
+        disc(world.goal, GOAL_RADIUS, _GOAL)
+        for point in self._trail[:-1]:
+            disc(point, 2 * pixel, _TRAIL)
+        disc(self._position, ROBOT_RADIUS + pixel, _ROBOT)
+        # A small disc ahead shows the heading.
+        ahead = np.array([math.cos(self._heading), math.sin(self._heading)])
+        disc(self._position + 1.5 * ROBOT_RADIUS * ahead, 2 * pixel, _ROBOT)
+        return np.array(image)
 
     def _observation(self, world: World) -> np.ndarray:
         bearing = self._bearing(world)

@@ -163,38 +163,32 @@ class StackFrames(gym.Wrapper):
           errors.UserError: Its observations are something else.
         """
         from stable_baselines3.common import preprocessing
+        from stable_baselines3.common import vec_env
+        from stable_baselines3.common.vec_env import stacked_observations
 
         super().__init__(env)
         space = env.observation_space
         if not isinstance(space, gym.spaces.Box) or not space.shape:
             raise errors.UserError(f"Observations of {space} cannot be stacked.")
-        image = preprocessing.is_image_space(space)
-        self._transposes = image and not preprocessing.is_image_space_channels_first(space)
-        self._axis = 0 if image else -1
-        low, high = (
-            np.repeat(self._ordered(bound), num_frames, self._axis)
-            for bound in (space.low, space.high)
-        )
-        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype.type)
-        self._frames = np.zeros(low.shape, space.dtype)
+        self._stack = stacked_observations.StackedObservations(1, num_frames, space)
+        whole = self._stack.stacked_observation_space
+        assert isinstance(whole, gym.spaces.Box)  # The observations' own kind.
+        channels_first = preprocessing.is_image_space_channels_first
+        self._transposes = preprocessing.is_image_space(space) and not channels_first(space)
+        transpose = vec_env.VecTransposeImage.transpose_space
+        self.observation_space = transpose(whole) if self._transposes else whole
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts an episode."""
         observation, info = self.env.reset(**kwargs)
-        self._frames = np.zeros_like(self._frames)
-        return self._push(observation), info
+        return self._ordered(self._stack.reset(observation[None])), info
 
     def step(self, action: Any) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
         """Takes one step."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._push(observation), reward, terminated, truncated, info
+        stacked, _ = self._stack.update(observation[None], np.zeros(1, np.bool_), [{}])
+        return self._ordered(stacked), reward, terminated, truncated, info
 
-    def _ordered(self, observation: np.ndarray) -> np.ndarray:
-        return observation.transpose(2, 0, 1) if self._transposes else observation
-
-    def _push(self, observation: np.ndarray) -> np.ndarray:
-        newest = self._ordered(observation)
-        size = newest.shape[self._axis]
-        kept = self._frames[size:] if self._axis == 0 else self._frames[..., size:]
-        self._frames = np.concatenate([kept, newest], axis=self._axis)
-        return self._frames
+    def _ordered(self, stacked: np.ndarray) -> np.ndarray:
+        """Returns a copy of the stack, since SB3 writes into its own."""
+        return (stacked[0].transpose(2, 0, 1) if self._transposes else stacked[0]).copy()

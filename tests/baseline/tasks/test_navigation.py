@@ -12,7 +12,6 @@ import yaml
 from baseline.agents import finding
 from baseline.tasks import environments
 from baseline.tasks import navigation
-from baseline.tasks import navigation_drawing
 from baseline.train import experiment
 from baseline.train import training
 
@@ -247,10 +246,10 @@ def test_pictures_show_pillars_goal_and_robot():
         return tuple(picture[int(400 - 20 * y), int(20 * x)])
 
     ground = at(1.0, 1.0)
-    assert at(10.0, 15.0) == tuple(navigation_drawing._PILLAR) != ground
-    assert at(15.0, 5.0) == tuple(navigation_drawing._GOAL)
-    assert at(*environment._position) == tuple(navigation_drawing._ROBOT)
-    assert at(3.0, 10.0) == tuple(navigation_drawing._TRAIL)
+    assert at(10.0, 15.0) == tuple(navigation._PILLAR) != ground
+    assert at(15.0, 5.0) == tuple(navigation._GOAL)
+    assert at(*environment._position) == tuple(navigation._ROBOT)
+    assert at(3.0, 10.0) == tuple(navigation._TRAIL)
 
 
 def test_a_step_is_a_matter_of_microseconds(rng):
