@@ -177,6 +177,6 @@ def _times(cells: Sequence[Cell]) -> list[str]:
     rate = statistics.median(cell.learner_steps_s for cell in cells)
     return [
         f"{rate:.0f}", f"{'' if middle.reached else '> '}{middle.learner_steps}",
-        times.at_least_unless(middle.seconds, middle.reached),
-        ", ".join(times.at_least_unless(cell.seconds, cell.reached) for cell in cells),
+        times.Reach(middle.seconds, 0.0, middle.reached).text(),
+        ", ".join(times.Reach(cell.seconds, 0.0, cell.reached).text() for cell in cells),
     ]
