@@ -157,6 +157,7 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
     reporting.draw_means(
         material, (rewards, below), ("final_reward", sweep.quantity), sweep.setting_of, places
     )
+    rewards.plot([], [], ".", color="0.5", alpha=0.4, markersize=5, label="one seed each")
     for ax in (rewards, below):
         ax.set_xscale("log")
         ax.set_xticks(list(places.values()), [str(value) for value in values], fontsize=8)
