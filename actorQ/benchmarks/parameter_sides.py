@@ -8,10 +8,10 @@ same part of every side, and only one side works at a time.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,6 @@ from actorQ.core import config as config_lib
 from actorQ.core import precisions
 from actorQ.core import telemetry
 from actorQ.policy import architecture as architecture_lib
-
-if TYPE_CHECKING:
-    from actorQ.learner import publisher as publishing
 
 PRODUCT, ORIGINAL = "ActorQ here", "original (stand-in)"
 OBSERVATION_SIZE, _ACTIONS = 17, 6  # cheetah_run has these.
@@ -74,10 +71,10 @@ class Side:
         )
 
 
-def architecture_of(config: config_lib.RunConfig) -> architecture_lib.PolicyArchitecture:
+def architecture_of(sizes: tuple[int, ...]) -> architecture_lib.PolicyArchitecture:
     """Returns the layers of the policy whose weights travel."""
     return architecture_lib.PolicyArchitecture(
-        (OBSERVATION_SIZE,), config.model_sizes, _ACTIONS, architecture_lib.TANH_HEAD
+        (OBSERVATION_SIZE,), sizes, _ACTIONS, architecture_lib.TANH_HEAD
     )
 
 
@@ -89,32 +86,25 @@ def pin(core: int) -> None:
 
 # --- The learner's process, which holds the server too ---
 
-_publishers: dict[str, "publishing.VariablePublisher"] = {}
-_policies: dict[int, Any] = {}
 
-
-def learner_policy(config: config_lib.RunConfig) -> Any:
-    """Returns the one Sonnet policy of this process and width."""
+@functools.cache
+def learner_policy(sizes: tuple[int, ...]) -> Any:
+    """Returns the one Sonnet policy of this process that has these hidden layers."""
     from actorQ.policy import sonnet_policy
 
-    width = config.model_sizes[0]
-    if width not in _policies:
-        _policies[width] = sonnet_policy.Policy(architecture_of(config))
-    return _policies[width]
+    return sonnet_policy.Policy(architecture_of(sizes))
 
 
-def _publisher(config: config_lib.RunConfig) -> "publishing.VariablePublisher":
-    """Returns the publisher of a side, made at its first use."""
-    from actorQ.learner import publisher as publishing
+@functools.cache
+def _publisher(config: config_lib.RunConfig) -> Any:
+    from actorQ.learner import publisher
     from actorQ.wire import connection
 
-    if config.logpath not in _publishers:
-        _publishers[config.logpath] = publishing.VariablePublisher(
-            learner_policy(config).named_variables(), connection.Connection(config),
-            config.broadcaster_table_name, config.push_period_s, config.push_precision,
-            config.push_share,
-        )
-    return _publishers[config.logpath]
+    return publisher.VariablePublisher(
+        learner_policy(config.model_sizes).named_variables(), connection.Connection(config),
+        config.broadcaster_table_name, config.push_period_s, config.push_precision,
+        config.push_share,
+    )
 
 
 def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
@@ -174,7 +164,7 @@ class Actor:
         from actorQ.policy import inference
         from actorQ.wire import connection
 
-        architecture = architecture_of(config)
+        architecture = architecture_of(config.model_sizes)
         inference.use_one_thread(config.inference_mode)
         self.infer = inference.make_backend(architecture, config.quantize, config.inference_mode)
         self.timings = telemetry.no_seconds()

@@ -7,6 +7,7 @@ or not. Everything unpickled here was pickled by this benchmark. `remote.Remote`
 functions, which import frameworks late; `parameter_sides` has the product's forms of them.
 """
 
+import functools
 import pickle
 import threading
 import time
@@ -22,13 +23,12 @@ _VERSION = "version"  # As in the original, the version travels among the weight
 _HEADER = np.zeros(1, np.uint8)
 
 _updates: dict[str, dict[str, float]] = {}
-_connections: dict[str, Any] = {}
 
 
 def push(config: config_lib.RunConfig, version: int) -> dict[str, float]:
     """Pushes the learner's weights once; see `parameter_sides.push`."""
     started = time.monotonic()
-    variables = parameter_sides.learner_policy(config).named_variables()
+    variables = parameter_sides.learner_policy(config.model_sizes).named_variables()
     weights = {name: variable.numpy() for name, variable in variables.items()}
     taken = time.monotonic()
     blob = _pickled({**weights, _VERSION: version})
@@ -58,7 +58,7 @@ def _broadcast(config: config_lib.RunConfig) -> None:
 
     torch.set_num_threads(1)
     client = _connection(config).client
-    model = torch_policy.Policy(parameter_sides.architecture_of(config)).eval()
+    model = torch_policy.Policy(parameter_sides.architecture_of(config.model_sizes)).eval()
     while True:
         blob = _sample(client, config.broadcaster_table_name)
         arrived = time.monotonic()
@@ -104,7 +104,7 @@ class Actor:
         self._client = _connection(config).client
         self._table = config.model_table_name
         self._policy = torch_policy.make_policy(
-            parameter_sides.architecture_of(config), config.quantize
+            parameter_sides.architecture_of(config.model_sizes), config.quantize
         )
         self.timings = telemetry.no_seconds()
         self.version = -1
@@ -140,9 +140,8 @@ def _sample(client: Any, table: str) -> bytes:
     return np.asarray(blob)[0].tobytes()
 
 
+@functools.cache
 def _connection(config: config_lib.RunConfig) -> Any:
     from actorQ.wire import connection
 
-    if config.logpath not in _connections:
-        _connections[config.logpath] = connection.Connection(config)
-    return _connections[config.logpath]
+    return connection.Connection(config)
