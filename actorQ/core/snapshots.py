@@ -140,9 +140,9 @@ class Store:
           fresh: Whether a new run begins, to which snapshots of an earlier run do not belong.
 
         Raises:
-          errors.UserError: The folders cannot be made.
+          errors.WriteError: The folders cannot be made.
         """
-        try:
+        with files.writing(self.folder):
             self.discard()
             numbers = self._numbers()
             for number in numbers if fresh else numbers[:-1]:
@@ -150,8 +150,6 @@ class Store:
             if fresh:
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(os.path.join(self.folder, _VERSIONS))
-        except OSError as error:
-            raise errors.UserError(f"Cannot use {self.folder}: {error.strerror}.") from None
 
     def begin(self) -> str:
         """Makes the folder of a new snapshot, empty, and returns it."""
