@@ -185,10 +185,6 @@ class Store:
         for number in numbers:
             shutil.rmtree(self._path(number), ignore_errors=True)
 
-    def version_record(self) -> "VersionRecord":
-        """Opens the record of versions."""
-        return VersionRecord(os.path.join(self.folder, _VERSIONS))
-
     def being_written(self) -> bool:
         """Returns whether a snapshot was begun and is not complete."""
         return os.path.isdir(self._unfinished)
@@ -229,16 +225,13 @@ class VersionRecord:
     the other processes count as well (`telemetry.newest_version`).
     """
 
-    def __init__(self, path: str):
-        """Reads the record, if there is one.
-
-        Args:
-          path: Path of its file.
+    def __init__(self, store: Store):
+        """Reads the record of a run's snapshots, if there is one.
 
         Raises:
           errors.UserError: The record cannot be read, or is damaged.
         """
-        self._path = path
+        path = self._path = os.path.join(store.folder, _VERSIONS)
         self.starts, self.highest = 0, -1
         try:
             with open(path, encoding="utf-8") as file:
