@@ -43,21 +43,3 @@ class WriteError(UserError):
 
 class MessageError(UserError):
     """A model message must not be used: it is damaged, or of another model or scheme."""
-
-
-class FailureStreak:
-    """Counts failures in a row; a failure of another kind begins a new row."""
-
-    def __init__(self) -> None:
-        self._kind: object = None
-        self._count = 0
-
-    def note(self, kind: object = None) -> int:
-        """Counts one more failure, and returns how many there were in a row."""
-        self._count = self._count + 1 if kind == self._kind else 1
-        self._kind = kind
-        return self._count
-
-    def clear(self) -> None:
-        """Ends the row: there was a success."""
-        self._count = 0

@@ -140,9 +140,9 @@ class Store:
           fresh: Whether a new run begins, to which snapshots of an earlier run do not belong.
 
         Raises:
-          errors.UserError: The folders cannot be made.
+          errors.WriteError: The folders cannot be made.
         """
-        try:
+        with files.writing(self.folder):
             self.discard()
             numbers = self._numbers()
             for number in numbers if fresh else numbers[:-1]:
@@ -150,8 +150,6 @@ class Store:
             if fresh:
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(os.path.join(self.folder, _VERSIONS))
-        except OSError as error:
-            raise errors.UserError(f"Cannot use {self.folder}: {error.strerror}.") from None
 
     def begin(self) -> str:
         """Makes the folder of a new snapshot, empty, and returns it."""
@@ -186,10 +184,6 @@ class Store:
         files.sync(self.folder, deep=False)
         for number in numbers:
             shutil.rmtree(self._path(number), ignore_errors=True)
-
-    def version_record(self) -> "VersionRecord":
-        """Opens the record of versions."""
-        return VersionRecord(os.path.join(self.folder, _VERSIONS))
 
     def being_written(self) -> bool:
         """Returns whether a snapshot was begun and is not complete."""
@@ -231,16 +225,13 @@ class VersionRecord:
     the other processes count as well (`telemetry.newest_version`).
     """
 
-    def __init__(self, path: str):
-        """Reads the record, if there is one.
-
-        Args:
-          path: Path of its file.
+    def __init__(self, store: Store):
+        """Reads the record of a run's snapshots, if there is one.
 
         Raises:
           errors.UserError: The record cannot be read, or is damaged.
         """
-        self._path = path
+        path = self._path = os.path.join(store.folder, _VERSIONS)
         self.starts, self.highest = 0, -1
         try:
             with open(path, encoding="utf-8") as file:

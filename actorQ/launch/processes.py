@@ -42,7 +42,8 @@ class Process:
         self.code: int | None = None
         self._started_at = time.monotonic()
         self._log_start = 0
-        self._failures = errors.FailureStreak()
+        self._failures = 0  # Number in a row of the kind below.
+        self._failure_kind: object = None
 
     def start(self, *arguments: str) -> None:
         """Starts the process with these arguments besides its own."""
@@ -83,10 +84,12 @@ class Process:
         Returns:
           Failures of the same kind in a row. A life of ten minutes begins a new row.
         """
-        if time.monotonic() - self._started_at > _STEADY_S:
-            self._failures.clear()
+        steady = time.monotonic() - self._started_at > _STEADY_S
         by_signal = self.code is not None and (self.code < 0 or self.code == cli.EXIT_INTERRUPTED)
-        return self._failures.note((self.code, progress if by_signal else None))
+        kind = self.code, progress if by_signal else None
+        self._failures = self._failures + 1 if kind == self._failure_kind and not steady else 1
+        self._failure_kind = kind
+        return self._failures
 
     def log_tail(self) -> str:
         """Returns the last lines of the log, indented."""

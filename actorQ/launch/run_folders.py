@@ -119,7 +119,7 @@ def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
         run_start_time=telemetry.start_time(config.logpath, 0.0, resumed=True),
         launch_id=_launch_id(),
         # The seeds differ from all that were used before: actors must not repeat themselves.
-        restarts=_RESTARTS_A_LAUNCH * store.version_record().starts,
+        restarts=_RESTARTS_A_LAUNCH * snapshots.VersionRecord(store).starts,
     )
 
 

@@ -142,7 +142,7 @@ class LearnerProcess:
 
     def _take_up_counts(self) -> None:
         """Sets run id, steps and versions to those of the resumed run, or of a new one."""
-        self._version_record = self._store.version_record()
+        self._version_record = snapshots.VersionRecord(self._store)
         self._version_record.note_start()
         if self._resumed is None:
             self._run_id = secrets.randbits(62)

@@ -103,11 +103,11 @@ def test_commit_killed_at_any_moment_leaves_a_whole_snapshot(store, tmp_path, mo
 
 def test_fresh_run_takes_over_nothing(store):
     take(store, 10)
-    record = store.version_record()
+    record = snapshots.VersionRecord(store)
     record.note_start()
     store.prepare(fresh=True)
     assert not store.newest_name()
-    assert store.version_record().starts == 0
+    assert snapshots.VersionRecord(store).starts == 0
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def test_newest_where_there_is_none_says_so(tmp_path):
 
 
 def test_version_record_survives_and_only_grows(store):
-    record = store.version_record()
+    record = snapshots.VersionRecord(store)
     assert (record.starts, record.highest) == (0, -1)
     record.note_start()
     for version in (5, 12345678901, 7):
         record.note(version)
-    again = store.version_record()
+    again = snapshots.VersionRecord(store)
     assert (again.starts, again.highest) == (1, 12345678901)
 
 
@@ -148,7 +148,7 @@ def test_version_record_damaged_is_named(store):
     path = pathlib.Path(store.folder, "versions")
     path.write_text("many")
     with pytest.raises(errors.UserError, match="versions is damaged"):
-        store.version_record()
+        snapshots.VersionRecord(store)
 
 
 def test_check_lets_limits_change_and_names_what_must_not():
