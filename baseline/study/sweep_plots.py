@@ -150,7 +150,8 @@ def draw_figure(path: str, title: str | None, panels: Sequence[Panel], words: Wo
         draw_panel(ax, panel, words, small=title is not None)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
-    figure.supxlabel("Bits", fontsize=9)
+    for ax in axes[max(0, len(panels) - columns) : len(panels)]:
+        ax.set_xlabel("Bits", fontsize=9)
     figure.supylabel("Mean return", fontsize=9)
     if title is not None:
         figure.suptitle(title, fontsize=12)
