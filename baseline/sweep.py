@@ -9,13 +9,13 @@ stopped. `benchmark.sh` and `all.sh` call this.
 
 from collections.abc import Iterable
 from collections.abc import Sequence
-import os
 from typing import TYPE_CHECKING
 
 from absl import flags
 
 from actorQ.core import cli
 from actorQ.core import errors
+from actorQ.core import output
 from baseline.study import measuring_flags
 from baseline.study import parallel
 from baseline.study import rows as rows_lib
@@ -63,10 +63,7 @@ def _sweep(
             f"There are no agents in {values.folder}: --folder names a folder with "
             "ALGO/ENV_1/ENV.zip in it."
         )
-    try:
-        os.makedirs(values.out, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"Cannot write {values.out}: {error.strerror}.") from None
+    output.make_folder(values.out)
     requests = measuring_flags.requests(pairs, widths)
     csv_path = requests[0].csv_path
     existing = rows_lib.measured_rows(csv_path, rows_lib.Row)

@@ -11,13 +11,7 @@ from actorQ.core import plotting
 def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) -> str:
     """Draws a bar for each row, from above in their order, and a line where nothing is gained.
 
-    Args:
-      rows: our figure and the paper's by name, at least one; None where the paper has none.
-      label: label of the axis.
-      path: path of the PNG.
-
-    Returns:
-      The path.
+    A row has our figure and the paper's, None where the paper has none. Returns `path`.
 
     Raises:
       errors.UserError: it cannot be written.

@@ -59,7 +59,8 @@ def draw_relation(path: str, relation: width_relation.Relation, described: str) 
         axes[0].plot([], [], "o", color="0.3", markerfacecolor=face, label=label)
     for ax in axes[len(relation.groups) :]:
         ax.set_axis_off()
-    figure.supxlabel("Width of the fp32 weights (central 99 %)", fontsize=8)
+    for ax in axes[max(0, len(relation.groups) - columns) : len(relation.groups)]:
+        ax.set_xlabel("Width of the fp32 weights (central 99 %)", fontsize=8)
     figure.supylabel("E (%), above zero is a loss", fontsize=8)
     figure.suptitle(
         f"Width of the weights against E over {relation.over}\n{described}", fontsize=11

@@ -126,9 +126,7 @@ def _module(algo: str, env: str) -> types.ModuleType:
 def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.Row:
     """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
 
-    Args:
-      request: the row to measure.
-      agent: the agent as loaded, which is quantized in place; None: it is loaded here.
+    An agent that is given is quantized in place; else it is loaded here.
 
     Raises:
       errors.UserError: the agent cannot be loaded or quantized, or the folder holds rows of

@@ -41,11 +41,16 @@ def collate(
     """
     every = qat_comparison.studies(rows)
     chosen = sweeps.of_pair(every, pair)
+    there = {(study.algo, study.env) for study in every}
+    lacking = sorted({(row.algo, row.env) for row in rows} - there)
     if not chosen:
-        raise errors.UserError(_nothing(rows, pair))
+        reasons = [_reason(rows, one) for one in ([pair] if pair else lacking)]
+        raise errors.UserError(
+            " ".join(reasons) or f"There are no rows: {qat_rows.TrainedRow.MAKER}."
+        )
     found = qat_tables.compared(every)
     shown = [one for one in found if one.study in chosen]
-    without = _without_study(rows, every)
+    without = "".join(f"- {_reason(rows, one)}\n" for one in lacking)
     base = os.path.join(table_folder, TABLE)
     output.make_folder(table_folder or ".")
     output.write_text(f"{base}.md", qat_tables.markdown(found) + without)
@@ -117,20 +122,6 @@ def _point(bits: str, rows: Mapping[int, TrainedRow]) -> sweep_plots.Point:
         max(found.seed_means) if several else None,
         found.seed_means,
     )
-
-
-def _without_study(rows: Sequence[TrainedRow], studies: Sequence[qat_comparison.Study]) -> str:
-    """Returns a line for each pair that cannot be compared."""
-    there = {(study.algo, study.env) for study in studies}
-    pairs = sorted({(row.algo, row.env) for row in rows} - there)
-    return "".join(f"- {_reason(rows, pair)}\n" for pair in pairs)
-
-
-def _nothing(rows: Sequence[TrainedRow], pair: tuple[str, str] | None) -> str:
-    if pair is not None:
-        return _reason(rows, pair)
-    reasons = [_reason(rows, pair) for pair in sorted({(row.algo, row.env) for row in rows})]
-    return " ".join(reasons) or "There are no rows: baseline/qat_benchmark.sh ALGO ENV makes them."
 
 
 def _reason(rows: Sequence[TrainedRow], pair: tuple[str, str]) -> str:

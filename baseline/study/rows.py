@@ -260,9 +260,7 @@ def read(path: str, kind: type[RowT] = Row) -> list[RowT]:  # type: ignore[assig
 
     A last line without its end, of a process that was killed, is left out with a warning.
 
-    Args:
-      path: path of the file.
-      kind: class of its rows; classes with further columns are subclasses of `Row`.
+    Classes of rows with further columns are subclasses of `Row`.
 
     Raises:
       errors.UserError: there is no such file, a line is damaged, or the columns are others.

@@ -74,7 +74,6 @@ class Panel(NamedTuple):
     """The plot of one agent.
 
     Attributes:
-      algo: algorithm.
       env: environment, as in the results' file.
       shown_env: today's name of the environment, the panel's title in a grid.
       title: title of a plot of its own.
@@ -151,7 +150,8 @@ def draw_figure(path: str, title: str | None, panels: Sequence[Panel], words: Wo
         draw_panel(ax, panel, words, small=title is not None)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
-    figure.supxlabel("Bits", fontsize=9)
+    for ax in axes[max(0, len(panels) - columns) : len(panels)]:
+        ax.set_xlabel("Bits", fontsize=9)
     figure.supylabel("Mean return", fontsize=9)
     if title is not None:
         figure.suptitle(title, fontsize=12)
@@ -287,10 +287,9 @@ def _set_ticks(ax: Any, places: Mapping[str, float], small: bool) -> None:
     kept = [
         bits for bits in widths if not crowded or int(bits) in (2, 4, 8, 16, 24, 32)
     ] or widths
-    aside = [bits for bits in places if not bits.isdecimal()]
-    ax.set_xticks([places[bits] for bits in (*kept, *aside)])
-    ax.set_xticklabels([*kept, *aside], fontsize=7 if small else 9)
-    for label, bits in zip(ax.get_xticklabels(), (*kept, *aside), strict=True):
+    kept += [bits for bits in places if not bits.isdecimal()]
+    ax.set_xticks([places[bits] for bits in kept], kept, fontsize=7 if small else 9)
+    for label, bits in zip(ax.get_xticklabels(), kept, strict=True):
         if crowded and not bits.isdecimal():
             label.set_rotation(90)
     ax.tick_params(axis="y", labelsize=7 if small else 9)

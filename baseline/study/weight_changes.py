@@ -11,11 +11,11 @@ import numpy as np
 from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import provenance
-from actorQ.policy import quantization
 from baseline.agents import weight_files
 from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.quantization import weight_statistics
+from baseline.study import rows as rows_lib
 from baseline.study import weight_plots
 
 OUTPUT = "output.txt"
@@ -80,9 +80,8 @@ def visualize(
     text = _block(found, scheme, wholes, changes)
     output.make_folder(out)
     # Settings other than the default are in the name, so that figures do not replace each other.
-    defaults = (quantization.ROUNDINGS[0], names.PAPER, weight_files.POLICY)
-    chosen = (scheme.rounding, scheme.granularity, part)
-    marks = [c for c, default in zip(chosen, defaults, strict=True) if c != default]
+    chosen = rows_lib.not_default(rounding=scheme.rounding, granularity=scheme.granularity)
+    marks = [*chosen.values(), *([part] if part != weight_files.POLICY else [])]
     stem = os.path.join(out, "-".join([model_name(found.model), scheme.bits, *marks]))
     title = f"{_shortened(found.path, 64)} ({found.kind})\n{_described(scheme)}"
     paths = [

@@ -113,7 +113,8 @@ def draw_models(path: str, title: str, models: Sequence[Model]) -> str:
     for ax in axes[len(models) :]:
         ax.set_axis_off()
     figure.suptitle(title, fontsize=10)
-    figure.supxlabel("Weight", fontsize=8)
+    for ax in axes[max(0, len(models) - columns) : len(models)]:
+        ax.set_xlabel("Weight", fontsize=8)
     figure.supylabel("Share (log scale)", fontsize=8)
     plotting.legend_below(figure, 2)
     return plotting.save_figure(figure, path)

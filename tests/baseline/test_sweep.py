@@ -220,7 +220,7 @@ def test_mistakes_are_one_line_each(zoo, mixed, tmp_path, run_commands):
         "to '' bits": ["--all", folder, "--bits=8,"],
         "to '-3' bits": ["ppo", "CartPole-v1", folder, "--bits=-3"],
         "--seeds='1,1'": ["--all", folder, "--seeds=1,1"],
-        "Cannot write /proc/x": ["--all", folder, "--out=/proc/x"],
+        "Cannot make the folder /proc/x": ["--all", folder, "--out=/proc/x"],
         "a file/x: Not a directory": ["--all", folder, f"--out={tmp_path / 'a file' / 'x'}"],
         "ppo Nothing-v1: There is no agent": ["ppo", "Nothing-v1", folder, out],
         "tqc CartPole-v1: The algorithm 'tqc' is not known": ["tqc", "CartPole-v1", folder, out],
