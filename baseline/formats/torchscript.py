@@ -175,7 +175,7 @@ def _layer(name: str, module: nn.Module, scheme: schemes.Scheme) -> nn.Module:
     return _Convolution(weights, module)
 
 
-def _int8(name: str, module: nn.Module, scheme: schemes.Scheme) -> torch.Tensor:
+def _int8(name: str, module: acting_path.WithWeights, scheme: schemes.Scheme) -> torch.Tensor:
     """Returns a layer's weights as a quantized tensor of torch with the integers of `schemes`."""
     integers = schemes.integers(name, module, scheme, 8)
     values = torch.from_numpy((integers.values.astype(np.int16) - _SHIFT).astype(np.int8))
