@@ -7,6 +7,7 @@ agents.
 from collections.abc import Mapping
 import functools
 import pathlib
+import re
 import reprlib
 from typing import Any
 
@@ -56,17 +57,11 @@ def found(folder: str | pathlib.Path) -> list[tuple[str, str]]:
 
 def _numbered(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
     """Returns every agent's number and zip: ENV_<n>/ENV.zip, ENV/ENV.zip (0), ENV.zip (-1)."""
-    agents = []
-    for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.suffix == ".zip":
-            agents.append((-1, entry))
-            continue
-        name, underscore, number = entry.name.rpartition("_")
-        stems = {entry.name: 0}
-        if underscore and number.isdecimal():
-            stems[name] = int(number)
-        for stem, count in stems.items():
-            agents.append((count, entry / f"{stem}.zip"))
+    agents = [(-1, path) for path in folder.glob("*.zip")]
+    for path in folder.glob("*/*.zip"):
+        named = re.fullmatch(re.escape(path.stem) + r"(?:_(\d+))?", path.parent.name)
+        if named:
+            agents.append((int(named[1] or 0), path))
     return [(number, path) for number, path in agents if path.is_file()]
 
 

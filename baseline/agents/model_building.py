@@ -73,11 +73,12 @@ def build(
     environment = vec_env.DummyVecEnv([make_env])
     try:
         _check_spaces(saved, environment, path)
+        policy = "CnnPolicy" if any(".cnn." in name for name in saved.state_dict) else "MlpPolicy"
         limit = _AsLargeAs(saved.state_dict, path)
         with warnings.catch_warnings(), no_compiler(), limit:
             warnings.simplefilter("ignore")  # They are about rollout sizes of a training.
             model = ALGORITHMS[algo](
-                _policy_name(saved), environment, device="cpu",
+                policy, environment, device="cpu",
                 policy_kwargs=dict(saved.policy_kwargs), **_arguments(algo, saved),
             )
         _load_tensors(model, saved, path)
@@ -143,10 +144,6 @@ class _AsLargeAs(overrides.TorchFunctionMode):
                     f"{self._path} asks for a far larger policy than it holds: not built."
                 )
         return func(*args, **(kwargs or {}))
-
-
-def _policy_name(saved: zoo_files.ZipContents) -> str:
-    return "CnnPolicy" if any(".cnn." in name for name in saved.state_dict) else "MlpPolicy"
 
 
 def _arguments(algo: str, saved: zoo_files.ZipContents) -> dict[str, Any]:

@@ -20,9 +20,6 @@ from baseline.agents import pickle_values
 MAX_BYTES = 1 << 30
 LISTED = 6  # Largest number of names in a message.
 
-Placeholder = pickle_values.Placeholder
-Reference = pickle_values.Reference
-
 
 class Contents(NamedTuple):
     """The contents of a pickle.

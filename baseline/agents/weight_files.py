@@ -28,7 +28,6 @@ TORCH_AXIS = 0
 TENSORFLOW_AXIS = -1
 
 LISTED = 4  # Largest number of names in a message.
-DEPTH = 4  # Levels of folders in which agents are looked for.
 _ENDINGS = (".safetensors", ".pth", ".pt", ".pb", ".pkl")
 _NOT_AGENTS = ("vecnormalize.pkl", weight_readers.SAVED_MODEL_PB)
 
@@ -88,7 +87,7 @@ def read(path: str | os.PathLike, part: str = POLICY) -> WeightFile:
     Args:
       path: A file of any known kind, the prefix of a checkpoint, or a folder. In a folder the first
         of these is read: ActorQ's policy, an agent's zip, a SavedModel, the newest checkpoint,
-        other files by kind. A folder without any of them is searched for inner folders.
+        other files by kind.
       part: "policy" leaves out tensors whose names show that they take no part in acting (critics,
         target networks, the spread of exploration); "all" keeps them. Optimizers' state and
         counters are always left out.
@@ -168,24 +167,15 @@ def _locate(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, tuple[str, 
 def _locate_in(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path, tuple[str, ...]]:
     try:
         candidates = _candidates(folder)
-        if candidates:
-            others = [_short(other, folder) for other in candidates[1:]]
-            notes = (f"Also there: {_listed(others)}.",) if others else ()
-            return folder, candidates[0], notes
-        below = _agents_below(folder, DEPTH)
     except OSError as error:
         raise errors.UserError(f"Cannot read {folder}: {error.strerror or error}.") from None
-    if not below:
+    if not candidates:
         raise errors.UserError(
             f"{folder} holds no weights: no agent's zip, .pth, .pt, .safetensors, .pb or .pkl, no "
             "TensorFlow checkpoint or SavedModel."
         )
-    if len(below) > 1:
-        raise errors.UserError(
-            f"{folder} holds {len(below)} models: name one of them, such as "
-            f"{_listed([_short(inner, folder.parent) for inner in below])}."
-        )
-    return _locate_in(below[0])
+    others = [os.path.relpath(other, folder) for other in candidates[1:]]
+    return folder, candidates[0], (f"Also there: {_listed(others)}.",) if others else ()
 
 
 def _candidates(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -227,27 +217,12 @@ def _newest_checkpoint(folder: pathlib.Path) -> list[pathlib.Path]:
     return prefixes[::-1]
 
 
-def _agents_below(folder: pathlib.Path, depth: int) -> list[pathlib.Path]:
-    """Returns the folders below that hold readable files; it does not look into these."""
-    found: list[pathlib.Path] = []
-    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
-        if _candidates(inner):
-            found.append(inner)
-        elif depth > 1:
-            found += _agents_below(inner, depth - 1)
-    return found
-
-
 def _begins_with(path: pathlib.Path, magic: bytes) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(len(magic)) == magic
     except OSError as error:
         raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from None
-
-
-def _short(path: pathlib.Path, folder: pathlib.Path) -> str:
-    return os.path.relpath(path, folder)
 
 
 def _listed(names: list[str]) -> str:

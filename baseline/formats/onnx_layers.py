@@ -39,13 +39,6 @@ class Value(NamedTuple):
     name: str
     affine: quantization.AffineMap | None = None
 
-    def has(self, affine: quantization.AffineMap) -> bool:
-        """Returns whether these are integers of that map, within float32's rounding."""
-        return self.affine is not None and bool(
-            self.affine.zero_point == affine.zero_point
-            and np.isclose(self.affine.delta, affine.delta, rtol=1e-6)
-        )
-
 
 def array(parameter: torch.Tensor) -> np.ndarray:
     """Returns a parameter's numbers, float32."""
@@ -68,10 +61,16 @@ def affine_constants(graph: onnx_graph.Graph, affine: quantization.AffineMap) ->
     )
 
 
-def to_integers(graph: onnx_graph.Graph, value: Value, affine: quantization.AffineMap) -> Value:
-    """Returns the value as 8-bit integers of a map."""
-    if value.has(affine):
+def to_integers(
+    graph: onnx_graph.Graph, value: Value, affine: quantization.AffineMap | None
+) -> Value:
+    """Returns the value as 8-bit integers of a map; without one, as it is."""
+    if affine is None:
         return value
+    known = value.affine
+    if known is not None and known.zero_point == affine.zero_point:
+        if np.isclose(known.delta, affine.delta, rtol=1e-6):  # float32 rounds steps.
+            return value
     name = to_float(graph, value).name
     return Value(graph.add("QuantizeLinear", name, *affine_constants(graph, affine)), affine)
 
@@ -168,7 +167,7 @@ def linear8(
     result = graph.add(
         "MatMulIntegerToFloat", value.name, weight, x_scale, scale, x_zero, zero_point, bias
     )
-    return _to_output(graph, Value(result), output)
+    return to_integers(graph, Value(result), output)
 
 
 def convolution8(
@@ -224,7 +223,7 @@ def convolution8(
     both = graph.add("Mul", x_scale, graph.add("Reshape", scale, _shape(graph, column)))
     reals = graph.add("Mul", graph.add("Cast", sums, to=_FLOAT), both)
     summand = graph.constant(f"{name}.bias", bias_of(module).reshape(column))
-    return _to_output(graph, Value(graph.add("Add", reals, summand)), output)
+    return to_integers(graph, Value(graph.add("Add", reals, summand)), output)
 
 
 def shared_zero_point(zero_points: np.ndarray) -> tuple[int, list[np.ndarray]]:
@@ -270,12 +269,6 @@ def _check_sums(name: str, weights: quantization.QuantizedTensor) -> None:
     if _largest_products(weights) > _LARGEST_SUM:
         inputs = int(np.prod(weights.values.shape[1:]))
         raise errors.UserError(f"{name} has {inputs} inputs: int32 cannot hold their sums.")
-
-
-def _to_output(
-    graph: onnx_graph.Graph, value: Value, output: quantization.AffineMap | None
-) -> Value:
-    return value if output is None else to_integers(graph, value, output)
 
 
 def _weight_map(

@@ -16,6 +16,7 @@ import pytest
 
 from actorQ.core import errors
 from baseline.agents import pickle_machine
+from baseline.agents import pickle_values
 from baseline.agents import safe_pickle
 from tests import trained_agents
 
@@ -177,11 +178,11 @@ def test_placeholder_records_call_state_and_items():
     )
     found = safe_pickle.read(content)
     thing = found.value
-    assert isinstance(thing, safe_pickle.Placeholder)
+    assert isinstance(thing, pickle_values.Placeholder)
     assert (thing.function.module, thing.function.name) == ("some.where", "Thing")
     assert thing.args == (1, 2)
     assert thing.weight == 7
-    assert thing.__class__ is safe_pickle.Placeholder  # Not what the file says.
+    assert thing.__class__ is pickle_values.Placeholder  # Not what the file says.
     assert thing.items == [5, 6, ("key", 9)]
     assert found.calls == ["some.where.Thing"]
     assert not callable(thing)
@@ -201,7 +202,7 @@ def test_ordinary_objects_of_every_protocol(protocol):
     generator = random.Random(0)
     error = ValueError("text", 3)
     found = safe_pickle.load(pickle.dumps([generator, error, np.random.RandomState(0)], protocol))
-    assert all(isinstance(item, safe_pickle.Placeholder) for item in found)
+    assert all(isinstance(item, pickle_values.Placeholder) for item in found)
     assert found[1].args == ("text", 3)
 
 
@@ -238,7 +239,7 @@ def test_the_result_of_a_call_is_not_called(mark):
     )
     assert _armed(content, mark)
     found = safe_pickle.read(content)
-    assert isinstance(found.value.function, safe_pickle.Placeholder)
+    assert isinstance(found.value.function, pickle_values.Placeholder)
     assert found.value.args == (str(mark), "w")
     assert "builtins.getattr" in found.calls
 
@@ -252,7 +253,7 @@ def test_a_bomb_inside_arrays_states_and_keys_is_not_run(mark):
     assert _armed(content, mark)
     found = safe_pickle.read(content)
     assert found.calls == ["posix.system"]
-    assert isinstance(found.value["array"][0], safe_pickle.Placeholder)
+    assert isinstance(found.value["array"][0], pickle_values.Placeholder)
 
 
 def _attacks(path):
@@ -298,7 +299,7 @@ def test_nothing_that_is_named_is_imported(tmp_path, monkeypatch):
     (tmp_path / "named_by_a_pickle_only.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
     found = safe_pickle.load(b"cnamed_by_a_pickle_only\nThing\n.")
-    assert isinstance(found, safe_pickle.Reference)
+    assert isinstance(found, pickle_values.Reference)
     assert "named_by_a_pickle_only" not in sys.modules
     assert not (tmp_path / "ran").exists()
 
@@ -308,7 +309,7 @@ def test_reconstruct_of_another_class_is_not_built(mark):
         b"cnumpy.core.multiarray\n_reconstruct\ncevil\nArray\nK\x00\x85C\x01b\x87R" + b"K\x01b."
     )
     found = safe_pickle.read(content)
-    assert isinstance(found.value, safe_pickle.Placeholder)
+    assert isinstance(found.value, pickle_values.Placeholder)
     assert found.calls == ["numpy.core.multiarray._reconstruct"]
 
 
@@ -407,7 +408,7 @@ def test_memo_index_is_no_size():
 
 def test_bytearray_of_a_number_is_not_made():
     content = b"cbuiltins\nbytearray\n\x8a\x07" + b"\xff" * 6 + b"\x00\x85R."
-    assert isinstance(safe_pickle.load(content), safe_pickle.Placeholder)
+    assert isinstance(safe_pickle.load(content), pickle_values.Placeholder)
 
 
 def test_copies_of_copies_are_bounded():

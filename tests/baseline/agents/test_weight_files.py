@@ -398,15 +398,6 @@ def test_folder_prefers_the_agent_of_its_name(tmp_path):
     assert found.notes == ("Also there: best_model.zip, a_checkpoint.zip.",)
 
 
-def test_folder_of_one_agent_finds_it_and_of_several_names_them(tmp_path):
-    one = _sb3_zip(tmp_path / "8" / "ppo" / "CartPole-v1_1" / "CartPole-v1.zip")
-    assert weight_files.read(tmp_path / "8").path == str(one)
-    _sb3_zip(tmp_path / "8" / "a2c" / "CartPole-v1_1" / "CartPole-v1.zip")
-    message = _read_error(tmp_path / "8")
-    assert "holds 2 models" in message
-    assert "8/a2c/CartPole-v1_1, 8/ppo/CartPole-v1_1" in message
-
-
 def test_missing_empty_and_unknown(tmp_path):
     assert _read_error(tmp_path / "none") == f"There is no {tmp_path / 'none'}."
     assert "holds no weights" in _read_error(tmp_path)
