@@ -25,7 +25,6 @@ from baseline.agents import optional_tensorflow
 from baseline.formats import onnx_policy
 from baseline.formats import tflite_layers
 from baseline.formats import tflite_policy
-from baseline.qat import model as qat_model
 from baseline.quantization import acting_path
 from baseline.quantization import packed_policy
 from baseline.quantization import schemes
@@ -39,27 +38,18 @@ TFLITE_BITS = tflite_layers.MAX_BITS  # The most; narrower integers take a byte 
 _DAMAGE = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
 
 
-def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
+def write(facts: Mapping[str, Any], path: pathlib.Path) -> None:
     """Writes `quantization.json` beside an agent's zip, unless it is not quantized.
 
     Args:
-      converted: facts about the model that was saved.
+      facts: what `qat_model.convert` returned for the model that was saved.
       path: path of the zip, in the zoo's layout.
 
     Raises:
       errors.UserError: a file cannot be written.
     """
-    if not converted.quantized:
-        return
-    settings = converted.settings
-    facts = {
-        **schemes.to_json(settings.scheme, converted.ranges),
-        "training": {"quant_delay": settings.delay, "ranges": settings.ranges},
-        "weight_ranges": {
-            name: [end.tolist() for end in ends] for name, ends in converted.weight_ranges.items()
-        },
-    }
-    files.write(_beside(path) / schemes.FILENAME, json.dumps(facts, indent=1))
+    if facts:
+        files.write(_beside(path) / schemes.FILENAME, json.dumps(facts, indent=1))
 
 
 def is_trained(path: pathlib.Path) -> bool:
