@@ -150,7 +150,7 @@ def test_the_best_agent_s_statistics_lie_beside_it(tmp_path):
     assert (folder / "best_model.zip").is_file()
     best = zoo_files.read_normalization(folder / "vecnormalize.pkl")
     last = zoo_files.read_normalization(folder / small.CARTPOLE / "vecnormalize.pkl")
-    assert best.count <= last.count
+    assert best.num_observations <= last.num_observations
     loaded = finding.load_file("ppo", small.CARTPOLE, folder / "best_model.zip")
     np.testing.assert_array_equal(loaded.normalization.mean, best.mean)
 

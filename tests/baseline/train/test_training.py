@@ -371,7 +371,7 @@ def test_what_could_not_be_quantized_is_not_trained(tmp_path, monkeypatch):
         max_episode_steps=50,
     )
     monkeypatch.setitem(gym.registry, name, spec)
-    with pytest.raises(errors.UserError, match="of a Dict space, .*FlattenObservation makes"):
+    with pytest.raises(errors.UserError, match="of a Dict space .*FlattenObservation makes"):
         training.train(small.settings(tmp_path, env=name))
     wrapper = {"env_wrapper": "gymnasium.wrappers.FlattenObservation"}
     training.check_environment("ppo", name, wrapper)
