@@ -7,7 +7,6 @@
 - `policy.onnx` and `policy.tflite` are models that compute with the integers.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 import json
 import pathlib
@@ -20,7 +19,6 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.policy import quantization
 from baseline.agents import agent as agent_lib
-from baseline.agents import agreement
 from baseline.agents import optional_tensorflow
 from baseline.formats import onnx_policy
 from baseline.formats import tflite_layers
@@ -228,33 +226,6 @@ def export_tflite(agent: agent_lib.Agent, normalizes: bool = False) -> bytes:
         raise
     except errors.UserError as error:
         raise errors.UserError(f"{agent.path}: {error}") from None
-
-
-def visited_states(agent: agent_lib.Agent, episodes: int, seed: int, states: int) -> np.ndarray:
-    """Returns normalized observations [N, ...] that the agent meets, at most `states`."""
-    return agent.normalize(
-        agreement.visited_states(agent.make_env, agent.act, episodes, seed, states)
-    )
-
-
-def compare(
-    agent: agent_lib.Agent, visited: np.ndarray, act: Callable[[np.ndarray], np.ndarray]
-) -> agreement.Agreement:
-    """Returns how far a model acts as the fake-quantized agent does.
-
-    Args:
-      agent: an agent trained with quantization.
-      visited: normalized observations [N, ...].
-      act: function of the model, from normalized observations to actions.
-    """
-    return agreement.compare(
-        acting_path.to_actions(
-            agent.network, acting_path.forward(agent.network, visited, agent.tap).numpy()
-        ),
-        act(visited),
-        agent.network.low,
-        agent.network.high,
-    )
 
 
 def _quantization(agent: agent_lib.Agent) -> tuple[schemes.Scheme, schemes.Ranges]:
