@@ -250,7 +250,7 @@ def test_an_agent_whose_training_was_stopped_is_loaded_with_a_warning(tmp_path, 
     with caplog.at_level(logging.WARNING, logger="absl"):
         exporting.load(str(path))
     (line,) = caplog.messages
-    assert line.startswith(f"{path} is of a training that has not come to its end")
+    assert line.startswith(f"The training of {path} has not come to its end")
 
 
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
