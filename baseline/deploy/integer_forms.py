@@ -5,6 +5,7 @@ import copy
 import dataclasses
 
 from absl import logging
+import numpy as np
 import torch
 
 from actorQ.core import errors
@@ -56,11 +57,7 @@ def measure(agent: agent_lib.Agent, settings: measuring.Settings) -> dict[str, m
     network = agent.network
     timing.progress(f"{agent.algo} {agent.env_id}: calibrates and collects states")
     ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
-    states = agent.normalize(
-        agreement.visited_states(
-            agent.make_env, agent.act, settings.episodes, settings.seed, settings.states
-        )
-    )
+    states = _visited_states(agent, settings)
     full = simulate(network)
     num_bytes = sum(
         4 * parameter.numel() for _, module in network.layers for parameter in module.parameters()
@@ -169,13 +166,25 @@ def measure_trained(agent: agent_lib.Agent, settings: measuring.Settings) -> Tra
     else:
         _write(agent, qat_export.TFLITE_FILENAME, content)
         forms[TFLITE] = measuring.Form(exporting.load_file(content, "tflite"), content)
-    states = qat_export.visited_states(agent, settings.episodes, settings.seed, settings.states)
+    states = _visited_states(agent, settings)
+    acted = own(states)
     for form in forms.values():
         if form.content:
-            act = exporting.one_by_one(form.act)
-            form.agreements[AGREEMENT] = qat_export.compare(agent, states, act)
+            form.agreements[AGREEMENT] = agreement.compare(
+                acted, exporting.one_by_one(form.act)(states), agent.network.low,
+                agent.network.high,
+            )
     measuring.measure_normalized(agent, forms, states, settings)
     return Trained(forms, bits, packed_bytes, len(states))
+
+
+def _visited_states(agent: agent_lib.Agent, settings: measuring.Settings) -> np.ndarray:
+    """Returns normalized observations [N, ...] that the agent meets."""
+    return agent.normalize(
+        agreement.visited_states(
+            agent.make_env, agent.act, settings.episodes, settings.seed, settings.states
+        )
+    )
 
 
 def _widths(agent: agent_lib.Agent) -> list[int]:

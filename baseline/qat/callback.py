@@ -1,5 +1,7 @@
 """Counts steps, starts quantization at the right one, and draws its curves."""
 
+from typing import Any
+
 from absl import logging
 from stable_baselines3.common import callbacks
 import torch
@@ -31,7 +33,7 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
     def __init__(self) -> None:
         """Takes nothing: the prepared model knows its settings."""
         super().__init__()
-        self.converted: qat_model.Converted | None = None
+        self.converted: dict[str, Any] | None = None
         self._whole: qat_model.FakeQuantization  # Set when the training starts.
         self._total = 0
         self._next_start: int | None = None

@@ -7,7 +7,6 @@
 - `policy.onnx` and `policy.tflite` are models that compute with the integers.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 import json
 import pathlib
@@ -20,12 +19,10 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.policy import quantization
 from baseline.agents import agent as agent_lib
-from baseline.agents import agreement
 from baseline.agents import optional_tensorflow
 from baseline.formats import onnx_policy
 from baseline.formats import tflite_layers
 from baseline.formats import tflite_policy
-from baseline.qat import model as qat_model
 from baseline.quantization import acting_path
 from baseline.quantization import packed_policy
 from baseline.quantization import schemes
@@ -39,27 +36,18 @@ TFLITE_BITS = tflite_layers.MAX_BITS  # The most; narrower integers take a byte 
 _DAMAGE = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
 
 
-def write(converted: qat_model.Converted, path: pathlib.Path) -> None:
+def write(facts: Mapping[str, Any], path: pathlib.Path) -> None:
     """Writes `quantization.json` beside an agent's zip, unless it is not quantized.
 
     Args:
-      converted: facts about the model that was saved.
+      facts: what `qat_model.convert` returned for the model that was saved.
       path: path of the zip, in the zoo's layout.
 
     Raises:
       errors.UserError: a file cannot be written.
     """
-    if not converted.quantized:
-        return
-    settings = converted.settings
-    facts = {
-        **schemes.to_json(settings.scheme, converted.ranges),
-        "training": {"quant_delay": settings.delay, "ranges": settings.ranges},
-        "weight_ranges": {
-            name: [end.tolist() for end in ends] for name, ends in converted.weight_ranges.items()
-        },
-    }
-    files.write(_beside(path) / schemes.FILENAME, json.dumps(facts, indent=1))
+    if facts:
+        files.write(_beside(path) / schemes.FILENAME, json.dumps(facts, indent=1))
 
 
 def is_trained(path: pathlib.Path) -> bool:
@@ -238,33 +226,6 @@ def export_tflite(agent: agent_lib.Agent, normalizes: bool = False) -> bytes:
         raise
     except errors.UserError as error:
         raise errors.UserError(f"{agent.path}: {error}") from None
-
-
-def visited_states(agent: agent_lib.Agent, episodes: int, seed: int, states: int) -> np.ndarray:
-    """Returns normalized observations [N, ...] that the agent meets, at most `states`."""
-    return agent.normalize(
-        agreement.visited_states(agent.make_env, agent.act, episodes, seed, states)
-    )
-
-
-def compare(
-    agent: agent_lib.Agent, visited: np.ndarray, act: Callable[[np.ndarray], np.ndarray]
-) -> agreement.Agreement:
-    """Returns how far a model acts as the fake-quantized agent does.
-
-    Args:
-      agent: an agent trained with quantization.
-      visited: normalized observations [N, ...].
-      act: function of the model, from normalized observations to actions.
-    """
-    return agreement.compare(
-        acting_path.to_actions(
-            agent.network, acting_path.forward(agent.network, visited, agent.tap).numpy()
-        ),
-        act(visited),
-        agent.network.low,
-        agent.network.high,
-    )
 
 
 def _quantization(agent: agent_lib.Agent) -> tuple[schemes.Scheme, schemes.Ranges]:

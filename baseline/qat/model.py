@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import dataclasses
 from typing import Any
 
-import numpy as np
 from stable_baselines3.common import base_class
 import torch
 from torch import nn
@@ -306,51 +305,27 @@ def ranges(model: base_class.BaseAlgorithm) -> dict[str, tuple[float, ...]]:
     return found
 
 
-def weight_ranges(
-    model: base_class.BaseAlgorithm,
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns the ranges of weights by layer: float32 [] or [rows], smallest and largest."""
-    found = {}
-    for name, layer in layers(model):
-        low, high = layer.weight_quantizer.ends(layer.weight)
-        found[name] = _copied(low), _copied(high)
-    return found
-
-
-def _copied(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy().copy()
-
-
-@dataclasses.dataclass(frozen=True)
-class Converted:
-    """The facts about a converted model.
-
-    Attributes:
-      settings: settings of its training.
-      quantized: whether its weights are quantized; a control's are not.
-      ranges: ranges of activations by layer; empty if it is not quantized.
-      weight_ranges: ranges of weights by layer; empty if it is not quantized.
-    """
-
-    settings: QatSettings
-    quantized: bool
-    ranges: dict[str, tuple[float, ...]]
-    weight_ranges: dict[str, tuple[np.ndarray, np.ndarray]]
-
-
-def convert(model: base_class.BaseAlgorithm) -> Converted:
+def convert(model: base_class.BaseAlgorithm) -> dict[str, Any]:
     """Turns a prepared model back into a plain one, with the weights that it acted with.
 
     Where quantization has not started, weights stay as they are. Parameters stay the same objects.
+
+    Returns:
+      The content of quantization.json, of which `schemes.from_json` reads a part. Ranges of weights
+      by layer, smallest and largest, are numbers or have one for each row. It is empty for a model
+      that is not quantized, such as a control.
     """
     whole = find(model)
-    quantized = whole.started
-    converted = Converted(
-        whole.settings,
-        quantized,
-        ranges(model) if quantized else {},
-        weight_ranges(model) if quantized else {},
-    )
+    facts: dict[str, Any] = {}
+    if whole.started:
+        facts = {
+            **schemes.to_json(whole.settings.scheme, ranges(model)),
+            "training": {"quant_delay": whole.settings.delay, "ranges": whole.settings.ranges},
+            "weight_ranges": {
+                name: [end.tolist() for end in layer.weight_quantizer.ends(layer.weight)]
+                for name, layer in layers(model)
+            },
+        }
     policy = model.policy
     for path, module in list(policy.named_modules()):
         if isinstance(module, FakeQuantLayer):
@@ -360,7 +335,7 @@ def convert(model: base_class.BaseAlgorithm) -> Converted:
         elif isinstance(module, fake_layers.FakeQuantTanh):
             _put(policy, path, nn.Tanh())
     delattr(policy, fake_quantizers.NAME)
-    return converted
+    return facts
 
 
 def _fake_layer(

@@ -38,15 +38,21 @@ def deployment(folder: str) -> list[Claim]:
     path = os.path.join(folder, "deployment.csv")
     rows = result_files.read_csv(path)
     claims = []
-    for theirs in paper.DEPLOYMENT:
-        layers = "-".join(map(str, theirs.layers))
-        found = [row for row in rows if row.get("paper_policy") == theirs.name]
+    policies = {
+        theirs: (
+            "-".join(map(str, theirs.layers)),
+            [row for row in rows if row.get("paper_policy") == theirs.name],
+        )
+        for theirs in paper.DEPLOYMENT
+    }
+    for theirs, (layers, found) in policies.items():
         claims.append(_trained(theirs, layers, _figures(found, "fp32_success", path)))
         claim = f"int8 is faster on a small device, {layers} policy"
         claims.append(_ratio(claim, theirs.speedup, _figures(found, "speedup", path)))
         lost = theirs.fp32_success - theirs.int8_success
         claims.append(_succeeding(layers, lost, _figures(found, "success_change", path)))
-    # The paper tells the memory of its largest policy only, which is the last one.
+    # The paper tells the memory of its largest policy only, which is its last.
+    layers, found = policies[paper.DEPLOYMENT[-1]]
     figures = _figures(found, "memory_ratio", path)
     claim = f"int8 takes less memory, {layers} policy"
     claims.append(_ratio(claim, paper.DEPLOYMENT_MEMORY_RATIO, figures))

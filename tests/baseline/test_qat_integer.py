@@ -66,7 +66,7 @@ def test_tflite_acts_as_agents_of_continuous_actions_do(tmp_path, algo):
 def test_tflite_takes_narrow_integers_and_quantized_outputs(tmp_path):
     agent = trained(tmp_path, "a2c", bits=3, output=True)
     assert agent.quantization[1][acting_path.OUTPUT][2:] == ()
-    visited = qat_export.visited_states(agent, 3, 0, 5000)
+    visited = test_training.visited_states(agent, 3, 5000)
 
     made = players.tflite_player(qat_export.export_tflite(agent))
 

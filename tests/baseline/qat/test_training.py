@@ -15,6 +15,7 @@ import torch
 from actorQ.core import errors
 from actorQ.policy import packing
 from actorQ.policy import quantization
+from baseline.agents import agreement
 from baseline.agents import finding
 from baseline.deploy import exporting
 from baseline.qat import callback
@@ -347,7 +348,16 @@ def test_what_makes_no_sense_is_said_before_anything_is_made(tmp_path):
 
 def compared(agent, act, episodes, states):
     """How far a model acts as the agent does, in states that the agent visits."""
-    return export.compare(agent, export.visited_states(agent, episodes, 0, states), act)
+    visited = visited_states(agent, episodes, states)
+    acted = exporting.acting(agent.network, agent.tap)(visited)
+    return agreement.compare(acted, act(visited), agent.network.low, agent.network.high)
+
+
+def visited_states(agent, episodes, states):
+    """Normalized observations that the agent meets."""
+    return agent.normalize(
+        agreement.visited_states(agent.make_env, agent.act, episodes, 0, states)
+    )
 
 
 def on_onnx_runtime(agent):
