@@ -3,7 +3,7 @@
     python -m baseline.qat_integer --algo a2c --env CartPole-v1 --folder logs/qat/8 [--out F.json]
 
 It writes `policy.tflite` (2 to 8 bits) and `policy.onnx` (8 bits) beside the agent, which compute
-with the integers and ranges of the training, and plays them next to the fake-quantized policy. Of
+with the integers and ranges of the training, and plays them next to the fake-quantized policy. For
 wider integers it tells the packed size alone. Latency is that of one observation on one thread,
 the forms in turns. Exit code 1: a form acts otherwise than the agent in more than 1 % of the
 visited states.

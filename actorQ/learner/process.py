@@ -278,7 +278,7 @@ class LearnerProcess:
         failure = self._progress.failure
         self._announce(failed=failure is not None)
         self._logger.close()
-        if not self._parts.checkpoints.writing:  # Else `stop` would wait for the checkpoint.
+        if not self._parts.checkpoints.writing:  # Otherwise `stop` waits for the checkpoint.
             self._server.stop()
         if self._progress.finished.is_set() or self._progress.overtaken:
             self._parts.evaluator.close()  # Otherwise an evaluation may be under way.

@@ -44,7 +44,7 @@ class Settings(measuring.Settings):
     Attributes:
       formats: Formats of `names.FORMATS`.
       bits: Bits of the quantized files.
-      scheme: What they quantize; None: the format's own.
+      scheme: Tensors that they quantize; None: the format's own choice.
       memory_turns: Processes of each file whose memory is measured; 0: none.
       arm: A Python for ARM that plays the files as well, or None.
     """

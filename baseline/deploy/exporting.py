@@ -51,7 +51,7 @@ class Settings:
       format: One of `names.FORMATS`.
       bits: Bits of the weights.
       scheme: "weights" or "weights+activations", as `names.scheme` gives it.
-      granularity: Of linear layers' weights, "paper" or "channel".
+      granularity: Granularity of linear layers' weights: "paper" or "channel".
       calibration_episodes: Episodes that find the ranges of activations.
       seed: Seed of their starts.
     """

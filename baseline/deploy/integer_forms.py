@@ -94,7 +94,7 @@ def simulate(
       network: The acting path in full precision; it stays as it is.
       layer_bits: Bits of every layer's weights; None: fp32.
       ranges: Ranges of activations, which are quantized to 8 bits; None: they are not.
-      granularity: Of linear layers' weights, "paper" or "channel".
+      granularity: Granularity of linear layers' weights: "paper" or "channel".
     """
     network = network._replace(layers=copy.deepcopy(network.layers))
     for name, module in network.with_weights():

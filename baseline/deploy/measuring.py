@@ -29,7 +29,7 @@ class Settings:
     """How much to measure.
 
     Attributes:
-      granularity: Of linear layers' weights, "paper" or "channel".
+      granularity: Granularity of linear layers' weights: "paper" or "channel".
       calibration_episodes: Episodes that find the ranges of activations.
       episodes: Episodes that each form plays.
       seed: Seed of the environments.

@@ -52,7 +52,7 @@ def export(
       ranges: Smallest and largest input of layers by name, which makes 8-bit integers of inputs
         where weights have 8 bits. `acting_path.OUTPUT` names the last output's, which otherwise
         stays in floats. None: every call finds ranges of its own.
-      granularity: Of linear layers' weights: "paper" (per tensor) or "channel" (per output).
+      granularity: Scales of linear layers' weights: "paper" (per tensor) or "channel" (per row).
       normalization: Normalization that the model does; None: the caller does it.
       weights: Integers to use instead of those made here, by layer, as wide as the layer's.
       image_size: Height and width of images; None: the file leaves them open.

@@ -39,8 +39,8 @@ class Value(NamedTuple):
     Attributes:
       tensor: Floats, or uint8 pixels, [B, features] or images in one of three forms.
       image: H, W, C; None: these are no images.
-      form: Of images, "observation" [B, C, H, W], "rows" [B H W, C] between layers, or "flat"
-        [B, H W C]; "flat" of all else.
+      form: Form of images: "observation" [B, C, H, W], "rows" [B H W, C] between layers, or "flat"
+        [B, H W C]. All other tensors are "flat".
     """
 
     tensor: tflite_graph.Tensor

@@ -40,7 +40,7 @@ def export(
     Args:
       network: The acting path, its weights in full precision; it stays as it is.
       bits: Bits of the weights, 32 or 8.
-      granularity: Of linear layers' weights: "paper" (per tensor) or "channel" (per output).
+      granularity: Scales of linear layers' weights: "paper" (per tensor) or "channel" (per row).
       normalization: Normalization that the model does; None: the caller does it.
       image_size: Height and width of images; None where there are none.
 
