@@ -33,6 +33,7 @@ def main(argv: list[str]) -> int:
     if flags.FLAGS.hub:
         hub.fetch(request.algo, env, request.folder)
     agent = measuring.load_agent(request.algo, env, request.folder)
+    measuring.check_same_agent(request, agent.path)
     measuring.check_same_calibration(
         [request], rows_lib.measured_rows(request.csv_path, rows_lib.Row).values()
     )
