@@ -66,20 +66,10 @@ class AtariEnvironment(gymnasium_adapter.GymnasiumEnvironment):
 
 
 def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
-    """Builds a game.
+    """Builds a game; see `suites.make`. An agent's step is four frames.
 
-    Args:
-      suite: `atari`.
-      task: `Pong` or `PongNoFrameskip-v4`, which are the same. `ALE/Pong-v5` and
-        `PongNoFrameskip-v0` repeat the previous action in a quarter of the frames.
-      seed: Non-negative.
-      max_episode_steps: Agent steps of four frames.
-
-    Returns:
-      The environment.
-
-    Raises:
-      TaskError: There is no such game, or a package is missing.
+    `Pong` and `PongNoFrameskip-v4` are the same. `ALE/Pong-v5` and `PongNoFrameskip-v0` repeat the
+    previous action in a quarter of the frames.
     """
     gymnasium = gymnasium_suites.import_gymnasium()
     games = list_tasks(suite)
@@ -110,26 +100,11 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
 
 
 def list_tasks(suite: str) -> list[str]:
-    """Lists the games.
-
-    Args:
-      suite: `atari`.
-
-    Returns:
-      Sorted names such as `Pong`.
-
-    Raises:
-      TaskError: Ale_py is not installed.
-    """
+    """Lists the games, such as `Pong`; see `suites.list_tasks`."""
     del suite  # The module serves only one.
     gymnasium = gymnasium_suites.import_gymnasium()
-    try:
+    with task_errors.importing("suite atari", "ale-py opencv-python-headless"):
         gymnasium.register_envs(importlib.import_module(_ENTRY_MODULE))
-    except ImportError as error:
-        raise task_errors.TaskError(
-            f"suite atari cannot be imported ({task_errors.one_line(error)}); `pip "
-            "install ale-py opencv-python-headless` provides it"
-        ) from error
     suffix = f"{_NO_FRAME_SKIP}-v4"
     return sorted(
         spec.id.removesuffix(suffix)

@@ -97,19 +97,9 @@ class DmControlEnvironment(base.Environment):
 
 
 def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
-    """Builds a Control Suite task.
+    """Builds a task such as `ball_in_cup_catch`; see `suites.make`.
 
-    Args:
-      suite: `dm_control`.
-      task: Domain and task joined by an underscore, such as `ball_in_cup_catch`.
-      seed: Non-negative; its lowest 32 bits count.
-      max_episode_steps: Agent steps.
-
-    Returns:
-      The environment.
-
-    Raises:
-      TaskError: There is no such task, or no dm_control.
+    The lowest 32 bits of the seed count.
     """
     control_suite = _import_suite()
     # Domain names contain underscores, so the joined name is looked up rather than split.
@@ -122,29 +112,13 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
 
 
 def list_tasks(suite: str) -> list[str]:
-    """Lists the tasks.
-
-    Args:
-      suite: `dm_control`.
-
-    Returns:
-      Sorted names such as `cheetah_run`.
-
-    Raises:
-      TaskError: dm_control is not installed.
-    """
+    """Lists the tasks, such as `cheetah_run`; see `suites.list_tasks`."""
     del suite  # The module serves only one.
     return sorted(f"{domain}_{name}" for domain, name in _import_suite().ALL_TASKS)
 
 
 def _import_suite() -> types.ModuleType:
     """Imports `dm_control.suite` without OpenGL."""
-    try:
-        with mujoco_gl.deferred():
-            from dm_control import suite
-    except ImportError as error:
-        raise task_errors.TaskError(
-            f"the dm_control suite cannot be imported ({task_errors.one_line(error)}); "
-            "`pip install dm_control mujoco` provides it"
-        ) from error
+    with task_errors.importing("the dm_control suite", "dm_control mujoco"), mujoco_gl.deferred():
+        from dm_control import suite
     return suite

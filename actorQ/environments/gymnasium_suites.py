@@ -42,25 +42,21 @@ _announced: set[str] = set()  # The log has named these replaced ids already.
 
 
 def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
-    """Builds a task.
+    """Builds a task by its gymnasium id, for `gym` also `module:id`; see `suites.make`.
 
-    Args:
-      suite: `gym`, `mujoco` or `pybullet`.
-      task: A gymnasium id, for `gym` also `module:id`. The next version replaces one that
-        gymnasium no longer has or cannot run; the log says so once.
-      seed: Non-negative.
-      max_episode_steps: Agent steps; the task's own limit holds where it is shorter.
-
-    Returns:
-      The environment.
-
-    Raises:
-      TaskError: There is no such task, or it cannot be built; the text says why.
+    The next version replaces one that gymnasium no longer has or cannot run; the log says so once.
     """
     gymnasium = import_gymnasium()
     module, colon, task_id = task.rpartition(":")
     if colon:
-        _import_module(module, task)
+        try:
+            importlib.import_module(module)
+        # The user's module may raise anything, and that is the reason to report.
+        except Exception as error:
+            raise task_errors.TaskError(
+                f"task {task!r} cannot be used, since importing {module} failed: "
+                f"{task_errors.one_line(error)}"
+            ) from error
     _import_suite(suite)
     spec, own_limit = _find_spec(suite, task_id)
     raw = build(gymnasium, spec, f"{suite},{task}")
@@ -69,17 +65,7 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
 
 
 def list_tasks(suite: str) -> list[str]:
-    """Lists the tasks.
-
-    Args:
-      suite: `gym`, `mujoco` or `pybullet`.
-
-    Returns:
-      Sorted ids, such as `CartPole-v1`. For `gym` those of other suites are left out.
-
-    Raises:
-      TaskError: The suite's packages are not installed.
-    """
+    """Lists ids such as `CartPole-v1`, without those of other suites; see `suites.list_tasks`."""
     import_gymnasium()
     _import_suite(suite)
     return _ids(suite)
@@ -88,9 +74,6 @@ def list_tasks(suite: str) -> list[str]:
 def import_gymnasium() -> Any:
     """Imports gymnasium, and stops pygame from printing a greeting and from opening a display.
 
-    Returns:
-      The module.
-
     Raises:
       TaskError: Gymnasium is not installed.
     """
@@ -98,13 +81,8 @@ def import_gymnasium() -> Any:
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    try:
+    with task_errors.importing("gymnasium", "'gymnasium[box2d,mujoco]'"):
         return importlib.import_module("gymnasium")
-    except ImportError as error:
-        raise task_errors.TaskError(
-            f"gymnasium cannot be imported ({task_errors.one_line(error)}); `pip "
-            "install 'gymnasium[box2d,mujoco]'` provides it"
-        ) from error
 
 
 def build(gymnasium: Any, spec: Any, name: str, **kwargs: Any) -> Any:
@@ -153,47 +131,21 @@ def _draws_pictures(spec: Any) -> bool:
     return "rgb_array" in modes and takes_mode
 
 
-def _import_module(module: str, task: str) -> None:
-    """Imports the module that registers a user's task."""
-    try:
-        importlib.import_module(module)
-    # The user's module may raise anything, and that is the reason to report.
-    except Exception as error:
-        raise task_errors.TaskError(
-            f"task {task!r} cannot be used, since importing {module} failed: "
-            f"{task_errors.one_line(error)}"
-        ) from error
-
-
 def _import_suite(suite: str) -> None:
     """Imports the packages that register a suite's tasks."""
     if suite == "mujoco":
-        try:
-            with mujoco_gl.deferred():
-                pass  # This imports mujoco without OpenGL.
-        except ImportError as error:
-            raise task_errors.TaskError(
-                f"suite mujoco needs MuJoCo ({task_errors.one_line(error)}); `pip "
-                "install 'gymnasium[mujoco]'` provides it"
-            ) from error
+        with task_errors.importing("MuJoCo", "'gymnasium[mujoco]'"), mujoco_gl.deferred():
+            pass  # This imports mujoco without OpenGL.
     elif suite == "pybullet":
-        try:
-            with native_output.muted():
-                importlib.import_module("pybullet")
-                importlib.import_module(_PYBULLET_MODULES)
-        except ImportError as error:
-            raise task_errors.TaskError(
-                f"suite pybullet cannot be imported ({task_errors.one_line(error)}); "
-                "`pip install pybullet_envs_gymnasium` provides it"
-            ) from error
+        with task_errors.importing(
+            "suite pybullet", "pybullet_envs_gymnasium"
+        ), native_output.muted():
+            importlib.import_module("pybullet")
+            importlib.import_module(_PYBULLET_MODULES)
 
 
 def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
-    """Finds the registered task that an id, perhaps an outdated one, stands for.
-
-    Returns:
-      The `EnvSpec`, and the agent steps per episode (None: no limit).
-    """
+    """Returns the registered task that an id stands for, and its limit of agent steps, if any."""
     registration = importlib.import_module("gymnasium.envs.registration")
     error_module = importlib.import_module("gymnasium.error")
     try:

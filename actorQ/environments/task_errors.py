@@ -1,6 +1,8 @@
 """Errors about a task that a user can put right."""
 
 from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
 import difflib
 
 from actorQ.core import errors
@@ -32,6 +34,17 @@ def unknown_task(suite: str, task: str, known: Iterable[str], advice: str = "") 
         f"suite {suite} has no task {task!r}; {hint} "
         f"(actorQ.environments.suites.list_tasks({suite!r}) names all){advice}"
     )
+
+
+@contextlib.contextmanager
+def importing(what: str, packages: str) -> Iterator[None]:
+    """Turns a failed import into a `TaskError` that names the packages for `pip install`."""
+    try:
+        yield
+    except ImportError as error:
+        raise TaskError(
+            f"{what} cannot be imported ({one_line(error)}); `pip install {packages}` provides it"
+        ) from error
 
 
 def no_observation_bounds() -> TaskError:
