@@ -78,7 +78,7 @@ def test_returns_do_not_depend_on_the_number_of_environments(num_envs):
 def test_returns_of_agents_do_not_depend_on_the_number_of_environments(zoo, algo, env_id):
     agent = finding.load(algo, env_id, zoo.folder)
     returns = [
-        [e.episode_return for e in evaluation.evaluate(agent.make_env, agent.act, 6, 1, None, n)]
+        [e.episode_return for e in evaluation.evaluate(agent.make_env, agent.act, 6, 1, n)]
         for n in (1, 4, 6)
     ]
     # Sums of floats depend on the size of the batch, and an episode multiplies the differences.
