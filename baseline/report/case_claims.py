@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import glob
+import itertools
 import os
 
 from actorQ.experiments import specification
@@ -51,8 +52,8 @@ def deployment(folder: str) -> list[Claim]:
         claims.append(_ratio(claim, theirs.speedup, _figures(found, "speedup", path)))
         lost = theirs.fp32_success - theirs.int8_success
         claims.append(_succeeding(layers, lost, _figures(found, "success_change", path)))
-    # The paper tells the memory of its largest policy only, which is its last.
-    layers, found = policies[paper.DEPLOYMENT[-1]]
+    # The paper tells the memory of its largest policy only.
+    layers, found = policies[max(paper.DEPLOYMENT, key=_num_weights)]
     figures = _figures(found, "memory_ratio", path)
     claim = f"int8 takes less memory, {layers} policy"
     claims.append(_ratio(claim, paper.DEPLOYMENT_MEMORY_RATIO, figures))
@@ -108,6 +109,10 @@ def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
         found.append(judged._replace(published=printed))
     claim = "int8 actors need less CO2 to the same reward"
     return found or [Claim("energy", claim, printed)]
+
+
+def _num_weights(policy: paper.Deployment) -> int:
+    return sum(inputs * outputs for inputs, outputs in itertools.pairwise(policy.layers))
 
 
 def _trained(theirs: paper.Deployment, layers: str, successes: Mapping[str, float]) -> Claim:
