@@ -19,7 +19,7 @@ UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "
 
 
 class Rule(NamedTuple):
-    """What the modules may import whose names begin with the rule's key.
+    """Says what modules may import whose names begin with the key of the rule.
 
     Attributes:
       ours: sub-packages of ours besides its own.

@@ -129,7 +129,7 @@ def fewest_bits(rows: Mapping[str, Row]) -> Row | None:
 def narrowest(losses: Mapping[str, float | None]) -> str | None:
     """Returns the narrowest width that, as all wider ones, loses `TOLERATED_LOSS` at most.
 
-    Of the precisions only widths count. An unknown loss (None) counts as too large.
+    Only widths count, not fp16 or bf16. An unknown loss (None) counts as too large.
     """
     fewest = None
     for bits in sorted((bits for bits in losses if bits.isdecimal()), key=int, reverse=True):

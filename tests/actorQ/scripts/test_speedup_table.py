@@ -68,7 +68,7 @@ def test_reward_that_is_not_held_is_not_reached(tmp_path, golden):
 
 
 def test_rule_is_shortened_for_few_evaluations(golden):
-    # Of int8's four evaluations, three in a row must have a mean at the reward: means of two.
+    # Three of int8's four evaluations in a row must have a mean of two at the reward.
     comparison = speedup_table.compare([golden[0]], [golden[1]])
     assert (comparison.window, comparison.smoothing) == (3, 2)
     # fp32 25, 75, 100, 100; int8 75, 100, 100.

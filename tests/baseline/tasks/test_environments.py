@@ -28,7 +28,7 @@ def refused(match, *args, **kwargs):
         ("HalfCheetah-v3", "HalfCheetah-v4", {}), ("Walker2d-v2", "Walker2d-v4", {}),
         ("Ant-v1", "Ant-v4", {}), ("Pendulum-v0", "Pendulum-v1", {}),
         ("Pusher-v2", "Pusher-v5", {}), ("Pusher-v4", "Pusher-v5", {}),
-        # What exists stays.
+        # Existing names stay as they are.
         ("HalfCheetah-v4", "HalfCheetah-v4", {}), ("HalfCheetah-v5", "HalfCheetah-v5", {}),
         ("CartPole-v1", "CartPole-v1", {}), ("CartPole-v0", "CartPole-v0", {}),
         ("HalfCheetahBulletEnv-v0", "HalfCheetahBulletEnv-v0", {}),
