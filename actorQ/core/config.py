@@ -4,7 +4,6 @@ Every flag of every process is a field of `RunConfig`. Its default, help text, l
 kinds are written here alone (`config_flags` makes flags of them). Imports no framework.
 """
 
-from collections.abc import Mapping
 import dataclasses
 import json
 import os
@@ -460,59 +459,3 @@ def load_record(folder: str) -> dict[str, Any]:
         raise errors.UserError(f"Cannot read {path}: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError) as error:  # A ValueError: not JSON, or no text.
         raise errors.UserError(f"{path} is damaged: {error!r}.") from None
-
-
-def check_resumed(config: RunConfig, recorded: Mapping[str, Any]) -> None:
-    """Checks that a run can go on with other settings.
-
-    Args:
-      config: Settings from now on.
-      recorded: Settings of the run so far; an older version may lack some, which then had their
-        defaults.
-
-    Raises:
-      errors.UserError: It cannot; the message names the settings.
-    """
-    now = dataclasses.asdict(config)
-    before = {**dataclasses.asdict(RunConfig()), **recorded}
-    changeable = names_of(Kind.CHANGEABLE)
-    wrong = [
-        f"--{name} was {before[name]}, not {value}"
-        for name, value in now.items()
-        if name not in changeable and before[name] != value
-    ]
-    if wrong:
-        raise errors.UserError(f"A resumed run cannot change its settings: {'; '.join(wrong)}.")
-
-
-def recorded(config: RunConfig) -> bool:
-    """Returns whether config.json has been written since the launcher started this run."""
-    try:
-        return bool(config.launch_id) and (
-            RunConfig.load(config.logpath).launch_id == config.launch_id
-        )
-    except errors.UserError:
-        return False
-
-
-def save_config(
-    config: RunConfig, resumed_at: int | None, **facts: Any
-) -> None:
-    """Writes config.json into the run's folder.
-
-    A resumed run is compared with others as if it had never ended. So its recorded settings do not
-    say that it was resumed; an entry of the list `resumed` does.
-
-    Args:
-      config: Settings from now on.
-      resumed_at: Learner steps at which the run goes on; None: the run is new.
-      **facts: Machine, commit and so on.
-    """
-    lives = []
-    if resumed_at is not None:
-        record = load_record(config.logpath)
-        config = dataclasses.replace(
-            config, resume=False, restarts=record["config"].get("restarts", 0)
-        )
-        lives = [*record.get("resumed", []), {"learner_steps": resumed_at, **facts}]
-    config.save(config.logpath, resumed=lives, **facts)

@@ -17,6 +17,7 @@ import pydantic
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import files
+from actorQ.core import resuming
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 
@@ -106,7 +107,7 @@ def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
       errors.WriteError: The run's folder cannot be written.
     """
     store = snapshots.Store(config.logpath)
-    config_lib.check_resumed(config, store.newest().state.settings)
+    resuming.check_resumed(config, store.newest().state.settings)
     with files.run_folder(config.logpath):  # A run that is alive keeps its address.
         pass
     with files.writing(config.logpath):

@@ -31,6 +31,7 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import ports
 from actorQ.core import provenance
+from actorQ.core import resuming
 from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import snapshots
@@ -119,11 +120,11 @@ class LearnerProcess:
           errors.UserError: The folder holds another run, or cannot be written.
         """
         config, resumed = self._config, self._resumed
-        if resumed is None and not config_lib.recorded(config):
+        if resumed is None and not resuming.recorded(config):
             self._require_new_folder()
         start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
         if resumed is not None:
-            config_lib.check_resumed(config, resumed.state.settings)
+            resuming.check_resumed(config, resumed.state.settings)
         return run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, start_time,
             None if resumed is None else resumed.state.learner_steps + 1,
@@ -159,9 +160,9 @@ class LearnerProcess:
 
     def _save_config(self, algorithm: str) -> None:
         # A learner that the same launcher starts again may find a full disk: it goes on.
-        recorded = config_lib.recorded(self._config)
+        recorded = resuming.recorded(self._config)
         with training.surviving_write_errors() if recorded else contextlib.nullcontext():
-            config_lib.save_config(
+            resuming.save_config(
                 self._config,
                 None if self._resumed is None else self._progress.steps,
                 algorithm=algorithm,

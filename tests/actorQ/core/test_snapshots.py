@@ -10,6 +10,7 @@ import pytest
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import resuming
 from actorQ.core import snapshots
 from tests.actorQ import harness
 
@@ -158,23 +159,23 @@ def test_check_lets_limits_change_and_names_what_must_not():
         num_episodes=9, stop_return=1.0, max_seconds=5.0, n_actors=3, logpath="elsewhere",
         resume=True, restarts=4, run_start_time=5.0, launch_id=8, port=0,
     )
-    config_lib.check_resumed(changed, settings)
+    resuming.check_resumed(changed, settings)
     with pytest.raises(errors.UserError, match="--taskstr was .*--discount was 0.99, not 0.5"):
-        config_lib.check_resumed(config_lib.RunConfig(taskstr="gym,B", discount=0.5), settings)
+        resuming.check_resumed(config_lib.RunConfig(taskstr="gym,B", discount=0.5), settings)
     del settings["discount"]  # A run of a version without it: it was as by default.
-    config_lib.check_resumed(changed, settings)
+    resuming.check_resumed(changed, settings)
     with pytest.raises(errors.UserError, match="--discount was 0.99, not 0.5"):
-        config_lib.check_resumed(config_lib.RunConfig(discount=0.5), settings)
+        resuming.check_resumed(config_lib.RunConfig(discount=0.5), settings)
 
 
 def test_save_config_of_a_resumed_run_compares_like_a_whole_one(tmp_path):
     config = config_lib.RunConfig(logpath=str(tmp_path), num_episodes=10)
-    config_lib.save_config(config, None, machine="a")
+    resuming.save_config(config, None, machine="a")
     again = config_lib.RunConfig(
         logpath=str(tmp_path), num_episodes=20, resume=True, restarts=1000
     )
     for steps in (5, 7):
-        config_lib.save_config(again, steps, machine="b")
+        resuming.save_config(again, steps, machine="b")
     record = json.loads((tmp_path / "config.json").read_text())
     assert config_lib.RunConfig.load(str(tmp_path)) == config_lib.RunConfig(
         logpath=str(tmp_path), num_episodes=20

@@ -16,7 +16,7 @@ from actorQ.launch import run_folders
 @pytest.fixture
 def resume(tmp_path, monkeypatch):
     """Resumes the run in the folder of the test, which has a checkpoint of its settings."""
-    monkeypatch.setattr(run_folders.config_lib, "check_resumed", lambda *_: None)
+    monkeypatch.setattr(run_folders.resuming, "check_resumed", lambda *_: None)
     monkeypatch.setattr(run_folders.snapshots.Store, "newest", lambda _: mock.Mock())
 
     def call(**settings):
