@@ -188,9 +188,18 @@ def _read(launcher: processes.Child, logs: str) -> _Reading:
 def main(argv: Sequence[str]) -> None:
     """Runs the benchmark."""
     parser = timing.parser(_NAME, __doc__.split("\n")[0], repeats=1)
-    parser.add_argument("--task", default="dm_control,cartpole_balance", metavar="TASK")
-    parser.add_argument("--model", default="1024,1024,1024", metavar="SIZES")
-    parser.add_argument("--batch_size", type=timing.positive, default=256, metavar="B")
+    parser.add_argument(
+        "--task", default="dm_control,cartpole_balance", metavar="TASK",
+        help="Task as SUITE,TASK (default: %(default)s).",
+    )
+    parser.add_argument(
+        "--model", default="1024,1024,1024", metavar="SIZES",
+        help="Hidden layer sizes of the policy, units (default: %(default)s).",
+    )
+    parser.add_argument(
+        "--batch_size", type=timing.positive, default=256, metavar="B",
+        help="Transitions in one learner step (default: %(default)s).",
+    )
     parser.add_argument(
         "--samples_per_insert", type=timing.positive, default=2, metavar="K",
         help="A transition is sampled so often (default: %(default)s, so that the learner needs "
@@ -200,9 +209,18 @@ def main(argv: Sequence[str]) -> None:
         "--inference_mode", choices=config_lib.INFERENCE_MODES, default="native",
         help="Inference mode of the actors (default: %(default)s).",
     )
-    parser.add_argument("--actors", type=timing.positive, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--bits", type=int, choices=sorted(_BITS), nargs="+", default=[32, 8])
-    parser.add_argument("--envs_per_actor", type=timing.positive, default=1, metavar="N")
+    parser.add_argument(
+        "--actors", type=timing.positive, nargs="+", default=[1, 2, 4], metavar="N",
+        help="Numbers of actors to measure runs with (default: 1 2 4).",
+    )
+    parser.add_argument(
+        "--bits", type=int, choices=sorted(_BITS), nargs="+", default=[32, 8],
+        help="Precisions of the actors, bits (default: 32 8).",
+    )
+    parser.add_argument(
+        "--envs_per_actor", type=timing.positive, default=1, metavar="N",
+        help="Environments of one actor process (default: %(default)s).",
+    )
     parser.add_argument(
         "--seconds", type=timing.positive, default=15, help="Length of the measured stretch."
     )
