@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import functools
 import itertools
@@ -113,7 +114,7 @@ def kept(gain: times.Speedup | float, loop: float) -> str:
     found = gain if isinstance(gain, times.Speedup) else times.Speedup(gain)
     part = found.value / loop
     text = f"{found.bound} {part:.2f}".strip()
-    missed = part < actor_loop_gain.TARGET and found.bound != ">"
+    missed = round(part, 2) < actor_loop_gain.TARGET and found.bound != ">"
     return f"{text} (**missed**)" if missed else text
 
 
@@ -154,12 +155,6 @@ def data_used(row: reaching.Row) -> str:
     return f"{100 * _mean(row, 'data_used'):.0f} %"
 
 
-def data_used_by_seed(row: reaching.Row) -> str:
-    """Returns the part of the samples that the learner took, in per cent, seed by seed."""
-    shares = (result.measured.data_used or 0.0 for result in row.results)
-    return ", ".join(f"{100 * share:.0f} %" for share in shares)
-
-
 def held_from(result: results_lib.Result) -> float | None:
     """Returns the learner step from which on a run held its reward; None: it did not."""
     measured, settings = result.measured, result.settings
@@ -182,19 +177,6 @@ def _held_or_made(result: results_lib.Result) -> str:
     if step is not None:
         return tables.number(step)
     return f"> {tables.number(result.measured.learner_steps)}"
-
-
-def ratios_by_seed(task_rows: reaching.Rows, side: reporting.Side = INT8) -> str:
-    """Returns how much sooner than fp32 each seed held the reward."""
-    slow, fast = task_rows[FP32].by_seed, task_rows[side].by_seed
-    found = (times.speedup_between(slow[seed], fast[seed]) for seed in slow if seed in fast)
-    return "; ".join(ratio.text() for ratio in found)
-
-
-def commits(found: Iterable[results_lib.Result]) -> str:
-    """Returns the commits of runs, shortened, in the order of their dates."""
-    dated = sorted((result.date, result.git_commit[:7]) for result in found)
-    return ", ".join(f"`{name}`" for name in dict.fromkeys(name for _, name in dated))
 
 
 def made_with(found: Iterable[results_lib.Result]) -> str:
@@ -241,4 +223,82 @@ def processor(result: results_lib.Result) -> str:
     return _PROCESSORS.get(name, name)
 
 
+def runs_table(task_rows: reaching.Rows, sides: Iterable[reporting.Side] | None = None) -> str:
+    """Returns a table with a line for each run of a task, seed by seed.
+
+    Args:
+      task_rows: Rows of one task.
+      sides: Sides to show; None: all of them.
+    """
+    base = task_rows[FP32].by_seed if FP32 in task_rows else {}
+    shown = [row for side, row in task_rows.items() if sides is None or side in sides]
+    found = [
+        (result.seed, row.name, row.by_seed[result.seed], result)
+        for row in shown for result in row.results
+    ]
+    lines = []
+    for seed, name, reach, result in sorted(found, key=lambda one: one[0]):
+        lines.append([
+            str(seed), name, seconds(reach), _ratio(base.get(seed), reach),
+            _held_or_made(result), *_rates(result),
+        ])
+    head = [
+        "Seed", "Actors", "Held after, s", "Times as soon as fp32", "Held from learner step",
+        "Learner steps in all", "Actor steps/s", "Learner steps/s", "Data used", "Final reward",
+    ]
+    return tables.table(head, lines, 2)
+
+
+def columns_table(head: Sequence[str], columns: Iterable[Sequence[str]]) -> str:
+    """Returns a table with a column for each side and a line for each quantity.
+
+    Args:
+      head: Names of the quantities; the first one names the sides.
+      columns: Cells of each side, its name first.
+    """
+    first, *lines = zip(head, *columns, strict=True)
+    return tables.table(first, lines)
+
+
+def _ratio(fp32: times.Reach | None, other: times.Reach) -> str:
+    if fp32 == other:
+        return "1"
+    ratio = None if fp32 is None else times.speedup_between(fp32, other)
+    return NOTHING if ratio is None or ratio.bound == "?" else ratio.text()
+
+
+def _rates(result: results_lib.Result) -> list[str]:
+    """Returns the steps of a run, its rates, its data used and its final reward."""
+    measured = result.measured
+    return [
+        tables.number(measured.learner_steps), tables.number(measured.actor_steps_per_s or 0.0),
+        tables.number(measured.learner_steps_per_s or 0.0, 2),
+        f"{100 * (measured.data_used or 0.0):.0f} %",
+        tables.number(measured.final_reward or 0.0, 1),
+    ]
+
+
 Block = Callable[[], str]
+
+
+def joined(parts: Iterable[object]) -> str:
+    """Returns 'a', 'a and b' or 'a, b and c'."""
+    *before, last = map(str, parts)
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def loop_rates(benchmark: str, task: str, width: int, loop: str = "native") -> dict[int, float]:
+    """Returns the steps/s of an actor alone, by the bits of its policy.
+
+    Args:
+      benchmark: Folder of the benchmark in actorQ/results/benchmarks.
+      task: Task with its suite.
+      width: Units of each of the three layers.
+      loop: Inference: native, pytorch or original.
+    """
+    path = tables.ACTORQ_RESULTS / "benchmarks" / benchmark / "actor_loop.json"
+    return {
+        one["bits"]: statistics.median(one["steps_per_s"])
+        for one in tables.read_json(path)["actors"]
+        if (one["task"], one["width"], one["loop"], one["environments"]) == (task, width, loop, 1)
+    }
