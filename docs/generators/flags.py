@@ -20,6 +20,7 @@ from actorQ.benchmarks import learner
 from actorQ.benchmarks import learner_parity
 from actorQ.benchmarks import parameter_path
 from actorQ.core import config as config_lib
+from actorQ.core import settings as run_settings
 from actorQ.experiments import command_line as experiments
 from actorQ.experiments.cluster import command_line as cluster
 from actorQ.launch import command_line as launcher
@@ -88,6 +89,16 @@ _RUN_POLICY = tables.ROOT / "baseline" / "deploy" / "run_policy.py"
 # The column of defaults says what a help text says so.
 _DEFAULT_IN_HELP = re.compile(r" \(default: (%\(default\)s|[\d ]+)\)")
 _AND_MORE = "(default: %(default)s, "
+_CHANGEABLE = {
+    "Limits": ("num_episodes", "stop_return", "stop_window", "stop_smoothing", "max_seconds"),
+    "Actors": ("n_actors", "envs_per_actor", "inference_mode", "actor_update_period"),
+    "Exploration": ("sigma", "epsilon_max", "epsilon_zeta"),
+    "Devices": ("actor_device_placement", "learner_device_placement", "learner_threads"),
+    "Pushes of weights": ("push_period_s", "push_share", "push_precision"),
+    "Evaluations": ("eval_period_s", "eval_period_steps", "final_eval_episodes"),
+    "Logs and checkpoints": ("checkpoint_period_s", "log_period_s", "track_energy"),
+    "Time limits": ("connect_timeout", "transfer_timeout", "data_timeout"),
+}
 _HEAD = ("Flag", "Default", "Meaning")
 
 
@@ -98,6 +109,24 @@ def run() -> str:
         for field in dataclasses.fields(config_lib.RunConfig)
     ]
     return tables.table(_HEAD, rows, len(_HEAD))
+
+
+def changeable() -> str:
+    """Returns a table of the flags that a resumed run may change.
+
+    Raises:
+        ValueError: A flag is in no group, or one that may not change is in a group.
+    """
+    kinds = run_settings.Kind
+    names = config_lib.names_of(kinds.CHANGEABLE) - config_lib.names_of(kinds.LAUNCHED)
+    grouped = [name for group in _CHANGEABLE.values() for name in group]
+    if sorted(grouped) != sorted(names):
+        raise ValueError(f"These flags are in no group, or wrongly: {names ^ set(grouped)}.")
+    rows = [
+        (group, ", ".join(f"`--{name}`" for name in members))
+        for group, members in _CHANGEABLE.items()
+    ]
+    return tables.table(("What", "Flags"), rows, 2)
 
 
 def absl_table(define: Callable[[], None]) -> str:
@@ -215,6 +244,7 @@ def _help(text: str) -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "run": run,
+    "changeable": changeable,
     "launcher": functools.partial(absl_table, launcher.define_flags),
     "ray": functools.partial(absl_table, ray_cluster.define_flags),
     "evaluate": functools.partial(absl_table, evaluate.define_flags),
