@@ -13,6 +13,7 @@ from unittest import mock
 from absl import flags
 
 from actorQ import evaluate
+from actorQ import launcher as launcher_program
 from actorQ.benchmarks import actor_loop
 from actorQ.benchmarks import end_to_end
 from actorQ.benchmarks import inference
@@ -109,6 +110,20 @@ def run() -> str:
         for field in dataclasses.fields(config_lib.RunConfig)
     ]
     return tables.table(_HEAD, rows, len(_HEAD))
+
+
+def positionals() -> str:
+    """Returns a table of the launcher's arguments without a flag's name, in their order."""
+    usage = re.search(r"\[(LOGDIR [A-Z_\s]+)\]", launcher_program.__doc__ or "")
+    if usage is None:
+        raise ValueError("The launcher's text names no arguments.")
+    rows = [
+        (str(number), f"`{word}`", f"`--{flag}`")
+        for number, (word, flag) in enumerate(
+            zip(usage[1].split(), launcher.POSITIONALS, strict=True), 1
+        )
+    ]
+    return tables.table(("Position", "Argument", "Flag"), rows, 3)
 
 
 def changeable() -> str:
@@ -245,6 +260,7 @@ def _help(text: str) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "run": run,
     "changeable": changeable,
+    "positionals": positionals,
     "launcher": functools.partial(absl_table, launcher.define_flags),
     "ray": functools.partial(absl_table, ray_cluster.define_flags),
     "evaluate": functools.partial(absl_table, evaluate.define_flags),
