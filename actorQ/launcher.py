@@ -35,8 +35,8 @@ def main(argv: list[str]) -> int:
         library.load()  # Missing kernels are told now rather than by every actor.
     if flags.FLAGS["server_address"].present:
         raise errors.UserError(
-            "--server_address is set by the launcher. docs/guide/many-machines.md says how a run uses "
-            "several machines."
+            "--server_address is set by the launcher. docs/guide/many-machines.md says how a run "
+            "uses several machines."
         )
     launch = run_folders.launch_of_flags(config, flags.FLAGS)
     config = dataclasses.replace(
