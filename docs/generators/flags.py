@@ -184,18 +184,18 @@ def _run_policy(argv: Sequence[str]) -> None:
 
 
 def _absl_rows(define: Callable[[], None]) -> list[tuple[str, ...]]:
-    before = set(flags.FLAGS)
-    define()
-    defined = [name for name in flags.FLAGS if name not in before]
     rows: list[tuple[str, ...]] = []
-    for name in defined:
-        flag = flags.FLAGS[name]
-        if flag.short_name == name:
-            continue
-        names = (f"`-{flag.short_name}`, " if flag.short_name else "") + f"`--{name}`"
-        rows.append((names, _default(flag.default), _help(flag.help)))
-    for name in defined:
-        delattr(flags.FLAGS, name)
+    # Other flags may be there already, with the same names.
+    with mock.patch.dict(flags.FLAGS._flags(), clear=True):
+        define()
+        for name in flags.FLAGS:
+            flag = flags.FLAGS[name]
+            if flag.short_name == name:
+                continue
+            names = (f"`-{flag.short_name}`, " if flag.short_name else "") + f"`--{name}`"
+            rows.append((names, _default(flag.default), _help(flag.help)))
+        for name in list(flags.FLAGS):
+            delattr(flags.FLAGS, name)
     return rows
 
 
