@@ -13,6 +13,7 @@ import functools
 import itertools
 import pathlib
 import statistics
+import textwrap
 
 from actorQ.environments import evaluation
 from actorQ.experiments import kinds
@@ -279,6 +280,13 @@ def _rates(result: results_lib.Result) -> list[str]:
 
 
 Block = Callable[[], str]
+
+
+def answer(text: str) -> str:
+    """Returns a page's answer in lines of at most 100 characters."""
+    return textwrap.fill(
+        f"**Answer.** {text}", 100, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def joined(parts: Iterable[object]) -> str:

@@ -11,7 +11,7 @@ _TASK = reward_runs.ACROBOT
 def _answer() -> str:
     rows = reward_runs.rows(_EXPERIMENT)[_TASK]
     int8 = reward_runs.speedup(rows)
-    return (
+    return reward_runs.answer(
         f"With this policy int8 held the reward more than {int8.value:.2f} times as soon as fp32, "
         f"so the paper's {paper.SPEEDUPS[_TASK].speedup:.2f} is reached. "
         "It is a bound, since fp32 had not held the reward when its run was ended, and it is one "

@@ -25,29 +25,53 @@ def _runs(experiment: str, task: str) -> str:
     return reward_runs.runs_table(rows, [side for side in rows if not side.is_peer])
 
 
+def _commits(*experiments: str) -> str:
+    return reward_runs.made_with(
+        result for folder in experiments for result in reward_runs.runs(folder)
+    )
+
+
 def _again() -> str:
     found = reward_runs.runs_in(tables.ACTORQ_RESULTS / "time_to_reward" / "again")
     return reward_runs.runs_table(reward_runs.rows_of(found)[reward_runs.CARTPOLE])
 
 
+def _failed_of(folder: str, side: reporting.Side) -> tuple[int, int]:
+    """Returns how many runs of cartpole_balance failed, and how many there are."""
+    found = [
+        result for result in reward_runs.runs(folder)
+        if (result.task, result.kind, result.precision) == (_TASK, side.kind, side.precision)
+    ]
+    return sum(_failed(result) for result in found), len(found)
+
+
+def _all_failed(side: reporting.Side) -> str:
+    failed, count = zip(*(_failed_of(folder, side) for folder in _SAME_POLICY), strict=True)
+    return f"{sum(failed)} of {sum(count)}"
+
+
 def _failures() -> str:
     lines = []
-    totals = {side: [0, 0] for side in _SIDES}
     for folder in _SAME_POLICY:
-        cells = [f"`{folder}`"]
-        for side in _SIDES:
-            found = [
-                result for result in reward_runs.runs(folder)
-                if (result.task, result.kind, result.precision)
-                == (_TASK, side.kind, side.precision)
-            ]
-            failed = sum(_failed(result) for result in found)
-            totals[side] = [totals[side][0] + failed, totals[side][1] + len(found)]
-            cells.append(f"{failed} of {len(found)}" if found else reward_runs.NOTHING)
-        lines.append(cells)
-    lines.append(["all", *(f"**{failed} of {count}**" for failed, count in totals.values())])
+        counts = (_failed_of(folder, side) for side in _SIDES)
+        lines.append([f"`{folder}`", *(
+            f"{failed} of {count}" if count else reward_runs.NOTHING for failed, count in counts
+        )])
+    lines.append(["all", *(f"**{_all_failed(side)}**" for side in _SIDES)])
     head = ["Runs of", *(f"{side.short_name}: failed" for side in _SIDES)]
     return tables.table(head, lines)
+
+
+def _luck() -> str:
+    wider = reward_runs.rows("wider_noise")[_TASK]
+    held = sum(row.reached for row in wider.values())
+    count = sum(len(row.reaches) for row in wider.values())
+    return reward_runs.answer(
+        f"No: with the main table's exploration noise {_all_failed(reward_runs.FP32)} runs with "
+        f"fp32 actors failed, and {_all_failed(reward_runs.INT8)} with int8. "
+        f"With `--sigma 0.5` {held} of {count} runs held the reward, and int8 held it "
+        f"{reward_runs.speedup(wider).value:.2f} times as soon as fp32."
+    )
 
 
 def _failed(result: results_lib.Result) -> bool:
@@ -117,6 +141,10 @@ BLOCKS: dict[str, reward_runs.Block] = {
     "again": _again,
     "mountain_car": functools.partial(_runs, "time_to_reward", reward_runs.MOUNTAIN_CAR),
     "acrobot": functools.partial(_runs, "time_to_reward", reward_runs.ACROBOT),
+    "luck": _luck,
+    "balance_commits": functools.partial(
+        _commits, "time_to_reward_zen4", "wider_noise", *_POLICIES
+    ),
     "failures": _failures,
     "equally_long": _equally_long,
     "loops": _loops,

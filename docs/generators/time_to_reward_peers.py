@@ -1,7 +1,5 @@
 """Blocks of results/time-to-reward-peers: ActorQ beside Acme and Stable-Baselines3."""
 
-from collections.abc import Sequence
-
 from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
@@ -11,7 +9,8 @@ from actorQ.experiments.run_logs import times
 from docs.generators import reward_runs
 from docs.generators import tables
 
-_MAIN = "time_to_reward"
+# Experiments whose runs have the settings of the main table.
+_MAIN = ("time_to_reward", "time_to_reward_xeon", "walker_stand_peers")
 _BOUND = "learner_bound"
 # Median of three seeds at commit 3448141, whose results only the history has (7ec95c5).
 _FIRST_ACROBOT_FP32_S = 728.0
@@ -19,17 +18,30 @@ _FIRST_ACROBOT_FP32_S = 728.0
 
 def _answer() -> str:
     rows = reward_runs.rows(_BOUND)[reward_runs.CARTPOLE_BALANCE]
-    int8 = rows[reward_runs.INT8]
-    others = reward_runs.joined(
-        f"{_of(rows, side).text()} times as soon as {rows[side].name.partition(',')[0]}"
-        for side in (reward_runs.SB3, reward_runs.ACME)
+    sb3, acme = (_of(rows, side).text() for side in (reward_runs.SB3, reward_runs.ACME))
+    held = reward_runs.joined(
+        f"{_library(peer)} on {specification.short_task(task)}"
+        for task, of_task, side in _beside() for peer in [of_task[side]] if peer.reached
     )
-    return (
-        f"With 16 samples per insert int8 held cartpole_balance's reward after "
-        f"{reward_runs.seconds(int8.median)} s, {others}. In the settings of the main table, which "
-        "suit cheap actors, no other library held a reward within its time, except SB3's DQN on "
-        "Acrobot-v1."
+    return reward_runs.answer(
+        f"With 16 samples per insert int8 held cartpole_balance's reward {sb3} times as soon as "
+        f"SB3 and {acme} times as soon as Acme. In the main table's settings no other library "
+        f"held a reward within its time, except {held}."
     )
+
+
+def _beside() -> list[tuple[str, reaching.Rows, reporting.Side]]:
+    """Returns task, rows and side of each library that ran in the main table's settings."""
+    return [
+        (task, rows, side)
+        for experiment in _MAIN
+        for task, rows in reward_runs.rows(experiment).items()
+        for side in rows if side.is_peer
+    ]
+
+
+def _library(row: reaching.Row) -> str:
+    return row.name.partition(",")[0]
 
 
 def _of(
@@ -42,23 +54,11 @@ def _of(
 
 
 def _main() -> str:
-    lines = []
-    for task, rows in reward_runs.rows(_MAIN).items():
-        for side in (reward_runs.ACME, reward_runs.SB3):
-            if side in rows:
-                lines.append(_line(task, rows, side))
-    xeon = reward_runs.rows("time_to_reward_xeon")[reward_runs.ACROBOT]
-    lines.append(_line(reward_runs.ACROBOT, xeon, reward_runs.SB3))
-    walker = reward_runs.rows("walker_stand_peers")[reward_runs.WALKER_STAND]
-    lines += [
-        _line(reward_runs.WALKER_STAND, walker, side)
-        for side in (reward_runs.ACME, reward_runs.SB3)
-    ]
     head = [
         "Task", "Other library", "Processor", "It held the reward after, s", "int8, same seed, s",
         "int8 sooner by", "Its learner steps/s", "Its environment steps/s", "Its final reward",
     ]
-    return tables.table(head, lines, 3)
+    return tables.table(head, [_line(*beside) for beside in _beside()], 3)
 
 
 def _line(task: str, rows: reaching.Rows, side: reporting.Side) -> list[str]:
@@ -67,7 +67,7 @@ def _line(task: str, rows: reaching.Rows, side: reporting.Side) -> list[str]:
     gain = _of(rows, side)
     theirs, ours = (reward_runs.processor(one.results[0]) for one in (row, int8))
     return [
-        specification.short_task(task), row.name.partition(",")[0],
+        specification.short_task(task), _library(row),
         theirs if theirs == ours else f"{theirs}; int8: {ours}",
         reward_runs.seconds(row.median), reward_runs.seconds(int8.median),
         reward_runs.NOTHING if gain.bound == "?" else gain.text(),
@@ -140,7 +140,7 @@ def _rate(measured: results_lib.Measured) -> float:
 
 def _best() -> str:
     """Returns the best settings of each precision, with the runs behind them."""
-    main, bound = reward_runs.rows(_MAIN), reward_runs.rows(_BOUND)
+    main, bound = reward_runs.rows(_MAIN[0]), reward_runs.rows(_BOUND)
     task = reward_runs.CARTPOLE_BALANCE
     fp32 = bound[task][reward_runs.FP32].median
     int8 = main[task][reward_runs.INT8].median
@@ -164,10 +164,10 @@ def _best() -> str:
 
 
 def _commits() -> str:
-    peers: Sequence[str] = ("time_to_reward_xeon", "walker_stand_peers", _BOUND)
-    runs = [result for result in reward_runs.runs(_MAIN) if result.kind != kinds.TRAINING]
+    main, *others = _MAIN
+    peers = [result for result in reward_runs.runs(main) if result.kind != kinds.TRAINING]
     return reward_runs.made_with(
-        [*runs, *(result for folder in peers for result in reward_runs.runs(folder))]
+        [*peers, *(run for folder in (*others, _BOUND) for run in reward_runs.runs(folder))]
     )
 
 
