@@ -13,6 +13,7 @@ from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reporting
 from actorQ.experiments.run_logs import paper
 from docs.generators import gpu
+from docs.generators import prose
 from docs.generators import reward_runs
 from docs.generators import tables
 
@@ -164,6 +165,7 @@ def _their_inference() -> str:
     )
 
 
+@prose.wrapped
 def _answer() -> str:
     rows = reward_runs.rows("time_to_reward")
     balance, stand = (
@@ -171,8 +173,9 @@ def _answer() -> str:
         for task in (reward_runs.CARTPOLE_BALANCE, reward_runs.WALKER_STAND)
     )
     return (
+        "**Answer.** "
         f"On two CPU cores int8 actors held cartpole_balance's reward after {balance} s and "
-        f"walker_stand's after {stand} s.\nThat is less than the whole trainings that SLM-Lab and "
+        f"walker_stand's after {stand} s. That is less than the whole trainings that SLM-Lab and "
         "CleanRL publish for these tasks. Systems that simulate on a GPU are far faster on "
         "CartPole and Acrobot."
     )

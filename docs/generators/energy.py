@@ -12,6 +12,7 @@ from actorQ.experiments.run_logs import times
 from baseline.report import case_claims
 from baseline.report import claims as claims_lib
 from baseline.report import experiments
+from docs.generators import prose
 from docs.generators import reward_runs
 from docs.generators import tables
 
@@ -55,13 +56,15 @@ def _of(experiment: str) -> list[experiments.Compared]:
     return sorted(found, key=lambda row: order.index(row.task))
 
 
+@prose.wrapped
 def _answer() -> str:
     low, high = _range(_of(_MAIN))
     paper_low, paper_high = case_claims.PAPER_CO2
     (wider,) = _of(_WIDER)
     return (
+        "**Answer.** "
         f"On five tasks training with int8 actors took {low:.2f} to {high:.2f} times less modelled "
-        f"energy until the reward was held.\nThe paper reports {paper_low} to {paper_high} times "
+        f"energy until the reward was held. The paper reports {paper_low} to {paper_high} times "
         "less CO2. With settings that every seed learns with, cartpole_balance took "
         f"{ratio(wider.watt_hours).value:.2f} times less."
     )
@@ -141,6 +144,7 @@ def _of_side(row: reaching.Row | None) -> str:
     return amount(reaching.median_reach(list(amounts.values())))
 
 
+@prose.wrapped
 def _grid() -> str:
     """Returns the CO2 of a kilowatt hour that all runs were counted with."""
     found = {

@@ -14,6 +14,7 @@ from actorQ.environments import evaluation
 from actorQ.experiments.run_logs import actor_time
 from actorQ.experiments.run_logs import staleness
 from actorQ.experiments.run_logs import times
+from docs.generators import prose
 from docs.generators import tables
 
 _FOLDER = tables.ACTORQ_RESULTS / "gpu"
@@ -148,12 +149,14 @@ def _trainings() -> str:
     return tables.table(["", *(f"{side} actors" for side in _SIDES)], rows)
 
 
+@prose.wrapped
 def _answer() -> str:
     fp32, int8 = (run(side) for side in _SIDES)
     return (
+        "**Answer.** "
         "The learner was the slow part at both precisions: it made "
         f"{fp32.learner_rate:.0f} and {int8.learner_rate:.0f} steps a second, "
-        "evaluation included.\n"
+        "evaluation included. "
         f"Int8 actors made {int8.actor_rate / fp32.actor_rate:.1f} times as many environment "
         f"steps as fp32 actors, and the learner used {100 * int8.data_used:.0f} % of their data."
     )

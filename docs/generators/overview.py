@@ -23,6 +23,7 @@ from baseline.study import paper
 from baseline.study import rows as rows_lib
 from baseline.study import sweeps as sweeps_lib
 from docs.generators import energy
+from docs.generators import prose
 from docs.generators import qat_results
 from docs.generators import reward_runs
 from docs.generators import tables
@@ -293,6 +294,7 @@ _WORDS = {
 }
 
 
+@prose.wrapped
 def _answer() -> str:
     found = counts()
     parts = [f"{found[verdict]} {word}" for verdict, word in _WORDS.items() if found[verdict]]
@@ -300,7 +302,8 @@ def _answer() -> str:
     ours = [times.speedup_between(*row.seconds).value for row in rows]
     theirs = [actorq_paper.SPEEDUPS[row.task].speedup for row in rows]
     return (
-        f"This page judges {sum(found.values())} claims: {reward_runs.joined(parts)}.\n"
+        "**Answer.** "
+        f"This page judges {sum(found.values())} claims: {reward_runs.joined(parts)}. "
         f"On five tasks int8 actors hold the reward {min(ours):.2f} to {max(ours):.2f} times "
         f"sooner, where the paper has {min(theirs):.2f} to {max(theirs):.2f}."
     )
