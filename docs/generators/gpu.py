@@ -124,7 +124,7 @@ def _held_text(one: Run) -> str:
 def _trainings() -> str:
     both = [run(side) for side in _SIDES]
     rows = [
-        ["941.22 [held](../reference/glossary.md) from", *map(_held_text, both)],
+        ["941.22 [held](../reference/glossary.md#held) from", *map(_held_text, both)],
         ["first learner step logged at, s",
          *(tables.number(one.first_step_s, 1) for one in both)],
         ["learner steps/s", *(tables.number(one.learner_rate) for one in both)],
@@ -136,7 +136,7 @@ def _trainings() -> str:
          *(tables.number(one.actor_rate) for one in both)],
         ["learner steps/s for which the actors bring data",
          *(tables.number(one.supply) for one in both)],
-        ["[data used](../reference/glossary.md)",
+        ["[data used](../reference/glossary.md#data-used)",
          *(f"{100 * one.data_used:.0f} %" for one in both)],
         *(
             [f"actor 1, µs a step: {actor_time.PHASE_NAMES[phase]}",
