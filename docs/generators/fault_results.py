@@ -39,7 +39,7 @@ def _of(kind: str, victim: str, campaign: str = "") -> list[dict[str, Any]]:
     return [one for one in _rounds(campaign) if one["group"] == f"{kind} {victim}"]
 
 
-def _survived(campaign: str) -> tuple[int, int]:
+def survived(campaign: str = "") -> tuple[int, int]:
     """Returns the rounds that a campaign survived, and the rounds that it was to have."""
     record = _record(f"{campaign}faults")
     words = record["command"].split()
@@ -71,10 +71,10 @@ def _faults_table() -> str:
 
 @prose.wrapped
 def _answer() -> str:
-    survived, planned = _survived("")
+    done, planned = survived()
     fuzz = _record("fuzz_messages")
     return (
-        f"**Answer.** A live run survived {survived} of {planned} rounds of random faults. "
+        f"**Answer.** A live run survived {done} of {planned} rounds of random faults. "
         f"Of {fuzz['inputs']:,} damaged messages, {len(fuzz['failures']) or 'none'} got through "
         "that a process must refuse."
     )
@@ -89,12 +89,12 @@ def _again() -> str:
     }
     for campaign in _CAMPAIGNS:
         record = _record(f"{campaign}faults")
-        survived, planned = _survived(campaign)
+        done, planned = survived(campaign)
         kills = [
             one["recovery_s"] for victim in _VICTIMS for one in _of("kill", victim, campaign)
         ]
         lines.append([
-            f"`{record['git_commit'][:7]}`", str(record["seed"]), f"{survived} of {planned}",
+            f"`{record['git_commit'][:7]}`", str(record["seed"]), f"{done} of {planned}",
             f"{min(kills):.1f} to {max(kills):.1f}", notes[campaign],
         ])
     return tables.table(

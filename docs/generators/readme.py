@@ -1,0 +1,50 @@
+"""Sentences of the README that hold results."""
+
+from docs.generators import deployment_results
+from docs.generators import fault_results
+from docs.generators import gpu
+from docs.generators import prose
+from docs.generators import qat_results
+from docs.generators import quantized_results
+from docs.generators import time_to_reward
+
+
+@prose.wrapped
+def gain() -> str:
+    """Returns what int8 actors gain, by the lowest and the highest of the tasks' medians."""
+    gains = sorted(one.speedup for one in time_to_reward.headline() if not one.setting)
+    return (
+        f"On two CPU cores, int8 actors held the paper's rewards **{gains[0]:.1f} to"
+        f" {gains[-1]:.1f} times as soon** as fp32 actors on {len(gains)} tasks."
+    )
+
+
+@prose.wrapped
+def results() -> str:
+    """Returns one line for each further result: PTQ, QAT, deployment, faults, GPU."""
+    losses = {
+        algo.upper(): f"{100 * quantized_results.mean_errors(algo)['weights'].error:.1f} %"
+        for algo in quantized_results.ALGORITHMS
+    }
+    means = ", ".join(f"{algo} {loss}" for algo, loss in losses.items())
+    counts = qat_results.counts()
+    policies = deployment_results.of_runtime()
+    speedups = ", ".join(f"{row.speedup:.2f}" for row in policies)
+    survived, planned = fault_results.survived()
+    fp32, int8 = gpu.run("fp32"), gpu.run("int8")
+    return "\n".join([
+        f"- [Post-training quantization](docs/results/ptq.md) to int8 costs this share of the"
+        f" reward: {means}.",
+        f"- [Quantization-aware training](docs/results/qat.md) returned at least as much as PTQ"
+        f" in {counts.at_least} of {counts.cells} cells.",
+        f"- [On a device](docs/results/deployment.md) the paper's three policies play"
+        f" {speedups} times as fast in int8.",
+        f"- [Faults](docs/results/faults.md): a training survived {survived} of {planned} rounds"
+        " of killed and stopped processes.",
+        f"- [With a GPU learner](docs/results/gpu.md) int8 actors made"
+        f" {int8.actor_rate / fp32.actor_rate:.1f} times the steps, and the learner was the slow"
+        " part.",
+    ])
+
+
+BLOCKS = {"gain": gain, "results": results}
