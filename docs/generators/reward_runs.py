@@ -245,7 +245,7 @@ def runs_table(task_rows: reaching.Rows, sides: Iterable[reporting.Side] | None 
         ])
     head = [
         "Seed", "Actors", "Held after, s", "Times as soon as fp32", "Held from learner step",
-        "Learner steps in all", "Actor steps/s", "Learner steps/s", "Data used", "Final reward",
+        "Actor steps/s", "Learner steps/s", "Data used", "Final reward",
     ]
     return tables.table(head, lines, 2)
 
@@ -269,10 +269,10 @@ def _ratio(fp32: times.Reach | None, other: times.Reach) -> str:
 
 
 def _rates(result: results_lib.Result) -> list[str]:
-    """Returns the steps of a run, its rates, its data used and its final reward."""
+    """Returns the rates of a run, its data used and its final reward."""
     measured = result.measured
     return [
-        tables.number(measured.learner_steps), tables.number(measured.actor_steps_per_s or 0.0),
+        tables.number(measured.actor_steps_per_s or 0.0),
         tables.number(measured.learner_steps_per_s or 0.0, 2),
         f"{100 * (measured.data_used or 0.0):.0f} %",
         tables.number(measured.final_reward or 0.0, 1),

@@ -55,10 +55,10 @@ def _of(
 
 def _main() -> str:
     head = [
-        "Task", "Other library", "Processor", "It held the reward after, s", "int8, same seed, s",
+        "Task", "Other library", "It held the reward after, s", "int8, same seed, s",
         "int8 sooner by", "Its learner steps/s", "Its environment steps/s", "Its final reward",
     ]
-    return tables.table(head, [_line(*beside) for beside in _beside()], 3)
+    return tables.table(head, [_line(*beside) for beside in _beside()], 2)
 
 
 def _line(task: str, rows: reaching.Rows, side: reporting.Side) -> list[str]:
@@ -66,9 +66,9 @@ def _line(task: str, rows: reaching.Rows, side: reporting.Side) -> list[str]:
     int8 = reward_runs.of_seeds(rows, row.by_seed)[reward_runs.INT8]
     gain = _of(rows, side)
     theirs, ours = (reward_runs.processor(one.results[0]) for one in (row, int8))
+    name = specification.short_task(task)
     return [
-        specification.short_task(task), _library(row),
-        theirs if theirs == ours else f"{theirs}; int8: {ours}",
+        name if theirs == ours else f"{name} (two processors)", _library(row),
         reward_runs.seconds(row.median), reward_runs.seconds(int8.median),
         reward_runs.NOTHING if gain.bound == "?" else gain.text(),
         reward_runs.mean(row, "learner_steps_per_s", 2),
