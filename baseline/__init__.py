@@ -1,1 +1,1 @@
-"""QuaRL's study of quantized policies: after training, in training, on devices; see README.md."""
+"""QuaRL's study of quantized policies: after training, in training, on devices; see docs/."""
