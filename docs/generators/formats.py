@@ -228,6 +228,24 @@ CLUSTER: Columns = {
     "age_learner_steps": ("learner steps", "The same in learner steps."),
 }
 
+PLAYED: Columns = {
+    "task": ("name", "Task."),
+    "actors_bits": ("bits", "Precision of the actors in the training."),
+    "seed": ("number", "Seed of the training."),
+    "learner_steps": ("steps", "Learner steps of the training."),
+    "played_bits": ("bits", "Precision in which the last policy was played."),
+    "mean_return": ("return", "Mean of the episodes."),
+    "std_return": ("return", "Their standard deviation."),
+    "episodes": ("count", "Episodes that were played."),
+}
+SOAK: Columns = {
+    "seconds": ("s", "Time since the start."),
+    "process": ("name", "Process of the run."),
+    "rss_mb": ("MB", "Memory that it holds."),
+    "open_files": ("count", "Files that it has open."),
+    "threads": ("count", "Threads that it has."),
+}
+
 SPEEDUP: Columns = {
     "task": ("name", "Task as `suite,task`."),
     "algorithm": ("name", "`d4pg` or `dqn`."),
@@ -353,7 +371,7 @@ FINDINGS: Columns = {
     "algo": ("name", "Algorithm."),
     "env": ("name", "Environment."),
     "width": ("weight", "Width of the central 99 % of the fp32 weights."),
-    "error": ("fraction", "E at the width of weights that was asked for."),
+    "error": ("fraction", "E at the precision that `--bits` asked for, 8 bits by default."),
     "low": ("fraction", "Lower end of its 95 % interval."),
     "high": ("fraction", "Upper end of that interval."),
 }
@@ -400,9 +418,9 @@ DEPLOYMENT: Columns = {
     "success_change_high": ("fraction", "Upper end of that interval."),
     "fp32_return": ("return", "Mean return of the fp32 file."),
     "int_return": ("return", "Mean return of the integer file."),
-    "return_change": ("fraction", "Loss of return, where the task knows no success."),
-    "return_change_low": ("fraction", "Lower end of its 95 % interval."),
-    "return_change_high": ("fraction", "Upper end of that interval."),
+    "return_change": ("return", "Difference of the two, where the task knows no success."),
+    "return_change_low": ("return", "Lower end of its 95 % interval."),
+    "return_change_high": ("return", "Upper end of that interval."),
     "fp32_file_bytes": ("bytes", "Size of the fp32 file."),
     "int_file_bytes": ("bytes", "Size of the integer file."),
     "file_ratio": ("ratio", "`fp32_file_bytes` divided by `int_file_bytes`."),
@@ -426,6 +444,11 @@ DEPLOYMENT: Columns = {
         ("largest_output", "–", "Largest difference of an output."),
         ("failure", "text", "Reason why there is no comparison."),
     )
+}
+_ACTORQ_FILES = {
+    "cluster": ("cluster/cluster.csv", CLUSTER),
+    "played": ("int4/returns.csv", PLAYED),
+    "soak": ("faults/soak.csv", SOAK),
 }
 _BASELINE_FILES = {
     "qat_table": ("qat/table.csv", QAT_TABLE),
@@ -512,6 +535,12 @@ def qat() -> str:
     return table_of(names, QAT)
 
 
+def of_actorq(name: str) -> str:
+    """Returns the columns of a committed file of ActorQ."""
+    path, columns = _ACTORQ_FILES[name]
+    return table_of(header(tables.ACTORQ_RESULTS / path), columns)
+
+
 def of_baseline(name: str) -> str:
     """Returns the columns of a committed file of the baseline study."""
     path, columns = _BASELINE_FILES[name]
@@ -533,7 +562,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "phases": lambda: log(telemetry.PHASES_CSV),
     "runs": runs,
     "reports": reports,
-    "cluster": lambda: table_of(header(tables.ACTORQ_RESULTS / "cluster/cluster.csv"), CLUSTER),
+    "cluster": lambda: of_actorq("cluster"),
+    "played": lambda: of_actorq("played"),
+    "soak": lambda: of_actorq("soak"),
     "speedup": lambda: script("speedup_table", SPEEDUP),
     "breakdown": lambda: script("breakdown_table", BREAKDOWN),
     "ptq": lambda: table_of(rows_lib.columns(), PTQ),
