@@ -174,10 +174,9 @@ def _answer() -> str:
     )
     return (
         "**Answer.** "
-        f"On two CPU cores int8 actors held cartpole_balance's reward after {balance} s and "
-        f"walker_stand's after {stand} s. That is less than the whole trainings that SLM-Lab and "
-        "CleanRL publish for these tasks. Systems that simulate on a GPU are far faster on "
-        "CartPole and Acrobot."
+        "On two cores int8 actors held cartpole_balance's and walker_stand's rewards after "
+        f"{balance} and {stand} s, sooner than SLM-Lab's and CleanRL's whole trainings end. "
+        "Systems that simulate on a GPU are far faster on CartPole and Acrobot."
     )
 
 

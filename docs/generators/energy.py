@@ -63,9 +63,9 @@ def _answer() -> str:
     (wider,) = _of(_WIDER)
     return (
         "**Answer.** "
-        f"On five tasks training with int8 actors took {low:.2f} to {high:.2f} times less modelled "
-        f"energy until the reward was held. The paper reports {paper_low} to {paper_high} times "
-        "less CO2. With settings that every seed learns with, cartpole_balance took "
+        f"On five tasks int8 actors took {low:.2f} to {high:.2f} times less modelled energy, where "
+        f"the paper reports {paper_low} to {paper_high} times less CO2. "
+        "With settings that every seed learns with, cartpole_balance took "
         f"{ratio(wider.watt_hours).value:.2f} times less."
     )
 
