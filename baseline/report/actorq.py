@@ -69,12 +69,12 @@ def claims(results: str, rows: Sequence[experiments.Compared]) -> list[claims_li
     Raises:
       errors.UserError: A file is damaged.
     """
-    judged = {
-        row.task: claims_lib.time_to_reward(row.task, row.target, row.seconds, row.seeds)
+    found = [
+        claim._replace(claim=claim.claim + row.remark)
         for row in rows
-    }
-    found = [claim for claims_of_task in judged.values() for claim in claims_of_task]
-    found += claims_lib.unmeasured(judged)
+        for claim in claims_lib.time_to_reward(row.task, row.target, row.seconds, row.seeds)
+    ]
+    found += claims_lib.unmeasured(row.task for row in rows)
     found += claims_lib.breakdown(_fp32_phases(results))
     return found + claims_lib.staleness(_final_rewards(results))
 
@@ -109,7 +109,7 @@ def _content(folder: str, folded: bool) -> list[blocks.Block]:
         blocks.Fold(result_files.titled(path), sections_lib.tables([path]))
         for path in result_files.files(folder, "md")
     ]
-    return [*folds, *plots.figures(result_files.files(folder, "png"))]
+    return blocks.beside(folds, plots.figures(result_files.files(folder, "png")))
 
 
 def _csv(path: str) -> blocks.Table:

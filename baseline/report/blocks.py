@@ -69,4 +69,19 @@ class Origin:
         return sorted({min(self.dates), max(self.dates)}) if self.dates else []
 
 
-Block = Text | Heading | Fold | Table | Figure | Origin
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """Plots beside what they show; below it, in a narrow window."""
+
+    blocks: Sequence["Block"]
+    plots: Sequence["Block"]
+
+
+def beside(content: Sequence["Block"], plots: Sequence["Block"]) -> list["Block"]:
+    """Returns plots beside tables and texts; what is there, if only one of both is."""
+    if content and plots:
+        return [Beside(content, plots)]
+    return [*content, *plots]
+
+
+Block = Text | Heading | Fold | Table | Figure | Origin | Beside

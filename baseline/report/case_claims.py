@@ -103,7 +103,7 @@ def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
             continue
         ratio = times.speedup_between(*row.grams)
         ours = f"{ratio.text()}{'x' if ratio.bound != '?' else ''} (modelled)"
-        claim = f"int8 actors need less CO2, {specification.short_task(row.task)}"
+        claim = f"int8 actors need less CO2, {specification.short_task(row.task)}{row.remark}"
         limits = (claims_lib.few_seeds(row.seeds),)
         judged = claims_lib.faster("energy", claim, low, ratio, ours, limits)
         found.append(judged._replace(published=printed))

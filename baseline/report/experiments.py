@@ -21,6 +21,8 @@ from actorQ.experiments.reports import reporting
 from actorQ.experiments.run_logs import times
 from baseline.report import blocks
 
+MAIN = "time_to_reward"  # The experiment of the headline figures.
+
 
 class Compared(NamedTuple):
     """fp32 and int8 actors on one task of one experiment.
@@ -45,16 +47,24 @@ class Compared(NamedTuple):
     watt_hours: tuple[times.Reach, times.Reach] | None
     grams: tuple[times.Reach, times.Reach] | None
 
+    @property
+    def remark(self) -> str:
+        """The experiment in brackets, unless it is the main one."""
+        return "" if self.experiment == MAIN else f" ({self.experiment})"
+
 
 def compared(actorq_results: str) -> list[Compared]:
     """Returns every task that has results of fp32 and of int8 actors with a reward to reach.
 
+    The tasks of the main experiment come first, those of the others by its name.
+
     Raises:
       errors.UserError: A result is damaged.
     """
+    results = _results(actorq_results)
     return [
         comparison
-        for name, found in _results(actorq_results).items()
+        for name, found in sorted(results.items(), key=lambda item: (item[0] != MAIN, item[0]))
         for group in _by_value(found)
         for comparison in _compared(name, group)
     ]

@@ -9,16 +9,17 @@ from baseline.report import actorq
 from baseline.report import case_claims
 from baseline.report import claims as claims_lib
 from baseline.report import experiments
+from baseline.report import main_findings
 from baseline.report import sections as sections_lib
 
 _TITLE = "Quantized reinforcement learning: the paper's results and ours"
 _RULES = {
-    claims_lib.REACHED: "our figure is as good as the paper's (or as our own aim, where one "
-    "is named) or better",
-    claims_lib.PARTLY: "there is a gain, but a smaller one, not in all cases, or of fewer "
-    "repetitions than the paper's",
-    claims_lib.MISSED: "there is no gain, or a loss above the paper's",
-    claims_lib.OPEN: "the measurements leave it open",
+    claims_lib.REACHED: "Our figure is as good as the paper's, or better. Where an aim of our own "
+    "is named, that aim counts.",
+    claims_lib.PARTLY: "There is a gain, but a smaller one, not in all cases, or of fewer "
+    "repetitions than the paper's.",
+    claims_lib.MISSED: "There is no gain, or a loss above the paper's.",
+    claims_lib.OPEN: "The measurements leave it open.",
 }
 # Names of the verdicts in the style sheet.
 _CLASSES = {
@@ -64,7 +65,8 @@ def build(baseline_results: str, actorq_results: str, command: str) -> str:
     verdicts = [claim.verdict for claim in claims]
     facts = provenance.facts(command)
     return _TEMPLATES.get_template("page.html.j2").render(
-        title=_TITLE, sections=sections, claims=claims, rules=_RULES, classes=_CLASSES,
+        title=_TITLE, findings=main_findings.findings(claims, compared), sections=sections,
+        claims=claims, rules=_RULES, classes=_CLASSES,
         counts={name: verdicts.count(name) for name in _CLASSES if name in verdicts},
         command=command, commit=provenance.short(facts["git_commit"]), date=facts["date"],
     )

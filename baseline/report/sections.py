@@ -115,18 +115,20 @@ def tables_and_plots(folder: str) -> list[blocks.Block]:
     Raises:
       errors.UserError: A file is damaged.
     """
-    return [
-        *tables(result_files.files(folder, "md")),
-        *plots.figures(result_files.files(folder, "png")),
-    ]
+    return blocks.beside(
+        tables(result_files.files(folder, "md")),
+        plots.figures(result_files.files(folder, "png")),
+    )
 
 
 def _ptq(results: str) -> Section:
     folder = os.path.join(results, "ptq")
     content: list[blocks.Block] = []
     if result_files.files(folder, "md", "png"):
-        content += tables([os.path.join(folder, "table.md")], lambda text: "every width" in text)
-        content += plots.figures(result_files.files(os.path.join(folder, "plots"), "png"))
+        content += blocks.beside(
+            tables([os.path.join(folder, "table.md")], lambda text: "every width" in text),
+            plots.figures(result_files.files(os.path.join(folder, "plots"), "png")),
+        )
         for path in result_files.files(folder, "md"):
             name = os.path.basename(path)
             if name != "table.md":
@@ -139,7 +141,7 @@ def _ptq(results: str) -> Section:
             found = tables(result_files.files(beside, "md"), lambda text: "Agents" in text)
             if name == "integer":
                 found = [blocks.Fold("Tables, agent by agent", found)]
-            content += [*found, *plots.figures(result_files.files(beside, "png"))]
+            content += blocks.beside(found, plots.figures(result_files.files(beside, "png")))
     return section(SUBJECTS["ptq"], [folder], content)
 
 
@@ -147,10 +149,10 @@ def _qat(results: str) -> Section:
     folder = os.path.join(results, "qat")
     main = os.path.join(folder, "table.md")
     others = [path for path in result_files.files(folder, "md") if path != main]
-    content = [
-        *tables([main], lambda text: text != "QAT against PTQ"), *tables(others),
-        *plots.figures(result_files.files(os.path.join(folder, "plots"), "png")),
-    ]
+    content = blocks.beside(
+        [*tables([main], lambda text: text != "QAT against PTQ"), *tables(others)],
+        plots.figures(result_files.files(os.path.join(folder, "plots"), "png")),
+    )
     return section(SUBJECTS["qat"], [folder], content)
 
 

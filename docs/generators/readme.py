@@ -22,11 +22,10 @@ def gain() -> str:
 @prose.wrapped
 def results() -> str:
     """Returns one line for each further result: PTQ, QAT, deployment, faults, GPU."""
-    losses = {
-        algo.upper(): f"{100 * quantized_results.mean_errors(algo)['weights'].error:.1f} %"
+    means = ", ".join(
+        f"{algo.upper()} {quantized_results.mean_errors(algo)['weights'].text().partition(' [')[0]}"
         for algo in quantized_results.ALGORITHMS
-    }
-    means = ", ".join(f"{algo} {loss}" for algo, loss in losses.items())
+    )
     counts = qat_results.counts()
     policies = deployment_results.of_runtime()
     speedups = ", ".join(f"{row.speedup:.2f}" for row in policies)

@@ -99,8 +99,10 @@ def test_page_of_the_committed_results_is_whole(page):
     outline = check(page)
     plots = list((ROOT / "baseline" / "results").glob("*/**/*.png"))
     assert len(outline.sources) >= len(plots)
+    assert page.index('id="findings"') < page.index('aria-label="Sections"')
+    assert page.count('<div class="beside">') > 5
     assert {"summary", "reading", "ptq", "qat", "mixed_precision", "deployment"} <= set(outline.ids)
-    assert {"time_to_reward", "energy", "benchmarks", "cluster"} <= set(outline.ids)
+    assert {"findings", "time_to_reward", "energy", "benchmarks", "cluster"} <= set(outline.ids)
     for algo in paper.MEANS:
         assert f"int8 costs {algo.upper()} agents" in page
     assert "cannot be said" in page and "prefers-color-scheme: dark" in page
@@ -159,7 +161,8 @@ def test_folders_within_a_folder_of_results_are_shown(tmp_path):
     assert "<h3>benchmarks: gym</h3>\n<details>" in page
     assert "<h3>faults</h3>\n<p>text of faults</p>" in page
     assert "<h3>faults: again 30</h3>\n<p>text of faults/again_30</p>" in page
-    assert "<h3>network: first</h3>\n<p>text of network/first</p>\n<figure>" in page
+    beside = '<div class="beside"><div>\n<p>text of network/first</p>\n</div>\n<div class="plots">\n'
+    assert f"<h3>network: first</h3>\n{beside}<figure>" in page
     assert "<h3>network</h3>" not in page and "faults/runs" not in page
 
 
