@@ -16,6 +16,7 @@ With --resume a run goes on from its newest snapshot (`core.snapshots`):
 """
 
 import contextlib
+import math
 import os
 import secrets
 import threading
@@ -184,7 +185,10 @@ class LearnerProcess:
             config, tables, checkpoints.checkpointer(self._store, self._resumed)
         )
         address = f"localhost:{self._server.port}"
-        self._connection = connection.Connection(config, address)
+        # The server is this process's own, so that silence means a busy server: it gives no answer
+        # while it writes a checkpoint of many transitions.
+        patience_s = math.ceil(config.transfer_timeout)
+        self._connection = connection.Connection(config, address, patience_s)
         if self._resumed is not None:
             # An end that was announced before is not this start's. The weights of the checkpoint
             # are older than those that others may have seen.

@@ -92,13 +92,21 @@ def require_port(config: config_lib.RunConfig) -> None:
 class Connection:
     """A client of the run's server."""
 
-    def __init__(self, config: config_lib.RunConfig, address: str | None = None):
+    def __init__(
+        self,
+        config: config_lib.RunConfig,
+        address: str | None = None,
+        patience_s: int | None = None,
+    ):
         """Makes a client; nothing is sent yet.
 
         Args:
           config: Table names, address and time limits.
           address: HOST:PORT, by default `config.address`.
+          patience_s: Seconds without an answer to `status` after which the learner counts as gone,
+            by default ten.
         """
+        self._patience_s = patience_s or _STATUS_TIMEOUT_S
         self.address = address or config.address
         self.client = reverb.Client(_own_target(self.address))
         # Downloads and status have TCP connections of their own. On a slow link, confirmations of
@@ -142,15 +150,18 @@ class Connection:
             time.sleep(0.1)
         return False
 
-    def status(self, timeout_s: int = _STATUS_TIMEOUT_S) -> ServerStatus:
+    def status(self, timeout_s: int | None = None) -> ServerStatus:
         """Asks for the server's counters; this is also the health check.
+
+        Args:
+          timeout_s: Time limit, by default the connection's patience.
 
         Raises:
           errors.LearnerGoneError: No answer came in time, or the learner was started again since
             `card` was called.
           errors.UserError: The server has other tables than this process expects.
         """
-        info = self._server_info(timeout_s)
+        info = self._server_info(timeout_s or self._patience_s)
         config = self._config
         expected = (*config.table_names, settings.RUN_TABLE)
         missing = [name for name in expected if name not in info]
@@ -232,15 +243,16 @@ class Connection:
                 tables = [schema_pb2.TableInfo.FromString(table) for table in serialized]
                 return {table.name: table for table in tables}
             except Exception as error:  # Reverb raises several types, RuntimeError among them.
-                # A port that nobody listens at gets no second try. A busy server gets one with all
-                # the time that is left, and with two seconds in any case: this process itself may
-                # have been paused meanwhile.
+                # A port that nobody listens at gets no second try. A busy server gets others until
+                # the time is over, and one in any case: this process itself may have been paused
+                # meanwhile. Signals wait for the end of a try.
                 if not again or not _listens(self.address):
                     raise errors.LearnerGoneError(
                         f"The learner at {self.address} does not answer ({errors.summary(error)})."
                     ) from None
-                try_s = max(_STATUS_TRY_S, math.ceil(deadline - time.monotonic()))
-                again = False
+                left_s = math.ceil(deadline - time.monotonic())
+                try_s = max(_STATUS_TRY_S, min(left_s, _STATUS_TIMEOUT_S))
+                again = left_s > try_s
 
     def fetch(self, table: str, timeout_s: float | None = None) -> list[np.ndarray]:
         """Samples the item of a mailbox that is known to have one.

@@ -215,6 +215,34 @@ def test_status_asks_again_after_a_pause_of_this_process(connection, monkeypatch
     assert waits == [2, 2]
 
 
+def test_learner_waits_for_its_own_server_while_it_writes_a_checkpoint(connection, monkeypatch):
+    """A checkpoint of a million transitions kept the server silent for more than ten seconds."""
+    now, waits = [100.0], []
+    monkeypatch.setattr(connection_lib, "time", mock.Mock(monotonic=lambda: now[0]))
+
+    def asked(patience_s):
+        own = connection_lib.Connection(connection._config, connection.address, patience_s)
+        real = own._info_client
+
+        class Silent:
+            def ServerInfo(self, timeout_s):  # noqa: N802 (Reverb's name)
+                waits.append(timeout_s)
+                now[0] += timeout_s
+                if sum(waits) < 45:
+                    raise RuntimeError("Deadline Exceeded")
+                return real.ServerInfo(timeout_s)
+
+        own._info_client = Silent()
+        return own
+
+    with pytest.raises(errors.LearnerGoneError, match="does not answer"):
+        asked(10).status()
+    assert waits == [2, 8]
+    waits.clear()
+    assert asked(600).status().starts == 0
+    assert waits == [2, 10, 10, 10, 10, 10]  # Ctrl-C waits for ten seconds at most.
+
+
 _SERVER = """
 import sys, time
 from actorQ.core import config as config_lib
