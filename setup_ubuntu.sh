@@ -10,7 +10,7 @@ usage() {
   cat <<'END'
 Usage: ./setup_ubuntu.sh [--gpu|--cpu] [--torch cpu|cuda]
 
-Makes .venv with the pinned packages (4.3 GB, two to three minutes) and this project, then checks
+Makes .venv with the pinned packages (4.3 GB, two to five minutes) and this project, then checks
 that they import together. A second call with nothing changed only checks. Options that .venv was
 made with stay until others are given. The script needs no sudo and asks no questions.
 
