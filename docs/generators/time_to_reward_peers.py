@@ -1,5 +1,7 @@
 """Blocks of results/time-to-reward-peers: ActorQ beside Acme and Stable-Baselines3."""
 
+import statistics
+
 from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
@@ -125,13 +127,21 @@ def _walker() -> str:
             _name(row), reward_runs.seconds(row.median), tables.number(measured.learner_steps),
             reward_runs.mean(row, "learner_steps_per_s", 2),
             "1" if measured is int8 else f"{_rate(int8) / _rate(measured):.2f}",
-            reward_runs.data_used(row), reward_runs.reward(row),
+            reward_runs.data_used(row), _best_running_mean(row.results[0]),
+            reward_runs.reward(row),
         ])
     head = [
         "", "Not held within, s", "Learner steps", "Learner steps/s", "int8 makes as many times",
-        "Data used", "Final reward",
+        "Data used", "Best mean of ten", "Final reward",
     ]
     return tables.table(head, lines)
+
+
+def _best_running_mean(result: results_lib.Result) -> str:
+    """Returns the best mean of as many evaluations in a row as the stop rule takes."""
+    returns, of = result.measured.rewards.returns, result.settings["stop_smoothing"]
+    means = [statistics.mean(returns[end - of:end]) for end in range(of, len(returns) + 1)]
+    return tables.number(max(means)) if means else reward_runs.NOTHING
 
 
 def _rate(measured: results_lib.Measured) -> float:
