@@ -8,11 +8,25 @@ from typing import Any
 from matplotlib import figure as mpl_figure
 
 from actorQ.core import files
+from actorQ.core import precisions
 
-# The colour-blind can tell these apart, too (Okabe and Ito's palette).
-PRECISION_COLOURS = {32: "#0072B2", 16: "#009E73", 8: "#D55E00", 4: "#CC79A7"}
+# Every plot takes its colours from here. A precision has the same colour in all plots, and nothing
+# else has it. The colour-blind can tell these apart, too (Okabe and Ito's palette).
+PRECISION_COLOURS = {
+    "fp32": "#0072B2", "fp16": "#009E73", "bf16": "#56B4E9", "int8": "#D55E00", "int4": "#CC79A7",
+}
+PAPER_COLOUR = "0.6"  # Bars of the paper's figures; its marks are black.
+# Colours of methods, phases, algorithms, processes and other projects (Tol's palettes, but ORANGE).
+INDIGO, OLIVE, WINE, SAND, ORANGE = "#332288", "#999933", "#882255", "#DDCC77", "#E69F00"
+# Font sizes in points. Half as large as drawn, a figure is still legible.
+TITLE, TEXT, SMALL = 12, 10, 9
 TASK_STYLES = ("-", "--", ":", "-.")  # Line styles of the tasks in a figure, in a circle.
 TASK_MARKERS = ("o", "s", "^", "D")  # Markers of tasks with too few points for a line.
+
+
+def precision_colour(bits: int) -> str:
+    """Returns the colour of a precision of `--quantize`."""
+    return PRECISION_COLOURS[precisions.NAMES[bits]]
 
 
 def new_figure(panels: int = 1, height: float = 4.2) -> tuple[mpl_figure.Figure, list[Any]]:
@@ -71,7 +85,7 @@ def legend_below(figure: mpl_figure.Figure, columns: int, note: str = "") -> Non
             entries.setdefault(label, handle)
     figure.legend(
         entries.values(), entries.keys(), loc="outside lower center", ncols=columns,
-        frameon=False, fontsize=9, title=note or None, title_fontsize=8,
+        frameon=False, fontsize=TEXT, title=note or None, title_fontsize=SMALL,
     )
 
 

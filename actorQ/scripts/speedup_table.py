@@ -256,7 +256,7 @@ def draw(comparison: Comparison, path: str) -> str:
     """Draws return against time, one colour for each precision; returns `path`."""
     lines = [
         reaching_figures.Line(
-            f"{side.name} actors", plotting.PRECISION_COLOURS[side.precision], side.seed_curves,
+            f"{side.name} actors", plotting.precision_colour(side.precision), side.seed_curves,
             side.reach,
         )
         for side in comparison.sides

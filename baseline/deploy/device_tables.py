@@ -82,11 +82,26 @@ def report(
         output.write_csv(
             os.path.join(out, f"{STEM}.csv"), [{**each, "commit": commit} for each in rows]
         )
-        bars.draw(
-            {_label(each, rows): (each["speedup"], each["paper_speedup"]) for each in rows},
-            f"fp32 latency / {settings.bits}-bit latency, same runtime",
-            os.path.join(out, f"{STEM}.png"),
-        )
+        draw(rows, settings.bits, os.path.join(out, f"{STEM}.png"))
+
+
+def draw(rows: Sequence[Row], bits: int, path: str) -> str:
+    """Draws the speed-ups of the quantized files beside the paper's; returns `path`.
+
+    Args:
+      rows: Rows as `row` returns them.
+      bits: Bits of the quantized files.
+      path: File to write, a PNG.
+    """
+    integer = f"int{bits}"
+    return bars.draw(
+        {
+            _label(each, rows): bars.Bar(each["speedup"], each["paper_speedup"], integer)
+            for each in rows
+        },
+        f"Speed-up: fp32 latency / {integer} latency, same runtime",
+        path,
+    )
 
 
 def _label(figures: Row, rows: Sequence[Row]) -> str:

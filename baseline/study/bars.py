@@ -4,31 +4,53 @@ Imports no framework but matplotlib.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from actorQ.core import plotting
 
 
-def draw(rows: Mapping[str, tuple[float, float | None]], label: str, path: str) -> str:
+class Bar(NamedTuple):
+    """A row of the figure."""
+
+    speedup: float  # Our figure.
+    paper: float | None  # The paper's, None where it has none.
+    precision: str  # Name of the precision whose gain it is, e.g. "int8".
+
+
+def draw(rows: Mapping[str, Bar], label: str, path: str) -> str:
     """Draws a bar for each row, from above in their order, and a line where nothing is gained.
 
-    A row has our figure and the paper's, None where the paper has none. Returns `path`.
+    Returns `path`.
 
     Raises:
       errors.UserError: it cannot be written.
     """
-    figure, (axis,) = plotting.new_figure(1, 1.4 + 0.36 * len(rows))
+    figure, (axis,) = plotting.new_figure(1, 1.5 + 0.36 * len(rows))
     places = range(len(rows))
-    axis.barh(places, [ours for ours, _ in rows.values()], color="#0072B2", label="ours")
-    marks = [(theirs, place) for place, (_, theirs) in enumerate(rows.values()) if theirs]
+    for precision in dict.fromkeys(bar.precision for bar in rows.values()):
+        mine = [place for place, bar in zip(places, rows.values(), strict=True)
+                if bar.precision == precision]
+        # Widths of integers that ActorQ does not have look like int8.
+        colour = plotting.PRECISION_COLOURS.get(precision, plotting.PRECISION_COLOURS["int8"])
+        axis.barh(
+            mine, [list(rows.values())[place].speedup for place in mine], color=colour,
+            label=f"ours, {precision}",
+        )
+    marks = [(bar.paper, place) for place, bar in enumerate(rows.values()) if bar.paper]
     if marks:
-        axis.plot(*zip(*marks, strict=True), "D", color="#D55E00", label="paper")
+        axis.plot(
+            *zip(*marks, strict=True), "D", color="black", markeredgecolor="white", markersize=8,
+            label="paper",
+        )
     axis.axvline(1, color="0.5", linewidth=1, linestyle="--")
     # The figures stand beside the names, since they would meet the marks at the bars' ends.
-    names = [f"{name}   {ours:.2f}" for name, (ours, _) in rows.items()]
-    axis.set_yticks(places, names, fontsize=9)
+    names = [f"{name}   {bar.speedup:.2f}" for name, bar in rows.items()]
+    axis.set_yticks(places, names, fontsize=plotting.TEXT)
     axis.invert_yaxis()
+    axis.grid(visible=False, axis="y")
+    axis.grid(axis="x", color="0.9", linewidth=0.8)
     axis.margins(x=0.12)
     axis.set_xlim(left=0)
     axis.set_xlabel(label)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    plotting.legend_below(figure, 3)
     return plotting.save_figure(figure, path)

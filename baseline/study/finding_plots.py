@@ -26,14 +26,16 @@ from baseline.study import width_relation
 
 _COLUMNS = 3
 _LEAST_HEIGHT = 1.0  # Least height of a panel, in percent.
+_NEAR = (0.08, 0.1)  # Parts of a panel's width and height that a number takes.
 # Largest relative difference of widths between an agent and its row.
 _SAME_WIDTH = 1e-3
-# Colours of the algorithms, by Okabe and Ito.
-_COLOURS = {
-    "a2c": "#0072B2", "ppo": "#D55E00", "dqn": "#009E73", "ddpg": "#CC79A7", "d4pg": "#E69F00",
-    "td3": "#56B4E9", "sac": "#7F7F7F",
+# Colours and markers of the algorithms.
+_STYLES = {
+    "a2c": (plotting.INDIGO, "o"), "ppo": (plotting.OLIVE, "s"), "dqn": (plotting.WINE, "^"),
+    "ddpg": (plotting.ORANGE, "D"), "d4pg": (plotting.SAND, "v"), "td3": ("0.6", "P"),
+    "sac": ("black", "X"),
 }
-_OTHER = "0.3"
+_OTHER = ("0.3", "o")
 
 
 def draw_relation(path: str, relation: width_relation.Relation, described: str) -> str:
@@ -54,19 +56,19 @@ def draw_relation(path: str, relation: width_relation.Relation, described: str) 
     for ax, group in zip(axes, relation.groups, strict=False):
         _draw_group(ax, group, numbers)
     for name, number in (numbers or {}).items():
-        axes[0].plot([], [], marker=f"${number}$", linestyle="", color="0.25", label=name)
+        axes[0].plot([], [], linestyle="", label=f"{number}: {name}")
     for label, face in (("0 outside E's 95 % interval", "0.3"), ("0 within it", "white")):
         axes[0].plot([], [], "o", color="0.3", markerfacecolor=face, label=label)
     for ax in axes[len(relation.groups) :]:
         ax.set_axis_off()
     for ax in axes[max(0, len(relation.groups) - columns) : len(relation.groups)]:
-        ax.set_xlabel("Width of the fp32 weights (central 99 %)", fontsize=8)
-    figure.supylabel("E (%), above zero is a loss", fontsize=8)
+        ax.set_xlabel("Width of the fp32 weights (central 99 %)", fontsize=plotting.TEXT)
+    figure.supylabel("E (%), above zero is a loss", fontsize=plotting.TEXT)
     figure.suptitle(
-        f"Width of the weights against E over {relation.over}\n{described}", fontsize=11
+        f"Width of the weights against E over {relation.over}\n{described}", fontsize=plotting.TITLE
     )
-    verdict = textwrap.fill(relation.verdict(), 90)
-    plotting.legend_below(figure, 4 if over_environments else 6, verdict)
+    verdict = textwrap.fill(relation.verdict(), 110)
+    plotting.legend_below(figure, 3 if over_environments else 6, verdict)
     return plotting.save_figure(figure, path)
 
 
@@ -75,28 +77,45 @@ def _draw_group(ax: Any, group: width_relation.Group, numbers: dict[str, int] | 
     ax.axhline(0, color="0.5", linewidth=0.8)
     ax.margins(x=0.15, y=0.18)
     for point in group.points:
-        colour = _COLOURS.get(point.algo, _OTHER)
+        colour, marker = _STYLES.get(point.algo, _OTHER)
         # Error bars have to hold their point, which bootstrap intervals need not.
         ax.vlines(
-            point.width, 100 * point.low, 100 * point.high, color=colour, linewidth=1.1,
-            label=point.algo.upper() if numbers is None else None,
+            point.width, 100 * point.low, 100 * point.high, color=colour, linewidth=1.4
         )
         ax.plot(
-            point.width, 100 * point.error, "o", color=colour, markersize=4.5,
+            point.width, 100 * point.error, marker, color=colour, markersize=6,
             markerfacecolor=colour if point.certain else "white",
         )
+        if numbers is None:
+            ax.plot([], [], f"{marker}-", color=colour, label=point.algo.upper())
+    for point, near in zip(group.points, _near(group.points), strict=True):
         if numbers is not None:
+            first = near[0] if near else point
             ax.annotate(
-                str(numbers[point.env]), (point.width, 100 * point.error),
-                textcoords="offset points", xytext=(4, 3), fontsize=7.5, color="0.25",
+                str(numbers[point.env]), (point.width, 100 * first.error),
+                textcoords="offset points", xytext=(5, 3 + plotting.SMALL * len(near)),
+                fontsize=plotting.SMALL, color="0.25",
             )
     name = group.name if numbers is None else group.name.upper()
     correlation = "" if group.correlation is None else f"ρ = {group.correlation:+.2f}, "
-    ax.set_title(f"{name}: {correlation}n = {len(group.points)}", fontsize=9)
+    ax.set_title(f"{name}: {correlation}n = {len(group.points)}", fontsize=plotting.TEXT)
     plotting.keep_flat(ax, _LEAST_HEIGHT)
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    ax.tick_params(labelsize=7)
+        axis.set_major_locator(ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    ax.tick_params(labelsize=plotting.SMALL)
+
+
+def _near(points: Sequence[width_relation.Point]) -> list[list[width_relation.Point]]:
+    """Returns for each point those before it that are so near that their numbers would meet."""
+    wide = _NEAR[0] * (max(p.width for p in points) - min(p.width for p in points))
+    high = _NEAR[1] * (max(p.high for p in points) - min(p.low for p in points))
+    return [
+        [
+            other for other in points[:index]
+            if abs(point.width - other.width) <= wide and abs(point.error - other.error) <= high
+        ]
+        for index, point in enumerate(points)
+    ]
 
 
 def draw_weights(
@@ -143,7 +162,7 @@ def draw_weights(
             paths.append(
                 weight_plots.draw_models(
                     os.path.join(out, f"weights-{_file_name(group.name)}.png"),
-                    f"{name}: weights over {relation.over}, narrowest to widest",
+                    f"{name}\nWeights over {relation.over}, narrowest to widest",
                     shown,
                 )
             )

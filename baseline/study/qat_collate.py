@@ -11,6 +11,7 @@ import os
 
 from actorQ.core import errors
 from actorQ.core import output
+from actorQ.core import plotting
 from baseline.quantization import names
 from baseline.study import qat_comparison
 from baseline.study import qat_rows
@@ -22,7 +23,7 @@ from baseline.study.qat_rows import TrainedRow
 
 TABLE = "table"  # The files are table.md and table.csv.
 _INT8_NOTE = "8*: the fp32 agents quantized to int8 after training"
-_COLOURS = {qat_rows.FROZEN: sweep_plots.BLUE, qat_rows.MOVING: sweep_plots.GREEN}
+_COLOURS = {qat_rows.FROZEN: plotting.WINE, qat_rows.MOVING: plotting.INDIGO}
 
 
 def collate(
@@ -87,7 +88,7 @@ def _make_panel(study: qat_comparison.Study, several_ranges: bool) -> sweep_plot
         int8 = [point._replace(bits=sweep_plots.INT8) for point in points if point.bits == "8"]
         series.append(
             sweep_plots.Series(
-                "PTQ of the fp32 agents", sweep_plots.VERMILLION, [*int8, *points], light=True
+                "PTQ of the fp32 agents", plotting.OLIVE, [*int8, *points], light=True
             )
         )
     fp32 = _point(names.FP32, study.control)

@@ -21,15 +21,16 @@ from baseline.quantization import names
 
 FOLDER = "plots"  # A folder beside the results.
 INT8 = "8*"  # Agents quantized after training, where the widths belong to another method.
-# The colour-blind can tell these apart (Okabe and Ito's palette).
-BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
-_FP32_COLOUR = "0.35"
+_FP32_COLOUR = plotting.PRECISION_COLOURS[names.FP32]
 _BAND = 0.18  # Opacity.
 _COLUMNS = 3  # Panels side by side in a grid.
 _LEAST_HEIGHT = 0.25  # Least height of a panel, as a share of fp32's return.
 # These stand to the left of the widths, in this order from right to left. No line joins them.
 _ASIDE = ("fp16", "bf16", INT8, names.FP32)
-_FEW_WIDTHS = 8  # A small panel has room for so many ticks.
+_FEW_WIDTHS = 8  # A small panel has room for the ticks of so many bits.
+_NAMED_WIDTHS = ("2", "8", "16", "24", "32")  # Widths with a name in a small panel of more.
+# Bits that the name of a precision takes beside more widths than a few.
+_ROOM_FOR_NAME, _SMALL_ROOM_FOR_NAME = 3.0, 6.5
 
 
 class Point(NamedTuple):
@@ -151,10 +152,10 @@ def draw_figure(path: str, title: str | None, panels: Sequence[Panel], words: Wo
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
     for ax in axes[max(0, len(panels) - columns) : len(panels)]:
-        ax.set_xlabel("Bits", fontsize=9)
-    figure.supylabel("Mean return", fontsize=9)
+        ax.set_xlabel("Precision (bits)", fontsize=plotting.TEXT)
+    figure.supylabel("Mean return", fontsize=plotting.TEXT)
     if title is not None:
-        figure.suptitle(title, fontsize=12)
+        figure.suptitle(title, fontsize=plotting.TITLE)
     plotting.legend_below(figure, 2 if title is None else min(3, columns + 1), words.note)
     return plotting.save_figure(figure, path)
 
@@ -162,8 +163,8 @@ def draw_figure(path: str, title: str | None, panels: Sequence[Panel], words: Wo
 def draw_panel(ax: Any, panel: Panel, words: Words, small: bool = False) -> None:
     """Draws a panel; a small one is thinner, with fewer ticks, without the seeds' dots."""
     found = {point.bits for series in panel.series for point in series.points}
-    places = _places(found | ({names.FP32} if panel.fp32_place else set()))
-    step = _step(places)
+    places = _places(found | ({names.FP32} if panel.fp32_place else set()), small)
+    step = _step(places, small)
     _draw_fp32(ax, panel, places, words, small)
     for index, series in enumerate(panel.series):
         before = [point.bits for other in panel.series[:index] for point in other.points]
@@ -183,21 +184,28 @@ def draw_panel(ax: Any, panel: Panel, words: Words, small: bool = False) -> None
     ax.yaxis.set_major_locator(ticker.MaxNLocator(4 if small else 6))
     ax.ticklabel_format(axis="y", style="plain", useOffset=False)
     plotting.keep_flat(ax, max(_LEAST_HEIGHT * abs(panel.fp32.mean), 1e-6))
-    ax.set_title(panel.shown_env if small else panel.title, fontsize=9 if small else 11)
+    title, size = (panel.shown_env, plotting.TEXT) if small else (panel.title, plotting.TITLE)
+    ax.set_title(title, fontsize=size)
 
 
-def _places(found: Collection[str]) -> dict[str, float]:
+def _places(found: Collection[str], small: bool) -> dict[str, float]:
     """Returns where precisions stand on the axis: widths at their number, others left of them."""
     places = {str(width): float(width) for width in sorted(int(b) for b in found if b.isdecimal())}
-    left, step = max(places.values(), default=32.0), _step(places)
+    left, step = max(places.values(), default=32.0), _step(places, small)
     aside = [bits for bits in _ASIDE if bits in found]
     return places | {bits: left + step * (1.5 + index) for index, bits in enumerate(aside)}
 
 
-def _step(places: Mapping[str, float]) -> float:
+def _step(places: Mapping[str, float], small: bool) -> float:
     """Returns the distance of two precisions that are no widths, in bits."""
+    if _few_widths(places):
+        return 1.0
+    return _SMALL_ROOM_FOR_NAME if small else _ROOM_FOR_NAME
+
+
+def _few_widths(places: Mapping[str, float]) -> bool:
     widths = [place for bits, place in places.items() if bits.isdecimal()]
-    return 1.0 if widths and max(widths) - min(widths) < _FEW_WIDTHS else 2.0
+    return bool(widths) and max(widths) - min(widths) < _FEW_WIDTHS
 
 
 def _draw_fp32(
@@ -239,7 +247,8 @@ def _draw_series(
         color=series.colour, label=series.label, **style,
     )
     for point in series.points:
-        _draw_point(ax, point, series.colour, places[point.bits], words, small)
+        colour = plotting.PRECISION_COLOURS.get(point.bits, series.colour)
+        _draw_point(ax, point, colour, places[point.bits], words, small)
 
 
 def _draw_point(
@@ -249,10 +258,10 @@ def _draw_point(
     if not small and len(point.seed_means) > 1:
         ax.plot(
             [place] * len(point.seed_means), point.seed_means, ".", color=colour, alpha=0.55,
-            markersize=5, markeredgewidth=0, zorder=1.9, label=f"dots: {words.dots}",
+            markersize=7, markeredgewidth=0, zorder=1.9, label=f"dots: {words.dots}",
         )
     if not point.bits.isdecimal():
-        ax.plot(place, point.mean, "D", color=colour, markersize=2.6 if small else 4.5)
+        ax.plot(place, point.mean, "D", color=colour, markersize=3.5 if small else 5.5)
         if point.low is not None:
             ax.vlines(place, point.low, point.high, color=colour, alpha=0.6, linewidth=1.2)
 
@@ -262,7 +271,7 @@ def _draw_marks(
 ) -> None:
     def label(name: str, bits: str) -> str:
         text = name if small else f"{name}: {bits} bits"
-        return f"{text} ({series.label})" if several else text
+        return f"{text} ({series.label})" if several or small else text
 
     for point in series.points:
         if point.bits == series.best:
@@ -283,13 +292,9 @@ def _draw_marks(
 
 def _set_ticks(ax: Any, places: Mapping[str, float], small: bool) -> None:
     widths = [bits for bits in places if bits.isdecimal()]
-    crowded = small and len(widths) > _FEW_WIDTHS
-    kept = [
-        bits for bits in widths if not crowded or int(bits) in (2, 4, 8, 16, 24, 32)
-    ] or widths
+    crowded = small and not _few_widths(places)
+    kept = [bits for bits in widths if not crowded or bits in _NAMED_WIDTHS] or widths
     kept += [bits for bits in places if not bits.isdecimal()]
-    ax.set_xticks([places[bits] for bits in kept], kept, fontsize=7 if small else 9)
-    for label, bits in zip(ax.get_xticklabels(), kept, strict=True):
-        if crowded and not bits.isdecimal():
-            label.set_rotation(90)
-    ax.tick_params(axis="y", labelsize=7 if small else 9)
+    ax.set_xticks([places[bits] for bits in kept], kept)
+    ax.set_xticks([places[bits] for bits in widths], minor=True)
+    ax.tick_params(labelsize=plotting.SMALL if small else plotting.TEXT)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from actorQ.core import errors
 from actorQ.core import output
+from actorQ.core import plotting
 from baseline.quantization import names
 from baseline.study import intervals
 from baseline.study import rows as rows_lib
@@ -16,7 +17,7 @@ from baseline.study import sweeps as sweeps_lib
 from baseline.study.rows import Row
 
 COLOURS = {
-    names.WEIGHTS: sweep_plots.BLUE, names.WEIGHTS_AND_ACTIVATIONS: sweep_plots.VERMILLION,
+    names.WEIGHTS: plotting.WINE, names.WEIGHTS_AND_ACTIVATIONS: plotting.OLIVE,
 }
 LABELS = {names.WEIGHTS: "weights", names.WEIGHTS_AND_ACTIVATIONS: "weights and activations"}
 _SWEET_SPOT = (

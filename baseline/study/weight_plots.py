@@ -19,8 +19,8 @@ BINS = 90  # The number of bins is approximate.
 MOST_LINES = 64
 MOST_LAYERS = 16  # Layers in one figure.
 BEFORE_COLOUR = "0.72"
-AFTER_COLOUR = plotting.PRECISION_COLOURS[8]
-WIDTH_COLOUR = plotting.PRECISION_COLOURS[32]
+AFTER_COLOUR = plotting.WINE
+WIDTH_COLOUR = plotting.INDIGO
 _COLUMNS = 4  # Models side by side.
 
 
@@ -58,10 +58,10 @@ def draw_distribution(path: str, title: str, changes: Sequence[Change]) -> str:
     figure, axes = plotting.new_grid(len(changes), 1, (7.0, 2.7 * len(changes) + 0.9))
     for ax, change in zip(axes, changes, strict=True):
         _draw_change(ax, change)
-        ax.set_title(f"{change.label}: {_caption(change)}", fontsize=9, loc="left")
+        ax.set_title(f"{change.label}: {_caption(change)}", fontsize=plotting.TEXT, loc="left")
         ax.set_ylabel("Count (log scale)")
     axes[-1].set_xlabel("Value")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title, fontsize=plotting.TITLE)
     plotting.legend_below(figure, 3)
     return plotting.save_figure(figure, path)
 
@@ -82,13 +82,14 @@ def draw_layers(path: str, title: str, layers: Sequence[Layer]) -> str:
                 ax.set_axis_off()
                 continue
             _draw_change(ax, change)
-            ax.tick_params(labelsize=7)
-            ax.xaxis.get_offset_text().set_size(7)
-            ax.set_title(f"{change.label[-60:]}\n{_caption(change)}", fontsize=7.5, loc="left")
-        row[0].set_ylabel("Count", fontsize=8)
+            ax.tick_params(labelsize=plotting.SMALL)
+            ax.xaxis.get_offset_text().set_size(plotting.SMALL)
+            caption = f"{change.label[-60:]}\n{_caption(change)}"
+            ax.set_title(caption, fontsize=plotting.SMALL, loc="left")
+        row[0].set_ylabel("Count", fontsize=plotting.TEXT)
     for ax in axes[-2:]:
-        ax.set_xlabel("Value", fontsize=8)
-    figure.suptitle(title, fontsize=10)
+        ax.set_xlabel("Value", fontsize=plotting.TEXT)
+    figure.suptitle(title, fontsize=plotting.TITLE)
     plotting.legend_below(figure, 3)
     return plotting.save_figure(figure, path)
 
@@ -108,14 +109,14 @@ def draw_models(path: str, title: str, models: Sequence[Model]) -> str:
         ax.stairs(shares, edges, fill=True, color=BEFORE_COLOUR, label="weights")
         _draw_width(ax, model.weights)
         ax.set_yscale("log")
-        ax.set_title(f"{model.name}\n{model.remark}", fontsize=8)
-        ax.tick_params(labelsize=7, labelbottom=index + columns >= len(models))
+        ax.set_title(f"{model.name}\n{model.remark}", fontsize=plotting.TEXT)
+        ax.tick_params(labelsize=plotting.SMALL, labelbottom=index + columns >= len(models))
     for ax in axes[len(models) :]:
         ax.set_axis_off()
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title, fontsize=plotting.TITLE)
     for ax in axes[max(0, len(models) - columns) : len(models)]:
-        ax.set_xlabel("Weight", fontsize=8)
-    figure.supylabel("Share (log scale)", fontsize=8)
+        ax.set_xlabel("Weight", fontsize=plotting.TEXT)
+    figure.supylabel("Share (log scale)", fontsize=plotting.TEXT)
     plotting.legend_below(figure, 2)
     return plotting.save_figure(figure, path)
 
@@ -172,7 +173,7 @@ def _edges(change: Change, values: np.ndarray) -> np.ndarray:
 def _draw_width(ax: Any, numbers: np.ndarray) -> None:
     label = f"width: central {100 * weight_statistics.WIDTH_SHARE:g} %"
     for edge in weight_statistics.central(numbers):
-        ax.axvline(edge, color=WIDTH_COLOUR, linestyle=":", linewidth=1.1, label=label)
+        ax.axvline(edge, color=WIDTH_COLOUR, linestyle=":", linewidth=1.5, label=label)
 
 
 def _caption(change: Change) -> str:

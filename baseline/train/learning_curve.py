@@ -21,7 +21,6 @@ from actorQ.core import errors
 WINDOW = 100  # Episodes in the running mean, as the zoo prints it.
 POINTS = 200
 NAME = "learning_curve"
-COLOUR = "#0072B2"
 STEPS, FRAMES = "environment_steps", "frames"
 
 
@@ -82,6 +81,8 @@ def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) 
     Raises:
       errors.UserError: See `read`, or the files cannot be written.
     """
+    from matplotlib import ticker
+
     from actorQ.core import curves
     from actorQ.core import output
     from actorQ.core import plotting
@@ -89,14 +90,18 @@ def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) 
     steps, scores = read(run_folder)
     mean = curves.running_mean(scores, WINDOW)
     figure, (axes,) = plotting.new_figure()
-    axes.plot(steps, scores, ".", color="0.75", markersize=2, label="one episode")
-    axes.plot(steps, mean, color=COLOUR, label=f"running mean of {WINDOW} episodes")
+    axes.plot(steps, scores, ".", color="0.75", markersize=3, label="one episode")
+    axes.plot(
+        steps, mean, color=plotting.WINE, linewidth=2,
+        label=f"running mean of {WINDOW} episodes",
+    )
     name = unit(run_folder)
     axes.set_xlabel(name.replace("_", " ").capitalize())
     axes.set_ylabel("Return")
     path = pathlib.Path(run_folder).resolve()
     axes.set_title(f"{path.parent.name} {path.name.rpartition('_')[0] or path.name}")
-    axes.legend(frameon=False)
+    axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+    plotting.legend_below(figure, 2)
     folder = str(out or run_folder)
     output.make_folder(folder)
     chosen = np.unique(np.linspace(0, len(mean) - 1, POINTS).astype(int))

@@ -12,6 +12,7 @@ exit code 1 if something grows.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import itertools
 import math
 import os
 import shutil
@@ -50,6 +51,10 @@ FLAGS = (
 )
 _LARGEST = {config_lib.RunConfig.replay_table_name: _REPLAY}  # All other tables hold one item.
 _PARTS = ("rss_mb", "open_files", "threads")
+# Colours and lines of the processes in the plot, in a circle.
+_STYLES = (
+    (plotting.INDIGO, "-"), (plotting.OLIVE, "--"), (plotting.WINE, "-."), ("black", ":"),
+)
 
 
 class Samples:
@@ -179,18 +184,20 @@ def soak(
 
 def draw(samples: Samples, warm_up_s: float, path: str) -> None:
     """Draws memory and open files against time."""
-    figure, axes = plotting.new_figure(2)
+    figure, axes = plotting.new_figure(2, 4.8)
     for axis, part, label in zip(
-        axes, ("rss_mb", "open_files"), ("resident memory (MB)", "open files"), strict=True
+        axes, ("rss_mb", "open_files"), ("Resident memory (MB)", "Open files"), strict=True
     ):
-        for name, parts in samples.series.items():
+        for (name, parts), (colour, line) in zip(
+            samples.series.items(), itertools.cycle(_STYLES), strict=False
+        ):
             minutes = np.asarray(samples.seconds[name]) / 60
-            axis.plot(minutes, parts[part], label=name)
-        axis.axvline(warm_up_s / 60, color="grey", linestyle=":", label="end of warm-up")
+            axis.plot(minutes, parts[part], line, color=colour, linewidth=2, label=name)
+        axis.axvline(warm_up_s / 60, color="0.5", linestyle=":", label="end of warm-up")
         axis.set_ylim(bottom=0)
         axis.set_ylabel(label)
-    axes[-1].set_xlabel("minutes")
-    axes[0].legend(fontsize="small")
+    axes[-1].set_xlabel("Time (minutes)")
+    plotting.legend_below(figure, 3)
     plotting.save_figure(figure, path)
 
 

@@ -176,7 +176,7 @@ def draw(study: Study, title: str, path: str) -> str:
     columns = min(3, len(plan.bandwidths))
     rows = math.ceil(len(plan.bandwidths) / columns)
     figure, axes = plotting.new_grid(
-        rows, columns, (max(5.0, 3.4 * columns), 1.2 + 2.9 * rows), sharex=True, sharey=True
+        rows, columns, (max(5.0, 3.4 * columns), 1.2 + 3.2 * rows), sharex=True, sharey=True
     )
     speeds = sorted(plan.learner_speeds)
     tried = counts(plan.max_actors)
@@ -184,29 +184,31 @@ def draw(study: Study, title: str, path: str) -> str:
         for bits in plan.precisions:
             rates = [study.outcome(bits, speeds[-1], bandwidth, n).steps_per_s for n in tried]
             ax.plot(
-                tried, rates, color=plotting.PRECISION_COLOURS[bits],
+                tried, rates, color=plotting.precision_colour(bits),
                 label="_" if index else f"{reporting.precision_name(bits)} actors",
             )
         for speed in speeds:
             demand = plan.make(plan.precisions[0], speed, bandwidth, 1).demand
             ax.axhline(demand, color="0.45", linewidth=0.8, linestyle="--")
-            ax.annotate(
-                f"{speed:g}/s", (1, demand), xycoords=("axes fraction", "data"),
-                xytext=(-2, 1), textcoords="offset points", ha="right", fontsize=7, color="0.35",
-            )
+            if index % columns == columns - 1 or index == len(plan.bandwidths) - 1:
+                ax.annotate(  # Nothing but labels is to the right of the last panel of a row.
+                    f"{speed:g}/s", (1, demand), xycoords=("axes fraction", "data"),
+                    xytext=(3, 0), textcoords="offset points", va="center",
+                    fontsize=plotting.SMALL, color="0.35",
+                )
         ax.set_xscale("log", base=2)
         ax.set_yscale("log")
-        ax.set_title(bandwidth_name(bandwidth), fontsize=10)
+        ax.set_title(bandwidth_name(bandwidth), fontsize=plotting.TEXT)
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     for index, ax in enumerate(axes):
         ax.set_visible(index < len(plan.bandwidths))
         if index + columns >= len(plan.bandwidths):  # No panel is below this one.
             ax.tick_params(labelbottom=True)
-            ax.set_xlabel("Actors, each on its own core", fontsize=9)
-    figure.supylabel("Environment steps/s, all actors", fontsize=10)
-    figure.suptitle(title, fontsize=11)
+            ax.set_xlabel("Actors, each on its own core", fontsize=plotting.TEXT)
+    figure.supylabel("Environment steps/s, all actors", fontsize=plotting.TEXT)
+    figure.suptitle(title, fontsize=plotting.TITLE)
     figure.legend(
         loc="outside lower center", ncols=len(plan.precisions), frameon=False,
-        title="dashed: what a learner of so many steps/s takes", title_fontsize=9,
+        title="dashed: what a learner of so many steps/s takes", title_fontsize=plotting.TEXT,
     )
     return plotting.save_figure(figure, path)

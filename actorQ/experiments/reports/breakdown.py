@@ -20,8 +20,8 @@ from actorQ.experiments.reports import reporting
 from actorQ.experiments.run_logs import actor_time
 
 _LATE = 1.5  # The report warns of more update periods between two loads.
-# The colour-blind can tell these apart, too (Okabe and Ito's palette): the paper's phases first.
-_COLOURS = ("#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "#56B4E9")
+# Colours of the phases, the paper's first.
+_COLOURS = (plotting.INDIGO, plotting.OLIVE, plotting.WINE, "black", plotting.SAND, "0.75")
 
 
 class Bar(NamedTuple):
@@ -238,14 +238,14 @@ def draw(title: str, panels: Mapping[str, Sequence[Bar]], path: str) -> str:
         for place, height in zip(places, bottom, strict=True):
             ax.annotate(
                 f"{height:.0f}", (place, height), xytext=(0, 2), textcoords="offset points",
-                ha="center", fontsize=8,
+                ha="center", fontsize=plotting.SMALL,
             )
         ax.set_xticks(places, [bar.label for bar in bars])
         ax.tick_params(axis="x", length=0)
         ax.set_xlim(-0.6, len(bars) - 0.4)
-        ax.set_title(name, fontsize=10)
+        ax.set_title(name, fontsize=plotting.TEXT)
         ax.margins(y=0.08)
     axes[0].set_ylabel("One actor's time per environment step (µs)")
-    figure.suptitle(title, fontsize=11)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.suptitle(title, fontsize=plotting.TITLE)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=plotting.TEXT)
     return plotting.save_figure(figure, path)

@@ -20,8 +20,7 @@ from actorQ.experiments.reports import reaching
 from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
 
-_PAPER_COLOUR = "0.6"
-_LINE_OF_TEXT = 0.05  # Height as a part of the panel of bars.
+_LINE_OF_TEXT = 0.065  # Height as a part of the panel of bars.
 _SHORT_LABEL = len("fp32 actors")  # Longer ones are names of peers.
 
 
@@ -90,12 +89,13 @@ def draw_lines(
     if columns == 1:
         figure.set_size_inches(7.0, 4.2 + 0.12 * len(handles))
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False,
+        fontsize=plotting.SMALL,
     )
     ax.set_xlabel("Time since the start of the run (s)")
     ax.set_ylabel(f"Evaluation return\n(running mean of {window})")
     ax.set_xlim(left=0)
-    ax.set_title(title, fontsize=11)
+    ax.set_title(title, fontsize=plotting.TITLE)
     return plotting.save_figure(figure, path)
 
 
@@ -142,14 +142,16 @@ def draw_bars(table: Mapping[str, reaching.Rows], path: str) -> None:
     published = [paper.SPEEDUPS[t].speedup if t in paper.SPEEDUPS else 0.0 for t in tasks]
     bars = ax.bar(
         np.arange(len(tasks)) + len(quantized) / 2 * width, published, 0.92 * width,
-        color=_PAPER_COLOUR, label="paper, int8",
+        color=plotting.PAPER_COLOUR, label="paper, int8",
     )
-    ax.bar_label(bars, [f"{value:.2f}" if value else "" for value in published], fontsize=7,
-                 padding=2)
+    ax.bar_label(
+        bars, [f"{value:.2f}" if value else "" for value in published], fontsize=plotting.SMALL,
+        padding=2,
+    )
     ax.axhline(1.0, color="0.35", linewidth=1, linestyle="--")
     ax.plot([], [], color="black", linewidth=1.5, label="learner steps/s: quantized / fp32")
     names = [specification.short_task(task).replace("_", "\n") for task in tasks]
-    ax.set_xticks(np.arange(len(tasks)), names, fontsize=8)
+    ax.set_xticks(np.arange(len(tasks)), names, fontsize=plotting.TEXT)
     ax.tick_params(axis="x", length=0)
     margin = 0.6 + max(0, 4 - len(tasks)) / 2  # One task's bars do not fill the panel.
     ax.set_xlim(-margin, len(tasks) - 1 + margin)
@@ -173,7 +175,7 @@ def _write(ax: axes.Axes, bar: patches.Rectangle, gain: float | None, text: str)
         top = gain
     ax.annotate(
         text, (bar.get_x() + bar.get_width() / 2, top), (0, 2), textcoords="offset points",
-        ha="center", va="bottom", fontsize=7,
+        ha="center", va="bottom", fontsize=plotting.SMALL,
     )
 
 

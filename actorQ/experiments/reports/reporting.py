@@ -28,8 +28,7 @@ from actorQ.experiments import training
 NOTHING = "–"
 _NAMED = 4  # Names of runs that were not made yet; further ones are counted.
 
-# Colours that PRECISION_COLOURS leaves of a palette that the colour-blind can tell apart.
-_PEER_COLOURS = {kinds.ACME: "#E69F00", kinds.SB3: "#000000"}
+_PEER_COLOURS = {kinds.ACME: plotting.ORANGE, kinds.SB3: "black"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Side:
     def colour(self) -> str:
         """Colour of its curves."""
         return _PEER_COLOURS[self.kind] if self.is_peer else (
-            plotting.PRECISION_COLOURS[self.precision]
+            plotting.precision_colour(self.precision)
         )
 
 
@@ -374,7 +373,7 @@ def draw_means(
     for task, style in zip(material.tasks(), styles, strict=False):
         of_task = f", {task}" * (len(material.tasks()) > 1)
         for bits in material.precisions():
-            colour = plotting.PRECISION_COLOURS[bits]
+            colour = plotting.precision_colour(bits)
             for ax, quantity in zip(axes, quantities, strict=True):
                 cells = [
                     cell for cell in material.cells(task, value_of)

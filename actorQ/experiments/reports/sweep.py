@@ -30,6 +30,7 @@ class Sweep:
     log_value: bool  # Whether its axis is logarithmic.
     # A result's value of the setting that differs; by default the varied one.
     setting_of: Callable[[results_lib.Result], Any] = lambda result: result.varied
+    unit: float = 1.0  # Size of the label's unit, in that of the quantity.
 
 
 STALENESS = Sweep(
@@ -41,8 +42,9 @@ STALENESS = Sweep(
 COMMUNICATION = Sweep(
     "Width of the weights on the wire, bits (quantize_communication)",
     "message_bytes",
-    "Message to the\nactors (bytes)",
+    "Message to the\nactors (kB)",
     False,
+    unit=1000.0,
 )
 LEARNER_PRECISION = Sweep(
     "Precision of the learner's matrix products (learner_precision)",
@@ -160,15 +162,17 @@ def _draw(material: reporting.Material, sweep: Sweep, path: str) -> str:
     rewards.plot([], [], ".", color="0.5", alpha=0.4, markersize=5, label="one seed each")
     for ax in (rewards, below):
         ax.set_xscale("log")
-        ax.set_xticks(list(places.values()), [str(value) for value in values], fontsize=8)
+        ax.set_xticks(list(places.values()), [str(value) for value in values])
         ax.minorticks_off()
     if sweep.log_value:
         below.set_yscale("symlog", linthresh=1.0)
+    elif sweep.unit != 1.0:
+        below.yaxis.set_major_formatter(lambda value, _: f"{value / sweep.unit:g}")
     below.set_ylim(bottom=0)
     rewards.set_ylabel("Final reward")
     plotting.keep_flat(rewards, _LEAST_HEIGHT * max(map(abs, rewards.get_ylim())))
     below.set_ylabel(sweep.label)
     below.set_xlabel(sweep.axis)
-    rewards.set_title(", ".join(material.tasks()), fontsize=11)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    rewards.set_title(", ".join(material.tasks()), fontsize=plotting.TITLE)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=plotting.TEXT)
     return plotting.save_figure(figure, path)

@@ -180,7 +180,7 @@ def _draw(material: reporting.Material, path: str) -> str:
             ax.axvline(cores[0] - 1, color="0.6", linewidth=1, linestyle="--")
     axes[1].set_xticks(values, [str(value) for value in values])
     axes[1].set_xlabel(f"Actors ({material.setting})" + (f"; {cores[0]} cores" if cores else ""))
-    axes[0].set_title(", ".join(material.tasks()), fontsize=11)
-    columns = 2 if len(material.tasks()) > 1 else 3  # The names of tasks are long.
-    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    axes[0].set_title(", ".join(material.tasks()), fontsize=plotting.TITLE)
+    columns = 2 if len(material.tasks()) > 1 else 4  # The names of tasks are long.
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=plotting.SMALL)
     return plotting.save_figure(figure, path)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import os
 from typing import Any
 
+from matplotlib import ticker
 import numpy as np
 
 from actorQ.core import curves
@@ -21,7 +22,11 @@ HEADER = (
     "largest deviation of a step", "largest deviation of a running mean",
 )
 NOTE = f"deviations in the loss of fp32; running means: over {WINDOW} steps"
-_STYLES = (("0.2", "-"), ("#D55E00", "--"))  # Colour and line: full precision, half precision.
+# Line, its width, and size of dots of full and of half precision: where they meet, both show.
+_STYLES = (("-", 3.0, 6), ("--", 1.2, 3))
+_FAR_APART = 3.0  # The largest loss over the smallest from which on an axis is logarithmic.
+# Names of precisions in plots, by those of the learner's settings.
+_NAMES = {"float32": "fp32", "bfloat16": "bf16"}
 
 # Losses, float64 [gradient steps], by learner and then by precision, full precision first.
 Losses = Mapping[str, Mapping[str, np.ndarray]]
@@ -95,18 +100,33 @@ def _columns(losses: Losses) -> Sequence[Mapping[str, Any]]:
 
 def draw(losses: Losses, titles: Mapping[str, str], path: str) -> str:
     """Draws every step's loss, and running means, a panel for each entry; returns the path."""
-    figure, panels = plotting.new_figure(len(losses), 2.4 * len(losses) + 0.6)
+    figure, panels = plotting.new_figure(len(losses), 2.5 * len(losses) + 0.8)
     for axes, (name, found) in zip(panels, losses.items(), strict=True):
         for index, (precision, values) in enumerate(found.items()):
-            steps, (colour, style) = np.arange(1, len(values) + 1), _STYLES[index]
-            axes.plot(steps, values, ".", color=colour, markersize=2, alpha=0.4)
+            steps, label = np.arange(1, len(values) + 1), _NAMES.get(precision, precision)
+            colour, (line, width, size) = plotting.PRECISION_COLOURS[label], _STYLES[index]
+            axes.plot(steps, values, ".", color=colour, markersize=size, markeredgewidth=0)
             axes.plot(
-                steps, curves.running_mean(values, WINDOW), style, color=colour, label=precision
+                steps, curves.running_mean(values, WINDOW), line, color=colour, linewidth=width,
+                label=label,
             )
-        axes.set_title(titles[name])
-        if min(values.min() for values in found.values()) > 0:
-            axes.set_yscale("log")
+        axes.set_title(titles[name], fontsize=plotting.TITLE)
+        _scale(axes, np.concatenate(list(found.values())))
         axes.set_ylabel("Loss")
-        axes.legend(frameon=False)
-    panels[-1].set_xlabel(f"Gradient steps (lines: running means of {WINDOW})")
+    panels[-1].set_xlabel("Gradient steps")
+    plotting.legend_below(
+        figure, len(_STYLES), f"dots: each step; lines: running means of {WINDOW} steps"
+    )
     return plotting.save_figure(figure, path)
+
+
+def _scale(axes: Any, values: np.ndarray) -> None:
+    """Makes the axis of losses logarithmic if they differ much, with a few plain numbers."""
+    low, high = float(values.min()), float(values.max())
+    if low <= 0 or high < _FAR_APART * low:
+        return
+    axes.set_yscale("log")
+    steps = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=steps))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())

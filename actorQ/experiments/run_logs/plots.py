@@ -81,7 +81,7 @@ def _draw_learning_curve(
     from actorQ.core import plotting
 
     figure, (ax,) = plotting.new_figure()
-    colour = plotting.PRECISION_COLOURS[run.precision]
+    colour = plotting.precision_colour(run.precision)
     if episodes:
         seconds = np.concatenate([log["seconds"] for log in episodes])
         returns = np.concatenate([log["episode_return"] for log in episodes])
@@ -106,10 +106,12 @@ def _draw_learning_curve(
     ax.set_xlabel(_TIME_LABEL)
     ax.set_ylabel("Episode return")
     ax.set_xlim(left=0)
-    legend = figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    legend = figure.legend(
+        loc="outside lower center", ncols=2, frameon=False, fontsize=plotting.SMALL
+    )
     for handle in legend.get_lines():
         handle.set_alpha(1)
-    ax.set_title(_title(run), fontsize=11)
+    ax.set_title(_title(run), fontsize=plotting.TITLE)
     return plotting.save_figure(figure, path)
 
 
@@ -122,7 +124,7 @@ def _draw_throughput(
     from actorQ.core import plotting
 
     figure, axes = plotting.new_figure(panels=3, height=5.6)
-    colour = plotting.PRECISION_COLOURS[run.precision]
+    colour = plotting.precision_colour(run.precision)
     for ax, name in zip(axes, ("actor_steps_per_s", "learner_steps_per_s"), strict=False):
         _draw_rate(ax, train, name, colour)
     axes[0].set_ylabel(f"Actor steps/s\n(all {run.config.n_actors})")
@@ -135,7 +137,7 @@ def _draw_throughput(
         ax.set_xlim(left=0)
     axes[0].set_title(
         f"{_title(run)}\ndots: rows of the log; line: running mean of {curves.DEFAULT_WINDOW}",
-        fontsize=11,
+        fontsize=plotting.TITLE,
     )
     figure.align_ylabels(axes)
     return plotting.save_figure(figure, path)
