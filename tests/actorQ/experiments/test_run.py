@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from actorQ.experiments import command_line
 from actorQ.experiments import run
-from docs import flag_tables
+from docs.generators import flags as flag_tables
 from tests.actorQ import harness
 
 # Everything real: launcher, learner, broadcaster, actor, Reverb.
@@ -120,6 +119,6 @@ def test_smoke_of_a_real_experiment(crew, tmp_path):
 
 
 def test_flag_rows_have_a_help_each():
-    rows = flag_tables.rows_of(command_line.define_flags)
+    rows = flag_tables.BLOCKS["experiments"]().splitlines()[2:]
     assert len(rows) == 11
     assert all(re.fullmatch(r"\| `--\w+` \| [^|]+ \| [^|]{20,} \|", row) for row in rows)

@@ -161,8 +161,8 @@ def test_folders_within_a_folder_of_results_are_shown(tmp_path):
     assert "<h3>benchmarks: gym</h3>\n<details>" in page
     assert "<h3>faults</h3>\n<p>text of faults</p>" in page
     assert "<h3>faults: again 30</h3>\n<p>text of faults/again_30</p>" in page
-    beside = '<div class="beside"><div>\n<p>text of network/first</p>\n</div>\n<div class="plots">\n'
-    assert f"<h3>network: first</h3>\n{beside}<figure>" in page
+    left = '<div class="beside"><div>\n<p>text of network/first</p>\n</div>'
+    assert f'<h3>network: first</h3>\n{left}\n<div class="plots">\n<figure>' in page
     assert "<h3>network</h3>" not in page and "faults/runs" not in page
 
 

@@ -20,7 +20,7 @@ from actorQ.experiments.cluster import command_line
 from actorQ.experiments.cluster import rates as cluster_rates
 from actorQ.experiments.cluster import report
 from actorQ.experiments.cluster import simulation
-from docs import flag_tables
+from docs.generators import flags as flag_tables
 from tests.actorQ import harness
 from tests.actorQ.experiments.reports import test_rates
 from tests.actorQ.experiments.reports import test_reports
@@ -232,7 +232,7 @@ def test_flag_errors_and_help():
     done = command("--max_actors=0")
     lines = harness.error_lines(done.stderr, cluster.NAME)
     assert done.returncode != 0 and len(lines) == 1 and "max_actors" in lines[0]
-    rows = flag_tables.rows_of(command_line.define_flags)
+    rows = flag_tables.BLOCKS["cluster"]().splitlines()[2:]
     assert len(rows) == 17
     assert all(re.fullmatch(r"\| `--\w+` \| [^|]+ \| [^|]{20,} \|", row) for row in rows)
 
