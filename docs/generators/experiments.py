@@ -13,6 +13,7 @@ from actorQ.experiments import kinds
 from actorQ.experiments import loading
 from actorQ.experiments import plans
 from actorQ.experiments import specification
+from docs.generators import reward_runs
 from docs.generators import tables
 
 _NONE = "–"
@@ -177,6 +178,48 @@ def paper_cost() -> str:
     )
 
 
+# Columns of the report's tables that the page explains, by the row that is shown of each task.
+_EXAMPLE = (
+    (("Task", "Reward", "fp32 s", "int8 s", "int8 speed-up"), (f"dm_control,{_TASK}",)),
+    (("Task", "Actors", "Learner steps/s", "Data used"), (f"{_TASK} fp32", f"{_TASK} int8")),
+)
+
+
+def report_example() -> str:
+    """Returns some rows and columns of the published report on `time_to_reward`."""
+    path = tables.ACTORQ_RESULTS / "time_to_reward/report/time_to_reward.md"
+    found = [
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()]
+        for part in path.read_text(encoding="utf-8").split("\n\n") if part.startswith("|")
+    ]
+    shown = []
+    for lines, (names, wanted) in zip(found, _EXAMPLE, strict=False):
+        places = [lines[0].index(name) for name in names]
+        rows = [
+            [line[place] for place in places]
+            for line in lines[2:] if line[0] in wanted or f"{line[0]} {line[1]}" in wanted
+        ]
+        shown.append(tables.table(names, rows))
+    return "\n\n".join(shown)
+
+
+def quick() -> str:
+    """Returns what `actor_loop --quick` prints about precisions, and the same of 3x256."""
+    task = "dm_control,cheetah_run"
+    original = reward_runs.loop_rates("", task, 2048, "original")[8]
+    rows = [("3x2048", "original int8", tables.number(original), "")]
+    for width in (2048, 256):
+        rates = reward_runs.loop_rates("", task, width)
+        rows += [
+            (
+                f"3x{width}", f"native {precisions.NAMES[bits]}", tables.number(rates[bits]),
+                f"{rates[bits] / rates[32]:.2f}",
+            )
+            for bits in (32, 8)
+        ]
+    return tables.table(("policy", "actor", "steps/s", "x fp32"), rows, 2)
+
+
 def inference() -> str:
     """Returns how fast each backend computes at each precision, against its own fp32."""
     measured = tables.read_json(tables.ACTORQ_RESULTS / "benchmarks" / "inference.json")
@@ -211,5 +254,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "peers": peers,
     "pair_cost": pair_cost,
     "paper_cost": paper_cost,
+    "report_example": report_example,
+    "quick": quick,
     "inference": inference,
 }

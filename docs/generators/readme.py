@@ -14,9 +14,10 @@ def gain() -> str:
     """Returns what int8 actors gain, by the lowest and the highest of the rows' medians."""
     rows = time_to_reward.headline()
     gains = sorted(row.speedup for row in rows)
+    tasks = len({row.task for row in rows})
     return (
         f"On two CPU cores, int8 actors held the paper's rewards **{gains[0]:.1f} to"
-        f" {gains[-1]:.1f} times as soon** as fp32 actors on {len({row.task for row in rows})} tasks."
+        f" {gains[-1]:.1f} times as soon** as fp32 actors on {tasks} tasks."
     )
 
 

@@ -181,7 +181,7 @@ def _held_or_made(result: results_lib.Result) -> str:
 
 
 def made_with(found: Iterable[results_lib.Result]) -> str:
-    """Returns a table of the runs' commits and processors, by task and side."""
+    """Returns a table of the runs' commits, days and processors, by task and side."""
 
     def key(result: results_lib.Result) -> tuple[str, str]:
         side = reporting.Side(result.kind, result.precision)
@@ -196,9 +196,10 @@ def made_with(found: Iterable[results_lib.Result]) -> str:
         members = list(group)
         lines.append([
             specification.short_task(task), side, _seeds_by_commit(members),
+            _days(members),
             ", ".join(dict.fromkeys(processor(result) for result in members)),
         ])
-    return tables.table(["Task", "Actors", "Commit: seeds", "Processor"], lines, 4)
+    return tables.table(["Task", "Actors", "Commit: seeds", "Days", "Processor"], lines, 5)
 
 
 def _seeds_by_commit(found: Iterable[results_lib.Result]) -> str:
@@ -208,6 +209,11 @@ def _seeds_by_commit(found: Iterable[results_lib.Result]) -> str:
     return "; ".join(
         f"`{commit}`: {', '.join(map(str, seeds))}" for commit, seeds in by_commit.items()
     )
+
+
+def _days(found: Iterable[results_lib.Result]) -> str:
+    """Returns the days of the launches, for example '2026-11-21, 2026-11-22'."""
+    return ", ".join(sorted({result.date.partition(" ")[0] for result in found}))
 
 
 _PROCESSORS = {

@@ -27,6 +27,8 @@ _SHARED: tuple[tuple[str, str, str, str], ...] = (
     ("Longest run, s", "max_seconds", "none", "none"),
 )
 _OF_D4PG = (
+    ("Units of the critic's layers", "critic_str", "512,512,256"),
+    ("Exploration noise of a single actor", "sigma", "1"),
     ("Adam step of the critic", "critic_learning_rate", "1e-4"),
     ("Adam step of the policy", "policy_learning_rate", "1e-4"),
     ("Gradients inverted near bounds of actions", "invert_gradients", "no"),
