@@ -9,6 +9,7 @@ stopped. `benchmark.sh` and `all.sh` call this.
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+import shlex
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -73,13 +74,14 @@ def _sweep(
     baselines = list(dict.fromkeys(request.full_precision for request in requests))
     failed = _check(baselines)
     with parallel.workers(values.jobs) as workers:
-        for stage in (baselines, [request for request in requests if request not in baselines]):
+        others = [request for request in requests if request not in baselines]
+        for stage, what in ((baselines, "rows of fp32"), (others, "other rows")):
             existing = rows_lib.measured_rows(csv_path, rows_lib.Row)
             possible = [request for request in stage if (request.algo, request.env) not in failed]
             todo = [request for request in possible if request.key not in existing]
             if len(todo) < len(possible):
                 parallel.say(
-                    f"{len(possible) - len(todo)} of {len(possible)} rows are there already."
+                    f"{len(possible) - len(todo)} of {len(possible)} {what} are there already."
                 )
             failed.update(
                 ((request.algo, request.env), reason)
@@ -91,7 +93,8 @@ def _sweep(
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):
         if (algo, env) not in failed:
             parallel.say(
-                f"Plot: python -m baseline.collate {algo} {env} --results {csv_path}{quantizer}"
+                f"Plot: {output.python()} -m baseline.collate {algo} {env} --results "
+                f"{shlex.quote(csv_path)}{quantizer}"
             )
     return failed
 

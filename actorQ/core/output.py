@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import sys
 from typing import Any
 
@@ -40,6 +41,11 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
     return "\n".join([line(cells[0]), line(rule), *(line(row) for row in cells[1:])]) + "\n"
+
+
+def python() -> str:
+    """Returns this Python's path for a printed command, quoted for a shell."""
+    return shlex.quote(sys.executable)
 
 
 def make_folder(folder: str) -> None:

@@ -132,6 +132,12 @@ def warn_of_stopped(path: pathlib.Path) -> None:
     )
 
 
+@functools.cache
+def _warn_of_unused(beside: pathlib.Path, place: pathlib.Path) -> None:
+    """Warns that an agent's statistics lie where they are not looked for."""
+    logging.warning("%s is not used: the statistics of observations belong in %s.", beside, place)
+
+
 def _arguments(path: pathlib.Path) -> dict[str, Any]:
     return zoo_files.read_yaml(path.parent / path.stem / "args.yml")
 
@@ -173,6 +179,8 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
         statistics = beside
     config = zoo_files.read_yaml(settings / "config.yml")
     arguments = zoo_files.read_yaml(settings / "args.yml")
+    if is_last and beside.exists() and not statistics.exists():
+        _warn_of_unused(beside, statistics)
     if config.get("vec_env_wrapper"):
         raise errors.UserError(
             f"{settings} names a vec_env_wrapper ({reprlib.repr(config['vec_env_wrapper']):.200}): "

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import pathlib
 import re
+import shlex
 import shutil
 import tempfile
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.core import files
+from actorQ.core import output
 from actorQ.policy import saved
 from baseline.agents import actorq
 from baseline.agents import agent as agent_lib
@@ -39,6 +41,8 @@ FILE_STEM = "policy"
 BEST_MODEL = "best_model"  # The name that --eval_freq gives the best agent.
 DEFAULT_OUT = "logs/deploy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
+_FLOATS = 16  # Width of the smallest file that computes with floats.
+LOW_SHARE = 0.9  # Files that act less often as their agent does get a hint.
 # These settings are for agents that are not quantized yet.
 _OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
 
@@ -301,6 +305,30 @@ def check(agent: agent_lib.Agent, content: bytes, settings: Settings) -> agreeme
     return agreement.compare(acting_in_task(agent)(states), acted, network.low, network.high)
 
 
+def hint(path: str, settings: Settings) -> str:
+    """Returns what to do about a file that often acts otherwise than its agent.
+
+    Args:
+      path: Path of the agent, as for `load`.
+      settings: Settings with which the file was made, of less than 32 bits.
+    """
+    ours = Settings()
+    flags = [f"--formats {settings.format}", f"--bits {settings.bits}"] + [
+        f"--{name} {getattr(settings, name)}" for name in _OF_FULL_PRECISION
+        if getattr(settings, name) != getattr(ours, name)
+    ]
+    command = f"{output.python()} -m baseline.deploy_benchmark {shlex.quote(path)}"
+    text = f"Below {100 * LOW_SHARE:g} %, measure the return: {' '.join([command, *flags])}"
+    closer = f"--bits {_FLOATS}"
+    if settings.format != "onnx":
+        closer = f"--format onnx {closer}"
+    elif settings.bits == _FLOATS:
+        return text
+    elif settings.bits == ours.bits and settings.calibrates:
+        closer = f"--scheme weights, then {closer}"
+    return f"{text}\nFor a file closer to the agent, try {closer}."
+
+
 def deploy(path: str, settings: Settings, folder: str | None, checks: bool) -> None:
     """Exports an agent, writes its file and the file's player, and says so.
 
@@ -315,10 +343,14 @@ def deploy(path: str, settings: Settings, folder: str | None, checks: bool) -> N
     """
     agent = load(path)
     content = export(agent, settings)
-    stem = f"{agent.algo}_{zoo_files.file_name(agent.env_id)}"
+    # ActorQ's tasks have a comma, and those of one's own a colon.
+    stem = re.sub(r"[^\w.-]", "-", f"{agent.algo}_{agent.env_id}")
     written = write(content, settings.format, folder or f"{DEFAULT_OUT}/{stem}")
     print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
     if checks:
         found = check(agent, content, settings)
         print(f"Acts as {agent.path} in {found.states} visited states: {found}")
-    print(f"To play it: python {written.parent / RUNNER} {written} [OBSERVATIONS.npy]")
+        if found.alike < LOW_SHARE and agent.quantization is None and settings.bits < 32:
+            print(hint(path, settings))
+    command = f"{output.python()} {shlex.quote(str(written.parent / RUNNER))}"
+    print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")

@@ -100,9 +100,13 @@ if __name__ == "__main__":
     parser.add_argument("--print", default="action", choices=("action", "output"))
     args = parser.parse_args()
     try:
+        given = np.load(args.observations) if args.observations else None
+    except Exception as error:  # The file is missing, or holds no array of numbers.
+        why = " ".join(str(error).split())
+        sys.exit(f"run_policy: error: Cannot read observations from {args.observations}: {why}")
+    try:
         policy, seconds = Policy(args.policy), []
-        zeros = np.zeros((1, *policy.shape), policy.dtype)
-        for observation in np.load(args.observations) if args.observations else zeros:
+        for observation in np.zeros((1, *policy.shape), policy.dtype) if given is None else given:
             seconds.append(-time.perf_counter())
             found = policy(observation, args.print)
             seconds[-1] += time.perf_counter()

@@ -11,6 +11,7 @@ import dataclasses
 import logging as std_logging
 import os
 import pathlib
+import shlex
 import signal
 import time
 from typing import Any
@@ -19,6 +20,7 @@ from absl import flags
 from absl import logging
 
 from actorQ.core import errors
+from actorQ.core import output
 from baseline.agents import finding
 from baseline.agents import zoo_files
 from baseline.qat import model as qat_model
@@ -209,7 +211,10 @@ def run(
         unquantized = parallel.run(workers, _quantize, todo, lambda job: job.name, "agent")
     parallel.say(f"Rows: {csv_path}")
     for algo, env in dict.fromkeys((job.settings.algo, job.settings.env) for job in jobs):
-        parallel.say(f"Plot: python -m baseline.collate --qat {algo} {env} --results {csv_path}")
+        parallel.say(
+            f"Plot: {output.python()} -m baseline.collate --qat {algo} {env} "
+            f"--results {shlex.quote(csv_path)}"
+        )
     return [*untrained, *unquantized]
 
 

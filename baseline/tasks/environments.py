@@ -209,7 +209,8 @@ def _make_plain(
         raise errors.UserError(
             f"There is no environment {new_id}{_suggestion(new_id)}. Gymnasium's names look like "
             "CartPole-v1, BreakoutNoFrameskip-v4, Walker2DBulletEnv-v0"
-            + (f"; not installed: {', '.join(lacking)}." if lacking else ".")
+            + (f"; not installed: {', '.join(lacking)}. " if lacking else ". ")
+            + f"Your own is found where {OWN_MODULES} names the module that registers it."
         ) from None
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise errors.UserError(

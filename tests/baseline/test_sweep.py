@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from actorQ.core import errors
+from actorQ.core import output
 from baseline import sweep
 from baseline.agents import finding
 from baseline.agents import hub
@@ -68,7 +69,7 @@ def test_sweep_of_all_agents(mixed, tmp_path, run_commands):
         "dqn CartPole-v1": "NaN or infinity", "ppo Corrupt-v1": "is damaged",
         "ppo Acrobot-v1": "does not fit the environment",
     }
-    plot = "Plot: python -m baseline.collate"
+    plot = f"Plot: {output.python()} -m baseline.collate"
     for answer in (first, again):
         assert answer.code == 1, answer
         told = [line for line in answer.err.splitlines() if line.startswith("sweep: error: ")]
@@ -81,8 +82,8 @@ def test_sweep_of_all_agents(mixed, tmp_path, run_commands):
     assert "[5/5] " in first.out  # The stage of full precision.
     assert "[6/6] " in first.out and "E " in first.out
     # No existing row is measured a second time.
-    assert "2 of 5 rows are there already." in again.out
-    assert "4 of 6 rows are there already." in again.out
+    assert "2 of 5 rows of fp32 are there already." in again.out
+    assert "4 of 6 other rows are there already." in again.out
     assert "[2/2]" in again.out
     assert "the last line is incomplete and is cut off" in again.err
     repaired = (tmp_path / "ptq.csv").read_text().splitlines(keepends=True)
@@ -108,7 +109,9 @@ def test_named_agents_that_are_measured_already(zoo, tmp_path, run_commands):
          "--seeds=0", "--episodes=1", f"--folder={zoo.folder}", f"--out={tmp_path}"],
     ])
     assert answer.code == 0 and answer.err == "", answer
-    assert answer.out.splitlines()[:2] == ["2 of 2 rows are there already."] * 2
+    assert answer.out.splitlines()[:2] == [
+        f"2 of 2 {what} are there already." for what in ("rows of fp32", "other rows")
+    ]
     assert answer.seconds < 10  # No worker was started for it.
 
 
@@ -124,7 +127,7 @@ def test_the_plot_command_is_of_the_rows_that_were_measured(zoo, tmp_path, run_c
          "--episodes=1", f"--folder={zoo.folder}", f"--out={tmp_path}"],
     ])
     assert answer.out.splitlines()[-1] == (
-        "Plot: python -m baseline.collate ppo CartPole-v1 --results "
+        f"Plot: {output.python()} -m baseline.collate ppo CartPole-v1 --results "
         f"{tmp_path}/ptq.csv --granularity channel --rounding floor"
     )
 

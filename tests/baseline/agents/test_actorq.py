@@ -303,7 +303,7 @@ def test_commands_take_actorqs_policies(runs, tmp_path, run_commands):
         "sweep", [["d4pg", PENDULUM, "--bits=8", *base]]
     )
     assert ptq[0].code == sweep[0].code == 0, (ptq, sweep)
-    assert "1 of 1 rows are there already." in sweep[0].out
+    assert "1 of 1 rows of fp32 are there already." in sweep[0].out
     folder = tmp_path / "out/8"
     (played,) = run_commands("enjoy", [
         ["--algo=d4pg", f"--env={PENDULUM}", f"--folder={folder}", "-n", "60",

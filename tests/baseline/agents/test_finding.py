@@ -192,6 +192,23 @@ def test_missing_statistics_are_an_error(zoo, tmp_path):
         finding.load("a2c", "Pendulum-v1", tmp_path)
 
 
+def test_statistics_beside_the_agent_are_told_not_to_be_used(zoo, tmp_path, caplog):
+    source = finding.find("a2c", "Pendulum-v1", zoo.folder).parent
+    target = tmp_path / "a2c" / source.name
+    shutil.copytree(source, target)
+    place, beside = target / "Pendulum-v1/vecnormalize.pkl", target / "vecnormalize.pkl"
+    shutil.copy(place, beside)  # --eval_freq leaves there those of the best agent.
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert finding.load("a2c", "Pendulum-v1", tmp_path).normalization is not None
+    assert not caplog.messages
+    place.unlink()
+    (target / "Pendulum-v1/config.yml").unlink()
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        assert finding.load("a2c", "Pendulum-v1", tmp_path).normalization is None
+    (line,) = caplog.messages
+    assert line == f"{beside} is not used: the statistics of observations belong in {place}."
+
+
 def test_statistics_of_another_environment_are_an_error(zoo, tmp_path):
     source = finding.find("a2c", "Pendulum-v1", zoo.folder).parent
     target = tmp_path / "a2c" / source.name

@@ -342,6 +342,66 @@ def test_the_runner_says_in_a_line_what_it_cannot_play(tmp_path, name):
     assert "Traceback" not in result.stderr
 
 
+def test_the_runner_says_which_observations_it_cannot_read(tmp_path):
+    (tmp_path / "damaged.npy").write_bytes(b"x")
+    for name, why in (("nowhere.npy", "No such file"), ("damaged.npy", "pickled data")):
+        result = subprocess.run(
+            [sys.executable, run_policy.__file__, "policy.onnx", str(tmp_path / name)],
+            capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )
+        assert result.returncode == 1
+        (line,) = result.stderr.splitlines()
+        start = f"run_policy: error: Cannot read observations from {tmp_path / name}: "
+        assert line.startswith(start) and why in line and "policy.onnx" not in line
+
+
+@pytest.mark.parametrize(
+    ("format_and_bits", "flags", "closer"),
+    [
+        (("onnx", 8), "--formats onnx --bits 8", "--scheme weights, then --bits 16"),
+        (("onnx", 4), "--formats onnx --bits 4", "--bits 16"),
+        (("onnx", 16), "--formats onnx --bits 16 --scheme weights", ""),
+        (("tflite", 8), "--formats tflite --bits 8", "--format onnx --bits 16"),
+        (
+            ("torchscript", 8), "--formats torchscript --bits 8 --scheme weights",
+            "--format onnx --bits 16",
+        ),
+    ],
+)
+def test_a_hint_names_the_measurement_and_closer_files(format_and_bits, flags, closer):
+    made = exporting.Settings(*format_and_bits, deploy_formats.scheme(*format_and_bits, None))
+    first, *rest = exporting.hint("logs/a b", made).splitlines()
+    assert first == (
+        f"Below 90 %, measure the return: {sys.executable} -m baseline.deploy_benchmark "
+        f"'logs/a b' {flags}"
+    )
+    assert rest == [f"For a file closer to the agent, try {closer}."] * bool(closer)
+
+
+@pytest.mark.parametrize("alike", [0.6, 0.95])
+def test_a_file_that_often_acts_otherwise_gets_a_hint(zoo, tmp_path, monkeypatch, capsys, alike):
+    monkeypatch.setattr(exporting, "check", lambda *_: agreement.Agreement(100, alike))
+    path = str(folder_of(zoo, "ppo", "CartPole-v1"))
+    exporting.deploy(path, settings(), str(tmp_path), checks=True)
+    hint = exporting.hint(path, settings())
+    assert (hint in capsys.readouterr().out) == (alike < 0.9)
+
+
+def test_the_default_folder_has_no_characters_that_shells_and_paths_split_at(
+    tmp_path, monkeypatch, capsys
+):
+    task = "gym,gymnasium.envs.classic_control:CartPole-v1"
+    checkpoints.save_policy(str(tmp_path), actorq.checkpoint(task, (4,), 2, "q_values"))
+    monkeypatch.chdir(tmp_path)
+    exporting.deploy(str(tmp_path), settings(bits=32), None, checks=False)
+    folder = "logs/deploy/dqn_gym-gymnasium.envs.classic_control-CartPole-v1"
+    assert pathlib.Path(folder, "policy.onnx").is_file()
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"To play it: {sys.executable} {folder}/run_policy.py {folder}/policy.onnx "
+        "[OBSERVATIONS.npy]"
+    )
+
+
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)
 def test_a_process_with_the_runtime_alone_plays_the_file(zoo, tmp_path, file_format):
     agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))

@@ -143,6 +143,7 @@ def test_configurations_cannot_open_windows():
         ("MiniGrid-Empty-v0", "no environment MiniGrid-Empty-v0"),
         ("nowhere/Thing-v0", "no environment nowhere/Thing-v0"),
         ("LunarLander-v1", "LunarLander-v1"), ("best_model", "no environment best_model"),
+        ("MyEnv-v0", "Your own is found where QUARL_ENVIRONMENTS names the module"),
         ("os:CartPole-v1", "cannot be the name"), ("../CartPole-v1", "cannot be the name"),
     ],
 )
