@@ -38,6 +38,7 @@ class EnvironmentSpec:
         a discrete task.
       action_high: [A] float32 native upper bounds, likewise; None for a discrete task.
       observation_scale: The scale that observations have passed; None for none.
+      reward_bounds: Lowest and highest reward by the task's definition; None where it has none.
     """
 
     observation_shape: tuple[int, ...]
@@ -47,6 +48,7 @@ class EnvironmentSpec:
     action_high: np.ndarray | None = None
     observation_scale: scales.ObservationScale | None = None
     action_start: int = 0
+    reward_bounds: tuple[float, float] | None = None
 
     @property
     def discrete(self) -> bool:
@@ -92,6 +94,11 @@ class Environment(dm_env.Environment):
         self._step_limit = step_limit
         self._episode_steps = 0
         self._needs_reset = True
+
+    @property
+    def step_limit(self) -> float:
+        """Agent steps after which an episode is cut off; infinity for no limit."""
+        return self._step_limit
 
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode."""

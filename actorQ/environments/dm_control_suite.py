@@ -19,17 +19,26 @@ from actorQ.environments import task_errors
 
 _RENDER_HEIGHT = 240  # Pixels.
 _RENDER_WIDTH = 320  # Pixels.
+# The suite's rewards lie in [0, 1] (arXiv:1801.00690, section 3), but for those of this domain.
+_REWARD_BOUNDS = (0.0, 1.0)
+_UNBOUNDED_DOMAIN = "lqr"
 
 
 class DmControlEnvironment(base.Environment):
     """A Control Suite task, its observations joined to one vector in the suite's own order."""
 
-    def __init__(self, raw: dm_env.Environment, max_episode_steps: int):
+    def __init__(
+        self,
+        raw: dm_env.Environment,
+        max_episode_steps: int,
+        reward_bounds: tuple[float, float] | None = _REWARD_BOUNDS,
+    ):
         """Adapts a task.
 
         Args:
           raw: The `dm_control.rl.control.Environment`.
           max_episode_steps: Agent steps; the suite's own limit ends an episode earlier.
+          reward_bounds: Lowest and highest reward; None for no bounds.
         """
         actions = raw.action_spec()
         low = np.broadcast_to(actions.minimum, actions.shape).astype(np.float32)
@@ -43,7 +52,8 @@ class DmControlEnvironment(base.Environment):
         self._camera: mujoco_gl.Camera | None = None
         super().__init__(
             spec=base.EnvironmentSpec(
-                (size,), np.dtype(np.float32), action_low=low, action_high=high
+                (size,), np.dtype(np.float32), action_low=low, action_high=high,
+                reward_bounds=reward_bounds,
             ),
             to_native=scales.continuous_action_map(low, high, actions.shape, np.dtype(np.float32)),
             step_limit=max_episode_steps,
@@ -108,7 +118,8 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
         raise task_errors.unknown_task(suite, task, names)
     with mujoco_gl.deferred():
         raw = control_suite.load(*names[task], task_kwargs={"random": seed % 2**32})
-    return DmControlEnvironment(raw, max_episode_steps)
+    bounds = None if names[task][0] == _UNBOUNDED_DOMAIN else _REWARD_BOUNDS
+    return DmControlEnvironment(raw, max_episode_steps, bounds)
 
 
 def list_tasks(suite: str) -> list[str]:

@@ -260,6 +260,24 @@ def test_discount_pendulum_time_limit_is_no_termination():
     assert steps[-1].discount == 1.0
 
 
+@pytest.mark.parametrize(
+    ("taskstr", "bounds", "steps"),
+    [
+        ("dm_control,cartpole_balance", (0.0, 1.0), 1000),
+        ("dm_control,lqr_lqr_2_1", None, 1000),  # Its rewards are quadratic costs.
+        ("gym,Pendulum-v1", None, 200),
+    ],
+)
+def test_a_task_knows_what_bounds_its_returns(taskstr, bounds, steps):
+    with suites.make(taskstr, 0) as environment:
+        assert environment.spec.reward_bounds == bounds
+        assert environment.step_limit == steps
+        environment.reset()
+        action = np.ones(environment.spec.action_size, np.float32)
+        rewards = [environment.step(action).reward for _ in range(20)]
+        assert bounds is None or (min(rewards) >= bounds[0] and max(rewards) <= bounds[1])
+
+
 @pytest.mark.parametrize("taskstr", ["dm_control,cartpole_balance", "gym,Pendulum-v1"])
 def test_discount_max_episode_steps_cuts_with_discount_one(taskstr):
     with suites.make(taskstr, 0, max_episode_steps=9) as environment:
