@@ -4,6 +4,7 @@ Every flag of every process is a field of `RunConfig`. Its default, help text, l
 kinds are written here alone (`config_flags` makes flags of them). Imports no framework.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import json
 import os
@@ -190,14 +191,23 @@ class RunConfig:
         "stay; 0: they do not fall.",
         low=0,
     )
-    max_abs_reward: float = _field(
+    max_abs_reward: float | str = _field(
         1.0,
         "DQN: bound to which each environment step's reward is clipped before n-step sums, as is "
-        "usual for Atari. The task's largest reward means no clipping.",
+        "usual for Atari. The task's largest reward means no clipping. auto: rewards are not "
+        "clipped, and the learner finds their scale from the first transitions; on Atari it is 1.",
         low=1e-6,
     )
-    vmin: float = _field(-150.0, "D4PG: lowest discounted return that the critic can express.")
-    vmax: float = _field(150.0, "D4PG: highest discounted return that the critic can express.")
+    vmin: float | str = _field(
+        -150.0,
+        "D4PG: lowest discounted return that the critic can express. auto: the learner finds it "
+        "from the rewards of the first transitions.",
+    )
+    vmax: float | str = _field(
+        150.0,
+        "D4PG: highest discounted return that the critic can express. auto: the learner finds it "
+        "from the rewards of the first transitions.",
+    )
     num_atoms: int = _field(51, "D4PG: atoms of the critic's return distribution.", low=2)
     learner_precision: str = _field(
         "float32",
@@ -386,6 +396,12 @@ class RunConfig:
         return settings.hidden_sizes("critic_str", self.critic_str)
 
     @property
+    def suite(self) -> str:
+        """Suite of the task; a bare task name belongs to gym."""
+        suite, comma, _ = self.taskstr.partition(",")
+        return suite.strip() if comma else "gym"
+
+    @property
     def most_samples_per_insert(self) -> float:
         """Largest average number of samples of replay for each insert; 0: no limit.
 
@@ -412,9 +428,7 @@ class RunConfig:
 
     def save(self, folder: str, **extra: Any) -> None:
         """Writes the configuration and `extra` facts, such as machine and commit, to `folder`."""
-        record = {"config": dataclasses.asdict(self), **extra}
-        text = json.dumps(record, indent=1, sort_keys=True)
-        files.write(os.path.join(folder, CONFIG_FILENAME), text)
+        write_record(folder, {"config": dataclasses.asdict(self), **extra})
 
     @classmethod
     def load(cls, folder: str) -> "RunConfig":
@@ -437,6 +451,16 @@ def names_of(kinds: settings.Kind) -> frozenset[str]:
     """Returns the settings that are of any of these kinds."""
     fields = dataclasses.fields(RunConfig)
     return frozenset(field.name for field in fields if field.metadata["kinds"] & kinds)
+
+
+def write_record(folder: str, record: Mapping[str, Any]) -> None:
+    """Writes everything that config.json of a run says.
+
+    Raises:
+      errors.WriteError: The file cannot be written.
+    """
+    text = json.dumps(record, indent=1, sort_keys=True)
+    files.write(os.path.join(folder, CONFIG_FILENAME), text)
 
 
 def load_record(folder: str) -> dict[str, Any]:

@@ -12,6 +12,29 @@ from actorQ.core import config as config_lib
 from actorQ.core import settings
 
 
+class _NumberOrAuto(flags.ArgumentParser):
+    """Parses a number, or the word auto."""
+
+    syntactic_help = "a number or auto"
+
+    def parse(self, argument: Any) -> float | str:
+        """Returns the value of a flag.
+
+        Raises:
+          ValueError: The text is neither.
+        """
+        if argument == settings.AUTO:
+            return settings.AUTO
+        try:
+            return float(argument)
+        except ValueError:
+            raise ValueError(f"expected a number or {settings.AUTO}") from None
+
+    def flag_type(self) -> str:
+        """Returns the name of the type, for absl's own help in XML."""
+        return "number or auto"
+
+
 def define_flags() -> None:
     """Defines one absl flag for every field of `RunConfig`."""
     for field in dataclasses.fields(config_lib.RunConfig):
@@ -24,6 +47,8 @@ def define_flags() -> None:
             flags.DEFINE_integer(field.name, default, _flag_help(field))
         elif field.type is float or field.type == float | None:
             flags.DEFINE_float(field.name, default, _flag_help(field))
+        elif settings.takes_auto(field):
+            flags.DEFINE(_NumberOrAuto(), field.name, default, _flag_help(field))
         elif choices:
             flags.DEFINE_enum(field.name, default, list(choices), _flag_help(field))
         else:

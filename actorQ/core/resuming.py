@@ -42,6 +42,17 @@ def recorded(config: config_lib.RunConfig) -> bool:
         return False
 
 
+def note_facts(config: config_lib.RunConfig, **facts: Any) -> None:
+    """Adds facts to config.json that were not known when the run began.
+
+    Raises:
+      errors.UserError: The record cannot be read.
+      errors.WriteError: The record cannot be written.
+    """
+    record = {**config_lib.load_record(config.logpath), **facts}
+    config_lib.write_record(config.logpath, record)
+
+
 def save_config(
     config: config_lib.RunConfig, resumed_at: int | None, **facts: Any
 ) -> None:

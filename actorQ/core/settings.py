@@ -9,6 +9,7 @@ from actorQ.core import errors
 from actorQ.core import precisions
 
 RUN_TABLE = "run"  # Table of `wire` beside the four that have flags.
+AUTO = "auto"  # Value of a number that the learner finds itself.
 
 
 class Kind(enum.Flag):
@@ -58,6 +59,11 @@ def hidden_sizes(flag: str, text: str) -> tuple[int, ...]:
     return sizes
 
 
+def takes_auto(field: dataclasses.Field) -> bool:
+    """Returns whether a setting is a number or the word auto."""
+    return bool(field.type == float | str)
+
+
 def check_range(field: dataclasses.Field, value: Any) -> None:
     """Checks a value against the choices or the range that `declare` was given.
 
@@ -69,6 +75,12 @@ def check_range(field: dataclasses.Field, value: Any) -> None:
         legal = ", ".join(str(choice) for choice in choices)
         raise errors.UserError(f"--{field.name}={value} is not possible: choose one of {legal}.")
     if value is None:
+        return
+    if takes_auto(field) and isinstance(value, str):
+        if value != AUTO:
+            raise errors.UserError(
+                f"--{field.name}={value} is not possible: it must be a number or {AUTO}."
+            )
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise errors.UserError(f"--{field.name}={value} is not a finite number.")
@@ -85,7 +97,7 @@ def check_together(config: Any) -> None:
     """
     hidden_sizes("model_str", config.model_str)
     hidden_sizes("critic_str", config.critic_str)
-    if config.vmin >= config.vmax:
+    if AUTO not in (config.vmin, config.vmax) and config.vmin >= config.vmax:
         raise errors.UserError(
             f"--vmin={config.vmin} must be below --vmax={config.vmax}: together they span the "
             "discounted returns of the task."

@@ -1,8 +1,14 @@
 """DQN on the actor's side: epsilon-greedy over Q-values. Imports no TensorFlow."""
 
+import math
+
 import numpy as np
 
 from actorQ.core import config as config_lib
+from actorQ.core import settings
+
+_ATARI = "atari"
+_ATARI_LIMIT = 1.0  # Games are compared with clipped rewards (Mnih et al. 2015).
 
 
 class EpsilonGreedy:
@@ -66,5 +72,12 @@ def greedy(output: np.ndarray) -> int:
 
 
 def reward_limit(config: config_lib.RunConfig) -> float:
-    """Returns the largest magnitude of a single reward in replay."""
-    return config.max_abs_reward
+    """Returns the largest magnitude of a single reward in replay.
+
+    It follows from the flags alone, so that all processes agree without a word. With
+    --max_abs_reward=auto, actors do not clip and the learner finds the scale of returns. Atari
+    games keep their usual limit.
+    """
+    if config.max_abs_reward != settings.AUTO:
+        return float(config.max_abs_reward)
+    return _ATARI_LIMIT if config.suite == _ATARI else math.inf

@@ -4,18 +4,22 @@ from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acm
 
 from collections.abc import Mapping
 import functools
+import math
 import queue
 import threading
 from typing import Any, NamedTuple
 
 from acme.agents.tf.dqn import learning as acme_learning
+import numpy as np
 import reverb
 import sonnet as snt
 import tensorflow as tf
 
 from actorQ.core import config as config_lib
+from actorQ.dqn import exploration
 from actorQ.learner import dataset as dataset_lib
 from actorQ.learner import optimizers
+from actorQ.learner import return_ranges
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import sonnet_policy
 
@@ -97,8 +101,102 @@ def return_scale(config: config_lib.RunConfig) -> float:
     Acme's learner takes returns for single rewards and clips them to [-1, 1]. With n = 5 every
     window of CartPole would be worth 1. Here returns are divided by the largest one, so that the
     clip does nothing. Q-values then have this unit, and their order stays.
+
+    Returns:
+      The scale; infinity if the actors do not clip, so that the learner has to find it.
     """
-    return config.max_abs_reward * sum(config.discount**i for i in range(config.n_step))
+    limit = exploration.reward_limit(config)
+    return limit * sum(config.discount**i for i in range(config.n_step))
+
+
+def _head(network: sonnet_policy.Policy) -> tuple[tf.Variable, tf.Variable]:
+    variables = network.named_variables()
+    return variables["head/w"], variables["head/b"]
+
+
+class ReturnScale:
+    """The scale of n-step returns, which the learner finds, and which grows with them."""
+
+    def __init__(
+        self,
+        config: config_lib.RunConfig,
+        networks: Networks,
+        optimizer: optimizers.Adam,
+        scale: tf.Variable,
+    ):
+        """Takes the parts of learning; the scale is 0 until it is found."""
+        self._config = config
+        self._networks = networks
+        self._optimizer = optimizer
+        self._scale = scale
+
+    def found(self) -> dict[str, float]:
+        """Returns the scale by its name in config.json; nothing before it is found."""
+        scale = float(self._scale.numpy())
+        return {"return_scale": return_ranges.plain(scale)} if scale else {}
+
+    def find(self, windows: return_ranges.Windows, task: return_ranges.Task) -> str:
+        """Sets the scale; returns a line that says to what, and why."""
+        del task
+        scale, reason = return_ranges.find_scale(windows, self._config)
+        self._scale.assign(scale)
+        return f"Sums of rewards over n steps are divided by {scale:g}: {reason}."
+
+    def follow(self, lowest: float, highest: float) -> str:
+        """Lets the scale grow if returns leave it.
+
+        The head is linear: divided by the growth, it expresses the same returns exactly. Adam's
+        moments are divided as the gradients are, those below the head twice. Otherwise steps would
+        be too small for thousands of them.
+
+        Args:
+          lowest: Lowest n-step return of any step so far.
+          highest: Highest one.
+
+        Returns:
+          A line that says so; "" if the scale is large enough.
+        """
+        largest, before = max(-lowest, highest), float(self._scale.numpy())
+        if not largest > before:
+            return ""
+        scale = return_ranges.wider_scale(largest)
+        if np.float32(scale) <= before:  # No larger one fits into float32.
+            return ""
+        share = before / scale
+        for network in self._networks:
+            for variable in _head(network):
+                variable.assign(variable * share)
+        head = {variable.ref() for variable in _head(self._networks.policy)}
+        adam = self._optimizer
+        for parameter, m, v in zip(
+            self._networks.policy.trainable_variables, adam.m, adam.v, strict=True
+        ):
+            factor = share if parameter.ref() in head else share**2
+            m.assign(m * factor)
+            v.assign(v * factor**2)
+        self._scale.assign(scale)
+        return (
+            f"The scale of returns grows from {before:g} to {scale:g}: there are sums over n steps "
+            f"of {largest:.3g}. The Q-network expresses the same returns as before."
+        )
+
+
+def make_range(
+    config: config_lib.RunConfig, networks: Networks, learner: acme_learning.DQNLearner
+) -> ReturnScale | None:
+    """Returns the range that the learner has to find; None if the flags give it."""
+    batches = learner._iterator.batches
+    if not batches.finds_scale:
+        return None
+    return ReturnScale(config, networks, learner._optimizer, batches.reward_scale)
+
+
+def complaint(
+    config: config_lib.RunConfig, networks: Networks, learner: acme_learning.DQNLearner
+) -> str:
+    """Returns "": rewards that were clipped fit the scale, and a scale that was found grows."""
+    del config, networks, learner
+    return ""
 
 
 def make_learner(
@@ -110,7 +208,9 @@ def make_learner(
     monitors: dataset_lib.Monitors,
 ) -> acme_learning.DQNLearner:
     """Builds Acme's learner: double Q-learning, Huber loss."""
-    scale = return_scale(config)
+    scale: float | tf.Variable = return_scale(config)
+    if scale == math.inf:
+        scale = tf.Variable(0.0, trainable=False, dtype=tf.float32, name="return_scale")
     network = snt.Sequential([
         networks.policy,
         monitors.watch_output(
@@ -144,11 +244,13 @@ def make_learner(
 
 def checkpointed(learner: acme_learning.DQNLearner, networks: Networks) -> Mapping[str, Any]:
     """Returns every stateful part of training, by name."""
-    return {
+    parts = {
         **networks._asdict(),
         "optimizer": learner.state["optimizer"],
         "num_steps": learner.state["num_steps"],
     }
+    batches = learner._iterator.batches
+    return {**parts, "return_scale": batches.reward_scale} if batches.finds_scale else parts
 
 
 def losses(fetches: Mapping[str, float]) -> dict[str, float]:

@@ -31,6 +31,7 @@ SB3 = "sb3"
 
 # Settings that no peer reads. A run of a peer does not depend on them.
 _NOT_READ = config_lib.names_of(settings_lib.Kind.DISTRIBUTED) | {"pin_cpus"}
+_SPAN = ("vmin", "vmax")  # Bounds that our learner alone can find.
 # Relative error that a ratio may have. An exact fraction of large numbers would make an agent act
 # for long with the same weights, and then learn as long from the same data.
 _RATIO_ERROR = 1e-3
@@ -69,6 +70,12 @@ class Peer(training.Training):
                 f"{self.library} has no agent here for {algorithm}, and so none for {task}."
             )
         settings = {name: settings[name] for name in settings if name not in _NOT_READ}
+        for name in _SPAN:
+            if name not in self.not_read and settings[name] == settings_lib.AUTO:
+                raise errors.UserError(
+                    f"{self.library}'s agents cannot find --{name} themselves: give the peer a "
+                    "number."
+                )
         steps_per_update(config_lib.RunConfig(**settings))
         return settings
 

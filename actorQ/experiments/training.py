@@ -171,9 +171,16 @@ def _check(name: str, value: Any) -> None:
     if name not in _FIELDS:
         raise errors.UserError(f"There is no setting {name!r}: settings are the training flags.")
     wanted: Any = _FIELDS[name].type  # A type or a union of types, as in `RunConfig`.
-    types = {int: (int,), str: (str,), float: (int, float)}.get(wanted, (int, float, type(None)))
+    if settings_lib.takes_auto(_FIELDS[name]) and value == settings_lib.AUTO:
+        return
+    types = {int: (int,), str: (str,), float: (int, float), float | str: (int, float)}.get(
+        wanted, (int, float, type(None))
+    )
     if type(value) not in types:
-        words = {int: "a whole number", str: "a text"}.get(wanted, "a number")
+        words = {
+            int: "a whole number", str: "a text",
+            float | str: f"a number or {settings_lib.AUTO}",
+        }.get(wanted, "a number")
         raise errors.UserError(f"{name}: {value!r} is not {words}.")
 
 

@@ -11,6 +11,7 @@ import itertools
 from typing import Any
 
 from acme import types
+import numpy as np
 import reverb
 import tensorflow as tf
 
@@ -31,27 +32,34 @@ class Batches:
     Attributes:
       packed: Dataset of reverb.ReplaySample, whose data `layout` unpacks.
       layout: Layout of the transitions.
-      reward_scale: Rewards are divided by this.
+      reward_scale: Rewards are divided by this. A variable stands for a scale that the learner
+        finds, so that the extremes of rewards are recorded.
     """
 
     packed: tf.data.Dataset
     layout: replay.Layout
-    reward_scale: float = 1.0
+    reward_scale: float | tf.Variable = 1.0
 
-    def __iter__(self) -> "_BatchIterator":
+    def __iter__(self) -> "BatchIterator":
         """Starts to sample."""
-        return _BatchIterator(iter(self.packed), self._unpack)
+        return BatchIterator(iter(self.packed), self)
 
-    def scaled(self, reward_scale: float) -> "Batches":
+    def scaled(self, reward_scale: float | tf.Variable) -> "Batches":
         """Returns the same batches with rewards divided by `reward_scale`."""
         return dataclasses.replace(self, reward_scale=reward_scale)
 
-    def _unpack(self, sample: reverb.ReplaySample) -> reverb.ReplaySample:
+    @property
+    def finds_scale(self) -> bool:
+        """Whether the scale of rewards is one that the learner finds."""
+        return isinstance(self.reward_scale, tf.Variable)
+
+    def unpack(self, sample: reverb.ReplaySample) -> reverb.ReplaySample:
+        """Slices a batch into an acme.types.Transition of [B, ...]."""
         transition = self.layout.unpack(sample.data)
         action, reward = transition.action, transition.reward
         if self.layout.discrete:
             action = tf.cast(action, tf.int32)
-        if self.reward_scale != 1.0:
+        if self.finds_scale or self.reward_scale != 1.0:
             reward = reward / self.reward_scale
         data = types.Transition(
             transition.observation, action, reward, transition.discount,
@@ -60,21 +68,83 @@ class Batches:
         return reverb.ReplaySample(sample.info, data)
 
 
-class _BatchIterator:
-    """Yields reverb.ReplaySample whose data is an acme.types.Transition of [B, ...]."""
+class Extremes:
+    """The lowest and the highest of all values that compiled steps have met."""
 
-    def __init__(
-        self, iterator: Any, unpack: Callable[[reverb.ReplaySample], reverb.ReplaySample]
-    ):
+    def __init__(self) -> None:
+        """Starts without any value."""
+        self._lowest = tf.Variable(np.inf, trainable=False, dtype=tf.float32, name="lowest")
+        self._highest = tf.Variable(-np.inf, trainable=False, dtype=tf.float32, name="highest")
+
+    def record(self, values: tf.Tensor) -> None:
+        """Takes values into account, [B]; this is called in a step."""
+        self._lowest.assign(tf.minimum(self._lowest, tf.reduce_min(values)))
+        self._highest.assign(tf.maximum(self._highest, tf.reduce_max(values)))
+
+    def read(self) -> tuple[float, float]:
+        """Returns the extremes; infinity and minus infinity before the first value."""
+        return float(self._lowest.numpy()), float(self._highest.numpy())
+
+
+class BatchIterator:
+    """Yields reverb.ReplaySample whose data is an acme.types.Transition of [B, ...].
+
+    Attributes:
+      batches: The batches that it iterates over.
+      extremes: Extremes of returns; the algorithm decides which.
+      newest: The transition that was yielded last; while a step is traced, its own.
+    """
+
+    def __init__(self, iterator: Any, batches: Batches):
+        """Takes TensorFlow's iterator over the packed batches."""
         self._iterator = iterator
-        self._unpack = unpack
+        self.batches = batches
+        self.extremes = Extremes()
+        self.newest: Any = None
+        self._kept: Any = None  # Batches that were fetched ahead, stacked.
+        with tf.device("CPU:0"):  # Replay's batches come from there.
+            self._given = tf.Variable(0, trainable=False, dtype=tf.int64, name="given")
+        self._ahead = 0
 
-    def __iter__(self) -> "_BatchIterator":
+    def __iter__(self) -> "BatchIterator":
         return self
 
     def __next__(self) -> reverb.ReplaySample:
         # TensorFlow's iterators refuse `next` inside a compiled function.
-        return self._unpack(self._iterator.get_next())
+        sample = self._iterator.get_next() if self._kept is None else tf.cond(
+            self._given < self._ahead, self._give, self._iterator.get_next
+        )
+        if self.batches.finds_scale:
+            self.extremes.record(self.batches.layout.unpack(sample.data).reward)
+        sample = self.batches.unpack(sample)
+        self.newest = sample.data
+        return sample
+
+    def look_ahead(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Fetches batches before the first step is compiled; the first steps then get them.
+
+        So no sample is lost: replay gives away only so many.
+
+        Args:
+          count: Number of batches.
+
+        Returns:
+          Their rewards and discounts as they lie in replay, [count * B] each.
+        """
+        with tf.device("CPU:0"):
+            samples = [self._iterator.get_next() for _ in range(count)]
+            self._kept = tf.nest.map_structure(lambda *parts: tf.stack(parts), *samples)
+            self._ahead = count
+        transitions = [self.batches.layout.unpack(sample.data) for sample in samples]
+        return (
+            np.concatenate([transition.reward.numpy() for transition in transitions]),
+            np.concatenate([transition.discount.numpy() for transition in transitions]),
+        )
+
+    def _give(self) -> reverb.ReplaySample:
+        """Returns the next of the batches that were fetched ahead."""
+        index = self._given.assign_add(1) - 1
+        return tf.nest.map_structure(lambda parts: parts[index], self._kept)
 
 
 def make_dataset(

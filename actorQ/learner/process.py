@@ -45,6 +45,8 @@ from actorQ.learner import device
 from actorQ.learner import evaluator as evaluator_lib
 from actorQ.learner import progress
 from actorQ.learner import publisher
+from actorQ.learner import range_finder
+from actorQ.learner import return_ranges
 from actorQ.learner import supervision
 from actorQ.learner import training
 from actorQ.policy import algorithms
@@ -67,6 +69,7 @@ class LearnerProcess:
         """
         self._config = config
         self._interrupted = False
+        self._range_finder: range_finder.RangeFinder | None = None
         self._store = snapshots.Store(config.logpath)
         self._resumed = self._store.newest() if config.resume else None
         self._logger = self._open_logs()
@@ -103,7 +106,11 @@ class LearnerProcess:
             config, environment, architecture, networks.policy,
             algorithms.policy_module(algorithm).greedy, self._run_id,
         )
-        self._parts = self._make_parts(networks, evaluator, address, layout)
+        task = return_ranges.Task(
+            int(min(config.max_episode_steps, environment.step_limit)),
+            environment.spec.reward_bounds,
+        )
+        self._parts = self._make_parts(networks, evaluator, address, layout, task)
         if resumed is not None:
             self._restore(resumed)
         self._training = training.Training(
@@ -208,7 +215,12 @@ class LearnerProcess:
         )
 
     def _make_parts(
-        self, networks: Any, evaluator: evaluator_lib.Evaluator, address: str, layout: replay.Layout
+        self,
+        networks: Any,
+        evaluator: evaluator_lib.Evaluator,
+        address: str,
+        layout: replay.Layout,
+        task: return_ranges.Task,
     ) -> training.Parts:
         """Makes the algorithm's learner, and the objects that publish and save its weights."""
         config, algorithm = self._config, self._algorithm
@@ -222,12 +234,18 @@ class LearnerProcess:
             monitors,
         )
 
+        found_range = algorithm.make_range(config, networks, learner)
+        if found_range is not None:
+            self._range_finder = range_finder.RangeFinder(
+                learner, found_range, config, task, self._note_range
+            )
+
         def read_losses() -> dict[str, float]:
             newest = fetches.read()
             return {**algorithm.losses(newest), **monitors.read()} if newest else {}
 
         return training.Parts(
-            learner=learner,
+            learner=self._range_finder or learner,
             read_losses=read_losses,
             publisher=publisher.VariablePublisher(
                 networks.policy.named_variables(),
@@ -244,13 +262,25 @@ class LearnerProcess:
             ),
             logger=self._logger,
             connection=self._connection,
+            check_returns=range_finder.Complaints(
+                lambda: algorithm.complaint(config, networks, learner)
+            ),
         )
+
+    def _note_range(self, found: dict[str, float]) -> None:
+        """Adds the range that the learner has found to config.json."""
+        try:
+            resuming.note_facts(self._config, found=found)
+        except errors.UserError as error:  # A disk may be full, or away.
+            logging.warning("%s Training goes on.", error)
 
     def _restore(self, resumed: snapshots.Snapshot) -> None:
         """Restores networks, counters and logs from the snapshot."""
         self._parts.checkpoints.restore(resumed)
         self._parts.evaluator.restore(resumed.state)
         self._parts.publisher.restore(resumed.state)
+        if self._range_finder is not None:
+            self._range_finder.resume()
         snapshots.cut_logs(self._logger.folder, resumed.state)
         self._logger.lengths()  # The logger remembers them, should the folder go away.
         logging.info("Resumed after %d learner steps.", self._progress.steps)

@@ -44,5 +44,5 @@ def policy_module(algorithm: str) -> ModuleType:
 
 
 def learner_module(algorithm: str) -> ModuleType:
-    """Returns the learner's side: `make_networks`, `make_learner`, `PRIORITIZED`."""
+    """Returns the learner's side: `make_networks`, `make_learner`, `make_range`, and so on."""
     return importlib.import_module(f"actorQ.{algorithm}.learner")

@@ -44,6 +44,20 @@ def test_make_exploration_takes_the_actors_own_scale():
     assert dqn.make_exploration(config, 2, rng).scale == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(
+    ("taskstr", "given", "expected"),
+    [
+        ("gym,CartPole-v1", 2.5, 2.5),
+        ("gym,CartPole-v1", "auto", np.inf),  # The learner finds the scale.
+        ("atari,Pong", "auto", 1.0),
+        ("atari,Pong", 7.0, 7.0),
+    ],
+)
+def test_dqn_reward_limit_follows_from_the_flags_alone(taskstr, given, expected):
+    config = config_lib.RunConfig(taskstr=taskstr, max_abs_reward=given)
+    assert dqn.reward_limit(config) == expected
+
+
 def test_gaussian_exploration_noise_has_the_asked_for_statistics():
     explore = d4pg.GaussianExploration(0.1, np.random.default_rng(0))
     output = np.array([0.3, -0.2], np.float32)

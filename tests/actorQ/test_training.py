@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from actorQ.core import config as config_lib
 from actorQ.core import telemetry
 from actorQ.policy import loaded
 from tests.actorQ import harness
@@ -29,6 +30,20 @@ def test_dqn_int8_actor_solves_cartpole(crew, tmp_path):
     for quantize in (32, 8):
         played = loaded.play_episodes(loaded.load_policy(str(run), quantize), 5, seed=1)
         assert np.mean([episode.episode_return for episode in played]) >= 120
+
+
+def test_d4pg_finds_the_span_of_pendulums_returns(crew, tmp_path):
+    run, _ = _train(
+        crew, tmp_path, *harness.QUICK, "--taskstr=gym,Pendulum-v1", "--vmin=auto", "--vmax=auto",
+        "--min_replay_size=1000", "--max_episode_steps=200", timeout_s=120,
+    )
+    # A step costs up to 16.3, 100 steps count at a discount of 0.99, and the margin is 1.5. A
+    # policy that knows nothing yet meets most of this.
+    found = config_lib.load_record(str(run))["found"]
+    assert -2600 <= found["vmin"] <= -1400 and found["vmax"] == 0
+    log = (run / telemetry.STDOUT_FOLDER / "learner.log").read_text()
+    (line,) = [line for line in log.splitlines() if "The critic spans returns from" in line]
+    assert f"from {found['vmin']:g} to 0: the first " in line
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ The agents take our flags as follows:
 - --n_step: SB3's own n-step replay. --min_replay_size: learning_starts, until when it takes random
   actions. --sigma: Gaussian action noise. --epsilon_max: constant from there on, SB3's own unless
   --epsilon_zeta asks for random actions that last, which are our actors'.
-- --max_abs_reward: rewards are clipped before DQN sees them, as in ours.
+- --max_abs_reward: rewards are clipped before DQN sees them, as in ours. With auto they are not,
+  and SB3 has no scale of returns.
 Other settings keep SB3's defaults, which are its authors' choice: policy_delay 2, target policy
 noise, twin critics, initial weights, DQN's gradient norm of 10. SB3 lacks some parts of ours:
 prioritized replay, double Q-learning, a distribution of returns, clipping and --invert_gradients in

@@ -138,6 +138,11 @@ def test_actor_clips_single_rewards_for_dqn_only(stage):
         taskstr="gym,CartPole-v1", n_step=2, discount=0.5, max_abs_reward=0.25, epsilon_max=1.0
     ).act(100)
     assert set(np.unique(batch.reward)) == {0.25, 0.375}
+    # With auto the learner finds a scale, and nothing is clipped.
+    batch = stage(
+        taskstr="gym,CartPole-v1", n_step=2, discount=0.5, max_abs_reward="auto", epsilon_max=1.0
+    ).act(100)
+    assert set(np.unique(batch.reward)) == {1.0, 1.5}
     # Pendulum pays down to -16 a step.
     assert stage(max_abs_reward=0.25, n_step=1).act(100).reward.min() < -0.25
 

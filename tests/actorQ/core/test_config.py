@@ -11,6 +11,7 @@ import pytest
 from actorQ.core import config as config_lib
 from actorQ.core import config_flags
 from actorQ.core import errors
+from actorQ.core import resuming
 from actorQ.core import settings
 
 # The flags that the issue names; all others are ours.
@@ -99,7 +100,7 @@ def flag_values(monkeypatch):
     """The flags of `define_flags` in a registry of their own: absl's is global."""
     fresh = flags.FlagValues()
     names = (
-        "DEFINE_integer", "DEFINE_float", "DEFINE_enum", "DEFINE_string", "DEFINE_boolean"
+        "DEFINE", "DEFINE_integer", "DEFINE_float", "DEFINE_enum", "DEFINE_string", "DEFINE_boolean"
     )
     shim = {n: functools.partial(getattr(flags, n), flag_values=fresh) for n in names}
     monkeypatch.setattr(config_flags, "flags", types.SimpleNamespace(**shim))
@@ -162,6 +163,9 @@ def test_everything_else_covers_every_field_away_from_its_default():
         ({"actor_id": 5, "n_actors": 4}, ["--actor_id=5", "1 to --n_actors=4"]),
         ({"vmin": 3.0, "vmax": 3.0}, ["--vmin=3.0", "--vmax=3.0"]),
         ({"vmin": 4.0, "vmax": 3.0}, ["--vmin=4.0", "--vmax=3.0"]),
+        ({"vmin": "low"}, ["--vmin=low", "a number or auto"]),
+        ({"max_abs_reward": "none"}, ["--max_abs_reward=none", "a number or auto"]),
+        ({"max_abs_reward": 0.0}, ["--max_abs_reward=0.0", "at least 1e-06"]),
         ({"min_replay_size": 11, "replay_table_max_replay_size": 10, "batch_size": 1},
          ["--min_replay_size=11", "--replay_table_max_replay_size=10"]),
         ({"batch_size": 11, "replay_table_max_replay_size": 10, "min_replay_size": 1},
@@ -266,6 +270,41 @@ def test_from_flags_switch_with_a_space_is_an_integer(flag_values, flag):
 def test_from_flags_value_out_of_range_is_a_user_error(flag_values):
     with pytest.raises(errors.UserError, match="--quantize=12"):
         parse(flag_values, "--quantize=12")
+
+
+@pytest.mark.parametrize("name", ["vmin", "vmax", "max_abs_reward"])
+def test_from_flags_takes_a_number_or_auto(flag_values, name, tmp_path):
+    config = parse(flag_values, f"--{name}=auto")
+    assert getattr(config, name) == "auto"
+    assert config_flags.to_flags(config) == [f"--{name}=auto"]
+    config.save(str(tmp_path))
+    assert config_lib.RunConfig.load(str(tmp_path)) == config
+    assert getattr(parse(flag_values, f"--{name}=2"), name) == 2.0
+    with pytest.raises(flags.IllegalFlagValueError, match=f"--{name}=some.*a number or auto"):
+        flag_values(["program", f"--{name}=some"])
+
+
+@pytest.mark.parametrize(
+    ("taskstr", "suite"), [("Pendulum-v1", "gym"), ("atari, Pong", "atari"), ("gym,a:B-v0", "gym")]
+)
+def test_run_config_knows_the_suite_of_its_task(taskstr, suite):
+    assert config_lib.RunConfig(taskstr=taskstr).suite == suite
+
+
+def test_a_resumed_run_keeps_auto():
+    config = config_lib.RunConfig(vmin="auto")
+    resuming.check_resumed(config, dataclasses.asdict(config))
+    with pytest.raises(errors.UserError, match="--vmin was auto, not -150.0"):
+        resuming.check_resumed(config_lib.RunConfig(), dataclasses.asdict(config))
+
+
+def test_facts_that_are_found_later_join_the_record(tmp_path):
+    config = config_lib.RunConfig(logpath=str(tmp_path))
+    config.save(str(tmp_path), learner_device="CPU")
+    resuming.note_facts(config, found={"vmin": -1.0})
+    record = config_lib.load_record(str(tmp_path))
+    assert (record["found"], record["learner_device"]) == ({"vmin": -1.0}, "CPU")
+    assert config_lib.RunConfig.load(str(tmp_path)) == config
 
 
 def test_to_flags_of_defaults_is_empty():

@@ -176,6 +176,7 @@ def test_expand_peers_that_are_not_there(tmp_path):
         ("peers: {sb3: {settings: {learner_precision: bfloat16}}}",
          "sb3: settings: SB3's agents do not read learner_precision"),
         ("peers: {sb3: {settings: {vmin: -10, vmax: 10}}}", "SB3's agents do not read vmin, vmax"),
+        ("peers: {acme: {settings: {vmax: auto}}}", "Acme's agents cannot find --vmax"),
         ("peers: {acme: {settings: {epsilon_max: 0.2}}}", "Acme's agents do not read epsilon_max"),
         ("peers: {sb3: {}}\nvary: {n_step: [1, 2]}", "none where a setting varies"),
     ],

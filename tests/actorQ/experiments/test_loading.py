@@ -37,6 +37,8 @@ changed = conftest.changed
         (changed("batch_size: 128", "batch_size: true"), ["batch_size: True", "whole number"]),
         (changed("batch_size: 128", "model_str: 256"), ["model_str: 256 is not a text"]),
         (changed("batch_size: 128", "discount: high"), ["discount: 'high' is not a number"]),
+        (changed("batch_size: 128", "vmin: low"), ["vmin: 'low' is not a number or auto"]),
+        (changed("batch_size: 128", "vmin: true"), ["vmin: True is not a number or auto"]),
         (changed("batch_size: 128", "pin_cpus: 2"), ["pin_cpus: 2", "0 or 1"]),
         (changed("batch_size: 128", "seed: 2"), ["seed cannot be a setting"]),
         (changed("batch_size: 128", "logpath: x"), ["logpath cannot be a setting"]),

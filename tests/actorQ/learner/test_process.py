@@ -432,3 +432,33 @@ def test_resume_from_a_damaged_checkpoint_or_from_none_says_so(tmp_path, monkeyp
     check_refused(run, "no checkpoint to resume")
     for server in servers:
         server.stop()
+
+
+def test_a_range_that_was_found_is_recorded_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
+    config = config_lib.RunConfig(
+        taskstr="gym,Pendulum-v1", model_str="16", critic_str="16", port=0, logpath=str(tmp_path),
+        vmin="auto", vmax="auto", batch_size=16, min_replay_size=32,
+    )
+    first = learner_process.LearnerProcess(config)
+    writer = transition_writer.TransitionWriter(
+        first._connection.client, config.replay_table_name,
+        replay.Layout((3,), pixels=False, action_size=1, discrete=False),
+    )
+    for _ in range(32):
+        writer.write(replay.Transition(np.zeros(3), np.zeros(1), -49.0, 0.99**4, np.zeros(3)))
+    writer.close()
+    assert "found" not in config_lib.load_record(str(tmp_path))
+    first._parts.learner.step()
+    found = {"vmin": -1500.0, "vmax": 0.0}  # -10 a step, times 100 and 1.5.
+    assert config_lib.load_record(str(tmp_path))["found"] == found
+    assert config_lib.RunConfig.load(str(tmp_path)) == config
+    first._training.save(last=True)
+    first._server.stop()
+    second = learner_process.LearnerProcess(dataclasses.replace(config, resume=True))
+    try:
+        assert second._range_finder._found
+        record = config_lib.load_record(str(tmp_path))
+        assert record["found"] == found and len(record["resumed"]) == 1
+    finally:
+        second._server.stop()
