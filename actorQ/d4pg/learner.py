@@ -23,6 +23,7 @@ from actorQ.policy import sonnet_policy
 PRIORITIZED = False
 
 _LARGEST_GRADIENT_NORM = 40.0  # Acme's limit for the gradient of all weights together.
+_RANGE_MARGIN = 1e-3  # Share of the critic's range: rounding puts no target beyond an end.
 _LARGEST_ACTION_GRADIENT = 1.0  # Acme's limit for dQ/da of one action.
 
 
@@ -98,6 +99,7 @@ def make_learner(
         networks.critic,
         monitors.watch_output("q_mean", lambda values: tf.reduce_mean(values.mean())),
     ])
+    targets = _TargetWatch(config, monitors)
     policy_optimizer = optimizers.Adam(
         config.policy_learning_rate,
         _LARGEST_GRADIENT_NORM,
@@ -116,16 +118,48 @@ def make_learner(
         policy_network=networks.policy,
         critic_network=critic,
         target_policy_network=networks.target_policy,
-        target_critic_network=networks.target_critic,
+        target_critic_network=snt.Sequential([networks.target_critic, targets.watch_output]),
         discount=config.discount,
         target_update_period=config.target_update_period,
-        dataset_iterator=iter(dataset),
+        dataset_iterator=iter(dataset.watched(targets.watch_batch)),
         policy_optimizer=policy_optimizer,
         critic_optimizer=critic_optimizer,
         clipping=False,
         logger=logger,
         checkpoint=False,
     )
+
+
+class _TargetWatch:
+    """Records how much of the targets' probability mass lies beyond the ends of the range.
+
+    Acme's loss moves this mass to the first or the last atom, where it loses its value.
+    """
+
+    def __init__(self, config: config_lib.RunConfig, monitors: dataset_lib.Monitors):
+        """Takes the critic's range, and where to record."""
+        margin = _RANGE_MARGIN * (config.vmax - config.vmin)
+        self._low, self._high = config.vmin - margin, config.vmax + margin
+        self._discount = config.discount
+        self._record_below = monitors.recorder("targets_below_vmin")
+        self._record_above = monitors.recorder("targets_above_vmax")
+
+    def watch_batch(self, reward: tf.Tensor, discounts: tf.Tensor) -> None:
+        """Keeps the tensors of the step that is being compiled; its critic comes later."""
+        self._reward, self._discounts = reward, discounts
+
+    def watch_output(
+        self, output: acme_networks.DiscreteValuedDistribution
+    ) -> acme_networks.DiscreteValuedDistribution:
+        """Records both shares for a target critic's output, and passes the output on."""
+        values = self._reward[:, None] + self._discount * self._discounts[:, None] * output.values
+        mass = tf.nn.softmax(output.logits)
+        for record, beyond in (
+            (self._record_below, values < self._low), (self._record_above, values > self._high)
+        ):
+            share = tf.reduce_sum(tf.where(beyond, mass, 0.0), axis=-1)
+            record(tf.reduce_mean(share))
+        return output
 
 
 def checkpointed(learner: acme_learning.D4PGLearner, networks: Networks) -> Mapping[str, Any]:

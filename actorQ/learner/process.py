@@ -213,10 +213,11 @@ class LearnerProcess:
         """Makes the algorithm's learner, and the objects that publish and save its weights."""
         config, algorithm = self._config, self._algorithm
         monitors, fetches = dataset.Monitors(), dataset.LastFetches()
+        batches = dataset.make_dataset(config, address, layout)
         learner = algorithm.make_learner(
             networks,
             config,
-            dataset.make_dataset(config, address, layout),
+            batches.watched(monitors.rewards_watcher(config.discount)),
             self._connection.client,
             fetches,
             monitors,
