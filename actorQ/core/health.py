@@ -186,7 +186,10 @@ class Watch:
           final: Whether the run is over, so that its last evaluations are of one policy.
         """
         self._read_evaluations(final)
-        rows = telemetry.last_rows(self._train, _RANGE_ROWS)
+        # Rows before the first step, such as those after a resumption, have no such numbers.
+        rows = [
+            row for row in telemetry.last_rows(self._train, 2 * _RANGE_ROWS) if "reward_low" in row
+        ]
         remarks = [
             self._reward_remark(rows[-1] if rows else {}),
             self._range_remark(rows, "targets_below_vmin", "vmin", "below", "lower"),
@@ -271,7 +274,7 @@ class Watch:
         shares = [row[column] for row in rows if column in row]
         if not is_out_of_range(shares):
             return None
-        share, limit = statistics.fmean(shares), getattr(self._config, flag)
+        share, limit = statistics.fmean(shares[-_RANGE_ROWS:]), getattr(self._config, flag)
         return Remark(
             flag, f"targets {side} --{flag}",
             f"{share:.0%} of the critic's targets lie {side} --{flag}={limit:g}: take a {other} "

@@ -52,7 +52,7 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "q_mean",  # Mean online Q-value of the batch (DQN: of the best action, unscaled).
     "gradient_norm",  # Global norm of the critic's (or Q-network's) gradient, before clipping.
     "policy_gradient_norm",  # D4PG only, before clipping.
-    "reward_low",  # Lowest reward per step of all batches since the learner's start (`health`).
+    "reward_low",  # Lowest reward per step of all batches so far (`learner.dataset`).
     "reward_high",  # Highest reward per step of these batches.
     "targets_below_vmin",  # D4PG only: share of the targets' probability mass, newest batch.
     "targets_above_vmax",  # D4PG only: the same at the other end of the critic's range.

@@ -142,7 +142,9 @@ class Monitors:
 
         return layer
 
-    def rewards_watcher(self, discount: float) -> Callable[[tf.Tensor, tf.Tensor], None]:
+    def rewards_watcher(
+        self, discount: float, seen: Mapping[str, float] | None = None
+    ) -> Callable[[tf.Tensor, tf.Tensor], None]:
         """Returns a watcher of batches that records the lowest and the highest reward per step.
 
         A window of k steps has the discount d = discount^(k-1), also where a time limit cuts it.
@@ -151,9 +153,11 @@ class Monitors:
 
         Args:
           discount: Discount per environment step.
+          seen: Newest row of the log of a run that is resumed.
         """
-        low = self._variable("reward_low", math.inf)
-        high = self._variable("reward_high", -math.inf)
+        seen = seen or {}
+        low = self._variable("reward_low", seen.get("reward_low", math.inf))
+        high = self._variable("reward_high", seen.get("reward_high", -math.inf))
 
         def watch(reward: tf.Tensor, discounts: tf.Tensor) -> None:
             if discount < 1.0:  # Otherwise nothing tells a window's length.

@@ -214,10 +214,11 @@ class LearnerProcess:
         config, algorithm = self._config, self._algorithm
         monitors, fetches = dataset.Monitors(), dataset.LastFetches()
         batches = dataset.make_dataset(config, address, layout)
+        seen = telemetry.last_row(os.path.join(self._logger.folder, telemetry.TRAIN_CSV))
         learner = algorithm.make_learner(
             networks,
             config,
-            batches.watched(monitors.rewards_watcher(config.discount)),
+            batches.watched(monitors.rewards_watcher(config.discount, seen)),
             self._connection.client,
             fetches,
             monitors,

@@ -47,7 +47,7 @@ TRAIN: Columns = _TIME | {
     ),
     "policy_gradient_norm": ("–", "D4PG only: the same of the policy."),
     "reward_low": (
-        "reward/step", "Lowest reward of a batch since the learner's start, mean over n steps."
+        "reward/step", "Lowest reward of all batches so far, as the weighted mean of n steps."
     ),
     "reward_high": ("reward/step", "Highest reward, likewise."),
     "targets_below_vmin": (

@@ -245,6 +245,14 @@ def test_one_reward_only_is_reported_with_the_algorithms_flag(logs, column, flag
     assert remark.sentence.startswith("Every reward so far was -1: ")
 
 
+def test_remarks_stay_while_a_resumed_run_waits_for_its_first_step(logs):
+    row = dict.fromkeys(telemetry.TRAIN_FIELDS, 0.0) | {"targets_below_vmin": 0.9}
+    waiting = dict.fromkeys(telemetry.TRAIN_FIELDS, "")
+    logs.write("learner", telemetry.TRAIN_CSV, [*[row] * 12, *[waiting] * 5])
+    logs.evaluations([0.0] * 4, reward=(0.0, 0.0))
+    assert logs.kinds() == ["reward", "vmin"]
+
+
 def test_fall_is_reported_with_the_best_weights(logs):
     logs.evaluations([200, 300, 600, *[990] * 8, *[622] * 10])
     findings = logs.look(final=True)

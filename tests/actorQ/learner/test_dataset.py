@@ -401,6 +401,13 @@ def test_rewards_of_windows_are_recorded_per_step(rewards, discounts, low, high)
     assert values["reward_high"] == pytest.approx(high, abs=1e-5)
 
 
+def test_rewards_of_a_resumed_run_go_on_from_those_that_were_logged():
+    monitors = dataset.Monitors()
+    watch = monitors.rewards_watcher(0.99, {"reward_low": -1.0, "reward_high": 0.5})
+    watch(tf.constant([0.2]), tf.constant([1.0]))
+    assert monitors.read() == {"reward_low": -1.0, "reward_high": 0.5}
+
+
 def test_rewards_are_recorded_inside_a_step_and_before_they_are_scaled():
     rig = Rig("dqn")
     batches = repeated(rig).scaled(2.0).watched(rig.monitors.rewards_watcher(1.0))
