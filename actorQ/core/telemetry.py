@@ -20,10 +20,12 @@ Used by every process and by the scripts. Imports no framework.
 """
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import csv
 import glob
+import itertools
 import os
 import time
 
@@ -50,6 +52,10 @@ TRAIN_FIELDS = TIME_FIELDS + (
     "q_mean",  # Mean online Q-value of the batch (DQN: of the best action, unscaled).
     "gradient_norm",  # Global norm of the critic's (or Q-network's) gradient, before clipping.
     "policy_gradient_norm",  # D4PG only, before clipping.
+    "reward_low",  # Lowest reward per step of all batches so far (`learner.dataset`).
+    "reward_high",  # Highest reward per step of these batches.
+    "targets_below_vmin",  # D4PG only: share of the targets' probability mass, each 20th step.
+    "targets_above_vmax",  # D4PG only: the same at the other end of the critic's range.
 )
 EVALUATION_FIELDS = TIME_FIELDS + (
     "learner_steps",
@@ -58,6 +64,9 @@ EVALUATION_FIELDS = TIME_FIELDS + (
     "episode_length",
     "episode_s",  # Seconds that this episode took.
     "evaluation_s",  # Cumulative seconds of evaluation so far, this episode included.
+    "reward_low",  # Lowest reward of the episode.
+    "reward_high",  # Highest reward of the episode.
+    "actions_at_bounds",  # D4PG only: share of the episode's action numbers beyond +-0.99.
 )
 UPDATE_FIELDS = TIME_FIELDS + (
     "model_version",
@@ -179,22 +188,59 @@ class _Columns(dict):
 
 def last_row(path: str) -> dict[str, float]:
     """Returns the newest row of a log for a live display, or {} while there is none."""
+    return next(_tail(path), {})
+
+
+def last_rows(path: str, count: int) -> list[dict[str, float]]:
+    """Returns the newest rows of a log, oldest first.
+
+    Args:
+      path: A CSV file that `RunLogger` wrote.
+      count: Most rows to return. Only the file's last 4096 bytes are read.
+    """
+    return list(itertools.islice(_tail(path), count))[::-1]
+
+
+def first_rows(path: str, count: int) -> list[dict[str, float]]:
+    """Returns the oldest rows of a log.
+
+    Args:
+      path: A CSV file that `RunLogger` wrote.
+      count: Most rows to return. Only the file's first rows are read.
+    """
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line for line in itertools.islice(file, count + 1) if line.endswith("\n")]
+    except OSError:
+        return []
+    header, *rows = [line.rstrip("\r\n").split(",") for line in lines] or [[]]
+    return [row for row in (_row(header, cells) for cells in rows) if row]
+
+
+def _tail(path: str) -> Iterator[dict[str, float]]:
+    """Yields the newest rows of a log, newest first."""
     try:
         with open(path, "rb") as file:
             header = file.readline().decode().rstrip("\r\n").split(",")
             file.seek(max(len(",".join(header)) + 1, os.path.getsize(path) - 4096))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
-        return {}
+        return
     # The text behind the last newline is a row still being written.
     for line in reversed(lines[:-1]):
-        cells = line.rstrip("\r").split(",")
-        if len(cells) == len(header):
-            try:
-                return {n: float(c) for n, c in zip(header, cells, strict=True) if c}
-            except ValueError:
-                continue
-    return {}
+        row = _row(header, line.rstrip("\r").split(","))
+        if row:
+            yield row
+
+
+def _row(header: Sequence[str], cells: Sequence[str]) -> dict[str, float]:
+    """Returns a row without its empty cells; {} if it is cut short or damaged."""
+    if len(cells) != len(header):
+        return {}
+    try:
+        return {n: float(c) for n, c in zip(header, cells, strict=True) if c}
+    except ValueError:
+        return {}
 
 
 def start_time(run_folder: str, given: float, resumed: bool) -> float:

@@ -25,9 +25,9 @@ from actorQ.policy import sonnet_policy
 PRIORITIZED = False
 
 _LARGEST_GRADIENT_NORM = 40.0  # Acme's limit for the gradient of all weights together.
+_RANGE_MARGIN = 1e-3  # Share of the critic's range: rounding puts no target beyond an end.
 _LARGEST_ACTION_GRADIENT = 1.0  # Acme's limit for dQ/da of one action.
 _STEPS_BETWEEN_TARGETS = 20  # In each step, targets would take 15 % of a step of tiny networks.
-_SLACK = 0.01  # Targets may leave the span by this share of it without a word.
 
 
 class Networks(NamedTuple):
@@ -138,29 +138,6 @@ def make_range(
     return CriticSpan(config, networks) if settings.AUTO in (config.vmin, config.vmax) else None
 
 
-def complaint(
-    config: config_lib.RunConfig, networks: Networks, learner: acme_learning.D4PGLearner
-) -> str:
-    """Returns what is wrong with the critic's span, judged by the targets so far; or ""."""
-    span = make_range(config, networks, learner)
-    bounds = {"vmin": config.vmin, "vmax": config.vmax} if span is None else span.found()
-    lowest, highest = learner._iterator.extremes.read()
-    if not bounds or lowest > highest:
-        return ""
-    low, high = float(bounds["vmin"]), float(bounds["vmax"])
-    slack = _SLACK * (high - low)
-    if low - slack <= lowest and highest <= high + slack:
-        return ""
-    advice = "--vmin=auto and --vmax=auto find a span"
-    if span is not None:
-        wider = return_ranges.cover(low, high, lowest, highest)
-        advice = f"start it anew, for example with --vmin={wider[0]:g} and --vmax={wider[1]:g}"
-    return (
-        f"Targets of the critic reach from {lowest:.4g} to {highest:.4g}, and it can express "
-        f"returns from {low:g} to {high:g} only. If the run does not learn, {advice}."
-    )
-
-
 @tf.custom_gradient
 def _clip_gradient_of_action(action: tf.Tensor) -> Any:
     """Passes actions [B, A] on, and limits dQ/da of each action to a norm of 1 on the way back.
@@ -185,17 +162,18 @@ def make_learner(
     del client  # Replay is uniform: there are no priorities to write back.
     batches = iter(dataset)
 
-    def watch_targets(distribution: Any) -> Any:
-        """Records targets of some steps; a line of log says if they leave the critic's span."""
+    targets = _TargetWatch(config.discount, monitors)
+
+    def watch_targets(
+        output: acme_networks.DiscreteValuedDistribution,
+    ) -> acme_networks.DiscreteValuedDistribution:
+        """Records the targets of some steps."""
         newest = batches.newest  # The transitions of the step that is being traced.
-
-        def record() -> None:
-            batches.extremes.record(
-                newest.reward + config.discount * newest.discount * distribution.mean()
-            )
-
-        tf.cond(learner._num_steps % _STEPS_BETWEEN_TARGETS == 1, record, lambda: None)
-        return distribution
+        tf.cond(
+            learner._num_steps % _STEPS_BETWEEN_TARGETS == 1,
+            lambda: targets.record(newest.reward, newest.discount, output), lambda: None,
+        )
+        return output
 
     critic = snt.Sequential([
         networks.critic,
@@ -230,6 +208,43 @@ def make_learner(
         checkpoint=False,
     )
     return learner
+
+
+class _TargetWatch:
+    """Records how much of the targets' probability mass lies beyond the ends of the range.
+
+    Acme's loss moves this mass to the first or the last atom, where it loses its value.
+    """
+
+    def __init__(self, discount: float, monitors: dataset_lib.Monitors):
+        """Takes the discount per environment step, and where to record."""
+        self._discount = discount
+        self._record_below = monitors.recorder("targets_below_vmin")
+        self._record_above = monitors.recorder("targets_above_vmax")
+
+    def record(
+        self,
+        reward: tf.Tensor,
+        discounts: tf.Tensor,
+        output: acme_networks.DiscreteValuedDistribution,
+    ) -> None:
+        """Records both shares of a batch.
+
+        Args:
+          reward: N-step rewards, [B].
+          discounts: Discounts behind them, [B].
+          output: The target critic's output for the next states.
+        """
+        low, high = output.values[0], output.values[-1]
+        margin = _RANGE_MARGIN * (high - low)
+        values = reward[:, None] + self._discount * discounts[:, None] * output.values
+        mass = tf.nn.softmax(output.logits)
+        for record, beyond in (
+            (self._record_below, values < low - margin),
+            (self._record_above, values > high + margin),
+        ):
+            share = tf.reduce_sum(tf.where(beyond, mass, 0.0), axis=-1)
+            record(tf.reduce_mean(share))
 
 
 def checkpointed(learner: acme_learning.D4PGLearner, networks: Networks) -> Mapping[str, Any]:

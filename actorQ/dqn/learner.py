@@ -191,14 +191,6 @@ def make_range(
     return ReturnScale(config, networks, learner._optimizer, batches.reward_scale)
 
 
-def complaint(
-    config: config_lib.RunConfig, networks: Networks, learner: acme_learning.DQNLearner
-) -> str:
-    """Returns "": rewards that were clipped fit the scale, and a scale that was found grows."""
-    del config, networks, learner
-    return ""
-
-
 def make_learner(
     networks: Networks,
     config: config_lib.RunConfig,

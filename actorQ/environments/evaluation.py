@@ -6,6 +6,7 @@ Imports no framework.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import math
 import time
 from typing import Any
 from typing import NamedTuple
@@ -20,11 +21,23 @@ from actorQ.environments import base
 
 
 class Episode(NamedTuple):
-    """The result of an episode."""
+    """The result of an episode.
+
+    Attributes:
+      episode_return: Sum of the rewards.
+      length: Environment steps.
+      seconds: Time that the episode took.
+      reward_low: Lowest reward; NaN: it was not noted.
+      reward_high: Highest reward; NaN: it was not noted.
+      actions_at_bounds: Share of the action numbers at their bounds; NaN: it was not noted.
+    """
 
     episode_return: float
     length: int
     seconds: float
+    reward_low: float = math.nan
+    reward_high: float = math.nan
+    actions_at_bounds: float = math.nan
 
 
 def play(
@@ -47,17 +60,20 @@ def play(
     started = time.perf_counter()
     timestep = environment.reset()
     episode_return, length = 0.0, 0
+    low, high = math.inf, -math.inf
     while not timestep.last():
         if on_frame is not None:
             on_frame(environment.render())
         if length % 50 == 0 and stop():
             return None
         timestep = environment.step(act(timestep.observation))
-        episode_return += timestep.reward
+        reward = timestep.reward
+        episode_return += reward
+        low, high = min(low, reward), max(high, reward)
         length += 1
     if on_frame is not None:
         on_frame(environment.render())
-    return Episode(episode_return, length, time.perf_counter() - started)
+    return Episode(episode_return, length, time.perf_counter() - started, low, high)
 
 
 def write_row(
@@ -76,6 +92,11 @@ def write_row(
       episode: The episode.
       evaluation_s: Seconds of evaluation so far, this episode included.
     """
+    noted = {
+        name: getattr(episode, name)
+        for name in ("reward_low", "reward_high", "actions_at_bounds")
+        if math.isfinite(getattr(episode, name))
+    }
     logger.write(
         telemetry.EVALUATION_CSV,
         learner_steps,
@@ -85,6 +106,7 @@ def write_row(
         episode_length=episode.length,
         episode_s=episode.seconds,
         evaluation_s=evaluation_s,
+        **noted,
     )
 
 

@@ -10,6 +10,7 @@ import time
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import health
 from actorQ.core import telemetry
 
 _PERIOD_S = 1.0
@@ -28,6 +29,7 @@ class StatusLine:
         self._config = config
         self._live = sys.stdout.isatty()
         self._next = 0.0
+        self._health = health.Watch(config)
         learner = os.path.join(config.logpath, telemetry.LEARNER)
         self._train = os.path.join(learner, telemetry.TRAIN_CSV)
         self._evaluation = os.path.join(learner, telemetry.EVALUATION_CSV)
@@ -47,17 +49,19 @@ class StatusLine:
                 print(line, flush=True)
 
     def compose(self) -> str:
-        """Returns the line: time, steps and rates, replay, model version, last return."""
+        """Returns the line: time, last return, remark, steps and rates, replay, model version."""
         elapsed = time.time() - self._config.run_start_time
         clock = f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
         row = telemetry.last_row(self._train)
         if not row:
             return f"{clock}  starting ..."
         evaluation = telemetry.last_row(self._evaluation)
+        remarks = self._health.look().remarks
         # The most wanted parts come first: a narrow terminal cuts the end.
         parts = [
             clock,
             f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",
+            *(f"({remark.short})" for remark in remarks[:1]),
             f"learner {row['learner_steps']:.0f}/{self._config.num_episodes} "
             f"({row['learner_steps_per_s']:.0f}/s)",
             f"actors {row['actor_steps']:.0f} ({row['actor_steps_per_s']:.0f}/s)",
@@ -89,12 +93,19 @@ class StatusLine:
         returns = []
         with contextlib.suppress(errors.UserError):  # Evaluation may be off.
             returns = telemetry.read_csv(self._evaluation)["episode_return"]
-        if returns:
+        findings = self._health.look(final=True)
+        if findings.not_learned:
+            self.say(findings.not_learned)
+            if not findings.remarks:
+                self.say("Hint:       docs/start/troubleshooting.md says what helps.")
+        elif returns:
             final = returns[-max(1, config.final_eval_episodes):]
             self.say(
                 f"Trained: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
                 "evaluation episodes, full-precision policy)."
             )
+        for remark in findings.remarks:
+            self.say(f"Hint:       {remark.sentence}")
         plots: Sequence[str] = []
         try:
             plots = draw_plots(folder)

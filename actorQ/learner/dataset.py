@@ -8,6 +8,7 @@ from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acm
 from collections.abc import Callable, Mapping
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 from acme import types
@@ -34,11 +35,13 @@ class Batches:
       layout: Layout of the transitions.
       reward_scale: Rewards are divided by this. A variable stands for a scale that the learner
         finds, so that the extremes of rewards are recorded.
+      watchers: Functions of each batch's n-step rewards and discounts, both [B] and not scaled.
     """
 
     packed: tf.data.Dataset
     layout: replay.Layout
     reward_scale: float | tf.Variable = 1.0
+    watchers: tuple[Callable[[tf.Tensor, tf.Tensor], None], ...] = ()
 
     def __iter__(self) -> "BatchIterator":
         """Starts to sample."""
@@ -47,6 +50,10 @@ class Batches:
     def scaled(self, reward_scale: float | tf.Variable) -> "Batches":
         """Returns the same batches with rewards divided by `reward_scale`."""
         return dataclasses.replace(self, reward_scale=reward_scale)
+
+    def watched(self, watcher: Callable[[tf.Tensor, tf.Tensor], None]) -> "Batches":
+        """Returns the same batches, which a function sees inside the compiled step."""
+        return dataclasses.replace(self, watchers=(*self.watchers, watcher))
 
     @property
     def finds_scale(self) -> bool:
@@ -57,6 +64,8 @@ class Batches:
         """Slices a batch into an acme.types.Transition of [B, ...]."""
         transition = self.layout.unpack(sample.data)
         action, reward = transition.action, transition.reward
+        for watcher in self.watchers:
+            watcher(reward, transition.discount)
         if self.layout.discrete:
             action = tf.cast(action, tf.int32)
         if self.finds_scale or self.reward_scale != 1.0:
@@ -181,9 +190,9 @@ class Monitors:
         """Starts without any scalar."""
         self._variables: dict[str, tf.Variable] = {}
 
-    def _variable(self, name: str) -> tf.Variable:
+    def _variable(self, name: str, start: float = 0.0) -> tf.Variable:
         return self._variables.setdefault(
-            name, tf.Variable(0.0, trainable=False, dtype=tf.float32, name=name)
+            name, tf.Variable(start, trainable=False, dtype=tf.float32, name=name)
         )
 
     def watch_output(self, name: str, measure: Callable[[Any], tf.Tensor]) -> Callable[[Any], Any]:
@@ -202,6 +211,31 @@ class Monitors:
             return output
 
         return layer
+
+    def rewards_watcher(
+        self, discount: float, seen: Mapping[str, float] | None = None
+    ) -> Callable[[tf.Tensor, tf.Tensor], None]:
+        """Returns a watcher of batches that records the lowest and the highest reward per step.
+
+        A window of k steps has the discount d = discount^(k-1), also where a time limit cuts it.
+        Its mean reward, weighted as in the sum, is the sum * (1 - discount) / (1 - discount * d).
+        So one constant reward gives one number. A terminal state has d = 0 and gives another.
+
+        Args:
+          discount: Discount per environment step.
+          seen: Newest row of the log of a run that is resumed.
+        """
+        seen = seen or {}
+        low = self._variable("reward_low", seen.get("reward_low", math.inf))
+        high = self._variable("reward_high", seen.get("reward_high", -math.inf))
+
+        def watch(reward: tf.Tensor, discounts: tf.Tensor) -> None:
+            if discount < 1.0:  # Otherwise nothing tells a window's length.
+                reward = reward * ((1.0 - discount) / (1.0 - discount * discounts))
+            low.assign(tf.minimum(low, tf.reduce_min(reward)))
+            high.assign(tf.maximum(high, tf.reduce_max(reward)))
+
+        return watch
 
     def recorder(self, name: str) -> Callable[[tf.Tensor], Any]:
         """Returns a function that records the scalar that it is called with."""

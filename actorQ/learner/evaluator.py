@@ -14,6 +14,7 @@ import numpy as np
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import health
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 from actorQ.environments import base
@@ -61,6 +62,8 @@ class Evaluator:
         self._greedy = greedy
         self._run_id = run_id
         self._act_tensor = policy.compile_for(1)
+        self._continuous = not environment.spec.discrete
+        self._action_numbers = self._numbers_at_bounds = 0  # The episode's counts so far.
         # If the actors use the native kernels, evaluation uses them too, in fp32. At 3x2048 an
         # episode then costs the learner about half as much as with TensorFlow.
         native = config.inference_mode == "native"
@@ -86,8 +89,12 @@ class Evaluator:
         started = time.perf_counter()
         if self._kernels is not None:
             inference.load_weights(self._kernels, self._weights(), 32)
+        self._action_numbers = self._numbers_at_bounds = 0
         episode = evaluation.play(self._environment, self.act, stop=stop)
         if episode is not None:
+            if self._action_numbers:
+                share = self._numbers_at_bounds / self._action_numbers
+                episode = episode._replace(actions_at_bounds=share)
             self.seconds += time.perf_counter() - started
             self.returns.append(episode.episode_return)
         return episode
@@ -95,8 +102,13 @@ class Evaluator:
     def act(self, observation: np.ndarray) -> Any:
         """Returns the policy's action without exploration."""
         if self._kernels is not None:
-            return self._greedy(self._kernels(observation[None])[0])
-        return self._greedy(self._act_tensor(observation[None])[0].numpy())
+            output = self._kernels(observation[None])[0]
+        else:
+            output = self._act_tensor(observation[None])[0].numpy()
+        if self._continuous:
+            self._action_numbers += output.size
+            self._numbers_at_bounds += int(np.count_nonzero(np.abs(output) > health.BOUND))
+        return self._greedy(output)
 
     def reached_stop_return(self) -> bool:
         """Returns whether the returns since `stop_rule_from` meet the stop rule."""

@@ -225,10 +225,12 @@ class LearnerProcess:
         """Makes the algorithm's learner, and the objects that publish and save its weights."""
         config, algorithm = self._config, self._algorithm
         monitors, fetches = dataset.Monitors(), dataset.LastFetches()
+        batches = dataset.make_dataset(config, address, layout)
+        seen = telemetry.last_row(os.path.join(self._logger.folder, telemetry.TRAIN_CSV))
         learner = algorithm.make_learner(
             networks,
             config,
-            dataset.make_dataset(config, address, layout),
+            batches.watched(monitors.rewards_watcher(config.discount, seen)),
             self._connection.client,
             fetches,
             monitors,
@@ -262,9 +264,6 @@ class LearnerProcess:
             ),
             logger=self._logger,
             connection=self._connection,
-            check_returns=range_finder.Complaints(
-                lambda: algorithm.complaint(config, networks, learner)
-            ),
         )
 
     def _note_range(self, found: dict[str, float]) -> None:

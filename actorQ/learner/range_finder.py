@@ -95,21 +95,6 @@ class RangeFinder:
             self._note(self._range.found())
 
 
-class Complaints:
-    """Logs a complaint once, though it may come again with every look."""
-
-    def __init__(self, look: Callable[[], str]):
-        """Takes the function that returns a complaint, or ""."""
-        self._look = look
-        self._said = False
-
-    def __call__(self) -> None:
-        """Looks for a complaint, and logs the first one."""
-        if not self._said and (line := self._look()):
-            logging.warning("%s", line)
-            self._said = True
-
-
 def batches_ahead(config: config_lib.RunConfig, batches: dataset.Batches) -> int:
     """Returns how many batches show the range: as many transitions as --min_replay_size.
 

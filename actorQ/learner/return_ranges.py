@@ -171,17 +171,6 @@ def wider_scale(largest: float) -> float:
     return _outward(_SCALE_MARGIN * largest)
 
 
-def cover(low: float, high: float, lowest: float, highest: float) -> tuple[float, float]:
-    """Returns a span that also covers returns from `lowest` to `highest`, with a margin.
-
-    Where targets stay at a bound, returns are unknown beyond it: the margin is that of gains.
-    """
-    return (
-        low if lowest >= low else _outward(min(low, _GAIN_MARGIN * lowest)),
-        high if highest <= high else _outward(max(high, _GAIN_MARGIN * highest)),
-    )
-
-
 def plain(value: float) -> float:
     """Returns the number that a float32 stands for, without the digits that rounding added."""
     return float(f"{value:.7g}")

@@ -10,6 +10,7 @@ from absl import logging
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import health
 from actorQ.core import run_logger
 from actorQ.learner import progress as progress_lib
 from actorQ.learner import training as training_lib
@@ -60,6 +61,8 @@ class Supervisor:
         self._inserted_at_start = parts.connection.status().transitions_inserted
         self._last_change = _Counts(time.monotonic(), progress.steps, self._inserted_at_start)
         self._rows = run_logger.TrainRows(parts.logger, progress.steps, self._inserted_at_start)
+        self._health = health.Watch(config)
+        self._told: set[str] = set()  # Remarks that the log has already, by their kinds.
 
     def run(self) -> None:
         """Returns once training is over, or when it was told to stop and did not in time.
@@ -88,8 +91,21 @@ class Supervisor:
                     "training ends.", self._config.max_seconds,
                 )
                 self._training.wind_up()
+                self._tell_findings(final=True)
                 return
         self.log(self._parts.connection.status())
+        if self._progress.failure is None and not self._progress.stop.is_set():
+            self._tell_findings(final=True)
+
+    def _tell_findings(self, final: bool = False) -> None:
+        """Logs each remark on a stuck policy once."""
+        findings = self._health.look(final)
+        if findings.not_learned:
+            logging.warning("%s", findings.not_learned)
+        for remark in findings.remarks:
+            if remark.kind not in self._told:
+                self._told.add(remark.kind)
+                logging.warning("%s", remark.sentence)
 
     def _overtake(self) -> bool:
         """Ends training if its time is over and the step under way does not come to its end."""
@@ -119,6 +135,7 @@ class Supervisor:
             checkpoint_s=self._parts.checkpoints.seconds,
             **losses,
         )
+        self._tell_findings()
 
     def watch_data(self, now: float, status: connection_lib.ServerStatus) -> None:
         """Ends training when no data comes, and pushes the first weights again if nobody acts.

@@ -45,7 +45,6 @@ class Parts:
       checkpoints: Takes snapshots of the run.
       logger: Writes the learner's logs.
       connection: Connection to the run's server.
-      check_returns: Says, once, that returns have left the range that the learner can express.
     """
 
     learner: Learner
@@ -55,7 +54,6 @@ class Parts:
     checkpoints: checkpoints_lib.Checkpoints
     logger: run_logger.RunLogger
     connection: connection_lib.Connection
-    check_returns: Callable[[], None] = lambda: None
 
 
 class Training:
@@ -177,7 +175,6 @@ class Training:
         Raises:
           errors.UserError: A loss is NaN or infinite.
         """
-        self._parts.check_returns()
         losses = self._parts.read_losses()
         run_logger.check_losses(
             losses, self._progress.steps, "Lower the learning rate, or check --vmin and --vmax."

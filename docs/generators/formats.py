@@ -46,6 +46,14 @@ TRAIN: Columns = _TIME | {
         "–", "Global norm of the critic's or Q-network's gradient, before it is clipped."
     ),
     "policy_gradient_norm": ("–", "D4PG only: the same of the policy."),
+    "reward_low": (
+        "reward/step", "Lowest reward of all batches so far, as the weighted mean of n steps."
+    ),
+    "reward_high": ("reward/step", "Highest reward, likewise."),
+    "targets_below_vmin": (
+        "fraction", "D4PG only: the critic's targets below `--vmin`, as probability mass."
+    ),
+    "targets_above_vmax": ("fraction", "D4PG only: the targets above `--vmax`, likewise."),
 }
 EVALUATION: Columns = _TIME | {
     "learner_steps": ("steps", "Learner steps done."),
@@ -54,6 +62,11 @@ EVALUATION: Columns = _TIME | {
     "episode_length": ("steps", "Environment steps of the episode."),
     "episode_s": ("s", "Time that this episode took."),
     "evaluation_s": ("s, cumulative", "Time of evaluation so far, this episode included."),
+    "reward_low": ("reward", "Lowest reward of the episode."),
+    "reward_high": ("reward", "Highest reward of the episode."),
+    "actions_at_bounds": (
+        "fraction", "D4PG only: the episode's action numbers beyond +-0.99, scaled to [-1, 1]."
+    ),
 }
 UPDATES: Columns = _TIME | {
     "model_version": ("version", "Version that was converted."),

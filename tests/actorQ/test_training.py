@@ -12,6 +12,7 @@ from tests.actorQ import harness
 def _train(crew, tmp_path, *arguments, timeout_s):
     launched = crew.launch("--logdir", str(tmp_path / "logs"), *arguments)
     assert launched.wait(timeout_s) == 0, launched.output()
+    assert "Trained: return" in launched.output()
     run = harness.run_folder(tmp_path / "logs")
     log = telemetry.read_csv(str(run / "learner" / telemetry.EVALUATION_CSV))
     return run, np.array(log["episode_return"])
@@ -53,3 +54,19 @@ def test_d4pg_int8_actor_balances_the_pole(crew, tmp_path):
         "--stop_return=900", timeout_s=900,
     )
     assert returns[-10:].mean() >= 900
+
+
+def test_a_run_that_does_not_learn_says_so_and_names_the_flag(crew, tmp_path):
+    # Pendulum's discounted returns are far below the default --vmin.
+    launched = crew.launch(
+        "--logdir", str(tmp_path / "logs"), "--taskstr=gym,Pendulum-v1", "--model_str=64,64",
+        "--critic_str=64,64", "--num_episodes=1500", "--eval_period_s=1", "--max_seconds=60",
+        "--samples_per_insert=0", "--log_period_s=0.2",
+    )
+    assert launched.wait(240) == 0, launched.output()
+    hint = "of the critic's targets lie below --vmin=-150: take a lower --vmin, or auto."
+    output = launched.output()
+    assert "Not learned: return -" in output and "Trained" not in output
+    assert hint in output.partition("Not learned")[2]
+    log = (harness.run_folder(tmp_path / "logs") / "stdout" / "learner.log").read_text()
+    assert log.count(hint) == 1 and log.count("Not learned: return -") == 1

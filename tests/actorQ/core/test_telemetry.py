@@ -260,6 +260,17 @@ def test_last_row_without_a_row_is_empty(log_path, content):
 
 def test_last_row_of_no_file_is_empty(log_path):
     assert telemetry.last_row(str(log_path)) == {}
+    assert telemetry.last_rows(str(log_path), 3) == telemetry.first_rows(str(log_path), 3) == []
+
+
+def test_first_and_last_rows_leave_out_a_row_that_is_being_written(log_path):
+    rows = "".join(f"{full_row(number)}\r\n" for number in range(4))
+    log_path.write_text(f"{HEADER}\r\n{rows}{full_row(4)}", newline="")
+    last = telemetry.last_rows(str(log_path), 2)
+    assert [row["episodes"] for row in last] == [2.125, 3.125]
+    first = telemetry.first_rows(str(log_path), 9)
+    assert [row["episodes"] for row in first] == [0.125, 1.125, 2.125, 3.125]
+    assert telemetry.first_rows(str(log_path), 1) == first[:1]
 
 
 def test_actor_folders_are_ordered_by_number(tmp_path):

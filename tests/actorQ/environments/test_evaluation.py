@@ -1,5 +1,7 @@
 """Episodes are played; when an evaluation is due, and when a run of them has held a return."""
 
+from unittest import mock
+
 import dm_env
 import numpy as np
 import pytest
@@ -88,8 +90,18 @@ def test_play_sums_rewards_counts_steps_and_gives_every_frame():
     episode = evaluation.play(environment, lambda o: -float(o[0]), frames.append)
     assert (episode.episode_return, episode.length) == (111.0, 3)
     assert episode.seconds >= 0
+    assert (episode.reward_low, episode.reward_high) == (1.0, 100.0)
     assert environment.actions == [0.0, -1.0, -2.0]
     assert [int(frame[0, 0, 0]) for frame in frames] == [0, 1, 2, 3]
+
+
+def test_row_of_an_episode_has_only_the_numbers_that_were_noted():
+    logger = mock.Mock(spec_set=["write"])
+    evaluation.write_row(logger, 7, 70, evaluation.Episode(9.0, 3, 0.5), 0.5)
+    assert not {"reward_low", "actions_at_bounds"} & logger.write.call_args.kwargs.keys()
+    evaluation.write_row(logger, 7, 70, evaluation.Episode(9.0, 3, 0.5, -1.0, 2.0, 0.25), 0.5)
+    row = logger.write.call_args.kwargs
+    assert (row["reward_low"], row["reward_high"], row["actions_at_bounds"]) == (-1.0, 2.0, 0.25)
 
 
 def test_play_asked_to_stop_gives_up_the_episode():

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from actorQ.core import config as config_lib
+from actorQ.core import run_logger
+from actorQ.core import telemetry
 from actorQ.launch import status_line
 
 
@@ -25,3 +27,78 @@ def test_status_line_nobody_can_read_does_not_end_the_run(tmp_path, monkeypatch)
         monkeypatch.undo()
         with contextlib.suppress(OSError):
             full.close()
+
+
+class Run:
+    """A status line over the logs of a run."""
+
+    def __init__(self, folder, **settings):
+        config = config_lib.RunConfig(logpath=str(folder), **settings)
+        self.logger = run_logger.RunLogger(str(folder), telemetry.LEARNER)
+        self.line = status_line.StatusLine(config)
+
+    def train(self, **columns):
+        row = dict.fromkeys(telemetry.TRAIN_FIELDS[len(telemetry.TIME_FIELDS) :], 0.0) | columns
+        for _ in range(12):
+            self.logger.write(telemetry.TRAIN_CSV, 0, **row)
+
+    def evaluate(self, *returns):
+        for value in returns:
+            self.logger.write(telemetry.EVALUATION_CSV, 0, episode_return=float(value))
+
+    def report(self, capsys):
+        self.line.report(lambda folder: ())
+        return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture(name="run")
+def _run(tmp_path):
+    made = Run(tmp_path)
+    yield made
+    made.logger.close()
+
+
+def test_live_line_has_the_remark_behind_the_return(run):
+    run.train()
+    run.evaluate(190)
+    assert "  return 190.0  learner 0/6000 " in run.line.compose()
+    run.train(targets_below_vmin=0.9)
+    assert "  return 190.0  (targets below --vmin)  learner 0/6000 " in run.line.compose()
+
+
+def test_report_of_a_policy_that_has_learned_has_its_line_of_old(run, capsys):
+    run.train()
+    run.evaluate(150, 300, 800, *[999] * 10)
+    first, second, *_ = run.report(capsys)
+    assert first == (
+        "Trained: return 999.0 (mean of the last 10 evaluation episodes, full-precision policy)."
+    )
+    assert second.startswith("Logs:       ")
+
+
+def test_report_of_a_policy_that_has_not_learned_says_so_with_the_flag(run, capsys):
+    run.train(targets_above_vmax=0.9)
+    run.evaluate(100, 110, 90, *[101] * 10)
+    first, second, third, *_ = run.report(capsys)
+    assert first == "Not learned: return 101.0 (the first evaluations had 100.0)."
+    assert second.startswith("Hint:       90% of the critic's targets lie above --vmax=150: ")
+    assert third.startswith("Logs:       ")
+
+
+def test_report_of_a_policy_that_has_not_learned_without_a_reason_points_to_the_page(run, capsys):
+    run.evaluate(100, 110, 90, *[101] * 10)
+    first, second, *_ = run.report(capsys)
+    assert first.startswith("Not learned: ")
+    assert second == "Hint:       docs/start/troubleshooting.md says what helps."
+
+
+def test_report_of_a_policy_worse_than_the_best_names_it(run, capsys):
+    run.evaluate(150, 300, 800, *[995] * 8, *[622] * 10)
+    first, second, third, *_ = run.report(capsys)
+    assert first.startswith("Trained: return 622.0 (mean of")
+    assert second.startswith("Hint:       Returns fell from 995.0 to 622.0: ")
+    assert "--best" in second and third.startswith("Logs:")
+
+
+def test_report_without_evaluations_says_nothing_of_returns(run, capsys):
+    assert run.report(capsys)[0].startswith("Logs:       ")

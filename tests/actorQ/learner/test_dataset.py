@@ -92,7 +92,9 @@ def test_learner_step_changes_online_weights_and_logs_finite_numbers(rig):
     values = {**rig.module.losses(rig.fetches.read()), **rig.monitors.read()}
     expected = {"loss", "q_mean", "gradient_norm"}
     if rig.module is d4pg_learner:
-        expected |= {"policy_loss", "policy_gradient_norm"}
+        expected |= {
+            "policy_loss", "policy_gradient_norm", "targets_below_vmin", "targets_above_vmax"
+        }
     assert set(values) == expected
     assert np.all(np.isfinite(list(values.values())))
     assert values["gradient_norm"] > 0
@@ -377,3 +379,54 @@ def test_learner_in_bfloat16_learns_like_in_float32(algorithm):
     assert rough[-1] < 0.8 * rough[0]
     assert not np.array_equal(exact, rough)
     np.testing.assert_allclose(rough, exact, rtol=0.05, atol=0.02 * exact[0])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "discounts", "low", "high"),
+    [
+        # Windows of 5, 2 and 1 steps with one reward.
+        ([-4.9009950, -1.99, -1.0], [0.99**4, 0.99, 1.0], -1.0, -1.0),
+        ([0.0, 0.0], [0.99**4, 0.0], 0.0, 0.0),
+        ([-4.9009950, -3.0], [0.99**4, 0.0], -1.0, -0.03),  # The second one ends the episode.
+        ([0.0, 4.9009950 / 5], [0.99**4, 0.99**4], 0.0, 0.2),
+    ],
+)
+def test_rewards_of_windows_are_recorded_per_step(rewards, discounts, low, high):
+    monitors = dataset.Monitors()
+    watch = tf.function(monitors.rewards_watcher(0.99))
+    for pair in zip(rewards, discounts, strict=True):  # Batches of one: all of them count.
+        watch(*(tf.constant([value], tf.float32) for value in pair))
+    values = monitors.read()
+    assert values["reward_low"] == pytest.approx(low, abs=1e-5)
+    assert values["reward_high"] == pytest.approx(high, abs=1e-5)
+
+
+def test_rewards_of_a_resumed_run_go_on_from_those_that_were_logged():
+    monitors = dataset.Monitors()
+    watch = monitors.rewards_watcher(0.99, {"reward_low": -1.0, "reward_high": 0.5})
+    watch(tf.constant([0.2]), tf.constant([1.0]))
+    assert monitors.read() == {"reward_low": -1.0, "reward_high": 0.5}
+
+
+def test_rewards_are_recorded_inside_a_step_and_before_they_are_scaled():
+    rig = Rig("dqn")
+    batches = repeated(rig).scaled(2.0).watched(rig.monitors.rewards_watcher(1.0))
+    rewards = next(iter(batches)).data.reward.numpy() * 2.0
+    values = rig.monitors.read()
+    assert values["reward_low"] == pytest.approx(rewards.min(), rel=1e-6)
+    assert values["reward_high"] == pytest.approx(rewards.max(), rel=1e-6)
+    rig.server.stop()
+
+
+@pytest.mark.parametrize(
+    ("vmin", "vmax", "below", "above"),
+    [(-150.0, 150.0, 0.0, 0.0), (10.0, 20.0, 1.0, 0.0), (-20.0, -10.0, 0.0, 1.0)],
+)
+def test_targets_beyond_the_critics_range_are_recorded(vmin, vmax, below, above):
+    # Rewards are normal, and most values of the next state shrink by 0.9 * 0.99.
+    rig = Rig("d4pg", vmin=vmin, vmax=vmax)
+    rig.learner.step()
+    values = rig.monitors.read()
+    assert (values["targets_below_vmin"] > 0.05) == bool(below)
+    assert (values["targets_above_vmax"] > 0.05) == bool(above)
+    rig.server.stop()

@@ -66,6 +66,22 @@ def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_pat
     assert len(rows) == 3
 
 
+@pytest.mark.parametrize("kernels", [True, False])
+def test_evaluation_notes_the_share_of_actions_at_their_bounds(process, tmp_path, kernels):
+    if not kernels:
+        process._parts.evaluator._kernels = None
+    (bias,) = [
+        variable for name, variable in process._parts.evaluator._policy.named_variables().items()
+        if variable.shape == (1,) and name.endswith("/b")
+    ]
+    for value, share in ((20.0, 1.0), (-20.0, 1.0), (0.0, 0.0)):
+        bias.assign([value])
+        process._training.evaluate()
+        row = telemetry.last_row(str(tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV))
+        assert row["actions_at_bounds"] == share
+        assert 0.0 <= row["reward_low"] <= row["reward_high"] <= 1.0
+
+
 def test_checkpoint_after_the_end_was_announced_is_not_written(process, tmp_path):
     process._training.save(last=True)
     store = snapshots.Store(str(tmp_path))

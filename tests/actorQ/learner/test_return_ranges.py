@@ -126,8 +126,3 @@ def test_scale_covers_the_largest_sum_with_a_margin(singles, expected):
 def test_no_transition_at_all_is_as_good_as_zeros():
     found = return_ranges.summarize(np.zeros(0), np.zeros(0), config())
     assert found == (0, 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def test_a_wider_span_covers_what_was_met_and_keeps_the_other_side():
-    assert return_ranges.cover(-10.0, 0.0, -5.0, 100.0) == (-10.0, 300.0)
-    assert return_ranges.cover(-10.0, 0.0, -20.0, -1.0) == (-60.0, 0.0)

@@ -8,6 +8,7 @@ import pytest
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import health
 from actorQ.core import run_logger
 from actorQ.core import telemetry
 from actorQ.learner import progress as progress_lib
@@ -158,3 +159,30 @@ def test_a_server_that_is_gone_is_the_process_s_to_handle():
     learner.parts.connection.status.side_effect = errors.LearnerGoneError("gone.")
     with pytest.raises(errors.LearnerGoneError):
         learner.supervisor.run()
+
+
+def test_a_stuck_policy_is_told_once_and_at_the_end(caplog):
+    learner = Learner(log_period_s=600.0)
+    remark = health.Remark("vmin", "targets below --vmin", "The targets lie below --vmin.")
+
+    def look(final=False):
+        return health.Findings("Not learned: return 1.0." if final else "", [remark])
+
+    learner.supervisor._health = mock.Mock(look=look)
+    for _ in range(3):
+        learner.supervisor.log(fakes.status())
+    assert [record.message for record in caplog.records] == [remark.sentence]
+    learner.progress.finished.set()
+    learner.supervisor.run()
+    assert [record.message for record in caplog.records] == [
+        remark.sentence, "Not learned: return 1.0."
+    ]
+
+
+def test_a_run_that_is_ended_early_is_not_judged(caplog):
+    learner = Learner(log_period_s=600.0)
+    learner.supervisor._health = mock.Mock(look=lambda final=False: health.Findings("x" * final))
+    learner.progress.fail(errors.UserError("loss is nan."))
+    learner.progress.finished.set()
+    learner.supervisor.run()
+    assert not caplog.records
