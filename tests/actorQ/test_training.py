@@ -1,5 +1,7 @@
 """Whole trainings through the launcher, which must reach a return."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -56,17 +58,53 @@ def test_d4pg_int8_actor_balances_the_pole(crew, tmp_path):
     assert returns[-10:].mean() >= 900
 
 
-def test_a_run_that_does_not_learn_says_so_and_names_the_flag(crew, tmp_path):
-    # Pendulum's discounted returns are far below the default --vmin.
-    launched = crew.launch(
-        "--logdir", str(tmp_path / "logs"), "--taskstr=gym,Pendulum-v1", "--model_str=64,64",
-        "--critic_str=64,64", "--num_episodes=1500", "--eval_period_s=1", "--max_seconds=60",
-        "--samples_per_insert=0", "--log_period_s=0.2",
+_FLAT = """
+import gymnasium
+import numpy as np
+
+
+class Flat(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), 0.5, False, False, {}
+
+
+gymnasium.register("Flat-v0", entry_point="flat:Flat", max_episode_steps=50)
+"""
+
+
+def _ended(crew, tmp_path, *arguments):
+    """Returns what a run prints, and its learner's log."""
+    launched = crew.start(
+        sys.executable, "-m", "actorQ.launcher", "--logdir", str(tmp_path / "logs"),
+        "--model_str=64,64", "--eval_period_s=1", "--max_seconds=60", "--samples_per_insert=0",
+        "--log_period_s=0.2", *arguments, cwd=tmp_path,
     )
     assert launched.wait(240) == 0, launched.output()
-    hint = "of the critic's targets lie below --vmin=-150: take a lower --vmin, or auto."
-    output = launched.output()
-    assert "Not learned: return -" in output and "Trained" not in output
+    log = harness.run_folder(tmp_path / "logs") / "stdout" / "learner.log"
+    return launched.output(), log.read_text()
+
+
+def test_a_run_that_does_not_learn_says_so_and_names_the_flag(crew, tmp_path):
+    (tmp_path / "flat.py").write_text(_FLAT)
+    output, log = _ended(crew, tmp_path, "--taskstr=gym,flat:Flat-v0", "--num_episodes=1000")
+    assert "Not learned: return 25.0" in output and "Trained" not in output
+    hint = "Every reward so far was 0.5: explore more"
     assert hint in output.partition("Not learned")[2]
-    log = (harness.run_folder(tmp_path / "logs") / "stdout" / "learner.log").read_text()
-    assert log.count(hint) == 1 and log.count("Not learned: return -") == 1
+    assert log.count(hint) == 1 and log.count("Not learned: return 25.0") == 1
+
+
+def test_a_critic_whose_range_is_too_narrow_is_told_of(crew, tmp_path):
+    # Pendulum's discounted returns are far below the default --vmin.
+    output, log = _ended(
+        crew, tmp_path, "--taskstr=gym,Pendulum-v1", "--critic_str=64,64", "--num_episodes=1500"
+    )
+    hint = "of the critic's targets lie below --vmin=-150: take a lower --vmin, or auto."
+    assert "Hint:" in output and hint in output
+    assert log.count(hint) == 1

@@ -15,9 +15,9 @@ def _flag_values(monkeypatch):
     """The launcher's flags in a registry of their own: absl's is global."""
     fresh = flags.FlagValues()
     with monkeypatch.context() as patch:
-        for kind in ("boolean", "enum", "float", "integer", "string"):
-            define = getattr(flags, f"DEFINE_{kind}")
-            patch.setattr(flags, f"DEFINE_{kind}", functools.partial(define, flag_values=fresh))
+        for kind in ("", "_boolean", "_enum", "_float", "_integer", "_string"):
+            define = getattr(flags, f"DEFINE{kind}")
+            patch.setattr(flags, f"DEFINE{kind}", functools.partial(define, flag_values=fresh))
         config_flags.define_flags()
         command_line.define_flags()
     return fresh

@@ -120,7 +120,7 @@ def test_flags_that_a_peer_cannot_follow_are_refused(arguments, message, monkeyp
     values = flags.FlagValues()  # Of its own: absl's is global.
     monkeypatch.setattr(config_flags, "flags", types.SimpleNamespace(**{
         name: functools.partial(getattr(flags, name), flag_values=values)
-        for name in dir(flags) if name.startswith("DEFINE_")
+        for name in dir(flags) if name.startswith("DEFINE")
     }))
     config_flags.define_flags()
     values(["agent", *arguments])
