@@ -12,10 +12,10 @@ from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reporting
 from actorQ.experiments.run_logs import paper
-from docs.generators import gpu
 from docs.generators import prose
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import gpu
+from docs.generators.training import reward_runs
 
 _FILE = tables.ROOT / "docs" / "results" / "published_by_others.yaml"
 _PAPER = "[paper](https://arxiv.org/abs/1910.01055)"

@@ -22,11 +22,11 @@ from baseline.report.claims import Claim
 from baseline.study import paper
 from baseline.study import rows as rows_lib
 from baseline.study import sweeps as sweeps_lib
-from docs.generators import energy
 from docs.generators import prose
-from docs.generators import qat_results
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.policies import qat_results
+from docs.generators.training import energy
+from docs.generators.training import reward_runs
 
 _MAIN = "time_to_reward"
 _WIDER = "wider_noise"

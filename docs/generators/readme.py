@@ -1,12 +1,12 @@
 """Sentences of the README that hold results."""
 
-from docs.generators import deployment_results
-from docs.generators import fault_results
-from docs.generators import gpu
 from docs.generators import prose
-from docs.generators import qat_results
-from docs.generators import quantized_results
-from docs.generators import time_to_reward
+from docs.generators.policies import deployment_results
+from docs.generators.policies import qat_results
+from docs.generators.policies import quantized_results
+from docs.generators.training import fault_results
+from docs.generators.training import gpu
+from docs.generators.training import time_to_reward
 
 
 @prose.wrapped

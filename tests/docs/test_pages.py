@@ -3,13 +3,11 @@
 import importlib
 import importlib.util
 import pathlib
-import pkgutil
 import re
 
 import pytest
 
 from docs import generate
-from docs import generators
 
 ROOT = generate.ROOT
 README = ROOT / "README.md"
@@ -35,10 +33,9 @@ def test_blocks_are_what_code_and_results_say(page):
 
 def test_every_block_stands_on_one_page():
     text = "\n".join(map(_text, PAGES))
-    for module in pkgutil.iter_modules(generators.__path__):
-        blocks = getattr(importlib.import_module(f"docs.generators.{module.name}"), "BLOCKS", {})
-        for name in blocks:
-            assert text.count(f"<!-- made: {module.name}.{name} -->") == 1, (module.name, name)
+    for module, full_name in generate.modules().items():
+        for name in getattr(importlib.import_module(full_name), "BLOCKS", {}):
+            assert text.count(f"<!-- made: {module}.{name} -->") == 1, (module, name)
 
 
 def test_a_changed_figure_is_noticed():

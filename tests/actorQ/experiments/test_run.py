@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from actorQ.experiments import run
-from docs.generators import flags as flag_tables
+from docs.generators.reference import flags as flag_tables
 from tests.actorQ import harness
 
 # Everything real: launcher, learner, broadcaster, actor, Reverb.

@@ -20,7 +20,7 @@ from actorQ.experiments.cluster import command_line
 from actorQ.experiments.cluster import rates as cluster_rates
 from actorQ.experiments.cluster import report
 from actorQ.experiments.cluster import simulation
-from docs.generators import flags as flag_tables
+from docs.generators.reference import flags as flag_tables
 from tests.actorQ import harness
 from tests.actorQ.experiments.reports import test_rates
 from tests.actorQ.experiments.reports import test_reports

@@ -9,8 +9,8 @@ from actorQ.core import curves
 from actorQ.experiments import results as results_lib
 from actorQ.experiments.reports import reporting
 from actorQ.experiments.run_logs import paper
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import reward_runs
 
 _TASK = reward_runs.CARTPOLE_BALANCE
 _REWARD = paper.SPEEDUPS[_TASK].reward

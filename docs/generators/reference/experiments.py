@@ -13,8 +13,8 @@ from actorQ.experiments import kinds
 from actorQ.experiments import loading
 from actorQ.experiments import plans
 from actorQ.experiments import specification
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import reward_runs
 
 _NONE = "–"
 _MANY = 4  # So many tasks are named; more are counted.

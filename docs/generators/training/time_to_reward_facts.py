@@ -7,8 +7,8 @@ from actorQ.experiments import loading
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from docs.generators import prose
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import reward_runs
 
 _MAIN = "time_to_reward"
 _OTHER_SEEDS = (3, 4, 5)  # CartPole-v0's of the hours in which SB3 ran.

@@ -9,8 +9,8 @@ from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reporting
 from actorQ.experiments.run_logs import times
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import reward_runs
 
 _FOUR = "four_precisions"
 _BFLOAT16 = "bfloat16_learner"

@@ -8,8 +8,8 @@ from actorQ.experiments import kinds
 from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.run_logs import paper
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import reward_runs
 
 _MAIN = "time_to_reward"
 _WIDER = "wider_noise"

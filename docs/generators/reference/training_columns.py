@@ -1,20 +1,4 @@
-"""Tables of the columns of every CSV file, for `reference/formats.md` and its second page.
-
-Names of columns come from the code that writes a file, or from the header of a committed file. A
-name without a meaning here stops `docs.generate`.
-"""
-
-import ast
-from collections.abc import Callable
-from collections.abc import Iterable
-import csv
-import pathlib
-
-from actorQ.core import telemetry
-from actorQ.experiments import results
-from baseline.study import qat_rows
-from baseline.study import rows as rows_lib
-from docs.generators import tables
+"""Units and meanings of the columns of ActorQ's CSV files, for `formats`."""
 
 Columns = dict[str, tuple[str, str]]  # Name to unit and meaning.
 
@@ -26,7 +10,6 @@ _TIME: Columns = {
 }
 _VERSION = "Version of the weights: learner steps plus the versions that crashes lost."
 _REFUSED = "messages so far"
-
 TRAIN: Columns = _TIME | {
     "learner_steps": ("steps", "Learner steps done."),
     "learner_steps_per_s": ("steps/s", "Rate since the row before."),
@@ -114,14 +97,6 @@ PHASES: Columns = _TIME | {
     ),
     "transfer_s": ("s, cumulative", "Part of `pull_s` in which looks brought new weights."),
 }
-_LOGS = {
-    telemetry.TRAIN_CSV: TRAIN,
-    telemetry.EVALUATION_CSV: EVALUATION,
-    telemetry.UPDATES_CSV: UPDATES,
-    telemetry.EPISODES_CSV: EPISODES,
-    telemetry.PHASES_CSV: PHASES,
-}
-
 RUNS: Columns = {
     "experiment": ("name", "Experiment."),
     "profile": ("name", "Profile."),
@@ -174,7 +149,6 @@ RUNS: Columns = {
     "processor": ("name", "Processor of the machine."),
     "command": ("text", "Command of the run."),
 }
-
 # Columns of the files in `report` folders of experiments.
 REPORTS: Columns = {
     "task": ("name", "Task as `suite,task`."),
@@ -218,13 +192,6 @@ REPORTS: Columns = {
     "message_part_of_fp32": ("fraction", "Size of a message divided by the weights in fp32."),
     "cores": ("count", "Physical cores that the run could use."),
 }
-_REPORT_FILES = {  # Shown name to a committed file.
-    "`time_to_reward.csv`": "time_to_reward/report/time_to_reward.csv",
-    "sweeps": "staleness/report/staleness.csv",
-    "`breakdown.csv`": "breakdown/report/breakdown.csv",
-    "`throughput.csv`": "throughput/report/throughput.csv",
-}
-
 CLUSTER: Columns = {
     "pulls": ("name", "`blocking` or `background`: how actors download."),
     "bandwidth_bit_per_s": ("bit/s", "Bandwidth of the learner's link; empty: no limit."),
@@ -240,7 +207,6 @@ CLUSTER: Columns = {
     "age_s": ("s", "Age of the weights in use."),
     "age_learner_steps": ("learner steps", "The same in learner steps."),
 }
-
 PLAYED: Columns = {
     "task": ("name", "Task."),
     "actors_bits": ("bits", "Precision of the actors in the training."),
@@ -258,7 +224,6 @@ SOAK: Columns = {
     "open_files": ("count", "Files that it has open."),
     "threads": ("count", "Threads that it has."),
 }
-
 SPEEDUP: Columns = {
     "task": ("name", "Task as `suite,task`."),
     "algorithm": ("name", "`d4pg` or `dqn`."),
@@ -295,296 +260,4 @@ BREAKDOWN: Columns = {
     "convert_ms": ("ms", "Time of a conversion, median."),
     "message_bytes": ("bytes", "Size of a message for the actors, median."),
     "fp32_bytes": ("bytes", "Size of the same weights in fp32."),
-}
-
-PTQ: Columns = {
-    "algo": ("name", "Algorithm: `a2c`, `ppo`, `dqn`, `ddpg`, `td3`, `sac`, or ActorQ's `d4pg`."),
-    "env": ("name", "Environment."),
-    "bits": ("name", "`fp32`, `fp16`, `bf16`, or a width from `2` to `32`."),
-    "scheme": ("name", "What is quantized: `weights` or `weights+activations`."),
-    "granularity": (
-        "name",
-        "`paper`: a scale for each linear layer, and for each output channel of a convolution. "
-        "`channel`: for each output of both.",
-    ),
-    "rounding": ("name", "`nearest` or `floor`."),
-    "seeds": ("numbers", "Seeds of the environments, with commas between."),
-    "episodes": ("count", "Episodes over all seeds."),
-    "mean": ("return", "Mean of the returns."),
-    "std": ("return", "Sample standard deviation of the returns; 0 for a single one."),
-    "error": (
-        "fraction",
-        "E = (fp32 - q) / abs(fp32), positive where reward was lost. Empty for fp32 itself, and "
-        "where its mean is zero.",
-    ),
-    "error_low": ("fraction", "Lower end of E's paired bootstrap 95 % interval, or empty."),
-    "error_high": ("fraction", "Upper end of the interval."),
-    "weight_min": ("weight", "Smallest weight of the acting path, as evaluated."),
-    "weight_max": ("weight", "Largest of these weights."),
-    "weight_range": ("weight", "Difference of the two."),
-    "weight_width": ("weight", "Width of the central 99 % of these weights."),
-    "bytes": (
-        "bytes",
-        "Packed weights, a float32 scale and a zero point for each tensor or channel, and biases "
-        "in fp32.",
-    ),
-    "seconds": ("s", "Duration of the evaluation."),
-    "note": ("text", "Remark for readers, often empty."),
-    "commit": ("commit", "Commit of the code."),
-    "returns": ("return", "Return of every episode, with spaces between: the first seed's first."),
-}
-QAT: Columns = {
-    "method": (
-        "name", "`control` (full precision), `qat`, or `ptq` (a control quantized afterwards)."
-    ),
-    "train_seed": ("number", "Seed of the training."),
-    "train_steps": ("steps", "Environment steps of the training."),
-    "quant_delay": ("steps", "Environment steps before quantization started; empty: never."),
-    "ranges": (
-        "name",
-        "Ranges of activations: `frozen`, `moving`, for PTQ `calibrated-EPISODES`, or empty.",
-    ),
-    "input_bits": ("bits", "Bits of observations; empty: not quantized."),
-    "output_bits": ("bits", "Bits of the policy's output; empty: not quantized."),
-    "run": ("name", "Run of the training, as `ENV_<n>`."),
-    "hyperparams": (
-        "text", "Hyper-parameters that replaced tuned ones: `name:value`, with spaces between."
-    ),
-}
-QAT_TABLE: Columns = {
-    "algo": ("name", "Algorithm."),
-    "env": ("name", "Environment."),
-    "train_steps": ("steps", "Environment steps of a training."),
-    "hyperparams": ("text", "Hyper-parameters that replaced tuned ones."),
-    "evaluation_seeds": ("numbers", "Seeds of the evaluation's environments."),
-    "episodes": ("count", "Episodes of an evaluation, over all these seeds."),
-    "scheme": ("name", "Tensors that are quantized."),
-    "quant_delay": ("steps", "Environment steps before quantization started."),
-    "ranges": ("name", "`frozen` or `moving`."),
-    "input_bits": ("bits", "Bits of observations."),
-    "output": ("True or False", "Whether the policy's output is quantized."),
-    "bits": ("bits", "Width of weights and activations."),
-    "difference": ("return", "Mean of QAT minus mean of PTQ, paired by training seed."),
-    "difference_low": ("return", "Lower end of its 95 % interval."),
-    "difference_high": ("return", "Upper end of that interval."),
-    "error_qat": ("%", "E of QAT against the controls in fp32."),
-    "error_ptq": ("%", "E of PTQ against the controls in fp32."),
-    "better": ("text", "Verdict of the interval."),
-    "bytes": ("bytes", "Size of the packed weights."),
-} | {
-    f"{side}_{part}": (unit, meaning)
-    for side in ("qat", "ptq", "fp32")
-    for part, unit, meaning in (
-        ("mean", "return", f"Mean over the trainings: {side}."),
-        ("std", "return", "Standard deviation over these trainings."),
-        ("seeds", "numbers", "Seeds of these trainings."),
-    )
-}
-FINDINGS: Columns = {
-    "algo": ("name", "Algorithm."),
-    "env": ("name", "Environment."),
-    "width": ("weight", "Width of the central 99 % of the fp32 weights."),
-    "error": ("fraction", "E at the precision that `--bits` asked for, 8 bits by default."),
-    "low": ("fraction", "Lower end of its 95 % interval."),
-    "high": ("fraction", "Upper end of that interval."),
-}
-MIXED_TIMING: Columns = {
-    "policy": ("name", "The paper's policy A, B or C."),
-    "threads": ("count", "Threads of torch."),
-    "precision": ("name", "Precision that was measured."),
-    "asked": ("name", "Precision that was asked for, perhaps `auto`."),
-    "gradient_step_ms": ("ms", "Time of a gradient step, median over the turns."),
-    "environment_step_ms": ("ms", "Time of everything else for each environment step."),
-    "gradient_share": ("fraction", "Gradient steps' part of the time."),
-    "hours_per_million_steps": ("h", "Time of a million environment steps."),
-    "peak_bytes": ("bytes", "Peak memory of the process, replay included."),
-    "gradient_speedup": ("ratio", "fp32's time of gradient steps divided by this one."),
-    "speedup": ("ratio", "fp32's run time divided by this one, median over the turns."),
-    "speedup_low": ("ratio", "Lower quartile of it."),
-    "speedup_high": ("ratio", "Upper quartile of it."),
-    "cpu_speedup": ("ratio", "The same in CPU time."),
-    "paper_speedup": ("ratio", "The paper's speed-up in fp16."),
-}
-MIXED_RETURNS: Columns = {
-    "precision": ("name", "Precision of the training."),
-    "train_seed": ("number", "Seed of the training."),
-    "steps": ("steps", "Environment steps of the training."),
-    "mean": ("return", "Mean return of the evaluation."),
-    "std": ("return", "Its standard deviation over the episodes."),
-}
-DEPLOYMENT: Columns = {
-    "algo": ("name", "Algorithm."),
-    "env": ("name", "Environment."),
-    "layers": ("units", "Hidden layers."),
-    "format": ("name", "`onnx`, `tflite` or `torchscript`."),
-    "bits": ("bits", "Width of the integer file."),
-    "scheme": ("name", "Tensors that are quantized."),
-    "granularity": ("name", "`paper` or `channel`."),
-    "episodes": ("count", "Paired episodes."),
-    "fp32_us": ("µs", "Time of one action of the fp32 file, median."),
-    "int_us": ("µs", "The same of the integer file."),
-    "speedup": ("ratio", "`fp32_us` divided by `int_us`."),
-    "fp32_success": ("fraction", "Episodes of fp32 that succeeded, where the task knows success."),
-    "int_success": ("fraction", "The same of the integer file."),
-    "success_change": ("fraction", "Difference of the two."),
-    "success_change_low": ("fraction", "Lower end of its 95 % interval."),
-    "success_change_high": ("fraction", "Upper end of that interval."),
-    "fp32_return": ("return", "Mean return of the fp32 file."),
-    "int_return": ("return", "Mean return of the integer file."),
-    "return_change": ("return", "Difference of the two, where the task knows no success."),
-    "return_change_low": ("return", "Lower end of its 95 % interval."),
-    "return_change_high": ("return", "Upper end of that interval."),
-    "fp32_file_bytes": ("bytes", "Size of the fp32 file."),
-    "int_file_bytes": ("bytes", "Size of the integer file."),
-    "file_ratio": ("ratio", "`fp32_file_bytes` divided by `int_file_bytes`."),
-    "fp32_memory_bytes": ("bytes", "Memory that the fp32 policy takes."),
-    "int_memory_bytes": ("bytes", "Memory that the integer policy takes."),
-    "memory_ratio": ("ratio", "Ratio of the two; empty where a size is noise."),
-    "alike": ("fraction", "States in which both files take the same action."),
-    "paper_policy": ("name", "The paper's policy with these layers."),
-    "paper_fp32_ms": ("ms", "The paper's latency in fp32."),
-    "paper_int8_ms": ("ms", "The paper's latency in int8."),
-    "paper_speedup": ("ratio", "The paper's speed-up."),
-    "paper_fp32_success": ("fraction", "The paper's success in fp32."),
-    "paper_int8_success": ("fraction", "The paper's success in int8."),
-    "commit": ("commit", "Commit of the code."),
-} | {
-    f"{side}_arm_{part}": (unit, meaning)
-    for side in ("fp32", "int")
-    for part, unit, meaning in (
-        ("states", "count", f"States in which ARM code was compared: {side} file."),
-        ("alike", "fraction", "States in which ARM and x86 take the same action."),
-        ("largest_output", "–", "Largest difference of an output."),
-        ("failure", "text", "Reason why there is no comparison."),
-    )
-}
-_ACTORQ_FILES = {
-    "cluster": ("cluster/cluster.csv", CLUSTER),
-    "played": ("int4/returns.csv", PLAYED),
-    "soak": ("faults/soak.csv", SOAK),
-}
-_BASELINE_FILES = {
-    "qat_table": ("qat/table.csv", QAT_TABLE),
-    "findings": ("findings/findings.csv", FINDINGS),
-    "mixed_timing": ("mixed_precision/mixed_precision_timing.csv", MIXED_TIMING),
-    "mixed_returns": ("mixed_precision/mixed_precision_returns.csv", MIXED_RETURNS),
-}
-_HEAD = ("Column", "Unit", "Meaning")
-
-
-def table_of(names: Iterable[str], columns: Columns) -> str:
-    """Returns a table of columns.
-
-    Args:
-        names: Names of the columns, in the file's order.
-        columns: Their units and meanings.
-
-    Raises:
-        KeyError: A column has no meaning.
-    """
-    return tables.table(_HEAD, [(f"`{name}`", *columns[name]) for name in names], 3)
-
-
-def header(path: pathlib.Path) -> list[str]:
-    """Returns the names of a CSV file's columns."""
-    with open(path, encoding="utf-8", newline="") as file:
-        return next(csv.reader(file))
-
-
-def keys_of(module: str, function: str) -> list[str]:
-    """Returns the texts that are keys of dictionaries in a function's source, in its order.
-
-    The module is not imported, as some load whole frameworks.
-
-    Args:
-        module: Path of the module, from the repository's root.
-        function: Name of the function.
-    """
-    tree = ast.parse((tables.ROOT / module).read_text(encoding="utf-8"))
-    (found,) = (
-        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function
-    )
-    rows = [node for node in ast.walk(found) if isinstance(node, ast.Dict)]
-    keys = [key.value for row in rows for key in row.keys if isinstance(key, ast.Constant)]
-    return [key for key in keys if isinstance(key, str)]
-
-
-def log(name: str) -> str:
-    """Returns the columns of a process's log, by the name of the file."""
-    return table_of(telemetry.FIELDS[name], _LOGS[name])
-
-
-def runs() -> str:
-    """Returns the columns of an experiment's `runs.csv`."""
-    folder = next((tables.ACTORQ_RESULTS / "time_to_reward" / "runs").iterdir())
-    result = results.read(str(folder))
-    assert result is not None
-    return table_of(results.csv_row(result), RUNS)
-
-
-def script(name: str, columns: Columns) -> str:
-    """Returns the columns of the table that one of `actorQ.scripts` writes."""
-    return table_of(keys_of(f"actorQ/scripts/{name}.py", "csv_rows"), columns)
-
-
-def reports() -> str:
-    """Returns the columns of the tables in experiments' reports."""
-    files = {
-        shown: header(tables.ACTORQ_RESULTS / path) for shown, path in _REPORT_FILES.items()
-    }
-    names = dict.fromkeys(name for columns in files.values() for name in columns)
-    rows = []
-    for name in names:
-        having = [shown for shown, columns in files.items() if name in columns]
-        shown = "all" if len(having) == len(files) else ", ".join(having)
-        unit, meaning = REPORTS[name]
-        rows.append((f"`{name}`", unit, shown, meaning))
-    return tables.table(("Column", "Unit", "Files", "Meaning"), rows, 4)
-
-
-def qat() -> str:
-    """Returns the columns that `qat.csv` has behind those of `ptq.csv`."""
-    names = rows_lib.columns(qat_rows.TrainedRow)[len(rows_lib.columns()):]
-    return table_of(names, QAT)
-
-
-def of_actorq(name: str) -> str:
-    """Returns the columns of a committed file of ActorQ."""
-    path, columns = _ACTORQ_FILES[name]
-    return table_of(header(tables.ACTORQ_RESULTS / path), columns)
-
-
-def of_baseline(name: str) -> str:
-    """Returns the columns of a committed file of the baseline study."""
-    path, columns = _BASELINE_FILES[name]
-    return table_of(header(tables.BASELINE_RESULTS / path), columns)
-
-
-def deployment() -> str:
-    """Returns the columns of `deployment.csv`: those of the committed file, then newer ones."""
-    names = header(tables.BASELINE_RESULTS / "deployment" / "deployment.csv")
-    newer = keys_of("baseline/deploy/device_tables.py", "row")
-    return table_of(dict.fromkeys([*names, *newer]), DEPLOYMENT)
-
-
-BLOCKS: dict[str, Callable[[], str]] = {
-    "train": lambda: log(telemetry.TRAIN_CSV),
-    "evaluation": lambda: log(telemetry.EVALUATION_CSV),
-    "updates": lambda: log(telemetry.UPDATES_CSV),
-    "episodes": lambda: log(telemetry.EPISODES_CSV),
-    "phases": lambda: log(telemetry.PHASES_CSV),
-    "runs": runs,
-    "reports": reports,
-    "cluster": lambda: of_actorq("cluster"),
-    "played": lambda: of_actorq("played"),
-    "soak": lambda: of_actorq("soak"),
-    "speedup": lambda: script("speedup_table", SPEEDUP),
-    "breakdown": lambda: script("breakdown_table", BREAKDOWN),
-    "ptq": lambda: table_of(rows_lib.columns(), PTQ),
-    "qat": qat,
-    "qat_table": lambda: of_baseline("qat_table"),
-    "findings": lambda: of_baseline("findings"),
-    "mixed_timing": lambda: of_baseline("mixed_timing"),
-    "mixed_returns": lambda: of_baseline("mixed_returns"),
-    "deployment": deployment,
 }

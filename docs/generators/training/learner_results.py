@@ -11,11 +11,11 @@ import statistics
 from typing import Any
 
 from actorQ.benchmarks import learner_sides
-from docs.generators import benchmark_records as records
 from docs.generators import prose
 from docs.generators import tables
-from docs.generators.benchmark_results import span
-from docs.generators.benchmark_results import verdict
+from docs.generators.training import benchmark_records as records
+from docs.generators.training.benchmark_results import span
+from docs.generators.training.benchmark_results import verdict
 
 Rounds = Sequence[Mapping[str, Any]]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import functools
 import statistics
 
-from docs.generators import benchmark_records as records
 from docs.generators import prose
 from docs.generators import tables
+from docs.generators.training import benchmark_records as records
 
 CHEETAH, CARTPOLE = "dm_control,cheetah_run", "dm_control,cartpole_balance"
 FINGER = "dm_control,finger_spin"

@@ -13,8 +13,8 @@ from baseline.report import case_claims
 from baseline.report import claims as claims_lib
 from baseline.report import experiments
 from docs.generators import prose
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import reward_runs
 
 _MAIN = "time_to_reward"
 _WIDER = "wider_noise"

@@ -1,8 +1,8 @@
 """Blocks of results/time-to-reward-4096: Acrobot-v1 with a policy of three layers of 4096."""
 
 from actorQ.experiments.run_logs import paper
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import reward_runs
 
 _EXPERIMENT = "time_to_reward_4096"
 _TASK = reward_runs.ACROBOT

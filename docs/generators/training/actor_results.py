@@ -11,9 +11,9 @@ import math
 import statistics
 
 from actorQ.experiments.run_logs import paper
-from docs.generators import benchmark_records
 from docs.generators import prose
 from docs.generators import tables
+from docs.generators.training import benchmark_records
 
 Row = Mapping[str, str]
 

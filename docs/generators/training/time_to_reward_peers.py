@@ -8,8 +8,8 @@ from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reporting
 from actorQ.experiments.run_logs import times
-from docs.generators import reward_runs
 from docs.generators import tables
+from docs.generators.training import reward_runs
 
 # Experiments whose runs have the settings of the main table.
 _MAIN = ("time_to_reward", "time_to_reward_xeon", "walker_stand_peers")

@@ -1,0 +1,1 @@
+"""Blocks of the results of quantized policies: after training, in training, on devices."""

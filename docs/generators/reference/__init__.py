@@ -1,0 +1,1 @@
+"""Blocks made from the code: flags, columns, settings, experiment files, modules."""

@@ -1,0 +1,1 @@
+"""Blocks of the results of trainings with quantized actors, and of their parts."""
