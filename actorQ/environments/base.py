@@ -52,7 +52,7 @@ class EnvironmentSpec:
 
     @property
     def discrete(self) -> bool:
-        """Whether an action is an index rather than a vector."""
+        """Says whether an action is an index rather than a vector."""
         return self.num_actions is not None
 
     @property

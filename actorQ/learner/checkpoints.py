@@ -54,7 +54,7 @@ class Checkpoints:
 
     @property
     def writing(self) -> bool:
-        """Whether a snapshot is being written."""
+        """Says whether a snapshot is being written."""
         return self._writing is not None and self._writing.is_alive()
 
     def restore(self, snapshot: snapshots.Snapshot) -> None:

@@ -57,7 +57,7 @@ class Batches:
 
     @property
     def finds_scale(self) -> bool:
-        """Whether the scale of rewards is one that the learner finds."""
+        """Says whether the scale of rewards is one that the learner finds."""
         return isinstance(self.reward_scale, tf.Variable)
 
     def unpack(self, sample: reverb.ReplaySample) -> reverb.ReplaySample:

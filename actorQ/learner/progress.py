@@ -43,7 +43,7 @@ class Progress:
 
     @property
     def sound(self) -> bool:
-        """Whether the weights may be kept."""
+        """Says whether the weights may be kept."""
         return self.failure is None or self.starved
 
     def begin_step(self) -> None:

@@ -1,4 +1,4 @@
-"""How step sizes fall in the course of training. Imports no framework."""
+"""Lets step sizes fall in the course of training. Imports no framework."""
 
 from collections.abc import Callable
 from typing import Any

@@ -49,7 +49,7 @@ class PolicyArchitecture:
 
     @property
     def pixels(self) -> bool:
-        """Whether observations are images."""
+        """Says whether observations are images."""
         return len(self.observation_shape) == 3
 
     @property

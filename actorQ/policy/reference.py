@@ -37,7 +37,7 @@ _TORCH_SMALLEST_SCALE = 6.1e-5  # SMALL_SCALE_THRESHOLD of ATen's quantization.
 
 
 class Activations(enum.Enum):
-    """How the inputs of int8 and int4 layers are quantized."""
+    """Names the ways in which inputs of int8 and int4 layers are quantized."""
 
     SYMMETRIC = enum.auto()
     AFFINE_7_BITS = enum.auto()

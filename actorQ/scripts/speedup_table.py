@@ -61,7 +61,7 @@ class PrecisionRuns:
 
     @property
     def seeds_reached(self) -> int:
-        """How many runs held the reward."""
+        """Counts the runs that held the reward."""
         return sum(reach.reached for reach in self.seed_reaches)
 
 

@@ -39,7 +39,7 @@ Compare = Callable[[np.ndarray, np.ndarray], agreement.Agreement]
 
 @dataclasses.dataclass(frozen=True)
 class Settings(measuring.Settings):
-    """How much to measure, and of which files.
+    """Says how much is measured, and of which files.
 
     Attributes:
       formats: Formats of `names.FORMATS`.
@@ -75,7 +75,7 @@ class Settings(measuring.Settings):
 
 
 class OnArm(NamedTuple):
-    """How far a file computes on ARM what it computes here.
+    """Tells how far a file computes on ARM what it computes here.
 
     Attributes:
       alike: Agreement of the actions.

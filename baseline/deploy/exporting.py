@@ -49,7 +49,7 @@ _OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How to export.
+    """Says how a policy is exported.
 
     Attributes:
       format: One of `names.FORMATS`.
@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def calibrates(self) -> bool:
-        """Whether the file needs ranges of activations."""
+        """Says whether the file needs ranges of activations."""
         integers = self.scheme == schemes.WEIGHTS_AND_ACTIVATIONS
         return integers and self.bits <= onnx_policy.INPUT_BITS
 

@@ -26,7 +26,7 @@ from baseline.quantization import schemes
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How much to measure.
+    """Says how much is measured.
 
     Attributes:
       granularity: Granularity of linear layers' weights: "paper" or "channel".

@@ -30,7 +30,7 @@ FakeQuantLayer = fake_layers.FakeQuantLinear | fake_layers.FakeQuantConv2d
 
 @dataclasses.dataclass(frozen=True)
 class QatSettings:
-    """How to quantize in training.
+    """Says how a training quantizes.
 
     Attributes:
       bits: 2 to 16; 32 is the control, which watches ranges and never quantizes.
@@ -70,7 +70,7 @@ class QatSettings:
 
     @property
     def control(self) -> bool:
-        """Whether nothing is quantized."""
+        """Says whether nothing is quantized."""
         return self.bits == fake_quantizers.CONTROL_BITS
 
     @property
@@ -141,12 +141,12 @@ class FakeQuantization(nn.Module):
 
     @property
     def started(self) -> bool:
-        """Whether numbers are quantized now."""
+        """Says whether numbers are quantized now."""
         return any(quantizer.started for quantizer in self._activations)
 
     @property
     def seen_anything(self) -> bool:
-        """Whether numbers have gone through the acting path."""
+        """Says whether numbers have gone through the acting path."""
         return any(quantizer.seen for quantizer in self._activations)
 
     def new_activations(self, name: str, bits: int) -> fake_quantizers.FakeQuantizer:

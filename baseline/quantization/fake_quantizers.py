@@ -161,7 +161,7 @@ class _Quantizer(nn.Module):
 
     @property
     def started(self) -> bool:
-        """Whether numbers are quantized now."""
+        """Says whether numbers are quantized now."""
         return self._levels is not None
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:

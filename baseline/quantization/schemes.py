@@ -54,7 +54,7 @@ def parse_bits(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """How to quantize.
+    """Says how a policy is quantized.
 
     Attributes:
       bits: "fp32", "fp16", "bf16", or "2" to "32".
@@ -71,7 +71,7 @@ class Scheme:
 
     @property
     def activations(self) -> bool:
-        """Whether activations are quantized too."""
+        """Says whether activations are quantized too."""
         return self.scheme == WEIGHTS_AND_ACTIVATIONS
 
     @property

@@ -60,7 +60,7 @@ class WeightStatistics(NamedTuple):
 
 
 class QuantizationError(NamedTuple):
-    """How far quantized numbers are from the original ones.
+    """Tells how far quantized numbers are from the original ones.
 
     Attributes:
       mean_absolute: Mean of |after - before|.

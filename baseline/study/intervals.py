@@ -1,4 +1,4 @@
-"""How much reward quantization costs, with 95 % intervals by the paired bootstrap.
+"""Estimates the reward that quantization costs, with 95 % intervals by the paired bootstrap.
 
     E = (fp32 - q) / |fp32|        of the mean returns; above zero means that reward was lost.
 

@@ -47,7 +47,7 @@ class Point(NamedTuple):
 
     @property
     def certain(self) -> bool:
-        """Whether the interval of E leaves zero out."""
+        """Says whether the interval of E leaves zero out."""
         return self.low > 0 or self.high < 0
 
 
@@ -73,7 +73,7 @@ class Group(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """How width and error go together in all groups of one kind.
+    """Tells how width and error go together in all groups of one kind.
 
     Attributes:
       over: the things that differ within a group, ENVIRONMENTS or ALGORITHMS.

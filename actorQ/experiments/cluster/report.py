@@ -36,7 +36,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """How many actors saturate a learner."""
+    """Holds how many actors saturate a learner."""
 
     precision: int  # Precision of the actors, bits.
     learner_speed: float  # Speed of the learner, steps/s.

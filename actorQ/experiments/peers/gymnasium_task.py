@@ -39,7 +39,7 @@ class GymnasiumTask(gymnasium.Env):
 
     @property
     def is_discrete(self) -> bool:
-        """Whether an action is an index."""
+        """Says whether an action is an index."""
         return self._environment.spec.discrete
 
     def reset(

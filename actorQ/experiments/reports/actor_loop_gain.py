@@ -1,4 +1,4 @@
-"""How much of the actor loop's gain by a precision a whole run keeps.
+"""Computes the part of the actor loop's gain that a whole run keeps.
 
 `actorQ.benchmarks.actor_loop` measured the loop alone and left its figures in the results of this
 repository. They say something of runs on the same processor only. Imports no framework but

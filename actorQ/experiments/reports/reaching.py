@@ -46,7 +46,7 @@ class Row:
 
     @property
     def reached(self) -> int:
-        """How many seeds reached the reward."""
+        """Counts the seeds that reached the reward."""
         return sum(reach.reached for reach in self.reaches)
 
     @property

@@ -40,7 +40,7 @@ class Side:
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is another project's agent."""
+        """Says whether it is another project's agent."""
         return self.kind in kinds.PEERS
 
     @property

@@ -16,7 +16,7 @@ _LEARNER = tables.ACTORQ_RESULTS / "learner_precision" / "report" / "learner_pre
 
 
 class Speedup(NamedTuple):
-    """How much faster DQN on Pong trains in bf16 than in fp32, for one of the paper's policies.
+    """Compares DQN on Pong in bf16 and in fp32, for one of the paper's policies.
 
     Attributes:
       policy: "A", "B" or "C".

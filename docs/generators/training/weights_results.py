@@ -1,4 +1,4 @@
-"""How stale and how narrow weights may be, and slow networks.
+"""Blocks on stale weights, narrow weights and slow networks.
 
 The blocks stand in `results/staleness-and-communication.md` and `results/slow-networks.md`.
 """
