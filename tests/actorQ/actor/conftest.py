@@ -1,7 +1,9 @@
-"""A fixture for tests that write transitions to real tables."""
+"""Fixtures: tables with real servers, and an actor on a stage."""
 
 import pytest
 import reverb
+
+from tests.actorQ.actor.stage import Stage
 
 
 @pytest.fixture
@@ -16,3 +18,18 @@ def serve():
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture
+def stage(tmp_path):
+    stages = []
+
+    def make(**settings):
+        settings.setdefault("min_replay_size", 1)
+        settings.setdefault("replay_table_max_times_sampled", 0)
+        stages.append(Stage(tmp_path / str(len(stages)), **settings))
+        return stages[-1]
+
+    yield make
+    for made in stages:
+        made.close()
