@@ -1,7 +1,9 @@
 """The configuration of a run: one frozen dataclass that is CLI, documentation and record.
 
 Every flag of every process is a field of `RunConfig`. Its default, help text, legal values and
-kinds are written here alone (`config_flags` makes flags of them). Imports no framework.
+kinds are written here alone (`config_flags` makes flags of them). The defaults never change: older
+runs and published experiments stand on them. Better ones are in presets.yaml, see `presets`.
+Imports no framework.
 """
 
 from collections.abc import Mapping
@@ -44,6 +46,13 @@ class RunConfig:
         "auto",
         "Learning algorithm; auto: d4pg for continuous and dqn for discrete actions.",
         choices=ALGORITHMS,
+    )
+    preset: str = _field(
+        "none",
+        "Settings for all flags that are not given, from actorQ/core/presets.yaml. auto: those "
+        "tuned for the task, or the fallback. fallback: these even for a tuned task. paper: the "
+        "original's. none: the oldest defaults, which published experiments have. Or the name of "
+        "another task's entry.",
     )
     model_str: str = _field(
         "256,256,256",
@@ -147,6 +156,18 @@ class RunConfig:
         "D4PG: largest standard deviation of the Gaussian exploration noise, for actions scaled to "
         "[-1, 1]. Actor i of N uses sigma * (i-1)/(N-1), a single actor uses sigma.",
         low=0.0, kinds=Kind.CHANGEABLE,
+    )
+    vary_sigma: int = _field(
+        0,
+        "D4PG: 1: each episode draws its noise's standard deviation, uniform from 0 to that of the "
+        "actor; 0: all episodes of an actor have the same.",
+        choices=(0, 1), kinds=Kind.CHANGEABLE,
+    )
+    noise_exponent: float = _field(
+        0.0,
+        "D4PG: exponent z of noise that lasts: its power at frequency f is in proportion to f^-z "
+        "(Eberhard et al. 2023). 0: the noise of each step is independent; 1: pink noise.",
+        low=0.0, high=2.0, kinds=Kind.CHANGEABLE,
     )
     epsilon_max: float = _field(
         0.05,

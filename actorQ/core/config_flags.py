@@ -9,6 +9,7 @@ from typing import Any
 from absl import flags
 
 from actorQ.core import config as config_lib
+from actorQ.core import presets
 from actorQ.core import settings
 
 
@@ -36,9 +37,13 @@ class _NumberOrAuto(flags.ArgumentParser):
 
 
 def define_flags() -> None:
-    """Defines one absl flag for every field of `RunConfig`."""
+    """Defines one absl flag for every field of `RunConfig`.
+
+    The defaults that --help shows are those of a task without settings of its own.
+    """
+    defaults = presets.defaults()
     for field in dataclasses.fields(config_lib.RunConfig):
-        default: Any = field.default
+        default: Any = defaults[field.name]
         choices = field.metadata["choices"]
         # Checks of ranges and choices are left to RunConfig, so that Python callers get them too.
         if field.type is bool:
@@ -60,6 +65,8 @@ def from_flags(
 ) -> config_lib.RunConfig:
     """Builds the configuration from parsed flags.
 
+    Settings whose flags are not given come from --preset.
+
     Args:
       flag_values: Parsed flags.
       resumable: Whether --resume takes flags that were not given from the run in --logpath.
@@ -68,27 +75,29 @@ def from_flags(
       errors.UserError: A value is not legal, or there is no run to resume.
     """
     names = {field.name for field in dataclasses.fields(config_lib.RunConfig)}
-    values: dict[str, Any] = {name: flag_values[name].value for name in names}
-    if resumable and values["resume"]:
-        run = config_lib.RunConfig.load(values["logpath"])
-        for name in names - config_lib.names_of(settings.Kind.NOT_KEPT):
-            if not flag_values[name].present:
-                values[name] = getattr(run, name)
-    return config_lib.RunConfig(**values)
+    given = {name: flag_values[name].value for name in names if flag_values[name].present}
+    if resumable and flag_values.resume:
+        run = dataclasses.asdict(config_lib.RunConfig.load(flag_values.logpath))
+        others = {name: run[name] for name in names - config_lib.names_of(settings.Kind.NOT_KEPT)}
+    else:
+        others = presets.resolve(flag_values.preset, flag_values.taskstr)
+        others["preset"] = flag_values.preset
+    return config_lib.RunConfig(**{**others, **given})
 
 
 def to_flags(config: config_lib.RunConfig) -> list[str]:
     """Returns command-line arguments that rebuild `config`.
 
-    Defaults are left out, unless the run is resumed: there a flag that is not given would be taken
-    from the run.
+    Values that the preset or the defaults give are left out, unless the run is resumed: there a
+    flag that is not given would be taken from the run.
     """
-    arguments = []
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value is not None and (config.resume or value != field.default):
-            arguments.append(f"--{field.name}={value}")
-    return arguments
+    expected = dataclasses.asdict(config_lib.RunConfig()) | {"preset": presets.AUTO}
+    expected |= presets.resolve(config.preset, config.taskstr)
+    return [
+        f"--{name}={value}"
+        for name, value in dataclasses.asdict(config).items()
+        if value is not None and (config.resume or value != expected[name])
+    ]
 
 
 def _flag_help(field: dataclasses.Field) -> str:

@@ -45,9 +45,9 @@ from typing import TypeVar
 import pydantic
 
 from actorQ.core import errors
+from actorQ.core import yaml_files
 from actorQ.experiments import kinds
 from actorQ.experiments import specification
-from actorQ.experiments import yaml_files
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "definitions")
 _COMMON = "common"

@@ -3,6 +3,7 @@
 from absl import flags
 
 from actorQ.core import errors
+from actorQ.core import presets
 from actorQ.launch import run_folders
 
 # Flags that the original has as positional arguments, in its order. LOGDIR holds run folders.
@@ -19,6 +20,7 @@ POSITIONALS = (
     "actor_update_period",
     "weight_compress",
 )
+_WITHOUT_SETTINGS = 2  # The first two arguments are no settings of the training.
 
 
 def define_flags() -> None:
@@ -37,6 +39,8 @@ def define_flags() -> None:
 
 def apply_positionals(argv: list[str], flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Sets flags from the positional arguments.
+
+    From the third argument on the rest of the settings is the original's, too, as --preset=paper.
 
     Args:
       argv: Arguments left by the flags, program name first.
@@ -59,3 +63,6 @@ def apply_positionals(argv: list[str], flag_values: flags.FlagValues = flags.FLA
             flag_values[name].using_default_value = False
         except flags.Error as error:
             raise errors.UserError(f"argument {name.upper()}: {error}") from None
+    if len(arguments) > _WITHOUT_SETTINGS and not flag_values["preset"].present:
+        flag_values["preset"].parse(presets.PAPER)
+        flag_values["preset"].using_default_value = False

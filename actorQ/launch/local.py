@@ -8,6 +8,7 @@ import sys
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import config_flags
+from actorQ.core import presets
 from actorQ.core import provenance
 from actorQ.core import snapshots
 from actorQ.core import telemetry
@@ -37,6 +38,8 @@ def run(config: config_lib.RunConfig, pin_cpus: bool, status: status_line.Status
         return True
 
     cli.on_stop_signals(supervised.stop.set, supervised.kill)
+    if not config.resume:
+        status.say(f"Settings of {config.taskstr}: {presets.describe(config)}.")
     status.say(
         f"{config.taskstr}: learner, broadcaster and {config.n_actors} "
         f"actor{'s' if config.n_actors > 1 else ''} at {config.quantize} bits; "

@@ -31,6 +31,7 @@ from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import ports
+from actorQ.core import presets
 from actorQ.core import provenance
 from actorQ.core import resuming
 from actorQ.core import run_logger
@@ -174,6 +175,7 @@ class LearnerProcess:
                 self._config,
                 None if self._resumed is None else self._progress.steps,
                 algorithm=algorithm,
+                settings_from=presets.origins(self._config),
                 machine=provenance.machine(),
                 git_commit=provenance.git_commit(),
                 learner_device=device.name(),

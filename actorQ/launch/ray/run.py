@@ -12,6 +12,7 @@ from actorQ.core import config as config_lib
 from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import files
+from actorQ.core import presets
 from actorQ.core import telemetry
 from actorQ.launch import processes
 from actorQ.launch import status_line
@@ -85,6 +86,7 @@ class RayRun:
         if not self._address:
             return False
         files.write(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME), self._address)
+        self._status.say(f"Settings of {config.taskstr}: {presets.describe(config)}.")
         self._status.say(
             f"{config.taskstr}: learner at {self._address}, broadcaster and {config.n_actors} "
             f"actor{'s' if config.n_actors > 1 else ''} at {config.quantize} bits; logs in "

@@ -11,6 +11,7 @@ import pytest
 from actorQ.core import config as config_lib
 from actorQ.core import config_flags
 from actorQ.core import errors
+from actorQ.core import presets
 from actorQ.core import resuming
 from actorQ.core import settings
 
@@ -27,6 +28,7 @@ REQUIRED_FLAGS = """
 EVERYTHING_ELSE = {
     "taskstr": "gym,CartPole-v1",
     "algorithm": "dqn",
+    "preset": "fallback",
     "model_str": "2048,2048,2048",
     "critic_str": "64",
     "num_episodes": 17,
@@ -46,6 +48,8 @@ EVERYTHING_ELSE = {
     "actor_id": 4,
     "envs_per_actor": 8,
     "actor_update_period": 1000,
+    "vary_sigma": 1,
+    "noise_exponent": 1.0,
     "sigma": 0.1 + 0.2,  # Needs all 17 digits.
     "epsilon_max": 1.0,
     "epsilon_zeta": 1.5,
@@ -246,7 +250,7 @@ def test_define_flags_every_field_has_a_flag_with_help(flag_values):
     for field in dataclasses.fields(config_lib.RunConfig):
         flag = flag_values[field.name]
         assert len(flag.help) > 10
-        assert flag.default == field.default
+        assert flag.default == presets.defaults()[field.name]
 
 
 def test_define_flags_ranges_are_in_the_help(flag_values):
@@ -254,8 +258,26 @@ def test_define_flags_ranges_are_in_the_help(flag_values):
     assert "32, 16, 8 or 4" in flag_values["quantize"].help
 
 
-def test_from_flags_without_arguments_gives_defaults(flag_values):
-    assert parse(flag_values) == config_lib.RunConfig()
+def test_from_flags_without_arguments_gives_the_preset_of_the_task(flag_values):
+    settled = presets.resolve("auto", config_lib.RunConfig.taskstr)
+    assert parse(flag_values) == config_lib.RunConfig(preset="auto", **settled)
+
+
+def test_from_flags_a_flag_is_stronger_than_the_preset(flag_values):
+    config = parse(flag_values, "--taskstr=gym,Unknown-v0", "--batch_size=7")
+    fallback = presets.resolve("fallback", "")
+    assert config == config_lib.RunConfig(
+        taskstr="gym,Unknown-v0", preset="auto", **{**fallback, "batch_size": 7}
+    )
+
+
+def test_from_flags_without_a_preset_gives_the_code_s_defaults(flag_values):
+    assert parse(flag_values, "--preset=none") == config_lib.RunConfig()
+
+
+def test_from_flags_unknown_preset_is_a_user_error(flag_values):
+    with pytest.raises(errors.UserError, match="--preset=best is not possible: choose one of auto"):
+        parse(flag_values, "--preset=best")
 
 
 @pytest.mark.parametrize("flag", ["weight_compress", "compress", "track_energy"])
@@ -274,9 +296,9 @@ def test_from_flags_value_out_of_range_is_a_user_error(flag_values):
 
 @pytest.mark.parametrize("name", ["vmin", "vmax", "max_abs_reward"])
 def test_from_flags_takes_a_number_or_auto(flag_values, name, tmp_path):
-    config = parse(flag_values, f"--{name}=auto")
+    config = parse(flag_values, "--preset=none", f"--{name}=auto")
     assert getattr(config, name) == "auto"
-    assert config_flags.to_flags(config) == [f"--{name}=auto"]
+    assert config_flags.to_flags(config) == ["--preset=none", f"--{name}=auto"]
     config.save(str(tmp_path))
     assert config_lib.RunConfig.load(str(tmp_path)) == config
     assert getattr(parse(flag_values, f"--{name}=2"), name) == 2.0
@@ -308,7 +330,25 @@ def test_facts_that_are_found_later_join_the_record(tmp_path):
 
 
 def test_to_flags_of_defaults_is_empty():
-    assert config_flags.to_flags(config_lib.RunConfig()) == []
+    assert config_flags.to_flags(config_lib.RunConfig()) == ["--preset=none"]
+
+
+@pytest.mark.parametrize("preset", ["auto", "fallback", "paper", "none"])
+def test_to_flags_leaves_out_what_the_preset_says(flag_values, preset):
+    config = parse(flag_values, f"--preset={preset}", "--taskstr=dm_control,cheetah_run")
+    assert set(config_flags.to_flags(config)) <= {
+        f"--preset={preset}", "--taskstr=dm_control,cheetah_run"
+    }
+    assert parse(flag_values, *config_flags.to_flags(config)) == config
+    changed = dataclasses.replace(config, batch_size=7, vmin=-2.0)
+    assert {"--batch_size=7", "--vmin=-2.0"} <= set(config_flags.to_flags(changed))
+    assert parse(flag_values, *config_flags.to_flags(changed)) == changed
+
+
+def test_to_flags_of_another_value_than_the_preset_s_is_there_even_if_it_is_a_default(flag_values):
+    config = config_lib.RunConfig(preset="auto", taskstr="gym,Unknown-v0")
+    assert f"--model_str={config_lib.RunConfig.model_str}" in config_flags.to_flags(config)
+    assert parse(flag_values, *config_flags.to_flags(config)) == config
 
 
 def test_to_flags_every_field_changed_round_trips(flag_values):

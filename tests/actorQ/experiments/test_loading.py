@@ -3,8 +3,8 @@
 import pytest
 
 from actorQ.core import errors
+from actorQ.core import yaml_files
 from actorQ.experiments import loading
-from actorQ.experiments import yaml_files
 from actorQ.experiments.reports import catalogue
 from tests.actorQ.experiments import conftest
 

@@ -5,8 +5,10 @@ import functools
 from absl import flags
 import pytest
 
+from actorQ.core import config as config_lib
 from actorQ.core import config_flags
 from actorQ.core import errors
+from actorQ.core import presets
 from actorQ.launch import command_line
 
 
@@ -40,3 +42,31 @@ def test_arguments_that_are_not_legal_are_refused(flag_values, arguments, messag
         command_line.apply_positionals(left, flag_values)
         config_flags.from_flags(flag_values, resumable=True)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "preset"),
+    [
+        ([], "auto"),
+        (["logs", "gym,CartPole-v1"], "auto"),
+        (["logs", "gym,CartPole-v1", "64"], "paper"),
+        (["logs", "gym,CartPole-v1", "64", "--preset=auto"], "auto"),
+    ],
+)
+def test_arguments_that_are_settings_mean_the_paper_s(flag_values, arguments, preset):
+    command_line.apply_positionals(flag_values(["launcher", *arguments]), flag_values)
+    assert config_flags.from_flags(flag_values).preset == preset
+
+
+def test_the_original_s_command_line_keeps_its_meaning(flag_values):
+    arguments = ["logs", "gym,Task-v0", "64", "10", "2", "32", "8", "16", "32", "30", "0"]
+    command_line.apply_positionals(flag_values(["launcher", *arguments]), flag_values)
+    config = config_flags.from_flags(flag_values)
+    assert config == config_lib.RunConfig(
+        preset="paper", **{
+            **presets.resolve("paper", ""), "taskstr": "gym,Task-v0", "model_str": "64",
+            "num_episodes": 10, "n_actors": 2, "batch_size": 32,
+            "replay_table_max_times_sampled": 8, "quantize": 16,
+        }
+    )
+    assert config.samples_per_insert == 0.0
