@@ -138,7 +138,7 @@ def learn(
     networks = module.make_networks(
         config, architecture_lib.make(spec, config.model_sizes), config.learner_precision
     )
-    variables = [variable for network in networks for variable in network.variables]
+    variables = [variable for network in networks if network for variable in network.variables]
     if weights is None:
         weights = [np.array(variable.numpy()) for variable in variables]
     for variable, value in zip(variables, weights, strict=True):

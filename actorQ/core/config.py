@@ -206,6 +206,12 @@ class RunConfig:
         "them by tanh's derivative, which is next to nothing at both bounds.",
         choices=(0, 1),
     )
+    average_policy_steps: int = _field(
+        0,
+        "Learner steps over which the policy that acts and is evaluated is averaged, with weights "
+        "that fall by a factor of e over so many steps; 0: it is the newest one.",
+        low=0,
+    )
     learning_rate_decay_steps: int = _field(
         0,
         "Learner steps over which all Adam step sizes fall linearly to a hundredth, where they "

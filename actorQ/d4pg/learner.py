@@ -31,12 +31,13 @@ _STEPS_BETWEEN_TARGETS = 20  # In each step, targets would take 15 % of a step o
 
 
 class Networks(NamedTuple):
-    """Online and target networks."""
+    """Online and target networks, and the average of the policy if that is what acts."""
 
     policy: sonnet_policy.Policy
     critic: snt.Module
     target_policy: sonnet_policy.Policy
     target_critic: snt.Module
+    average_policy: sonnet_policy.Policy | None = None
 
 
 def make_networks(
@@ -73,7 +74,10 @@ def make_networks(
         precision=precision,
         invert_gradients=bool(config.invert_gradients),
     )
-    return Networks(policy(), critic(), policy(name="target_policy"), critic())
+    networks = Networks(policy(), critic(), policy(name="target_policy"), critic())
+    if config.average_policy_steps:
+        networks = networks._replace(average_policy=policy(name="average_policy"))
+    return networks
 
 
 class _FoundAtoms(acme_networks.DiscreteValuedHead):
@@ -250,7 +254,7 @@ class _TargetWatch:
 def checkpointed(learner: acme_learning.D4PGLearner, networks: Networks) -> Mapping[str, Any]:
     """Returns every stateful part of training, by name."""
     return {
-        **networks._asdict(),
+        **{name: network for name, network in networks._asdict().items() if network is not None},
         "policy_optimizer": learner._policy_optimizer,
         "critic_optimizer": learner._critic_optimizer,
         "num_steps": learner._num_steps,

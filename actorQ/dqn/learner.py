@@ -27,10 +27,14 @@ PRIORITIZED = True
 
 
 class Networks(NamedTuple):
-    """Online and target Q-networks; `policy` is the online one, which actors play."""
+    """Online and target Q-networks; `policy` is the online one.
+
+    Actors play the average of the online ones if there is one.
+    """
 
     policy: sonnet_policy.Policy
     target_policy: sonnet_policy.Policy
+    average_policy: sonnet_policy.Policy | None = None
 
 
 class PriorityWriter:
@@ -86,13 +90,15 @@ def make_networks(
     """Builds the online and the target Q-network.
 
     Args:
-      config: Is not needed here; D4PG's critic has settings.
+      config: Whether there is an average.
       architecture: Shapes of the policy.
       precision: Precision of matrix products, as in `sonnet_layers.linear`.
     """
-    del config
     policy = functools.partial(sonnet_policy.Policy, architecture, precision=precision)
-    return Networks(policy(), policy(name="target_policy"))
+    networks = Networks(policy(), policy(name="target_policy"))
+    if config.average_policy_steps:
+        networks = networks._replace(average_policy=policy(name="average_policy"))
+    return networks
 
 
 def return_scale(config: config_lib.RunConfig) -> float:
@@ -164,7 +170,7 @@ class ReturnScale:
             return ""
         share = before / scale
         for network in self._networks:
-            for variable in _head(network):
+            for variable in _head(network) if network is not None else ():
                 variable.assign(variable * share)
         head = {variable.ref() for variable in _head(self._networks.policy)}
         adam = self._optimizer
@@ -237,7 +243,7 @@ def make_learner(
 def checkpointed(learner: acme_learning.DQNLearner, networks: Networks) -> Mapping[str, Any]:
     """Returns every stateful part of training, by name."""
     parts = {
-        **networks._asdict(),
+        **{name: network for name, network in networks._asdict().items() if network is not None},
         "optimizer": learner.state["optimizer"],
         "num_steps": learner.state["num_steps"],
     }

@@ -44,6 +44,7 @@ from actorQ.learner import checkpoints
 from actorQ.learner import dataset
 from actorQ.learner import device
 from actorQ.learner import evaluator as evaluator_lib
+from actorQ.learner import policy_average
 from actorQ.learner import progress
 from actorQ.learner import publisher
 from actorQ.learner import range_finder
@@ -104,7 +105,7 @@ class LearnerProcess:
             config, architecture, device.choose_products(config)
         )
         evaluator = evaluator_lib.Evaluator(
-            config, environment, architecture, networks.policy,
+            config, environment, architecture, networks.average_policy or networks.policy,
             algorithms.policy_module(algorithm).greedy, self._run_id,
         )
         task = return_ranges.Task(
@@ -244,15 +245,22 @@ class LearnerProcess:
                 learner, found_range, config, task, self._note_range
             )
 
+        average = None
+        if networks.average_policy is not None:
+            average = policy_average.PolicyAverage(
+                networks.policy, networks.average_policy, config.average_policy_steps
+            )
+
         def read_losses() -> dict[str, float]:
             newest = fetches.read()
             return {**algorithm.losses(newest), **monitors.read()} if newest else {}
 
         return training.Parts(
             learner=self._range_finder or learner,
+            average=average,
             read_losses=read_losses,
             publisher=publisher.VariablePublisher(
-                networks.policy.named_variables(),
+                (networks.average_policy or networks.policy).named_variables(),
                 self._connection,
                 config.broadcaster_table_name,
                 config.push_period_s,

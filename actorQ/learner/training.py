@@ -21,6 +21,7 @@ from actorQ.core import snapshots
 from actorQ.environments import evaluation
 from actorQ.learner import checkpoints as checkpoints_lib
 from actorQ.learner import evaluator as evaluator_lib
+from actorQ.learner import policy_average
 from actorQ.learner import progress as progress_lib
 from actorQ.learner import publisher as publisher_lib
 from actorQ.wire import connection as connection_lib
@@ -45,6 +46,7 @@ class Parts:
       checkpoints: Takes snapshots of the run.
       logger: Writes the learner's logs.
       connection: Connection to the run's server.
+      average: Average of the policy, if that is what acts.
     """
 
     learner: Learner
@@ -54,6 +56,7 @@ class Parts:
     checkpoints: checkpoints_lib.Checkpoints
     logger: run_logger.RunLogger
     connection: connection_lib.Connection
+    average: policy_average.PolicyAverage | None = None
 
 
 class Training:
@@ -113,6 +116,8 @@ class Training:
             parts.learner.step()
             if not progress.end_step():
                 return
+            if parts.average is not None:
+                parts.average.after_step(progress.steps)
             parts.publisher.publish(progress.version)
             now = time.monotonic()
             if evaluation.due(config, progress.steps, now >= next_evaluation):

@@ -21,6 +21,7 @@ from actorQ.benchmarks import learner
 from actorQ.benchmarks import learner_parity
 from actorQ.benchmarks import parameter_path
 from actorQ.core import config as config_lib
+from actorQ.core import presets
 from actorQ.core import settings as run_settings
 from actorQ.experiments import command_line as experiments
 from actorQ.experiments.cluster import command_line as cluster
@@ -93,7 +94,7 @@ _AND_MORE = "(default: %(default)s, "
 _CHANGEABLE = {
     "Limits": ("num_episodes", "stop_return", "stop_window", "stop_smoothing", "max_seconds"),
     "Actors": ("n_actors", "envs_per_actor", "inference_mode", "actor_update_period"),
-    "Exploration": ("sigma", "epsilon_max", "epsilon_zeta"),
+    "Exploration": ("sigma", "vary_sigma", "noise_exponent", "epsilon_max", "epsilon_zeta"),
     "Devices": ("actor_device_placement", "learner_device_placement", "learner_threads"),
     "Pushes of weights": ("push_period_s", "push_share", "push_precision"),
     "Evaluations": ("eval_period_s", "eval_period_steps", "final_eval_episodes"),
@@ -105,8 +106,9 @@ _HEAD = ("Flag", "Default", "Meaning")
 
 def run() -> str:
     """Returns a table with a row for every setting of a run."""
+    defaults = presets.defaults()
     rows = [
-        (f"`--{field.name}`", _default(field.default), field.metadata["help"])
+        (f"`--{field.name}`", _default(defaults[field.name]), field.metadata["help"])
         for field in dataclasses.fields(config_lib.RunConfig)
     ]
     return tables.table(_HEAD, rows, len(_HEAD))
