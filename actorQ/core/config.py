@@ -157,12 +157,6 @@ class RunConfig:
         "[-1, 1]. Actor i of N uses sigma * (i-1)/(N-1), a single actor uses sigma.",
         low=0.0, kinds=Kind.CHANGEABLE,
     )
-    vary_sigma: int = _field(
-        0,
-        "D4PG: 1: each episode draws its noise's standard deviation, uniform from 0 to that of the "
-        "actor; 0: all episodes of an actor have the same.",
-        choices=(0, 1), kinds=Kind.CHANGEABLE,
-    )
     noise_exponent: float = _field(
         0.0,
         "D4PG: exponent z of noise that lasts: its power at frequency f is in proportion to f^-z "

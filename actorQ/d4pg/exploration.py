@@ -17,24 +17,15 @@ class GaussianExploration:
     z > 0 is drawn for many steps at once, with a Fourier transform.
     """
 
-    def __init__(
-        self,
-        scale: float,
-        rng: np.random.Generator,
-        exponent: float = 0.0,
-        vary: bool = False,
-    ):
+    def __init__(self, scale: float, rng: np.random.Generator, exponent: float = 0.0):
         """Takes the noise and its source.
 
         Args:
           scale: Standard deviation, in units of the scaled action.
           rng: Source of random numbers.
           exponent: The exponent z; 0: the noise of each step is independent.
-          vary: Whether each episode has a standard deviation of its own, uniform from 0 to `scale`.
         """
         self.scale = scale
-        self._vary = vary
-        self._episode_scale = scale
         self._rng = rng
         # Amplitudes of the frequencies 1/N, 2/N, ... of N steps; a constant part has none.
         self._amplitudes = np.arange(1, _NOISE_STEPS // 2 + 1) ** (-exponent / 2)
@@ -42,18 +33,16 @@ class GaussianExploration:
         self._ahead: list[np.ndarray] = []
 
     def begin(self) -> None:
-        """Forgets the noise of the last episode, and draws the scale of this one."""
+        """Forgets the noise of the last episode."""
         self._ahead = []
-        if self._vary:
-            self._episode_scale = self.scale * self._rng.random()
 
     def __call__(self, output: np.ndarray) -> np.ndarray:
         """Returns the action, float32 [A], for the policy's output, float32 [A]."""
-        if self._episode_scale == 0.0:
+        if self.scale == 0.0:
             return output
         # These operations work in place. np.clip alone takes longer than all of them.
         action = self._noise(output.shape)
-        action *= np.float32(self._episode_scale)
+        action *= np.float32(self.scale)
         action += output
         np.maximum(action, -1.0, out=action)
         return np.minimum(action, 1.0, out=action)
@@ -92,8 +81,7 @@ def make_exploration(
 ) -> GaussianExploration:
     """Builds the exploration of one actor."""
     return GaussianExploration(
-        exploration_scale(config, actor_id), rng, config.noise_exponent,
-        bool(config.vary_sigma),
+        exploration_scale(config, actor_id), rng, config.noise_exponent
     )
 
 

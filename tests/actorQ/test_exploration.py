@@ -44,6 +44,37 @@ def test_make_exploration_takes_the_actors_own_scale():
     assert dqn.make_exploration(config, 2, rng).scale == pytest.approx(0.2)
 
 
+def noises(exponent, episodes=200, steps=1000):
+    """Returns the noise of whole episodes, [episodes, steps, 2]."""
+    explore = d4pg.GaussianExploration(0.1, np.random.default_rng(0), exponent)
+    found = np.empty((episodes, steps, 2))
+    for episode in found:
+        explore.begin()
+        for step in range(steps):
+            episode[step] = explore(np.zeros(2, np.float32))
+    return found / 0.1
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])
+def test_d4pg_noise_is_standard_normal_with_the_spectrum_that_is_asked_for(exponent):
+    noise = noises(exponent)
+    assert noise.std() == pytest.approx(1.0, rel=0.02)
+    assert abs(np.mean(noise)) < 0.01
+    power = np.mean(np.abs(np.fft.rfft(noise, axis=1)[:, 1:-1]) ** 2, axis=(0, 2))
+    slope = np.polyfit(np.log(np.arange(1, len(power) + 1)), np.log(power), 1)[0]
+    assert slope == pytest.approx(-exponent, abs=0.05)
+    both = np.corrcoef(noise[..., 0].ravel(), noise[..., 1].ravel())
+    assert abs(both[0, 1]) < 0.05  # Dimensions are independent.
+
+
+def test_d4pg_noise_that_lasts_goes_on_in_long_episodes_and_starts_anew_with_each():
+    explore = d4pg.GaussianExploration(0.1, np.random.default_rng(0), 1.0)
+    first = [explore(np.zeros(1, np.float32)) for _ in range(1500)]
+    assert np.std(first[1000:]) > 0.03
+    explore.begin()
+    assert explore(np.zeros(1, np.float32)) != first[0]
+
+
 @pytest.mark.parametrize(
     ("taskstr", "given", "expected"),
     [

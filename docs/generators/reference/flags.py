@@ -94,7 +94,7 @@ _AND_MORE = "(default: %(default)s, "
 _CHANGEABLE = {
     "Limits": ("num_episodes", "stop_return", "stop_window", "stop_smoothing", "max_seconds"),
     "Actors": ("n_actors", "envs_per_actor", "inference_mode", "actor_update_period"),
-    "Exploration": ("sigma", "vary_sigma", "noise_exponent", "epsilon_max", "epsilon_zeta"),
+    "Exploration": ("sigma", "noise_exponent", "epsilon_max", "epsilon_zeta"),
     "Devices": ("actor_device_placement", "learner_device_placement", "learner_threads"),
     "Pushes of weights": ("push_period_s", "push_share", "push_precision"),
     "Evaluations": ("eval_period_s", "eval_period_steps", "final_eval_episodes"),

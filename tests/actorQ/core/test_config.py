@@ -48,7 +48,6 @@ EVERYTHING_ELSE = {
     "actor_id": 4,
     "envs_per_actor": 8,
     "actor_update_period": 1000,
-    "vary_sigma": 1,
     "noise_exponent": 1.0,
     "sigma": 0.1 + 0.2,  # Needs all 17 digits.
     "epsilon_max": 1.0,
@@ -62,6 +61,7 @@ EVERYTHING_ELSE = {
     "critic_learning_rate": 1 / 3,
     "learning_rate": 0.0,
     "invert_gradients": 1,
+    "average_policy_steps": 300,
     "learning_rate_decay_steps": 1500,
     "vmin": -1e-3,
     "vmax": 1e6,
