@@ -60,7 +60,7 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     )
     flags.DEFINE_list(
         "peers", [],
-        "Other projects' agents to compare with, from acme, sb3 with commas between, or none; "
+        "Other projects' agents to compare with, from acme, sb3, zoo with commas between, or none; "
         "empty: the experiment's.", flag_values=flag_values,
     )
     flags.DEFINE_integer(

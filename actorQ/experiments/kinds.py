@@ -4,7 +4,8 @@ Users would pick a peer in place of our training. It has the settings of our own
 has such settings: task, networks, batch, step sizes, discount, n-step returns, replay, samples per
 insert, exploration, evaluation, stop rule and time limit. It is one process that acts and learns in
 turn in 32 bits, with all cores that our processes share in a run of ours. Settings that distribute
-our training (broadcaster, messages, pinning, precision of inference) are no settings of a peer.
+our training (broadcaster, messages, pinning, precision of inference) are no settings of a peer. The
+peer `zoo` has its own tuned settings, and of ours only those that say what is measured and how.
 
 Imports no framework.
 """
@@ -22,15 +23,23 @@ from actorQ.core import config as config_lib
 from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import settings as settings_lib
+from actorQ.experiments import results
 from actorQ.experiments import training
 
 PRECISION = 32  # Bits of a peer.
 TRAINING = "training"
 ACME = "acme"
 SB3 = "sb3"
+ZOO = "zoo"
 
 # Settings that no peer reads. A run of a peer does not depend on them.
 _NOT_READ = config_lib.names_of(settings_lib.Kind.DISTRIBUTED) | {"pin_cpus"}
+# Settings of an agent that has tuned ones of its own: task, clock, end, evaluation and machine.
+_MEASURING = (
+    *training.AXES, "algorithm", "num_episodes", "stop_return", "stop_window", "stop_smoothing",
+    "max_seconds", "max_episode_steps", "eval_period_s", "eval_period_steps", "final_eval_episodes",
+    "log_period_s", "track_energy", "learner_threads", "learner_device_placement", "n_actors",
+)
 _SPAN = ("vmin", "vmax")  # Bounds that our learner alone can find.
 # Relative error that a ratio may have. An exact fraction of large numbers would make an agent act
 # for long with the same weights, and then learn as long from the same data.
@@ -47,11 +56,15 @@ class Peer(training.Training):
     agents: Mapping[str, str]  # Name of the library's agent for each of our algorithms.
     about: str  # Facts that a reader of results must know of these agents; sentences.
     not_read: Collection[str]  # Settings that other peers read, but not this one.
+    is_tuned: bool = False  # Whether its agents come with settings of their own for each task.
 
     def defaults(self) -> dict[str, Any]:
-        """Returns the defaults of the settings that peers read."""
-        everything = super().defaults()
-        return {name: everything[name] for name in everything if name not in _NOT_READ}
+        """Returns the defaults of the settings that the peer's runs have."""
+        return self._own(super().defaults())
+
+    def _own(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        names = _MEASURING if self.is_tuned else settings.keys() - _NOT_READ
+        return {name: settings[name] for name in settings if name in names}
 
     def settle(
         self, given: Mapping[str, Any], task: str, precision: int, seed: int, smoke: bool
@@ -69,7 +82,9 @@ class Peer(training.Training):
             raise errors.UserError(
                 f"{self.library} has no agent here for {algorithm}, and so none for {task}."
             )
-        settings = {name: settings[name] for name in settings if name not in _NOT_READ}
+        settings = self._own(settings)
+        if self.is_tuned:
+            return settings
         for name in _SPAN:
             if name not in self.not_read and settings[name] == settings_lib.AUTO:
                 raise errors.UserError(
@@ -84,6 +99,15 @@ class Peer(training.Training):
         logs = os.path.join(folder, training.LOGS_FOLDER)
         flags = config_flags.to_flags(config_lib.RunConfig(**settings))
         return [sys.executable, "-m", self.program, f"--logpath={logs}", *flags]
+
+    def measure(
+        self, settings: Mapping[str, Any], folder: str, launched: float, failure: str
+    ) -> results.Measured | None:
+        """Reads the logs; see `training.Training`."""
+        measured = super().measure(settings, folder, launched, failure)
+        if measured is None or not self.is_tuned:
+            return measured
+        return dataclasses.replace(measured, data_used=None)  # No setting says its samples.
 
     def side_name(self, algorithm: str) -> str:
         """Returns the name of the agent for an algorithm; "" stands for no particular one."""
@@ -103,7 +127,9 @@ class Peer(training.Training):
         Raises:
           errors.UserError: there is one that it does not.
         """
-        if unread := [name for name in settings if name in _NOT_READ.union(self.not_read)]:
+        own = self.defaults().keys() - set(self.not_read)
+        everything = super().defaults()
+        if unread := [name for name in settings if name in everything and name not in own]:
             raise errors.UserError(
                 f"{where}: {self.library}'s agents do not read {', '.join(unread)}: leave that "
                 "out."
@@ -167,6 +193,13 @@ PEERS = {
         "distribution of returns, no inverted gradients, and replay without priorities. With "
         "--epsilon_zeta DQN explores as our actors do.",
         ("num_atoms", "vmin", "vmax", "invert_gradients"),
+    ),
+    ZOO: Peer(
+        "SB3 zoo", "actorQ.experiments.peers.zoo_agent", {"d4pg": "SAC", "dqn": "DQN"},
+        "Stable-Baselines3's SAC and DQN with the settings that rl-baselines3-zoo 2.9.2 tuned for "
+        "the task. dm_control's tasks, which it does not list, take those for MuJoCo. Rewards are "
+        "not clipped.",
+        (), is_tuned=True,
     ),
 }
 KINDS: dict[str, training.Training] = {TRAINING: training.Training(), **PEERS}

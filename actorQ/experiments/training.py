@@ -67,7 +67,7 @@ class Training:
         """
         for name, value in given.items():
             _check(name, value)
-        settings = {**self.defaults(), **given}
+        settings = {**Training.defaults(self), **given}  # A peer has fewer.
         settings |= {"taskstr": task, "quantize": precision, "seed": seed}
         if smoke:
             settings |= _SMOKE

@@ -103,6 +103,7 @@ def train(config: config_lib.RunConfig) -> int:
             is_finite=lambda: all(
                 bool(np.all(np.isfinite(variable.numpy()))) for variable in policy.variables
             ),
+            replay_capacity=config.replay_table_max_replay_size,
         )
     )
 

@@ -33,9 +33,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3 import DQN
 from stable_baselines3 import TD3
-from stable_baselines3.common import callbacks
 from stable_baselines3.common import noise
-from stable_baselines3.common import off_policy_algorithm
 from stable_baselines3.td3 import policies as td3_policies
 import torch
 
@@ -44,42 +42,22 @@ from actorQ.core import seeding
 from actorQ.dqn import exploration as dqn_policy
 from actorQ.experiments import kinds
 from actorQ.experiments.peers import gymnasium_task
+from actorQ.experiments.peers import sb3_reporting
 from actorQ.experiments.peers import session as peer_session
 from actorQ.learner import step_sizes
 from actorQ.policy import algorithms
-from actorQ.policy import torch_device
 
 _POLICY_DELAY = 2  # TD3's default.
-_FOREVER = 2**62  # The session ends training after fewer environment steps and episodes.
 
 
-class _EnvironmentSteps(callbacks.BaseCallback):
-    """Reports every environment step to the session, and every episode's end to exploration."""
-
-    def __init__(
-        self, session: peer_session.Session, explore: dqn_policy.EpsilonGreedy | None = None
-    ):
-        super().__init__()
-        self._session = session
-        self._explore = explore
-
-    def _on_step(self) -> bool:
-        self._session.acted()
-        if self._explore is not None and self.locals["dones"][0]:
-            self._explore.begin()
-        return True
-
-
-class _Reporting(off_policy_algorithm.OffPolicyAlgorithm):
-    """Reports every gradient step of an agent of SB3; to be mixed in before its class."""
+class _FallingSteps(sb3_reporting.Reporting):
+    """Lets step sizes fall as ours do."""
 
     # Our actors' exploration, in place of SB3's; None: SB3's.
     explore: dqn_policy.EpsilonGreedy | None = None
-    session: peer_session.Session  # Session to report to.
     # First step sizes of the optimizers; TD3's first one is the policy's.
     first_step_sizes: tuple[float, ...]
     decay_steps: int  # See `step_sizes`.
-    loss_names: dict[str, str]  # SB3's names of losses by the log's names.
 
     def _update_learning_rate(
         self, optimizers: list[torch.optim.Optimizer] | torch.optim.Optimizer
@@ -91,17 +69,6 @@ class _Reporting(off_policy_algorithm.OffPolicyAlgorithm):
             for group in optimizer.param_groups:
                 group["lr"] = first * share
 
-    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Makes the gradient steps that are due, one by one."""
-        for _ in range(gradient_steps):
-            super().train(1, batch_size)
-            newest = self.logger.name_to_value
-            self.session.learned({
-                name: float(newest[theirs])
-                for name, theirs in self.loss_names.items()
-                if theirs in newest
-            })
-
 
 class _EluCriticsPolicy(td3_policies.TD3Policy):
     """SB3's networks with another activation in the critics."""
@@ -112,13 +79,13 @@ class _EluCriticsPolicy(td3_policies.TD3Policy):
         return super().make_critic(features_extractor)
 
 
-class ReportingTD3(_Reporting, TD3):
+class ReportingTD3(_FallingSteps, TD3):
     """TD3 with a step size for the policy, and one for the critics."""
 
     loss_names = {"loss": "train/critic_loss", "policy_loss": "train/actor_loss"}
 
 
-class ReportingDQN(_Reporting, DQN):
+class ReportingDQN(_FallingSteps, DQN):
     """DQN."""
 
     loss_names = {"loss": "train/loss"}
@@ -152,27 +119,9 @@ def train(config: config_lib.RunConfig) -> int:
     algorithm = algorithms.resolve(config, spec)
     limit = algorithms.policy_module(algorithm).reward_limit(config)
     task = gymnasium_task.GymnasiumTask(session.environment, limit)
-    wants_gpu = config.learner_device_placement == "GPU"
-    device = torch_device.choose("SB3's agent") if wants_gpu else "cpu"
-    model = make_model(config, task, session, device)
-
-    def act(observation: np.ndarray) -> Any:
-        return model.predict(observation, deterministic=True)[0]
-
-    return session.run(
-        peer_session.Agent(
-            f"SB3 {'DQN' if spec.discrete else 'TD3'}",
-            "dqn" if spec.discrete else "td3",
-            "CPU" if device == "cpu" else "GPU",
-            train=lambda: model.learn(
-                _FOREVER, _EnvironmentSteps(session, model.explore), log_interval=_FOREVER
-            ),
-            act=act,
-            is_finite=lambda: all(
-                bool(torch.isfinite(parameter).all()) for parameter in model.policy.parameters()
-            ),
-        )
-    )
+    model = make_model(config, task, session, sb3_reporting.device(config))
+    name = "DQN" if spec.discrete else "TD3"
+    return sb3_reporting.run(session, model, f"SB3 {name}", name.lower(), model.explore)
 
 
 def make_model(

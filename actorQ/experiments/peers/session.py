@@ -46,6 +46,7 @@ class Agent:
     train: Callable[[], object]
     act: Callable[[np.ndarray], Any]  # Observation to action, without exploration.
     is_finite: Callable[[], bool]  # Whether all weights are finite.
+    replay_capacity: int  # Transitions that its replay holds.
 
 
 def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> config_lib.RunConfig:
@@ -240,10 +241,11 @@ class Session:
         )
 
     def _log(self) -> None:
+        assert self._agent is not None, "Agents report while `run` is under way."
         self._rows.write(
             self.learner_steps,
             self.actor_steps,
-            replay_size=min(self.actor_steps, self._config.replay_table_max_replay_size),
+            replay_size=min(self.actor_steps, self._agent.replay_capacity),
             model_version=self.learner_steps,  # It acts with the newest weights.
             evaluation_s=self._evaluation_s,
             **self._losses,

@@ -28,7 +28,7 @@ from actorQ.experiments import training
 NOTHING = "–"
 _NAMED = 4  # Names of runs that were not made yet; further ones are counted.
 
-_PEER_COLOURS = {kinds.ACME: plotting.ORANGE, kinds.SB3: "black"}
+_PEER_COLOURS = {kinds.ACME: plotting.ORANGE, kinds.SB3: "black", kinds.ZOO: plotting.INDIGO}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +222,20 @@ def notes(material: Material) -> list[str]:
             f"{', '.join(commits)}; command, settings and curve of every run: its result.json; all "
             "figures: runs.csv."
         )
+    return lines
+
+
+def peer_notes(sides: Iterable[Side]) -> list[str]:
+    """Returns a line on each peer among these sides: its agents, and how they were run."""
+    lines = []
+    for side in sides:
+        if side.is_peer:
+            peer = kinds.PEERS[side.kind]
+            settings = "" if peer.is_tuned else "with our settings where it has such a thing, "
+            lines.append(
+                f"{side.short_name}: {peer.about} One process, all cores, in our environments, "
+                f"{settings}and evaluated by the same rule, with the acting of its own library."
+            )
     return lines
 
 

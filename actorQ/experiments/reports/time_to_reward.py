@@ -11,7 +11,6 @@ import statistics
 import numpy as np
 
 from actorQ.core import output
-from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
@@ -161,13 +160,7 @@ def _notes(table: Mapping[str, reaching.Rows]) -> list[str]:
 
 def _peer_notes(table: Mapping[str, reaching.Rows]) -> list[str]:
     """Returns lines on the peers: their agents, and shared settings in which they differ."""
-    sides = dict.fromkeys(side for rows in table.values() for side in rows if side.is_peer)
-    lines = [
-        f"{side.short_name}: {kinds.PEERS[side.kind].about} One process, all cores, in our "
-        "environments, with our settings where it has such a thing, and evaluated by the same "
-        "rule, with the acting of its own library."
-        for side in sides
-    ]
+    lines = reporting.peer_notes(dict.fromkeys(side for rows in table.values() for side in rows))
     for task, rows in table.items():
         ours = next((row for side, row in rows.items() if not side.is_peer), None)
         for side, row in rows.items():

@@ -1,5 +1,6 @@
 """The agents themselves: what our flags become in them, and real trainings of the smallest size."""
 
+import math
 import signal
 import sys
 import types
@@ -13,6 +14,7 @@ from actorQ.environments import suites
 from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments.peers import gymnasium_task
+from actorQ.experiments.peers import zoo_settings
 from tests.actorQ import harness
 
 CONTINUOUS = "dm_control,cartpole_balance"
@@ -40,16 +42,34 @@ class Steps:
 
 
 def sb3_model(taskstr, session, **settings):
-    from actorQ.experiments.peers import sb3_training as peer_sb3
+    from actorQ.experiments.peers import sb3_training
 
     config = config_lib.RunConfig(taskstr=taskstr, **{**SETTINGS, **settings})
     task = gymnasium_task.GymnasiumTask(suites.make(taskstr, 0, 50), 1.0)
-    return peer_sb3, peer_sb3.make_model(config, task, session, "cpu")
+    return sb3_training.make_model(config, task, session, "cpu")
+
+
+def zoo_model(taskstr, session, tuned=None):
+    from actorQ.experiments.peers import zoo_training
+
+    config = config_lib.RunConfig(taskstr=taskstr)
+    task = gymnasium_task.GymnasiumTask(suites.make(taskstr, 0, 50), math.inf)
+    algorithm = "dqn" if task.is_discrete else "sac"
+    tuned = tuned or zoo_settings.read(algorithm, taskstr)
+    return zoo_training.make_model(config, task, session, tuned, "cpu")
+
+
+def learn(model, session, explore=None):
+    """Trains until the session has had enough."""
+    from actorQ.experiments.peers import sb3_reporting
+
+    with pytest.raises(StopIteration):
+        model.learn(2**62, sb3_reporting.EnvironmentSteps(session, explore), log_interval=None)
 
 
 def test_td3_is_what_the_flags_say():
     session = Steps(stop=4)
-    peer_sb3, model = sb3_model(CONTINUOUS, session, sigma=0.3)
+    model = sb3_model(CONTINUOUS, session, sigma=0.3)
     widths = [layer.out_features for layer in model.actor.mu if hasattr(layer, "out_features")]
     assert widths == [16, 8, 1]
     assert [type(layer).__name__ for layer in model.actor.mu].count("Tanh") == 3
@@ -59,8 +79,7 @@ def test_td3_is_what_the_flags_say():
     assert (model.gamma, model.n_steps, model.policy_delay) == (0.99, 5, 2)
     assert model.tau == pytest.approx(4 / 12)
     assert model.action_noise._sigma.tolist() == pytest.approx([0.3])
-    with pytest.raises(StopIteration):
-        model.learn(1000, peer_sb3._EnvironmentSteps(session), log_interval=None)
+    learn(model, session)
     # A gradient step every four environment steps, from the first behind learning_starts on.
     assert [steps for steps, _ in session.losses] == [52, 56, 60, 64]
     assert session.losses[0][1].keys() == {"loss"}
@@ -71,15 +90,14 @@ def test_td3_is_what_the_flags_say():
 
 def test_dqn_is_what_the_flags_say():
     session = Steps(stop=8)
-    peer_sb3, model = sb3_model(
+    model = sb3_model(
         DISCRETE, session, samples_per_insert=64, replay_table_max_times_sampled=0, epsilon_max=0.1
     )
     layers = list(model.q_net.q_net)
     assert [layer.out_features for layer in layers if hasattr(layer, "out_features")] == [16, 8, 2]
     assert [type(layer).__name__ for layer in layers].count("Tanh") == 2
     assert (model.tau, model.target_update_interval) == (1.0, 3)  # 10 learner steps: 2.5.
-    with pytest.raises(StopIteration):
-        model.learn(1000, peer_sb3._EnvironmentSteps(session), log_interval=None)
+    learn(model, session)
     # Four gradient steps after every environment step.
     assert [steps for steps, _ in session.losses] == [51] * 4 + [52] * 4
     assert model.exploration_rate == pytest.approx(0.1)
@@ -88,7 +106,7 @@ def test_dqn_is_what_the_flags_say():
 
 def test_dqn_explores_as_our_actors_do_if_random_actions_last(monkeypatch):
     session = Steps(stop=30)
-    peer_sb3, model = sb3_model(DISCRETE, session, epsilon_max=0.5, epsilon_zeta=1.8)
+    model = sb3_model(DISCRETE, session, epsilon_max=0.5, epsilon_zeta=1.8)
     observations = np.zeros((1, 4), np.float32)
     best = int(model.predict(observations[0], deterministic=True)[0])
     actions = [int(model.predict(observations)[0][0]) for _ in range(300)]
@@ -97,20 +115,18 @@ def test_dqn_explores_as_our_actors_do_if_random_actions_last(monkeypatch):
     assert model.predict(observations[0])[0].shape == ()
     begun = []
     monkeypatch.setattr(model.explore, "begin", lambda: begun.append(session.actor_steps))
-    with pytest.raises(StopIteration):
-        model.learn(1000, peer_sb3._EnvironmentSteps(session, model.explore), log_interval=None)
+    learn(model, session, model.explore)
     ends = np.flatnonzero(model.replay_buffer.dones[: model.replay_buffer.pos, 0])
     assert len(begun) >= 2 and begun == [end + 1 for end in ends]
-    plain = sb3_model(DISCRETE, Steps(stop=1))[1]
+    plain = sb3_model(DISCRETE, Steps(stop=1))
     assert plain.explore is None
 
 
 @pytest.mark.parametrize("taskstr", [CONTINUOUS, DISCRETE])
 def test_sb3_step_sizes_decay_with_gradient_steps(taskstr):
     session = Steps(stop=5)
-    peer_sb3, model = sb3_model(taskstr, session, learning_rate_decay_steps=8)
-    with pytest.raises(StopIteration):
-        model.learn(1000, peer_sb3._EnvironmentSteps(session), log_interval=None)
+    model = sb3_model(taskstr, session, learning_rate_decay_steps=8)
+    learn(model, session)
     optimizers = (
         [model.policy.optimizer] if taskstr == DISCRETE
         else [model.actor.optimizer, model.critic.optimizer]
@@ -118,6 +134,34 @@ def test_sb3_step_sizes_decay_with_gradient_steps(taskstr):
     first = [2e-4] if taskstr == DISCRETE else [1e-5, 3e-4]
     rates = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
     assert rates == pytest.approx([rate * 0.5 for rate in first])  # The fifth, after four.
+
+
+def test_zoos_sac_is_what_its_settings_say():
+    session = Steps(stop=33)
+    model = zoo_model("gym,MountainCarContinuous-v0", session)
+    layers = [layer.out_features for layer in model.actor.latent_pi if hasattr(layer, "weight")]
+    assert layers == [64, 64] and model.use_sde
+    assert (model.batch_size, model.gamma, model.tau, model.ent_coef) == (512, 0.9999, 0.01, 0.1)
+    learn(model, session)
+    # 32 gradient steps after every 32 environment steps.
+    assert [steps for steps, _ in session.losses] == [32] * 32 + [64]
+    assert session.losses[0][1].keys() == {"loss", "policy_loss"}
+
+
+def test_zoos_dqn_explores_less_over_the_zoos_steps_and_goes_on():
+    tuned = zoo_settings.Tuned(
+        "E", 40, {"policy": "MlpPolicy", "learning_starts": 8, "train_freq": 1, "buffer_size": 100,
+                  "exploration_fraction": 0.5, "exploration_final_eps": 0.04}, 1e-3,
+    )
+    rates = {}
+    for stop in (12, 50):  # Environment steps 20 and 58 of 40.
+        session = Steps(stop=stop)
+        model = zoo_model(DISCRETE, session, tuned)
+        learn(model, session)
+        (group,) = model.policy.optimizer.param_groups
+        rates[session.actor_steps] = (model.exploration_rate, group["lr"])
+    assert rates[20] == pytest.approx((0.04, 5e-4), abs=1e-9)
+    assert rates[58] == pytest.approx((0.04, 0.0), abs=1e-9)
 
 
 @pytest.mark.parametrize("decay_steps", [0, 4])
@@ -185,6 +229,17 @@ def test_sb3_dqn_really_trains(crew, tmp_path):
     check_whole(*start(crew, tmp_path, "sb3", DISCRETE), 52 + 39 * 4)
 
 
+def test_zoos_dqn_really_trains(crew, tmp_path):
+    process, run = start(
+        crew, tmp_path, "zoo", "gym,Acrobot-v1", eval_period_steps=0, eval_period_s=0.5
+    )
+    assert process.wait(180) == 0, process.output()
+    measured = run.measure()
+    assert (measured.learner_steps, measured.data_used) == (40, None)
+    assert 40 <= measured.actor_steps <= 44 and len(measured.final_returns) == 1
+    assert "the zoo's settings for Acrobot-v1" in process.output()
+
+
 @pytest.mark.slow
 def test_sb3_td3_really_trains(crew, tmp_path):
     process, run = start(crew, tmp_path, "sb3", CONTINUOUS, track_energy=1)
@@ -219,6 +274,7 @@ def test_peer_ended_by_a_signal_says_so(crew, tmp_path, kind):
         ("acme_agent", ["--batch_size=0"], "--batch_size=0"),
         ("sb3_agent", ["more"], "does not know what to do with 'more'"),
         ("sb3_agent", ["--taskstr=gym,NoSuchTask-v0"], "has no task 'NoSuchTask-v0'"),
+        ("zoo_agent", ["--quantize=8"], "--quantize=8 is not possible"),
         pytest.param(
             "acme_agent", [f"--taskstr={DISCRETE}"],
             "discrete actions: Acme D4PG takes continuous ones only", marks=pytest.mark.slow,

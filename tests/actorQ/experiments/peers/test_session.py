@@ -55,7 +55,7 @@ class Run:
     def go(self):
         return self.session.run(
             session.Agent(
-                "Agent", "dqn", "CPU", self.train, lambda _: 0, lambda: self.finite
+                "Agent", "dqn", "CPU", self.train, lambda _: 0, lambda: self.finite, 50
             )
         )
 
@@ -78,6 +78,7 @@ def test_run_to_the_last_step_logs_as_our_learner_does(tmp_path):
     train = run.log(telemetry.TRAIN_CSV)
     assert (train["learner_steps"][0], train["learner_steps"][-1]) == (0, 20)
     assert train["loss"][-1] == pytest.approx(1 / 20)
+    assert train["replay_size"][-1] == 50  # Of 80 environment steps.
     record = config_lib.load_record(str(tmp_path / "run"))
     assert record["agent"] == "Agent" and record["config"]["quantize"] == 32
     measured = run.measure()
