@@ -16,6 +16,7 @@ Settings have the names of the training flags: there is one vocabulary, and one 
     peers:                             # Other projects' agents beside ours, see `peers`: 32 bits.
       sb3: {}                          # For all tasks,
       acme: {tasks: [cartpole_balance], settings: {n_step: 1}}   # or some, with flags of its own.
+      zoo: {seeds: [0]}                # Or with some of the seeds.
     vary: {actor_update_period: [1, 10, 100]}      # One more axis: a flag and its values.
     profiles:                          # Flags, for one profile; a preset's first.
       laptop: {preset: small, settings: {...}, tasks: {...}, vary: {...}}
@@ -24,7 +25,8 @@ Settings have the names of the training flags: there is one vocabulary, and one 
 they may take, and settings of tasks.
 
 Precedence of settings, strongest first: 1. peer, 2. experiment, 3. common.yaml. Within 2 and 3:
-profile and task, profile, task, plain.
+profile and task, profile, task, plain. An experiment's setting `preset` names tuned settings (see
+`core.presets`), which then stand in the place of all of common.yaml.
 
 An experiment may extend another one of the folder that extends none itself:
 - Its `settings` win one by one over the other's.
@@ -144,6 +146,7 @@ class _PeerPart(_Model):
     """A peer in an experiment's file."""
 
     tasks: _Texts | None = None
+    seeds: _Whole | None = None
     settings: _Settings = {}
 
 
@@ -334,5 +337,8 @@ def _peers(content: _ExperimentFile, path: str) -> list[specification.Peer]:
         if part.tasks is not None:
             tasks = [specification.find_task(name, tasks, inner) for name in part.tasks]
         kinds.PEERS[kind].check_read(part.settings, f"{inner}: settings")
-        found.append(specification.Peer(kind, tasks, part.settings))
+        seeds = part.seeds or []
+        if others := [seed for seed in seeds if seed not in content.seeds]:
+            raise errors.UserError(f"{inner}: seeds: the experiment has no seed {others[0]}.")
+        found.append(specification.Peer(kind, tasks, part.settings, seeds))
     return found

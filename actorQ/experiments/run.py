@@ -106,7 +106,8 @@ def describe(
     lines = [
         f"{experiment.title}: {len(plan.runs)} runs, {len(done)} done, {parallel} at a time; "
         f"results in {plan.folder}",
-        f"Profile {profile.name}: {profile.about}",
+        f"Preset {experiment.preset}: it stands in the place of the profile's settings."
+        if experiment.preset else f"Profile {profile.name}: {profile.about}",
         "An interrupted run is made again from its start.",
         f"A run keeps {needed} cores busy, this machine has {usable}"
         + (": too few, times would not be those of the profile." if needed > usable else "."),

@@ -11,7 +11,10 @@ from typing import Any
 
 from actorQ.core import errors
 from actorQ.core import precisions as precisions_lib
+from actorQ.core import presets
 from actorQ.experiments import kinds
+
+PRESET = "preset"  # Setting that names other ones.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Peer:
     kind: str
     tasks: Sequence[str]
     settings: Mapping[str, Any]  # In addition to those of the experiment's own runs.
+    seeds: Sequence[int] = ()  # Seeds of its runs; empty: those of the experiment.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +91,11 @@ class Experiment:
     def tasks(self) -> list[str]:
         """The tasks, in the file's order."""
         return list(self.layer.tasks)
+
+    @property
+    def preset(self) -> str:
+        """The preset whose settings stand in the place of common ones, or ""."""
+        return str(self.layer.settings.get(PRESET, ""))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +197,7 @@ def expand(
     Raises:
       errors.UserError: A setting, task, precision or peer is not possible, or no run is left.
     """
-    machine = common.profile(profile).layer
+    common.profile(profile)  # It must be there, also where a preset takes its place.
     chosen = [
         find_task(name, experiment.tasks, experiment.name) for name in dict.fromkeys(tasks)
     ] or experiment.tasks
@@ -203,17 +212,14 @@ def expand(
     runs = []
     for turn, seed in enumerate(seeds[:1] if smoke else seeds):
         for task in chosen:
-            layers = [common.layer, machine, experiment.layer]
-            layers += [experiment.profiles[profile]] if profile in experiment.profiles else []
-            merged: dict[str, Any] = {}
-            for layer in layers:
-                merged |= layer.of(task)
+            merged = _settings(experiment, common, profile, task)
             sides: list[tuple[str, int, Mapping[str, Any]]] = [
                 (experiment.kind, bits, {}) for bits in widths
             ]
             sides += [
                 (peer.kind, kinds.PRECISION, peer.settings)
-                for peer in beside if task in peer.tasks
+                for peer in beside
+                if task in peer.tasks and (not peer.seeds or seed in peer.seeds)
             ]
             first = turn % len(sides) if sides else 0
             for value in values:
@@ -228,8 +234,22 @@ def expand(
                     name = "-".join([*parts, f"s{seed}"])
                     runs.append(Run(name, kind, task, bits, seed, value, settings))
     if not runs:
-        raise errors.UserError(f"No run of {experiment.name} is left: choose precisions or peers.")
+        raise errors.UserError(
+            f"No run of {experiment.name} is left: choose precisions, peers or seeds of peers."
+        )
     return runs
+
+
+def _settings(
+    experiment: Experiment, common: Common, profile: str, task: str
+) -> dict[str, Any]:
+    """Returns the settings of a task: the experiment's on top of common ones, or of a preset."""
+    own = experiment.layer.of(task)
+    if profile in experiment.profiles:
+        own |= experiment.profiles[profile].of(task)
+    if preset := own.get(PRESET):
+        return {**presets.resolve(preset, task), **own}
+    return {**common.layer.of(task), **common.profile(profile).layer.of(task), **own}
 
 
 def _find_peers(experiment: Experiment, chosen: Sequence[str] | None) -> list[Peer]:

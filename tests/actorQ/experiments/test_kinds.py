@@ -80,6 +80,22 @@ def test_settle_keeps_what_a_peer_reads_and_drops_what_distributes():
     assert kinds._NOT_READ <= training.Training().defaults().keys()
 
 
+def test_tuned_peer_depends_on_no_setting_of_our_learning():
+    given = {**D4PG, "stop_return": 9.0, "stop_smoothing": 10, "max_seconds": 7, "n_step": 2}
+    settings = settle("zoo", given)
+    assert settings == settle("zoo", {**given, "batch_size": 7, "n_step": 3, "vmin": "auto",
+                                      "samples_per_insert": 0, "inference_mode": "native",
+                                      "replay_table_max_times_sampled": 0})
+    assert settings.keys() == kinds.get("zoo").defaults().keys()
+    read = {"taskstr": TASK, "seed": 3, "quantize": 32, "stop_return": 9.0, "max_seconds": 7.0}
+    assert settings.items() >= read.items()
+    assert "batch_size" not in settings and "--stop_smoothing=10" in kinds.get("zoo").command(
+        settings, "folder"
+    )
+    with pytest.raises(errors.UserError, match="SB3 zoo's agents do not read n_step, pin_cpus"):
+        kinds.PEERS["zoo"].check_read({"seed": 1, "n_step": 2, "pin_cpus": 1}, "here")
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "precision", "message"),
     [
@@ -155,6 +171,19 @@ def test_expand_chosen_peers(tmp_path, precisions, chosen, expected):
     assert [run.name.split("-")[1] for run in runs] == expected
 
 
+def test_expand_peer_with_seeds_of_its_own(tmp_path):
+    experiment = load(tmp_path, f"{conftest.SMALL}peers: {{sb3: {{seeds: [1]}}}}\n")
+
+    def peers(*seeds):
+        runs = specification.expand(experiment, COMMON, "laptop", seeds)
+        return [run.name for run in runs if run.kind == "sb3"]
+
+    assert peers() == peers(0, 1) == ["cartpole_balance-sb3-s1"]
+    assert peers(0) == peers(7) == []
+    with pytest.raises(errors.UserError, match="No run of small is left: .* seeds of peers"):
+        specification.expand(experiment, COMMON, "laptop", [0], precisions=None)
+
+
 def test_expand_peers_that_are_not_there(tmp_path):
     with pytest.raises(errors.UserError, match="small has no peer 'rllib': it has acme, sb3"):
         specification.expand(load(tmp_path), COMMON, "laptop", peers=["rllib"])
@@ -173,6 +202,8 @@ def test_expand_peers_that_are_not_there(tmp_path):
         ("peers: {sb3: {tasks: [pong]}}", "peers: sb3 has no task 'pong'"),
         ("peers: {sb3: {tasks: cartpole_balance}}", "must be a list of texts"),
         ("peers: {sb3: {settings: {n_step: 0}}}", "--n_step=0"),
+        ("peers: {sb3: {seeds: [7]}}", "peers: sb3: seeds: the experiment has no seed 7"),
+        ("peers: {sb3: {seeds: 1}}", "seeds must be a list of whole numbers"),
         ("peers: {sb3: {settings: {learner_precision: bfloat16}}}",
          "sb3: settings: SB3's agents do not read learner_precision"),
         ("peers: {sb3: {settings: {vmin: -10, vmax: 10}}}", "SB3's agents do not read vmin, vmax"),
