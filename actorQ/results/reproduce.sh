@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the results in this folder again: the experiments of actorQ/experiments on two cores.
 #
-#   actorQ/results/reproduce.sh [EXPERIMENT ...]      (default: all of them; a day or two)
+#   actorQ/results/reproduce.sh [EXPERIMENT ...]      (default: all of them; two or three days)
 #
 # Can be interrupted: the same command goes on. Logs are in logs/experiments; results and reports are
 # copied to actorQ/results/EXPERIMENT. Nothing else should run on the machine meanwhile.
@@ -25,7 +25,8 @@ run() { # run EXPERIMENT FLAGS...
 
 [[ $# -gt 0 ]] || set -- time_to_reward breakdown breakdown_torch throughput throughput_4096 \
   staleness final_reward final_reward_2048 communication learner_precision learner_bound \
-  four_precisions bfloat16_learner wider_noise time_to_reward_4096 walker_stand_peers
+  four_precisions bfloat16_learner wider_noise time_to_reward_4096 walker_stand_peers \
+  tasks tasks_fallback tasks_pong
 for experiment in "$@"; do
   case "$experiment" in
     time_to_reward)

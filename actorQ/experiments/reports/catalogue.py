@@ -18,6 +18,7 @@ from actorQ.experiments import training
 from actorQ.experiments.reports import breakdown
 from actorQ.experiments.reports import reporting
 from actorQ.experiments.reports import sweep
+from actorQ.experiments.reports import tasks
 from actorQ.experiments.reports import throughput
 from actorQ.experiments.reports import time_to_reward
 
@@ -28,6 +29,7 @@ RUNS_CSV = "runs.csv"
 Report = Callable[[reporting.Material], str]
 REPORTS: dict[str, Report] = {
     "time_to_reward": time_to_reward.write,
+    "tasks": tasks.write,
     "staleness": functools.partial(sweep.write, sweep=sweep.STALENESS),
     "communication": functools.partial(sweep.write, sweep=sweep.COMMUNICATION),
     "final_reward": functools.partial(sweep.write, sweep=sweep.PRECISION),
@@ -43,7 +45,7 @@ _VARIED = {
     "breakdown": "actor_update_period",
     "throughput": "n_actors",
 }
-_WITH_PEERS = ("time_to_reward",)
+_WITH_PEERS = ("time_to_reward", "tasks")
 
 
 def check(experiment: specification.Experiment) -> None:
@@ -68,7 +70,7 @@ def check(experiment: specification.Experiment) -> None:
     if experiment.peers and experiment.report not in _WITH_PEERS:
         raise errors.UserError(
             f"{experiment.name}: the report {experiment.report} shows no peers (only "
-            f"{', '.join(_WITH_PEERS)} does)."
+            f"{' and '.join(_WITH_PEERS)} do)."
         )
 
 

@@ -41,7 +41,7 @@ def draw_curves(task: str, rows: reaching.Rows, path: str) -> None:
         if evaluated:
             label = row.name if side.is_peer else f"{side.short_name} actors"
             lines.append(
-                Line(label, side.colour, [_curve(result) for result in evaluated], row.median)
+                Line(label, side.colour, [curve(result) for result in evaluated], row.median)
             )
     if lines:
         first = next(iter(rows.values()))
@@ -179,7 +179,8 @@ def _write(ax: axes.Axes, bar: patches.Rectangle, gain: float | None, text: str)
     )
 
 
-def _curve(result: results_lib.Result) -> curves.Curve:
+def curve(result: results_lib.Result) -> curves.Curve:
+    """Returns the evaluations of a run."""
     rewards = result.measured.rewards
     returns = np.asarray(rewards.returns)
     return curves.Curve(

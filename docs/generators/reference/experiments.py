@@ -38,7 +38,7 @@ _EXPERIMENT = {
         "Task (`suite,task`) to the flags of that task alone, perhaps `{}`. It names the tasks of "
         "the experiment.",
     ),
-    "peers": ("mapping", "`acme` or `sb3` to the keys below, perhaps `{}`."),
+    "peers": ("mapping", "`acme`, `sb3` or `zoo` to the keys below, perhaps `{}`."),
     "vary": ("mapping", "One flag to a list of its values: one more axis."),
     "profiles": ("mapping", "Profile to the keys below: settings for one kind of machine."),
 }
@@ -48,6 +48,7 @@ _PROFILE = _LAYER | {
 }
 _PEER = {
     "tasks": ("list of texts", "Tasks of the peer, with or without suite; empty: all."),
+    "seeds": ("list of whole numbers", "Seeds of the peer's runs; empty: the experiment's."),
     "settings": ("mapping", "Flags for this peer alone, which it must read."),
 }
 _COMMON_KEYS = {

@@ -42,8 +42,9 @@ NOTHING = reporting.NOTHING
 
 @functools.cache
 def runs_in(folder: pathlib.Path) -> tuple[results_lib.Result, ...]:
-    """Returns the results in the folders below `folder`, by name."""
-    found = (results_lib.read(str(path)) for path in sorted(folder.iterdir()))
+    """Returns the results in the folders below `folder`, by name; a folder may be missing."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = (results_lib.read(str(path)) for path in paths)
     return tuple(result for result in found if result is not None)
 
 
@@ -60,8 +61,7 @@ def rows(experiment: str) -> Mapping[str, reaching.Rows]:
 
 def rows_of(found: Iterable[results_lib.Result]) -> Mapping[str, reaching.Rows]:
     """Returns the rows of each task that has results, in the paper's order of tasks."""
-    order = list(paper.SPEEDUPS)
-    ordered = sorted(found, key=lambda result: order.index(result.task))
+    ordered = sorted(found, key=lambda result: _place(result.task))
     definition = specification.Experiment(
         "", "", kinds.TRAINING, "", (), (), specification.Layer({}, {}), None, {}
     )
@@ -73,6 +73,12 @@ def rows_of(found: Iterable[results_lib.Result]) -> Mapping[str, reaching.Rows]:
     return reaching.rows_by_task(
         reporting.Material(definition, "", planned, by_name, {}, "")
     )
+
+
+def _place(task: str) -> tuple[int, str]:
+    """Returns a task's place in the paper's order, which has other tasks last by name."""
+    order = list(paper.SPEEDUPS)
+    return (order.index(task) if task in order else len(order), task)
 
 
 def of_seeds(task_rows: reaching.Rows, seeds: Collection[int]) -> reaching.Rows:
@@ -187,9 +193,8 @@ def made_with(found: Iterable[results_lib.Result]) -> str:
         side = reporting.Side(result.kind, result.precision)
         return result.task, side.short_name
 
-    order = list(paper.SPEEDUPS)
     ordered = sorted(
-        found, key=lambda r: (order.index(r.task), r.kind, -r.precision, r.seed)
+        found, key=lambda r: (_place(r.task), r.kind, -r.precision, r.seed)
     )
     lines = []
     for (task, side), group in itertools.groupby(ordered, key):

@@ -72,6 +72,17 @@ def test_dry_run_command_is_one_that_the_launcher_takes(tmp_path):
     assert "error: Cannot make the run folder" in launched.stderr
 
 
+def test_dry_run_of_tuned_settings_names_the_preset(run_experiments, tmp_path):
+    (done,) = run_experiments(
+        "driver", [["tasks", "--dry_run", "--tasks=Pendulum-v1", "--seeds=1", f"--out={tmp_path}"]]
+    )
+    assert done.code == 0, done
+    lines = done.out.splitlines()
+    assert lines[1] == "Preset auto: it stands in the place of the profile's settings."
+    (run_line,) = (line for line in lines if line.startswith("["))
+    assert run_line == "[1/1] Pendulum-v1-int8-s1: to do, at most 16 min"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -4,6 +4,7 @@ import pytest
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import presets
 from actorQ.experiments import kinds
 from actorQ.experiments import loading
 from actorQ.experiments import specification
@@ -32,6 +33,45 @@ def test_settings_the_more_special_one_wins(tmp_path):
     assert (other.settings["sigma"], other.settings["n_actors"]) == (0.3, 4)
 
 
+def test_preset_stands_in_the_place_of_common_settings(tmp_path, monkeypatch):
+    asked = []
+
+    def resolve(name, taskstr):
+        asked.append((name, taskstr))
+        return {"vmin": "auto", "vmax": "auto", "sigma": 0.5, "n_step": 3}
+
+    monkeypatch.setattr(presets, "resolve", resolve)
+    text = conftest.changed("batch_size: 128", "preset: auto, n_step: 2")
+    experiment = conftest.load(tmp_path, text)
+    assert experiment.preset == "auto"
+    for profile in PROFILES:
+        (run, *_) = specification.expand(experiment, COMMON, profile)
+        assert (run.settings["sigma"], run.settings["n_step"]) == (0.5, 2)
+        assert run.settings["vmax"] == "auto"  # The common file has 100.
+        assert run.settings["model_str"] == "256,256,256"  # The flag's default.
+        assert run.settings["preset"] == "auto"
+    assert set(asked) == {("auto", "dm_control,cartpole_balance")}
+
+
+def test_tasks_have_the_tuned_settings_and_one_seed_of_the_peer(monkeypatch):
+    sigmas = {"auto": 0.3, "fallback": 0.4}
+    monkeypatch.setattr(presets, "resolve", lambda name, task: {"sigma": sigmas[name]})
+    common = {"n_actors": 1, "inference_mode": "native", "stop_window": 1, "stop_smoothing": 10,
+              "eval_period_s": 4.0, "eval_period_steps": 0, "pin_cpus": 1, "max_seconds": 900.0}
+    for name, sigma, count in (("tasks", 0.3, 45), ("tasks_fallback", 0.4, 15)):
+        runs = specification.expand(loading.load(name, COMMON), COMMON, "laptop")
+        ours = [run for run in runs if run.kind == "training"]
+        assert len(ours) == count
+        for run in ours:
+            longer = {"max_seconds": 2400.0} if run.task == "mujoco,Hopper-v5" else {}
+            assert run.settings.items() >= {**common, **longer, "sigma": sigma}.items()
+        peers = [(run.kind, run.seed) for run in runs if run.kind != "training"]
+        assert peers == ([("zoo", 0)] * 15 if name == "tasks" else [])
+    (pong,) = specification.expand(loading.load("tasks_pong", COMMON), COMMON, "laptop")
+    assert (pong.task, pong.settings["max_seconds"]) == ("atari,Pong", 7200.0)
+    assert pong.settings["stop_return"] == 18.9
+
+
 def test_expand_every_setting_is_there_and_makes_a_configuration(tmp_path):
     (run, *_) = specification.expand(conftest.load(tmp_path, conftest.SMALL), COMMON, "laptop")
     assert run.settings["quantize"] == 32 and run.settings["seed"] == 0
@@ -48,12 +88,12 @@ def test_experiments_of_this_folder_are_whole(name, profile):
     runs = specification.expand(experiment, COMMON, profile)
     values = experiment.values.get(profile, (experiment.vary or ("", [None]))[1])
     sides = len(experiment.tasks) * len(experiment.precisions) * len(values)
-    sides += sum(len(peer.tasks) for peer in experiment.peers)
-    assert len(runs) == sides * len(experiment.seeds)
+    of_peers = [len(peer.tasks) * len(peer.seeds or experiment.seeds) for peer in experiment.peers]
+    assert len(runs) == sides * len(experiment.seeds) + sum(of_peers)
     assert len({run.name for run in runs}) == len(runs)
     assert all(kinds.get(run.kind).limit_s(run.settings) for run in runs)
     smoke = specification.expand(experiment, COMMON, profile, smoke=True)
-    assert len(smoke) == len(runs) / len(experiment.seeds)
+    assert len(smoke) == sum(run.seed == experiment.seeds[0] for run in runs)
     assert all(run.settings["num_episodes"] == 100 for run in smoke)
     for run, real in zip(smoke, runs, strict=False):
         for setting in ("model_str", "batch_size", "n_actors", "inference_mode"):

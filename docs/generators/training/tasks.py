@@ -1,0 +1,84 @@
+"""Blocks of results/tasks: the time until rewards that others publish, task by task."""
+
+from collections.abc import Mapping
+import functools
+
+from actorQ.experiments import loading
+from actorQ.experiments import specification
+from actorQ.experiments.reports import reaching
+from actorQ.experiments.reports import tasks as tasks_report
+from docs.generators import tables
+from docs.generators.training import reward_runs
+
+_EXPERIMENT = "tasks"
+_FALLBACK = "tasks_fallback"
+_PONG = "tasks_pong"
+_TEXT_COLUMNS = 3  # Task, reward and source.
+_NONE = "There are no published results yet."
+
+
+def _rows(experiment: str) -> Mapping[str, reaching.Rows]:
+    """Returns the rows of each task that has results, in the experiment's order."""
+    found = reward_runs.rows(experiment)
+    order = loading.load(experiment, loading.load_common()).tasks
+    return {task: found[task] for task in order if found.get(task)}
+
+
+def _answer() -> str:
+    rows = _rows(_EXPERIMENT)
+    return reward_runs.answer(tasks_report.summary(rows) if rows else _NONE)
+
+
+def _table(experiment: str) -> str:
+    rows = _rows(experiment)
+    return tables.table(*tasks_report.table(rows), _TEXT_COLUMNS) if rows else _NONE
+
+
+def _figure() -> str:
+    path = f"actorQ/results/{_EXPERIMENT}/report/{tasks_report.FIGURE}"
+    if not (tables.ROOT / path).is_file():
+        return _NONE
+    return f"![Return against time, a panel for each task](../../{path})"
+
+
+def _commits() -> str:
+    found = [
+        result for name in (_EXPERIMENT, _FALLBACK, _PONG) for result in reward_runs.runs(name)
+    ]
+    return reward_runs.made_with(found) if found else _NONE
+
+
+def _raw() -> str:
+    lines = []
+    for name in (_EXPERIMENT, _FALLBACK, _PONG):
+        folder = f"actorQ/results/{name}/report"
+        if (tables.ROOT / folder / "runs.csv").is_file():
+            lines.append(
+                f"- `{name}`: [runs](../../{folder}/runs.csv), [report](../../{folder}/{name}.md)."
+            )
+    return "\n".join(lines) or _NONE
+
+
+def _not_learned() -> str:
+    """Returns a line on each task that a seed of ours did not learn."""
+    lines = []
+    for task, rows in _rows(_EXPERIMENT).items():
+        row = rows.get(reward_runs.INT8)
+        if row and row.reached < len(row.results):
+            lines.append(
+                f"- {specification.short_task(task)}: {row.reached} of {len(row.results)} seeds "
+                "reached the reward."
+            )
+    return "\n".join(lines) or "- Every seed that has run reached its reward."
+
+
+BLOCKS: dict[str, reward_runs.Block] = {
+    "answer": _answer,
+    "main": functools.partial(_table, _EXPERIMENT),
+    "fallback": functools.partial(_table, _FALLBACK),
+    "pong": functools.partial(_table, _PONG),
+    "figure": _figure,
+    "commits": _commits,
+    "not_learned": _not_learned,
+    "raw": _raw,
+}
