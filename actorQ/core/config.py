@@ -262,7 +262,10 @@ class RunConfig:
         low=0.0,
     )
     replay_table_max_replay_size: int = _field(
-        100_000, "Largest number of transitions in replay; the oldest leaves first.", low=1
+        100_000,
+        "Largest number of transitions in replay; the oldest leaves first. 0: 1,000,000, or what a "
+        "quarter of the machine's memory holds if that is less, as it may be with images.",
+        low=0,
     )
     min_replay_size: int = _field(
         2_000,
@@ -431,6 +434,11 @@ class RunConfig:
         """
         limits = (self.samples_per_insert, float(self.replay_table_max_times_sampled))
         return min((limit for limit in limits if limit), default=0.0)
+
+    @property
+    def most_transitions(self) -> int:
+        """Largest number of transitions in replay; the machine's memory may hold less."""
+        return self.replay_table_max_replay_size or settings.MOST_TRANSITIONS
 
     @property
     def address(self) -> str:

@@ -73,6 +73,14 @@ def _quota_cores() -> int:
     return 0
 
 
+def memory_bytes() -> int:
+    """Returns the memory that this process may use: the machine's, or less by a quota."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # There is no quota, or it is "max".
+        memory = min(memory, int(pathlib.Path(CGROUPS, "memory.max").read_text()))
+    return memory
+
+
 def git_commit() -> str:
     """Returns the commit of this code, with "+changes" if files differ from it, or "unknown"."""
     def git(*arguments: str) -> str:

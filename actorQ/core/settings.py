@@ -9,6 +9,7 @@ from actorQ.core import errors
 from actorQ.core import precisions
 
 RUN_TABLE = "run"  # Table of `wire` beside the four that have flags.
+MOST_TRANSITIONS = 1_000_000  # Largest replay where no number is asked for.
 AUTO = "auto"  # Value of a number that the learner finds itself.
 
 
@@ -112,15 +113,16 @@ def check_together(config: Any) -> None:
             f"--actor_id={config.actor_id} is out of range: ids go from 1 to "
             f"--n_actors={config.n_actors}."
         )
-    if config.min_replay_size > config.replay_table_max_replay_size:
+    most = config.most_transitions
+    if config.min_replay_size > most:
         raise errors.UserError(
             f"--min_replay_size={config.min_replay_size} can never be reached with "
-            f"--replay_table_max_replay_size={config.replay_table_max_replay_size}."
+            f"--replay_table_max_replay_size={most}."
         )
-    if config.batch_size > config.replay_table_max_replay_size:
+    if config.batch_size > most:
         raise errors.UserError(
             f"--batch_size={config.batch_size} exceeds "
-            f"--replay_table_max_replay_size={config.replay_table_max_replay_size}."
+            f"--replay_table_max_replay_size={most}."
         )
     evaluates = config.eval_period_steps or config.eval_period_s
     if config.stop_return is not None and not evaluates:

@@ -3,6 +3,7 @@
 Clients talk to it through `connection`. Imports Reverb and TensorFlow, no torch.
 """
 
+import math
 import sys
 from typing import Any
 
@@ -13,9 +14,13 @@ import tensorflow as tf
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import ports
+from actorQ.core import provenance
 from actorQ.core import settings
 from actorQ.wire import card
 from actorQ.wire import replay
+
+_ITEM_BYTES = 1000  # Memory that Reverb takes for each item besides its numbers.
+_MEMORY_SHARE = 0.25  # Part of the machine's memory for replay, if no size is asked for.
 
 
 def make_tables(
@@ -50,7 +55,7 @@ def make_tables(
             config.replay_table_name,
             sampler,
             reverb.selectors.Fifo(),
-            max_size=config.replay_table_max_replay_size,
+            max_size=replay_capacity(config, layout),
             rate_limiter=_replay_limiter(config),
             max_times_sampled=config.replay_table_max_times_sampled,
             signature=(frames, vector) if layout.pixels else vector,
@@ -61,6 +66,18 @@ def make_tables(
         mailbox(config.shutdown_table_name, tf.TensorSpec((), tf.int32)),
         mailbox(settings.RUN_TABLE, tf.TensorSpec((len(card.NO_CARD),), tf.int64)),
     ]
+
+
+def replay_capacity(config: config_lib.RunConfig, layout: replay.Layout) -> int:
+    """Returns the largest number of transitions in replay."""
+    if config.replay_table_max_replay_size:
+        return config.replay_table_max_replay_size
+    item_bytes = _ITEM_BYTES + 4 * layout.vector_size
+    if layout.pixels:
+        item_bytes += math.prod(layout.frames_shape)
+    fitting = int(_MEMORY_SHARE * provenance.memory_bytes() / item_bytes)
+    least = max(config.min_replay_size, config.batch_size)
+    return max(least, min(config.most_transitions, fitting))
 
 
 def _replay_limiter(config: config_lib.RunConfig) -> Any:

@@ -103,7 +103,7 @@ def train(config: config_lib.RunConfig) -> int:
             is_finite=lambda: all(
                 bool(np.all(np.isfinite(variable.numpy()))) for variable in policy.variables
             ),
-            replay_capacity=config.replay_table_max_replay_size,
+            replay_capacity=config.most_transitions,
         )
     )
 
@@ -131,7 +131,7 @@ def make_agent(
         policy_optimizer=_FallingAdam(config.policy_learning_rate, decay_steps),
         critic_optimizer=_FallingAdam(config.critic_learning_rate, decay_steps),
         min_replay_size=config.min_replay_size,
-        max_replay_size=config.replay_table_max_replay_size,
+        max_replay_size=config.most_transitions,
         samples_per_insert=samples_per_insert(config),
         n_step=config.n_step,
         sigma=config.sigma,

@@ -134,7 +134,7 @@ def make_model(
     steps, updates = kinds.steps_per_update(config)
     settings: dict[str, Any] = dict(
         env=task,
-        buffer_size=config.replay_table_max_replay_size,
+        buffer_size=config.most_transitions,
         learning_starts=max(config.min_replay_size, config.batch_size),
         batch_size=config.batch_size,
         gamma=config.discount,

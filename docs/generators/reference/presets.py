@@ -42,4 +42,4 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"presets.named": named, "presets.tasks": tasks}
+BLOCKS: dict[str, Callable[[], str]] = {"named": named, "tasks": tasks}

@@ -43,6 +43,15 @@ def test_machine_cores_are_also_those_that_this_process_does_not_get(
     assert (provenance.machine_cores(), provenance.usable_cores()) == (cores, 1)
 
 
+@pytest.mark.parametrize("quota", [None, "max\n", "1000000\n"])
+def test_memory_is_the_machine_s_or_the_quota(tmp_path, monkeypatch, quota):
+    monkeypatch.setattr(provenance, "CGROUPS", str(tmp_path))
+    if quota:
+        (tmp_path / "memory.max").write_text(quota)
+    memory = provenance.memory_bytes()
+    assert memory == 1_000_000 if quota == "1000000\n" else memory > 2**28
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

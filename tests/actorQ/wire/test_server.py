@@ -29,6 +29,25 @@ def test_tables_have_the_names_and_limits_of_the_flags(connection):
     assert info["m"].max_times_sampled == 0
 
 
+@pytest.mark.parametrize(
+    ("task_layout", "asked", "gigabytes", "expected"),
+    [
+        (LAYOUT, 300, 16, 300),
+        (LAYOUT, 0, 16, 1_000_000),
+        (LAYOUT, 0, 1, 240_000),
+        (replay.Layout((84, 84, 4), True, 1, True), 0, 16, 70_000),
+        (replay.Layout((84, 84, 4), True, 1, True), 0, 0.01, 2_000),  # Learning can still start.
+    ],
+)
+def test_replay_without_a_size_takes_a_quarter_of_the_memory_at_most(
+    monkeypatch, task_layout, asked, gigabytes, expected
+):
+    monkeypatch.setattr(server_lib.provenance, "memory_bytes", lambda: gigabytes * 1e9)
+    smaller = {"min_replay_size": 9} if asked else {}
+    config = config_lib.RunConfig(replay_table_max_replay_size=asked, **smaller)
+    assert server_lib.replay_capacity(config, task_layout) == pytest.approx(expected, rel=0.05)
+
+
 def test_tables_uniform_where_the_algorithm_is_not_prioritized(config):
     for prioritized, exponent in ((False, 0.6), (True, 0.0)):
         changed = config_lib.RunConfig(priority_exponent=exponent)
