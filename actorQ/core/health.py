@@ -36,6 +36,7 @@ _RANGE_ROWS = 10
 _CONSTANT_EVALUATIONS = 2
 _CONSTANT_TOLERANCE = 1e-3  # Rewards per step are float32 quotients.
 _ACTOR_EPISODES = 20
+_LASTING = {"noise_exponent": "1", "epsilon_zeta": "2"}  # Values that make exploration last.
 
 
 class Remark(NamedTuple):
@@ -44,7 +45,7 @@ class Remark(NamedTuple):
     Attributes:
       kind: Name of the rule.
       short: Text for the live line.
-      sentence: The finding and the flag that helps, in one sentence.
+      sentence: The finding and the flag that helps, in one sentence or two.
     """
 
     kind: str
@@ -223,8 +224,17 @@ class Watch:
         self._fall = fall(before, last) if final or count >= _SMALLEST_LAST else None
         # A run may have learned before its first evaluation. Then its actors show this.
         self._better = (
-            not self._first or not last or is_better(self._first, last) or self._actors_better()
+            not self._first
+            or not last
+            or self._is_good(last)
+            or is_better(self._first, last)
+            or self._actors_better()
         )
+
+    def _is_good(self, returns: Sequence[float]) -> bool:
+        """Returns whether returns are what the run was to reach, however good they began."""
+        wanted = self._config.stop_return
+        return wanted is not None and statistics.fmean(returns) >= wanted
 
     def _actors_better(self) -> bool:
         """Returns whether the actors' last episodes are better than those with the first weights.
@@ -261,12 +271,18 @@ class Watch:
         reward = constant_reward(self._columns, train)
         if reward is None:
             return None
-        continuous = "policy_loss" in train
-        short = "--sigma" if continuous else "--epsilon_zeta"
-        flags = "--sigma" if continuous else "--epsilon_max, or with --epsilon_zeta=2"
+        # Exploration that lasts helps most. Where it is on, more of it is left.
+        if "policy_loss" in train:  # D4PG
+            flag, lasting, value = "sigma", "noise_exponent", self._config.noise_exponent
+        else:
+            flag, lasting, value = "epsilon_max", "epsilon_zeta", self._config.epsilon_zeta
+        short, remedy = f"--{flag}", f"with a larger --{flag}"
+        if not value:
+            short = f"--{lasting}"
+            remedy = f"with --{lasting}={_LASTING[lasting]}, or {remedy}"
         return Remark(
             "reward", f"only rewards of {reward:g}: {short}",
-            f"Every reward so far was {reward:g}: explore more, with a larger {flags}.",
+            f"Every reward so far was {reward:g}: explore more, {remedy}.",
         )
 
     def _range_remark(
@@ -289,20 +305,24 @@ class Watch:
         shares = self._columns.get("actions_at_bounds")
         if self._better or not shares or not stays_at_bounds(shares):
             return None
+        remedy, short = "a smaller --policy_learning_rate", "--policy_learning_rate"
+        if not self._config.invert_gradients:
+            remedy, short = f"--invert_gradients=1, or {remedy}", "--invert_gradients=1"
         return Remark(
-            "bounds", "actions at bounds: --invert_gradients=1",
-            "The policy's actions stay at their bounds: try --invert_gradients=1, or a smaller "
-            "--policy_learning_rate.",
+            "bounds", f"actions at bounds: {short}",
+            f"The policy's actions stay at their bounds: try {remedy}.",
         )
 
     def _fall_remark(self) -> Remark | None:
         if self._fall is None:
             return None
         high, now = self._fall
+        remedy = "actorQ.evaluate --best plays the best weights, which are kept"
+        if not self._config.average_policy_steps:
+            remedy += ". Another run may fall less with --average_policy_steps=500"
         return Remark(
             "fall", "returns fell: evaluate --best",
-            f"Returns fell from {high:.1f} to {now:.1f}: actorQ.evaluate --best plays the best "
-            "weights, which are kept.",
+            f"Returns fell from {high:.1f} to {now:.1f}: {remedy}.",
         )
 
 

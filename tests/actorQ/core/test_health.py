@@ -221,6 +221,28 @@ def test_policy_at_its_bounds_is_reported_only_while_it_has_not_learned(logs):
     assert not logs.look().remarks
 
 
+STUCK = {"invert_gradients": 1, "noise_exponent": 1.0, "epsilon_zeta": 2.0}
+
+
+@pytest.mark.parametrize("settings", [{}, STUCK])
+def test_no_remark_advises_what_is_set_already(tmp_path, settings):
+    logs = Logs(tmp_path, average_policy_steps=500 if settings else 0, **settings)
+    advised = ""
+    for loss in ("policy_loss", "loss"):
+        row = {name: 0.0 for name in telemetry.TRAIN_FIELDS}
+        if loss == "loss":
+            row["policy_loss"] = ""
+        logs.write("learner", telemetry.TRAIN_CSV, [row])
+        logs.evaluations([0.0] * 20, bounds=1.0, reward=(0.0, 0.0))
+        advised += " ".join(part for remark in logs.look(final=True).remarks for part in remark)
+    logs.evaluations([200, 300, 600, *[990] * 8, *[622] * 10])
+    advised += " ".join(logs.look(final=True).remarks[-1])
+    for name in (*STUCK, "average_policy_steps"):
+        assert (f"--{name}" in advised) is (not settings), name
+    for flag in ("--sigma", "--epsilon_max", "--policy_learning_rate", "--best"):
+        assert flag in advised
+
+
 @pytest.mark.parametrize("side", ["targets_below_vmin", "targets_above_vmax"])
 def test_targets_beyond_the_range_are_reported_with_its_flag(logs, side):
     logs.train(**{side: 0.6})
@@ -260,7 +282,7 @@ def test_fall_is_reported_with_the_best_weights(logs):
     (remark,) = findings.remarks
     assert remark.sentence == (
         "Returns fell from 990.0 to 622.0: actorQ.evaluate --best plays the best weights, which "
-        "are kept."
+        "are kept. Another run may fall less with --average_policy_steps=500."
     )
     assert logs.kinds() == ["fall"]
 
@@ -272,6 +294,15 @@ def test_run_that_learned_before_its_first_evaluation_has_learned(logs):
     assert not logs.look(final=True).not_learned
     logs.episodes({0: [18, 25, 9, 31, 14], 3000: [22, 17, 30, 12]})
     assert logs.look(final=True).not_learned
+
+
+def test_run_that_holds_the_return_it_was_to_reach_has_learned(tmp_path):
+    """MountainCarContinuous-v0 returned 92 in its third evaluation, and 0 and 97 before."""
+    returns = [0.0, 97.0, 92.5, *[92.4] * 10]
+    for wanted, learned in ((None, False), (95.0, False), (90.0, True)):
+        logs = Logs(tmp_path, stop_return=wanted)
+        logs.evaluations(returns)
+        assert (not logs.look(final=True).not_learned) is learned, wanted
 
 
 def test_actors_whose_first_episode_outlasts_the_first_weights_are_compared_with_it(logs):
@@ -299,7 +330,7 @@ def test_a_watch_sees_evaluations_that_come_later(logs):
     assert [remark.kind for remark in watch.look().remarks] == ["fall"]
 
 
-def test_every_remark_is_one_short_sentence(logs):
+def test_every_remark_is_short_sentences(logs):
     logs.train(targets_below_vmin=1.0, targets_above_vmax=1.0)
     logs.evaluations([500] * 10 + [100] * 10, bounds=1.0, reward=(0.0, 1.0))
     remarks = list(logs.look(final=True).remarks)
@@ -309,5 +340,6 @@ def test_every_remark_is_one_short_sentence(logs):
     remarks += logs.look(final=True).remarks
     assert {remark.kind for remark in remarks} == {"reward", "vmin", "vmax", "bounds", "fall"}
     for remark in remarks:
-        assert len(remark.sentence.split()) < 25 and len(remark.short) < 40
+        assert all(len(part.split()) < 25 for part in remark.sentence.split(". "))
+        assert len(remark.short) < 45
         assert remark.sentence.endswith(".") and re.search(r"--\w+", remark.short)
