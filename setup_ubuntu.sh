@@ -183,9 +183,9 @@ print("Imports work:", ", ".join(f"{name} {version(name)}" for name in names))
 END
 }
 
-build_kernels() { # Builds the native kernels, which only --inference_mode=native needs.
+build_kernels() { # Builds the native kernels, which trainings take unless a flag says otherwise.
   if ! .venv/bin/python -m actorQ.policy.native.build; then
-    echo "Hint: going on without the native kernels; --inference_mode=native will say so."
+    echo "Hint: going on without the native kernels; trainings then need --inference_mode=pytorch."
   fi
 }
 
