@@ -50,9 +50,9 @@ class RunConfig:
     preset: str = _field(
         "none",
         "Settings for all flags that are not given, from actorQ/core/presets.yaml. auto: those "
-        "tuned for the task, or the fallback. fallback: these even for a tuned task. paper: the "
-        "original's. none: the oldest defaults, which published experiments have. Or the name of "
-        "another task's entry.",
+        "tuned for the task, or the fallback. fallback: it alone, even if there are tuned ones. "
+        "paper: the original's. none: the oldest defaults, which published experiments have. Or "
+        "the name of another task's entry.",
     )
     model_str: str = _field(
         "256,256,256",
@@ -270,7 +270,7 @@ class RunConfig:
     min_replay_size: int = _field(
         2_000,
         "Transitions that replay must hold for learning. Learning starts there, and waits whenever "
-        "replay is smaller: items leave after --replay_table_max_times_sampled samples.",
+        "replay is smaller, as it may be with --replay_table_max_times_sampled.",
         low=1,
     )
     priority_exponent: float = _field(

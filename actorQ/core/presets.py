@@ -7,9 +7,10 @@ A preset is an entry of presets.yaml. Precedence, strongest first:
 4. the fallback,
 5. the defaults of `config.RunConfig`.
 
---preset=auto takes all of them. --preset=NAME takes another task's entry. --preset=fallback leaves
-out 2 and 3. --preset=paper stands for 2 to 4. --preset=none leaves 2 to 4 out: published
-experiments name their settings on top of the defaults, which therefore do not change.
+--preset=auto takes all of them. --preset=NAME takes another task's entry in the place of 2 and 3.
+--preset=fallback leaves out 2 and 3. --preset=paper takes the place of 2 to 4. --preset=none leaves
+them out: published experiments name their settings on top of the defaults, which therefore do not
+change.
 
 Imports no framework.
 """
@@ -74,7 +75,7 @@ def origins(config: config_lib.RunConfig) -> dict[str, list[str]]:
 
 
 def describe(config: config_lib.RunConfig) -> str:
-    """Returns one sentence about where a run's settings come from."""
+    """Returns the end of a sentence that says where a run's settings come from."""
     found = origins(config)
     tuned = [name for name in found if name not in (FALLBACK, PAPER, _FLAGS)]
     if tuned:
