@@ -88,15 +88,17 @@ def from_flags(
 def to_flags(config: config_lib.RunConfig) -> list[str]:
     """Returns command-line arguments that rebuild `config`.
 
-    Values that the preset or the defaults give are left out, unless the run is resumed: there a
-    flag that is not given would be taken from the run.
+    Values that the preset or the defaults give are left out, with two exceptions. In a run that is
+    resumed, a flag that is not given would be taken from the run. In a run that the launcher has
+    started, a process may be started again after somebody has changed presets.yaml.
     """
+    everything = config.resume or (config.launch_id and config.preset != presets.NONE)
     expected = dataclasses.asdict(config_lib.RunConfig()) | {"preset": presets.AUTO}
     expected |= presets.resolve(config.preset, config.taskstr)
     return [
         f"--{name}={value}"
         for name, value in dataclasses.asdict(config).items()
-        if value is not None and (config.resume or value != expected[name])
+        if value is not None and (everything or value != expected[name])
     ]
 
 

@@ -351,6 +351,15 @@ def test_to_flags_of_another_value_than_the_preset_s_is_there_even_if_it_is_a_de
     assert parse(flag_values, *config_flags.to_flags(config)) == config
 
 
+def test_to_flags_of_a_launched_run_do_not_depend_on_the_file_of_presets(flag_values, monkeypatch):
+    launched = parse(flag_values, "--launch_id=5")
+    arguments = config_flags.to_flags(launched)
+    monkeypatch.setattr(presets, "_read", lambda: {
+        "fallback": {"batch_size": 7, "n_step": 2}, "paper": {}, "tasks": {},
+    })
+    assert parse(flag_values, *arguments) == launched
+
+
 def test_to_flags_every_field_changed_round_trips(flag_values):
     config = config_lib.RunConfig(**EVERYTHING_ELSE)
     arguments = config_flags.to_flags(config)
