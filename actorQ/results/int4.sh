@@ -21,7 +21,7 @@ train() { # train NAME TASK QUANTIZE SEED STEPS EXTRA-FLAGS...
   [[ -e "$logs/$folder/plots" ]] && return
   rm -rf "${logs:?}/$folder"
   "$root/run_multiprocess.sh" "$logs" "$task" 256,256,256 "$steps" --quantize="$quantize" \
-    --inference_mode=native --seed="$seed" --run_name="$folder" "$@"
+    --preset=none --inference_mode=native --seed="$seed" --run_name="$folder" "$@"
 }
 
 for seed in "${seeds[@]}"; do
