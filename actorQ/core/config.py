@@ -70,8 +70,8 @@ class RunConfig:
     )
     stop_return: float | None = _field(
         None,
-        "Training ends early once --stop_window evaluations in a row reach this return (none: it "
-        "makes all steps).",
+        "Training ends early once --stop_window evaluations in a row reach this return. none: it "
+        "makes all steps.",
         kinds=Kind.CHANGEABLE,
     )
     stop_window: int = _field(

@@ -12,28 +12,34 @@ from actorQ.core import config as config_lib
 from actorQ.core import presets
 from actorQ.core import settings
 
+_NONE = "none"  # Word for a number that is not set.
 
-class _NumberOrAuto(flags.ArgumentParser):
-    """Parses a number, or the word auto."""
 
-    syntactic_help = "a number or auto"
+class _NumberOrWord(flags.ArgumentParser):
+    """Parses a number, or one word that stands for another value."""
 
-    def parse(self, argument: Any) -> float | str:
+    def __init__(self, word: str, value: str | None):
+        """Takes the word and the value that it stands for."""
+        super().__init__()
+        self._word, self._value = word, value
+        self.syntactic_help = f"a number or {word}"
+
+    def parse(self, argument: Any) -> float | str | None:
         """Returns the value of a flag.
 
         Raises:
           ValueError: The text is neither.
         """
-        if argument == settings.AUTO:
-            return settings.AUTO
+        if argument == self._word:
+            return self._value
         try:
             return float(argument)
         except ValueError:
-            raise ValueError(f"expected a number or {settings.AUTO}") from None
+            raise ValueError(f"expected a number or {self._word}") from None
 
     def flag_type(self) -> str:
         """Returns the name of the type, for absl's own help in XML."""
-        return "number or auto"
+        return self.syntactic_help
 
 
 def define_flags() -> None:
@@ -50,10 +56,13 @@ def define_flags() -> None:
             flags.DEFINE_boolean(field.name, default, _flag_help(field))
         elif field.type is int:
             flags.DEFINE_integer(field.name, default, _flag_help(field))
-        elif field.type is float or field.type == float | None:
+        elif field.type is float:
             flags.DEFINE_float(field.name, default, _flag_help(field))
+        elif field.type == float | None:
+            flags.DEFINE(_NumberOrWord(_NONE, None), field.name, default, _flag_help(field))
         elif settings.takes_auto(field):
-            flags.DEFINE(_NumberOrAuto(), field.name, default, _flag_help(field))
+            auto = _NumberOrWord(settings.AUTO, settings.AUTO)
+            flags.DEFINE(auto, field.name, default, _flag_help(field))
         elif choices:
             flags.DEFINE_enum(field.name, default, list(choices), _flag_help(field))
         else:
@@ -96,9 +105,9 @@ def to_flags(config: config_lib.RunConfig) -> list[str]:
     expected = dataclasses.asdict(config_lib.RunConfig()) | {"preset": presets.AUTO}
     expected |= presets.resolve(config.preset, config.taskstr)
     return [
-        f"--{name}={value}"
+        f"--{name}={_NONE if value is None else value}"
         for name, value in dataclasses.asdict(config).items()
-        if value is not None and (everything or value != expected[name])
+        if everything or value != expected[name]
     ]
 
 

@@ -176,11 +176,19 @@ class LearnerProcess:
                 self._config,
                 None if self._resumed is None else self._progress.steps,
                 algorithm=algorithm,
-                settings_from=presets.origins(self._config),
+                settings_from=self._settings_from(),
                 machine=provenance.machine(),
                 git_commit=provenance.git_commit(),
                 learner_device=device.name(),
             )
+
+    def _settings_from(self) -> dict[str, list[str]]:
+        """Returns which settings came from where when the run began."""
+        if self._resumed is not None:
+            found = config_lib.load_record(self._config.logpath).get("settings_from")
+            if found is not None:  # Older runs lack it.
+                return dict(found)
+        return presets.origins(self._config)
 
     def _start_server(self, layout: replay.Layout) -> str:
         """Starts the server of all tables, and writes its address to the run folder.

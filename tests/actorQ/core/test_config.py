@@ -345,6 +345,15 @@ def test_to_flags_leaves_out_what_the_preset_says(flag_values, preset):
     assert parse(flag_values, *config_flags.to_flags(changed)) == changed
 
 
+def test_a_number_that_a_preset_sets_can_be_switched_off(flag_values):
+    task = "--taskstr=dm_control,cartpole_balance"
+    assert parse(flag_values, task).stop_return is not None
+    config = parse(flag_values, task, "--stop_return=none")
+    assert config.stop_return is None
+    assert "--stop_return=none" in config_flags.to_flags(config)
+    assert parse(flag_values, *config_flags.to_flags(config)) == config
+
+
 def test_to_flags_of_another_value_than_the_preset_s_is_there_even_if_it_is_a_default(flag_values):
     config = config_lib.RunConfig(preset="auto", taskstr="gym,Unknown-v0")
     assert f"--model_str={config_lib.RunConfig.model_str}" in config_flags.to_flags(config)

@@ -375,6 +375,21 @@ def test_resumed_learner_s_versions_are_new_to_whoever_has_a_log(process, tmp_pa
         again._server.stop()
 
 
+def test_resumed_learner_keeps_the_record_of_where_its_settings_came_from(
+    process, tmp_path, monkeypatch
+):
+    sources = config_lib.load_record(str(tmp_path))["settings_from"]
+    assert "model_str" in sources["command line"]
+    process._training.save(last=True)
+    process._server.stop()
+    monkeypatch.setattr(learner_process.presets, "origins", lambda config: {"elsewhere": []})
+    again = learner_process.LearnerProcess(dataclasses.replace(process._config, resume=True))
+    try:
+        assert config_lib.load_record(str(tmp_path))["settings_from"] == sources
+    finally:
+        again._server.stop()
+
+
 def test_resumed_learner_shows_no_weights_of_the_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
     config = config_lib.RunConfig(
