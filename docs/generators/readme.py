@@ -6,6 +6,7 @@ from docs.generators.policies import qat_results
 from docs.generators.policies import quantized_results
 from docs.generators.training import fault_results
 from docs.generators.training import gpu
+from docs.generators.training import tasks
 from docs.generators.training import time_to_reward
 
 
@@ -23,7 +24,7 @@ def gain() -> str:
 
 @prose.wrapped
 def results() -> str:
-    """Returns one line for each further result: PTQ, QAT, deployment, faults, GPU."""
+    """Returns one line for each further result: tasks, PTQ, QAT, deployment, faults, GPU."""
     means = ", ".join(
         f"{algo.upper()} {quantized_results.mean_errors(algo)['weights'].text().partition(' [')[0]}"
         for algo in quantized_results.ALGORITHMS
@@ -34,6 +35,7 @@ def results() -> str:
     survived, planned = fault_results.survived()
     fp32, int8 = gpu.run("fp32"), gpu.run("int8")
     return "\n".join([
+        tasks.readme(),
         f"- [Post-training quantization](docs/results/ptq.md) to int8 costs this share of the"
         f" reward: {means}.",
         f"- [Quantization-aware training](docs/results/qat.md) returned at least as much as PTQ"

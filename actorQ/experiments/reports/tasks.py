@@ -118,12 +118,16 @@ def sooner_by(rows: reaching.Rows, peer: reporting.Side) -> times.Speedup | None
 
 
 def summary(rows_by_task: Mapping[str, reaching.Rows]) -> str:
-    """Returns in a sentence or two how many tasks were learned, and how many of them sooner."""
+    """Returns in a sentence or more how many tasks were learned, and how many of them sooner."""
     sides = [row for rows in rows_by_task.values() if (row := _ours(rows))]
     whole = sum(row.reached == len(row.results) for row in sides)
+    if not sides:
+        return "Our own runs are not among these results."
     sentences = [f"Every seed reached the reward on {whole} of {len(sides)} tasks."]
     for peer in _peers(rows_by_task):
         found = [gain for rows in rows_by_task.values() if (gain := sooner_by(rows, peer))]
+        if not found:
+            continue
         sooner = sum(gain.value > 1 and gain.bound in ("", ">") for gain in found)
         sentences.append(
             f"Our median was sooner than {peer.short_name}'s on {sooner} of {len(found)}."

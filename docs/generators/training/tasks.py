@@ -29,6 +29,16 @@ def _answer() -> str:
     return reward_runs.answer(tasks_report.summary(rows) if rows else _NONE)
 
 
+def readme() -> str:
+    """Returns a line for the README: how many tasks were learned by themselves, and how soon."""
+    sides = [row for rows in _rows(_EXPERIMENT).values() if (row := rows.get(reward_runs.INT8))]
+    learned = [row.median.seconds for row in sides if row.reached == len(row.results)]
+    return (
+        f"- [With nothing but `--taskstr`](docs/results/tasks.md) {len(learned)} of {len(sides)}"
+        f" tasks reached a published reward, after {min(learned):.0f} to {max(learned):.0f} s."
+    )
+
+
 def _table(experiment: str) -> str:
     rows = _rows(experiment)
     return tables.table(*tasks_report.table(rows), _TEXT_COLUMNS) if rows else _NONE

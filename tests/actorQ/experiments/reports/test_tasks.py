@@ -76,6 +76,11 @@ def test_report_of_a_part_of_the_runs(tmp_path):
     assert "zoo's on 0 of 1." in text
 
 
+def test_report_of_peers_alone_counts_no_tasks_of_ours(tmp_path):
+    text = tasks.write(material(tmp_path, Pendulum_v1_zoo_s0=dict(time_to_target_s=30.0)))
+    assert "Our own runs are not among these results." in text and "0 of 0" not in text
+
+
 def test_report_without_a_peer_has_none_of_its_columns(tmp_path):
     text = tasks.write(material(tmp_path, "tasks_pong", Pong_int8_s0={}))
     assert len(cells(text, "Pong")) == 7 and "SB3" not in text
