@@ -91,6 +91,10 @@ def from_flags(
     else:
         others = presets.resolve(flag_values.preset, flag_values.taskstr)
         others["preset"] = flag_values.preset
+        # A flag that switches evaluations off is stronger than a rule that would need them.
+        both = {**others, **given}
+        if given.get("eval_period_s") == 0 and not both.get("eval_period_steps"):
+            others.pop("stop_return", None)
     return config_lib.RunConfig(**{**others, **given})
 
 

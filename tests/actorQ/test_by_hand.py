@@ -10,6 +10,7 @@ import pytest
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import ports
+from actorQ.core import presets
 from actorQ.core import telemetry
 from actorQ.policy import saved
 from actorQ.wire import connection as wire
@@ -204,9 +205,10 @@ def test_seeds_literal_command_lines_work(crew, tmp_path):
     for process in (broadcaster, *actors[:-1]):
         assert process.wait(45) == 0, process.output()
     assert f"port {port}" in learner.output()
-    # sigma is spread from 0 to 0.2 over the actors (evenly: test_exploration).
+    # sigma is spread from 0 over the actors (evenly: test_exploration).
     scales = [actor.output().split("exploration ")[1].split()[0] for actor in actors]
-    np.testing.assert_allclose([float(s) for s in scales], [0, 0.2])
+    sigma = presets.resolve(presets.AUTO, "gym,MountainCarContinuous-v0")["sigma"]
+    np.testing.assert_allclose([float(s) for s in scales], [0, sigma])
 
 
 def test_server_address_serves_other_machines(crew, tmp_path):

@@ -44,3 +44,6 @@ def test_blocks_with_some_results(tmp_path):
     assert tasks.BLOCKS["raw"]().startswith("- `tasks`: [runs]")
     assert "SB3 zoo" in tasks.BLOCKS["commits"]()
     assert "published results" in tasks.BLOCKS["pong"]()
+    missing = tasks.BLOCKS["not_learned"]()
+    assert "- These have fewer than three seeds so far: walker_walk, Pendulum-v1." in missing
+    assert "not been run: cartpole_balance," in missing and "Hopper-v5." in missing

@@ -34,8 +34,9 @@ def readme() -> str:
     sides = [row for rows in _rows(_EXPERIMENT).values() if (row := rows.get(reward_runs.INT8))]
     learned = [row.median.seconds for row in sides if row.reached == len(row.results)]
     return (
-        f"- [With nothing but `--taskstr`](docs/results/tasks.md) {len(learned)} of {len(sides)}"
-        f" tasks reached a published reward, after {min(learned):.0f} to {max(learned):.0f} s."
+        f"- [With nothing but `--taskstr`](docs/results/tasks.md) {len(learned)} of the"
+        f" {len(sides)} tasks run so far reached a published reward, after {min(learned):.0f} to"
+        f" {max(learned):.0f} s."
     )
 
 
@@ -79,7 +80,32 @@ def _not_learned() -> str:
                 f"- {specification.short_task(task)}: {row.reached} of {len(row.results)} seeds "
                 "reached the reward."
             )
-    return "\n".join(lines) or "- Every seed that has run reached its reward."
+    return "\n".join([*(lines or ["- Every seed that has run reached its reward."]), *_missing()])
+
+
+def _missing() -> list[str]:
+    """Returns lines that name the runs of the experiment that have not been made."""
+    experiment = loading.load(_EXPERIMENT, loading.load_common())
+    rows = _rows(_EXPERIMENT)
+    seeds = dict.fromkeys(experiment.tasks, 0)
+    seeds |= {
+        task: len(found[reward_runs.INT8].results)
+        for task, found in rows.items() if reward_runs.INT8 in found
+    }
+    groups = {
+        "These have not been run": [task for task, count in seeds.items() if not count],
+        "These have fewer than three seeds so far": [
+            task for task, count in seeds.items() if 0 < count < len(experiment.seeds)
+        ],
+        "These have no run of the peer so far": [
+            task for task in experiment.tasks
+            if not any(side.is_peer for side in rows.get(task, {}))
+        ],
+    }
+    return [
+        f"- {words}: {', '.join(specification.short_task(task) for task in tasks)}."
+        for words, tasks in groups.items() if tasks
+    ]
 
 
 BLOCKS: dict[str, reward_runs.Block] = {
