@@ -357,7 +357,8 @@ def test_a_number_that_a_preset_sets_can_be_switched_off(flag_values):
 def test_a_preset_s_stop_rule_gives_way_to_a_run_without_evaluations(flag_values):
     task = "--taskstr=dm_control,cartpole_balance"
     assert parse(flag_values, task, "--eval_period_s=0").stop_return is None
-    assert parse(flag_values, task, "--eval_period_s=0", "--eval_period_steps=50").stop_return == 985.0
+    with_steps = parse(flag_values, task, "--eval_period_s=0", "--eval_period_steps=50")
+    assert with_steps.stop_return == 985.0
     with pytest.raises(errors.UserError, match="--stop_return=5 needs evaluations"):
         parse(flag_values, "--eval_period_s=0", "--eval_period_steps=0", "--stop_return=5")
 
