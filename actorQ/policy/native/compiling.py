@@ -96,8 +96,8 @@ def _find_compiler() -> list[str]:
             return [name]
     raise errors.UserError(
         "No C compiler found for the native kernels: sudo apt-get install gcc libc6-dev (or set "
-        "CC), then run ./setup_ubuntu.sh again. Everything but --inference_mode=native works "
-        "without them."
+        "CC), then run ./setup_ubuntu.sh again. Trainings need --inference_mode=pytorch without "
+        "them."
     )
 
 
