@@ -17,6 +17,7 @@ from actorQ.core import config as config_lib
 from actorQ.core import settings
 from actorQ.learner import dataset as dataset_lib
 from actorQ.learner import optimizers
+from actorQ.learner import policy_average
 from actorQ.learner import return_ranges
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import sonnet_layers
@@ -254,7 +255,7 @@ class _TargetWatch:
 def checkpointed(learner: acme_learning.D4PGLearner, networks: Networks) -> Mapping[str, Any]:
     """Returns every stateful part of training, by name."""
     return {
-        **{name: network for name, network in networks._asdict().items() if network is not None},
+        **policy_average.existing(networks),
         "policy_optimizer": learner._policy_optimizer,
         "critic_optimizer": learner._critic_optimizer,
         "num_steps": learner._num_steps,

@@ -19,6 +19,7 @@ from actorQ.core import config as config_lib
 from actorQ.dqn import exploration
 from actorQ.learner import dataset as dataset_lib
 from actorQ.learner import optimizers
+from actorQ.learner import policy_average
 from actorQ.learner import return_ranges
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import sonnet_policy
@@ -169,8 +170,8 @@ class ReturnScale:
         if np.float32(scale) <= before:  # No larger one fits into float32.
             return ""
         share = before / scale
-        for network in self._networks:
-            for variable in _head(network) if network is not None else ():
+        for network in policy_average.existing(self._networks).values():
+            for variable in _head(network):
                 variable.assign(variable * share)
         head = {variable.ref() for variable in _head(self._networks.policy)}
         adam = self._optimizer
@@ -243,7 +244,7 @@ def make_learner(
 def checkpointed(learner: acme_learning.DQNLearner, networks: Networks) -> Mapping[str, Any]:
     """Returns every stateful part of training, by name."""
     parts = {
-        **{name: network for name, network in networks._asdict().items() if network is not None},
+        **policy_average.existing(networks),
         "optimizer": learner.state["optimizer"],
         "num_steps": learner.state["num_steps"],
     }

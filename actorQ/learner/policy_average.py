@@ -3,11 +3,23 @@
 Learner's process only; imports TensorFlow, no torch.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 from actorQ.policy import sonnet_policy
 
 _PERIOD = 5  # Learner steps between two updates: in every step they would take 4 % of it.
+
+
+def acting(networks: Any) -> sonnet_policy.Policy:
+    """Returns the policy of an algorithm's networks that acts: the average if there is one."""
+    return networks.average_policy or networks.policy
+
+
+def existing(networks: Any) -> dict[str, Any]:
+    """Returns an algorithm's networks by name; the average may be missing."""
+    return {name: network for name, network in networks._asdict().items() if network is not None}
 
 
 class PolicyAverage:

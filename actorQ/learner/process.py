@@ -105,7 +105,7 @@ class LearnerProcess:
             config, architecture, device.choose_products(config)
         )
         evaluator = evaluator_lib.Evaluator(
-            config, environment, architecture, networks.average_policy or networks.policy,
+            config, environment, architecture, policy_average.acting(networks),
             algorithms.policy_module(algorithm).greedy, self._run_id,
         )
         task = return_ranges.Task(
@@ -268,7 +268,7 @@ class LearnerProcess:
             average=average,
             read_losses=read_losses,
             publisher=publisher.VariablePublisher(
-                (networks.average_policy or networks.policy).named_variables(),
+                policy_average.acting(networks).named_variables(),
                 self._connection,
                 config.broadcaster_table_name,
                 config.push_period_s,
