@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from actorQ.policy import sonnet_policy
 
-_PERIOD = 5  # Learner steps between two updates: in every step they would take 4 % of it.
+_PERIOD = 5  # Learner steps between two updates, so that they cost small networks little.
 
 
 def acting(networks: Any) -> sonnet_policy.Policy:
