@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import functools
 
+from actorQ.core import presets
 from actorQ.experiments import loading
 from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
@@ -43,6 +44,21 @@ def readme() -> str:
 def _table(experiment: str) -> str:
     rows = _rows(experiment)
     return tables.table(*tasks_report.table(rows), _TEXT_COLUMNS) if rows else _NONE
+
+
+def _fallback_learned() -> str:
+    """Returns how many tasks the fallback learned: with no entry, or with theirs taken away."""
+    own_entry = presets.names()
+    without = {
+        **{task: rows for task, rows in _rows(_EXPERIMENT).items() if task not in own_entry},
+        **_rows(_FALLBACK),
+    }
+    sides = [row for rows in without.values() if (row := rows.get(reward_runs.INT8))]
+    learned = sum(row.reached == len(row.results) for row in sides)
+    return (
+        f"With these settings every seed reached the reward on {learned} of the {len(sides)} tasks"
+        " that were run with them."
+    )
 
 
 def _figure() -> str:
@@ -112,6 +128,7 @@ BLOCKS: dict[str, reward_runs.Block] = {
     "answer": _answer,
     "main": functools.partial(_table, _EXPERIMENT),
     "fallback": functools.partial(_table, _FALLBACK),
+    "fallback_learned": _fallback_learned,
     "pong": functools.partial(_table, _PONG),
     "figure": _figure,
     "commits": _commits,
