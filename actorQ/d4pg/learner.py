@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from acme.agents.tf.d4pg import learning as acme_learning
 from acme.tf import networks as acme_networks
+import numpy as np
 import reverb
 import sonnet as snt
 import tensorflow as tf
@@ -27,6 +28,8 @@ PRIORITIZED = False
 
 _LARGEST_GRADIENT_NORM = 40.0  # Acme's limit for the gradient of all weights together.
 _RANGE_MARGIN = 1e-3  # Share of the critic's range: rounding puts no target beyond an end.
+_FEW_TARGETS = 0.02  # Share of their probability mass beyond an end that does no harm.
+_UNLIKELY = 3.0  # Atoms in a new half have the mean logit of all less this.
 _LARGEST_ACTION_GRADIENT = 1.0  # Acme's limit for dQ/da of one action.
 _STEPS_BETWEEN_TARGETS = 20  # In each step, targets would take 15 % of a step of tiny networks.
 
@@ -96,6 +99,11 @@ class _FoundAtoms(acme_networks.DiscreteValuedHead):
         """The values that have a probability each."""
         return self._values
 
+    @property
+    def parameters(self) -> tuple[tf.Variable, tf.Variable]:
+        """Weights [H, A] and biases [A] of the layer that makes the logits."""
+        return self._distributional_layer.w, self._distributional_layer.b
+
 
 def _make_head(config: config_lib.RunConfig) -> acme_networks.DiscreteValuedHead:
     if settings.AUTO in (config.vmin, config.vmax):
@@ -104,43 +112,148 @@ def _make_head(config: config_lib.RunConfig) -> acme_networks.DiscreteValuedHead
 
 
 class CriticSpan:
-    """The span of both critics' atoms, which the learner finds."""
+    """The span of both critics' atoms, which the learner finds, and which grows with returns."""
 
-    def __init__(self, config: config_lib.RunConfig, networks: Networks):
-        """Takes the networks, whose heads have variable atoms."""
+    def __init__(
+        self,
+        config: config_lib.RunConfig,
+        networks: Networks,
+        optimizer: optimizers.Adam,
+        monitors: dataset_lib.Monitors,
+    ):
+        """Takes the parts of learning; the networks' heads have variable atoms."""
         self._config = config
+        self._critic = networks.critic
         self._heads = [
             module
             for network in (networks.critic, networks.target_critic)
             for module in network.submodules
             if isinstance(module, _FoundAtoms)
         ]
+        self._optimizer = optimizer
+        self._monitors = monitors
 
     def found(self) -> dict[str, float]:
         """Returns the bounds by the names of their flags; none before they are found."""
-        atoms = self._heads[0].atoms.numpy()
-        low, high = (return_ranges.plain(float(bound)) for bound in atoms[[0, -1]])
+        low, high = (return_ranges.plain(bound) for bound in self._bounds())
         return {"vmin": low, "vmax": high} if low < high else {}
 
     def find(self, windows: return_ranges.Windows, task: return_ranges.Task) -> str:
         """Sets the atoms; returns a line that says to what, and why."""
         span = return_ranges.find_span(windows, self._config, task)
-        for head in self._heads:
-            head.atoms.assign(tf.linspace(span.low, span.high, self._config.num_atoms))
+        self._assign(span.low, span.high)
         return f"The critic spans returns from {span.low:g} to {span.high:g}: {span.reason}."
 
-    def follow(self, lowest: float, highest: float) -> str:
-        """Changes nothing: no wider atoms can express the distributions that were learned."""
-        del lowest, highest
-        return ""
+    def follow(self, lowest: float, highest: float, task: return_ranges.Task) -> str:
+        """Doubles the span until it holds the returns that are met, if its ends are not flags.
+
+        An end moves where a single n-step return lies beyond it. It also moves where targets do,
+        but never beyond the best or the worst that the rewards so far allow.
+
+        Args:
+          lowest: Lowest n-step return of any step so far.
+          highest: Highest one.
+          task: Facts of the task.
+
+        Returns:
+          A line that says so; "" if the span stays.
+        """
+        before = self._bounds()
+        seen = self._monitors.read()
+        reach = return_ranges.horizon(self._config.discount, task.episode_steps)
+        if self._config.vmax == settings.AUTO:
+            self._reach(
+                True, highest, seen["reward_high"] * reach, seen["targets_above_vmax"]
+            )
+        if self._config.vmin == settings.AUTO:
+            self._reach(
+                False, lowest, seen["reward_low"] * reach, seen["targets_below_vmin"]
+            )
+        after = self._bounds()
+        if after == before:
+            return ""
+        return (
+            "The critic's span grows from [{:g}, {:g}] to [{:g}, {:g}], since returns leave it. "
+            "What it has learned stays, with fewer atoms.".format(*before, *after)
+        )
+
+    def _reach(self, upward: bool, extreme: float, limit: float, share: float) -> None:
+        """Moves one end as far as it has to.
+
+        Args:
+          upward: Whether it is the upper end.
+          extreme: The n-step return that is farthest out there.
+          limit: Farthest return that the rewards so far allow.
+          share: Share of the targets' mass beyond the end.
+        """
+        outward = 1.0 if upward else -1.0
+        while True:
+            low, high = self._bounds()
+            moving, fixed = (high, low) if upward else (low, high)
+            span = high - low
+            left = outward * (extreme - moving) > _RANGE_MARGIN * span
+            pressed = share > _FEW_TARGETS and outward * (limit - moving) > 0.0
+            if not (left or pressed) or span > return_ranges.LARGEST:
+                return
+            self._double(moving, fixed)
+            share = 0.0  # It was that of the span before.
+
+    def _double(self, moving: float, fixed: float) -> None:
+        """Moves an end away from the other one.
+
+        Every second atom stays where it is, with its logit. So a distribution keeps its shape. The
+        others go to the new half, where nothing is likely so far.
+        """
+        upward = moving > fixed
+        for head in self._heads:
+            for variable, less in zip(head.parameters, (0.0, _UNLIKELY), strict=True):
+                values = variable.numpy()
+                rest = values.mean(-1, keepdims=True) - less
+                variable.assign(_every_second(values, upward, rest))
+        of_head = {variable.ref() for variable in self._heads[0].parameters}
+        adam = self._optimizer
+        for parameter, *moments in zip(
+            self._critic.trainable_variables, adam.m, adam.v, strict=True
+        ):
+            if parameter.ref() in of_head:
+                for moment in moments:
+                    moment.assign(_every_second(moment.numpy(), upward, np.float32(0.0)))
+        self._assign(*sorted((fixed, fixed + 2.0 * (moving - fixed))))
+
+    def _bounds(self) -> tuple[float, float]:
+        low, high = self._heads[0].atoms.numpy()[[0, -1]]
+        return float(low), float(high)
+
+    def _assign(self, low: float, high: float) -> None:
+        for head in self._heads:
+            head.atoms.assign(tf.linspace(low, high, self._config.num_atoms))
+
+
+def _every_second(values: np.ndarray, upward: bool, rest: np.ndarray) -> np.ndarray:
+    """Returns numbers of atoms, [..., A], for a span that is twice as wide.
+
+    Args:
+      values: Numbers of the present atoms.
+      upward: Whether the upper end moves.
+      rest: Numbers of the atoms in the new half.
+    """
+    wider = np.broadcast_to(rest, values.shape).copy()
+    # The atoms are counted from the end that stays.
+    counted, own = (wider, values) if upward else (wider[..., ::-1], values[..., ::-1])
+    counted[..., : (values.shape[-1] + 1) // 2] = own[..., ::2]
+    return wider
 
 
 def make_range(
-    config: config_lib.RunConfig, networks: Networks, learner: acme_learning.D4PGLearner
+    config: config_lib.RunConfig,
+    networks: Networks,
+    learner: acme_learning.D4PGLearner,
+    monitors: dataset_lib.Monitors,
 ) -> CriticSpan | None:
     """Returns the range that the learner has to find; None if the flags give it."""
-    del learner
-    return CriticSpan(config, networks) if settings.AUTO in (config.vmin, config.vmax) else None
+    if settings.AUTO not in (config.vmin, config.vmax):
+        return None
+    return CriticSpan(config, networks, learner._critic_optimizer, monitors)
 
 
 @tf.custom_gradient
@@ -165,6 +278,8 @@ def make_learner(
 ) -> acme_learning.D4PGLearner:
     """Builds Acme's learner: 51 atoms, Adam, gradients clipped at a global norm of 40."""
     del client  # Replay is uniform: there are no priorities to write back.
+    if settings.AUTO in (config.vmin, config.vmax):
+        dataset = dataset.with_extremes()
     batches = iter(dataset)
 
     targets = _TargetWatch(config.discount, monitors)

@@ -149,7 +149,7 @@ class ReturnScale:
         self._scale.assign(scale)
         return f"Sums of rewards over n steps are divided by {scale:g}: {reason}."
 
-    def follow(self, lowest: float, highest: float) -> str:
+    def follow(self, lowest: float, highest: float, task: return_ranges.Task) -> str:
         """Lets the scale grow if returns leave it.
 
         The head is linear: divided by the growth, it expresses the same returns exactly. Adam's
@@ -159,10 +159,12 @@ class ReturnScale:
         Args:
           lowest: Lowest n-step return of any step so far.
           highest: Highest one.
+          task: Facts of the task; nothing depends on them here.
 
         Returns:
           A line that says so; "" if the scale is large enough.
         """
+        del task
         largest, before = max(-lowest, highest), float(self._scale.numpy())
         if not largest > before:
             return ""
@@ -189,9 +191,13 @@ class ReturnScale:
 
 
 def make_range(
-    config: config_lib.RunConfig, networks: Networks, learner: acme_learning.DQNLearner
+    config: config_lib.RunConfig,
+    networks: Networks,
+    learner: acme_learning.DQNLearner,
+    monitors: dataset_lib.Monitors,
 ) -> ReturnScale | None:
     """Returns the range that the learner has to find; None if the flags give it."""
+    del monitors
     batches = learner._iterator.batches
     if not batches.finds_scale:
         return None
@@ -210,6 +216,7 @@ def make_learner(
     scale: float | tf.Variable = return_scale(config)
     if scale == math.inf:
         scale = tf.Variable(0.0, trainable=False, dtype=tf.float32, name="return_scale")
+        dataset = dataset.with_extremes()
     network = snt.Sequential([
         networks.policy,
         monitors.watch_output(

@@ -34,14 +34,16 @@ class Batches:
       packed: Dataset of reverb.ReplaySample, whose data `layout` unpacks.
       layout: Layout of the transitions.
       reward_scale: Rewards are divided by this. A variable stands for a scale that the learner
-        finds, so that the extremes of rewards are recorded.
+        finds.
       watchers: Functions of each batch's n-step rewards and discounts, both [B] and not scaled.
+      extremes: Extremes of the n-step rewards, not scaled; None where nobody asks for them.
     """
 
     packed: tf.data.Dataset
     layout: replay.Layout
     reward_scale: float | tf.Variable = 1.0
     watchers: tuple[Callable[[tf.Tensor, tf.Tensor], None], ...] = ()
+    extremes: "Extremes | None" = None
 
     def __iter__(self) -> "BatchIterator":
         """Starts to sample."""
@@ -55,6 +57,10 @@ class Batches:
         """Returns the same batches, which a function sees inside the compiled step."""
         return dataclasses.replace(self, watchers=(*self.watchers, watcher))
 
+    def with_extremes(self) -> "Batches":
+        """Returns the same batches, whose extremes are recorded inside the compiled step."""
+        return dataclasses.replace(self, extremes=Extremes())
+
     @property
     def finds_scale(self) -> bool:
         """Says whether the scale of rewards is one that the learner finds."""
@@ -66,6 +72,8 @@ class Batches:
         action, reward = transition.action, transition.reward
         for watcher in self.watchers:
             watcher(reward, transition.discount)
+        if self.extremes is not None:
+            self.extremes.record(reward)
         if self.layout.discrete:
             action = tf.cast(action, tf.int32)
         if self.finds_scale or self.reward_scale != 1.0:
@@ -100,7 +108,6 @@ class BatchIterator:
 
     Attributes:
       batches: The batches that it iterates over.
-      extremes: Extremes of returns; the algorithm decides which.
       newest: The transition that was yielded last; while a step is traced, its own.
     """
 
@@ -108,7 +115,6 @@ class BatchIterator:
         """Takes TensorFlow's iterator over the packed batches."""
         self._iterator = iterator
         self.batches = batches
-        self.extremes = Extremes()
         self.newest: Any = None
         self._kept: Any = None  # Batches that were fetched ahead, stacked.
         with tf.device("CPU:0"):  # Replay's batches come from there.
@@ -123,8 +129,6 @@ class BatchIterator:
         sample = self._iterator.get_next() if self._kept is None else tf.cond(
             self._given < self._ahead, self._give, self._iterator.get_next
         )
-        if self.batches.finds_scale:
-            self.extremes.record(self.batches.layout.unpack(sample.data).reward)
         sample = self.batches.unpack(sample)
         self.newest = sample.data
         return sample

@@ -247,7 +247,7 @@ class LearnerProcess:
             monitors,
         )
 
-        found_range = algorithm.make_range(config, networks, learner)
+        found_range = algorithm.make_range(config, networks, learner, monitors)
         if found_range is not None:
             self._range_finder = range_finder.RangeFinder(
                 learner, found_range, config, task, self._note_range

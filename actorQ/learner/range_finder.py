@@ -27,8 +27,14 @@ class Range(Protocol):
     def find(self, windows: return_ranges.Windows, task: return_ranges.Task) -> str:
         """Sets the range; returns a line that says so."""
 
-    def follow(self, lowest: float, highest: float) -> str:
-        """Widens the range if that is exact and necessary; returns a line that says so, or ""."""
+    def follow(self, lowest: float, highest: float, task: return_ranges.Task) -> str:
+        """Widens the range if returns leave it; returns a line that says so, or "".
+
+        Args:
+          lowest: Lowest n-step return of any step so far.
+          highest: Highest one.
+          task: Facts of the task.
+        """
 
 
 class RangeFinder:
@@ -57,6 +63,7 @@ class RangeFinder:
         """
         self._learner = learner
         self._batches: dataset.BatchIterator = learner._iterator
+        self._extremes: dataset.Extremes = self._batches.batches.extremes
         self._range = found_range
         self._config = config
         self._task = task
@@ -85,7 +92,7 @@ class RangeFinder:
             self._tell(self._range.find(windows, self._task))
             self._found = True
         elif self._steps % _LOOK_STEPS == 0:
-            self._tell(self._range.follow(*self._batches.extremes.read()))
+            self._tell(self._range.follow(*self._extremes.read(), self._task))
         self._learner.step()
         self._steps += 1
 

@@ -36,7 +36,7 @@ _LOSS_MARGIN = 1.5
 _SCALE_MARGIN = 2.0  # DQN's scale can grow later, so it needs less.
 _BEYOND_EPISODE = 2.0  # Longest horizon, in horizons of an episode.
 _SMALLEST = 1e-30  # Smaller rewards count as zero, since atoms in float32 would fall together.
-_LARGEST = 1e37  # Larger bounds would leave float32.
+LARGEST = 1e37  # Larger bounds would leave float32.
 _DIGITS = 2  # Significant digits of what is found.
 
 
@@ -181,7 +181,7 @@ def _outward(value: float) -> float:
     if value == 0.0:
         return 0.0
     # The sums were rounded to float32: 100.00001 must become 100 and not 110.
-    magnitude = float(f"{min(abs(value), _LARGEST):.5g}")
+    magnitude = float(f"{min(abs(value), LARGEST):.5g}")
     exponent = math.floor(math.log10(magnitude)) - _DIGITS + 1
     units = math.ceil(float(f"{magnitude / 10.0**exponent:.5g}"))
     return math.copysign(float(f"{units}e{exponent}"), value)

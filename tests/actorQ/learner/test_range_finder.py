@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from actorQ.core import config as config_lib
+from actorQ.d4pg import learner as d4pg
 from actorQ.learner import dataset
 from actorQ.learner import range_finder
 from actorQ.learner import return_ranges
@@ -33,7 +34,10 @@ class Found(test_dataset.Rig):
 
     def __init__(self, algorithm, **settings):
         super().__init__(algorithm, **{**AUTO[algorithm], **settings})
-        self.range = self.module.make_range(self.config, self.networks, self.learner)
+        self.monitors.rewards_watcher(self.config.discount)  # It is not asked: tests set both.
+        self.range = self.module.make_range(
+            self.config, self.networks, self.learner, self.monitors
+        )
         self.noted = []
         self.finder = range_finder.RangeFinder(
             self.learner, self.range, self.config, TASK, self.noted.append
@@ -71,7 +75,7 @@ def test_range_is_found_once_within_the_first_step_and_told_in_one_line(algorith
 @pytest.mark.parametrize("algorithm", sorted(AUTO))
 def test_there_is_nothing_to_find_where_flags_give_the_range(algorithm):
     rig = test_dataset.Rig(algorithm)
-    assert rig.module.make_range(rig.config, rig.networks, rig.learner) is None
+    assert rig.module.make_range(rig.config, rig.networks, rig.learner, rig.monitors) is None
     rig.server.stop()
 
 
@@ -122,15 +126,87 @@ def test_a_step_with_found_atoms_is_that_with_the_same_bounds_as_flags():
         rig.server.stop()
 
 
-def test_a_found_span_that_targets_leave_stays_and_the_log_has_their_share():
+def shrink(rig, low, high):
+    """Gives both critics another span, as if it had been found."""
+    for head in rig.range._heads:
+        head.atoms.assign(tf.linspace(low, high, 51))
+
+
+def test_a_found_span_that_returns_leave_grows_while_learning(monkeypatch):
+    monkeypatch.setattr(range_finder, "_LOOK_STEPS", 1)
     rig = Found("d4pg")
     rig.finder.step()
-    for head in rig.range._heads:
-        head.atoms.assign(tf.linspace(-0.2, 0.2, 51))
-    before = rig.range.found()
-    for _ in range(40):
+    shrink(rig, -0.2, 0.2)
+    lowest, highest = rig.batches.batches.extremes.read()
+    rig.finder.step()
+    grown = rig.range.found()
+    assert grown == rig.noted[-1]
+    assert grown["vmin"] <= lowest and highest <= grown["vmax"]
+    for _ in range(3):
         rig.finder.step()
-    assert rig.range.found() == before
+    assert np.all(np.isfinite(list(rig.module.losses(rig.fetches.read()).values())))
+    rig.server.stop()
+
+
+@pytest.mark.parametrize("upward", [True, False])
+def test_a_span_that_doubles_keeps_what_the_critic_has_learned(upward):
+    rig = Found("d4pg")
+    rig.finder.step()
+    shrink(rig, -1.0, 1.0)
+    generator = tf.random.Generator.from_seed(1)
+    inputs = generator.normal((40, 3)), generator.normal((40, 1))
+    for critic in (rig.networks.critic, rig.networks.target_critic):
+        for variable in critic.trainable_variables:  # Logits of a critic that has learned.
+            if variable.shape[-1] == 51:
+                variable.assign(generator.normal(variable.shape) * 2.0)
+    critics = (rig.networks.critic, rig.networks.target_critic)
+    before = [critic(*inputs).mean().numpy() for critic in critics]
+    moments = [slot.numpy() for slot in rig.learner._critic_optimizer.m]
+    line = rig.range.follow(-1.0, 1.5, TASK) if upward else rig.range.follow(-1.5, 1.0, TASK)
+    assert line
+    after = rig.range.found()
+    assert after == ({"vmin": -1.0, "vmax": 3.0} if upward else {"vmin": -3.0, "vmax": 1.0})
+    for critic, means in zip(critics, before, strict=True):
+        difference = np.abs(critic(*inputs).mean().numpy() - means)
+        assert np.median(difference) < 0.2  # An atom is 0.08 from the next one.
+    changed = [
+        not np.array_equal(slot.numpy(), moment)
+        for slot, moment in zip(rig.learner._critic_optimizer.m, moments, strict=True)
+    ]
+    assert sum(changed) == 2  # They are those of the last layer's weights and biases.
+    rig.server.stop()
+
+
+def test_every_second_atom_keeps_its_number():
+    values = np.arange(5.0)[None]
+    for upward, expected in ((True, [0, 2, 4, 9, 9]), (False, [9, 9, 0, 2, 4])):
+        wider = d4pg._every_second(values, upward, np.float64(9.0))
+        np.testing.assert_array_equal(wider, [expected])
+
+
+@pytest.mark.parametrize(
+    ("share", "reward_high", "settings", "grows"),
+    [
+        (0.5, 1.0, {}, True),  # Rewards of 1 a step allow returns of 86.6.
+        (0.5, 0.01, {}, False),  # The critic hopes for what no reward promises.
+        (0.001, 1.0, {}, False),
+        (0.5, 1.0, {"vmax": 1.0}, False),  # The flag says where the span ends.
+    ],
+)
+def test_targets_move_an_end_as_far_as_rewards_allow(share, reward_high, settings, grows):
+    rig = Found("d4pg", **settings)
+    rig.finder.step()
+    shrink(rig, -1.0, 1.0)
+    rig.monitors.recorder("targets_above_vmax")(share)
+    rig.monitors.recorder("reward_high")(reward_high)
+    assert bool(rig.range.follow(-0.5, 0.5, TASK)) == grows
+    rig.server.stop()
+
+
+def test_a_span_that_flags_give_stays_and_the_log_has_the_share_of_targets_beyond():
+    rig = test_dataset.Rig("d4pg", vmin=-0.2, vmax=0.2)
+    for _ in range(41):
+        rig.learner.step()
     assert rig.monitors.read()["targets_below_vmin"] > 0.05
     rig.server.stop()
 
@@ -143,8 +219,8 @@ def test_a_scale_that_grows_changes_no_return():
     returns = [before * network(observations).numpy() for network in rig.networks]
     adam = rig.learner._optimizer
     moments = [[moment.numpy() for moment in slots] for slots in (adam.m, adam.v)]
-    assert rig.range.follow(-0.9 * before, before / 2) == ""
-    line = rig.range.follow(-7.0 * before, 0.0)
+    assert rig.range.follow(-0.9 * before, before / 2, TASK) == ""
+    line = rig.range.follow(-7.0 * before, 0.0, TASK)
     after = rig.range.found()["return_scale"]
     assert f"from {before:g} to {after:g}" in line and after >= 14 * before
     for network, expected in zip(rig.networks, returns, strict=True):
@@ -155,7 +231,7 @@ def test_a_scale_that_grows_changes_no_return():
         factor = (before / after) ** (1 if "head" in name else 2)
         for slots, old, power in ((adam.m, moments[0], 1), (adam.v, moments[1], 2)):
             np.testing.assert_allclose(slots[index].numpy(), old[index] * factor**power, rtol=1e-4)
-    assert rig.range.follow(-1e38, 0.0) and not rig.range.follow(-1e38, 0.0)
+    assert rig.range.follow(-1e38, 0.0, TASK) and not rig.range.follow(-1e38, 0.0, TASK)
     rig.server.stop()
 
 
@@ -164,7 +240,7 @@ def test_rewards_that_leave_the_scale_make_it_grow_while_learning(monkeypatch):
     rig = Found("dqn")
     rig.finder.step()
     rig.range._scale.assign(0.01)
-    largest = max(np.abs(rig.batches.extremes.read()))
+    largest = max(np.abs(rig.batches.batches.extremes.read()))
     rig.finder.step()
     (_, grown) = rig.noted
     assert grown == {"return_scale": return_ranges.wider_scale(largest)}
