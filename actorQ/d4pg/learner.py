@@ -217,7 +217,7 @@ class CriticSpan:
         ):
             if parameter.ref() in of_head:
                 for moment in moments:
-                    moment.assign(_every_second(moment.numpy(), upward, np.float32(0.0)))
+                    moment.assign(_every_second(moment.numpy(), upward, 0.0))
         self._assign(*sorted((fixed, fixed + 2.0 * (moving - fixed))))
 
     def _bounds(self) -> tuple[float, float]:
@@ -229,7 +229,7 @@ class CriticSpan:
             head.atoms.assign(tf.linspace(low, high, self._config.num_atoms))
 
 
-def _every_second(values: np.ndarray, upward: bool, rest: np.ndarray) -> np.ndarray:
+def _every_second(values: np.ndarray, upward: bool, rest: np.ndarray | float) -> np.ndarray:
     """Returns numbers of atoms, [..., A], for a span that is twice as wide.
 
     Args:
@@ -237,7 +237,7 @@ def _every_second(values: np.ndarray, upward: bool, rest: np.ndarray) -> np.ndar
       upward: Whether the upper end moves.
       rest: Numbers of the atoms in the new half.
     """
-    wider = np.broadcast_to(rest, values.shape).copy()
+    wider = np.full(values.shape, rest, values.dtype)
     # The atoms are counted from the end that stays.
     counted, own = (wider, values) if upward else (wider[..., ::-1], values[..., ::-1])
     counted[..., : (values.shape[-1] + 1) // 2] = own[..., ::2]
