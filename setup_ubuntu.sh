@@ -91,7 +91,7 @@ is_python_311() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))
 
 find_python() { # Prints a Python 3.11 that can make environments.
   local python without_venv=''
-  local candidates=(python3.11 python3 python "$HOME"/.pyenv/versions/3.11*/bin/python)
+  local candidates=(python3.11 python3 python "${HOME:-}"/.pyenv/versions/3.11*/bin/python)
   if command -v uv >/dev/null; then candidates+=("$(uv python find 3.11 2>/dev/null || true)"); fi
   if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
   for python in "${candidates[@]}"; do

@@ -47,18 +47,19 @@ class Checkout:
         self.python.write_text(FAKE_PYTHON)
         self.python.chmod(0o755)
 
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        """Runs the set-up with the stand-in, and with `environment` on top."""
+    def run(self, *arguments: str, **environment: str | None) -> subprocess.CompletedProcess:
+        """Runs the set-up with the stand-in, and with `environment` on top; None: not set."""
         self.log.write_text("")
+        variables = {
+            **os.environ,
+            "UNAME": "Linux",
+            "PYTHON": str(self.python),
+            "FAKE_LOG": str(self.log),
+            **environment,
+        }
         return subprocess.run(
             [BASH, str(self.folder / "setup_ubuntu.sh"), *arguments],
-            env={
-                **os.environ,
-                "UNAME": "Linux",
-                "PYTHON": str(self.python),
-                "FAKE_LOG": str(self.log),
-                **environment,
-            },
+            env={name: value for name, value in variables.items() if value is not None},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -113,6 +114,8 @@ def test_setup_without_python_311_says_how_to_get_one(checkout, tmp_path):
     result = checkout.run(PATH=str(tools), HOME=str(tmp_path), PYTHON="")
     assert result.returncode == 1
     assert "No Python 3.11 found" in result.stderr
+    nowhere = checkout.run(PATH=str(tools), HOME=None, PYTHON="")  # Services have no home.
+    assert nowhere.stderr == result.stderr
     for way in ("apt-get", "pyenv", "uv", "conda"):
         assert way in result.stderr
 

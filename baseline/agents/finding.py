@@ -101,8 +101,8 @@ def find(algo: str, env_id: str, folder: str | pathlib.Path) -> pathlib.Path:
         remedy = f"It is trained and saved as {today}: name that."
     elif algo in names.ALGOS:
         remedy = (
-            f"Train one: python -m baseline.train --algo {algo} --env {today}; or fetch the "
-            "zoo's: --hub."
+            f"Train one: .venv/bin/python -m baseline.train --algo {algo} --env {today}; or fetch "
+            "the zoo's: --hub."
         )
     raise errors.UserError(
         f"There is no agent {algo} {env_id} in {folder} (there are: {there}). {remedy}"

@@ -210,7 +210,7 @@ def _load_tensors(
     if any(name.startswith(f"{fake_quantizers.NAME}.") for name in tensors):
         raise errors.UserError(
             f"{path} belongs to a training with quantization that has not come to its end "
-            "(python -m baseline.qat --resume goes on), or is its best_model.zip."
+            "(.venv/bin/python -m baseline.qat --resume goes on), or is its best_model.zip."
         )
     expected = model.policy.state_dict()
     # Since SB3 1.8 a shared features extractor is listed three times.

@@ -98,7 +98,8 @@ class Row:
     """
 
     MAKER: ClassVar = (
-        "python -m baseline.ptq ALGO ENV BITS or baseline/benchmark.sh ALGO ENV makes them"
+        ".venv/bin/python -m baseline.ptq ALGO ENV BITS or baseline/benchmark.sh ALGO ENV makes "
+        "them"
     )
 
     algo: str

@@ -105,7 +105,7 @@ def _single_actors(folder: str) -> list[results_lib.Result]:
     if not found:
         raise errors.UserError(
             f"--rates={folder} has no result of a training with one actor: make the runs first "
-            "(python -m actorQ.experiments.run throughput)."
+            "(.venv/bin/python -m actorQ.experiments.run throughput)."
         )
     return found
 
