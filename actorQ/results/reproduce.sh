@@ -26,7 +26,7 @@ run() { # run EXPERIMENT FLAGS...
 [[ $# -gt 0 ]] || set -- time_to_reward breakdown breakdown_torch throughput throughput_4096 \
   staleness final_reward final_reward_2048 communication learner_precision learner_bound \
   four_precisions bfloat16_learner wider_noise time_to_reward_4096 walker_stand_peers \
-  tasks tasks_fallback tasks_pong
+  tasks tasks_pong
 for experiment in "$@"; do
   case "$experiment" in
     time_to_reward)

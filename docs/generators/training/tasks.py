@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import functools
 
-from actorQ.core import presets
 from actorQ.experiments import loading
 from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
@@ -12,7 +11,6 @@ from docs.generators import tables
 from docs.generators.training import reward_runs
 
 _EXPERIMENT = "tasks"
-_FALLBACK = "tasks_fallback"
 _PONG = "tasks_pong"
 _TEXT_COLUMNS = 3  # Task, reward and source.
 _NONE = "There are no published results yet."
@@ -46,21 +44,6 @@ def _table(experiment: str) -> str:
     return tables.table(*tasks_report.table(rows), _TEXT_COLUMNS) if rows else _NONE
 
 
-def _fallback_learned() -> str:
-    """Returns how many tasks the fallback learned: with no entry, or with theirs taken away."""
-    own_entry = presets.names()
-    without = {
-        **{task: rows for task, rows in _rows(_EXPERIMENT).items() if task not in own_entry},
-        **_rows(_FALLBACK),
-    }
-    sides = [row for rows in without.values() if (row := rows.get(reward_runs.INT8))]
-    learned = sum(row.reached == len(row.results) for row in sides)
-    return (
-        f"With these settings every seed reached the reward on {learned} of the {len(sides)} tasks"
-        " that were run with them."
-    )
-
-
 def _figure() -> str:
     path = f"actorQ/results/{_EXPERIMENT}/report/{tasks_report.FIGURE}"
     if not (tables.ROOT / path).is_file():
@@ -70,14 +53,14 @@ def _figure() -> str:
 
 def _commits() -> str:
     found = [
-        result for name in (_EXPERIMENT, _FALLBACK, _PONG) for result in reward_runs.runs(name)
+        result for name in (_EXPERIMENT, _PONG) for result in reward_runs.runs(name)
     ]
     return reward_runs.made_with(found) if found else _NONE
 
 
 def _raw() -> str:
     lines = []
-    for name in (_EXPERIMENT, _FALLBACK, _PONG):
+    for name in (_EXPERIMENT, _PONG):
         folder = f"actorQ/results/{name}/report"
         if (tables.ROOT / folder / "runs.csv").is_file():
             lines.append(
@@ -127,8 +110,6 @@ def _missing() -> list[str]:
 BLOCKS: dict[str, reward_runs.Block] = {
     "answer": _answer,
     "main": functools.partial(_table, _EXPERIMENT),
-    "fallback": functools.partial(_table, _FALLBACK),
-    "fallback_learned": _fallback_learned,
     "pong": functools.partial(_table, _PONG),
     "figure": _figure,
     "commits": _commits,

@@ -104,7 +104,7 @@ def test_load_no_such_experiment_names_those_there_are(name):
     known = ", ".join(loading.names())
     assert (
         "bfloat16_learner, breakdown, breakdown_torch, communication, final_reward, "
-        "final_reward_2048, learner_bound, learner_precision, staleness, tasks, tasks_fallback"
+        "final_reward_2048, learner_bound, learner_precision, staleness, tasks, tasks_pong, "
     ) in known
     with pytest.raises(errors.UserError, match=known):
         loading.load(name, COMMON)

@@ -54,19 +54,16 @@ def test_preset_stands_in_the_place_of_common_settings(tmp_path, monkeypatch):
 
 
 def test_tasks_have_the_tuned_settings_and_one_seed_of_the_peer(monkeypatch):
-    sigmas = {"auto": 0.3, "fallback": 0.4}
-    monkeypatch.setattr(presets, "resolve", lambda name, task: {"sigma": sigmas[name]})
+    monkeypatch.setattr(presets, "resolve", lambda name, task: {"sigma": {"auto": 0.3}[name]})
     common = {"n_actors": 1, "inference_mode": "native", "stop_window": 1, "stop_smoothing": 10,
               "eval_period_s": 4.0, "eval_period_steps": 0, "pin_cpus": 1, "max_seconds": 900.0}
-    for name, sigma, count in (("tasks", 0.3, 45), ("tasks_fallback", 0.4, 15)):
-        runs = specification.expand(loading.load(name, COMMON), COMMON, "laptop")
-        ours = [run for run in runs if run.kind == "training"]
-        assert len(ours) == count
-        for run in ours:
-            longer = {"max_seconds": 2400.0} if run.task == "mujoco,Hopper-v5" else {}
-            assert run.settings.items() >= {**common, **longer, "sigma": sigma}.items()
-        peers = [(run.kind, run.seed) for run in runs if run.kind != "training"]
-        assert peers == ([("zoo", 0)] * 15 if name == "tasks" else [])
+    runs = specification.expand(loading.load("tasks", COMMON), COMMON, "laptop")
+    ours = [run for run in runs if run.kind == "training"]
+    assert len(ours) == 45
+    for run in ours:
+        longer = {"max_seconds": 2400.0} if run.task == "mujoco,Hopper-v5" else {}
+        assert run.settings.items() >= {**common, **longer, "sigma": 0.3}.items()
+    assert [(run.kind, run.seed) for run in runs if run.kind != "training"] == [("zoo", 0)] * 15
     (pong,) = specification.expand(loading.load("tasks_pong", COMMON), COMMON, "laptop")
     assert (pong.task, pong.settings["max_seconds"]) == ("atari,Pong", 7200.0)
     assert pong.settings["stop_return"] == 18.9

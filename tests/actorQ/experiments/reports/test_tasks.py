@@ -100,6 +100,6 @@ def test_ratio_is_a_bound_where_one_side_missed(tmp_path, ours, theirs, text):
     assert tasks.sooner_by(rows, PEER).text() == text
 
 
-@pytest.mark.parametrize("name", ["tasks", "tasks_fallback", "tasks_pong"])
+@pytest.mark.parametrize("name", ["tasks", "tasks_pong"])
 def test_every_reward_has_its_source(name):
     assert tasks.SOURCES.keys() >= set(loading.load(name, COMMON).tasks)
