@@ -21,6 +21,7 @@ ALGORITHMS = ("auto", "d4pg", "dqn")
 INFERENCE_MODES = ("pytorch", "native", "tensorflow")
 LEARNER_PRECISIONS = ("float32", "bfloat16")
 PUSH_PRECISIONS = ("float32", "bfloat16")
+COMPILE = ("auto", "on", "off")
 DEVICES = ("CPU", "GPU")
 CONFIG_FILENAME = "config.json"
 
@@ -242,6 +243,18 @@ class RunConfig:
         "Device of the learner, CPU or GPU. Where TensorFlow sees no GPU, the learner uses the CPU "
         "and says so.",
         choices=DEVICES, kinds=Kind.CHANGEABLE,
+    )
+    learner_compile: str = _field(
+        "auto",
+        "Whether XLA compiles the learner's step into one program. auto: on a GPU, where a step is "
+        "bound by the launch of many small operations; on a CPU XLA makes it slower.",
+        choices=COMPILE, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
+    )
+    learner_steps_per_call: int = _field(
+        1,
+        "Learner steps in one call of TensorFlow, which spares Python's part of the others. "
+        "--num_episodes and --eval_period_steps must be multiples of it.",
+        low=1, kinds=Kind.DISTRIBUTED,
     )
     learner_threads: int = _field(
         0,

@@ -41,6 +41,7 @@ from actorQ.core import telemetry
 from actorQ.environments import base
 from actorQ.environments import suites
 from actorQ.learner import checkpoints
+from actorQ.learner import compiled_step
 from actorQ.learner import dataset
 from actorQ.learner import device
 from actorQ.learner import evaluator as evaluator_lib
@@ -246,6 +247,10 @@ class LearnerProcess:
             fetches,
             monitors,
         )
+
+        jit_compile = device.choose_compile(config)
+        if jit_compile or config.learner_steps_per_call > 1:
+            compiled_step.CompiledStep(learner, config.learner_steps_per_call, jit_compile)
 
         found_range = algorithm.make_range(config, networks, learner, monitors)
         if found_range is not None:

@@ -31,7 +31,7 @@ class Learner(Protocol):
     """The part of Acme's learners that is used here."""
 
     def step(self) -> Any:
-        """Samples a batch and updates the networks; may wait for data."""
+        """Makes --learner_steps_per_call steps, each with a new batch; may wait for data."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,10 +114,10 @@ class Training:
         while progress.steps < config.num_episodes and not progress.stop.is_set():
             progress.begin_step()
             parts.learner.step()
-            if not progress.end_step():
+            if not progress.end_step(config.learner_steps_per_call):
                 return
             if parts.average is not None:
-                parts.average.after_step(progress.steps)
+                parts.average.after_steps(progress.steps, config.learner_steps_per_call)
             parts.publisher.publish(progress.version)
             now = time.monotonic()
             if evaluation.due(config, progress.steps, now >= next_evaluation):

@@ -57,7 +57,7 @@ def make_parts(step=lambda: None, losses=lambda: {}, returns=()):
             "publish", "pushes", "version", "snapshot_s", "insert_s", "last_push",
         ],
     )
-    average = mock.Mock(spec_set=["after_step"])
+    average = mock.Mock(spec_set=["after_steps"])
     checkpoints = mock.Mock(seconds=0.0, writing=False, spec_set=["save", "seconds", "writing"])
     logger = mock.Mock(spec_set=["write", "seconds", "lengths"])
     logger.seconds.return_value = 0.0
