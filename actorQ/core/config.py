@@ -366,6 +366,13 @@ class RunConfig:
         "progress means equally many, however long it takes; 0: --eval_period_s counts.",
         low=0, kinds=Kind.CHANGEABLE,
     )
+    evaluator_process: str = _field(
+        "auto",
+        "Where evaluation episodes are played. on: in a process of their own, beside learning. "
+        "off: in the learner's process, which learns nothing meanwhile. auto: on where there is a "
+        "core for it beside those of --n_actors and the learner.",
+        choices=("auto", "on", "off"), kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
+    )
     final_eval_episodes: int = _field(
         10, "Evaluation episodes at the end of training; 0: none.", low=0, kinds=Kind.CHANGEABLE
     )

@@ -12,6 +12,7 @@ import tensorflow as tf
 from actorQ.core import config as config_lib
 from actorQ.core import provenance
 from actorQ.core import seeding
+from actorQ.learner import evaluator_process
 from actorQ.policy import sonnet_layers
 from actorQ.policy import tensorflow_device
 
@@ -23,11 +24,12 @@ def set_up_tensorflow(config: config_lib.RunConfig) -> None:
     """Sets device, threads and seed; must be called before any tensor exists."""
     tensorflow_device.choose(config.learner_device_placement == "GPU", "the learner")
     cores = provenance.usable_cores()
-    threads = config.learner_threads or max(1, cores - config.n_actors)
+    others = config.n_actors + int(evaluator_process.wanted(config))
+    threads = config.learner_threads or max(1, cores - others)
     logging.info(
         "Learner: %d threads on %d cores%s", threads, cores,
         "" if config.learner_threads else (
-            f" ({cores - threads} left to actors on this machine; see --learner_threads)"
+            f" ({cores - threads} left to others on this machine; see --learner_threads)"
         ),
     )
     tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -45,6 +45,7 @@ from actorQ.learner import compiled_step
 from actorQ.learner import dataset
 from actorQ.learner import device
 from actorQ.learner import evaluator as evaluator_lib
+from actorQ.learner import evaluator_process
 from actorQ.learner import policy_average
 from actorQ.learner import progress
 from actorQ.learner import publisher
@@ -78,14 +79,13 @@ class LearnerProcess:
         self._logger = self._open_logs()
         # A resumed learner's evaluations start from other states than those that were seen.
         steps = 0 if self._resumed is None else self._resumed.state.learner_steps
-        environment = suites.make_for(
-            config, seeding.derive(config.seed, "evaluation environment", steps)
-        )
+        environment_seed = seeding.derive(config.seed, "evaluation environment", steps)
+        environment = suites.make_for(config, environment_seed)
         with base.closed_on_failure([environment]):
-            self._build(environment)
+            self._build(environment, environment_seed)
 
-    def _build(self, environment: base.Environment) -> None:
-        """Builds everything around the environment for evaluations."""
+    def _build(self, environment: base.Environment, environment_seed: int) -> None:
+        """Builds everything around the environment for evaluations, which has this seed."""
         config, resumed = self._config, self._resumed
         algorithm = algorithms.resolve(config, environment.spec)
         self._algorithm = algorithms.learner_module(algorithm)
@@ -108,6 +108,7 @@ class LearnerProcess:
         evaluator = evaluator_lib.Evaluator(
             config, environment, architecture, policy_average.acting(networks),
             algorithms.policy_module(algorithm).greedy, self._run_id,
+            self._start_evaluator(environment_seed),
         )
         task = return_ranges.Task(
             int(min(config.max_episode_steps, environment.step_limit)),
@@ -123,6 +124,17 @@ class LearnerProcess:
         self._supervisor = supervision.Supervisor(
             config, self._parts, self._training, self._progress
         )
+
+    def _start_evaluator(
+        self, environment_seed: int
+    ) -> evaluator_process.EvaluatorProcess | None:
+        """Starts the process that plays evaluation episodes, if there is to be one."""
+        beside = evaluator_process.wanted(self._config)
+        logging.info(
+            "Evaluation: %s (--evaluator_process).",
+            "in a process of its own" if beside else "in the learner's process",
+        )
+        return evaluator_process.EvaluatorProcess(self._config, environment_seed) if beside else None
 
     def _open_logs(self) -> run_logger.RunLogger:
         """Opens the logs of a folder that is new or this run's.

@@ -120,12 +120,15 @@ class Training:
                 parts.average.after_steps(progress.steps, config.learner_steps_per_call)
             parts.publisher.publish(progress.version)
             now = time.monotonic()
+            noted = False
             if evaluation.due(config, progress.steps, now >= next_evaluation):
-                self.evaluate()
-                if parts.evaluator.reached_stop_return():
-                    logging.info("Held the return %g: training ends.", config.stop_return)
-                    break
+                noted = self._note_evaluation(wait=True)  # An earlier one may be under way.
+                self._begin_evaluation()
                 next_evaluation = time.monotonic() + config.eval_period_s
+            noted |= self._note_evaluation(wait=False)
+            if noted and parts.evaluator.reached_stop_return():
+                logging.info("Held the return %g: training ends.", config.stop_return)
+                break
             if config.max_seconds and parts.logger.seconds() > config.max_seconds:
                 logging.info("%g s have passed: training ends.", config.max_seconds)
                 break
@@ -148,6 +151,7 @@ class Training:
             self.save(last=True)
 
     def _evaluate_finally(self) -> None:
+        self._note_evaluation(wait=True)
         if self._progress.stop.is_set():
             return
         evaluations = [self.evaluate() for _ in range(self._config.final_eval_episodes)]
@@ -157,22 +161,33 @@ class Training:
         self._parts.evaluator.stop_rule_from = len(self._parts.evaluator.returns)
 
     def evaluate(self) -> float | None:
-        """Plays, logs and, if it is the best, saves the policy.
+        """Plays and logs an episode; saves the policy if it is the best.
 
         Returns:
           The episode's return; None if training had to stop during the episode.
         """
-        evaluator, steps = self._parts.evaluator, self._progress.steps
-        episode = evaluator.play(stop=self._progress.stop.is_set)
-        if episode is None:
-            return None
+        self._begin_evaluation()
+        return self._parts.evaluator.returns[-1] if self._note_evaluation(wait=True) else None
+
+    def _begin_evaluation(self) -> None:
+        self._parts.evaluator.begin(
+            self._progress.steps, self._parts.connection.status().transitions_inserted,
+            self._progress.stop.is_set,
+        )
+
+    def _note_evaluation(self, wait: bool) -> bool:
+        """Logs the episode that was begun, if it is over; returns whether it was."""
+        evaluator = self._parts.evaluator
+        played = evaluator.take(self._progress.stop.is_set, wait)
+        if played is None:
+            return False
         evaluation.write_row(
-            self._parts.logger, steps, self._parts.connection.status().transitions_inserted,
-            episode, evaluator.seconds,
+            self._parts.logger, played.learner_steps, played.actor_steps, played.episode,
+            evaluator.seconds,
         )
         with surviving_write_errors():
-            evaluator.save_if_best(steps)
-        return episode.episode_return
+            evaluator.finish()
+        return True
 
     def check_losses(self) -> dict[str, float]:
         """Returns the newest losses.

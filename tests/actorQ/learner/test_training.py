@@ -130,7 +130,7 @@ def test_a_failure_of_a_step_is_left_for_the_main_thread():
 
 def test_a_failing_evaluation_at_the_end_does_not_cost_the_weights():
     parts = fakes.make_parts()
-    parts.evaluator.play = mock.Mock(side_effect=RuntimeError("the simulation failed"))
+    parts.evaluator.begin = mock.Mock(side_effect=RuntimeError("the simulation failed"))
     training, progress = make(parts, final_eval_episodes=1)
     training.run()
     assert "simulation failed" in str(progress.failure)
