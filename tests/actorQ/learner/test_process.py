@@ -313,16 +313,20 @@ def test_the_best_policy_outlives_a_crash_after_the_last_checkpoint(process, tmp
     evaluator = process._parts.evaluator
     before = process._training.state()
     assert before.best_return is None
-    evaluator.returns.append(950.0)
-    evaluator.save_if_best(7)
+
+    def played(steps, episode_return):
+        evaluator.begin(steps, 0, stop=lambda: False)
+        evaluator.returns.append(episode_return)
+        evaluator.finish()
+
+    played(7, 950.0)
     best = saved.find_policy(str(tmp_path), best=True)
     content = pathlib.Path(best).read_bytes()
 
     def resume_and_play(state, episode_return):
         evaluator.best_return = -np.inf
         evaluator.restore(state)
-        evaluator.returns.append(episode_return)
-        evaluator.save_if_best(8)
+        played(8, episode_return)
         return pathlib.Path(best).read_bytes() != content
 
     assert not resume_and_play(before, 12.0)
