@@ -9,13 +9,10 @@ Learner's process only; imports TensorFlow, no torch.
 
 from collections.abc import Callable
 from collections.abc import Mapping
-import time
 from typing import Any
 
-from absl import logging
 import tensorflow as tf
 
-from actorQ.core import config as config_lib
 from actorQ.learner import dataset
 
 

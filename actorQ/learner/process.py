@@ -134,7 +134,9 @@ class LearnerProcess:
             "Evaluation: %s (--evaluator_process).",
             "in a process of its own" if beside else "in the learner's process",
         )
-        return evaluator_process.EvaluatorProcess(self._config, environment_seed) if beside else None
+        if not beside:
+            return None
+        return evaluator_process.EvaluatorProcess(self._config, environment_seed)
 
     def _open_logs(self) -> run_logger.RunLogger:
         """Opens the logs of a folder that is new or this run's.

@@ -31,7 +31,8 @@ def _process(tmp_path, monkeypatch):
     monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
     config = config_lib.RunConfig(
         taskstr="dm_control,cartpole_balance", model_str="24,24", critic_str="16", port=0,
-        inference_mode="native", evaluator_process="off", max_episode_steps=20, logpath=str(tmp_path),
+        inference_mode="native", evaluator_process="off", max_episode_steps=20,
+        logpath=str(tmp_path),
     )
     process = learner_process.LearnerProcess(config)
     yield process
@@ -45,21 +46,21 @@ def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_pat
         variable.assign(generator.normal(size=variable.shape).astype(np.float32))
     assert process._training.evaluate() is not None
     observations = generator.normal(size=(20, 5)).astype(np.float32)
-    evaluator = process._parts.evaluator
-    with_kernels = [evaluator._player.act(observation) for observation in observations]
+    player = process._parts.evaluator._player
+    with_kernels = [player.act(observation) for observation in observations]
     # A later evaluation takes the weights of that moment.
     for variable in variables.values():
         variable.assign(variable / 2)
     assert process._training.evaluate() is not None
-    later = [evaluator._player.act(observation) for observation in observations]
-    evaluator._kernels = None
+    later = [player.act(observation) for observation in observations]
+    process._parts.evaluator._kernels = None
     np.testing.assert_allclose(
-        later, [evaluator._player.act(observation) for observation in observations], atol=1e-5
+        later, [player.act(observation) for observation in observations], atol=1e-5
     )
     for variable in variables.values():
         variable.assign(2 * variable)
     np.testing.assert_allclose(
-        with_kernels, [evaluator._player.act(observation) for observation in observations], atol=1e-5
+        with_kernels, [player.act(observation) for observation in observations], atol=1e-5
     )
     assert np.ptp(with_kernels) > 0.1
     rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
