@@ -9,8 +9,10 @@ Learner's process only; imports TensorFlow, no torch.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import time
 from typing import Any
 
+from absl import logging
 import tensorflow as tf
 
 from actorQ.learner import dataset
@@ -42,22 +44,27 @@ class CompiledStep:
     makes the steps, one after the other, as so many calls of Acme's own step would.
     """
 
-    def __init__(self, learner: Any, steps_per_call: int, jit_compile: bool):
+    def __init__(
+        self, learner: Any, steps_per_call: int, jit_compile: bool, must_compile: bool = True
+    ):
         """Takes the place; nothing is traced before the first call.
 
         Args:
           learner: Acme's learner, whose iterator is a `dataset.BatchIterator`.
           steps_per_call: Learner steps in one call.
           jit_compile: Whether XLA compiles the program.
+          must_compile: Whether the first call fails where XLA does. Otherwise a warning says so, and
+            the step stays TensorFlow's graph.
         """
         self._learner = learner
         self._batches: dataset.BatchIterator = learner._iterator
         self._steps_per_call = steps_per_call
+        self._must_compile = must_compile
+        self._compiles = jit_compile  # Within the next call.
         self._acme_step: Callable[[Any], dict[str, tf.Tensor]] = (
             type(learner)._step.python_function
         )
-        make = self._make_step if steps_per_call == 1 else self._make_steps
-        self._program = tf.function(make, autograph=False, jit_compile=jit_compile)
+        self._program = self._make_program(jit_compile)
         self._fetch = tf.function(self._fetch_batches, autograph=False)
         learner._step = self
 
@@ -68,8 +75,9 @@ class CompiledStep:
           Losses of the last step. If the algorithm has priorities: keys and priorities of all
           steps, one after the other.
         """
-        count = self._learner._num_steps
-        fetches = self._program(self._fetch(), count.read_value())
+        count, batches = self._learner._num_steps, self._fetch()
+        call = self._call_first if self._compiles else self._program
+        fetches = call(batches, count.read_value())
         count.assign_add(self._steps_per_call)
         if self._steps_per_call == 1:
             return dict(fetches)
@@ -77,6 +85,34 @@ class CompiledStep:
             name: values[-1] if values.shape.rank == 1 else tf.reshape(values, [-1])
             for name, values in fetches.items()
         }
+
+    def _call_first(self, batches: Any, count: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Makes the steps of the first call, within which XLA compiles the program.
+
+        Raises:
+          tf.errors.OpError: It cannot, and must.
+        """
+        self._compiles, started = False, time.perf_counter()
+        try:
+            fetches = self._program(batches, count)
+        except tf.errors.OpError as error:  # A GPU's toolkit may be missing.
+            if self._must_compile:
+                raise
+            logging.warning(
+                "XLA cannot compile the learner's step, which stays TensorFlow's graph: %s",
+                str(error).split("\n", 1)[0],
+            )
+            self._program = self._make_program(jit_compile=False)
+            return self._program(batches, count)
+        logging.info("XLA compiled the learner's step in %.1f s.", time.perf_counter() - started)
+        return fetches
+
+    def _make_program(self, jit_compile: bool) -> Callable[..., dict[str, tf.Tensor]]:
+        make = self._make_step if self._steps_per_call == 1 else self._make_steps
+        program: Callable[..., dict[str, tf.Tensor]] = tf.function(
+            make, autograph=False, jit_compile=jit_compile
+        )
+        return program
 
     def _fetch_batches(self) -> Any:
         """Returns the next batch, or several of them as [steps, B, ...]."""

@@ -264,7 +264,10 @@ class LearnerProcess:
 
         jit_compile = device.choose_compile(config)
         if jit_compile or config.learner_steps_per_call > 1:
-            compiled_step.CompiledStep(learner, config.learner_steps_per_call, jit_compile)
+            compiled_step.CompiledStep(
+                learner, config.learner_steps_per_call, jit_compile,
+                must_compile=config.learner_compile == "on",
+            )
 
         found_range = algorithm.make_range(config, networks, learner, monitors)
         if found_range is not None:

@@ -126,6 +126,36 @@ def test_priorities_of_all_steps_in_a_call_are_written():
         assert found[key] == pytest.approx(value, rel=1e-3, abs=1e-5)
 
 
+class Failing:
+    """XLA on a machine without a GPU's toolkit."""
+
+    def __init__(self, function, jit_compile=None, **options):
+        self._function = None if jit_compile else tf.function(function, **options)
+
+    def __call__(self, *arguments):
+        if self._function is None:
+            raise tf.errors.InternalError(None, None, "libdevice not found\nmore")
+        return self._function(*arguments)
+
+
+@EACH
+def test_a_step_that_xla_cannot_compile_stays_as_it_is_or_fails(algorithm, monkeypatch, caplog):
+    class Fails(compiled_step.CompiledStep):
+        def _make_program(self, jit_compile):
+            return Failing(self._make_step, jit_compile, autograph=False)
+
+    whole = Learned(algorithm, steps=5)
+    monkeypatch.setattr(
+        compiled_step, "CompiledStep",
+        lambda learner, steps, jit_compile: Fails(learner, steps, jit_compile, must_compile=False),
+    )
+    assert_same(whole, Learned(algorithm, 1, steps=5), 1e-4)  # No batch and no step is lost.
+    assert "stays TensorFlow's graph: libdevice not found" in caplog.text
+    monkeypatch.setattr(compiled_step, "CompiledStep", Fails)
+    with pytest.raises(tf.errors.InternalError):
+        Learned(algorithm, 1, steps=1)
+
+
 @pytest.mark.parametrize(
     ("asked", "gpu", "compiled"),
     [
