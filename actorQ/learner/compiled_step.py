@@ -53,8 +53,8 @@ class CompiledStep:
           learner: Acme's learner, whose iterator is a `dataset.BatchIterator`.
           steps_per_call: Learner steps in one call.
           jit_compile: Whether XLA compiles the program.
-          must_compile: Whether the first call fails where XLA does. Otherwise a warning says so, and
-            the step stays TensorFlow's graph.
+          must_compile: Whether the first call fails where XLA does. Otherwise a warning says so,
+            and the step stays TensorFlow's graph.
         """
         self._learner = learner
         self._batches: dataset.BatchIterator = learner._iterator
