@@ -29,9 +29,9 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # The GPU is the learner's.
     # These imports are late: flags are checked, and --help answers, without seconds of imports.
+    from actorQ.environments import evaluation
     from actorQ.environments import suites
     from actorQ.learner import evaluator_process
-    from actorQ.learner import greedy_player
     from actorQ.policy import algorithms
     from actorQ.policy import architecture as architecture_lib
     from actorQ.policy import inference
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         architecture_lib.make(environment.spec, config.model_sizes), 32, config.inference_mode
     )
     module = algorithms.policy_module(algorithms.resolve(config, environment.spec))
-    player = greedy_player.GreedyPlayer(environment, backend, module.greedy)
+    player = evaluation.GreedyPlayer(environment, backend, module.greedy)
     requests: queue.Queue = queue.Queue()
 
     def read() -> None:

@@ -21,7 +21,6 @@ from actorQ.core import telemetry
 from actorQ.environments import base
 from actorQ.environments import evaluation
 from actorQ.learner import evaluator_process
-from actorQ.learner import greedy_player
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
@@ -89,7 +88,7 @@ class Evaluator:
         self._run_id = run_id
         self._beside = beside
         self._act_tensor = policy.compile_for(1)
-        self._player = greedy_player.GreedyPlayer(environment, self._compute, greedy)
+        self._player = evaluation.GreedyPlayer(environment, self._compute, greedy)
         # If the actors use the native kernels, evaluation uses them too, in fp32. At 3x2048 an
         # episode then costs the learner about half as much as with TensorFlow.
         native = config.inference_mode == "native"

@@ -12,9 +12,9 @@ import pytest
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.environments import evaluation
 from actorQ.environments import suites
 from actorQ.learner import evaluator_process
-from actorQ.learner import greedy_player
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import inference
@@ -52,7 +52,7 @@ def _process():
 def test_its_episodes_are_those_of_the_learners_own_process(process):
     environment = suites.make_for(CONFIG, SEED)
     backend = inference.make_backend(architecture(), 32, "native")
-    player = greedy_player.GreedyPlayer(
+    player = evaluation.GreedyPlayer(
         environment, backend, algorithms.policy_module("d4pg").greedy
     )
     for seed in (1, 2, 2):  # Later episodes start in other states, with newer weights.
