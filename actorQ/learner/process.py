@@ -195,6 +195,8 @@ class LearnerProcess:
                 machine=provenance.machine(),
                 git_commit=provenance.git_commit(),
                 learner_device=device.name(),
+                evaluation_process=evaluator_process.wanted(self._config),
+                learner_compiled=device.compiles(self._config),
             )
 
     def _settings_from(self) -> dict[str, list[str]]:
@@ -262,7 +264,12 @@ class LearnerProcess:
             monitors,
         )
 
-        jit_compile = device.choose_compile(config)
+        jit_compile = device.compiles(config)
+        logging.info(
+            "The learner's step is %s, %d to a call.",
+            "one program of XLA" if jit_compile else "TensorFlow's graph",
+            config.learner_steps_per_call,
+        )
         if jit_compile or config.learner_steps_per_call > 1:
             compiled_step.CompiledStep(
                 learner, config.learner_steps_per_call, jit_compile,

@@ -165,4 +165,4 @@ def test_a_step_that_xla_cannot_compile_stays_as_it_is_or_fails(algorithm, monke
 def test_auto_compiles_on_a_gpu_alone(asked, gpu, compiled, monkeypatch):
     monkeypatch.setattr(device, "name", lambda: "GPU" if gpu else "CPU")
     config = config_lib.RunConfig(learner_compile=asked)
-    assert device.choose_compile(config) == compiled
+    assert device.compiles(config) == compiled
