@@ -46,9 +46,11 @@ def main(argv: list[str]) -> int:
     requests: queue.Queue = queue.Queue()
 
     def read() -> None:
-        while (weights := evaluator_process.read_request(sys.stdin.buffer)) is not None:
-            requests.put(weights)
-        os._exit(0)  # The learner is gone: nobody waits for the episode under way.
+        try:
+            while (weights := evaluator_process.read_request(sys.stdin.buffer)) is not None:
+                requests.put(weights)
+        finally:  # The learner is gone, or hears nothing more: no episode is of use.
+            os._exit(0)
 
     threading.Thread(target=read, daemon=True, name="requests").start()
     with os.fdopen(own.answers_fd, "wb") as answers:

@@ -41,7 +41,8 @@ class CompiledStep:
     """Takes the place of `_step` in one of Acme's learners.
 
     A call fetches batches from replay and hands them to the program. A loop inside of the program
-    makes the steps, one after the other, as so many calls of Acme's own step would.
+    makes the steps, one after the other, as so many calls of Acme's own step would. Only DQN's
+    priorities come later: all batches of a call are drawn before any of its steps.
     """
 
     def __init__(

@@ -119,6 +119,8 @@ class Evaluator:
           actor_steps: Environment steps of all actors so far.
           stop: Ends the episode early.
         """
+        if stop():  # An answer under way belongs to the weights before.
+            return
         started = time.perf_counter()
         self._begun = _Begun(learner_steps, actor_steps, self._weights())
         if self._beside is not None:
@@ -128,6 +130,11 @@ class Evaluator:
                 inference.load_weights(self._kernels, self._begun.weights, 32)
             self._played = self._player.play(stop)
         self.seconds += time.perf_counter() - started
+
+    @property
+    def under_way(self) -> bool:
+        """Says whether an episode was begun that has not been finished."""
+        return self._begun is not None
 
     def take(self, stop: Callable[[], bool], wait: bool) -> Played | None:
         """Returns the episode that was begun, once it is over.

@@ -9,6 +9,7 @@ Imports no framework.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import contextlib
 import json
 import os
 import queue
@@ -16,7 +17,6 @@ import struct
 import subprocess
 import sys
 import threading
-from typing import Any
 from typing import BinaryIO
 
 from absl import logging
@@ -27,6 +27,7 @@ from actorQ.core import config as config_lib
 from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import provenance
+from actorQ.core import seeding
 from actorQ.environments import evaluation
 
 MODULE = "actorQ.evaluator_main"
@@ -34,7 +35,6 @@ _LENGTH = struct.Struct("<Q")
 _MOST_FAILURES = 3  # Of one episode, in a row.
 _LOOK_S = 0.05  # Between two looks whether training has to end.
 _STDERR = 2  # What a library prints must not be lost, nor stand among answers.
-_END_S = 5.0  # Longest wait for the process to see its end.
 
 
 def wanted(config: config_lib.RunConfig) -> bool:
@@ -43,7 +43,7 @@ def wanted(config: config_lib.RunConfig) -> bool:
     With `auto` it has one where there is a core for it beside the learner's and the actors'.
     """
     if config.evaluator_process == "auto":
-        return provenance.usable_cores() >= config.n_actors + 2
+        return provenance.has_core_beside(config.n_actors)
     return config.evaluator_process == "on"
 
 
@@ -66,23 +66,20 @@ def write_answer(stream: BinaryIO, episode: evaluation.Episode) -> None:
 class EvaluatorProcess:
     """The learner's side. A thread talks to the process, so that no learner step waits for it."""
 
-    def __init__(self, config: config_lib.RunConfig, environment_seed: int):
+    def __init__(self, config: config_lib.RunConfig, learner_steps: int):
         """Starts the process.
 
         Args:
           config: The run's configuration.
-          environment_seed: Seed of the process's environment.
+          learner_steps: Learner steps of the run so far.
         """
-        self._command = [
-            sys.executable, "-m", MODULE, *config_flags.to_flags(config),
-            f"--environment_seed={environment_seed}",
-        ]
-        self._requests: queue.Queue[bytes | None] = queue.Queue()
+        self._config = config
+        self._learner_steps = learner_steps
+        self._starts = 0
+        self._requests: queue.Queue[bytes] = queue.Queue()
         self._answers: queue.Queue[evaluation.Episode | Exception] = queue.Queue()
         self._closed = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answer_stream: Any = None
-        self._start()
+        self._process, self._answer_stream = self._start()
         threading.Thread(target=self._work, daemon=True, name="evaluator").start()
 
     def begin(self, weights: Mapping[str, np.ndarray]) -> None:
@@ -114,32 +111,34 @@ class EvaluatorProcess:
             return answer
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, which has nothing to lose."""
         self._closed = True
-        self._requests.put(None)
-        process = self._process
-        if process is None:
-            return
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        self._process.kill()
+        self._process.wait()
 
-    def _start(self) -> None:
+    def _start(self) -> tuple[subprocess.Popen[bytes], BinaryIO]:
+        """Starts a process; returns it with the stream of its answers."""
+        # Another start must not play the first start's episodes again.
+        seed = seeding.derive(
+            self._config.seed, "evaluation environment", self._learner_steps, self._starts
+        )
+        self._starts += 1
         reading, writing = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                [*self._command, f"--answers_fd={writing}"], stdin=subprocess.PIPE,
-                stdout=_STDERR, pass_fds=[writing],
+            process = subprocess.Popen(
+                [
+                    sys.executable, "-m", MODULE, *config_flags.to_flags(self._config),
+                    f"--environment_seed={seed}", f"--answers_fd={writing}",
+                ],
+                stdin=subprocess.PIPE, stdout=_STDERR, pass_fds=[writing],
             )
         finally:
             os.close(writing)
-        self._answer_stream = os.fdopen(reading, "rb")
+        return process, os.fdopen(reading, "rb")
 
     def _work(self) -> None:
-        while (request := self._requests.get()) is not None:
+        while not self._closed:
+            request = self._requests.get()
             try:
                 self._answers.put(self._ask(request))
             except Exception as error:  # `take` raises it.
@@ -147,23 +146,21 @@ class EvaluatorProcess:
 
     def _ask(self, request: bytes) -> evaluation.Episode:
         """Returns the answer to a request, of a new process if the present one fails."""
-        for _ in range(_MOST_FAILURES):
-            assert self._process is not None and self._process.stdin is not None
-            try:
-                self._process.stdin.write(request)
-                self._process.stdin.flush()
-            except OSError:  # It has ended; so there is no answer either.
-                pass
+        for failures in range(1, _MOST_FAILURES + 1):
+            stdin = self._process.stdin
+            assert stdin is not None
+            with contextlib.suppress(OSError):  # It has ended; so there is no answer either.
+                stdin.write(request)
+                stdin.flush()
             if line := self._answer_stream.readline():
                 return evaluation.Episode(**json.loads(line))
-            if self._closed:
+            code = self._process.wait()
+            if self._closed or failures == _MOST_FAILURES:
                 break
-            self._answer_stream.close()
             logging.warning(
-                "The evaluator's process has ended with exit code %s: it is started again.",
-                self._process.wait(),
+                "The evaluator's process has ended with exit code %d: it is started again.", code
             )
-            self._start()
+            self._process, self._answer_stream = self._start()
         raise errors.UserError(
             f"The evaluator's process failed {_MOST_FAILURES} times in a row; its own lines above "
             "say why. --evaluator_process=off evaluates in the learner's process."

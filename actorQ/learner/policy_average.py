@@ -52,7 +52,7 @@ class PolicyAverage:
         """
         periods = steps // _PERIOD - (steps - made) // _PERIOD
         if periods:
-            rate = max(self._rate, _PERIOD / steps)
+            rate = max(self._rate, 1.0 / (steps // _PERIOD))
             self._update(tf.constant(min(1.0, periods * rate), tf.float32))
 
     @tf.function

@@ -79,13 +79,14 @@ class LearnerProcess:
         self._logger = self._open_logs()
         # A resumed learner's evaluations start from other states than those that were seen.
         steps = 0 if self._resumed is None else self._resumed.state.learner_steps
-        environment_seed = seeding.derive(config.seed, "evaluation environment", steps)
-        environment = suites.make_for(config, environment_seed)
+        environment = suites.make_for(
+            config, seeding.derive(config.seed, "evaluation environment", steps)
+        )
         with base.closed_on_failure([environment]):
-            self._build(environment, environment_seed)
+            self._build(environment)
 
-    def _build(self, environment: base.Environment, environment_seed: int) -> None:
-        """Builds everything around the environment for evaluations, which has this seed."""
+    def _build(self, environment: base.Environment) -> None:
+        """Builds everything around the environment for evaluations."""
         config, resumed = self._config, self._resumed
         algorithm = algorithms.resolve(config, environment.spec)
         self._algorithm = algorithms.learner_module(algorithm)
@@ -108,7 +109,7 @@ class LearnerProcess:
         evaluator = evaluator_lib.Evaluator(
             config, environment, architecture, policy_average.acting(networks),
             algorithms.policy_module(algorithm).greedy, self._run_id,
-            self._start_evaluator(environment_seed),
+            self._start_evaluator(),
         )
         task = return_ranges.Task(
             int(min(config.max_episode_steps, environment.step_limit)),
@@ -125,9 +126,7 @@ class LearnerProcess:
             config, self._parts, self._training, self._progress
         )
 
-    def _start_evaluator(
-        self, environment_seed: int
-    ) -> evaluator_process.EvaluatorProcess | None:
+    def _start_evaluator(self) -> evaluator_process.EvaluatorProcess | None:
         """Starts the process that plays evaluation episodes, if there is to be one."""
         beside = evaluator_process.wanted(self._config)
         logging.info(
@@ -136,7 +135,7 @@ class LearnerProcess:
         )
         if not beside:
             return None
-        return evaluator_process.EvaluatorProcess(self._config, environment_seed)
+        return evaluator_process.EvaluatorProcess(self._config, self._progress.steps)
 
     def _open_logs(self) -> run_logger.RunLogger:
         """Opens the logs of a folder that is new or this run's.
@@ -196,7 +195,6 @@ class LearnerProcess:
                 git_commit=provenance.git_commit(),
                 learner_device=device.name(),
                 evaluation_process=evaluator_process.wanted(self._config),
-                learner_compiled=device.compiles(self._config),
             )
 
     def _settings_from(self) -> dict[str, list[str]]:

@@ -120,19 +120,22 @@ class Training:
                 parts.average.after_steps(progress.steps, config.learner_steps_per_call)
             parts.publisher.publish(progress.version)
             now = time.monotonic()
-            noted = False
-            if evaluation.due(config, progress.steps, now >= next_evaluation):
-                noted = self._note_evaluation(wait=True)  # An earlier one may be under way.
-                self._begin_evaluation()
-                next_evaluation = time.monotonic() + config.eval_period_s
-            noted |= self._note_evaluation(wait=False)
-            if noted and parts.evaluator.reached_stop_return():
+            save = now >= next_checkpoint and not parts.checkpoints.writing
+            # A snapshot holds no episode under way, so that it waits for it.
+            held = self._held(wait=save)
+            if not held and self._is_due(now >= next_evaluation):
+                held = self._held(wait=True)  # That of the steps before, if it is under way.
+                if not held:
+                    self._begin_evaluation()
+                    next_evaluation = time.monotonic() + config.eval_period_s
+                    held = self._held(wait=save)
+            if held:
                 logging.info("Held the return %g: training ends.", config.stop_return)
                 break
-            if config.max_seconds and parts.logger.seconds() > config.max_seconds:
+            if self._time_is_over():
                 logging.info("%g s have passed: training ends.", config.max_seconds)
                 break
-            if now >= next_checkpoint and not parts.checkpoints.writing:
+            if save:
                 self.check_losses()
                 self.save()
                 next_checkpoint = time.monotonic() + config.checkpoint_period_s
@@ -168,6 +171,24 @@ class Training:
         """
         self._begin_evaluation()
         return self._parts.evaluator.returns[-1] if self._note_evaluation(wait=True) else None
+
+    def _is_due(self, time_is_up: bool) -> bool:
+        """Returns whether an evaluation is due.
+
+        By time, none is due while another is under way. By steps, each one is played.
+        """
+        by_steps = bool(self._config.eval_period_steps)
+        if not by_steps and self._parts.evaluator.under_way:
+            return False
+        return evaluation.due(self._config, self._progress.steps, time_is_up)
+
+    def _held(self, wait: bool) -> bool:
+        """Logs the episode that was begun, if it is over; returns whether it meets the stop rule."""
+        return self._note_evaluation(wait) and self._parts.evaluator.reached_stop_return()
+
+    def _time_is_over(self) -> bool:
+        limit = self._config.max_seconds
+        return bool(limit) and self._parts.logger.seconds() > limit
 
     def _begin_evaluation(self) -> None:
         self._parts.evaluator.begin(

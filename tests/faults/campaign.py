@@ -256,7 +256,10 @@ class Campaign:
                 if now.get(name, pids[name]) != pids[name]
                 and not (fault.kind in (KILL, FOLDER) and name == fault.victim)
                 # It ends with its learner.
-                and not (name == live_run.EVALUATOR and fault.victim == telemetry.LEARNER)
+                and not (
+                    name == live_run.EVALUATOR and fault.victim == telemetry.LEARNER
+                    and fault.kind in (KILL, FOLDER)
+                )
             )
             if again:
                 raise errors.UserError(f"{', '.join(again)} died, although nobody killed it.")

@@ -32,6 +32,10 @@ class Evaluator:
     def begin(self, steps, actor_steps, stop):
         self.begun = None if stop() else (steps, actor_steps)
 
+    @property
+    def under_way(self):
+        return self.begun is not None
+
     def take(self, stop, wait):
         del stop, wait
         if self.begun is None:

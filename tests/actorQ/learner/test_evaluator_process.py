@@ -12,6 +12,7 @@ import pytest
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
+from actorQ.core import seeding
 from actorQ.environments import evaluation
 from actorQ.environments import suites
 from actorQ.learner import evaluator_process
@@ -19,7 +20,7 @@ from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import inference
 
-SEED = 5
+STEPS = 5
 CONFIG = config_lib.RunConfig(
     taskstr="gym,Pendulum-v1", model_str="16,16", max_episode_steps=60, inference_mode="native",
     evaluator_process="on",
@@ -44,13 +45,15 @@ def random_weights(seed):
 
 @pytest.fixture(name="process")
 def _process():
-    process = evaluator_process.EvaluatorProcess(CONFIG, SEED)
+    process = evaluator_process.EvaluatorProcess(CONFIG, STEPS)
     yield process
     process.close()
 
 
 def test_its_episodes_are_those_of_the_learners_own_process(process):
-    environment = suites.make_for(CONFIG, SEED)
+    environment = suites.make_for(
+        CONFIG, seeding.derive(CONFIG.seed, "evaluation environment", STEPS, 0)
+    )
     backend = inference.make_backend(architecture(), 32, "native")
     player = evaluation.GreedyPlayer(
         environment, backend, algorithms.policy_module("d4pg").greedy
@@ -74,22 +77,31 @@ def test_nobody_waits_for_an_episode_without_asking_to(process):
 
 def test_it_is_started_again_and_plays_the_episode_that_was_asked_for(process, caplog):
     process.begin(random_weights(1))
-    assert process.take(never, wait=True) is not None
+    before = process.take(never, wait=True)
     first = process._process.pid
     os.kill(first, signal.SIGKILL)
     process.begin(random_weights(1))
-    assert process.take(never, wait=True).length == 60
-    assert process._process.pid != first
+    after = process.take(never, wait=True)
+    assert after.length == 60 and process._process.pid != first
+    assert after.episode_return != before.episode_return  # It starts in other states.
     assert "exit code -9: it is started again" in caplog.text
 
 
 def test_a_process_that_always_fails_ends_training_with_advice(monkeypatch):
     monkeypatch.setattr(evaluator_process, "MODULE", "actorQ.no_such_module")
-    process = evaluator_process.EvaluatorProcess(CONFIG, SEED)
+    process = evaluator_process.EvaluatorProcess(CONFIG, STEPS)
     process.begin(random_weights(1))
     with pytest.raises(errors.UserError, match="3 times in a row.*--evaluator_process=off"):
         process.take(never, wait=True)
     process.close()
+
+
+def test_a_process_that_hangs_does_not_keep_the_learner_from_its_end(process):
+    process.begin(random_weights(1))
+    os.kill(process._process.pid, signal.SIGSTOP)
+    started = time.monotonic()
+    process.close()
+    assert time.monotonic() - started < 2.0
 
 
 def test_it_ends_with_the_learner_whatever_ends_that(tmp_path):
