@@ -1,11 +1,12 @@
 """Benchmark 4: the learner's step, by precision and optimizer, fed by Reverb, and publishing.
 
     python -m actorQ.benchmarks.learner --out DIR
+    python -m actorQ.benchmarks.learner --device GPU --out DIR
     python -m actorQ.benchmarks.learner --quick
 
 D4PG runs with cheetah_run's shapes, three hidden layers in the policy and the default critic. Every
 number of threads has processes of its own. All sides of a row run in turn, and a ratio is the
-median of the rounds' ratios.
+median of the rounds' ratios. On a GPU the benchmark takes all cores, and compares programs alone.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from actorQ.benchmarks import learner_sides
 from actorQ.benchmarks import remote
 from actorQ.benchmarks.learner_sides import Side
+from actorQ.core import provenance
 from actorQ.core import timing
 
 _NAME = "learner"
@@ -53,12 +55,16 @@ class Plan:
       placements: Placements in the order of the rows.
       window_s: Seconds of one measurement.
       push_window_s: Seconds of one beside publishing, where pushes may come every two seconds.
+      steps_per_call: Learner steps in a call of the sides that make several.
+      device: CPU or GPU. On a GPU the programs are the only rows.
     """
 
     shapes: Sequence[tuple[int, int]] = ((2048, 256), (2048, 64), (256, 256), (256, 64))
     placements: Sequence[Placement] = (ONE_CORE, ONE_THREAD, ALL_THREADS)
     window_s: float = 0.8
     push_window_s: float = 15.0
+    steps_per_call: int = 8
+    device: str = "CPU"
 
     def sides(self, placement: Placement, width: int, batch: int) -> list[Side]:
         """Returns the sides of a row."""
@@ -75,6 +81,18 @@ class Plan:
         if placement != ONE_CORE:
             sides.append(dataclasses.replace(plain, source=learner_sides.REVERB))
         return sides
+
+    def programs(self, width: int, batch: int, source: str) -> list[Side]:
+        """Returns a step as before, as one program, and several steps a call of both kinds."""
+        plain = Side(width, batch, source=source, device=self.device)
+        one_program = dataclasses.replace(plain, compiled=True)
+        return [
+            plain, one_program,
+            *(
+                dataclasses.replace(side, steps_per_call=self.steps_per_call)
+                for side in (plain, one_program)
+            ),
+        ]
 
     @property
     def publishing(self) -> list[list[Side]]:
@@ -165,12 +183,21 @@ def fed_cells(side: Side, figures: Figures) -> list[str]:
     ]
 
 
+def program_cells(sides: Sequence[Side], figures: Figures) -> list[str]:
+    """Returns a row of the table of programs, without its heading cells."""
+    return [
+        *(f"{1 / figures.seconds(side):.1f}" for side in sides),
+        *(f"{figures.speedup(side, sides[0]):.2f}" for side in sides[1:]),
+    ]
+
+
 class Bench:
     """Runs a plan.
 
     Attributes:
       variants: Rows of the table of precisions and optimizers.
       fed: Rows of the table of sources.
+      programs: Rows of the table of programs.
       publishing: Rows of the table of publishing.
       record: Raw figures.
     """
@@ -187,13 +214,18 @@ class Bench:
         self._repeats = repeats
         self.variants: list[list[str]] = []
         self.fed: list[list[str]] = []
+        self.programs: list[list[str]] = []
         self.publishing: list[list[str]] = []
         self.record: dict[str, Any] = {}
         for placement in plan.placements:
             chosen = list(cores[-placement.cores:])
             with remote.remotes([chosen[-1]] * 2) as (process, other):
-                process.call(learner_sides.set_up, chosen, placement.threads)
+                process.call(learner_sides.set_up, chosen, placement.threads, plan.device)
                 port = process.call(learner_sides.serve)
+                if placement != ONE_CORE:
+                    self._programs(process, placement)
+                if plan.device == "GPU":
+                    continue
                 self._rows(process, placement)
                 if placement == ALL_THREADS:
                     other.call(learner_sides.set_up, chosen, 1)
@@ -220,6 +252,22 @@ class Bench:
             if placement != ONE_CORE:
                 self.fed.append(head + fed_cells(sides[0], figures))
 
+    def _programs(self, process: remote.Remote, placement: Placement) -> None:
+        of_programs = self.record.setdefault("programs", {}).setdefault(placement.name, {})
+        for width, batch in self._plan.shapes:
+            for source in (learner_sides.MEMORY, learner_sides.REVERB):
+                timing.progress(
+                    f"learner: programs, cores / threads {placement.name}, 3x{width}, batch "
+                    f"{batch}, {source}"
+                )
+                sides = self._plan.programs(width, batch, source)
+                figures = Figures(process, sides, self._repeats, self._plan.window_s)
+                of_programs[f"3x{width}, {batch}, {source}"] = figures.record()
+                self.programs.append([
+                    placement.name, f"3x{width}", str(batch), source,
+                    *program_cells(sides, figures),
+                ])
+
     def _publish(self, process: remote.Remote) -> None:
         of_publishing = self.record.setdefault("publishing", {})
         for pair in self._plan.publishing:
@@ -244,10 +292,31 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="Measure one small network for a short time."
     )
+    parser.add_argument(
+        "--device", choices=("CPU", "GPU"), default="CPU",
+        help="Device of the learner (default: %(default)s).",
+    )
     options = timing.parse(parser, arguments, repeats=2)
-    cores = timing.pin(_CORES)
-    bench = Bench(QUICK if options.quick else Plan(), options.repeats, cores)
+    plan = QUICK if options.quick else Plan()
+    cores = timing.pin(_CORES if options.device == "CPU" else provenance.usable_cores())
+    if options.device == "GPU":
+        everything = Placement(len(cores), len(cores))
+        plan = dataclasses.replace(plan, placements=(everything,), device=options.device)
+    bench = Bench(plan, options.repeats, cores)
     head = ["cores / threads", "policy", "batch"]
+    programs = (
+        f"Steps per second by program, {options.device}",
+        [*head, "source", "as before", "one program", f"{plan.steps_per_call} steps a call",
+         f"one program, {plan.steps_per_call} steps a call", "one program / as before",
+         f"{plan.steps_per_call} steps a call / as before", "both / as before"],
+        bench.programs,
+    )
+    if options.device == "GPU":
+        title, columns, rows = programs
+        timing.report(
+            _NAME, title, columns, rows, {"repeats": options.repeats, **bench.record}, options.out
+        )
+        return
     variants = ["fp32 Sonnet", "fp32 fused", "bf16 Sonnet", "bf16 fused"]
     peaks = "; ".join(
         f"{name}: " + ", ".join(
@@ -277,6 +346,7 @@ def main(arguments: Sequence[str]) -> None:
             "publishing: float32, at the default period, taken by a process on the same cores",
         ],
         more=[
+            programs,
             (
                 "Steps per second from memory and from Reverb (fp32 fused)",
                 [*head, "memory", "Reverb", "Reverb / memory", "CPU ms a step, memory",

@@ -44,6 +44,9 @@ class Side:
       optimizer: FUSED (the product's) or SONNET (Acme's learner as it comes).
       source: MEMORY (one batch again and again), REVERB, or PUBLISHING (REVERB, and weights are
         pushed).
+      compiled: Whether XLA compiles the step into one program.
+      steps_per_call: Learner steps in one call.
+      device: CPU or GPU.
     """
 
     width: int
@@ -51,13 +54,16 @@ class Side:
     precision: str = "float32"
     optimizer: str = FUSED
     source: str = MEMORY
+    compiled: bool = False
+    steps_per_call: int = 1
+    device: str = "CPU"
 
     @property
     def config(self) -> config_lib.RunConfig:
         """The configuration of such a run."""
         return config_lib.RunConfig(
             model_str=",".join([str(self.width)] * 3), batch_size=self.batch, port=0,
-            replay_table_max_times_sampled=0, learner_device_placement="CPU",
+            replay_table_max_times_sampled=0, learner_device_placement=self.device,
         )
 
     @property
@@ -80,12 +86,15 @@ def _layer_flop(sizes: tuple[int, ...], batch: int) -> list[float]:
     return [2.0 * batch * a * b for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
 
 
-def set_up(cores: list[int], threads: int) -> None:
+def set_up(cores: list[int], threads: int, device: str = "CPU") -> None:
     """Places this process and its TensorFlow; it must be called first."""
     os.sched_setaffinity(0, cores)
     cli.use_onednn()  # As in a run, unless the environment variable is set.
     import tensorflow as tf
 
+    from actorQ.policy import tensorflow_device
+
+    tensorflow_device.choose(device == "GPU", "the benchmark")
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
 
@@ -169,6 +178,7 @@ class _Learner:
 
     def __init__(self, side: Side):
         from actorQ.d4pg import learner as d4pg
+        from actorQ.learner import compiled_step
         from actorQ.learner import dataset as learning
         from actorQ.learner import publisher
 
@@ -181,6 +191,9 @@ class _Learner:
         self._learner = make(
             networks, config, _dataset(side), None, learning.LastFetches(), learning.Monitors()
         )
+        if side.compiled or side.steps_per_call > 1:
+            compiled_step.CompiledStep(self._learner, side.steps_per_call, side.compiled)
+        self._steps_per_call = side.steps_per_call
         self.publisher = None
         if side.source == PUBLISHING:
             self.publisher = publisher.VariablePublisher(
@@ -199,7 +212,7 @@ class _Learner:
 
     def _step(self) -> None:
         self._learner.step()
-        self._steps += 1
+        self._steps += self._steps_per_call
         if self.publisher is not None:
             self.publisher.publish(self._steps)
 

@@ -21,6 +21,7 @@ ALGORITHMS = ("auto", "d4pg", "dqn")
 INFERENCE_MODES = ("pytorch", "native", "tensorflow")
 LEARNER_PRECISIONS = ("float32", "bfloat16")
 PUSH_PRECISIONS = ("float32", "bfloat16")
+COMPILE = ("auto", "on", "off")
 DEVICES = ("CPU", "GPU")
 CONFIG_FILENAME = "config.json"
 
@@ -243,6 +244,18 @@ class RunConfig:
         "and says so.",
         choices=DEVICES, kinds=Kind.CHANGEABLE,
     )
+    learner_compile: str = _field(
+        "auto",
+        "Whether XLA compiles the learner's step into one program. auto: on a GPU, where a step is "
+        "bound by the launch of many small operations; on a CPU XLA makes it slower.",
+        choices=COMPILE, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
+    )
+    learner_steps_per_call: int = _field(
+        1,
+        "Learner steps in one call of TensorFlow, which spares Python's part of the others. "
+        "--num_episodes and --eval_period_steps must be multiples of it.",
+        low=1, kinds=Kind.DISTRIBUTED,
+    )
     learner_threads: int = _field(
         0,
         "CPU threads of the learner's arithmetic; 0: the machine's cores less --n_actors, as if "
@@ -352,6 +365,13 @@ class RunConfig:
         "Learner steps between two evaluation episodes, in place of --eval_period_s: equal "
         "progress means equally many, however long it takes; 0: --eval_period_s counts.",
         low=0, kinds=Kind.CHANGEABLE,
+    )
+    evaluator_process: str = _field(
+        "auto",
+        "Where evaluation episodes are played. on: in a process of their own, beside learning. "
+        "off: in the learner's process, which learns nothing meanwhile. auto: on where there is a "
+        "core for it beside those of --n_actors and the learner.",
+        choices=("auto", "on", "off"), kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     final_eval_episodes: int = _field(
         10, "Evaluation episodes at the end of training; 0: none.", low=0, kinds=Kind.CHANGEABLE

@@ -69,13 +69,17 @@ def load_run(folder: str) -> Run:
     record = config_lib.load_record(folder)
     config = config_lib.RunConfig.load(folder)
     about = surroundings(
-        record.get("machine", {}), record.get("learner_device"), record.get("git_commit")
+        record.get("machine", {}), record.get("learner_device"), record.get("git_commit"),
+        record.get("evaluation_process"),
     )
     return Run(folder, config, record.get("algorithm", config.algorithm), about)
 
 
 def surroundings(
-    machine: Mapping[str, Any], learner_device: str | None, git_commit: str | None
+    machine: Mapping[str, Any],
+    learner_device: str | None,
+    git_commit: str | None,
+    evaluation_process: bool | None,
 ) -> dict[str, Any]:
     """Returns the `surroundings` of a `Run`; None stands for what was not noted."""
     return {
@@ -84,6 +88,7 @@ def surroundings(
         "gpu_models": machine.get("gpu_models"),
         "learner_device": learner_device,
         "git_commit": git_commit,
+        "evaluation_process": evaluation_process,
     }
 
 

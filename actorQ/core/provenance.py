@@ -59,6 +59,11 @@ def usable_cores() -> int:
     return cores
 
 
+def has_core_beside(n_actors: int) -> bool:
+    """Returns whether a core is left beside the learner's and those of the actors."""
+    return usable_cores() >= n_actors + 2
+
+
 def _quota_cores() -> int:
     """Returns how many cores' time Linux's control groups let this process take; 0: no limit."""
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):  # v2, v1.

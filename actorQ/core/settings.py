@@ -130,6 +130,12 @@ def check_together(config: Any) -> None:
             f"--stop_return={config.stop_return:g} needs evaluations: set --eval_period_steps or "
             "--eval_period_s."
         )
+    for name in ("num_episodes", "eval_period_steps"):
+        if getattr(config, name) % config.learner_steps_per_call:
+            raise errors.UserError(
+                f"--{name}={getattr(config, name)} must be a multiple of "
+                f"--learner_steps_per_call={config.learner_steps_per_call}."
+            )
     precisions.check(config.quantize, config.inference_mode)
     if config.actor_device_placement == "GPU" and (
         config.quantize <= 8 or config.inference_mode == "native"

@@ -63,7 +63,7 @@ EVALUATION_FIELDS = TIME_FIELDS + (
     "episode_return",
     "episode_length",
     "episode_s",  # Seconds that this episode took.
-    "evaluation_s",  # Cumulative seconds of evaluation so far, this episode included.
+    "evaluation_s",  # As in TRAIN_FIELDS, this episode included.
     "reward_low",  # Lowest reward of the episode.
     "reward_high",  # Highest reward of the episode.
     "actions_at_bounds",  # D4PG only: share of the episode's action numbers beyond +-0.99.

@@ -80,6 +80,8 @@ class Measured:
     step_us: float | None = None  # From one step to the next by the clock, µs.
     steps_per_load: float | None = None  # Actor steps between two loads of newer weights.
     learner_device: str | None = None  # Where the learner ran; None: an older version.
+    # Whether evaluation had a process beside the learner; None: a peer, or an older version.
+    evaluation_process: bool | None = None
 
     @property
     def final_reward(self) -> float | None:

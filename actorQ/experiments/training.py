@@ -154,7 +154,8 @@ def wait_for_learner(folder: str, stop: threading.Event, waits: Callable[[], Non
 def as_run(result: results.Result) -> curves.Run:
     """Returns the run of a result as analysis reads it from a run folder."""
     about = curves.surroundings(
-        result.machine, result.measured.learner_device, result.git_commit
+        result.machine, result.measured.learner_device, result.git_commit,
+        result.measured.evaluation_process,
     )
     config = _config(result.settings)
     return curves.Run(result.name, config, config.algorithm, about)

@@ -88,6 +88,7 @@ def measure(logs: str, launched: float, diverged: bool) -> results.Measured:
         window=config.stop_smoothing,
         **_actor_time(run, train),
         learner_device=run.surroundings.get("learner_device"),
+        evaluation_process=run.surroundings.get("evaluation_process"),
     )
 
 

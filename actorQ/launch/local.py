@@ -65,10 +65,15 @@ def children(config: config_lib.RunConfig, pin_cpus: bool) -> list[processes.Chi
       pin_cpus: Whether learner and actors get cores of their own.
     """
     cores = processes.plan_cores(config.n_actors) if pin_cpus else None
+    if cores and config.evaluator_process == "auto":
+        # The learner's process, which starts the evaluator, will not see the actors' cores.
+        beside = "on" if provenance.has_core_beside(config.n_actors) else "off"
+        config = dataclasses.replace(config, evaluator_process=beside)
     if cores and not config.learner_threads:
         # A container's quota, too, may leave the learner less than it could be pinned to.
-        threads = max(1, min(len(cores[0]), provenance.usable_cores() - config.n_actors))
-        config = dataclasses.replace(config, learner_threads=threads)
+        threads = min(len(cores[0]), provenance.usable_cores() - config.n_actors)
+        threads -= int(config.evaluator_process == "on")
+        config = dataclasses.replace(config, learner_threads=max(1, threads))
     python_flags = config_flags.to_flags(config)
     log_folder = os.path.join(config.logpath, telemetry.STDOUT_FOLDER)
 

@@ -5,7 +5,8 @@ Learner's process only; imports TensorFlow, Reverb and Acme, no torch.
 
 from actorQ.learner import acme_compat  # noqa: F401, I001 (must come before acme)
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -116,6 +117,7 @@ class BatchIterator:
         self._iterator = iterator
         self.batches = batches
         self.newest: Any = None
+        self._handed: Any = None
         self._kept: Any = None  # Batches that were fetched ahead, stacked.
         with tf.device("CPU:0"):  # Replay's batches come from there.
             self._given = tf.Variable(0, trainable=False, dtype=tf.int64, name="given")
@@ -125,13 +127,26 @@ class BatchIterator:
         return self
 
     def __next__(self) -> reverb.ReplaySample:
-        # TensorFlow's iterators refuse `next` inside a compiled function.
-        sample = self._iterator.get_next() if self._kept is None else tf.cond(
-            self._given < self._ahead, self._give, self._iterator.get_next
-        )
+        sample = self.fetch() if self._handed is None else self._handed
         sample = self.batches.unpack(sample)
         self.newest = sample.data
         return sample
+
+    def fetch(self) -> reverb.ReplaySample:
+        """Returns the next batch as it lies in replay."""
+        # TensorFlow's iterators refuse `next` inside a compiled function.
+        return self._iterator.get_next() if self._kept is None else tf.cond(
+            self._given < self._ahead, self._give, self._iterator.get_next
+        )
+
+    @contextlib.contextmanager
+    def handing(self, sample: reverb.ReplaySample) -> Iterator[None]:
+        """Yields this batch, which was fetched before, within the context."""
+        self._handed = sample
+        try:
+            yield
+        finally:
+            self._handed = None
 
     def look_ahead(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Fetches batches before the first step is compiled; the first steps then get them.

@@ -4,21 +4,23 @@ Learner's process only; imports no torch.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import contextlib
 import math
 import os
 import time
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from actorQ.core import config as config_lib
 from actorQ.core import errors
-from actorQ.core import health
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 from actorQ.environments import base
 from actorQ.environments import evaluation
+from actorQ.learner import evaluator_process
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import forms
 from actorQ.policy import inference
@@ -26,14 +28,36 @@ from actorQ.policy import saved
 from actorQ.policy import sonnet_policy
 
 
+class Played(NamedTuple):
+    """An evaluation episode.
+
+    Attributes:
+      episode: Its result.
+      learner_steps: Learner steps of the policy that was played.
+      actor_steps: Environment steps of all actors when the episode began.
+    """
+
+    episode: evaluation.Episode
+    learner_steps: int
+    actor_steps: int
+
+
+class _Begun(NamedTuple):
+    """An episode under way, with the weights of its policy."""
+
+    learner_steps: int
+    actor_steps: int
+    weights: Mapping[str, np.ndarray]
+
+
 class Evaluator:
-    """Plays the full-precision policy, and saves it.
+    """Plays the full-precision policy, here or in a process of its own, and saves it.
 
     Attributes:
       returns: Returns of all evaluation episodes of the run, in their order.
       stop_rule_from: Index of the first return that counts for the stop rule.
       best_return: The highest return; minus infinity before the first.
-      seconds: Cumulative seconds of evaluation.
+      seconds: Cumulative seconds for which evaluation has kept the learner from learning.
     """
 
     def __init__(
@@ -44,6 +68,7 @@ class Evaluator:
         policy: sonnet_policy.Policy,
         greedy: Callable[[np.ndarray], Any],
         run_id: int,
+        beside: evaluator_process.EvaluatorProcess | None = None,
     ):
         """Takes the parts.
 
@@ -54,20 +79,22 @@ class Evaluator:
           policy: The learner's own policy, which goes on learning.
           greedy: Turns the policy's output into an action without exploration.
           run_id: Random number of the run, which stays when the run is resumed.
+          beside: Process that plays the episodes; None: this one does.
         """
         self._config = config
         self._environment = environment
         self._architecture = architecture
         self._policy = policy
-        self._greedy = greedy
         self._run_id = run_id
+        self._beside = beside
         self._act_tensor = policy.compile_for(1)
-        self._continuous = not environment.spec.discrete
-        self._action_numbers = self._numbers_at_bounds = 0  # The episode's counts so far.
+        self._player = evaluation.GreedyPlayer(environment, self._compute, greedy)
         # If the actors use the native kernels, evaluation uses them too, in fp32. At 3x2048 an
         # episode then costs the learner about half as much as with TensorFlow.
         native = config.inference_mode == "native"
         self._kernels = inference.make_backend(architecture, 32, "native") if native else None
+        self._begun: _Begun | None = None
+        self._played: evaluation.Episode | None = None  # What this process has played.
         self.returns: list[float] = []
         self.stop_rule_from = 0
         self.best_return = -math.inf
@@ -84,58 +111,88 @@ class Evaluator:
             if facts.get("run_id") == self._run_id:  # This policy may be newer than the snapshot.
                 self.best_return = max(self.best_return, facts["episode_return"])
 
-    def play(self, stop: Callable[[], bool]) -> evaluation.Episode | None:
-        """Plays one episode; returns None if `stop` returned true during the episode."""
-        started = time.perf_counter()
-        if self._kernels is not None:
-            inference.load_weights(self._kernels, self._weights(), 32)
-        self._action_numbers = self._numbers_at_bounds = 0
-        episode = evaluation.play(self._environment, self.act, stop=stop)
-        if episode is not None:
-            if self._action_numbers:
-                share = self._numbers_at_bounds / self._action_numbers
-                episode = episode._replace(actions_at_bounds=share)
-            self.seconds += time.perf_counter() - started
-            self.returns.append(episode.episode_return)
-        return episode
+    def begin(self, learner_steps: int, actor_steps: int, stop: Callable[[], bool]) -> None:
+        """Begins an episode of the policy as it is now; without a process, plays it.
 
-    def act(self, observation: np.ndarray) -> Any:
-        """Returns the policy's action without exploration."""
-        if self._kernels is not None:
-            output = self._kernels(observation[None])[0]
+        Args:
+          learner_steps: Learner steps of the policy.
+          actor_steps: Environment steps of all actors so far.
+          stop: Ends the episode early.
+        """
+        if stop():  # An answer under way belongs to the weights before.
+            return
+        started = time.perf_counter()
+        self._begun = _Begun(learner_steps, actor_steps, self._weights())
+        if self._beside is not None:
+            self._beside.begin(self._begun.weights)
         else:
-            output = self._act_tensor(observation[None])[0].numpy()
-        if self._continuous:
-            self._action_numbers += output.size
-            self._numbers_at_bounds += int(np.count_nonzero(np.abs(output) > health.BOUND))
-        return self._greedy(output)
+            if self._kernels is not None:
+                inference.load_weights(self._kernels, self._begun.weights, 32)
+            self._played = self._player.play(stop)
+        self.seconds += time.perf_counter() - started
+
+    @property
+    def under_way(self) -> bool:
+        """Says whether an episode was begun that has not been finished."""
+        return self._begun is not None
+
+    def take(self, stop: Callable[[], bool], wait: bool) -> Played | None:
+        """Returns the episode that was begun, once it is over.
+
+        Args:
+          stop: Ends a wait.
+          wait: Whether to wait for its end.
+
+        Returns:
+          The episode; None if there is none, or `stop` has ended it.
+        """
+        if self._begun is None:
+            return None
+        started = time.perf_counter()
+        episode = self._played if self._beside is None else self._beside.take(stop, wait)
+        self.seconds += time.perf_counter() - started
+        if episode is None:
+            return None
+        self.returns.append(episode.episode_return)
+        return Played(episode, self._begun.learner_steps, self._begun.actor_steps)
+
+    def _compute(self, observations: np.ndarray) -> np.ndarray:
+        """Returns the policy's output for observations [1, ...]."""
+        if self._kernels is not None:
+            return self._kernels(observations)
+        return np.asarray(self._act_tensor(observations))
 
     def reached_stop_return(self) -> bool:
         """Returns whether the returns since `stop_rule_from` meet the stop rule."""
         return evaluation.reached_stop_return(self._config, self.returns[self.stop_rule_from :])
 
-    def save_if_best(self, learner_steps: int) -> None:
-        """Saves the policy under `best` if the newest return is the highest."""
-        if self.returns[-1] > self.best_return:
-            self.save_policy(
-                learner_steps, telemetry.BEST_FOLDER, run_id=self._run_id,
+    def finish(self) -> None:
+        """Saves the policy that was played under `best` if its return is the highest."""
+        begun, self._begun, self._played = self._begun, None, None
+        if begun is not None and self.returns[-1] > self.best_return:
+            self._save(
+                begun.weights, begun.learner_steps, telemetry.BEST_FOLDER, run_id=self._run_id,
                 episode_return=self.returns[-1],
             )
             self.best_return = self.returns[-1]
 
-    def save_policy(self, learner_steps: int, subfolder: str = "", **facts: float) -> None:
-        """Writes the policy's weights.
+    def save_policy(self, learner_steps: int) -> None:
+        """Writes the present policy's weights.
 
         Args:
           learner_steps: Learner steps done.
-          subfolder: Subfolder of the checkpoints' folder.
-          **facts: Facts to be noted beside the usual ones.
 
         Raises:
           errors.UserError: The weights hold NaN or infinity.
           errors.WriteError: The weights cannot be written.
         """
-        weights = self._weights()
+        self._save(self._weights(), learner_steps)
+
+    def _save(
+        self, weights: Mapping[str, np.ndarray], learner_steps: int, subfolder: str = "",
+        **facts: float,
+    ) -> None:
+        """Writes weights to a subfolder of the checkpoints' folder, with the facts about them."""
         if not all(np.all(np.isfinite(array)) for array in weights.values()):
             raise errors.UserError(
                 f"The policy holds NaN or infinity after {learner_steps} learner steps: "
@@ -160,7 +217,9 @@ class Evaluator:
         )
 
     def close(self) -> None:
-        """Closes the environment; no episode may follow."""
+        """Closes the environment, and ends the process; no episode may follow."""
+        if self._beside is not None:
+            self._beside.close()
         base.close_all([self._environment])
 
     def _weights(self) -> dict[str, np.ndarray]:

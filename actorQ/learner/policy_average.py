@@ -43,14 +43,17 @@ class PolicyAverage:
         for online, behind in self._pairs:
             behind.assign(online)
 
-    def after_step(self, steps: int) -> None:
+    def after_steps(self, steps: int, made: int) -> None:
         """Updates the average if it is time.
 
         Args:
           steps: Learner steps of the run so far.
+          made: How many of them came after the last call of this.
         """
-        if steps % _PERIOD == 0:
-            self._update(tf.constant(max(self._rate, _PERIOD / steps), tf.float32))
+        periods = steps // _PERIOD - (steps - made) // _PERIOD
+        if periods:
+            rate = max(self._rate, 1.0 / (steps // _PERIOD))
+            self._update(tf.constant(min(1.0, periods * rate), tf.float32))
 
     @tf.function
     def _update(self, rate: tf.Tensor) -> None:

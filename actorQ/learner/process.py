@@ -41,9 +41,11 @@ from actorQ.core import telemetry
 from actorQ.environments import base
 from actorQ.environments import suites
 from actorQ.learner import checkpoints
+from actorQ.learner import compiled_step
 from actorQ.learner import dataset
 from actorQ.learner import device
 from actorQ.learner import evaluator as evaluator_lib
+from actorQ.learner import evaluator_process
 from actorQ.learner import policy_average
 from actorQ.learner import progress
 from actorQ.learner import publisher
@@ -107,6 +109,7 @@ class LearnerProcess:
         evaluator = evaluator_lib.Evaluator(
             config, environment, architecture, policy_average.acting(networks),
             algorithms.policy_module(algorithm).greedy, self._run_id,
+            self._start_evaluator(),
         )
         task = return_ranges.Task(
             int(min(config.max_episode_steps, environment.step_limit)),
@@ -122,6 +125,17 @@ class LearnerProcess:
         self._supervisor = supervision.Supervisor(
             config, self._parts, self._training, self._progress
         )
+
+    def _start_evaluator(self) -> evaluator_process.EvaluatorProcess | None:
+        """Starts the process that plays evaluation episodes, if there is to be one."""
+        beside = evaluator_process.wanted(self._config)
+        logging.info(
+            "Evaluation: %s (--evaluator_process).",
+            "in a process of its own" if beside else "in the learner's process",
+        )
+        if not beside:
+            return None
+        return evaluator_process.EvaluatorProcess(self._config, self._progress.steps)
 
     def _open_logs(self) -> run_logger.RunLogger:
         """Opens the logs of a folder that is new or this run's.
@@ -180,6 +194,7 @@ class LearnerProcess:
                 machine=provenance.machine(),
                 git_commit=provenance.git_commit(),
                 learner_device=device.name(),
+                evaluation_process=evaluator_process.wanted(self._config),
             )
 
     def _settings_from(self) -> dict[str, list[str]]:
@@ -246,6 +261,18 @@ class LearnerProcess:
             fetches,
             monitors,
         )
+
+        jit_compile = device.compiles(config)
+        logging.info(
+            "The learner's step is %s, %d to a call.",
+            "one program of XLA" if jit_compile else "TensorFlow's graph",
+            config.learner_steps_per_call,
+        )
+        if jit_compile or config.learner_steps_per_call > 1:
+            compiled_step.CompiledStep(
+                learner, config.learner_steps_per_call, jit_compile,
+                must_compile=config.learner_compile == "on",
+            )
 
         found_range = algorithm.make_range(config, networks, learner, monitors)
         if found_range is not None:

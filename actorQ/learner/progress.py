@@ -50,17 +50,20 @@ class Progress:
         """Notes, on the learning thread, that a step begins."""
         self.step_started = time.monotonic()
 
-    def end_step(self) -> bool:
-        """Counts, on the learning thread, a step that came back.
+    def end_step(self, made: int = 1) -> bool:
+        """Counts, on the learning thread, a call of the learner that came back.
+
+        Args:
+          made: Learner steps in the call.
 
         Returns:
-          False if the main thread has ended training meanwhile: the step does not count.
+          False if the main thread has ended training meanwhile: the steps do not count.
         """
         with self._lock:
             self.step_started = None
             if self.overtaken:
                 return False
-            self.steps += 1
+            self.steps += made
             return True
 
     def overtake(self, longest_step_s: float) -> bool:

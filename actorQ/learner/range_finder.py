@@ -91,10 +91,10 @@ class RangeFinder:
             )
             self._tell(self._range.find(windows, self._task))
             self._found = True
-        elif self._steps % _LOOK_STEPS == 0:
+        elif self._steps % _LOOK_STEPS < self._config.learner_steps_per_call:
             self._tell(self._range.follow(*self._extremes.read(), self._task))
         self._learner.step()
-        self._steps += 1
+        self._steps += self._config.learner_steps_per_call
 
     def _tell(self, line: str) -> None:
         if line:

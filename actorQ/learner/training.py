@@ -31,7 +31,7 @@ class Learner(Protocol):
     """The part of Acme's learners that is used here."""
 
     def step(self) -> Any:
-        """Samples a batch and updates the networks; may wait for data."""
+        """Makes --learner_steps_per_call steps, each with a new batch; may wait for data."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,22 +114,28 @@ class Training:
         while progress.steps < config.num_episodes and not progress.stop.is_set():
             progress.begin_step()
             parts.learner.step()
-            if not progress.end_step():
+            if not progress.end_step(config.learner_steps_per_call):
                 return
             if parts.average is not None:
-                parts.average.after_step(progress.steps)
+                parts.average.after_steps(progress.steps, config.learner_steps_per_call)
             parts.publisher.publish(progress.version)
             now = time.monotonic()
-            if evaluation.due(config, progress.steps, now >= next_evaluation):
-                self.evaluate()
-                if parts.evaluator.reached_stop_return():
-                    logging.info("Held the return %g: training ends.", config.stop_return)
-                    break
-                next_evaluation = time.monotonic() + config.eval_period_s
-            if config.max_seconds and parts.logger.seconds() > config.max_seconds:
+            save = now >= next_checkpoint and not parts.checkpoints.writing
+            # A snapshot holds no episode under way, so that it waits for it.
+            held = self._held(wait=save)
+            if not held and self._is_due(now >= next_evaluation):
+                held = self._held(wait=True)  # That of the steps before, if it is under way.
+                if not held:
+                    self._begin_evaluation()
+                    next_evaluation = time.monotonic() + config.eval_period_s
+                    held = self._held(wait=save)
+            if held:
+                logging.info("Held the return %g: training ends.", config.stop_return)
+                break
+            if self._time_is_over():
                 logging.info("%g s have passed: training ends.", config.max_seconds)
                 break
-            if now >= next_checkpoint and not parts.checkpoints.writing:
+            if save:
                 self.check_losses()
                 self.save()
                 next_checkpoint = time.monotonic() + config.checkpoint_period_s
@@ -148,6 +154,7 @@ class Training:
             self.save(last=True)
 
     def _evaluate_finally(self) -> None:
+        self._note_evaluation(wait=True)
         if self._progress.stop.is_set():
             return
         evaluations = [self.evaluate() for _ in range(self._config.final_eval_episodes)]
@@ -157,22 +164,51 @@ class Training:
         self._parts.evaluator.stop_rule_from = len(self._parts.evaluator.returns)
 
     def evaluate(self) -> float | None:
-        """Plays, logs and, if it is the best, saves the policy.
+        """Plays and logs an episode; saves the policy if it is the best.
 
         Returns:
           The episode's return; None if training had to stop during the episode.
         """
-        evaluator, steps = self._parts.evaluator, self._progress.steps
-        episode = evaluator.play(stop=self._progress.stop.is_set)
-        if episode is None:
-            return None
+        self._begin_evaluation()
+        return self._parts.evaluator.returns[-1] if self._note_evaluation(wait=True) else None
+
+    def _is_due(self, time_is_up: bool) -> bool:
+        """Returns whether an evaluation is due.
+
+        By time, none is due while another is under way. By steps, each one is played.
+        """
+        by_steps = bool(self._config.eval_period_steps)
+        if not by_steps and self._parts.evaluator.under_way:
+            return False
+        return evaluation.due(self._config, self._progress.steps, time_is_up)
+
+    def _held(self, wait: bool) -> bool:
+        """Logs the episode that was begun, if it is over; returns whether it meets the stop rule."""
+        return self._note_evaluation(wait) and self._parts.evaluator.reached_stop_return()
+
+    def _time_is_over(self) -> bool:
+        limit = self._config.max_seconds
+        return bool(limit) and self._parts.logger.seconds() > limit
+
+    def _begin_evaluation(self) -> None:
+        self._parts.evaluator.begin(
+            self._progress.steps, self._parts.connection.status().transitions_inserted,
+            self._progress.stop.is_set,
+        )
+
+    def _note_evaluation(self, wait: bool) -> bool:
+        """Logs the episode that was begun, if it is over; returns whether it was."""
+        evaluator = self._parts.evaluator
+        played = evaluator.take(self._progress.stop.is_set, wait)
+        if played is None:
+            return False
         evaluation.write_row(
-            self._parts.logger, steps, self._parts.connection.status().transitions_inserted,
-            episode, evaluator.seconds,
+            self._parts.logger, played.learner_steps, played.actor_steps, played.episode,
+            evaluator.seconds,
         )
         with surviving_write_errors():
-            evaluator.save_if_best(steps)
-        return episode.episode_return
+            evaluator.finish()
+        return True
 
     def check_losses(self) -> dict[str, float]:
         """Returns the newest losses.

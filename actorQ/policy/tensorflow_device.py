@@ -1,5 +1,8 @@
 """The devices that TensorFlow computes on. Imports TensorFlow, no torch."""
 
+import importlib.util
+import os
+
 from absl import logging
 import tensorflow as tf
 
@@ -18,6 +21,8 @@ def choose(gpu: bool, what: str) -> None:
       what: Name, for the log, of the part that goes on with the CPU then.
     """
     gpus = _usable_gpus(what) if gpu else []
+    if gpus:
+        _show_xla_the_toolkit()
     try:
         tf.config.set_visible_devices(gpus, "GPU")
         for one in gpus:
@@ -25,6 +30,22 @@ def choose(gpu: bool, what: str) -> None:
             tf.config.experimental.set_memory_growth(one, True)
     except RuntimeError:
         logging.warning("TensorFlow has begun to compute: %s keeps its present devices.", what)
+
+
+def _show_xla_the_toolkit() -> None:
+    """Tells XLA where pip put ptxas and libdevice, without which it compiles nothing for a GPU.
+
+    TensorFlow 2.15 does not look into site-packages itself (tensorflow#56927).
+    """
+    option, given = "--xla_gpu_cuda_data_dir", os.environ.get("XLA_FLAGS", "")
+    try:
+        found = importlib.util.find_spec("nvidia.cuda_nvcc")
+    except ModuleNotFoundError:  # There is no package nvidia at all.
+        return
+    if option in given or found is None or not found.submodule_search_locations:
+        return
+    folder = next(iter(found.submodule_search_locations))
+    os.environ["XLA_FLAGS"] = f"{given} {option}={folder}".strip()
 
 
 def _usable_gpus(what: str) -> list:

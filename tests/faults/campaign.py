@@ -52,7 +52,12 @@ _ACTORS = 2
 _START_S = 120.0
 KILL, STOP, DISK, FOLDER = "kill", "stop", "no writing", "no log folder"
 KINDS = (KILL, STOP, DISK, FOLDER)
-VICTIMS = (telemetry.LEARNER, telemetry.BROADCASTER, "actor")
+VICTIMS = (telemetry.LEARNER, telemetry.BROADCASTER, "actor", live_run.EVALUATOR)
+# The evaluator's process writes no files.
+PAIRS = [
+    (kind, victim) for victim in VICTIMS for kind in KINDS
+    if victim != live_run.EVALUATOR or kind in (KILL, STOP)
+]
 # The longest stop outlasts a status question, so that peers take a stopped learner for lost.
 _STOPS_S = (0.5, 12.0)
 _LIMIT_S = 30.0  # Longest recovery after the end of a fault.
@@ -65,6 +70,7 @@ FLAGS = (
     "--samples_per_insert=4", "--replay_table_max_times_sampled=0", "--eval_period_s=2",
     "--checkpoint_period_s=3", "--log_period_s=0.2", "--push_period_s=0.1",
     "--actor_update_period=50", "--connect_timeout=60", "--learner_device_placement=CPU",
+    "--evaluator_process=on",
 )
 
 
@@ -90,8 +96,7 @@ class Fault:
 
 def draw(rng: np.random.Generator, round_number: int) -> Fault:
     """Returns the fault of a round: pairs of kind and victim in turn, the rest at random."""
-    kind = KINDS[round_number % len(KINDS)]
-    victim = VICTIMS[round_number // len(KINDS) % len(VICTIMS)]
+    kind, victim = PAIRS[round_number % len(PAIRS)]
     if victim == "actor":
         victim = telemetry.actor_name(int(rng.integers(1, _ACTORS + 1)))
     seconds = 0.0 if kind == KILL else float(rng.uniform(*_STOPS_S))
@@ -216,12 +221,16 @@ class Campaign:
     def _converted(self) -> float:
         return self.run.newest(telemetry.BROADCASTER, telemetry.UPDATES_CSV, "model_version", -1)
 
+    def _evaluated(self) -> float:
+        return self.run.newest(telemetry.LEARNER, telemetry.EVALUATION_CSV, "learner_steps")
+
     def _marks(self) -> dict[str, tuple[float, float]]:
-        """Returns the progress of every process: learner steps, version, rows of actors."""
+        """Returns the progress of every process: learner steps, version, rows of others."""
         row = self.run.last_row
         marks = {telemetry.LEARNER: (self._steps(), 0.0)}
         version = self._converted()
         marks[telemetry.BROADCASTER] = (version, 0.0)
+        marks[live_run.EVALUATOR] = (self._evaluated(), 0.0)
         for actor in range(1, _ACTORS + 1):
             name = telemetry.actor_name(actor)
             newest = row(name, telemetry.PHASES_CSV)
@@ -234,6 +243,8 @@ class Campaign:
             return self._steps() > mark[0]
         if name == telemetry.BROADCASTER:
             return self._converted() > mark[0]
+        if name == live_run.EVALUATOR:
+            return self._evaluated() > mark[0]
         row = self.run.last_row(name, telemetry.PHASES_CSV)
         return row.get("model_version", -1) > mark[0] and row.get("unix_time", 0.0) > mark[1]
 
@@ -244,6 +255,11 @@ class Campaign:
                 name for name in pids
                 if now.get(name, pids[name]) != pids[name]
                 and not (fault.kind in (KILL, FOLDER) and name == fault.victim)
+                # It ends with its learner.
+                and not (
+                    name == live_run.EVALUATOR and fault.victim == telemetry.LEARNER
+                    and fault.kind in (KILL, FOLDER)
+                )
             )
             if again:
                 raise errors.UserError(f"{', '.join(again)} died, although nobody killed it.")

@@ -17,13 +17,16 @@ import psutil
 from actorQ.core import errors
 from actorQ.core import telemetry
 from actorQ.launch import processes
+from actorQ.learner import evaluator_process
 
+EVALUATOR = "evaluator"
 _RUN_NAME = "run"
 _END_S = 60.0
 _INTERRUPTED = (130, 143)  # The launcher's exit codes after one signal, and after two.
 _MODULES = {
     processes.LEARNER_MODULE: telemetry.LEARNER,
     processes.BROADCASTER_MODULE: telemetry.BROADCASTER,
+    evaluator_process.MODULE: EVALUATOR,
 }
 _ACTOR_FLAG = "--actor_id="
 

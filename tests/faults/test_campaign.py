@@ -21,7 +21,7 @@ def test_draw_every_kind_meets_every_victim_and_actors_differ():
     rng = np.random.default_rng(0)
     drawn = [faults.draw(rng, number) for number in range(90)]
     groups = {fault.group for fault in drawn}
-    assert groups == {f"{kind} {victim}" for kind in faults.KINDS for victim in faults.VICTIMS}
+    assert groups == {f"{kind} {victim}" for kind, victim in faults.PAIRS}
     assert {fault.victim for fault in drawn} >= {"actor_1", "actor_2"}
     for fault in drawn:
         assert (fault.seconds == 0) == (fault.kind == faults.KILL)
@@ -51,6 +51,8 @@ def test_campaign_a_learner_and_an_actor_killed(campaign):
     assert "the learner was ended by SIGKILL" in campaign.run.output()
     campaign.round(faults.Fault(faults.KILL, "actor_2", 0.0))
     assert "actor_2 was ended by SIGKILL" in campaign.run.output()
+    campaign.round(faults.Fault(faults.KILL, "evaluator", 0.0))
+    campaign.round(faults.Fault(faults.STOP, "evaluator", 3.0))
 
 
 @pytest.mark.slow

@@ -217,6 +217,13 @@ def notes(material: Material) -> list[str]:
             dict.fromkeys(_machine(result) for result in material.all_results)
         )
         lines += _elsewhere(material)
+        if beside := [r.name for r in material.all_results if r.measured.evaluation_process]:
+            every = len(beside) == len(material.all_results)
+            lines.append(
+                "Evaluation had a process beside the learner"
+                + (". " if every else f" in {', '.join(beside)}. ")
+                + "Its seconds are not in the learner's time, and an episode counts from its end."
+            )
         lines.append(
             f"Profile {material.profile}; {'; '.join(machines)}{_devices(material)}; commit "
             f"{', '.join(commits)}; command, settings and curve of every run: its result.json; all "

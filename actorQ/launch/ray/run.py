@@ -141,8 +141,12 @@ class RayRun:
         if self._learner_takes_gpu():
             options["num_gpus"] = 1
         config = self._config
+        if config.evaluator_process == "auto":  # Other machines' actors take no core from it.
+            beside = "on" if self._learner_cpus > 1 else "off"
+            config = dataclasses.replace(config, evaluator_process=beside)
         if not config.learner_threads:  # By default the learner would leave cores to actors.
-            config = dataclasses.replace(config, learner_threads=self._learner_cpus)
+            threads = self._learner_cpus - int(config.evaluator_process == "on")
+            config = dataclasses.replace(config, learner_threads=max(1, threads))
         return self._place(telemetry.LEARNER, processes.LEARNER_MODULE, config, options, arguments)
 
     def _place_broadcaster(self, arguments: Sequence[str]) -> Any:

@@ -95,9 +95,13 @@ _CHANGEABLE = {
     "Limits": ("num_episodes", "stop_return", "stop_window", "stop_smoothing", "max_seconds"),
     "Actors": ("n_actors", "envs_per_actor", "inference_mode", "actor_update_period"),
     "Exploration": ("sigma", "noise_exponent", "epsilon_max", "epsilon_zeta"),
-    "Devices": ("actor_device_placement", "learner_device_placement", "learner_threads"),
+    "Devices": (
+        "actor_device_placement", "learner_device_placement", "learner_threads", "learner_compile",
+    ),
     "Pushes of weights": ("push_period_s", "push_share", "push_precision"),
-    "Evaluations": ("eval_period_s", "eval_period_steps", "final_eval_episodes"),
+    "Evaluations": (
+        "eval_period_s", "eval_period_steps", "final_eval_episodes", "evaluator_process",
+    ),
     "Logs and checkpoints": ("checkpoint_period_s", "log_period_s", "track_energy"),
     "Time limits": ("connect_timeout", "transfer_timeout", "data_timeout"),
 }

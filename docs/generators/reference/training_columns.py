@@ -44,7 +44,10 @@ EVALUATION: Columns = _TIME | {
     "episode_return": ("return", "Sum of the episode's rewards, not clipped."),
     "episode_length": ("steps", "Environment steps of the episode."),
     "episode_s": ("s", "Time that this episode took."),
-    "evaluation_s": ("s, cumulative", "Time of evaluation so far, this episode included."),
+    "evaluation_s": (
+        "s, cumulative",
+        "Time that evaluation took from the learner's thread, this episode included.",
+    ),
     "reward_low": ("reward", "Lowest reward of the episode."),
     "reward_high": ("reward", "Highest reward of the episode."),
     "actions_at_bounds": (
@@ -119,7 +122,7 @@ RUNS: Columns = {
     ),
     "wall_s": ("s", "Time from the launch to the end of the last process."),
     "cpu_s": ("CPU s", "CPU time of all processes. It is empty where runs ran side by side."),
-    "evaluation_s": ("s", "Time of all evaluations."),
+    "evaluation_s": ("s", "Time that evaluations took from the learner's thread."),
     "learner_steps": ("steps", "Learner steps at the end."),
     "actor_steps": ("steps", "Environment steps of all actors at the end."),
     "learner_steps_per_s": ("steps/s", "Rate while the learner learned."),

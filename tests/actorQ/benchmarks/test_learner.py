@@ -80,6 +80,26 @@ def test_plan_sides_of_a_row_differ_in_what_the_row_compares():
     assert [side.source for side in beside_an_actor] == ["memory", "Reverb"]
 
 
+def test_program_cells_hold_rates_and_ratios_over_a_step_as_before():
+    sides = benchmark.Plan().programs(256, 64, learner_sides.MEMORY)
+    assert [(side.compiled, side.steps_per_call) for side in sides] == [
+        (False, 1), (True, 1), (False, 8), (True, 8)
+    ]
+    seconds = dict(zip(sides, ([4.0, 2.0], [2.0, 1.0], [4.0, 1.0], [1.0, 0.5]), strict=True))
+
+    class Process:
+        def call(self, function, *arguments):
+            if function is learner_sides.measure:
+                lap = seconds[arguments[0]].pop(0)
+                return learner_sides.Lap(lap, lap)
+            return None
+
+    figures = benchmark.Figures(Process(), sides, 2, 1.0)
+    assert benchmark.program_cells(sides, figures) == [
+        "0.3", "0.7", "0.4", "1.3", "2.00", "1.50", "4.00"
+    ]
+
+
 def test_side_products_flop_is_what_the_compiled_step_multiplies():
     side = Side(24, 4)
     learner = learner_sides._Learner(side)._learner

@@ -5,6 +5,7 @@ from unittest import mock
 import numpy as np
 
 from actorQ.environments import evaluation
+from actorQ.learner import evaluator
 from actorQ.learner import training
 from actorQ.wire import connection
 
@@ -21,24 +22,33 @@ class Evaluator:
     def __init__(self, returns=()):
         self.coming = list(returns)
         self.returns = []
+        self.begun = None
         self.seconds = 0.0
         self.stop_rule_from = 0
         self.best_return = -np.inf
         self.stop_return = np.inf
         self.saved = []
 
-    def play(self, stop):
-        if stop():
+    def begin(self, steps, actor_steps, stop):
+        self.begun = None if stop() else (steps, actor_steps)
+
+    @property
+    def under_way(self):
+        return self.begun is not None
+
+    def take(self, stop, wait):
+        del stop, wait
+        if self.begun is None:
             return None
         self.returns.append(self.coming.pop(0))
-        return evaluation.Episode(self.returns[-1], 20, 0.5)
+        return evaluator.Played(evaluation.Episode(self.returns[-1], 20, 0.5), *self.begun)
+
+    def finish(self):
+        self.begun = None
+        self.best_return = max(self.best_return, self.returns[-1])
 
     def reached_stop_return(self):
         return self.returns[-1] >= self.stop_return
-
-    def save_if_best(self, steps):
-        if self.returns[-1] > self.best_return:
-            self.best_return = self.returns[-1]
 
     def save_policy(self, steps):
         self.saved.append(steps)
@@ -57,7 +67,7 @@ def make_parts(step=lambda: None, losses=lambda: {}, returns=()):
             "publish", "pushes", "version", "snapshot_s", "insert_s", "last_push",
         ],
     )
-    average = mock.Mock(spec_set=["after_step"])
+    average = mock.Mock(spec_set=["after_steps"])
     checkpoints = mock.Mock(seconds=0.0, writing=False, spec_set=["save", "seconds", "writing"])
     logger = mock.Mock(spec_set=["write", "seconds", "lengths"])
     logger.seconds.return_value = 0.0

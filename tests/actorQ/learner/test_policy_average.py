@@ -48,7 +48,7 @@ def test_it_is_the_mean_of_the_first_policies_and_then_falls_behind_evenly(pair)
     seen = []
     for steps in range(1, 2 * 100 + 1):
         weights = learn(policy, rng)
-        averaging.after_step(steps)
+        averaging.after_steps(steps, 1)
         if steps % PERIOD == 0:
             seen.append(weights)
             if steps <= 100:
@@ -63,14 +63,14 @@ def test_the_last_policy_alone_counts_where_few_steps_are_averaged(pair):
     policy, average = pair
     averaging = policy_average.PolicyAverage(policy, average, 1)
     weights = learn(policy, np.random.default_rng(0))
-    averaging.after_step(100)
+    averaging.after_steps(100, 100)
     np.testing.assert_allclose(numbers(average), weights, rtol=1e-6)
 
 
 def test_training_updates_it_after_each_step_and_before_the_push():
     parts = fakes.make_parts()
     calls = []
-    parts.average.after_step = lambda steps: calls.append(("average", steps))
+    parts.average.after_steps = lambda steps, made: calls.append(("average", steps))
     parts.publisher.publish = lambda version, wait=False: calls.append(("push", version))
     training, _ = test_training.make(parts, num_episodes=2)
     training.run()

@@ -31,7 +31,8 @@ def _process(tmp_path, monkeypatch):
     monkeypatch.setattr(learner_process.device, "set_up_tensorflow", lambda config: None)
     config = config_lib.RunConfig(
         taskstr="dm_control,cartpole_balance", model_str="24,24", critic_str="16", port=0,
-        inference_mode="native", max_episode_steps=20, logpath=str(tmp_path),
+        inference_mode="native", evaluator_process="off", max_episode_steps=20,
+        logpath=str(tmp_path),
     )
     process = learner_process.LearnerProcess(config)
     yield process
@@ -45,21 +46,21 @@ def test_evaluation_with_the_kernels_acts_as_tensorflows_policy(process, tmp_pat
         variable.assign(generator.normal(size=variable.shape).astype(np.float32))
     assert process._training.evaluate() is not None
     observations = generator.normal(size=(20, 5)).astype(np.float32)
-    evaluator = process._parts.evaluator
-    with_kernels = [evaluator.act(observation) for observation in observations]
+    player = process._parts.evaluator._player
+    with_kernels = [player.act(observation) for observation in observations]
     # A later evaluation takes the weights of that moment.
     for variable in variables.values():
         variable.assign(variable / 2)
     assert process._training.evaluate() is not None
-    later = [evaluator.act(observation) for observation in observations]
-    evaluator._kernels = None
+    later = [player.act(observation) for observation in observations]
+    process._parts.evaluator._kernels = None
     np.testing.assert_allclose(
-        later, [evaluator.act(observation) for observation in observations], atol=1e-5
+        later, [player.act(observation) for observation in observations], atol=1e-5
     )
     for variable in variables.values():
         variable.assign(2 * variable)
     np.testing.assert_allclose(
-        with_kernels, [evaluator.act(observation) for observation in observations], atol=1e-5
+        with_kernels, [player.act(observation) for observation in observations], atol=1e-5
     )
     assert np.ptp(with_kernels) > 0.1
     rows = (tmp_path / telemetry.LEARNER / telemetry.EVALUATION_CSV).read_text().splitlines()
@@ -177,8 +178,10 @@ def test_a_learner_that_cannot_use_its_settings_says_so(tmp_path, settings, mess
 @pytest.mark.parametrize(
     ("settings", "threads", "line"),
     [
-        ({"n_actors": 12}, 20,
-         "20 threads on 32 cores (12 left to actors on this machine; see --learner_threads)"),
+        ({"n_actors": 12}, 19,
+         "19 threads on 32 cores (13 left to others on this machine; see --learner_threads)"),
+        ({"n_actors": 12, "evaluator_process": "off"}, 20,
+         "20 threads on 32 cores (12 left to others on this machine; see --learner_threads)"),
         ({"n_actors": 12, "learner_threads": 30}, 30, "30 threads on 32 cores"),
     ],
 )
@@ -311,16 +314,20 @@ def test_the_best_policy_outlives_a_crash_after_the_last_checkpoint(process, tmp
     evaluator = process._parts.evaluator
     before = process._training.state()
     assert before.best_return is None
-    evaluator.returns.append(950.0)
-    evaluator.save_if_best(7)
+
+    def played(steps, episode_return):
+        evaluator.begin(steps, 0, stop=lambda: False)
+        evaluator.returns.append(episode_return)
+        evaluator.finish()
+
+    played(7, 950.0)
     best = saved.find_policy(str(tmp_path), best=True)
     content = pathlib.Path(best).read_bytes()
 
     def resume_and_play(state, episode_return):
         evaluator.best_return = -np.inf
         evaluator.restore(state)
-        evaluator.returns.append(episode_return)
-        evaluator.save_if_best(8)
+        played(8, episode_return)
         return pathlib.Path(best).read_bytes() != content
 
     assert not resume_and_play(before, 12.0)

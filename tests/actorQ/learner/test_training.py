@@ -1,5 +1,6 @@
 """The learning thread by itself, with stand-ins for everything around it."""
 
+import dataclasses
 import itertools
 import time
 from unittest import mock
@@ -95,6 +96,61 @@ def test_training_ends_when_the_return_is_held():
     assert parts.evaluator.stop_rule_from == 4
 
 
+class Slow(fakes.Evaluator):
+    """Plays beside learning: an episode is over when it is waited for, or after three looks."""
+
+    def begin(self, steps, actor_steps, stop):
+        super().begin(steps, actor_steps, stop)
+        self.looks = 0
+
+    def take(self, stop, wait):
+        self.looks = 3 if wait else getattr(self, "looks", 0) + 1
+        return super().take(stop, wait) if self.looks >= 3 else None
+
+
+def rows(parts):
+    return [
+        (call.kwargs["learner_steps"], call.kwargs["episode_return"])
+        for call in parts.logger.write.call_args_list
+    ]
+
+
+def test_an_episode_beside_learning_counts_for_the_steps_at_which_it_began():
+    parts = dataclasses.replace(fakes.make_parts(), evaluator=Slow([1.0, 2.0, 3.0]))
+    training, progress = make(parts, eval_period_steps=4, num_episodes=10, final_eval_episodes=1)
+    training.run()
+    assert progress.failure is None and progress.steps == 10
+    assert rows(parts) == [(4, 1.0), (8, 2.0), (10, 3.0)]
+
+
+def test_the_learner_waits_for_an_episode_only_where_steps_say_when_the_next_is_due():
+    by_steps = dataclasses.replace(fakes.make_parts(), evaluator=Slow([1.0] * 4))
+    training, _ = make(by_steps, eval_period_steps=1, num_episodes=4)
+    training.run()
+    assert [step for step, _ in rows(by_steps)] == [1, 2, 3, 4]
+    by_time = dataclasses.replace(fakes.make_parts(), evaluator=Slow([1.0] * 4))
+    training, _ = make(by_time, eval_period_s=1e-9, num_episodes=8)
+    training.run()
+    assert [step for step, _ in rows(by_time)] == [1, 3, 5, 7]
+
+
+def test_no_episode_begins_once_the_return_is_held():
+    parts = dataclasses.replace(fakes.make_parts(), evaluator=Slow([1.0, 9.0]))
+    parts.evaluator.stop_return = 5.0
+    training, progress = make(parts, eval_period_steps=1, num_episodes=50)
+    training.run()
+    assert progress.steps == 3 and rows(parts) == [(1, 1.0), (2, 9.0)]
+
+
+def test_a_snapshot_waits_for_the_episode_under_way():
+    parts = dataclasses.replace(fakes.make_parts(), evaluator=Slow([1.0] * 9))
+    saved = []
+    parts.checkpoints.save = lambda state, wait: saved.append((state().learner_steps, rows(parts)))
+    training, _ = make(parts, eval_period_steps=2, num_episodes=5, checkpoint_period_s=1e-9)
+    training.run()
+    assert saved[1] == (2, [(2, 1.0)])
+
+
 def test_checkpoints_are_made_in_time_but_never_two_at_once(monkeypatch):
     seconds = itertools.count()
     clock = mock.Mock(monotonic=lambda: float(next(seconds)), perf_counter=time.perf_counter)
@@ -130,7 +186,7 @@ def test_a_failure_of_a_step_is_left_for_the_main_thread():
 
 def test_a_failing_evaluation_at_the_end_does_not_cost_the_weights():
     parts = fakes.make_parts()
-    parts.evaluator.play = mock.Mock(side_effect=RuntimeError("the simulation failed"))
+    parts.evaluator.begin = mock.Mock(side_effect=RuntimeError("the simulation failed"))
     training, progress = make(parts, final_eval_episodes=1)
     training.run()
     assert "simulation failed" in str(progress.failure)

@@ -156,6 +156,25 @@ def test_notes_name_learners_and_machines_that_are_not_the_profiles():
     assert "Warning" not in notes(8, None, None)
 
 
+def test_notes_name_runs_whose_evaluation_had_a_process():
+    experiment = loading.load("time_to_reward", COMMON)
+    runs = specification.expand(
+        experiment, COMMON, "laptop", [0], ["cartpole_balance"], [32, 8], peers=None
+    )
+
+    def notes(*beside):
+        done = {
+            run.name: result(run, evaluation_process=one)
+            for run, one in zip(runs, beside, strict=True)
+        }
+        material = reporting.Material(experiment, "laptop", runs, done, {}, "")
+        return "\n".join(reporting.notes(material))
+
+    assert "Evaluation had" not in notes(False, None)
+    assert "beside the learner. Its seconds" in notes(True, True)
+    assert "beside the learner in cartpole_balance-int8-s0. Its" in notes(False, True)
+
+
 def test_notes_of_a_profile_that_needs_no_gpu_warn_only_where_others_had_one():
     experiment = loading.load("time_to_reward", COMMON)
     runs = specification.expand(
