@@ -120,7 +120,7 @@ class EvaluatorProcess:
         """Starts a process; returns it with the stream of its answers."""
         # Another start must not play the first start's episodes again.
         seed = seeding.derive(
-            self._config.seed, "evaluation environment", self._learner_steps, self._starts
+            self._config.seed, "evaluation environment", self._learner_steps + self._starts
         )
         self._starts += 1
         reading, writing = os.pipe()

@@ -183,7 +183,7 @@ class Training:
         return evaluation.due(self._config, self._progress.steps, time_is_up)
 
     def _held(self, wait: bool) -> bool:
-        """Logs the episode that was begun, if it is over; returns whether it meets the stop rule."""
+        """Logs the episode that was begun, if it is over; returns whether training may stop."""
         return self._note_evaluation(wait) and self._parts.evaluator.reached_stop_return()
 
     def _time_is_over(self) -> bool:

@@ -52,7 +52,7 @@ def _process():
 
 def test_its_episodes_are_those_of_the_learners_own_process(process):
     environment = suites.make_for(
-        CONFIG, seeding.derive(CONFIG.seed, "evaluation environment", STEPS, 0)
+        CONFIG, seeding.derive(CONFIG.seed, "evaluation environment", STEPS)
     )
     backend = inference.make_backend(architecture(), 32, "native")
     player = evaluation.GreedyPlayer(

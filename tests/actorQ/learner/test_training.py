@@ -142,11 +142,14 @@ def test_no_episode_begins_once_the_return_is_held():
     assert progress.steps == 3 and rows(parts) == [(1, 1.0), (2, 9.0)]
 
 
-def test_a_snapshot_waits_for_the_episode_under_way():
+def test_a_snapshot_waits_for_the_episode_under_way(monkeypatch):
+    seconds = itertools.count()
+    clock = mock.Mock(monotonic=lambda: float(next(seconds)), perf_counter=time.perf_counter)
+    monkeypatch.setattr(training_lib, "time", clock)
     parts = dataclasses.replace(fakes.make_parts(), evaluator=Slow([1.0] * 9))
     saved = []
     parts.checkpoints.save = lambda state, wait: saved.append((state().learner_steps, rows(parts)))
-    training, _ = make(parts, eval_period_steps=2, num_episodes=5, checkpoint_period_s=1e-9)
+    training, _ = make(parts, eval_period_steps=2, num_episodes=5, checkpoint_period_s=1.0)
     training.run()
     assert saved[1] == (2, [(2, 1.0)])
 
