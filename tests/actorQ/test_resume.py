@@ -132,7 +132,7 @@ def test_sigterm_then_resume_goes_on(crew, tmp_path):
     refused = crew.launch("--resume", f"--logpath={run}", "--n_step=2", "--batch_size=32")
     assert refused.wait(60) == 1
     (line,) = harness.error_lines(refused.output(), "run_multiprocess.sh")
-    assert "--n_step was 3, not 2" in line and "--batch_size was 16, not 32" in line
+    assert "--n_step was 5, not 2" in line and "--batch_size was 16, not 32" in line
 
     steps = before.learner_steps + 300
     resumed = crew.launch("--resume", f"--logpath={run}", f"--num_episodes={steps}")
