@@ -164,7 +164,7 @@ def _name_of(command: Sequence[str]) -> str | None:
         if module in command:
             return name
     if processes.ACTOR_MODULE in command:
-        for argument in command:
+        for argument in reversed(command):  # The last one counts, as for the process.
             if argument.startswith(_ACTOR_FLAG):
                 return telemetry.actor_name(int(argument.removeprefix(_ACTOR_FLAG)))
     return None
