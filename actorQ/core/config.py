@@ -21,7 +21,7 @@ ALGORITHMS = ("auto", "d4pg", "dqn")
 INFERENCE_MODES = ("pytorch", "native", "tensorflow")
 LEARNER_PRECISIONS = ("float32", "bfloat16")
 PUSH_PRECISIONS = ("float32", "bfloat16")
-COMPILE = ("auto", "on", "off")
+AUTO_ON_OFF = ("auto", "on", "off")
 DEVICES = ("CPU", "GPU")
 CONFIG_FILENAME = "config.json"
 
@@ -248,7 +248,7 @@ class RunConfig:
         "auto",
         "Whether XLA compiles the learner's step into one program. auto: on a GPU, where a step is "
         "bound by the launch of many small operations; on a CPU XLA makes it slower.",
-        choices=COMPILE, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
+        choices=AUTO_ON_OFF, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     learner_steps_per_call: int = _field(
         1,
@@ -371,7 +371,7 @@ class RunConfig:
         "Where evaluation episodes are played. on: in a process of their own, beside learning. "
         "off: in the learner's process, which learns nothing meanwhile. auto: on where there is a "
         "core for it beside those of --n_actors and the learner.",
-        choices=("auto", "on", "off"), kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
+        choices=AUTO_ON_OFF, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     final_eval_episodes: int = _field(
         10, "Evaluation episodes at the end of training; 0: none.", low=0, kinds=Kind.CHANGEABLE

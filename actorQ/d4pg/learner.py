@@ -148,7 +148,7 @@ class CriticSpan:
         """Doubles the span until it holds the returns that are met, if its ends are not flags.
 
         An end moves where a single n-step return lies beyond it. It also moves where targets do,
-        but never beyond the best or the worst that the rewards so far allow.
+        if the rewards so far allow returns beyond it.
 
         Args:
           lowest: Lowest n-step return of any step so far.

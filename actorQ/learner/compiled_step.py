@@ -1,4 +1,4 @@
-"""Acme's learner step as one program of XLA, and several steps in one call.
+"""Makes Acme's learner step one program of XLA, and puts several steps into one call.
 
 Acme's own function is traced, so that it stays the definition of a step. Two things stay outside of
 the program, because XLA cannot have them on a GPU: batches from replay, and the int32 count of

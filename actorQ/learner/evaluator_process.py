@@ -1,4 +1,4 @@
-"""The process that plays evaluation episodes beside the learner, and its end in the learner.
+"""Starts the process that plays evaluation episodes beside the learner, and talks to it.
 
 The learner starts it, and nobody else knows it. A request is the policy's weights, in the format of
 safetensors behind their length. The answer is a line of JSON. Both go through pipes. So the process

@@ -35,7 +35,7 @@ def choose(gpu: bool, what: str) -> None:
 def _show_xla_the_toolkit() -> None:
     """Tells XLA where pip put ptxas and libdevice, without which it compiles nothing for a GPU.
 
-    TensorFlow 2.15 does not look into site-packages itself (tensorflow#56927).
+    TensorFlow looks into /usr/local, and not always into site-packages (tensorflow#56927).
     """
     option, given = "--xla_gpu_cuda_data_dir", os.environ.get("XLA_FLAGS", "")
     try:

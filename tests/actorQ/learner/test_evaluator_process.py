@@ -1,4 +1,4 @@
-"""The process that plays evaluation episodes beside the learner."""
+"""Evaluation episodes are played beside the learner, by a process that ends with it."""
 
 import os
 import signal

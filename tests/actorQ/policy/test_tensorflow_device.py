@@ -1,4 +1,4 @@
-"""What TensorFlow's GPU part needs to know beside its devices."""
+"""XLA is told where pip put the CUDA toolkit."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ OPTION = "--xla_gpu_cuda_data_dir"
     ("given", "expected"),
     [
         (None, "{option}={folder}"),
-        ("--xla_dump_to=/tmp/x", "--xla_dump_to=/tmp/x {option}={folder}"),
+        ("--xla_dump_to=elsewhere", "--xla_dump_to=elsewhere {option}={folder}"),
         ("--xla_gpu_cuda_data_dir=/usr/local/cuda", "--xla_gpu_cuda_data_dir=/usr/local/cuda"),
     ],
 )
