@@ -56,7 +56,7 @@ class Stage:
         self.connection.publish(self.config.model_table_name, messages.encode(update))
 
     def act(self, transitions):
-        """Lets the actor act until replay holds `count` transitions; returns them all."""
+        """Lets the actor act until replay holds so many transitions; returns samples of them."""
         if self.actor._weights.version < 0:
             self.publish(0)
             assert self.actor.connect()
@@ -69,8 +69,9 @@ class Stage:
         self.actor.stop()
         acting_thread.join(20)
         self.actor._writer.flush()
+        # So many more than replay has that the rare ones, at an episode's end, are among them.
         samples = self.connection.client.sample(
-            self.config.replay_table_name, 300, emit_timesteps=False
+            self.config.replay_table_name, 3000, emit_timesteps=False
         )
         return self.layout.unpack(np.stack([np.asarray(sample.data[0]) for sample in samples]))
 

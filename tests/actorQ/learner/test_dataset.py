@@ -423,8 +423,9 @@ def test_rewards_are_recorded_inside_a_step_and_before_they_are_scaled():
     [(-150.0, 150.0, 0.0, 0.0), (10.0, 20.0, 1.0, 0.0), (-20.0, -10.0, 0.0, 1.0)],
 )
 def test_targets_beyond_the_critics_range_are_recorded(vmin, vmax, below, above):
-    # Rewards are normal, and most values of the next state shrink by 0.9 * 0.99.
-    rig = Rig("d4pg", vmin=vmin, vmax=vmax)
+    # Rewards are normal, and most values of the next state shrink by 0.9 * 0.99. A batch of 8 can
+    # hold rewards that are all so large that no target lies below vmin.
+    rig = Rig("d4pg", vmin=vmin, vmax=vmax, batch_size=64)
     rig.learner.step()
     values = rig.monitors.read()
     assert (values["targets_below_vmin"] > 0.05) == bool(below)
