@@ -10,6 +10,7 @@ from actorQ.experiments.reports import reaching
 from actorQ.experiments.run_logs import paper
 from docs.generators import tables
 from docs.generators.training import reward_runs
+from docs.generators.training import time_to_reward_six
 
 _MAIN = "time_to_reward"
 _WIDER = "wider_noise"
@@ -98,10 +99,10 @@ def _readme() -> str:
     lines = []
     for task, published in paper.SPEEDUPS.items():
         row = measured.get(task)
-        ours = ["not run yet", "", ""] if row is None else [
+        ours = time_to_reward_six.cells(task) if row is None else [
             tables.number(row.fp32_s, 1), tables.number(row.int8_s, 1), row.speedup_text
         ]
-        name = specification.short_task(task) if row is None else row.name
+        name = f"{specification.short_task(task)} (D4PG)" if row is None else row.name
         lines.append([name, f"{published.reward:.2f}", *ours, f"{published.speedup:.2f}"])
     head = ["Task", "Reward", "fp32 s", "int8 s", "Speed-up", "Paper's speed-up"]
     return tables.table(head, lines)

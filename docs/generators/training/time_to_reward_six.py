@@ -1,0 +1,141 @@
+"""Blocks of results/time-to-reward-six: six tasks of dm_control, fp32 against int8 actors."""
+
+from collections.abc import Mapping
+import statistics
+
+from actorQ.experiments import specification
+from actorQ.experiments.reports import reaching
+from actorQ.experiments.reports import reporting
+from actorQ.experiments.run_logs import paper
+from actorQ.experiments.run_logs import times
+from docs.generators import tables
+from docs.generators.training import reward_runs
+
+_EXPERIMENT = "time_to_reward_six"
+TASKS = (
+    "dm_control,hopper_stand", "dm_control,reacher_hard", "dm_control,cheetah_run",
+    "dm_control,finger_spin", "dm_control,humanoid_stand", "dm_control,humanoid_walk",
+)
+_NOT_RUN = "not run yet"
+_TEXT_COLUMNS = 3  # Task, seconds with fp32, seconds with int8: the last two may be words.
+
+
+def rows() -> Mapping[str, reaching.Rows]:
+    """Returns the rows of each of the six tasks that ran with both precisions."""
+    return {
+        task: found for task, found in reward_runs.rows(_EXPERIMENT).items()
+        if reward_runs.FP32 in found and reward_runs.INT8 in found
+    }
+
+
+def gains() -> list[float]:
+    """Returns the speed-ups of the tasks whose reward both precisions held, the lowest first."""
+    found = [reward_runs.speedup(of_task) for of_task in rows().values()]
+    return sorted(speedup.value for speedup in found if not speedup.bound)
+
+
+def cells(task: str) -> list[str]:
+    """Returns fp32's and int8's cells of a task, and that of int8's gain.
+
+    Where neither precision held the reward, both cells hold the best rewards in the same time, and
+    the last cell has the ratio of the actors' steps/s.
+    """
+    found = rows().get(task)
+    if found is None:
+        return [_NOT_RUN, "", ""]
+    sides = [found[side] for side in (reward_runs.FP32, reward_runs.INT8)]
+    seeds = f" ({reporting.seeds(len(sides[1].reaches))})"
+    gain = reward_runs.speedup(found)
+    if gain.bound != "?":
+        return [*(reward_runs.seconds(row.median) for row in sides), f"**{gain.text()}**{seeds}"]
+    rewards = [
+        f"{_best(row):.0f} in {tables.number(row.median.seconds)} s" for row in sides
+    ]
+    return [*rewards, f"steps/s: **{_rates(found):.2f}**{seeds}"]
+
+
+def _best(row: reaching.Row) -> float:
+    """Returns the best reward that a run held, in the mean over the seeds."""
+    return statistics.mean(
+        times.best_held(
+            result.measured.rewards.returns, result.settings["stop_window"],
+            result.settings["stop_smoothing"],
+        )
+        for result in row.results
+    )
+
+
+def _rates(found: reaching.Rows) -> float:
+    """Returns int8's environment steps/s over fp32's, of the seeds that both have."""
+    int8, fp32 = (
+        statistics.mean(reporting.known(one.measured.actor_steps_per_s for one in side))
+        for side in reporting.of_shared_seeds(
+            found[reward_runs.INT8].results, found[reward_runs.FP32].results
+        )
+    )
+    return int8 / fp32
+
+
+def _answer() -> str:
+    found = rows()
+    if not found:
+        return reward_runs.answer("None of the six tasks has run with both precisions so far.")
+    rates = sorted(_rates(of_task) for of_task in found.values())
+    text = f"Int8 actors made {rates[0]:.1f} to {rates[-1]:.1f} times the steps of fp32 actors."
+    if soon := gains():
+        text = (
+            f"On {len(soon)} of the {len(found)} tasks run so far, int8 actors held the paper's "
+            f"reward {soon[0]:.1f} to {soon[-1]:.1f} times as soon. {text}"
+        )
+    return reward_runs.answer(text)
+
+
+def _main() -> str:
+    head = [
+        "Task", "fp32 s", "int8 s", "Reward", "Speed-up", "Paper: fp32 s", "int8 s", "speed-up",
+    ]
+    lines = []
+    for task in TASKS:
+        published = paper.SPEEDUPS[task]
+        fp32, int8, gain = cells(task)
+        lines.append([
+            specification.short_task(task), fp32, int8, f"{published.reward:.2f}", gain,
+            *(tables.number(value, 2) for value in published[2:]),
+        ])
+    return tables.table(head, lines, _TEXT_COLUMNS)
+
+
+def _runs() -> str:
+    head = [
+        "Task", "Actors", "Seed", "Held after, s", "from learner step", "Best reward",
+        "Final reward", "Actor steps/s", "Learner steps/s", "Data used",
+    ]
+    lines = []
+    for task, found in rows().items():
+        for side in (reward_runs.FP32, reward_runs.INT8):
+            row = found[side]
+            for seed in row.by_seed:
+                one = reward_runs.of_seeds(found, [seed])[side]
+                lines.append([
+                    specification.short_task(task), side.short_name, str(seed),
+                    reward_runs.seconds(one.median), reward_runs.steps_by_seed(one),
+                    f"{_best(one):.1f}", *map(lambda value: f"{value:.1f}", one.final_rewards),
+                    reward_runs.mean(one, "actor_steps_per_s"),
+                    reward_runs.mean(one, "learner_steps_per_s", 2), reward_runs.data_used(one),
+                ])
+    return tables.table(head, lines, 2) if lines else _NOT_RUN.capitalize() + "."
+
+
+def _commits() -> str:
+    found = [
+        result for of_task in rows().values() for row in of_task.values() for result in row.results
+    ]
+    return reward_runs.made_with(found) if found else _NOT_RUN.capitalize() + "."
+
+
+BLOCKS: dict[str, reward_runs.Block] = {
+    "answer": _answer,
+    "main": _main,
+    "runs": _runs,
+    "commits": _commits,
+}

@@ -1,0 +1,80 @@
+"""The page on six further tasks while some, others or none have been run."""
+
+import pytest
+
+from actorQ.experiments import loading
+from actorQ.experiments import results
+from actorQ.experiments import specification
+from docs.generators import tables
+from docs.generators.training import reward_runs
+from docs.generators.training import time_to_reward_six
+from tests.actorQ.experiments.reports import test_reports
+
+COMMON = loading.load_common()
+NAMES = [specification.short_task(task) for task in time_to_reward_six.TASKS]
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "ACTORQ_RESULTS", tmp_path)
+    monkeypatch.setattr(reward_runs, "rows", reward_runs.rows.__wrapped__)
+    return tmp_path / "time_to_reward_six" / "runs"
+
+
+def publish(folder, task, bits, seconds, held, steps_per_s, returns):
+    experiment = loading.load("time_to_reward", COMMON)
+    (run,) = specification.expand(
+        experiment, COMMON, "laptop", [0], [task], [bits], peers=None
+    )
+    count = len(returns)
+    rewards = results.Rewards(
+        list(range(count)), list(range(count)), [10.0 * i for i in range(count)], returns,
+        [0.0] * count,
+    )
+    made = test_reports.result(
+        run, time_to_target_s=seconds if held else None, rewards=rewards, data_used=1.0,
+        censored_at_s=None if held else seconds, actor_steps_per_s=steps_per_s, target=100.0,
+        learner_steps_per_s=steps_per_s / 100,
+    )
+    made.machine["processor"] = "a"
+    (folder / run.name).mkdir(parents=True)
+    results.write(made, str(folder / run.name))
+
+
+def test_without_runs():
+    lines = time_to_reward_six.BLOCKS["main"]().splitlines()
+    assert [line.split(" | ")[:2] for line in lines[2:]] == [
+        [f"| {name}", "not run yet"] for name in NAMES
+    ]
+    for name in ("answer", "runs", "commits"):
+        assert "run" in time_to_reward_six.BLOCKS[name]()
+    assert time_to_reward_six.gains() == []
+
+
+def test_rows_that_held_their_rewards_and_rows_that_did_not(folder):
+    publish(folder, "reacher_hard", 32, 1000.0, True, 500.0, [200.0] * 12)
+    publish(folder, "reacher_hard", 8, 250.0, True, 2000.0, [200.0] * 12)
+    publish(folder, "hopper_stand", 32, 3600.0, False, 500.0, [50.0] * 12)
+    publish(folder, "hopper_stand", 8, 800.0, True, 1500.0, [200.0] * 12)
+    # The best mean of ten that three evaluations in a row have is 3.
+    publish(folder, "humanoid_walk", 32, 3600.0, False, 400.0, [3.0] * 12 + [1.0] * 10)
+    publish(folder, "humanoid_walk", 8, 3600.0, False, 1000.0, [9.0] * 12)
+    publish(folder, "cheetah_run", 8, 100.0, True, 1000.0, [9.0] * 12)  # fp32 is to come.
+    assert time_to_reward_six.cells("dm_control,reacher_hard") == [
+        "1,000.0", "250.0", "**4.00** (1 seed)"
+    ]
+    assert time_to_reward_six.cells("dm_control,hopper_stand") == [
+        "> 3,600.0", "800.0", "**> 4.50** (1 seed)"
+    ]
+    assert time_to_reward_six.cells("dm_control,humanoid_walk") == [
+        "3 in 3,600 s", "9 in 3,600 s", "steps/s: **2.50** (1 seed)"
+    ]
+    assert time_to_reward_six.cells("dm_control,cheetah_run")[0] == "not run yet"
+    assert time_to_reward_six.gains() == [4.0]
+    answer = time_to_reward_six.BLOCKS["answer"]().replace("\n", " ")
+    assert "On 1 of the 3 tasks run so far" in answer and "4.0 to 4.0 times as soon" in answer
+    assert "2.5 to 4.0 times the steps" in answer
+    lines = time_to_reward_six.BLOCKS["runs"]().splitlines()
+    assert len(lines) == 2 + 6
+    assert "| humanoid_walk | fp32 | 0 | > 3,600.0 |" in lines[-2]
+    assert "cheetah_run" not in time_to_reward_six.BLOCKS["commits"]()
