@@ -91,7 +91,20 @@ class RunConfig:
         low=0.0, kinds=Kind.CHANGEABLE,
     )
     max_episode_steps: int = _field(
-        1000, "Longest episode, environment steps. A cut-off episode is not terminal.", low=1
+        1000,
+        "Steps after which an episode is cut, where the task does not end it before; 0: the task's "
+        "own limit, or 1000 where it has none. A cut-off episode is not terminal.",
+        low=0,
+    )
+    action_limit: float = _field(
+        1.0,
+        "Size of the largest action, in the task's own units, wherever the task gives no bound.",
+        low=1e-6, high=1e6,
+    )
+    env_kwargs: str = _field(
+        "",
+        "Arguments for the task's constructor: name:value,name:value, for example "
+        "gravity:-5.0,enable_wind:True.",
     )
     scale_observations: int = _field(
         0,

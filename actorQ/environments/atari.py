@@ -4,7 +4,7 @@
 - An action lasts 4 frames. A screen is the maximum over the last 2 of them, in grey and scaled to
   84x84. An observation stacks the last 4 screens: [84, 84, 4] uint8, the newest last.
 - An episode is a whole game: losing a life does not end it. It lasts at most 27 000 agent steps
-  (108 000 frames, half an hour), or `max_episode_steps`.
+  (108 000 frames, half an hour).
 - Rewards are the game's own points. An agent that wants clipped rewards clips them itself.
 """
 
@@ -31,16 +31,16 @@ _NO_FRAME_SKIP = "NoFrameskip"
 class AtariEnvironment(gymnasium_adapter.GymnasiumEnvironment):
     """A game whose last four screens are stacked along the last axis."""
 
-    def __init__(self, raw: Any, name: str, seed: int, step_limit: float):
+    def __init__(self, raw: Any, name: str, seed: int, options: base.Options):
         """Adapts a game.
 
         Args:
           raw: The preprocessed game, [84, 84] uint8.
           name: Name for messages.
           seed: Seed of the first reset.
-          step_limit: Agent steps per episode.
+          options: What a user has chosen.
         """
-        super().__init__(raw, name, seed, step_limit)
+        super().__init__(raw, name, seed, options, _GAME_STEPS)
         shape = (_SCREEN_SIZE, _SCREEN_SIZE, _STACK)
         # gymnasium's FrameStackObservation stacks along the first axis and copies deeply.
         self._flatten = self._push
@@ -65,7 +65,7 @@ class AtariEnvironment(gymnasium_adapter.GymnasiumEnvironment):
         return stack
 
 
-def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
+def make(suite: str, task: str, seed: int, options: base.Options) -> base.Environment:
     """Builds a game; see `suites.make`. An agent's step is four frames.
 
     `Pong` and `PongNoFrameskip-v4` are the same. `ALE/Pong-v5` and `PongNoFrameskip-v0` repeat the
@@ -86,7 +86,14 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
     ale_py = importlib.import_module(_ENTRY_MODULE)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     # The game draws grey screens only. Drawing coloured ones as well takes longer than playing.
-    raw = gymnasium_suites.build(gymnasium, spec, name, frameskip=1, obs_type="grayscale")
+    kwargs = {"frameskip": 1, "obs_type": "grayscale"}
+    if fixed := sorted(kwargs.keys() & options.kwargs.keys()):
+        raise task_errors.TaskError(
+            f"--env_kwargs cannot set {' and '.join(fixed)}: the preprocessing of Atari's games fixes "
+            "it. Leave it out"
+        )
+    kwargs |= options.kwargs
+    raw = gymnasium_suites.build(gymnasium, spec, name, **kwargs)
     try:
         raw = gymnasium.wrappers.AtariPreprocessing(
             raw, noop_max=_NOOP_MAX, frame_skip=_FRAME_SKIP, screen_size=_SCREEN_SIZE
@@ -96,7 +103,7 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
             f"suite atari needs OpenCV ({task_errors.one_line(error)}); `pip install "
             "opencv-python-headless` provides it"
         ) from error
-    return AtariEnvironment(raw, name, seed, min(max_episode_steps, _GAME_STEPS))
+    return AtariEnvironment(raw, name, seed, options)
 
 
 def list_tasks(suite: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The environment that every suite implements: its spec, the episode loop, and closing.
 
-Imports numpy and dm_env only, so that an actor process stays small.
+Imports numpy, dm_env and absl only, so that an actor process stays small.
 """
 
 import abc
@@ -8,6 +8,7 @@ import atexit
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import dataclasses
 import math
@@ -15,6 +16,7 @@ import threading
 from typing import Any
 import weakref
 
+from absl import logging
 import dm_env
 from dm_env import specs
 import numpy as np
@@ -22,7 +24,57 @@ import numpy as np
 from actorQ.environments import scales
 from actorQ.environments import task_errors
 
+_STEPS_WITHOUT_LIMIT = 1000  # Longest episode of a task that has no time limit.
 CLOSE_PATIENCE_S = 5.0  # The launcher waits much longer for a process after the run's end.
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a user may choose of a task.
+
+    Attributes:
+      max_episode_steps: Agent steps after which an episode is cut; 0 for the task's own limit.
+      action_limit: Size of the largest action where the task gives no bound, in its own units.
+      kwargs: Arguments for the task's constructor.
+    """
+
+    max_episode_steps: int = 0
+    action_limit: float = 1.0
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepLimit:
+    """How many agent steps an episode has at most.
+
+    Attributes:
+      asked: Limit that a user asks for; 0 for the task's own.
+      own: Limit at which the task itself ends an episode; infinity for none.
+    """
+
+    asked: int
+    own: float
+
+    @property
+    def steps(self) -> int:
+        """Agent steps after which an episode is cut. Asking makes episodes shorter, not longer."""
+        steps = min(self.asked or math.inf, self.own)
+        return _STEPS_WITHOUT_LIMIT if math.isinf(steps) else round(steps)
+
+    @property
+    def note(self) -> str:
+        """A sentence on a limit that is not the task's own; "" where it is."""
+        if not self.asked:
+            return "" if self.own < math.inf else (
+                f"It has no time limit: episodes are cut after {self.steps:,} steps "
+                "(--max_episode_steps)."
+            )
+        if self.asked < self.own < math.inf:
+            return (
+                f"Episodes are cut after {self.asked:,} steps (--max_episode_steps), before the "
+                f"task's own limit of {self.own:,.0f}."
+            )
+        return ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,6 +86,8 @@ class EnvironmentSpec:
       observation_dtype: float32, or uint8 for pixels.
       num_actions: Number of discrete actions; None for a continuous task.
       action_start: The task's own first discrete action.
+      action_combinations: Choices of each part of a discrete action that has several parts; None
+        for a plain one. The last part varies fastest, as in `numpy.unravel_index`.
       action_low: [A] float32 native lower bounds, -1e10 or less where there is none; None for
         a discrete task.
       action_high: [A] float32 native upper bounds, likewise; None for a discrete task.
@@ -48,6 +102,7 @@ class EnvironmentSpec:
     action_high: np.ndarray | None = None
     observation_scale: scales.ObservationScale | None = None
     action_start: int = 0
+    action_combinations: tuple[int, ...] | None = None
     reward_bounds: tuple[float, float] | None = None
 
     @property
@@ -70,41 +125,57 @@ class Environment(dm_env.Environment):
     and discounts are Python floats, None on the first step. Each observation is a new array.
 
     The discount of a last step tells an end (0) from a cut by a time limit (1).
+
+    Attributes:
+      name: The task with its suite.
+      spec: The task's shapes and bounds.
+      limit: Agent steps per episode.
+      notes: Sentences on what was made of the task that a user may not expect.
+      render_fps: Frames per second of `render`'s pictures at the task's true speed.
     """
 
     def __init__(
         self,
+        name: str,
         spec: EnvironmentSpec,
         to_native: Callable[[Any], Any],
-        step_limit: float,
+        limit: StepLimit,
         render_fps: float,
     ):
         """Keeps the settings of the episode loop.
 
         Args:
+          name: The task with its suite, for messages.
           spec: The task's shapes and bounds.
           to_native: Maps a canonical action to what `_advance` takes.
-          step_limit: Agent steps per episode, `inf` for no limit.
+          limit: Agent steps per episode.
           render_fps: Frames per second at which `render`'s pictures, one for each step, show
             the task at its true speed.
         """
+        self.name = name
         self.spec = spec
+        self.limit = limit
+        self.notes = [limit.note] if limit.note else []
         self.render_fps = float(render_fps)
         self._to_native = to_native
-        self._step_limit = step_limit
+        self._step_limit = limit.steps
         self._episode_steps = 0
         self._needs_reset = True
 
     @property
-    def step_limit(self) -> float:
-        """Agent steps after which an episode is cut off; infinity for no limit."""
+    def step_limit(self) -> int:
+        """Agent steps after which an episode is cut off."""
         return self._step_limit
 
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode."""
         self._episode_steps = 0
         self._needs_reset = False
-        return dm_env.TimeStep(dm_env.StepType.FIRST, None, None, self._begin())
+        try:
+            observation = self._begin()
+        except Exception as error:
+            raise self._failure("reset()", error) from error
+        return dm_env.TimeStep(dm_env.StepType.FIRST, None, None, observation)
 
     def step(self, action: Any) -> dm_env.TimeStep:
         """Acts once.
@@ -116,11 +187,16 @@ class Environment(dm_env.Environment):
           The time step that follows.
 
         Raises:
-          TaskError: The reward is not a finite number. Clipped, infinity would be the best one.
+          TaskError: The task's own code has failed. Or the reward is not a finite number: clipped,
+            infinity would be the best one.
         """
         if self._needs_reset:
             return self.reset()
-        observation, reward, discount, over = self._advance(self._to_native(action))
+        native = self._to_native(action)
+        try:
+            observation, reward, discount, over = self._advance(native)
+        except Exception as error:
+            raise self._failure("step()", error) from error
         self._episode_steps += 1
         if not math.isfinite(reward):
             raise task_errors.TaskError(
@@ -131,6 +207,16 @@ class Environment(dm_env.Environment):
             self._needs_reset = True
             return dm_env.TimeStep(dm_env.StepType.LAST, reward, discount, observation)
         return dm_env.TimeStep(dm_env.StepType.MID, reward, discount, observation)
+
+    def _failure(self, call: str, error: Exception) -> task_errors.TaskError:
+        """Returns the error for a call of the task's own code that raised one."""
+        if isinstance(error, task_errors.TaskError):
+            return error
+        logging.error("%s has failed:", self.name, exc_info=error)
+        return task_errors.failed(self.name, call, error)
+
+    def scale_bytes(self) -> None:
+        """Scales bytes among vectors to [0, 1] from the next observation on."""
 
     def scale_observations(self) -> None:
         """Scales observations to [-1, 1] from the next one on, where the task bounds them.

@@ -29,20 +29,25 @@ class DmControlEnvironment(base.Environment):
 
     def __init__(
         self,
+        name: str,
         raw: dm_env.Environment,
-        max_episode_steps: int,
+        options: base.Options,
         reward_bounds: tuple[float, float] | None = _REWARD_BOUNDS,
     ):
         """Adapts a task.
 
         Args:
+          name: Name for messages.
           raw: The `dm_control.rl.control.Environment`.
-          max_episode_steps: Agent steps; the suite's own limit ends an episode earlier.
+          options: What a user has chosen.
           reward_bounds: Lowest and highest reward; None for no bounds.
         """
         actions = raw.action_spec()
-        low = np.broadcast_to(actions.minimum, actions.shape).astype(np.float32)
-        high = np.broadcast_to(actions.maximum, actions.shape).astype(np.float32)
+        low, high, note = scales.action_range(
+            np.broadcast_to(actions.minimum, actions.shape),
+            np.broadcast_to(actions.maximum, actions.shape),
+            options.action_limit,
+        )
         parts = raw.observation_spec().values()
         size = sum(int(np.prod(part.shape)) for part in parts)
         self._all_vectors = all(len(part.shape) == 1 for part in parts)
@@ -51,14 +56,16 @@ class DmControlEnvironment(base.Environment):
         self._newest = np.zeros(size, np.float32)  # Newest observation.
         self._camera: mujoco_gl.Camera | None = None
         super().__init__(
+            name=name,
             spec=base.EnvironmentSpec(
-                (size,), np.dtype(np.float32), action_low=low, action_high=high,
-                reward_bounds=reward_bounds,
+                (size,), np.dtype(np.float32), action_low=low.astype(np.float32),
+                action_high=high.astype(np.float32), reward_bounds=reward_bounds,
             ),
             to_native=scales.continuous_action_map(low, high, actions.shape, np.dtype(np.float32)),
-            step_limit=max_episode_steps,
+            limit=base.StepLimit(options.max_episode_steps, raw._step_limit),
             render_fps=1.0 / raw.control_timestep(),
         )
+        self.notes += [note] if note else []
 
     def _begin(self) -> np.ndarray:
         self._newest = self._flatten(self._raw.reset().observation)
@@ -106,7 +113,7 @@ class DmControlEnvironment(base.Environment):
         self._raw.close()
 
 
-def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
+def make(suite: str, task: str, seed: int, options: base.Options) -> base.Environment:
     """Builds a task such as `ball_in_cup_catch`; see `suites.make`.
 
     The lowest 32 bits of the seed count.
@@ -116,10 +123,12 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
     names = {f"{domain}_{name}": (domain, name) for domain, name in control_suite.ALL_TASKS}
     if task not in names:
         raise task_errors.unknown_task(suite, task, names)
-    with mujoco_gl.deferred():
-        raw = control_suite.load(*names[task], task_kwargs={"random": seed % 2**32})
+    name = f"{suite},{task}"
+    kwargs = {**options.kwargs, "random": seed % 2**32}
+    with mujoco_gl.deferred(), task_errors.building(name):
+        raw = control_suite.load(*names[task], task_kwargs=kwargs)
     bounds = None if names[task][0] == _UNBOUNDED_DOMAIN else _REWARD_BOUNDS
-    return DmControlEnvironment(raw, max_episode_steps, bounds)
+    return DmControlEnvironment(name, raw, options, bounds)
 
 
 def list_tasks(suite: str) -> list[str]:

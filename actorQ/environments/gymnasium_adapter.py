@@ -1,9 +1,9 @@
-"""Adapts one gymnasium task: its observation and action spaces, seeding, ends and pictures."""
+"""Adapts one gymnasium task: its seeding, steps, ends and pictures."""
 
-from collections.abc import Callable
 import contextlib
 import dataclasses
 import importlib
+import math
 import sys
 from typing import Any
 
@@ -13,6 +13,7 @@ from actorQ.environments import base
 from actorQ.environments import mujoco_gl
 from actorQ.environments import native_output
 from actorQ.environments import scales
+from actorQ.environments import spaces
 from actorQ.environments import task_errors
 
 _DEFAULT_RENDER_FPS = 30.0
@@ -21,31 +22,45 @@ _DEFAULT_RENDER_FPS = 30.0
 class GymnasiumEnvironment(base.Environment):
     """A gymnasium task with vector, one-hot or pixel observations."""
 
-    def __init__(self, raw: Any, name: str, seed: int, step_limit: float):
+    def __init__(
+        self, raw: Any, name: str, seed: int, options: base.Options, own_limit: int | None
+    ):
         """Adapts a task.
 
         Args:
           raw: A `gymnasium.Env` without gymnasium's time limit.
           name: Name for messages.
           seed: Seed of the first reset. Later resets continue from there.
-          step_limit: Agent steps per episode.
+          options: What a user has chosen.
+          own_limit: The task's limit of agent steps per episode; None for none.
 
         Raises:
           TaskError: A space is of a kind that no agent here supports.
         """
         self._raw = raw
-        self._name = name
         self._seed: int | None = seed
         self._raw_step = raw.step
         self._closes_at_exit = False
-        self._flatten, shape, dtype = _observation_map(raw.observation_space, name)
-        to_native, actions = _action_map(raw.action_space, name)
+        self._observations = spaces.Observations.of(raw.observation_space, name)
+        self._flatten = self._observations.convert
+        actions = spaces.Actions.of(raw.action_space, name, options.action_limit)
         super().__init__(
-            spec=base.EnvironmentSpec(shape, dtype, **actions),
-            to_native=to_native,
-            step_limit=step_limit,
+            name=name,
+            spec=base.EnvironmentSpec(
+                self._observations.shape, self._observations.dtype, **actions.fields
+            ),
+            to_native=actions.to_native,
+            limit=base.StepLimit(
+                options.max_episode_steps, math.inf if own_limit is None else own_limit
+            ),
             render_fps=(raw.metadata or {}).get("render_fps") or _DEFAULT_RENDER_FPS,
         )
+        self.notes += [note for note in (self._observations.note, actions.note) if note]
+
+    def scale_bytes(self) -> None:
+        """Scales bytes among vectors to [0, 1] from the next observation on."""
+        scale = scales.byte_scale(self._observations.largest_bytes)
+        self.spec = dataclasses.replace(self.spec, observation_scale=scale)
 
     def scale_observations(self) -> None:
         """Scales observations to [-1, 1] from the next one on, where the space bounds them.
@@ -53,9 +68,9 @@ class GymnasiumEnvironment(base.Environment):
         Raises:
           TaskError: The space is no box of vectors, or has no bounds in any dimension.
         """
-        spaces = importlib.import_module("gymnasium.spaces")
         space = self._raw.observation_space
-        vectors = isinstance(space, spaces.Box) and len(self.spec.observation_shape) == 1
+        box = importlib.import_module("gymnasium.spaces").Box
+        vectors = isinstance(space, box) and len(self.spec.observation_shape) == 1
         scale = scales.observation_scale(space.low, space.high) if vectors else None
         if scale is None:
             raise task_errors.no_observation_bounds()
@@ -73,7 +88,7 @@ class GymnasiumEnvironment(base.Environment):
         observation = self._flatten(observation)
         if observation.shape != self.spec.observation_shape:
             raise task_errors.TaskError(
-                f"task {self._name} returned an observation of shape {observation.shape}, but its "
+                f"task {self.name} returned an observation of shape {observation.shape}, but its "
                 f"observation_space promises {self.spec.observation_shape}"
             )
         scale = self.spec.observation_scale
@@ -94,7 +109,7 @@ class GymnasiumEnvironment(base.Environment):
     def _old_api(self, problem: str) -> task_errors.TaskError:
         """Returns the error for a task that was written for gym."""
         return task_errors.TaskError(
-            f"task {self._name} lacks Gymnasium's API, and perhaps has that of gym before "
+            f"task {self.name} lacks Gymnasium's API, and perhaps has that of gym before "
             f"0.26: {problem} (see gymnasium.farama.org, Migration Guide)"
         )
 
@@ -111,7 +126,19 @@ class GymnasiumEnvironment(base.Environment):
         if scale is not None:
             observation = scale(observation)
         discount = 0.0 if terminated else 1.0
-        return observation, float(reward), discount, terminated or truncated
+        return observation, self._number(reward), discount, terminated or truncated
+
+    def _number(self, reward: Any) -> float:
+        """Returns a reward as a number."""
+        try:
+            if not isinstance(reward, str):
+                return float(reward)
+        except (TypeError, ValueError):
+            pass
+        raise task_errors.TaskError(
+            f"task {self.name} gave the reward {reward!r}, a {type(reward).__name__}: its step() must "
+            "return one number. Sum the parts of a reward in a wrapper (gymnasium.RewardWrapper)"
+        )
 
     def render(self) -> np.ndarray:
         """Returns a picture of the present state: [H, W, 3] uint8.
@@ -121,7 +148,7 @@ class GymnasiumEnvironment(base.Environment):
         """
         if self._raw.render_mode != "rgb_array":
             raise task_errors.TaskError(
-                f"task {self._name} has no render mode rgb_array, so that no "
+                f"task {self.name} has no render mode rgb_array, so that no "
                 "picture of it can be taken"
             )
         uses_mujoco = "mujoco" in sys.modules and hasattr(self._raw.unwrapped, "mujoco_renderer")
@@ -133,7 +160,7 @@ class GymnasiumEnvironment(base.Environment):
         except Exception as error:
             remedy = f"; {mujoco_gl.INSTALL_HINT}" if uses_mujoco else ""
             raise task_errors.TaskError(
-                f"task {self._name} cannot be rendered ({task_errors.one_line(error)}){remedy}"
+                f"task {self.name} cannot be rendered ({task_errors.one_line(error)}){remedy}"
             ) from error
         if uses_mujoco and not self._closes_at_exit:
             self._closes_at_exit = True
@@ -148,58 +175,3 @@ class GymnasiumEnvironment(base.Environment):
 def _is_pybullet(raw: Any) -> bool:
     """Returns whether a task runs in PyBullet."""
     return hasattr(raw.unwrapped, "physicsClientId")
-
-
-def _observation_map(
-    space: Any, name: str
-) -> tuple[Callable[[Any], np.ndarray], tuple[int, ...], np.dtype]:
-    """Builds the map from a space's observations to new arrays.
-
-    Returns:
-      The map, and the shape and type of its results.
-    """
-    spaces = importlib.import_module("gymnasium.spaces")
-    if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and len(space.shape) == 3:
-            return np.array, space.shape, np.dtype(np.uint8)
-        size = int(np.prod(space.shape))
-        if len(space.shape) == 1:
-            return lambda value: np.array(value, np.float32), (size,), np.dtype(np.float32)
-        return (
-            lambda value: np.array(value, np.float32).reshape(-1),
-            (size,),
-            np.dtype(np.float32),
-        )
-    if not getattr(space, "is_np_flattenable", False):
-        raise task_errors.TaskError(
-            f"task {name} has the observation space {space}; only spaces that "
-            "flatten to a vector are supported"
-        )
-    # Discrete observations become one-hot. Those of Dict and Tuple spaces are joined.
-    return (
-        lambda value: np.array(spaces.flatten(space, value), np.float32),
-        (int(spaces.flatdim(space)),),
-        np.dtype(np.float32),
-    )
-
-
-def _action_map(space: Any, name: str) -> tuple[Callable[[Any], Any], dict[str, Any]]:
-    """Builds the map from canonical actions to a space's own.
-
-    Returns:
-      The map, and the `EnvironmentSpec` fields that describe the actions.
-    """
-    spaces = importlib.import_module("gymnasium.spaces")
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        fields = {"num_actions": int(space.n), "action_start": start}
-        return lambda action: int(action) + start, fields
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        low, high = (np.reshape(bound, -1) for bound in (space.low, space.high))
-        to_native = scales.continuous_action_map(low, high, space.shape, space.dtype)
-        bounds = {"action_low": low, "action_high": high}
-        return to_native, {name: bound.astype(np.float32) for name, bound in bounds.items()}
-    raise task_errors.TaskError(
-        f"task {name} has the action space {space}; only Discrete and "
-        "floating-point Box action spaces are supported"
-    )

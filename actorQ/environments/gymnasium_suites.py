@@ -9,11 +9,8 @@ import contextlib
 import dataclasses
 import importlib
 import inspect
-import math
 import os
 from typing import Any
-
-from absl import logging
 
 from actorQ.environments import base
 from actorQ.environments import gymnasium_adapter
@@ -25,10 +22,11 @@ from actorQ.environments import task_errors
 # tabular hold re-implementations in JAX of tasks that `gym` lists already.
 _MUJOCO_MODULES = "gymnasium.envs.mujoco"
 _PYBULLET_MODULES = "pybullet_envs_gymnasium"
+_ATARI_MODULES = "ale_py"
 _UNLISTED_MODULES = (
     _MUJOCO_MODULES,
     _PYBULLET_MODULES,
-    "ale_py",
+    _ATARI_MODULES,
     "gymnasium.envs.phys2d",
     "gymnasium.envs.tabular",
 )
@@ -38,13 +36,11 @@ _OWN_LIMITS = {"CartPole-v0": 200}
 # Ids whose classes refuse to run with MuJoCo 3.
 _REFUSING_IDS = ("Pusher-v4",)
 
-_announced: set[str] = set()  # The log has named these replaced ids already.
 
-
-def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Environment:
+def make(suite: str, task: str, seed: int, options: base.Options) -> base.Environment:
     """Builds a task by its gymnasium id, for `gym` also `module:id`; see `suites.make`.
 
-    The next version replaces one that gymnasium no longer has or cannot run; the log says so once.
+    The next version replaces one that gymnasium no longer has or cannot run, and a note says so.
     """
     gymnasium = import_gymnasium()
     module, colon, task_id = task.rpartition(":")
@@ -55,13 +51,18 @@ def make(suite: str, task: str, seed: int, max_episode_steps: int) -> base.Envir
         except Exception as error:
             raise task_errors.TaskError(
                 f"task {task!r} cannot be used, since importing {module} failed: "
-                f"{task_errors.one_line(error)}"
+                f"{task_errors.one_line(error)}{task_errors.place(error)}"
             ) from error
     _import_suite(suite)
-    spec, own_limit = _find_spec(suite, task_id)
-    raw = build(gymnasium, spec, f"{suite},{task}")
-    limit = min(max_episode_steps, own_limit if own_limit is not None else math.inf)
-    return gymnasium_adapter.GymnasiumEnvironment(raw, f"{suite},{task}", seed, limit)
+    spec, own_limit, note = _find_spec(suite, task_id)
+    if not colon and _entry_module(spec).startswith(_ATARI_MODULES):
+        # Some other import has registered it. The suite atari has the usual preprocessing.
+        raise task_errors.unknown_task(suite, task_id, _ids(suite))
+    name = f"{suite},{task}"
+    raw = build(gymnasium, spec, name, **options.kwargs)
+    environment = gymnasium_adapter.GymnasiumEnvironment(raw, name, seed, options, own_limit)
+    environment.notes += [note] if note else []
+    return environment
 
 
 def list_tasks(suite: str) -> list[str]:
@@ -102,16 +103,11 @@ def build(gymnasium: Any, spec: Any, name: str, **kwargs: Any) -> Any:
     """
     bare = dataclasses.replace(spec, order_enforce=False, disable_env_checker=True)
     uses_mujoco = _entry_module(spec).startswith(_MUJOCO_MODULES)
-    try:
-        with mujoco_gl.deferred() if uses_mujoco else contextlib.nullcontext():
+    with mujoco_gl.deferred() if uses_mujoco else contextlib.nullcontext():
+        with task_errors.building(name):
             if _draws_pictures(spec):
-                kwargs["render_mode"] = "rgb_array"
+                kwargs.setdefault("render_mode", "rgb_array")
             return gymnasium.make(bare, max_episode_steps=-1, **kwargs)
-    # Anyone may have written the constructor. Its error stays attached as the cause.
-    except Exception as error:
-        raise task_errors.TaskError(
-            f"task {name} cannot be built: {task_errors.one_line(error)}"
-        ) from error
 
 
 def _draws_pictures(spec: Any) -> bool:
@@ -144,8 +140,11 @@ def _import_suite(suite: str) -> None:
             importlib.import_module(_PYBULLET_MODULES)
 
 
-def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
-    """Returns the registered task that an id stands for, and its limit of agent steps, if any."""
+def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None, str]:
+    """Returns the registered task that an id stands for, with its limit of agent steps, if any.
+
+    The third value is a sentence on an id that another one replaces, else "".
+    """
     registration = importlib.import_module("gymnasium.envs.registration")
     error_module = importlib.import_module("gymnasium.error")
     try:
@@ -164,7 +163,7 @@ def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
     }
     if version in versions:
         spec = versions[version]
-        return spec, spec.max_episode_steps
+        return spec, spec.max_episode_steps, ""
     newer = [
         other for other in versions if other is not None and (version is None or other > version)
     ]
@@ -178,16 +177,10 @@ def _find_spec(suite: str, task_id: str) -> tuple[Any, int | None]:
     # The next version is nearest in behaviour. An id without a version means the newest.
     spec = versions[max(newer) if version is None else min(newer)]
     limit = _OWN_LIMITS.get(task_id, spec.max_episode_steps)
-    if task_id not in _announced:
-        _announced.add(task_id)
-        logging.info(
-            "%s is not available in this gymnasium: %s replaces it (episodes of at most "
-            "%s steps).",
-            task_id,
-            spec.id,
-            limit,
-        )
-    return spec, limit
+    return spec, limit, (
+        f"{task_id} is not available in this gymnasium: {spec.id} replaces it (episodes of at most "
+        f"{limit} steps)."
+    )
 
 
 def _ids(suite: str) -> list[str]:

@@ -71,6 +71,63 @@ def observation_scale(low: np.ndarray, high: np.ndarray) -> ObservationScale | N
     return ObservationScale((1 / half).astype(np.float32), (-middle / half).astype(np.float32))
 
 
+class ActionRange(NamedTuple):
+    """The range of a task's actions that an agent uses.
+
+    Attributes:
+      low: [A] float64 lower bounds, in the task's own units.
+      high: [A] float64 upper bounds, likewise.
+      note: A sentence on dimensions without bounds of their own; "" where all have them.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    note: str
+
+
+def action_range(low: np.ndarray, high: np.ndarray, limit: float) -> ActionRange:
+    """Returns a task's range of actions, with +-limit wherever the task has no bound.
+
+    Args:
+      low: [A] native lower bounds.
+      high: [A] native upper bounds.
+      limit: Size of the largest action of a dimension without a bound.
+
+    Raises:
+      TaskError: The only bound of a dimension lies beyond the limit.
+    """
+    bounded, _, _ = centre(low, high)
+    low = np.where(np.asarray(low, np.float64) <= -_NO_BOUND, -limit, low)
+    high = np.where(np.asarray(high, np.float64) >= _NO_BOUND, limit, high)
+    lacking = np.flatnonzero(~bounded)
+    for index in lacking[low[lacking] >= high[lacking]]:
+        raise task_errors.TaskError(
+            f"dimension {index} of the task's actions goes from {low[index]:g} to {high[index]:g}, "
+            f"since --action_limit={limit:g} stands in for a bound that it lacks: choose a larger "
+            "--action_limit, or wrap the task to have both bounds"
+        )
+    note = ""
+    if lacking.size:
+        ranges = {f"[{low[index]:g}, {high[index]:g}]" for index in lacking}
+        note = (
+            f"{lacking.size} of {low.size} numbers in an action lack bounds: they are taken from "
+            f"{' and '.join(sorted(ranges))} (--action_limit)."
+        )
+    return ActionRange(np.asarray(low, np.float64), np.asarray(high, np.float64), note)
+
+
+def byte_scale(largest: np.ndarray) -> ObservationScale | None:
+    """Returns the map that scales bytes to [0, 1]; None where there are none.
+
+    Args:
+      largest: [D] largest value of each number that is a byte, 0 for other numbers.
+    """
+    if not np.any(largest):
+        return None
+    scale = 1 / np.where(largest > 0, largest, 1.0)
+    return ObservationScale(scale.astype(np.float32), np.zeros(scale.size, np.float32))
+
+
 def continuous_action_map(
     low: np.ndarray, high: np.ndarray, shape: tuple[int, ...], dtype: np.dtype
 ) -> Callable[[Any], np.ndarray]:

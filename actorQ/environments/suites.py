@@ -4,7 +4,12 @@ Actors, the evaluator and every tool that shows or tests a policy use it. A suit
 are imported when one of its tasks is made, never before.
 """
 
+import ast
+from collections.abc import Mapping
+import contextlib
 import importlib
+import re
+from typing import Any
 
 from actorQ.core import config as config_lib
 from actorQ.environments import base
@@ -20,6 +25,10 @@ _MODULES = {
     "atari": "actorQ.environments.atari",
 }
 SUITES = tuple(_MODULES)
+# What Gymnasium's ids of Atari's games have besides the name.
+_ATARI_ID = re.compile(r"^ALE/|(NoFrameskip|Deterministic)?-v\d+$|-ram(?=-v\d+$)")
+# Earlier versions had this --max_episode_steps for every task, and it meant "at most".
+_FORMER_DEFAULT = 1000
 
 
 def parse_taskstr(taskstr: str) -> tuple[str, str]:
@@ -46,7 +55,12 @@ def parse_taskstr(taskstr: str) -> tuple[str, str]:
 
 
 def make(
-    taskstr: str, seed: int, max_episode_steps: int = 1000, scale_observations: bool = False
+    taskstr: str,
+    seed: int,
+    max_episode_steps: int = 0,
+    scale_observations: bool = False,
+    action_limit: float = 1.0,
+    env_kwargs: str = "",
 ) -> base.Environment:
     """Builds an environment.
 
@@ -55,8 +69,10 @@ def make(
       seed: Non-negative. Two environments with the same task and seed behave identically,
         through every episode.
       max_episode_steps: Agent steps after which an episode is cut (LAST with discount 1),
-        where the task's own limit is not shorter.
+        where the task's own limit is not shorter; 0 for the task's own limit.
       scale_observations: See `Environment.scale_observations`.
+      action_limit: Size of the largest action where the task gives no bound, in its own units.
+      env_kwargs: Arguments for the task's constructor, see `parse_env_kwargs`.
 
     Returns:
       The environment, not yet reset.
@@ -68,13 +84,19 @@ def make(
     suite, task = parse_taskstr(taskstr)
     if seed < 0:
         raise task_errors.TaskError(f"the seed of an environment is {seed}; it must be 0 or more")
-    if max_episode_steps < 1:
+    if max_episode_steps < 0:
         raise task_errors.TaskError(
-            f"max_episode_steps is {max_episode_steps}; it must be 1 or more"
+            f"max_episode_steps is {max_episode_steps}; it must be 0 or more"
         )
-    environment = importlib.import_module(_MODULES[suite]).make(
-        suite, task, seed, max_episode_steps
-    )
+    options = base.Options(max_episode_steps, action_limit, parse_env_kwargs(env_kwargs))
+    try:
+        environment = importlib.import_module(_MODULES[suite]).make(suite, task, seed, options)
+    except task_errors.UnknownTaskError:
+        if elsewhere := _elsewhere(suite, task):
+            raise task_errors.TaskError(
+                f"suite {suite} has no task {task!r}: write {elsewhere}"
+            ) from None
+        raise
     if scale_observations:
         try:
             environment.scale_observations()
@@ -85,8 +107,97 @@ def make(
 
 
 def make_for(config: config_lib.RunConfig, seed: int) -> base.Environment:
-    """Builds the environment that the processes of a run act and evaluate in; see `make`."""
-    return make(config.taskstr, seed, config.max_episode_steps, bool(config.scale_observations))
+    """Builds the environment that the processes of a run act and evaluate in; see `make`.
+
+    Raises:
+      TaskError: As in `make`. Or the run asks for longer episodes than the task has.
+    """
+    environment = make(
+        config.taskstr, seed, config.max_episode_steps, bool(config.scale_observations),
+        config.action_limit, config.env_kwargs,
+    )
+    if not config.scale_observations:
+        environment.scale_bytes()
+    asked, own = config.max_episode_steps, environment.limit.own
+    if asked > own and asked != _FORMER_DEFAULT:
+        environment.close()
+        raise task_errors.TaskError(
+            f"{config.taskstr} ends its episodes after {own:,.0f} steps by itself, which "
+            f"--max_episode_steps={asked} does not change: leave the flag out, or register the task "
+            "with a longer limit (gymnasium.register)"
+        )
+    return environment
+
+
+def make_from(facts: Mapping[str, Any], seed: int) -> base.Environment:
+    """Builds the environment that a policy was trained in, without a scale of observations.
+
+    Args:
+      facts: What the policy's file says; older files lack the last two facts.
+      seed: See `make`.
+
+    Raises:
+      TaskError: As in `make`.
+    """
+    return make(
+        facts["taskstr"], seed, facts["max_episode_steps"],
+        action_limit=facts.get("action_limit", 1.0), env_kwargs=facts.get("env_kwargs", ""),
+    )
+
+
+def _elsewhere(suite: str, task: str) -> str:
+    """Returns the task string of a task that another suite has; "" if none has it."""
+    game = _ATARI_ID.sub("", task)
+    for other in SUITES:
+        if other != suite:
+            with contextlib.suppress(task_errors.TaskError):  # Its packages may be missing.
+                names = list_tasks(other)
+                for name in [task, *([game] if other == "atari" else [])]:
+                    if name in names:
+                        return f"{other},{name}"
+    return ""
+
+
+def parse_env_kwargs(text: str) -> dict[str, Any]:
+    """Returns arguments for a task's constructor.
+
+    Args:
+      text: `name:value,name:value`; a value is a Python literal or else a word. Brackets keep
+        commas together.
+
+    Raises:
+      TaskError: The text is no such list.
+    """
+    found: dict[str, Any] = {}
+    for part in _split(text):
+        name, colon, value = part.partition(":")
+        if not colon or not name.strip().isidentifier():
+            raise task_errors.TaskError(
+                f"--env_kwargs={text} is not possible at {part!r}: write name:value,name:value, for "
+                "example --env_kwargs=gravity:-5.0,enable_wind:True"
+            )
+        try:
+            found[name.strip()] = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            found[name.strip()] = value.strip()
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """Splits a text at the commas that stand in no bracket and no quotation mark."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if letter == "," and not depth and not quote:
+            parts.append("")
+            continue
+        parts[-1] += letter
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "([{") - (letter in ")]}")
+    return [part.strip() for part in parts if part.strip()]
 
 
 def list_tasks(suite: str) -> list[str]:

@@ -11,6 +11,7 @@ import time
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import health
+from actorQ.core import resuming
 from actorQ.core import telemetry
 
 _PERIOD_S = 1.0
@@ -29,6 +30,7 @@ class StatusLine:
         self._config = config
         self._live = sys.stdout.isatty()
         self._next = 0.0
+        self._told_notes = False
         self._health = health.Watch(config)
         learner = os.path.join(config.logpath, telemetry.LEARNER)
         self._train = os.path.join(learner, telemetry.TRAIN_CSV)
@@ -39,6 +41,7 @@ class StatusLine:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + (_PERIOD_S if self._live else _PERIOD_FILE_S)
+        self._tell_notes()
         line = self.compose()
         with contextlib.suppress(OSError):  # A full disk or a closed pipe must not end a training.
             if self._live:
@@ -47,6 +50,16 @@ class StatusLine:
                 sys.stdout.flush()
             else:
                 print(line, flush=True)
+
+    def _tell_notes(self) -> None:
+        """Says once what the learner has made of the task."""
+        config = self._config
+        if self._told_notes or not resuming.recorded(config):
+            return
+        self._told_notes = True
+        with contextlib.suppress(errors.UserError):
+            for note in config_lib.load_record(config.logpath).get("task_notes", ()):
+                self.say(f"{config.taskstr}: {note}")
 
     def compose(self) -> str:
         """Returns the line: time, last return, remark, steps and rates, replay, model version."""

@@ -201,7 +201,9 @@ class Evaluator:
         spec = self._environment.spec
         all_facts = {
             "taskstr": self._config.taskstr,
-            "max_episode_steps": self._config.max_episode_steps,
+            "max_episode_steps": self._environment.step_limit,
+            "action_limit": self._config.action_limit,
+            "env_kwargs": self._config.env_kwargs,
             "learner_steps": learner_steps,
             "observation_scale": None if spec.observation_scale is None else [
                 array.tolist() for array in spec.observation_scale
@@ -209,6 +211,7 @@ class Evaluator:
             "action_low": None if spec.action_low is None else spec.action_low.tolist(),
             "action_high": None if spec.action_high is None else spec.action_high.tolist(),
             "action_start": spec.action_start,
+            "action_combinations": spec.action_combinations,
             **facts,
         }
         folder = os.path.join(self._config.logpath, telemetry.CHECKPOINT_FOLDER, subfolder)

@@ -94,7 +94,7 @@ class LearnerProcess:
         device.set_up_tensorflow(config)
         self._store.prepare(fresh=resumed is None)
         self._take_up_counts()
-        self._save_config(algorithm)
+        self._save_config(algorithm, environment)
 
         layout = replay.Layout.of(environment.spec)
         address = self._start_server(layout)
@@ -112,8 +112,7 @@ class LearnerProcess:
             self._start_evaluator(),
         )
         task = return_ranges.Task(
-            int(min(config.max_episode_steps, environment.step_limit)),
-            environment.spec.reward_bounds,
+            environment.step_limit, environment.spec.reward_bounds
         )
         self._parts = self._make_parts(networks, evaluator, address, layout, task)
         if resumed is not None:
@@ -182,7 +181,7 @@ class LearnerProcess:
             state.learner_steps, max(state.versions_skipped, seen + 1 - state.learner_steps)
         )
 
-    def _save_config(self, algorithm: str) -> None:
+    def _save_config(self, algorithm: str, environment: base.Environment) -> None:
         # A learner that the same launcher starts again may find a full disk: it goes on.
         recorded = resuming.recorded(self._config)
         with training.surviving_write_errors() if recorded else contextlib.nullcontext():
@@ -190,12 +189,19 @@ class LearnerProcess:
                 self._config,
                 None if self._resumed is None else self._progress.steps,
                 algorithm=algorithm,
+                task_notes=self._task_notes(algorithm, environment),
                 settings_from=self._settings_from(),
                 machine=provenance.machine(),
                 git_commit=provenance.git_commit(),
                 learner_device=device.name(),
                 evaluation_process=evaluator_process.wanted(self._config),
             )
+
+    def _task_notes(self, algorithm: str, environment: base.Environment) -> list[str]:
+        """Returns what was made of the task, in sentences."""
+        limit = algorithms.policy_module(algorithm).reward_limit(self._config)
+        clipped = f"Each reward is clipped to +-{limit:g} (--max_abs_reward)."
+        return [*environment.notes, *([clipped] if math.isfinite(limit) else [])]
 
     def _settings_from(self) -> dict[str, list[str]]:
         """Returns which settings came from where when the run began."""

@@ -36,7 +36,6 @@ class LoadedPolicy:
         inference.load_weights(self._backend, checkpoint.weights, quantize)
         self._greedy = algorithms.policy_module(checkpoint.algorithm).greedy
         self._observation_scale = checkpoint.observation_scale
-        self._start = checkpoint.action_start
         self._to_native = checkpoint.action_map
 
     def scaled(self, observation: np.ndarray) -> Any:
@@ -50,7 +49,7 @@ class LoadedPolicy:
         return self._greedy(self._backend(observation[None])[0])
 
     def __call__(self, observation: np.ndarray) -> Any:
-        """Returns the action in the task's own units: float32 [A], or an integer.
+        """Returns the action in the task's own units: float32 [A], an integer, or several.
 
         Args:
           observation: The task's own: [D] numbers, or uint8 [H, W, C] for pixels.
@@ -63,8 +62,7 @@ class LoadedPolicy:
         observation = np.ascontiguousarray(observation, np.uint8 if pixels else np.float32)
         if observation.shape != shape:
             raise ValueError(f"The policy takes observations {shape}, got {observation.shape}.")
-        action = self.scaled(observation)
-        return action + self._start if self._to_native is None else self._to_native(action)
+        return self._to_native(self.scaled(observation))
 
 
 def load_policy(
@@ -105,10 +103,7 @@ def play_episodes(
     with contextlib.ExitStack() as film:
         on_frame = None
         for number in range(episodes):
-            environment = suites.make(
-                facts["taskstr"], seeding.derive(seed, "evaluate", number),
-                facts["max_episode_steps"],
-            )
+            environment = suites.make_from(facts, seeding.derive(seed, "evaluate", number))
             with contextlib.closing(environment):
                 if number == 0:
                     _require_fit(policy.checkpoint.architecture, environment, facts["taskstr"])

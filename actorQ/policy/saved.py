@@ -51,10 +51,13 @@ class PolicyCheckpoint(NamedTuple):
         return self.facts.get("action_start", 0)
 
     @property
-    def action_map(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """Map from continuous actions in [-1, 1] to the task's own; None for discrete actions."""
+    def action_map(self) -> Callable[[Any], Any]:
+        """Map from actions in [-1, 1], or from integers from 0 on, to the task's own."""
         if self.algorithm == "dqn":
-            return None
+            start, combinations = self.action_start, self.facts.get("action_combinations")
+            if combinations is None:
+                return lambda action: action + start
+            return lambda action: np.array(np.unravel_index(action, combinations))
         low, high = (np.asarray(self.facts[bound]) for bound in ("action_low", "action_high"))
         return scales.continuous_action_map(low, high, low.shape, np.dtype(np.float32))
 

@@ -93,14 +93,13 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
     task = str(checkpoint.facts["taskstr"])
     if suites.parse_taskstr(task) != suites.parse_taskstr(env_id):
         raise errors.UserError(f"{path} holds a policy for {task}, not for {env_id}.")
-    steps = checkpoint.facts["max_episode_steps"]
 
     def make_env(render_mode: str | None = None) -> gym.Env:
         if render_mode == "human":
             raise errors.UserError(
                 "ActorQ's tasks have no window: --video=FILE.mp4 films, --no-render plays."
             )
-        return TaskEnv(task, steps)
+        return TaskEnv(checkpoint.facts)
 
     network = _network(checkpoint)
     agent = ActorQAgent(
@@ -176,13 +175,14 @@ class TaskEnv(gym.Env):
     in [-1, 1], or an integer from 0 on. `native_network` acts in the task's own units.
     """
 
-    def __init__(self, taskstr: str, max_episode_steps: int):
-        self._taskstr, self._max_episode_steps = taskstr, max_episode_steps
+    def __init__(self, facts: Mapping[str, Any]):
+        """Takes the facts of a policy's file; the environment is made at the first reset."""
+        self._facts = facts
         self._environment: base.Environment | None = None
         self._rewards: list[float] = []
         # The spec tells how long an episode may be.
         self.spec = gym.envs.registration.EnvSpec(
-            "ActorQ-v0", max_episode_steps=max_episode_steps
+            "ActorQ-v0", max_episode_steps=facts["max_episode_steps"]
         )
         self.render_mode = "rgb_array"
 
@@ -198,9 +198,7 @@ class TaskEnv(gym.Env):
         del options
         if seed is not None or self._environment is None:
             self.close()
-            self._environment = suites.make(
-                self._taskstr, seed or 0, self._max_episode_steps
-            )
+            self._environment = suites.make_from(self._facts, seed or 0)
         self._rewards = []
         return _channels_first(self._environment.reset().observation), {}
 

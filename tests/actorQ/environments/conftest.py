@@ -65,6 +65,24 @@ USER_MODULE = """
             return observation, np.nan if self.count == 2 else 1.0, *rest
 
 
+    class Failing(Reused):
+        def __init__(self, where, render_mode=None):
+            super().__init__()
+            self.where = where
+            self._maybe_fail("constructor")
+
+        def _maybe_fail(self, where):
+            1 / (where != self.where)
+
+        def reset(self, seed=None, options=None):
+            self._maybe_fail("reset")
+            return super().reset(seed=seed)
+
+        def step(self, action):
+            self._maybe_fail("step")
+            return super().step(action)
+
+
     class Unseeded(Counter):
         def reset(self):
             return super().reset()
@@ -106,6 +124,7 @@ USER_MODULE = """
     gymnasium.register("Square-v0", entry_point=Square)
     gymnasium.register("Liar-v0", entry_point=Liar)
     gymnasium.register("Broken-v0", entry_point=Broken)
+    gymnasium.register("Failing-v0", entry_point=Failing)
     gymnasium.register("Unseeded-v0", entry_point=Unseeded)
     gymnasium.register("OldReset-v0", entry_point=OldReset)
     gymnasium.register("OldStep-v0", entry_point=OldStep)

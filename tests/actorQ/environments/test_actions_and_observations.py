@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from actorQ.environments import scales
+from actorQ.environments import spaces
 from actorQ.environments import suites
 from actorQ.environments import task_errors
 
@@ -11,8 +12,8 @@ from actorQ.environments import task_errors
 def test_actions_are_clipped_and_scaled_to_native_bounds(user_module):
     # Native bounds: [0, 10], [-2, 4] and none.
     with suites.make(f"gym,{user_module}:Counter-terminated-v0", 0) as environment:
-        np.testing.assert_array_equal(environment.spec.action_low, [0, -2, -np.inf])
-        np.testing.assert_array_equal(environment.spec.action_high, [10, 4, np.inf])
+        np.testing.assert_array_equal(environment.spec.action_low, [0, -2, -1])
+        np.testing.assert_array_equal(environment.spec.action_high, [10, 4, 1])
         environment.reset()
         # Observation: one-hot of the count, then the action as the task received it.
         first = environment.step(np.float32([-1, 1, -0.25])).observation
@@ -58,11 +59,38 @@ def test_actions_with_one_bound_or_two_equal_ones_stay_within(low, high, ends):
 def test_actions_stay_in_the_space_of_a_task_with_double_bounds():
     import gymnasium
 
-    from actorQ.environments import gymnasium_adapter
-
     space = gymnasium.spaces.Box(-0.1, 0.1, (1,), np.float64)
-    to_native, _ = gymnasium_adapter._action_map(space, "a task")
-    assert all(space.contains(to_native(np.float32([end]))) for end in (-1.0, 1.0))
+    actions = spaces.Actions.of(space, "a task", 1.0)
+    assert all(space.contains(actions.to_native(np.float32([end]))) for end in (-1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("reward", "words"),
+    [(None, "reward None, a NoneType"), ("much", "reward 'much', a str"),
+     (np.ones(2), "a ndarray"), ("1.0", "a str")],
+)
+def test_reward_that_is_not_one_number_is_told(user_module, monkeypatch, reward, words):
+    with suites.make(f"gym,{user_module}:Reused-v0", 0) as environment:
+        environment.reset()
+        result = environment._raw.step(5)
+        monkeypatch.setattr(
+            environment, "_raw_step", lambda action: (result[0], reward, *result[2:])
+        )
+        with pytest.raises(task_errors.TaskError, match=f"{words}.* must return one number"):
+            environment.step(0)
+
+
+@pytest.mark.parametrize("call", ["reset", "step", "constructor"])
+def test_error_of_a_task_is_told_as_the_tasks_with_its_line(user_module, call):
+    task = f"gym,{user_module}:Failing-v0"
+    where = rf"ZeroDivisionError: division by zero \(.*{user_module}.py, line \d+\)"
+    with pytest.raises(task_errors.TaskError, match=where) as caught:
+        with suites.make(task, 0, env_kwargs=f"where:{call}") as environment:
+            environment.reset()
+            environment.step(0)
+    assert task in str(caught.value)
+    assert ("cannot be built" in str(caught.value)) == (call == "constructor")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def test_reward_that_is_no_number_is_told(user_module):

@@ -1,8 +1,10 @@
 """Atari games have the standard preprocessing."""
 
 import numpy as np
+import pytest
 
 from actorQ.environments import suites
+from actorQ.environments import task_errors
 
 
 def test_atari_matches_gymnasiums_wrappers():
@@ -38,9 +40,16 @@ def test_atari_lost_life_ends_nothing():
 
 def test_atari_own_limit_is_half_an_hour():
     with suites.make("atari,Pong", 0, max_episode_steps=10**6) as environment:
-        assert environment._step_limit == 27_000
+        assert environment.step_limit == 27_000
     with suites.make("atari,Pong", 0) as environment:
-        assert environment._step_limit == 1000
+        assert environment.step_limit == 27_000
+
+
+def test_atari_arguments_reach_the_game_but_those_of_the_preprocessing_are_refused():
+    with suites.make("atari,Pong", 0, env_kwargs="mode:1,difficulty:1") as environment:
+        assert environment._raw.unwrapped._game_mode == 1
+    with pytest.raises(task_errors.TaskError, match="--env_kwargs cannot set frameskip"):
+        suites.make("atari,Pong", 0, env_kwargs="frameskip:2")
 
 
 def test_atari_ids_set_sticky_actions():

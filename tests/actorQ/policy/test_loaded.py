@@ -151,8 +151,8 @@ def test_play_episodes_starts_are_the_same_whatever_plays(save, monkeypatch):
     starts = []
     make = suites.make
 
-    def noted(*arguments):
-        environment = make(*arguments)
+    def noted(*arguments, **options):
+        environment = make(*arguments, **options)
         reset = environment.reset
 
         def reset_and_note():
