@@ -186,6 +186,8 @@ END
 build_kernels() { # Builds the native kernels, which trainings take unless a flag says otherwise.
   if ! .venv/bin/python -m actorQ.policy.native.build; then
     echo "Hint: going on without the native kernels; trainings then need --inference_mode=pytorch."
+  elif [ "$system" != Darwin ]; then
+    .venv/bin/python -c "from actorQ.wire import loopback; loopback.build()"
   fi
 }
 

@@ -48,7 +48,8 @@ def main(argv: list[str]) -> int:
     cluster.connect(flags.FLAGS.address, learner_cpus + config.n_actors)
     import ray
 
-    config = dataclasses.replace(run_folders.new(config, flags.FLAGS), port=0)
+    # Actors of other machines reach the learner by the address of its machine.
+    config = dataclasses.replace(run_folders.new(config, flags.FLAGS), port=0, listen="all")
     status = status_line.StatusLine(config)
     try:
         code = ray_run.RayRun(config, learner_cpus, flags.FLAGS.placement_timeout, status).run()

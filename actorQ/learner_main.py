@@ -13,12 +13,15 @@ from actorQ.core import cli
 from actorQ.core import config_flags
 from actorQ.core import files
 from actorQ.core import lean_imports
+from actorQ.wire import loopback
 
 
 def main(argv: list[str]) -> int:
     """Runs one training; see `cli.run` for errors."""
     del argv
     config = config_flags.from_flags(resumable=True)
+    if config.listen == "local":
+        loopback.enter()
     cli.quiet_tensorflow()
     cli.use_onednn()
     allocator.keep_large_blocks()

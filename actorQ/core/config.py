@@ -313,6 +313,12 @@ class RunConfig:
         8181, "TCP port of the learner's Reverb server; 0: any free one.", low=0, high=65535,
         kinds=Kind.ADDRESS,
     )
+    listen: str = _field(
+        "local",
+        "Who reaches the learner's server. local: processes of this machine. all: every machine of "
+        "the network, without a password.",
+        choices=("local", "all"), kinds=Kind.ADDRESS,
+    )
     server_address: str = _field(
         "",
         "HOST:PORT of the learner, for broadcaster and actors on other machines; empty: this "

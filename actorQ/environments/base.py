@@ -215,6 +215,10 @@ class Environment(dm_env.Environment):
         logging.error("%s has failed:", self.name, exc_info=error)
         return task_errors.failed(self.name, call, error)
 
+    def complaints(self) -> list[str]:
+        """Returns what the suite's own check says of the task, one sentence each."""
+        return []
+
     def scale_bytes(self) -> None:
         """Scales bytes among vectors to [0, 1] from the next observation on."""
 

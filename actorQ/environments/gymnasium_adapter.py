@@ -4,8 +4,10 @@ import contextlib
 import dataclasses
 import importlib
 import math
+import re
 import sys
 from typing import Any
+import warnings
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from actorQ.environments import spaces
 from actorQ.environments import task_errors
 
 _DEFAULT_RENDER_FPS = 30.0
+_COLOURS = re.compile(r"\x1b\[\d*m")  # A terminal's, in Gymnasium's warnings.
 
 
 class GymnasiumEnvironment(base.Environment):
@@ -61,6 +64,19 @@ class GymnasiumEnvironment(base.Environment):
         """Scales bytes among vectors to [0, 1] from the next observation on."""
         scale = scales.byte_scale(self._observations.largest_bytes)
         self.spec = dataclasses.replace(self.spec, observation_scale=scale)
+
+    def complaints(self) -> list[str]:
+        """Returns what Gymnasium's own check says of the task, and spoils its random numbers."""
+        checker = importlib.import_module("gymnasium.utils.env_checker")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                checker.check_env(self._raw, skip_render_check=True)
+            # The check runs the task's own code, and asserts.
+            except Exception as error:
+                return [" ".join(str(error).split()) or type(error).__name__]
+        texts = (_COLOURS.sub("", str(warning.message)).removeprefix("WARN: ") for warning in caught)
+        return list(dict.fromkeys(" ".join(text.split()) for text in texts))
 
     def scale_observations(self) -> None:
         """Scales observations to [-1, 1] from the next one on, where the space bounds them.

@@ -52,14 +52,14 @@ class StatusLine:
                 print(line, flush=True)
 
     def _tell_notes(self) -> None:
-        """Says once what the learner has made of the task."""
+        """Says once what the learner has noted on the task and the server."""
         config = self._config
         if self._told_notes or not resuming.recorded(config):
             return
         self._told_notes = True
         with contextlib.suppress(errors.UserError):
-            for note in config_lib.load_record(config.logpath).get("task_notes", ()):
-                self.say(f"{config.taskstr}: {note}")
+            for note in config_lib.load_record(config.logpath).get("notes", ()):
+                self.say(note)
 
     def compose(self) -> str:
         """Returns the line: time, last return, remark, steps and rates, replay, model version."""

@@ -57,6 +57,7 @@ from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.wire import connection
 from actorQ.wire import replay
+from actorQ.wire import loopback
 from actorQ.wire import server
 
 _SHUTDOWN_GRACE_S = 5.0  # Longest wait for actors and broadcaster to see the announced end.
@@ -189,7 +190,7 @@ class LearnerProcess:
                 self._config,
                 None if self._resumed is None else self._progress.steps,
                 algorithm=algorithm,
-                task_notes=self._task_notes(algorithm, environment),
+                notes=self._notes(algorithm, environment),
                 settings_from=self._settings_from(),
                 machine=provenance.machine(),
                 git_commit=provenance.git_commit(),
@@ -197,11 +198,18 @@ class LearnerProcess:
                 evaluation_process=evaluator_process.wanted(self._config),
             )
 
-    def _task_notes(self, algorithm: str, environment: base.Environment) -> list[str]:
-        """Returns what was made of the task, in sentences."""
-        limit = algorithms.policy_module(algorithm).reward_limit(self._config)
-        clipped = f"Each reward is clipped to +-{limit:g} (--max_abs_reward)."
-        return [*environment.notes, *([clipped] if math.isfinite(limit) else [])]
+    def _notes(self, algorithm: str, environment: base.Environment) -> list[str]:
+        """Returns sentences for the terminal: what was made of the task, who reaches the server."""
+        config = self._config
+        limit = algorithms.policy_module(algorithm).reward_limit(config)
+        notes = list(environment.notes)
+        if math.isfinite(limit):
+            notes.append(f"Each reward is clipped to +-{limit:g} (--max_abs_reward).")
+        server_note = loopback.note(config.port, config.listen == "all")
+        return [
+            *(f"{config.taskstr}: {note}" for note in notes),
+            *([server_note] if server_note else []),
+        ]
 
     def _settings_from(self) -> dict[str, list[str]]:
         """Returns which settings came from where when the run began."""

@@ -144,8 +144,8 @@ class Connection:
             if time.monotonic() >= deadline:
                 raise errors.NoLearnerError(
                     f"No learner at {self.address} within {self._config.connect_timeout:g} s: "
-                    "start learner_main there first (see --server_address, --port and "
-                    "--connect_timeout)."
+                    "start learner_main there first, with --listen=all for other machines (see "
+                    "--server_address, --port and --connect_timeout)."
                 )
             time.sleep(0.1)
         return False

@@ -51,7 +51,7 @@ def build() -> str:
     path = library_path()
     if os.path.exists(path):
         return path
-    compiler = _find_compiler()
+    compiler = find_compiler()
     x86 = platform.machine() in ("x86_64", "AMD64")
     variants = dict(_FEATURES) if x86 else {"portable": ()}
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -62,7 +62,7 @@ def build() -> str:
         defines = []
         for variant, features in variants.items():
             objects.append(os.path.join(folder, f"{variant}.o"))
-            _run(
+            run(
                 *compiler, *_FLAGS, *(f"-m{feature}" for feature in features),
                 *_MORE_FLAGS.get(variant, ()), f"-DKERNELS=actorq_{variant}",
                 "-c", os.path.join(_FOLDER, "kernels.c"), "-o", objects[-1],
@@ -70,7 +70,7 @@ def build() -> str:
             tests = " && ".join(f"HAS_{feature}" for feature in features) or "1"
             defines.append(f"-DCAN_RUN_{variant}={tests}")
         library = os.path.join(folder, "library.so")
-        _run(
+        run(
             *compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"),
             os.path.join(_FOLDER, "convert.c"), *objects, "-lm", "-o", library,
         )
@@ -78,8 +78,12 @@ def build() -> str:
     return path
 
 
-def _find_compiler() -> list[str]:
-    """Returns the words of $CC, or the first compiler that exists."""
+def find_compiler() -> list[str]:
+    """Returns the words of $CC, or the first compiler that exists.
+
+    Raises:
+      errors.UserError: There is none.
+    """
     chosen = os.environ.get("CC", "")
     try:
         words = shlex.split(chosen)
@@ -110,7 +114,12 @@ def _knows_avxvnni(compiler: list[str], folder: str) -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
-def _run(*command: str) -> None:
+def run(*command: str) -> None:
+    """Runs a compiler.
+
+    Raises:
+      errors.UserError: It failed.
+    """
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise errors.UserError(

@@ -12,6 +12,7 @@ from unittest import mock
 
 from absl import flags
 
+from actorQ import check_task
 from actorQ import evaluate
 from actorQ import launcher as launcher_program
 from actorQ.benchmarks import actor_loop
@@ -270,6 +271,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "launcher": functools.partial(absl_table, launcher.define_flags),
     "ray": functools.partial(absl_table, ray_cluster.define_flags),
     "evaluate": functools.partial(absl_table, evaluate.define_flags),
+    "check_task": functools.partial(absl_table, check_task.define_flags),
     "experiments": functools.partial(absl_table, experiments.define_flags),
     "cluster": functools.partial(absl_table, cluster.define_flags),
     "scripts": functools.partial(argparse_table, "Script", SCRIPTS),

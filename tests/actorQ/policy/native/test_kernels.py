@@ -242,7 +242,7 @@ def test_build_without_a_working_compiler_says_so(monkeypatch, tmp_path, compile
 
 def test_build_takes_a_compiler_with_arguments(monkeypatch):
     monkeypatch.setenv("CC", "sh -e")
-    assert compiling._find_compiler() == ["sh", "-e"]
+    assert compiling.find_compiler() == ["sh", "-e"]
 
 
 def usable_isas_when_built_with(compiler, script):
@@ -289,7 +289,7 @@ def test_processor_without_f16c_gets_the_portable_kernels(tmp_path):
 def test_every_feature_that_kernels_are_compiled_for_is_tested_at_run_time(monkeypatch, tmp_path):
     commands = []
     monkeypatch.setattr(compiling, "library_path", lambda: str(tmp_path / "lib.so"))
-    monkeypatch.setattr(compiling, "_run", lambda *command: commands.append(command))
+    monkeypatch.setattr(compiling, "run", lambda *command: commands.append(command))
     monkeypatch.setattr(compiling, "_knows_avxvnni", lambda *_: True)
     monkeypatch.setattr(os, "replace", lambda *_: None)
     compiling.build()
