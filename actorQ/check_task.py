@@ -58,8 +58,8 @@ def main(argv: list[str]) -> int:
     for sentence in sentences:
         print(f"{'Advice:':14}{sentence}")
     given = [
-        f"--{name}={values[name].value}" for name in ("max_episode_steps", "action_limit", "env_kwargs")
-        if values[name].present
+        f"--{name}={values[name].value}"
+        for name in ("max_episode_steps", "action_limit", "env_kwargs") if values[name].present
     ]
     command = ["./run_multiprocess.sh", f"--taskstr={task}", *given, *advised]
     print(f"{'Train on it:':14}{shlex.join(command)}")

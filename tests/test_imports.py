@@ -68,6 +68,7 @@ RULES = {
     "actorQ.experiments.peers.zoo_training": Rule(PROCESSES, TENSORFLOW, TENSORFLOW),
     "actorQ.benchmarks": Rule(EXPERIMENTS),
     "actorQ.scripts": Rule(EXPERIMENTS, TENSORFLOW | TORCH, HEAVY),
+    "actorQ.advise": Rule(f"{EXPERIMENTS} actorQ.benchmarks", TENSORFLOW | TORCH, HEAVY | PLOTS),
     "actorQ": Rule(EXPERIMENTS, TENSORFLOW | TORCH, HEAVY | PLOTS),
     **{
         f"baseline.{name}": Rule(

@@ -89,8 +89,8 @@ def make(suite: str, task: str, seed: int, options: base.Options) -> base.Enviro
     kwargs = {"frameskip": 1, "obs_type": "grayscale"}
     if fixed := sorted(kwargs.keys() & options.kwargs.keys()):
         raise task_errors.TaskError(
-            f"--env_kwargs cannot set {' and '.join(fixed)}: the preprocessing of Atari's games fixes "
-            "it. Leave it out"
+            f"--env_kwargs cannot set {' and '.join(fixed)}, which Atari's preprocessing fixes: "
+            "leave it out"
         )
     kwargs |= options.kwargs
     raw = gymnasium_suites.build(gymnasium, spec, name, **kwargs)

@@ -75,8 +75,9 @@ class GymnasiumEnvironment(base.Environment):
             # The check runs the task's own code, and asserts.
             except Exception as error:
                 return [" ".join(str(error).split()) or type(error).__name__]
-        texts = (_COLOURS.sub("", str(warning.message)).removeprefix("WARN: ") for warning in caught)
-        return list(dict.fromkeys(" ".join(text.split()) for text in texts))
+        texts = (_COLOURS.sub("", str(warning.message)) for warning in caught)
+        lines = (" ".join(text.removeprefix("WARN: ").split()) for text in texts)
+        return list(dict.fromkeys(lines))
 
     def scale_observations(self) -> None:
         """Scales observations to [-1, 1] from the next one on, where the space bounds them.
@@ -152,8 +153,8 @@ class GymnasiumEnvironment(base.Environment):
         except (TypeError, ValueError):
             pass
         raise task_errors.TaskError(
-            f"task {self.name} gave the reward {reward!r}, a {type(reward).__name__}: its step() must "
-            "return one number. Sum the parts of a reward in a wrapper (gymnasium.RewardWrapper)"
+            f"task {self.name} gave the reward {reward!r}, a {type(reward).__name__}: its step() "
+            "must return one number. Sum the parts of a reward in a gymnasium.RewardWrapper"
         )
 
     def render(self) -> np.ndarray:

@@ -24,7 +24,8 @@ class Observations:
       convert: Returns an observation as a new array.
       shape: Shape of the arrays: [D], or [H, W, C] for images.
       dtype: Type of the arrays: float32, or uint8 for images.
-      largest_bytes: [D] largest value of each number that is a byte, 0 for others; zeros for images.
+      largest_bytes: [D] largest value of each number that is a byte, 0 for others; empty for
+        images.
       note: A sentence on what a user may not expect; "" for nothing.
     """
 
@@ -54,27 +55,27 @@ class Observations:
             return cls._of_image(space)
         if images := [path for path, part in _parts(space) if _is_image(part)]:
             raise task_errors.TaskError(
-                f"task {name} has an image beside other observations ({', '.join(images)}), which no "
-                "network here takes: wrap the task to leave out either (FilterObservation and "
+                f"task {name} has an image beside other observations ({', '.join(images)}), which "
+                "no network here takes: wrap the task to leave out either (FilterObservation and "
                 "FlattenObservation of gymnasium.wrappers)"
             )
         if not getattr(space, "is_np_flattenable", False):
             raise task_errors.TaskError(
-                f"task {name} has the observation space {space}; only spaces that flatten to a vector "
-                "are supported: wrap the task (gymnasium.wrappers.TransformObservation)"
+                f"task {name} has the observation space {space}; only spaces that flatten to a "
+                "vector are supported: wrap the task (gymnasium.wrappers.TransformObservation)"
             )
         size, float32 = int(spaces.flatdim(space)), np.dtype(np.float32)
         largest = np.concatenate([_largest_bytes(part) for _, part in _parts(space)])
-        if isinstance(space, spaces.Box):
-            flat = len(space.shape) == 1
-            return cls(
-                (lambda value: np.array(value, np.float32)) if flat
-                else (lambda value: np.array(value, np.float32).reshape(-1)),
-                (size,), float32, largest,
-            )
-        return cls(
-            lambda value: np.array(spaces.flatten(space, value), np.float32), (size,), float32, largest
-        )
+        if not isinstance(space, spaces.Box):
+            def convert(value: Any) -> np.ndarray:
+                return np.array(spaces.flatten(space, value), np.float32)
+        elif len(space.shape) == 1:
+            def convert(value: Any) -> np.ndarray:
+                return np.array(value, np.float32)
+        else:
+            def convert(value: Any) -> np.ndarray:
+                return np.array(value, np.float32).reshape(-1)
+        return cls(convert, (size,), float32, largest)
 
     @classmethod
     def _of_image(cls, space: Any) -> "Observations":
@@ -135,8 +136,8 @@ class Actions:
                 found.note,
             )
         raise task_errors.TaskError(
-            f"task {name} has the action space {space}; only Discrete, MultiDiscrete, MultiBinary and "
-            "floating-point Box action spaces are supported: wrap the task "
+            f"task {name} has the action space {space}; only Discrete, MultiDiscrete, MultiBinary "
+            "and floating-point Box action spaces are supported: wrap the task "
             "(gymnasium.wrappers.TransformAction)"
         )
 
@@ -145,8 +146,8 @@ class Actions:
         counts = getattr(space, "nvec", np.full(space.shape, 2))
         if np.any(getattr(space, "start", 0)):
             raise task_errors.TaskError(
-                f"task {name} has the action space {space}, whose numbers do not begin at 0: wrap the "
-                "task (gymnasium.wrappers.TransformAction)"
+                f"task {name} has the action space {space}, whose numbers do not begin at 0: wrap "
+                "the task (gymnasium.wrappers.TransformAction)"
             )
         sizes = tuple(int(count) for count in counts.reshape(-1))
         count = math.prod(sizes)
@@ -168,7 +169,7 @@ class Actions:
 
 
 def _parts(space: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the spaces inside a Dict or Tuple space with their names, in the order of flattening."""
+    """Yields the spaces inside a Dict or Tuple space with their names, as flattening has them."""
     spaces = importlib.import_module("gymnasium.spaces")
     if isinstance(space, spaces.Dict):
         inner = space.spaces.items()

@@ -123,8 +123,8 @@ def make_for(config: config_lib.RunConfig, seed: int) -> base.Environment:
         environment.close()
         raise task_errors.TaskError(
             f"{config.taskstr} ends its episodes after {own:,.0f} steps by itself, which "
-            f"--max_episode_steps={asked} does not change: leave the flag out, or register the task "
-            "with a longer limit (gymnasium.register)"
+            f"--max_episode_steps={asked} does not change: leave the flag out, or register the "
+            "task with a longer limit (gymnasium.register)"
         )
     return environment
 
@@ -173,8 +173,8 @@ def parse_env_kwargs(text: str) -> dict[str, Any]:
         name, colon, value = part.partition(":")
         if not colon or not name.strip().isidentifier():
             raise task_errors.TaskError(
-                f"--env_kwargs={text} is not possible at {part!r}: write name:value,name:value, for "
-                "example --env_kwargs=gravity:-5.0,enable_wind:True"
+                f"--env_kwargs={text} is not possible at {part!r}: write name:value,name:value, "
+                "for example --env_kwargs=gravity:-5.0,enable_wind:True"
             )
         try:
             found[name.strip()] = ast.literal_eval(value.strip())

@@ -56,8 +56,8 @@ from actorQ.learner import training
 from actorQ.policy import algorithms
 from actorQ.policy import architecture as architecture_lib
 from actorQ.wire import connection
-from actorQ.wire import replay
 from actorQ.wire import loopback
+from actorQ.wire import replay
 from actorQ.wire import server
 
 _SHUTDOWN_GRACE_S = 5.0  # Longest wait for actors and broadcaster to see the announced end.

@@ -40,7 +40,8 @@ def build() -> str:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with files.draft(path, f".{os.getpid()}") as library:
             compiling.run(
-                *compiling.find_compiler(), "-O2", "-fPIC", "-shared", _SOURCE, "-ldl", "-o", library
+                *compiling.find_compiler(), "-O2", "-fPIC", "-shared", _SOURCE, "-ldl",
+                "-o", library,
             )
     return path
 

@@ -3,6 +3,7 @@
 python -m baseline.ptq d4pg dm_control,cartpole_balance 8 --folder logs/RUN
 """
 
+from collections.abc import Mapping
 import dataclasses
 import pathlib
 from typing import Any

@@ -12,6 +12,7 @@ from actorQ.benchmarks import actor_loop
 from actorQ.benchmarks import actor_sides
 from actorQ.benchmarks import end_to_end
 from actorQ.benchmarks import remote
+from actorQ.benchmarks import short_runs
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import provenance
@@ -243,11 +244,11 @@ def test_remote_runs_in_a_process_on_its_core_and_tells_failures():
 
 def reading(time, learner_steps, actor_steps, seconds=0.0, cpu=0.0):
     phases = dict.fromkeys(telemetry.PHASES, seconds)
-    return end_to_end._Reading(time, learner_steps, actor_steps, phases, cpu, 2 * cpu)
+    return short_runs._Reading(time, learner_steps, actor_steps, phases, cpu, 2 * cpu)
 
 
 def test_end_to_end_rates():
-    rates = end_to_end.rates(reading(10, 5, 1000, 1.0, 1.0), reading(20, 105, 3000, 2.0, 5.0))
+    rates = short_runs.rates(reading(10, 5, 1000, 1.0, 1.0), reading(20, 105, 3000, 2.0, 5.0))
     assert rates.actor_steps_per_s == 200
     assert rates.learner_steps_per_s == 10
     assert rates.actor_cpu_us == pytest.approx(2000)
@@ -257,7 +258,7 @@ def test_end_to_end_rates():
 
 def test_end_to_end_run_that_stands_still_is_an_error():
     with pytest.raises(errors.UserError, match="0 learner steps"):
-        end_to_end.rates(reading(10, 5, 0), reading(20, 5, 10))
+        short_runs.rates(reading(10, 5, 0), reading(20, 5, 10))
 
 
 def test_end_to_end_run_that_dies_while_it_is_measured_is_an_error(tmp_path):
@@ -269,7 +270,7 @@ def test_end_to_end_run_that_dies_while_it_is_measured_is_an_error(tmp_path):
     launcher.start()
     assert launcher.wait(30)
     with pytest.raises(errors.UserError, match="while it was measured: no room left"):
-        end_to_end._read(launcher, str(tmp_path))
+        short_runs._read(launcher, str(tmp_path))
 
 
 def test_end_to_end_flags_are_the_launchers():

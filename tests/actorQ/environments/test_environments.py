@@ -7,7 +7,6 @@ import dm_env
 import numpy as np
 import pytest
 
-from actorQ.environments import gymnasium_suites
 from actorQ.environments import suites
 from actorQ.environments import task_errors
 from tests.actorQ.environments.playing import run_python
