@@ -16,6 +16,7 @@ from actorQ import check_task
 from actorQ import evaluate
 from actorQ import launcher as launcher_program
 from actorQ.benchmarks import actor_loop
+from actorQ.benchmarks import advice
 from actorQ.benchmarks import end_to_end
 from actorQ.benchmarks import inference
 from actorQ.benchmarks import learner
@@ -82,6 +83,7 @@ SCRIPTS: dict[str, Callable[[Sequence[str]], None]] = {
 }
 BENCHMARKS: dict[str, Callable[[Sequence[str]], None]] = {
     "actor_loop": actor_loop.main,
+    "advice": advice.main,
     "end_to_end": end_to_end.main,
     "inference": inference.main,
     "learner": learner.main,

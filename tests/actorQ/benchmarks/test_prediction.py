@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from actorQ import advise
+from actorQ.benchmarks import advising
 from actorQ.benchmarks import prediction
 from actorQ.benchmarks import short_runs
 from actorQ.core import config as config_lib
@@ -81,7 +81,7 @@ def test_cores_beyond_the_learners_carry_an_actor_each(costs):
 
 
 def test_the_best_has_the_fastest_learner_and_the_fewest_processes(costs):
-    crews = advise.crews_for(config_lib.RunConfig(inference_mode="native"), 2)
+    crews = advising.crews_for(config_lib.RunConfig(inference_mode="native"), 2)
     assert {crew.actors for crew in crews} == {1, 2}
     found = {crew: predicted(costs, crew, samples=0.1) for crew in crews}
     assert prediction.best(found) == prediction.Crew(2, 8, 4)  # Actors are all that counts.
@@ -93,9 +93,9 @@ def test_the_best_has_the_fastest_learner_and_the_fewest_processes(costs):
     ("cores", "numbers"), [(2, [1, 2]), (4, [1, 2, 3]), (8, [1, 2, 4, 7]), (16, [1, 2, 4, 8, 15])]
 )
 def test_crews_reach_up_to_one_actor_for_each_core(cores, numbers):
-    crews = advise.crews_for(config_lib.RunConfig(inference_mode="native"), cores)
+    crews = advising.crews_for(config_lib.RunConfig(inference_mode="native"), cores)
     assert sorted({crew.actors for crew in crews}) == numbers
-    text = advise.table({crew: prediction.Prediction(100.0, 10.0, 0.5) for crew in crews})
+    text = advising.table({crew: prediction.Prediction(100.0, 10.0, 0.5) for crew in crews})
     assert text.count("50%") == len(crews) == 4 * len(numbers)
 
 
@@ -104,7 +104,7 @@ def test_short_runs_have_no_limit_of_samples():
         taskstr="gym,CartPole-v1", samples_per_insert=0.5, replay_table_max_times_sampled=16,
         model_str="64,64",
     )
-    run = advise.Unlimited(config, prediction.Crew(1, 4, 2))
+    run = advising.Unlimited(config, prediction.Crew(1, 4, 2))
     flags = run.flags("folder")
     assert "--quantize=4" in flags and "--envs_per_actor=2" in flags
     assert "--replay_table_max_times_sampled=0" in flags and "--model_str=64,64" in flags
