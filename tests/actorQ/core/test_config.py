@@ -97,6 +97,7 @@ EVERYTHING_ELSE = {
     "logpath": "logs/some where/run",
     "resume": True,
     "track_energy": 1,
+    "action_limit": 2.5, "env_kwargs": "gravity:-5.0,name:'a b'", "listen": "all",
     "launch_id": 2**62,
     "run_start_time": 1.7e9, "restarts": 2, "data_timeout": 33.0, "max_abs_reward": 2.5,
 }
