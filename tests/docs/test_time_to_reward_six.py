@@ -16,9 +16,10 @@ NAMES = [specification.short_task(task) for task in time_to_reward_six.TASKS]
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(tables, "ACTORQ_RESULTS", tmp_path)
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "ACTORQ_RESULTS", tmp_path / "actorQ" / "results")
     monkeypatch.setattr(reward_runs, "rows", reward_runs.rows.__wrapped__)
-    return tmp_path / "time_to_reward_six" / "runs"
+    return tmp_path / "actorQ" / "results" / "time_to_reward_six" / "runs"
 
 
 def publish(folder, task, bits, seconds, held, steps_per_s, returns):
@@ -48,6 +49,8 @@ def test_without_runs():
     ]
     for name in ("answer", "runs", "commits"):
         assert "run" in time_to_reward_six.BLOCKS[name]()
+    assert "no curves" in time_to_reward_six.BLOCKS["figure"]()
+    assert "no raw data" in time_to_reward_six.BLOCKS["raw"]()
     assert time_to_reward_six.gains() == []
 
 
@@ -78,3 +81,9 @@ def test_rows_that_held_their_rewards_and_rows_that_did_not(folder):
     assert len(lines) == 2 + 6
     assert "| humanoid_walk | fp32 | 0 | > 3,600.0 |" in lines[-2]
     assert "cheetah_run" not in time_to_reward_six.BLOCKS["commits"]()
+    report = folder.parent / "report"
+    report.mkdir()
+    for name in ("convergence_reacher_hard.png", "runs.csv"):
+        (report / name).touch()
+    assert time_to_reward_six.BLOCKS["figure"]().count("![") == 1
+    assert "report/runs.csv" in time_to_reward_six.BLOCKS["raw"]()

@@ -133,9 +133,32 @@ def _commits() -> str:
     return reward_runs.made_with(found) if found else _NOT_RUN.capitalize() + "."
 
 
+def _figure() -> str:
+    report = f"actorQ/results/{_EXPERIMENT}/report"
+    names = [
+        name for name in map(specification.short_task, TASKS)
+        if (tables.ROOT / report / f"convergence_{name}.png").is_file()
+    ]
+    return "\n\n".join(
+        f"![Return against time, {name}](../../{report}/convergence_{name}.png)" for name in names
+    ) or "There are no curves yet."
+
+
+def _raw() -> str:
+    report = f"actorQ/results/{_EXPERIMENT}/report"
+    if not (tables.ROOT / report / "runs.csv").is_file():
+        return "- There is no raw data yet."
+    return (
+        f"- [Every run's figures](../../{report}/runs.csv), and\n"
+        f"  [the report](../../{report}/time_to_reward.md) that the runner made."
+    )
+
+
 BLOCKS: dict[str, reward_runs.Block] = {
     "answer": _answer,
     "main": _main,
     "runs": _runs,
+    "figure": _figure,
+    "raw": _raw,
     "commits": _commits,
 }
