@@ -203,6 +203,8 @@ class ActorProcess:
         """
         lost: errors.UserError
         if isinstance(error, errors.UserError):
+            if error.__cause__ is not None:  # The task's own code may have failed by a NaN.
+                self.loop.require_finite()
             lost = error
         else:
             # Reverb's writers fail with various types when the server goes away.
@@ -211,7 +213,7 @@ class ActorProcess:
             except errors.LearnerGoneError as gone:
                 lost = gone
             else:
-                # Replay checks for NaN later. Torch's int8 products, or the task, may fail first.
+                # Replay checks for NaN later. Torch's int8 products may fail first.
                 self.loop.require_finite()
                 raise RuntimeError(f"Acting failed: {error}") from error
         if not isinstance(lost, errors.LearnerGoneError) or isinstance(lost, errors.NoLearnerError):

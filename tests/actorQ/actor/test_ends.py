@@ -91,7 +91,7 @@ def test_actor_that_fails_leaves_its_newest_points_on_disk(stage, monkeypatch):
         return step(action)
 
     environment._raw_step = fail_at_last
-    with pytest.raises(RuntimeError, match="Acting failed: no such model"):
+    with pytest.raises(task_errors.TaskError, match=r"failed in step\(\): OSError: no such model"):
         made.actor.run()
     events = plugin_event_accumulator.EventAccumulator(made.actor._logger.folder)
     events.Reload()
@@ -106,7 +106,7 @@ def test_actor_whose_task_cannot_begin_says_why(stage, monkeypatch):
     monkeypatch.setattr(
         loop.lanes[0].environment, "_begin", mock.Mock(side_effect=OSError("no such model"))
     )
-    with pytest.raises(RuntimeError, match="Acting failed: no such model"):
+    with pytest.raises(task_errors.TaskError, match=r"in reset\(\): OSError: no such model"):
         made.actor._connect_and_act()
 
 

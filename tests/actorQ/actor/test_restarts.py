@@ -17,7 +17,7 @@ from tests.actorQ.actor.stage import running
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_actor_reconnects_drops_its_episode_and_keeps_its_weights(stage, monkeypatch, n_step):
     monkeypatch.setattr(actor_process, "_HEALTH_PERIOD_S", 0.1)
-    made = stage(n_step=n_step, max_episode_steps=100_000, replay_table_max_replay_size=100_000)
+    made = stage(n_step=n_step, max_episode_steps=0, replay_table_max_replay_size=100_000)
     made.publish(3)
     made.connection.publish_card(77, 1, 0)
     done, drops = [], []
