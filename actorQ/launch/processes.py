@@ -100,8 +100,20 @@ class Process:
         lines = self._lines()
         return lines[-1] if lines else "it printed nothing"
 
+    def last_words(self) -> str:
+        """Returns the reason that the process gave for its end, or how its log ends, as a clause."""
+        line = self.error_line()
+        if line:
+            return f": {line}"
+        return f"; the last line of its log is {self.last_line()!r}" if self._lines() else ""
+
     def error_line(self) -> str:
-        """Returns the newest one-line error that the process reported (`cli`), or ""."""
+        """Returns the newest one-line error that the process reported (`cli`), or "".
+
+        A process that a signal ended could not report any.
+        """
+        if self.code is not None and self.code <= 0:
+            return ""
         for line in reversed(self._lines()):
             _, found, message = line.partition(": error: ")
             if found:

@@ -202,9 +202,9 @@ class RayRun:
                 if address:
                     return address
                 if self.learner.poll() is not None:
-                    reason = self.learner.error_line() or self.learner.last_line()
                     raise errors.UserError(
-                        f"The learner did not start: it {self.learner.describe_end()}: {reason}"
+                        f"The learner did not start: it {self.learner.describe_end()}"
+                        f"{self.learner.last_words()}"
                     )
             if time.monotonic() > deadline:
                 raise errors.UserError(
