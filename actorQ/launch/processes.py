@@ -10,6 +10,7 @@ import time
 
 from actorQ.core import cli
 from actorQ.core import errors
+from actorQ.core import provenance
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LOG_TAIL_LINES = 15
@@ -101,7 +102,7 @@ class Process:
         return lines[-1] if lines else "it printed nothing"
 
     def last_words(self) -> str:
-        """Returns the reason that the process gave for its end, or how its log ends, as a clause."""
+        """Returns the reason that the process gave for its end, or its last line, as a clause."""
         line = self.error_line()
         if line:
             return f": {line}"
@@ -247,6 +248,17 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     return [set().union(*cores[:n_learner])] + [
         for_actors[i % len(for_actors)] for i in range(n_actors)
     ]
+
+
+def crowd_hint(n_actors: int) -> str:
+    """Returns a line where this process may use fewer cores than there are actors, or ""."""
+    usable = provenance.usable_cores()
+    if n_actors <= usable:
+        return ""
+    return (
+        f"Hint: {n_actors} actors share {usable} core{'s' if usable > 1 else ''} with the learner "
+        f"and slow it down: try --n_actors={max(1, usable - 1)}."
+    )
 
 
 def physical_cores() -> list[set[int]]:
