@@ -1,6 +1,6 @@
 """Starts programs of this project: as installed commands, and with the right modules.
 
-`pyproject.toml` makes the commands, such as `quarl-train`. Each does the same as `python -m MODULE`.
+`pyproject.toml` makes the commands, such as `quarl-train`: each does as `python -m MODULE` does.
 """
 
 from collections.abc import Sequence

@@ -182,9 +182,9 @@ def test_reason_stands_behind_the_chatter_of_libraries(tmp_path, capsys):
     ("text", "code", "words"),
     [
         # An error line of some library is no reason for a kill.
-        ("lib: error: odd\n", -9, "was ended by SIGKILL; the last line of its log is 'lib: error: o"),
+        ("lib: error: x\n", -9, "ended by SIGKILL; the last line of its log is 'lib: error: x'"),
         ("", -9, "was ended by SIGKILL; it is started again."),
-        ("actor_main: error: no room.\n" + CHATTER, 1, "ended with code 1: no room.; it is started"),
+        ("actor_main: error: no room\n" + CHATTER, 1, "ended with code 1: no room; it is started"),
     ],
 )
 def test_last_line_of_a_log_is_not_told_as_the_cause(tmp_path, capsys, text, code, words):
