@@ -10,6 +10,7 @@ import sys
 import time
 
 from actorQ.core import config as config_lib
+from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import health
@@ -153,6 +154,12 @@ class StatusLine:
         if missing:
             self.say(f"Hint:       {missing}")
 
+    def _tell_energy(self) -> None:
+        with contextlib.suppress(errors.UserError):  # A full disk may have damaged the figures.
+            estimates = energy.read(self._config.logpath)
+            if estimates:
+                self.say(f"Energy:     {energy.describe(estimates)}")
+
     def report(self, draw_plots: Callable[[str], Sequence[str]]) -> None:
         """Tells how a training ended, makes its plots, and says where everything is.
 
@@ -176,6 +183,7 @@ class StatusLine:
             )
         for remark in findings.remarks:
             self.say(f"Hint:       {remark.sentence}")
+        self._tell_energy()
         plots: Sequence[str] = []
         try:
             plots = draw_plots(folder)

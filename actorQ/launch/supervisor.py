@@ -14,6 +14,7 @@ from typing import Protocol
 
 from actorQ.core import cli
 from actorQ.core import config as config_lib
+from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import telemetry
@@ -90,6 +91,8 @@ class Supervisor:
         Raises:
           errors.UserError: A process failed for good.
         """
+        if self._config.track_energy:
+            self._status.say(f"Energy is logged. CO2 counts by {energy.factor(energy.country())}.")
         try:
             if start():
                 return self._watch()

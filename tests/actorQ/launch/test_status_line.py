@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import sys
 
 import pytest
@@ -170,3 +171,16 @@ def test_disk_that_is_full_at_the_start_is_told(tmp_path, clock, disk):
     disk[0] = "No space left on device"
     clock[0] += 30.0
     assert line.compose().endswith("starting ...  (cannot write logs: No space left on device)")
+
+
+def test_report_says_how_much_energy_was_measured_and_by_which_grid_co2_counts(run, capsys):
+    folder = pathlib.Path(run.logger.folder)
+    (folder / telemetry.EMISSIONS_CSV).write_text(
+        "timestamp,duration,emissions,energy_consumed,cpu_energy,ram_energy,gpu_energy,"
+        "country_iso_code,tracking_mode\n"
+        "2026-11-27T10:00:00,60.0,0.00762,0.02,0.015,0.005,0.0,DEU,machine\n"
+    )
+    assert run.report(capsys)[0] == (
+        "Energy:     20 Wh (CPU measured, memory modelled) and 7.62 g of CO2, at 381 g/kWh: "
+        "the mean grid of DEU."
+    )

@@ -199,3 +199,18 @@ def test_learner_that_could_not_write_down_its_reason_has_the_disk_s(tmp_path, m
     with pytest.raises(errors.UserError) as ended:
         run._revive_learner(1)
     assert f"can be written to {tmp_path} (No space left on device): make room" in str(ended.value)
+
+
+@pytest.mark.parametrize(("country", "words"), [("DEU", "grid of DEU."), ("", "world's mean grid")])
+def test_run_that_logs_energy_begins_with_its_factor_of_co2(
+    tmp_path, monkeypatch, capsys, country, words
+):
+    monkeypatch.setenv("ACTORQ_COUNTRY", country)
+    config = config_lib.RunConfig(logpath=str(tmp_path), track_energy=1)
+    run = supervisor.Supervisor(
+        config, Process("learner", 130), (), snapshots.Store(str(tmp_path)),
+        status_line.StatusLine(config),
+    )
+    run._learner.terminate = run._learner.kill = mock.Mock()
+    run.run(lambda: False)
+    assert words in capsys.readouterr().out
