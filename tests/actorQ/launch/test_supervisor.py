@@ -214,3 +214,11 @@ def test_run_that_logs_energy_begins_with_its_factor_of_co2(
     run._learner.terminate = run._learner.kill = mock.Mock()
     run.run(lambda: False)
     assert words in capsys.readouterr().out
+
+
+def test_run_that_was_interrupted_says_which_logs_it_lacks(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(status_line.files, "write_problem", lambda _: "No space left on device")
+    run = supervise(tmp_path, Process("learner", 130))
+    run._learner.terminate = run._learner.kill = mock.Mock()
+    run.run(lambda: False)
+    assert "Hint:       Nothing can be written to " in capsys.readouterr().out
