@@ -61,6 +61,17 @@ case $system/$(uname -m)/$tensorflow in
   *) fail 2 "$0: Linux on x86-64 serves (on Windows: WSL 2), or macOS without --gpu for baseline/." ;;
 esac
 
+# Without this, pip could not write a path that is not ASCII where the locale is C.
+if [ "$system" = Linux ]; then export LC_ALL=C.UTF-8; fi
+# Packages elsewhere must not count as installed.
+unset PYTHONPATH PYTHONHOME
+
+# Settings of pip that would put packages elsewhere, or leave some out. Its indexes stay in force.
+astray="user target prefix root python require-virtualenv
+  dry-run no-deps require-hashes no-binary only-binary"
+for name in $astray; do
+  unset "PIP_$(sed 'y/abcdefghijklmnopqrstuvwxyz-/ABCDEFGHIJKLMNOPQRSTUVWXYZ_/' <<<"$name")"
+done
 site_packages=.venv/lib/python3.11/site-packages
 pip=(.venv/bin/python -m pip --disable-pip-version-check)
 # Some machines set PYTHONDONTWRITEBYTECODE; an install without bytecode costs every process
@@ -124,13 +135,48 @@ make_environment() {
   "$python" -m venv --clear .venv
 }
 
+keep_pip_here() { # Empties those settings by a file that goes before those that have them.
+  local file=.venv/pip.conf
+  case ${PIP_CONFIG_FILE:-} in
+    /dev/null) return ;; # pip reads no file at all.
+    ?*) file=.venv/quarl-pip.conf ;; # The user's file would go before .venv/pip.conf.
+  esac
+  .venv/bin/python -S -c '
+import configparser, os, sys
+
+file, *names = sys.argv[1:]
+settings = configparser.RawConfigParser()
+settings.read([os.environ.get("PIP_CONFIG_FILE") or file])
+for section in ("global", "install"):
+    if not settings.has_section(section):
+        settings.add_section(section)
+    for name in names:
+        settings.set(section, name, "")
+with open(file, "w") as opened:
+    settings.write(opened)
+' "$file" $astray
+  if [ -n "${PIP_CONFIG_FILE:-}" ]; then export PIP_CONFIG_FILE=$PWD/$file; fi
+}
+
+keep_path_ascii() { # Python 3.11 reads .pth files as the locale says, and ends where it cannot.
+  .venv/bin/python -S -c '
+import glob, os, sys
+
+root = os.getcwdb()
+for path in [] if root.isascii() else glob.glob(sys.argv[1] + "/__editable__.quarl-*.pth"):
+    with open(path, "w") as file:
+        file.write(f"import os, sys; sys.path.append(os.fsdecode({root!r}))\n")
+' "$site_packages"
+}
+
 install_cpu_torch() { # Installs torch, from pytorch.org only where no other index has it.
-  local pin
+  local pin problem
   pin=$(requirements | grep '^torch==')
   "${pip_install[@]}" --no-deps "$pin+cpu" 2>/dev/null && return
-  "${pip_install[@]}" --no-deps --retries 1 --timeout 15 \
-    --extra-index-url https://download.pytorch.org/whl/cpu "$pin+cpu" 2>/dev/null && return
-  echo "No CPU build of $pin here or at download.pytorch.org: taking the package index's build."
+  { problem=$("${pip_install[@]}" --no-deps --retries 1 --timeout 15 \
+    --extra-index-url https://download.pytorch.org/whl/cpu "$pin+cpu" 2>&1 >&3); } 3>&1 && return
+  problem=$(sed -n 's/^ERROR: *//p' <<<"$problem")
+  echo "pip has no CPU build of $pin${problem:+ (${problem##*$'\n'})}: taking the package index's build."
 }
 
 install_packages() {
@@ -138,6 +184,7 @@ install_packages() {
   if [ "$tensorflow" = gpu ]; then other=tensorflow-cpu; fi
   rm -f "$stamp"
   printf '%s\n' "tensorflow=$tensorflow" "torch=$torch" >"$options"
+  keep_pip_here
   # The two variants share their files, so the other one must be gone first.
   "${pip[@]}" uninstall --yes --quiet "$other" 2>/dev/null
   if [ "$torch" = cpu ] && [ "$system" = Linux ]; then
@@ -203,6 +250,7 @@ else
   make_environment
   install_packages
 fi
+keep_path_ascii
 build_kernels
 check_imports || fail 1 "The packages in .venv do not work together (see above). Remove it and set up again: rm -rf .venv"
 printf '%s\n' "Ready after $SECONDS s. Next:" "${next[@]/#/  }"

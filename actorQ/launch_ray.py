@@ -20,6 +20,7 @@ from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.experiments.run_logs import plots
 from actorQ.launch import command_line
+from actorQ.launch import processes
 from actorQ.launch import run_folders
 from actorQ.launch import status_line
 from actorQ.launch.ray import cluster
@@ -51,6 +52,9 @@ def main(argv: list[str]) -> int:
     # Actors of other machines reach the learner by the address of its machine.
     config = dataclasses.replace(run_folders.new(config, flags.FLAGS), port=0, listen="all")
     status = status_line.StatusLine(config)
+    hint = "" if flags.FLAGS.address else processes.crowd_hint(config.n_actors)
+    if hint:
+        status.say(hint)
     try:
         code = ray_run.RayRun(config, learner_cpus, flags.FLAGS.placement_timeout, status).run()
     finally:

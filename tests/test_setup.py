@@ -1,11 +1,13 @@
 """Runs setup_ubuntu.sh with a stand-in for Python, so that nothing is installed."""
 
+import configparser
 import functools
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 
 from packaging import requirements
 import pytest
@@ -14,7 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BASH = shutil.which("bash")
 
 # The stand-in answers as Python 3.11 does and logs each pip command. It fails for commands with the
-# text $PIP_FAILS. With $INTERRUPTED it ends as pip does on Ctrl-C, which bash gets as well.
+# text $PIP_FAILS. With $INTERRUPTED it ends as pip does on Ctrl-C, which bash gets as well. Code in
+# its arguments (-S -c) is run by a real Python.
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
   "-m venv"*)
@@ -24,11 +27,14 @@ case "$*" in
   "-m pip --disable-pip-version-check --version") echo "pip" ;;
   "-m pip"*)
     echo "$*" >>"$FAKE_LOG"
+    env >"$FAKE_LOG.environment"
     case "$*" in *"${PIP_FAILS:-nothing}"*)
       if [ -n "$INTERRUPTED" ]; then kill -INT $PPID; fi
+      echo "ERROR: ${PIP_SAYS:-No matching distribution found}" >&2
       exit 1 ;;
     esac ;;
   *--version) echo "Python 3.11.0" ;;
+  "-S -c "*) exec "$REAL_PYTHON" "$@" ;;
   *" - "*) cat >/dev/null; [ -z "$IMPORTS_FAIL" ] || exit 1; echo "Imports work" ;;
 esac
 """
@@ -55,6 +61,7 @@ class Checkout:
             "UNAME": "Linux",
             "PYTHON": str(self.python),
             "FAKE_LOG": str(self.log),
+            "REAL_PYTHON": sys.executable,
             **environment,
         }
         return subprocess.run(
@@ -340,3 +347,61 @@ def test_setup_without_cpu_build_of_torch_takes_the_plain_pin(checkout):
     assert log.count("download.pytorch.org") == 1
     assert "taking the package index's build" in result.stdout
     assert checkout.installs()[-2:] == [".venv/requirements.txt", "."]
+
+
+def test_setup_names_pip_s_reason_where_it_installs_no_cpu_build(checkout):
+    result = checkout.run(PIP_FAILS="+cpu", PIP_SAYS="[Errno 28] No space left on device")
+    assert "pip has no CPU build of torch==2.13.0 ([Errno 28] No space left on device): taking" in (
+        result.stdout
+    )
+
+
+# What users of a machine set so that pip installs for them alone, or for a container's layer.
+ASTRAY = {
+    "PIP_USER": "1", "PIP_TARGET": "/elsewhere", "PIP_PREFIX": "/elsewhere", "PIP_ROOT": "/other",
+    "PIP_REQUIRE_VIRTUALENV": "1", "PIP_NO_DEPS": "1", "PIP_ONLY_BINARY": ":all:",
+    "PYTHONPATH": "/opt/ros/lib", "PYTHONHOME": "/usr",
+}
+
+
+def test_setup_lets_no_variable_put_packages_elsewhere(checkout):
+    given = {**ASTRAY, "PIP_INDEX_URL": "https://mirror/simple", "LC_ALL": "C"}
+    assert checkout.run(**given).returncode == 0
+    lines = pathlib.Path(f"{checkout.log}.environment").read_text().splitlines()
+    seen = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert not ASTRAY.keys() & seen.keys()
+    assert (seen["PIP_INDEX_URL"], seen["LC_ALL"]) == ("https://mirror/simple", "C.UTF-8")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_setup_overrules_pip_conf_but_for_its_index(checkout, tmp_path, named):
+    # pip lets .venv/pip.conf go before the user's file, and $PIP_CONFIG_FILE before both.
+    conf = tmp_path / "pip.conf"
+    conf.write_text("[global]\nindex-url = https://mirror\n[install]\nuser = true\ntarget = /x\n")
+    result = checkout.run(**({"PIP_CONFIG_FILE": str(conf)} if named else {}))
+    assert result.returncode == 0, result.stderr
+    environment = pathlib.Path(f"{checkout.log}.environment").read_text()
+    written = checkout.folder / ".venv" / ("quarl-pip.conf" if named else "pip.conf")
+    assert (f"PIP_CONFIG_FILE={written}\n" in environment) == named
+    found = configparser.RawConfigParser()
+    found.read(written)
+    for section in ("global", "install"):  # pip takes an empty value for none.
+        assert {found[section][name] for name in ("user", "target", "no-deps")} == {""}
+    assert found["global"].get("index-url") == ("https://mirror" if named else None)
+
+
+def test_setup_in_a_path_that_is_not_ascii_serves_in_every_locale(tmp_path):
+    parent = tmp_path / "pfad \u00fc"
+    parent.mkdir()
+    checkout = Checkout(parent)
+    assert checkout.run().returncode == 0
+    site_packages = checkout.folder / ".venv/lib/python3.11/site-packages"
+    path_file = site_packages / "__editable__.quarl-0.1.0.pth"
+    path_file.write_text(f"{checkout.folder}\n", encoding="utf-8")  # As setuptools does.
+    assert checkout.run().returncode == 0
+    shown = subprocess.run(
+        [sys.executable, "-S", "-c", f"import site; site.addsitedir({str(site_packages)!r}); "
+         "import sys; sys.stdout.buffer.write(sys.path[-1].encode())"],
+        env={**os.environ, "LC_ALL": "C"}, capture_output=True, timeout=60,
+    )
+    assert shown.stdout.decode() == str(checkout.folder), shown.stderr

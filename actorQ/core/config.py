@@ -417,8 +417,9 @@ class RunConfig:
     )
     track_energy: int = _field(
         0,
-        "1: estimate energy and CO2 of each process with codecarbon, which models them from CPU "
-        "load and asks the driver for those of GPUs; 0: off.",
+        "1: log energy and CO2 of each process with codecarbon: measured where the processor's "
+        "counters can be read, else modelled from CPU load; CO2 by the grid of $ACTORQ_COUNTRY. "
+        "0: off.",
         choices=(0, 1), kinds=Kind.CHANGEABLE,
     )
     restarts: int = _field(

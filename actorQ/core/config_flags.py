@@ -9,6 +9,7 @@ from typing import Any
 from absl import flags
 
 from actorQ.core import config as config_lib
+from actorQ.core import energy
 from actorQ.core import presets
 from actorQ.core import settings
 
@@ -81,7 +82,8 @@ def from_flags(
       resumable: Whether --resume takes flags that were not given from the run in --logpath.
 
     Raises:
-      errors.UserError: A value is not legal, or there is no run to resume.
+      errors.UserError: A value is not legal, or there is no run to resume; or energy is tracked,
+        and ACTORQ_COUNTRY names no country.
     """
     names = {field.name for field in dataclasses.fields(config_lib.RunConfig)}
     given = {name: flag_values[name].value for name in names if flag_values[name].present}
@@ -95,7 +97,10 @@ def from_flags(
         both = {**others, **given}
         if given.get("eval_period_s") == 0 and not both.get("eval_period_steps"):
             others.pop("stop_return", None)
-    return config_lib.RunConfig(**{**others, **given})
+    config = config_lib.RunConfig(**{**others, **given})
+    if config.track_energy:
+        energy.country()  # A name that cannot be used is told before anything starts.
+    return config
 
 
 def to_flags(config: config_lib.RunConfig) -> list[str]:

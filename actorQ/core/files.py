@@ -12,6 +12,8 @@ from actorQ.core import errors
 
 Path = str | os.PathLike[str]
 
+_BLOCK_BYTES = 4096
+
 _held: set[int] = set()  # Descriptors of the locks that `locked` holds.
 
 
@@ -85,6 +87,22 @@ def write_if_new(path: Path, content: str) -> None:
         if file.read() == content:
             return
     write(path, content)
+
+
+def write_problem(folder: Path) -> str:
+    """Tries whether a folder takes a file; returns the system's reason why not, or ""."""
+    path = os.path.join(folder, f".room-{os.getpid()}")
+    try:
+        with open(path, "wb") as file:
+            file.write(bytes(_BLOCK_BYTES))
+            file.flush()
+            os.fsync(file.fileno())  # Some file systems find out only now.
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(path)
+    return ""
 
 
 def drop_half_row(path: Path) -> int:

@@ -1,5 +1,6 @@
 """Tells which machine and which commit made a result. Imports no framework."""
 
+from collections.abc import Iterator
 import contextlib
 import glob
 import math
@@ -13,6 +14,7 @@ from typing import Any
 ROOT = str(pathlib.Path(os.path.abspath(__file__)).parents[2])  # The repository's folder.
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
 CGROUPS = "/sys/fs/cgroup"
+OWN_CGROUPS = "/proc/self/cgroup"
 CPU_FACTS = "/proc/cpuinfo"
 GPU_FACTS = "/proc/driver/nvidia/gpus/*/information"
 
@@ -66,23 +68,40 @@ def has_core_beside(n_actors: int) -> bool:
 
 def _quota_cores() -> int:
     """Returns how many cores' time Linux's control groups let this process take; 0: no limit."""
-    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):  # v2, v1.
-        try:
-            quota, period = " ".join(
-                pathlib.Path(CGROUPS, name).read_text() for name in names
-            ).split()
-            if int(quota) > 0 and int(period) > 0:
-                return math.ceil(int(quota) / int(period))
-        except (OSError, ValueError):  # No limit is set ("max" or -1), or there are no groups.
-            continue
-    return 0
+    limits = []
+    version_1 = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+    for controller, names in (("", ("cpu.max",)), ("cpu", version_1)):
+        for folder in _control_groups(controller):
+            # No limit may be set ("max" or -1), or there may be no such group.
+            with contextlib.suppress(OSError, ValueError):
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if int(quota) > 0 and int(period) > 0:
+                    limits.append(math.ceil(int(quota) / int(period)))
+    return min(limits, default=0)
+
+
+def _control_groups(controller: str) -> Iterator[pathlib.Path]:
+    """Yields the folders of a process's control groups, the innermost first; each one limits it.
+
+    Args:
+      controller: Name of the controller in version 1 of control groups; empty: version 2.
+    """
+    root = pathlib.Path(CGROUPS, controller)
+    with contextlib.suppress(OSError, ValueError):
+        for line in pathlib.Path(OWN_CGROUPS).read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controller in controllers.split(","):
+                group = root / path.lstrip("/")  # A container may not see this folder.
+                yield from (one for one in (group, *group.parents) if root in one.parents)
+    yield root
 
 
 def memory_bytes() -> int:
     """Returns the memory that this process may use: the machine's, or less by a quota."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # There is no quota, or it is "max".
-        memory = min(memory, int(pathlib.Path(CGROUPS, "memory.max").read_text()))
+    for folder in _control_groups(""):
+        with contextlib.suppress(OSError, ValueError):  # There is no quota, or it is "max".
+            memory = min(memory, int((folder / "memory.max").read_text()))
     return memory
 
 

@@ -132,10 +132,16 @@ class RunLogger:
     def _complain(self, error: Exception) -> None:
         if time.monotonic() >= self._next_complaint:
             self._next_complaint = time.monotonic() + _COMPLAINT_PERIOD_S
+            lost = "TensorBoard lacks points"
+            if self.rows_lost:
+                lost = f"{self._lost_rows()} so far"
             logging.warning(
-                "Cannot write logs to %s (%s): %d rows are lost so far; the run goes on.",
-                self.folder, errors.summary(error), self.rows_lost,
+                "Cannot write logs to %s (%s): %s; the run goes on.",
+                self.folder, errors.summary(error), lost,
             )
+
+    def _lost_rows(self) -> str:
+        return "1 row is lost" if self.rows_lost == 1 else f"{self.rows_lost} rows are lost"
 
     def _open(self, filename: str) -> tuple[csv.DictWriter, Any]:
         if filename not in self._files:
@@ -168,6 +174,8 @@ class RunLogger:
     def close(self) -> None:
         """Flushes and closes all files."""
         with self._lock:
+            if self.rows_lost:
+                logging.warning("Logs in %s lack rows: %s.", self.folder, self._lost_rows())
             self._close_files()
             self._close_tensorboard()
 

@@ -4,6 +4,7 @@ Every run, of whatever kind, has its result in RUN/result.json; `runs.csv` colle
 framework.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -41,7 +42,7 @@ class Rewards:
 
 @dataclasses.dataclass(frozen=True)
 class Energy:
-    """Energy of all processes together: estimated from CPU load, measured for GPUs."""
+    """Energy of all processes together; memory's part is modelled, and GPUs' is measured."""
 
     kwh: float
     co2_kg: float
@@ -50,6 +51,22 @@ class Energy:
     kwh_to_target: float | None
     co2_kg_to_target: float | None
     gpu_kwh: float | None = None  # The GPUs' part of `kwh`; None: an older version.
+    # Whether counters have measured the CPUs' part, for the whole machine. It is modelled from the
+    # processes' load otherwise, and in older versions (None).
+    cpu_measured: bool | None = None
+    # Country whose grid gives the CO2, three letters; "": the world; None: an older version.
+    country: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """Where the CPUs' part comes from: 'measured' or 'modelled'."""
+        return "measured" if self.cpu_measured else "modelled"
+
+    @property
+    def grid(self) -> str:
+        """The factor of CO2, such as '381 g/kWh (DEU)'."""
+        grams = f"{1000 * self.co2_kg / self.kwh:.0f} g/kWh" if self.kwh else ""
+        return grams if self.country is None else f"{grams} ({self.country or 'world'})".lstrip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +194,15 @@ def read(folder: str) -> Result | None:
         )
 
 
+def energy_origins(found: Iterable[Result]) -> tuple[str, str]:
+    """Returns where the CPU energy of runs comes from, and their factors of CO2, for tables."""
+    known = [result.measured.energy for result in found if result.measured.energy is not None]
+    return (
+        " and ".join(sorted({energy.origin for energy in known})),
+        ", ".join(sorted({energy.grid for energy in known})),
+    )
+
+
 def csv_row(result: Result) -> dict[str, object]:
     """Returns the cells of a run; those without a value are empty."""
     measured, energy = result.measured, result.measured.energy
@@ -199,6 +225,8 @@ def csv_row(result: Result) -> dict[str, object]:
         "co2_kg": energy.co2_kg if energy else None,
         "energy_to_target_kwh": energy.kwh_to_target if energy else None,
         "co2_to_target_kg": energy.co2_kg_to_target if energy else None,
+        "cpu_energy": energy.origin if energy else None,
+        "grid": energy.grid if energy else None,
         **of(measured, "learner_device"),
         **of(result, "parallel", "date", "git_commit"),
         "processor": result.machine.get("processor"),

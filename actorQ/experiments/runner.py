@@ -296,7 +296,7 @@ def _end(children: Sequence[processes.Child]) -> None:
 
 
 def _why(child: processes.Child, code: int) -> str:
-    return child.error_line() or f"{processes.describe_exit(code)} ({child.last_line()})"
+    return child.error_line() or f"{processes.describe_exit(code)}{child.last_words()}"
 
 
 def _disturbance(log_path: str) -> str:

@@ -233,7 +233,10 @@ def _energy(logs: str, target_moment: float | None) -> results.Energy | None:
         return None
     kwh, co2_kg = energy.total(estimates)
     until = (None, None) if target_moment is None else energy.total(estimates, target_moment)
-    return results.Energy(kwh, co2_kg, until[0], until[1], energy.gpu_kwh(estimates))
+    return results.Energy(
+        kwh, co2_kg, until[0], until[1], energy.gpu_kwh(estimates),
+        any(each.cpu_measured for each in estimates), estimates[0].country,
+    )
 
 
 def _last(values: np.ndarray) -> float:

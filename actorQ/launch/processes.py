@@ -10,6 +10,7 @@ import time
 
 from actorQ.core import cli
 from actorQ.core import errors
+from actorQ.core import provenance
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LOG_TAIL_LINES = 15
@@ -100,8 +101,20 @@ class Process:
         lines = self._lines()
         return lines[-1] if lines else "it printed nothing"
 
+    def last_words(self) -> str:
+        """Returns the reason that the process gave for its end, or its last line, as a clause."""
+        line = self.error_line()
+        if line:
+            return f": {line}"
+        return f"; the last line of its log is {self.last_line()!r}" if self._lines() else ""
+
     def error_line(self) -> str:
-        """Returns the newest one-line error that the process reported (`cli`), or ""."""
+        """Returns the newest one-line error that the process reported (`cli`), or "".
+
+        A process that a signal ended could not report any.
+        """
+        if self.code is not None and self.code <= 0:
+            return ""
         for line in reversed(self._lines()):
             _, found, message = line.partition(": error: ")
             if found:
@@ -235,6 +248,17 @@ def plan_cores(n_actors: int) -> list[set[int]] | None:
     return [set().union(*cores[:n_learner])] + [
         for_actors[i % len(for_actors)] for i in range(n_actors)
     ]
+
+
+def crowd_hint(n_actors: int) -> str:
+    """Returns a line where this process may use fewer cores than there are actors, or ""."""
+    usable = provenance.usable_cores()
+    if n_actors <= usable:
+        return ""
+    return (
+        f"Hint: {n_actors} actors share {usable} core{'s' if usable > 1 else ''} with the learner "
+        f"and slow it down: try --n_actors={max(1, usable - 1)}."
+    )
 
 
 def physical_cores() -> list[set[int]]:

@@ -1,6 +1,7 @@
 """Tells people how a run does: a live line, and a report at the end. Imports no framework."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import os
@@ -9,13 +10,75 @@ import sys
 import time
 
 from actorQ.core import config as config_lib
+from actorQ.core import energy
 from actorQ.core import errors
+from actorQ.core import files
 from actorQ.core import health
 from actorQ.core import resuming
 from actorQ.core import telemetry
 
 _PERIOD_S = 1.0
 _PERIOD_FILE_S = 10.0  # Period where the output is not a terminal.
+_STILL_S = 10.0  # Least time without a new row after which the line says so.
+
+
+class _LogWatch:
+    """Sees when the learner's log stands still, and whether the disk is the reason.
+
+    A process cannot tell of a full disk by a log on that disk.
+    """
+
+    def __init__(self, folder: str, patience_s: float):
+        """Takes the run's folder, and the time without a new row that is no matter."""
+        self._folder = folder
+        self._patience_s = patience_s
+        self._newest = -1.0
+        self._grown_at = time.monotonic()
+        self._problem = ""  # The newest one.
+        self._missing_s = 0.0  # Time whose rows are missing, but for the time since `_grown_at`.
+        self._blocked = False
+
+    def look(self, row: Mapping[str, float]) -> str:
+        """Returns a remark for the live line, "" while the log grows.
+
+        Args:
+          row: The log's newest row; empty where there is none.
+        """
+        newest, now = row.get("seconds", -1.0), time.monotonic()
+        if newest != self._newest:
+            if self._blocked:
+                self._missing_s += now - self._grown_at
+            self._newest, self._grown_at, self._blocked = newest, now, False
+        still_s = now - self._grown_at
+        if still_s < self._patience_s:
+            return ""
+        problem = files.write_problem(self._folder)
+        if problem:
+            self._problem, self._blocked = problem, True
+            return f"cannot write logs: {problem}"
+        return f"no news for {still_s:.0f} s" if row else ""
+
+    def summary(self, row: Mapping[str, float]) -> str:
+        """Returns a sentence on the rows that the log lacks at the end; "" if it lacks none.
+
+        Args:
+          row: The log's newest row; empty where there is none.
+        """
+        self.look(row)
+        problem = files.write_problem(self._folder)
+        if self._blocked or problem:
+            self._missing_s += time.monotonic() - self._grown_at
+        if problem:
+            return (
+                f"Nothing can be written to {self._folder} ({problem}): rows and checkpoints of "
+                f"the last {self._missing_s:.0f} s are missing."
+            )
+        if self._missing_s:
+            return (
+                f"For {self._missing_s:.0f} s nothing could be written to {self._folder} "
+                f"({self._problem}): rows and checkpoints of that time are missing."
+            )
+        return ""
 
 
 class StatusLine:
@@ -32,6 +95,7 @@ class StatusLine:
         self._next = 0.0
         self._told_notes = False
         self._health = health.Watch(config)
+        self._logs = _LogWatch(config.logpath, max(_STILL_S, 3 * config.log_period_s))
         learner = os.path.join(config.logpath, telemetry.LEARNER)
         self._train = os.path.join(learner, telemetry.TRAIN_CSV)
         self._evaluation = os.path.join(learner, telemetry.EVALUATION_CSV)
@@ -66,15 +130,16 @@ class StatusLine:
         elapsed = time.time() - self._config.run_start_time
         clock = f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
         row = telemetry.last_row(self._train)
+        trouble = self._logs.look(row)
         if not row:
-            return f"{clock}  starting ..."
+            return f"{clock}  starting ..." + (f"  ({trouble})" if trouble else "")
         evaluation = telemetry.last_row(self._evaluation)
-        remarks = self._health.look().remarks
+        remarks = [trouble] if trouble else [one.short for one in self._health.look().remarks]
         # The most wanted parts come first: a narrow terminal cuts the end.
         parts = [
             clock,
             f"return {evaluation['episode_return']:.1f}" if evaluation else "return -",
-            *(f"({remark.short})" for remark in remarks[:1]),
+            *(f"({remark})" for remark in remarks[:1]),
             f"learner {row['learner_steps']:.0f}/{self._config.num_episodes} "
             f"({row['learner_steps_per_s']:.0f}/s)",
             f"actors {row['actor_steps']:.0f} ({row['actor_steps_per_s']:.0f}/s)",
@@ -95,6 +160,18 @@ class StatusLine:
             with contextlib.suppress(OSError):
                 sys.stdout.write("\r\x1b[K")
                 sys.stdout.flush()
+
+    def tell_missing_logs(self) -> None:
+        """Says at the end of a run, however it came, which time its logs lack."""
+        missing = self._logs.summary(telemetry.last_row(self._train))
+        if missing:
+            self.say(f"Hint:       {missing}")
+
+    def _tell_energy(self) -> None:
+        with contextlib.suppress(errors.UserError):  # A full disk may have damaged the figures.
+            estimates = energy.read(self._config.logpath)
+            if estimates:
+                self.say(f"Energy:     {energy.describe(estimates)}")
 
     def report(self, draw_plots: Callable[[str], Sequence[str]]) -> None:
         """Tells how a training ended, makes its plots, and says where everything is.
@@ -119,6 +196,7 @@ class StatusLine:
             )
         for remark in findings.remarks:
             self.say(f"Hint:       {remark.sentence}")
+        self._tell_energy()
         plots: Sequence[str] = []
         try:
             plots = draw_plots(folder)

@@ -6,13 +6,17 @@ The rules are the same wherever the processes run. Imports no framework.
 from collections.abc import Callable
 from collections.abc import Sequence
 import os
+import signal
 import threading
 import time
+from typing import NoReturn
 from typing import Protocol
 
 from actorQ.core import cli
 from actorQ.core import config as config_lib
+from actorQ.core import energy
 from actorQ.core import errors
+from actorQ.core import files
 from actorQ.core import telemetry
 from actorQ.launch import processes
 from actorQ.launch import status_line
@@ -87,12 +91,15 @@ class Supervisor:
         Raises:
           errors.UserError: A process failed for good.
         """
+        if self._config.track_energy:
+            self._status.say(f"Energy is logged. CO2 counts by {energy.factor(energy.country())}.")
         try:
             if start():
                 return self._watch()
             return cli.EXIT_INTERRUPTED
         finally:
             self._end_all()
+            self._status.tell_missing_logs()
 
     def kill(self) -> None:
         """Ends all processes at once."""
@@ -105,56 +112,58 @@ class Supervisor:
             code = self._learner.poll()
             if code == 0:
                 return 0
-            if code is not None and not self._revive_learner(code):
-                return cli.EXIT_ERROR
+            if code is not None:
+                self._revive_learner(code)
             for peer in self._peers:
                 self._note_logs(peer)
                 if peer.poll() is None:
                     self._left.pop(peer.name, None)
-                elif not self._revive(peer):
-                    return cli.EXIT_ERROR
+                else:
+                    self._revive(peer)
         self._status.say("Interrupted: ending all processes.")
         return cli.EXIT_INTERRUPTED
 
-    def _revive_learner(self, code: int) -> bool:
-        """Starts a learner again that was ended by a signal; returns False if the run has to end.
+    def _revive_learner(self, code: int) -> None:
+        """Starts a learner again that was ended by a signal.
 
         A learner that ends itself has its reason, which another start would find again.
+
+        Raises:
+          errors.UserError: The run has to end.
         """
         reason = f"the learner {self._learner.describe_end()}"
         if code > 0:
             self._give_up(self._learner, reason)
-            return False
         checkpoint = self._checkpoints.newest_name()
         trained = os.path.exists(
             os.path.join(self._config.logpath, telemetry.LEARNER, telemetry.TRAIN_CSV)
         )
         if not checkpoint and trained:
             self._give_up(self._learner, f"{reason} and left no checkpoint to go on from")
-            return False
         # A life that wrote a checkpoint has brought the run on.
         resume = ["--resume"] if checkpoint else []
-        return self._restart_after_failure(self._learner, reason, checkpoint, *resume)
+        self._restart_after_failure(self._learner, reason, checkpoint, *resume)
 
-    def _revive(self, peer: processes.Process) -> bool:
-        """Starts a peer again that ended; returns False if the run has to end."""
+    def _revive(self, peer: processes.Process) -> None:
+        """Starts a peer again that ended.
+
+        Raises:
+          errors.UserError: The run has to end.
+        """
         # Peers end too when the learner does, or cannot start for the same reason as the learner:
         # its end has to be seen first.
         if not os.path.exists(os.path.join(self._config.logpath, telemetry.ADDRESS_FILENAME)):
             if peer.name not in self._early:
                 self._early.add(peer.name)
                 self._status.say(
-                    f"{peer.name} {peer.describe_end()} ({peer.last_line()}), the "
-                    f"learner being still at its start: see {self._learner.log_path}"
+                    f"{peer.name} {peer.describe_end()}{peer.last_words()}. The learner is still "
+                    f"at its start: see {self._learner.log_path}"
                 )
-            return True
-        if peer.code == 0:
+        elif peer.code == 0:
             self._restart_if_left_behind(peer)
-            return True
-        if self._learner.wait(self._learner_first_s) or self.stop.is_set():
-            return True
-        reason = f"{peer.name} {peer.describe_end()}"
-        return self._restart_after_failure(peer, reason, self._note_logs(peer))
+        elif not self._learner.wait(self._learner_first_s) and not self.stop.is_set():
+            reason = f"{peer.name} {peer.describe_end()}"
+            self._restart_after_failure(peer, reason, self._note_logs(peer))
 
     def _restart_if_left_behind(self, peer: processes.Process) -> None:
         """Starts a peer again that saw an announced end which did not come.
@@ -172,30 +181,43 @@ class Supervisor:
 
     def _restart_after_failure(
         self, process: processes.Process, reason: str, progress: object, *arguments: str
-    ) -> bool:
-        """Starts a process again, unless it has failed too often in a row; returns whether."""
+    ) -> None:
+        """Starts a process again.
+
+        Raises:
+          errors.UserError: It has failed too often in a row.
+        """
         if process.note_failure(progress) >= MAX_FAILURES:
             self._give_up(process, f"{reason}, {MAX_FAILURES} times in a row")
-            return False
-        self._status.say(f"{reason} ({process.last_line()}); {processes.STARTED_AGAIN}")
+        self._status.say(f"{reason}{process.last_words()}; {processes.STARTED_AGAIN}")
         self._restart(process, *arguments)
-        return True
 
     def _restart(self, process: processes.Process, *arguments: str) -> None:
         process.restart(f"--restarts={self._config.restarts + process.restarts + 1}", *arguments)
 
-    def _give_up(self, process: processes.Process, reason: str) -> None:
-        """Shows why a process failed: its own clear line if it left one, else its last lines.
+    def _give_up(self, process: processes.Process, reason: str) -> NoReturn:
+        """Ends the run: the reason stands last, behind what libraries have printed.
 
         Raises:
-          errors.UserError: The process left a clear line.
+          errors.UserError: Always, with the process's own clear line if it left one.
         """
         self._status.end()
         line = process.error_line()
         if line:
             raise errors.UserError(f"{reason}: {line} (log: {process.log_path})")
-        self._status.say(f"{reason[0].upper()}{reason[1:]}; the last lines of {process.log_path}:")
-        self._status.say(process.log_tail())
+        tail = process.log_tail()
+        if tail:
+            self._status.say(f"The last lines of {process.log_path}:\n{tail}")
+        problem = files.write_problem(self._config.logpath)
+        if problem:  # The process could not write down its reason either.
+            cause = (
+                f" Nothing can be written to {self._config.logpath} ({problem}): make room first."
+            )
+        elif process.code == -signal.SIGKILL:
+            cause = " The system sends SIGKILL where memory runs out; otherwise somebody did."
+        else:
+            cause = ""
+        raise errors.UserError(f"{reason}.{cause} (log: {process.log_path})")
 
     def _note_logs(self, peer: processes.Process) -> dict[str, int]:
         """Returns the lengths of a peer's logs, as seen last where their folder is away."""

@@ -102,7 +102,7 @@ def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
         if row.grams is None:
             continue
         ratio = times.speedup_between(*row.grams)
-        ours = f"{ratio.text()}{'x' if ratio.bound != '?' else ''} (modelled)"
+        ours = f"{ratio.text()}{'x' if ratio.bound != '?' else ''} ({row.cpu_energy})"
         claim = f"int8 actors need less CO2, {specification.short_task(row.task)}{row.remark}"
         limits = (claims_lib.few_seeds(row.seeds),)
         judged = claims_lib.faster("energy", claim, low, ratio, ours, limits)

@@ -36,6 +36,8 @@ class Compared(NamedTuple):
       reached: 'fp32 3 of 3, int8 2 of 3'.
       watt_hours: Energy to the reward, fp32 and int8; None where it is not known.
       grams: CO2 to the reward, fp32 and int8; None where it is not known.
+      cpu_energy: Where the CPUs' energy comes from: 'measured', 'modelled', or both.
+      grid: Factors of CO2.
     """
 
     experiment: str
@@ -46,6 +48,8 @@ class Compared(NamedTuple):
     reached: str
     watt_hours: tuple[times.Reach, times.Reach] | None
     grams: tuple[times.Reach, times.Reach] | None
+    cpu_energy: str = ""
+    grid: str = ""
 
     @property
     def remark(self) -> str:
@@ -81,10 +85,10 @@ def energy_table(rows: Sequence[Compared]) -> blocks.Table:
             *(_amount(reach) for reach in row.watt_hours),
             times.speedup_between(*row.watt_hours).text(),
             *(_amount(reach) for reach in row.grams),
-            times.speedup_between(*row.grams).text(),
+            times.speedup_between(*row.grams).text(), row.cpu_energy, row.grid,
         ])
     header = ["Experiment", "Task", "Reward", "Seeds that reached it", "fp32, Wh", "int8, Wh",
-              "fp32 / int8", "fp32, g CO2", "int8, g CO2", "fp32 / int8"]
+              "fp32 / int8", "fp32, g CO2", "int8, g CO2", "fp32 / int8", "CPU energy", "Grid"]
     return blocks.Table(header, cells)
 
 
@@ -126,6 +130,7 @@ def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compar
             name, task, reaching.target(rows), (fp32.median, int8.median), len(shared),
             ", ".join(counts), _both(fp32, int8, "kwh_to_target"),
             _both(fp32, int8, "co2_kg_to_target"),
+            *results_lib.energy_origins([*fp32.results, *int8.results]),
         )
 
 

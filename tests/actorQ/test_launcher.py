@@ -163,7 +163,7 @@ def test_launcher_starts_killed_peers_again_and_ctrl_c_ends_all_processes(crew, 
         (peer,) = harness.named(family, module)
         peer.kill()
     for name, log in (("actor_1", telemetry.PHASES_CSV), ("broadcaster", telemetry.UPDATES_CSV)):
-        notice = re.compile(rf"{name} was ended by SIGKILL .*{processes.STARTED_AGAIN}")
+        notice = re.compile(rf"{name} was ended by SIGKILL; .*{processes.STARTED_AGAIN}")
         harness.poll(lambda n=notice: n.search(launched.output()), 30, what="the notice")
         rows = len((run / name / log).read_text().splitlines())
         harness.poll(

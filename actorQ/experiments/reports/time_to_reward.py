@@ -267,13 +267,15 @@ def _energy(table: Mapping[str, reaching.Rows]) -> str:
                         reporting.NOTHING if ratio is None else ratio.text()
                     ),
                 ]
+            cells[-1] += results_lib.energy_origins(row.results)
     if not cells:
         return ""
     header = ["Task", "Actors", "Energy to reward, Wh", "fp32 / this", "CO2 to reward, g",
-              "fp32 / this"]
+              "fp32 / this", "CPU energy", "Grid"]
     return output.markdown_table(header, cells) + "\n" + reporting.bullets([
-        "Energy and CO2 are medians over the seeds of codecarbon's estimate. It is not measured, "
-        "but modelled from the CPU load of all processes and a constant for the machine's memory. "
+        "Energy and CO2 are medians over the seeds. CPU energy is modelled from the load of all "
+        "processes, or measured by the processors' counters for the whole machine. Memory is a "
+        "constant of the machine. Grid is the factor of CO2.",
         "They count until the reward was held, as if power were constant, without the seconds in "
         f"which processes start. The paper says {_PAPER_CO2} times less CO2.",
         *([_GPU_ENERGY] if _of_gpus(table) else []),

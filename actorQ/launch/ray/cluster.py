@@ -7,6 +7,7 @@ import socket
 from absl import flags
 
 from actorQ.core import errors
+from actorQ.core import provenance
 from actorQ.core import settings
 
 _REACHED_S = 5.0  # Longest time until a cluster's head takes a connection.
@@ -55,7 +56,7 @@ def connect(address: str, cpus: int = 1) -> None:
         ray.init(
             address=address or "local", log_to_driver=False, logging_level=logging.ERROR,
             # A cluster that runs already has its CPUs and its dashboard.
-            num_cpus=None if address else max(cpus, os.cpu_count() or 1),
+            num_cpus=None if address else max(cpus, provenance.usable_cores()),
             include_dashboard=None if address else False,
         )
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:

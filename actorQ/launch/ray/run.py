@@ -10,6 +10,7 @@ from typing import Any
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import config_flags
+from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import presets
@@ -181,8 +182,10 @@ class RayRun:
         import ray
 
         plain = dataclasses.replace(config, logpath=config_lib.RunConfig.logpath)
+        # Other machines do not have this one's variables.
+        country = energy.country() if config.track_energy else ""
         return ray.remote(worker.Worker).options(**options).remote(
-            name, module, [*config_flags.to_flags(plain), *arguments], ""
+            name, module, [*config_flags.to_flags(plain), *arguments], "", country
         )
 
     def _wait_for_address(self) -> str:
@@ -202,9 +205,9 @@ class RayRun:
                 if address:
                     return address
                 if self.learner.poll() is not None:
-                    reason = self.learner.error_line() or self.learner.last_line()
                     raise errors.UserError(
-                        f"The learner did not start: it {self.learner.describe_end()}: {reason}"
+                        f"The learner did not start: it {self.learner.describe_end()}"
+                        f"{self.learner.last_words()}"
                     )
             if time.monotonic() > deadline:
                 raise errors.UserError(

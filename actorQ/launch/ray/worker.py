@@ -16,6 +16,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
+from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import ports
@@ -56,7 +57,9 @@ class Report(NamedTuple):
 class Worker:
     """Starts a process in a folder of this machine and tells how it does."""
 
-    def __init__(self, name: str, module: str, flags: Sequence[str], host: str):
+    def __init__(
+        self, name: str, module: str, flags: Sequence[str], host: str, country: str = ""
+    ):
         """Starts the process.
 
         Args:
@@ -64,7 +67,10 @@ class Worker:
           module: Module that Python runs.
           flags: Flags of the process; --logpath, and the learner's --port, are added here.
           host: Address of this machine in the cluster; empty: Ray is asked.
+          country: Country of the run's CO2 (`energy`); empty: as this machine has it.
         """
+        if country:
+            os.environ[energy.COUNTRY_VARIABLE] = country
         self._name = name
         self._host = host or _node_address()
         sweep()

@@ -293,6 +293,15 @@ def test_from_flags_switch_with_a_space_is_an_integer(flag_values, flag):
     assert type(zero) is int
 
 
+def test_from_flags_country_is_checked_before_a_run_whose_energy_is_logged(
+    flag_values, monkeypatch
+):
+    monkeypatch.setenv("ACTORQ_COUNTRY", "DE")
+    assert parse(flag_values, "--track_energy=0").track_energy == 0
+    with pytest.raises(errors.UserError, match="ACTORQ_COUNTRY=DE cannot be used: say DEU"):
+        parse(flag_values, "--track_energy=1")
+
+
 def test_from_flags_value_out_of_range_is_a_user_error(flag_values):
     with pytest.raises(errors.UserError, match="--quantize=12"):
         parse(flag_values, "--quantize=12")

@@ -1,6 +1,7 @@
-"""The optional energy estimate, without internet."""
+"""The optional figures of energy and CO2, without internet."""
 
 import csv
+import logging
 import time
 
 import pytest
@@ -8,6 +9,111 @@ import pytest
 from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import telemetry
+
+
+@pytest.fixture(autouse=True)
+def _no_country(monkeypatch):
+    monkeypatch.delenv(energy.COUNTRY_VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("DE", "say DEU."),
+        ("Germany", "say DEU."),
+        ("de ", "say DEU."),
+        ("GB", "say GBR."),
+        ("VAT", "no figure for VAT. Leave it out"),
+        ("XYZ", "three letters of ISO 3166"),
+        ("1", "three letters of ISO 3166"),
+    ],
+)
+def test_name_that_is_no_country_s_is_refused_with_the_right_one(monkeypatch, given, advice):
+    monkeypatch.setenv(energy.COUNTRY_VARIABLE, given)
+    with pytest.raises(errors.UserError) as refused:
+        energy.country()
+    assert str(refused.value).startswith(f"ACTORQ_COUNTRY={given.strip()} cannot be used: ")
+    assert advice in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "grams"),
+    [("DEU", "DEU", 381), ("fra", "FRA", None), ("", "", 475), (None, "", 475)],
+)
+def test_factor_is_the_named_country_s_or_the_world_s_and_is_said(
+    tmp_path, monkeypatch, caplog, given, code, grams
+):
+    caplog.set_level(logging.INFO)
+    if given is not None:
+        monkeypatch.setenv(energy.COUNTRY_VARIABLE, given)
+    assert energy.country() == code
+    with energy.track(True, str(tmp_path / "learner")):
+        sum(i * i for i in range(200_000))
+    (estimate,) = energy.read(str(tmp_path))
+    assert estimate.country == code
+    said = energy.describe([estimate])
+    for text in (caplog.text, said):
+        assert f"the mean grid of {code}" in text if code else "the world's mean grid" in text
+    assert f"at {grams} g/kWh: " in said or grams is None
+    assert "(CPU modelled, memory modelled)" in said
+
+
+class Counters:
+    """Folders as of Linux's powercap, with a counter of one processor."""
+
+    def __init__(self, folder):
+        self.zone = folder / "intel-rapl" / "intel-rapl:0"
+        self.zone.mkdir(parents=True)
+        (self.zone / "name").write_text("package-0\n")
+        (self.zone / "max_energy_range_uj").write_text("262143328850\n")
+        self.set_joules(1000)
+
+    def set_joules(self, joules):
+        (self.zone / "energy_uj").write_text(f"{round(joules * 1e6)}\n")
+
+
+@pytest.fixture
+def counters(tmp_path, monkeypatch):
+    """Lets codecarbon find counters where the test has them."""
+    from codecarbon.core import cpu
+
+    made = Counters(tmp_path / "powercap")
+    monkeypatch.setattr(cpu, "_get_candidate_bases", lambda folder: [str(tmp_path / "powercap")])
+    exists = cpu.os.path.exists
+    monkeypatch.setattr(
+        cpu.os.path, "exists", lambda path: "intel-rapl/subsystem" in str(path) or exists(path)
+    )
+    return made
+
+
+def test_energy_is_measured_where_counters_can_be_read(tmp_path, counters):
+    run = tmp_path / "run"
+    with energy.track(True, str(run / "learner")):
+        time.sleep(0.2)
+        counters.set_joules(1000 + 3600)
+    (estimate,) = energy.read(str(run))
+    assert estimate.cpu_measured
+    assert estimate.cpu_kwh == pytest.approx(0.001)
+    assert "(CPU measured, memory modelled)" in energy.describe([estimate])
+
+
+def test_counters_that_only_root_may_read_leave_the_model(tmp_path, counters, monkeypatch, caplog):
+    from codecarbon.core import cpu
+
+    monkeypatch.setattr(cpu.os, "access", lambda path, mode: False)
+    with energy.track(True, str(tmp_path / "run" / "learner")):
+        time.sleep(0.1)
+    (estimate,) = energy.read(str(tmp_path / "run"))
+    assert not estimate.cpu_measured
+    assert "Permission denied" not in caplog.text
+
+
+def test_measured_cpu_energy_is_the_machine_s_and_counts_once():
+    estimates = [
+        energy.Estimate("actor_1", 0.0, 100.0, 4.0, 1.0, 0.0, 0.5, True, "DEU"),
+        energy.Estimate("learner", 0.0, 100.0, 5.0, 1.0, 0.0, 0.5, True, "DEU"),
+    ]
+    assert energy.total(estimates) == pytest.approx((6.0, 3.0))
 
 
 def test_track_writes_an_estimate(tmp_path):

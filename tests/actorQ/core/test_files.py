@@ -1,6 +1,7 @@
 """Files that are whole or not there; folders with one process in them."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -116,3 +117,15 @@ def test_sync_takes_whole_folders(tmp_path, monkeypatch):
     synced.clear()
     files.sync(tmp_path, deep=False)
     assert synced == [str(tmp_path)]
+
+
+def test_write_problem_names_the_reason_and_leaves_nothing(tmp_path):
+    assert files.write_problem(tmp_path) == ""
+    assert files.write_problem(tmp_path / "away") == "No such file or directory"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # Much as on a disk that is full.
+    try:
+        assert files.write_problem(tmp_path) == "File too large"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())

@@ -31,6 +31,33 @@ def test_usable_cores_are_no_more_than_a_container_s_quota(tmp_path, monkeypatch
     assert provenance.usable_cores() == cores
 
 
+@pytest.mark.parametrize(
+    ("groups", "limits", "cores"),
+    [
+        # A job of Slurm or systemd sees its own groups below the root, and each of them limits it.
+        ("0::/job/step\n", {"job/cpu.max": "200000 100000", "job/step/cpu.max": "max 100000"}, 2),
+        ("0::/job/step\n", {"job/cpu.max": "800000 100000", "job/step/cpu.max": "50000 100000"}, 1),
+        ("4:cpu,cpuacct:/job\n0::/\n",
+         {"cpu/job/cpu.cfs_quota_us": "300000", "cpu/job/cpu.cfs_period_us": "100000"}, 3),
+        ("0::/job\n", {"other/cpu.max": "100000 100000"}, 64),
+        ("0::/docker/not/seen/here\n", {"cpu.max": "200000 100000"}, 2),
+        ("damaged", {}, 64),
+    ],
+)
+def test_usable_cores_are_no_more_than_any_control_group_gives(
+    tmp_path, monkeypatch, groups, limits, cores
+):
+    for name, text in limits.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(groups)
+    monkeypatch.setattr(provenance, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(provenance, "OWN_CGROUPS", str(tmp_path / "own"))
+    monkeypatch.setattr(provenance.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(provenance.os, "sched_getaffinity", lambda _: set(range(64)))
+    assert provenance.usable_cores() == cores
+
+
 @pytest.mark.parametrize(("quota", "cores"), [(None, 64), (8, 8), (100, 64)])
 def test_machine_cores_are_also_those_that_this_process_does_not_get(
     tmp_path, monkeypatch, quota, cores

@@ -88,11 +88,25 @@ def test_run_logger_full_disk_loses_rows_and_nothing_else(make_logger, caplog, m
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert logger.rows_lost == 3
     assert caplog.text.count("Cannot write logs") == 1
+    assert "File too large): 1 row is lost so far; the run goes on." in caplog.text
     logger.write(telemetry.EPISODES_CSV, 48, **{**ROW, "actor_steps": 48})
     logger.write(telemetry.PHASES_CSV, 48, actor_steps=48)
     logger.close()
+    assert f"Logs in {logger.folder} lack rows: 3 rows are lost." in caplog.text
     assert telemetry.read_csv(path)["actor_steps"] == [12, 48]
     assert telemetry.read_csv(f"{logger.folder}/{telemetry.PHASES_CSV}")["actor_steps"][-1] == 48
+
+
+def test_run_logger_without_room_for_tensorboard_speaks_of_no_lost_rows(
+    make_logger, caplog, monkeypatch
+):
+    def fail(folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_logger, "_tensorboard_writer", fail)
+    make_logger().close()
+    assert "No space left on device): TensorBoard lacks points; the run goes on." in caplog.text
+    assert "lost" not in caplog.text
 
 
 def test_run_logger_fields_left_out_read_as_nan(make_logger):

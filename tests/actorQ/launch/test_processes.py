@@ -101,3 +101,13 @@ def test_child_failures_count_in_a_row(tmp_path):
 def test_child_that_lived_long_starts_a_new_row(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_STEADY_S", 0.0)
     assert failures(tmp_path, "raise SystemExit(1)", 5, 5, 5) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("actors", "cores", "advice"),
+    [(1, 1, ""), (2, 2, ""), (3, 2, "--n_actors=1"), (8, 6, "--n_actors=5"), (2, 1, "=1")],
+)
+def test_more_actors_than_cores_get_a_hint(monkeypatch, actors, cores, advice):
+    monkeypatch.setattr(processes.provenance, "usable_cores", lambda: cores)
+    hint = processes.crowd_hint(actors)
+    assert bool(hint) == bool(advice) and advice in hint

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import sys
 
 import pytest
@@ -102,3 +103,84 @@ def test_report_of_a_policy_worse_than_the_best_names_it(run, capsys):
 
 def test_report_without_evaluations_says_nothing_of_returns(run, capsys):
     assert run.report(capsys)[0].startswith("Logs:       ")
+
+
+@pytest.fixture(name="clock")
+def _clock(monkeypatch):
+    """A clock of the launcher's that stands until it is told."""
+    now = [100.0]
+    monkeypatch.setattr(status_line.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture(name="disk")
+def _disk(monkeypatch):
+    """Holds why the disk takes no files; "" while it does."""
+    problem = [""]
+    monkeypatch.setattr(status_line.files, "write_problem", lambda folder: problem[0])
+    return problem
+
+
+def still(log, clock, seconds, row):
+    clock[0] += seconds
+    return log.look(row)
+
+
+def test_disk_that_fills_in_mid_run_is_told_in_the_live_line_and_at_the_end(clock, disk):
+    log = status_line._LogWatch("run", 10.0)
+    full = "cannot write logs: No space left on device"
+    assert still(log, clock, 9.0, {}) == ""
+    assert still(log, clock, 9.0, {"seconds": 9.0}) == ""
+    disk[0] = "No space left on device"
+    assert still(log, clock, 9.0, {"seconds": 9.0}) == ""
+    assert still(log, clock, 21.0, {"seconds": 9.0}) == full
+    disk[0] = ""
+    assert still(log, clock, 10.0, {"seconds": 49.0}) == ""
+    assert log.summary({"seconds": 49.0}) == (
+        "For 40 s nothing could be written to run (No space left on device): rows and checkpoints "
+        "of that time are missing."
+    )
+    disk[0] = "Disk quota exceeded"  # And so it stays.
+    clock[0] += 3.0
+    assert log.summary({"seconds": 49.0}).startswith(
+        "Nothing can be written to run (Disk quota exceeded): rows and checkpoints of the last 43 s"
+    )
+
+
+def test_log_that_stands_still_for_another_reason_is_no_full_disk(clock, disk):
+    log = status_line._LogWatch("run", 10.0)
+    assert still(log, clock, 30.0, {}) == ""  # It is starting.
+    assert still(log, clock, 1.0, {"seconds": 1.0}) == ""
+    assert still(log, clock, 30.0, {"seconds": 1.0}) == "no news for 30 s"
+    assert log.summary({"seconds": 1.0}) == ""
+
+
+def test_live_line_says_so_before_other_remarks(run, clock, disk, capsys):
+    run.train(targets_below_vmin=0.9)
+    run.evaluate(190)
+    assert "  return 190.0  (targets below --vmin)  " in run.line.compose()
+    disk[0] = "No space left on device"
+    clock[0] += 60.0
+    assert "  return 190.0  (cannot write logs: No space left on device)  " in run.line.compose()
+    run.line.tell_missing_logs()
+    assert capsys.readouterr().out.startswith("Hint:       Nothing can be written to ")
+
+
+def test_disk_that_is_full_at_the_start_is_told(tmp_path, clock, disk):
+    line = status_line.StatusLine(config_lib.RunConfig(logpath=str(tmp_path)))
+    disk[0] = "No space left on device"
+    clock[0] += 30.0
+    assert line.compose().endswith("starting ...  (cannot write logs: No space left on device)")
+
+
+def test_report_says_how_much_energy_was_measured_and_by_which_grid_co2_counts(run, capsys):
+    folder = pathlib.Path(run.logger.folder)
+    (folder / telemetry.EMISSIONS_CSV).write_text(
+        "timestamp,duration,emissions,energy_consumed,cpu_energy,ram_energy,gpu_energy,"
+        "country_iso_code,tracking_mode\n"
+        "2026-11-27T10:00:00,60.0,0.00762,0.02,0.015,0.005,0.0,DEU,machine\n"
+    )
+    assert run.report(capsys)[0] == (
+        "Energy:     20 Wh (CPU measured, memory modelled) and 7.62 g of CO2, at 381 g/kWh: "
+        "the mean grid of DEU."
+    )

@@ -1,5 +1,7 @@
 """Published experiments: energy, shared seeds, smoke runs."""
 
+import dataclasses
+
 import pytest
 
 from actorQ.core import errors
@@ -46,7 +48,10 @@ def publish(folder, *found, experiment="time_to_reward"):
 def test_energy_is_the_median_with_censored_seeds_as_bounds(tmp_path):
     publish(
         tmp_path,
-        energy_result("fp32-s0", energy=energy(40, 10), time_to_target_s=80.0),
+        energy_result(
+            "fp32-s0", time_to_target_s=80.0,
+            energy=dataclasses.replace(energy(40, 10), cpu_measured=True, country="DEU"),
+        ),
         energy_result("fp32-s1", energy=energy(60, 20)),
         energy_result("fp32-s2", energy=energy(50, 12)),
         *(
@@ -61,15 +66,16 @@ def test_energy_is_the_median_with_censored_seeds_as_bounds(tmp_path):
     assert row.watt_hours == (times.Reach(50, 0, False), times.Reach(20, 0, True))
     assert experiments.energy_table([row]).rows == [[
         "time_to_reward", "cartpole_balance", "941.22", "fp32 1 of 3, int8 3 of 3",
-        "> 50", "20", "> 2.50", "> 12", "5", "> 2.40",
+        "> 50", "20", "> 2.50", "> 12", "5", "> 2.40", "measured and modelled",
+        "1000 g/kWh, 1000 g/kWh (DEU)",
     ]]
     (claim,) = case_claims.energy([row])
-    assert (claim.published, claim.ours) == ("1.9x to 3.76x", "> 2.40x (modelled)")
+    assert (claim.published, claim.ours) == ("1.9x to 3.76x", "> 2.40x (measured and modelled)")
     assert (claim.verdict, claim.reason) == (claims.REACHED, "")
     assert experiments.energy_table([row._replace(grams=None)]).rows == []
     page = report_page.build(str(tmp_path / "none"), str(tmp_path), "command")
     # The experiment's own files note the machine.
-    assert "Modelled, not measured" in page and "Fast CPU, 2 cores" in page
+    assert "Where the table says modelled" in page and "Fast CPU, 2 cores" in page
 
 
 def test_only_seeds_that_both_sides_have_are_compared(tmp_path):

@@ -107,6 +107,23 @@ def test_result_of_an_older_version_is_read_without_what_it_lacks(tmp_path):
     assert (row["inference_us"], row["steps_per_load"]) == ("", "")
 
 
+def test_result_says_whether_energy_was_measured_and_by_which_grid_co2_counts():
+    experiment = loading.load("time_to_reward", COMMON)
+    planned = specification.expand(experiment, COMMON, "laptop")[0]
+    found = [
+        result(planned, energy=results.Energy(2.0, 0.762, 1.0, 0.381, 0.0, True, "DEU")),
+        result(planned, energy=results.Energy(2.0, 0.95, 1.0, 0.475, 0.0, False, "")),
+        result(planned),  # Energy was not logged.
+    ]
+    rows = [results.csv_row(one) for one in found]
+    assert [(row["cpu_energy"], row["grid"]) for row in rows] == [
+        ("measured", "381 g/kWh (DEU)"), ("modelled", "475 g/kWh (world)"), ("", ""),
+    ]
+    assert results.energy_origins(found) == (
+        "measured and modelled", "381 g/kWh (DEU), 475 g/kWh (world)"
+    )
+
+
 def test_final_reward_is_of_the_last_policy_else_of_the_last_evaluations():
     assert measured().final_reward == 5
     rewards = results.Rewards([1] * 3, [1] * 3, [1] * 3, [0, 2, 4], [1] * 3)
@@ -300,6 +317,9 @@ def test_sides_that_ran_in_other_hours_are_named(tmp_path):
     lines = time_to_reward.write(material).splitlines()
     cells = [line.split("|") for line in lines if line.startswith("| cartpole_balance |")]
     assert [row[3].strip() for row in cells[-3:]] == ["1e+03", "1e+03", "1e+03 (2 seeds)"]
+    assert {tuple(cell.strip() for cell in row[-3:-1]) for row in cells[-3:]} == {
+        ("modelled", "2000 g/kWh")
+    }
     measured_part = "The energy of GPUs is in it"
     assert measured_part not in "\n".join(lines)
     for name, one in done.items():

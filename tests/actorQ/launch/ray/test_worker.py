@@ -80,3 +80,13 @@ def test_worker_starts_a_learner_again_at_its_checkpoint(temporary, monkeypatch)
         assert file.read() == "row\n"
     assert made._source.replaces  # The logs here are written anew.
     made.close()
+
+
+@pytest.mark.parametrize(("country", "seen"), [("DEU", "DEU"), ("", "FRA")])
+def test_worker_s_process_has_the_country_of_the_run_or_of_its_machine(
+    monkeypatch, country, seen
+):
+    monkeypatch.setenv("ACTORQ_COUNTRY", "FRA")
+    made = ray_worker.Worker("actor_1", "this", (), "127.0.0.1", country)
+    assert os.environ["ACTORQ_COUNTRY"] == seen
+    made.close()
