@@ -398,7 +398,7 @@ class ActorProcess:
                 logging.info("The last transitions were not sent: %s", errors.summary(error))
         self._logger.close()
         if not self._announced_end:
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         self._connection.acknowledge_shutdown()
         logging.info("The learner announced the end of the run after %d steps.", self.loop.steps)
         return 0

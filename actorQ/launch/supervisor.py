@@ -90,7 +90,7 @@ class Supervisor:
         try:
             if start():
                 return self._watch()
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         finally:
             self._end_all()
 
@@ -114,7 +114,7 @@ class Supervisor:
                 elif not self._revive(peer):
                     return cli.EXIT_ERROR
         self._status.say("Interrupted: ending all processes.")
-        return cli.EXIT_INTERRUPTED
+        return cli.interrupted_code()
 
     def _revive_learner(self, code: int) -> bool:
         """Starts a learner again that was ended by a signal; returns False if the run has to end.

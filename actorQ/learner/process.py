@@ -149,6 +149,8 @@ class LearnerProcess:
         start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
         if resumed is not None:
             resuming.check_resumed(config, resumed.state.settings)
+            if changes := str(resuming.changes(config, resumed.state.learner_steps)):
+                logging.info("%s", changes)
         return run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, start_time,
             None if resumed is None else resumed.state.learner_steps + 1,
@@ -381,7 +383,7 @@ class LearnerProcess:
             raise RuntimeError(f"Learning failed: {errors.summary(failure)}") from failure
         if self._interrupted:
             logging.info("Interrupted after %d learner steps.", self._progress.steps)
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         logging.info(
             "Done: %d learner steps; results in %s", self._progress.steps, self._config.logpath
         )

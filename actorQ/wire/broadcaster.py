@@ -85,7 +85,7 @@ class Broadcaster:
 
     def _connect_and_watch(self) -> int:
         if not self.connection.wait_until_up(self._stop):
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         return self._watch()
 
     def _read_card(self) -> bool:
@@ -115,7 +115,7 @@ class Broadcaster:
             except queue.Empty:
                 failed = None
             if self._stop.is_set():
-                return cli.EXIT_INTERRUPTED
+                return cli.interrupted_code()
             if self.connection.status().shutdown:
                 self.connection.acknowledge_shutdown()
                 logging.info("The learner announced the end of the run.")

@@ -232,11 +232,12 @@ def test_launcher_runs_at_once_do_not_disturb_each_other(crew, tmp_path, count):
         (["--logpath=here"], "--logdir"),
         (["--resume"], "--resume goes on with the run whose folder --logpath names"),
         (["--resume", "--logpath=/no/run"], "/no/run is not a run folder"),
+        (["--resume=auto"], "--resume goes on with the run whose folder --logpath names"),
     ],
 )
 def test_launcher_bad_input_one_clear_line(crew, tmp_path, arguments, message):
     arguments = [str(tmp_path / "logs") if a == "logs" else a for a in arguments]
-    if str(tmp_path / "logs") not in arguments and "--resume" not in arguments:
+    if str(tmp_path / "logs") not in arguments and "resume" not in str(arguments):
         arguments = [*arguments, f"--logdir={tmp_path / 'logs'}"]
     launched = crew.launch(*arguments)
     assert launched.wait(60) != 0

@@ -153,7 +153,7 @@ class Session:
             undo()
         if self._interrupted:
             logging.info("Interrupted after %d learner steps.", self.learner_steps)
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         logging.info("Done: %d learner steps; results in %s", self.learner_steps, config.logpath)
         return 0
 
