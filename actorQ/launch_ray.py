@@ -19,6 +19,7 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import config_flags
 from actorQ.core import errors
+from actorQ.core import tracking
 from actorQ.experiments.run_logs import plots
 from actorQ.launch import command_line
 from actorQ.launch import run_folders
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> int:
         raise errors.UserError("--server_address and --port are set by this launcher.")
     if config.inference_mode == "native":
         library.load()
+    tracking.require(config)
     learner_cpus = flags.FLAGS.learner_cpus
     launch = run_folders.launch_of_flags(config, flags.FLAGS)
     cluster.connect(flags.FLAGS.address, learner_cpus + config.n_actors)

@@ -17,6 +17,7 @@ from actorQ.core import cli
 from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import ports
+from actorQ.core import tracking
 from actorQ.experiments.run_logs import plots
 from actorQ.launch import command_line
 from actorQ.launch import local
@@ -31,6 +32,7 @@ def main(argv: list[str]) -> int:
     config, changes = run_folders.config_of_flags(flags.FLAGS)
     if config.inference_mode == "native":
         library.load()  # Missing kernels are told now rather than by every actor.
+    tracking.require(config)
     if flags.FLAGS["server_address"].present:
         raise errors.UserError(
             "--server_address is set by the launcher. docs/guide/many-machines.md says how a run "

@@ -23,6 +23,7 @@ LEARNER_PRECISIONS = ("float32", "bfloat16")
 PUSH_PRECISIONS = ("float32", "bfloat16")
 AUTO_ON_OFF = ("auto", "on", "off")
 DEVICES = ("CPU", "GPU")
+TRACKERS = ("none", "wandb")
 CONFIG_FILENAME = "config.json"
 
 Kind = settings.Kind
@@ -424,6 +425,13 @@ class RunConfig:
         "Launcher and learner take flags that are not given from the run; broadcaster and actors "
         "go on in their logs.",
         kinds=Kind.PROCESS,
+    )
+    track: str = _field(
+        "none",
+        "Service that gets the same scalars as TensorBoard. wandb: Weights & Biases, with points "
+        "in a local folder only where WANDB_MODE=offline; the package wandb must be installed. "
+        "none: no service.",
+        choices=TRACKERS, kinds=Kind.CHANGEABLE,
     )
     track_energy: int = _field(
         0,

@@ -38,6 +38,7 @@ from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import snapshots
 from actorQ.core import telemetry
+from actorQ.core import tracking
 from actorQ.environments import base
 from actorQ.environments import suites
 from actorQ.learner import checkpoints
@@ -151,11 +152,13 @@ class LearnerProcess:
             resuming.check_resumed(config, resumed.state.settings)
             if changes := str(resuming.changes(config, resumed.state.learner_steps)):
                 logging.info("%s", changes)
-        return run_logger.RunLogger(
+        logger = run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, start_time,
             None if resumed is None else resumed.state.learner_steps + 1,
             again=bool(config.restarts),
         )
+        logger.tracker = tracking.start(config, logger.folder)
+        return logger
 
     def _require_new_folder(self) -> None:
         """Refuses the folder of another run, whose checkpoint and logs would be lost."""

@@ -99,6 +99,7 @@ EVERYTHING_ELSE = {
     "log_period_s": 0.05,
     "logpath": "logs/some where/run",
     "resume": True,
+    "track": "wandb",
     "track_energy": 1,
     "launch_id": 2**62,
     "run_start_time": 1.7e9, "restarts": 2, "data_timeout": 33.0, "max_abs_reward": 2.5,
