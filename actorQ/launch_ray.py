@@ -1,14 +1,15 @@
 """Runs learner, broadcaster and actors on a Ray cluster, with the flags of `run_multiprocess.sh`.
 
     python -m actorQ.launch_ray [--address=auto] --n_actors=16 --taskstr=... [--flag=value ...]
+    python -m actorQ.launch_ray [--address=auto] --resume[=auto] --logpath=RUN [--flag=value ...]
 
 Learner, broadcaster and actors are the processes that the launcher starts on one machine, each a
 child of a Ray actor (`launch.ray.worker`). Ray places them: the learner on a machine with a GPU
 where --learner_device_placement=GPU and there is one, the broadcaster beside it, actors spread with
 a CPU each. Weights and transitions go through the learner's Reverb server as ever; Ray carries
-none. Whatever the processes write is mirrored into the run's folder here, so that status line,
-plots and scripts find one run. When a machine goes away, Ray starts its actors elsewhere. Imports
-no framework, and Ray only when it is needed.
+none. Whatever the processes write comes into the run's folder here, so that status line, plots and
+scripts find one run. Checkpoints do where the learner's machine shares that folder. When a machine
+goes away, Ray starts its actors elsewhere. Imports no framework, and Ray only when it is needed.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import config_flags
 from actorQ.core import errors
+from actorQ.core import tracking
 from actorQ.experiments.run_logs import plots
 from actorQ.launch import command_line
 from actorQ.launch import processes
@@ -31,11 +33,7 @@ from actorQ.policy.native import library
 def main(argv: list[str]) -> int:
     """Launches one run; see `cli.run` for errors."""
     command_line.apply_positionals(argv)
-    config = config_flags.from_flags()
-    if config.resume:
-        raise errors.UserError(
-            "--resume is not for runs on a cluster: their replay is on the learner's machine."
-        )
+    config, changes = run_folders.config_of_flags(flags.FLAGS)
     if config.actor_device_placement == "GPU":
         raise errors.UserError(
             "--actor_device_placement=GPU is not for runs on a cluster: Ray gives each actor a CPU "
@@ -45,20 +43,32 @@ def main(argv: list[str]) -> int:
         raise errors.UserError("--server_address and --port are set by this launcher.")
     if config.inference_mode == "native":
         library.load()
+    tracking.require(config)
     learner_cpus = flags.FLAGS.learner_cpus
+    launch = run_folders.launch_of_flags(config, flags.FLAGS)
     cluster.connect(flags.FLAGS.address, learner_cpus + config.n_actors)
     import ray
 
     # Actors of other machines reach the learner by the address of its machine.
-    config = dataclasses.replace(run_folders.new(config, flags.FLAGS), port=0, listen="all")
+    config = dataclasses.replace(
+        run_folders.entered(config, flags.FLAGS), port=0, listen="all",
+        learner_threads=launch.learner_threads,
+    )
+    run_folders.save_launch(launch, config.logpath)
     status = status_line.StatusLine(config)
     hint = "" if flags.FLAGS.address else processes.crowd_hint(config.n_actors)
     if hint:
         status.say(hint)
+    if changes:
+        status.say(changes)
+    code = cli.EXIT_ERROR
     try:
         code = ray_run.RayRun(config, learner_cpus, flags.FLAGS.placement_timeout, status).run()
     finally:
         ray.shutdown()  # It also ends a cluster of this machine alone.
+        if code != 0:
+            elsewhere = [f"--address={flags.FLAGS.address}"] if flags.FLAGS.address else []
+            status.tell_how_to_go_on("actorQ.launch_ray", *elsewhere)
     if code == 0:
         status.report(plots.plot_run)
     return code

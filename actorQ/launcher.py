@@ -1,6 +1,6 @@
 """Starts learner, broadcaster and actors on this machine, watches over them, and ends them.
 
-    ./run_multiprocess.sh --resume --logpath=RUN [--flag=value ...]
+    ./run_multiprocess.sh --resume[=auto] --logpath=RUN [--flag=value ...]
     ./run_multiprocess.sh [LOGDIR TASK MODEL NUM_EPISODES N_ACTORS BATCH SAMPLES_PER_INSERT
                            QUANTIZE QUANTIZE_COMMUNICATION ACTOR_UPDATE_PERIOD WEIGHT_COMPRESS]
                           [--flag=value ...]
@@ -17,6 +17,7 @@ from actorQ.core import cli
 from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import ports
+from actorQ.core import tracking
 from actorQ.experiments.run_logs import plots
 from actorQ.launch import command_line
 from actorQ.launch import local
@@ -28,11 +29,10 @@ from actorQ.policy.native import library
 def main(argv: list[str]) -> int:
     """Launches one run; see `cli.run` for errors."""
     command_line.apply_positionals(argv)
-    if flags.FLAGS.resume:  # This comes before the run in the default folder is read.
-        run_folders.require_named(flags.FLAGS)
-    config = config_flags.from_flags(resumable=True)
+    config, changes = run_folders.config_of_flags(flags.FLAGS)
     if config.inference_mode == "native":
         library.load()  # Missing kernels are told now rather than by every actor.
+    tracking.require(config)
     if flags.FLAGS["server_address"].present:
         raise errors.UserError(
             "--server_address is set by the launcher. docs/guide/many-machines.md says how a run "
@@ -44,12 +44,11 @@ def main(argv: list[str]) -> int:
     )
     # This comes before any start: peers would join whatever run has the port.
     ports.require_port(config.port)
-    if config.resume:
-        config = run_folders.resumed(config)
-    else:
-        config = run_folders.new(config, flags.FLAGS)
+    config = run_folders.entered(config, flags.FLAGS)
     run_folders.save_launch(launch, config.logpath)
     status = status_line.StatusLine(config)
+    if changes:
+        status.say(changes)
     code = local.run(config, launch.pin_cpus, status)
     if code == 0:
         status.report(plots.plot_run)

@@ -33,6 +33,7 @@ from actorQ.core import files
 from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import telemetry
+from actorQ.core import tracking
 from actorQ.environments import base
 from actorQ.environments import suites
 from actorQ.policy import algorithms
@@ -72,6 +73,7 @@ class ActorProcess:
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
             again=bool(config.restarts),
         )
+        self._logger.tracker = tracking.start(config, self._logger.folder)
         made: list[base.Environment] = []
         with base.closed_on_failure(made):
             for lane in range(config.envs_per_actor):
@@ -400,7 +402,7 @@ class ActorProcess:
                 logging.info("The last transitions were not sent: %s", errors.summary(error))
         self._logger.close()
         if not self._announced_end:
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         self._connection.acknowledge_shutdown()
         logging.info("The learner announced the end of the run after %d steps.", self.loop.steps)
         return 0

@@ -24,9 +24,11 @@ from actorQ.core import provenance
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # Shells report this code for a process that Ctrl-C ended.
+EXIT_REQUEUE = 75  # EX_TEMPFAIL of sysexits.h: the caller is asked to try again later.
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"  # TensorFlow's own.
 
 _ECHO_S = 5.0  # Time after a first signal in which others may tell of the same event.
+_told_to_end_by = 0  # The first signal since `on_stop_signals`; 0: none came.
 
 
 def run(
@@ -70,7 +72,7 @@ def run(
             code = EXIT_ERROR
         except KeyboardInterrupt:
             errors.report(name, "interrupted.")
-            code = EXIT_INTERRUPTED
+            code = interrupted_code()
         except Exception as error:  # A bug of ours: we need the trace, the user needs the line.
             logging.exception("%s failed", name)
             summary = f"{type(error).__name__}: {errors.summary(error)}"
@@ -130,10 +132,12 @@ def use_onednn() -> None:
 def on_stop_signals(
     callback: Callable[[], None], before_exit: Callable[[], None] = lambda: None
 ) -> Callable[[], None]:
-    """Calls `callback` on a thread of its own at the first SIGINT, SIGTERM or SIGHUP.
+    """Calls `callback` on a thread of its own at the first signal to end.
 
-    The main thread goes on meanwhile. A second signal ends the process at once, after
-    `before_exit`: SIGINT in any case, others where they are no echo of the first. Echoes happen:
+    These are SIGINT, SIGTERM, SIGHUP, and SIGUSR1, which batch systems can send before a time
+    limit. `interrupted_code` tells them apart. The main thread goes on meanwhile. A second signal
+    ends the process at once, after `before_exit`: SIGINT in any case, others where they are no echo
+    of the first. Echoes happen:
 
     - The kernel tells of a parent's death once for each of its threads.
     - A closing terminal's SIGHUP may also come from the shell.
@@ -142,22 +146,25 @@ def on_stop_signals(
     Returns:
       A function that restores the former handlers. `callback` must not call it.
     """
+    global _told_to_end_by
+    _told_to_end_by = 0
     first: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # `put` suits handlers.
     first_at: float | None = None
 
     def handle(signum: int, frame: object) -> None:
         del frame
         nonlocal first_at
+        global _told_to_end_by
         now = time.monotonic()
         if first_at is None:
-            first_at = now
+            first_at, _told_to_end_by = now, signum
             first.put(callback)
         elif signum == signal.SIGINT or now - first_at > _ECHO_S:
             before_exit()
             os._exit(128 + signum)
 
     before = {}
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         # An ignored signal stays ignored: nohup ignores SIGHUP.
         if signal.getsignal(signum) != signal.SIG_IGN:
             before[signum] = signal.signal(signum, handle)
@@ -173,6 +180,11 @@ def on_stop_signals(
         thread.join()  # A signal that came just before has been told.
 
     return undo
+
+
+def interrupted_code() -> int:
+    """Returns the exit code of a process that `on_stop_signals` has told to end."""
+    return EXIT_REQUEUE if _told_to_end_by == signal.SIGUSR1 else EXIT_INTERRUPTED
 
 
 def _set_up_logging() -> None:

@@ -23,6 +23,7 @@ LEARNER_PRECISIONS = ("float32", "bfloat16")
 PUSH_PRECISIONS = ("float32", "bfloat16")
 AUTO_ON_OFF = ("auto", "on", "off")
 DEVICES = ("CPU", "GPU")
+TRACKERS = ("none", "wandb")
 CONFIG_FILENAME = "config.json"
 
 Kind = settings.Kind
@@ -127,17 +128,17 @@ class RunConfig:
         32,
         "Width of the weights on the wire, bits, 2 to 32. Below --quantize, weights travel as "
         "packed integers of this width; otherwise they travel in the form of --quantize.",
-        low=2, high=32, kinds=Kind.DISTRIBUTED,
+        low=2, high=32, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     weight_compress: int = _field(
         0,
         "1: code every weight and bias that is still wider than 8 bits in 8 bits, with a loss; 0: "
         "off.",
-        choices=(0, 1), kinds=Kind.DISTRIBUTED,
+        choices=(0, 1), kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     compress: int = _field(
         0, "1: compress the whole message without loss (zlib); 0: off.", choices=(0, 1),
-        kinds=Kind.DISTRIBUTED,
+        kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     inference_mode: str = _field(
         "pytorch",
@@ -196,23 +197,32 @@ class RunConfig:
     )
 
     # --- Learner ---
-    batch_size: int = _field(256, "Transitions in one learner step.", low=1)
+    batch_size: int = _field(
+        256, "Transitions in one learner step.", low=1, kinds=Kind.CHANGEABLE
+    )
     discount: float = _field(
         0.99, "Discount per environment step, for n-step sums and learner alike.", low=0.0, high=1.0
     )
     n_step: int = _field(5, "Steps of the n-step return.", low=1)
     target_update_period: int = _field(
-        100, "Learner steps between two copies into the target networks.", low=1
+        100, "Learner steps between two copies into the target networks.", low=1,
+        kinds=Kind.CHANGEABLE,
     )
-    policy_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the policy.", low=0.0)
-    critic_learning_rate: float = _field(1e-4, "D4PG: Adam step size of the critic.", low=0.0)
-    learning_rate: float = _field(1e-4, "DQN: Adam step size of the Q-network.", low=0.0)
+    policy_learning_rate: float = _field(
+        1e-4, "D4PG: Adam step size of the policy.", low=0.0, kinds=Kind.CHANGEABLE
+    )
+    critic_learning_rate: float = _field(
+        1e-4, "D4PG: Adam step size of the critic.", low=0.0, kinds=Kind.CHANGEABLE
+    )
+    learning_rate: float = _field(
+        1e-4, "DQN: Adam step size of the Q-network.", low=0.0, kinds=Kind.CHANGEABLE
+    )
     invert_gradients: int = _field(
         0,
         "D4PG: 1: scale the policy's gradients by an action's distance from the bound that they "
         "push it to, as a share of the range (Hausknecht and Stone 2016, equation 11); 0: scale "
         "them by tanh's derivative, which is next to nothing at both bounds.",
-        choices=(0, 1),
+        choices=(0, 1), kinds=Kind.CHANGEABLE,
     )
     average_policy_steps: int = _field(
         0,
@@ -224,7 +234,7 @@ class RunConfig:
         0,
         "Learner steps over which all Adam step sizes fall linearly to a hundredth, where they "
         "stay; 0: they do not fall.",
-        low=0,
+        low=0, kinds=Kind.CHANGEABLE,
     )
     max_abs_reward: float | str = _field(
         1.0,
@@ -249,7 +259,7 @@ class RunConfig:
         "Precision of the learner's matrix products, float32 or bfloat16. bfloat16 is faster on an "
         "AMD Zen 4, and slower on an Intel Xeon whose AMX cannot be used: the learner measures "
         "this at its start and warns. Weights, losses and the optimizer stay float32.",
-        choices=LEARNER_PRECISIONS, kinds=Kind.DISTRIBUTED,
+        choices=LEARNER_PRECISIONS, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     learner_device_placement: str = _field(
         "GPU",
@@ -305,7 +315,7 @@ class RunConfig:
     )
     importance_sampling_exponent: float = _field(
         0.2, "DQN: exponent of the importance weights of prioritized replay.", low=0.0,
-        kinds=Kind.DISTRIBUTED,
+        kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
 
     # --- Server ---
@@ -411,9 +421,17 @@ class RunConfig:
     )
     resume: bool = _field(
         False,
-        "Continue the run in --logpath from its checkpoint. Launcher and learner take flags that "
-        "are not given from the run; broadcaster and actors go on in their logs.",
+        "Continue the run in --logpath from its checkpoint; auto: start it there if it has none. "
+        "Launcher and learner take flags that are not given from the run; broadcaster and actors "
+        "go on in their logs.",
         kinds=Kind.PROCESS,
+    )
+    track: str = _field(
+        "none",
+        "Service that gets the same scalars as TensorBoard. wandb: Weights & Biases, with points "
+        "in a local folder only where WANDB_MODE=offline; the package wandb must be installed. "
+        "none: no service.",
+        choices=TRACKERS, kinds=Kind.CHANGEABLE,
     )
     track_energy: int = _field(
         0,

@@ -12,6 +12,8 @@ from actorQ.core import config as config_lib
 from actorQ.core import energy
 from actorQ.core import presets
 from actorQ.core import settings
+from actorQ.core import snapshots
+from actorQ.core import telemetry
 
 _NONE = "none"  # Word for a number that is not set.
 
@@ -43,6 +45,18 @@ class _NumberOrWord(flags.ArgumentParser):
         return self.syntactic_help
 
 
+class _YesNoOrAuto(flags.BooleanParser):
+    """Parses --resume: as a boolean flag, or the word auto."""
+
+    def parse(self, argument: Any) -> bool | str:
+        """Returns the value of the flag.
+
+        Raises:
+          ValueError: The text is neither.
+        """
+        return settings.AUTO if argument == settings.AUTO else super().parse(argument)
+
+
 def define_flags() -> None:
     """Defines one absl flag for every field of `RunConfig`.
 
@@ -53,8 +67,8 @@ def define_flags() -> None:
         default: Any = defaults[field.name]
         choices = field.metadata["choices"]
         # Checks of ranges and choices are left to RunConfig, so that Python callers get them too.
-        if field.type is bool:
-            flags.DEFINE_boolean(field.name, default, _flag_help(field))
+        if field.type is bool:  # There is one such flag.
+            flags.DEFINE(_YesNoOrAuto(), field.name, default, _flag_help(field), boolean=True)
         elif field.type is int:
             flags.DEFINE_integer(field.name, default, _flag_help(field))
         elif field.type is float:
@@ -79,7 +93,8 @@ def from_flags(
 
     Args:
       flag_values: Parsed flags.
-      resumable: Whether --resume takes flags that were not given from the run in --logpath.
+      resumable: Whether --resume takes flags that were not given from the run in --logpath. These
+        processes start the run anew at --resume=auto if there is no checkpoint.
 
     Raises:
       errors.UserError: A value is not legal, or there is no run to resume; or energy is tracked,
@@ -87,7 +102,9 @@ def from_flags(
     """
     names = {field.name for field in dataclasses.fields(config_lib.RunConfig)}
     given = {name: flag_values[name].value for name in names if flag_values[name].present}
-    if resumable and flag_values.resume:
+    if given.get("resume") == settings.AUTO:
+        given["resume"] = _goes_on(flag_values.logpath, resumable)
+    if resumable and given.get("resume"):
         run = dataclasses.asdict(config_lib.RunConfig.load(flag_values.logpath))
         others = {name: run[name] for name in names - config_lib.names_of(settings.Kind.NOT_KEPT)}
     else:
@@ -101,6 +118,13 @@ def from_flags(
     if config.track_energy:
         energy.country()  # A name that cannot be used is told before anything starts.
     return config
+
+
+def _goes_on(logpath: str, resumable: bool) -> bool:
+    """Returns whether --resume=auto means a run that goes on."""
+    if resumable:
+        return bool(snapshots.Store(logpath).newest_name())
+    return telemetry.last_seconds(logpath) > 0  # Broadcaster and actors go on in their logs.
 
 
 def to_flags(config: config_lib.RunConfig) -> list[str]:

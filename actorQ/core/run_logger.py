@@ -18,6 +18,7 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import lean_imports
 from actorQ.core import telemetry
+from actorQ.core import tracking
 
 _TENSORBOARD_PERIOD_S = 1.0
 _COMPLAINT_PERIOD_S = 60.0  # Time between two warnings about logs that cannot be written.
@@ -33,6 +34,9 @@ class RunLogger:
     full, rows are lost with a warning, and the run goes on. TensorBoard gets at most one point a
     second from each file: short episodes end hundreds of times a second, and a point costs many
     times as much as a CSV row.
+
+    Attributes:
+      tracker: Gets the same points as TensorBoard; None: there is no other service.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class RunLogger:
         self._next_point: dict[str, float] = {}
         self._next_row = self._next_complaint = self._next_tensorboard = 0.0
         self._tensorboard: Any = None
+        self.tracker: tracking.Tracker | None = None
         self.rows_lost = 0
         try:
             # TensorBoard would load TensorFlow for its files unless it is loaded already. Once it
@@ -116,14 +121,20 @@ class RunLogger:
 
     def _write_points(self, filename: str, step: int, values: Mapping[str, float]) -> None:
         now = time.monotonic()
-        if now < max(self._next_point.get(filename, 0.0), self._next_tensorboard):
+        if now < self._next_point.get(filename, 0.0):
             return
         self._next_point[filename] = now + _TENSORBOARD_PERIOD_S
+        log = filename[:-4]
+        scalars = {f"{log}/{name}": float(value) for name, value in values.items()}
+        if self.tracker is not None:
+            self.tracker.write(log, step, scalars)
+        if now < self._next_tensorboard:
+            return
         try:
             if self._tensorboard is None:
                 self._tensorboard = _tensorboard_writer(self.folder)
-            for name, value in values.items():
-                self._tensorboard.add_scalar(f"{filename[:-4]}/{name}", float(value), step)
+            for name, value in scalars.items():
+                self._tensorboard.add_scalar(name, value, step)
         except Exception as error:  # TensorBoard's own thread may meet one of any type.
             self._next_tensorboard = time.monotonic() + _COMPLAINT_PERIOD_S
             self._complain(error)
@@ -178,6 +189,9 @@ class RunLogger:
                 logging.warning("Logs in %s lack rows: %s.", self.folder, self._lost_rows())
             self._close_files()
             self._close_tensorboard()
+            if self.tracker is not None:
+                self.tracker.close()
+                self.tracker = None
 
     def _close_files(self) -> None:
         self._note_lengths()

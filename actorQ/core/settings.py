@@ -17,7 +17,7 @@ class Kind(enum.Flag):
     """Purposes of settings; a setting may have several."""
 
     LEARNING = 0  # It decides what is learned, and from which data.
-    CHANGEABLE = enum.auto()  # A resumed run may change it.
+    CHANGEABLE = enum.auto()  # A resumed run may change it: `resuming.KEPT` has the others.
     DISTRIBUTED = enum.auto()  # Agents of other libraries have nothing that it could set.
     LAUNCHED = enum.auto()  # The launcher sets it; runs that are compared may differ in it.
     NOT_KEPT = enum.auto()  # A resumed run does not take it over from the run before.

@@ -11,6 +11,7 @@ Layout of a run folder, the one place where it is written down:
     RUN/actor_<i>/episodes.csv       EPISODE_FIELDS, one row an episode
     RUN/actor_<i>/phases.csv         PHASE_FIELDS, cumulative seconds, one row every log period
     RUN/<process>/events.out...      the same scalars for TensorBoard
+    RUN/<process>/wandb/             the same scalars for Weights & Biases (with --track=wandb)
     RUN/<process>/emissions.csv      energy and CO2 by codecarbon (with --track_energy=1)
     RUN/stdout/<process>.log         what the process printed (when the launcher started it)
     RUN/checkpoint/                  policy.safetensors (last), best/, resume/ (`snapshots`)

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
         if any(run.settings.get("inference_mode") == "native" for run in runs):
             library.load()  # Missing kernels are found now and not in every run.
         code = runner.Runner(plan, parallel).go()
-    if code == cli.EXIT_INTERRUPTED:
+    if code in (cli.EXIT_INTERRUPTED, cli.EXIT_REQUEUE):
         return code
     done = plans.finished(plan)
     failed = [] if values.report else [run.name for run in runs if run.name not in done]

@@ -113,7 +113,7 @@ class Runner:
                 f"Interrupted: {len(self._done)} of {len(plan.runs)} runs are done. The same "
                 "command goes on with the others."
             )
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         return cli.EXIT_ERROR if self._failed else 0
 
     def _start(self, run: specification.Run) -> None:

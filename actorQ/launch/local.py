@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shlex
 import sys
 
 from actorQ.core import cli
@@ -29,8 +28,9 @@ def run(config: config_lib.RunConfig, pin_cpus: bool, status: status_line.Status
       errors.UserError: A process failed for good.
     """
     learner, *peers = children(config, pin_cpus)
-    store = snapshots.Store(config.logpath)
-    supervised = supervisor.Supervisor(config, learner, peers, store, status)
+    supervised = supervisor.Supervisor(
+        config, learner, peers, snapshots.Store(config.logpath), status
+    )
 
     def start() -> bool:
         for process in (learner, *peers):
@@ -52,11 +52,8 @@ def run(config: config_lib.RunConfig, pin_cpus: bool, status: status_line.Status
     try:
         code = supervised.run(start)
     finally:
-        if code != 0 and store.newest_name():
-            status.say(
-                f"To go on:   {shlex.quote(sys.executable)} -m actorQ.launcher --resume "
-                f"--logpath={shlex.quote(config.logpath)}"
-            )
+        if code != 0:
+            status.tell_how_to_go_on("actorQ.launcher")
     return code
 
 

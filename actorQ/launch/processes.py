@@ -86,7 +86,9 @@ class Process:
           Failures of the same kind in a row. A life of ten minutes begins a new row.
         """
         steady = time.monotonic() - self._started_at > _STEADY_S
-        by_signal = self.code is not None and (self.code < 0 or self.code == cli.EXIT_INTERRUPTED)
+        by_signal = self.code is not None and (
+            self.code < 0 or self.code in (cli.EXIT_INTERRUPTED, cli.EXIT_REQUEUE)
+        )
         kind = self.code, progress if by_signal else None
         self._failures = self._failures + 1 if kind == self._failure_kind and not steady else 1
         self._failure_kind = kind

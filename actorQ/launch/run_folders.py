@@ -15,9 +15,11 @@ from absl import flags
 import pydantic
 
 from actorQ.core import config as config_lib
+from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import resuming
+from actorQ.core import settings
 from actorQ.core import snapshots
 from actorQ.core import telemetry
 
@@ -60,35 +62,29 @@ def make_run_folder(config: config_lib.RunConfig, logdir: str, run_name: str) ->
     raise errors.UserError(f"Cannot find a free run folder under {logdir}.")
 
 
-def new(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> config_lib.RunConfig:
-    """Completes the configuration of a new run.
+def config_of_flags(flag_values: flags.FlagValues) -> tuple[config_lib.RunConfig, str]:
+    """Builds the configuration of a run that begins or goes on.
 
     Args:
-      config: Configuration from the flags.
       flag_values: The launcher's flags.
 
-    Raises:
-      errors.UserError: The run's folder cannot be made.
-    """
-    if flag_values["logpath"].present:
-        raise errors.UserError(
-            "--logpath is set by the launcher, unless a run is resumed (--resume); choose the "
-            "folder with --logdir and --run_name."
-        )
-    return dataclasses.replace(
-        config,
-        logpath=make_run_folder(config, flag_values.logdir, flag_values.run_name),
-        run_start_time=time.time(),
-        launch_id=_launch_id(),
-    )
-
-
-def require_named(flag_values: flags.FlagValues) -> None:
-    """Checks that the launcher's flags say which run goes on.
+    Returns:
+      The configuration, and a line that says what a run that goes on changes; "" if nothing.
 
     Raises:
-      errors.UserError: They do not.
+      errors.UserError: A value is not legal, or the run cannot go on, or not with these settings.
     """
+    if flag_values.resume:  # This comes before the run in the default folder is read.
+        _require_named(flag_values)
+    config = config_flags.from_flags(flag_values, resumable=True)
+    if not config.resume:
+        return config, ""
+    state = snapshots.Store(config.logpath).newest().state
+    resuming.check_resumed(config, state.settings)
+    return config, str(resuming.changes(config, state.learner_steps))
+
+
+def _require_named(flag_values: flags.FlagValues) -> None:
     elsewhere = any(flag_values[name].present for name in ("logdir", "run_name"))
     if elsewhere or not flag_values["logpath"].present:
         raise errors.UserError(
@@ -96,24 +92,66 @@ def require_named(flag_values: flags.FlagValues) -> None:
         )
 
 
+def entered(
+    config: config_lib.RunConfig, flag_values: flags.FlagValues
+) -> config_lib.RunConfig:
+    """Makes the folder of a run, or makes it ready to go on, and completes the configuration.
+
+    Args:
+      config: Configuration that `config_of_flags` returned.
+      flag_values: The launcher's flags.
+
+    Raises:
+      errors.UserError: The folder cannot be made, or another run is in it.
+      errors.WriteError: The folder cannot be written.
+    """
+    if config.resume:
+        return resumed(config)
+    if flag_values.resume == settings.AUTO:
+        _begin_in(config.logpath)
+        folder = config.logpath
+    elif flag_values["logpath"].present:
+        raise errors.UserError(
+            "--logpath is set by the launcher, unless a run is resumed (--resume); choose the "
+            "folder with --logdir and --run_name."
+        )
+    else:
+        folder = make_run_folder(config, flag_values.logdir, flag_values.run_name)
+    return dataclasses.replace(
+        config, logpath=folder, run_start_time=time.time(), launch_id=_launch_id()
+    )
+
+
+def _begin_in(folder: str) -> None:
+    """Makes a folder ready for a new run; an earlier launch may have been ended at its start."""
+    if os.path.exists(os.path.join(folder, telemetry.LEARNER, telemetry.TRAIN_CSV)):
+        raise errors.UserError(
+            f"The run in {folder} has no checkpoint to go on from: choose another --logpath."
+        )
+    _make_ready(folder)
+
+
+def _make_ready(folder: str) -> None:
+    with files.run_folder(folder):  # A run that is alive keeps its address.
+        pass
+    with files.writing(folder):
+        os.makedirs(os.path.join(folder, telemetry.STDOUT_FOLDER), exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # This file says that the learner is up.
+            os.remove(os.path.join(folder, telemetry.ADDRESS_FILENAME))
+
+
 def resumed(config: config_lib.RunConfig) -> config_lib.RunConfig:
-    """Completes the configuration of a run that goes on.
+    """Makes the folder of a run ready to go on, and completes the configuration.
 
     Args:
       config: Configuration from the flags; flags that were not given are taken from the run.
 
     Raises:
-      errors.UserError: The run cannot go on, or not with these settings.
+      errors.UserError: Another learner trains in the folder.
       errors.WriteError: The run's folder cannot be written.
     """
+    _make_ready(config.logpath)
     store = snapshots.Store(config.logpath)
-    resuming.check_resumed(config, store.newest().state.settings)
-    with files.run_folder(config.logpath):  # A run that is alive keeps its address.
-        pass
-    with files.writing(config.logpath):
-        os.makedirs(os.path.join(config.logpath, telemetry.STDOUT_FOLDER), exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # This file says that the learner is up.
-            os.remove(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME))
     return dataclasses.replace(
         config,
         server_address="",  # A run that was started by hand may have noted its learner's address.
@@ -154,12 +192,13 @@ def launch_of_flags(config: config_lib.RunConfig, flag_values: flags.FlagValues)
       errors.UserError: The facts of the run's earlier launch cannot be read.
     """
     before = _launch_before(config) if config.resume else Launch()
-    port, pin_cpus, threads = (
-        flag_values[name] for name in ("port", "pin_cpus", "learner_threads")
-    )
+    port, threads = flag_values["port"], flag_values["learner_threads"]
+    pin_cpus = before.pin_cpus
+    if "pin_cpus" in flag_values and flag_values["pin_cpus"].present:  # Ray's launcher has none.
+        pin_cpus = bool(flag_values.pin_cpus)
     return Launch(
         port=(port.value or None) if port.present else before.port,
-        pin_cpus=bool(pin_cpus.value) if pin_cpus.present else before.pin_cpus,
+        pin_cpus=pin_cpus,
         learner_threads=flag_values.learner_threads if threads.present else before.learner_threads,
     )
 

@@ -15,6 +15,7 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import health
 from actorQ.core import resuming
+from actorQ.core import snapshots
 from actorQ.core import telemetry
 
 _PERIOD_S = 1.0
@@ -172,6 +173,17 @@ class StatusLine:
             estimates = energy.read(self._config.logpath)
             if estimates:
                 self.say(f"Energy:     {energy.describe(estimates)}")
+
+    def tell_how_to_go_on(self, *command: str) -> None:
+        """Says how a run that ended early goes on, if it has a checkpoint.
+
+        Args:
+          *command: The launcher's module, and flags besides those that are said in any case.
+        """
+        folder = self._config.logpath
+        if snapshots.Store(folder).newest_name():
+            words = [sys.executable, "-m", *command, "--resume", f"--logpath={folder}"]
+            self.say(f"To go on:   {shlex.join(words)}")
 
     def report(self, draw_plots: Callable[[str], Sequence[str]]) -> None:
         """Tells how a training ended, makes its plots, and says where everything is.

@@ -96,7 +96,7 @@ class Supervisor:
         try:
             if start():
                 return self._watch()
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         finally:
             self._end_all()
             self._status.tell_missing_logs()
@@ -121,7 +121,7 @@ class Supervisor:
                 else:
                     self._revive(peer)
         self._status.say("Interrupted: ending all processes.")
-        return cli.EXIT_INTERRUPTED
+        return cli.interrupted_code()
 
     def _revive_learner(self, code: int) -> None:
         """Starts a learner again that was ended by a signal.

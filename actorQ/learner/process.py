@@ -38,6 +38,7 @@ from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import snapshots
 from actorQ.core import telemetry
+from actorQ.core import tracking
 from actorQ.environments import base
 from actorQ.environments import suites
 from actorQ.learner import checkpoints
@@ -149,11 +150,15 @@ class LearnerProcess:
         start_time = telemetry.start_time(config.logpath, config.run_start_time, config.resume)
         if resumed is not None:
             resuming.check_resumed(config, resumed.state.settings)
-        return run_logger.RunLogger(
+            if changes := str(resuming.changes(config, resumed.state.learner_steps)):
+                logging.info("%s", changes)
+        logger = run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, start_time,
             None if resumed is None else resumed.state.learner_steps + 1,
             again=bool(config.restarts),
         )
+        logger.tracker = tracking.start(config, logger.folder)
+        return logger
 
     def _require_new_folder(self) -> None:
         """Refuses the folder of another run, whose checkpoint and logs would be lost."""
@@ -381,7 +386,7 @@ class LearnerProcess:
             raise RuntimeError(f"Learning failed: {errors.summary(failure)}") from failure
         if self._interrupted:
             logging.info("Interrupted after %d learner steps.", self._progress.steps)
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         logging.info(
             "Done: %d learner steps; results in %s", self._progress.steps, self._config.logpath
         )

@@ -23,6 +23,7 @@ from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import run_logger
 from actorQ.core import telemetry
+from actorQ.core import tracking
 from actorQ.policy import forms
 from actorQ.wire import card
 from actorQ.wire import connection as connection_lib
@@ -50,6 +51,7 @@ class Broadcaster:
             telemetry.start_time(config.logpath, config.run_start_time, config.resume),
             again=bool(config.restarts),
         )
+        self._logger.tracker = tracking.start(config, self._logger.folder)
         again = config.resume or config.restarts
         self._version = telemetry.last_version(self._logger.folder) if again else -1
         self._refused = 0
@@ -85,7 +87,7 @@ class Broadcaster:
 
     def _connect_and_watch(self) -> int:
         if not self.connection.wait_until_up(self._stop):
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         return self._watch()
 
     def _read_card(self) -> bool:
@@ -115,7 +117,7 @@ class Broadcaster:
             except queue.Empty:
                 failed = None
             if self._stop.is_set():
-                return cli.EXIT_INTERRUPTED
+                return cli.interrupted_code()
             if self.connection.status().shutdown:
                 self.connection.acknowledge_shutdown()
                 logging.info("The learner announced the end of the run.")

@@ -224,7 +224,7 @@ def main(argv: list[str]) -> int:
         path = train(settings, qat_settings, lambda: bool(requested))
         undo()  # The evaluation may be interrupted anywhere.
     if path is None:
-        return cli.EXIT_INTERRUPTED
+        return cli.interrupted_code()
     row = evaluate(path, settings.algo, seeds, values.episodes)
     rows_lib.append(csv_path, row)
     print(measuring.summary(row))

@@ -362,4 +362,4 @@ def main(argv: list[str]) -> int:
         from baseline.train import callbacks as training_callbacks  # noqa: F401
 
     train(settings, stop_requested=lambda: bool(requested))
-    return cli.EXIT_INTERRUPTED if requested else 0
+    return cli.interrupted_code() if requested else 0

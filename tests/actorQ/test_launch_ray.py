@@ -14,6 +14,7 @@ from actorQ import launch_ray
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import ports
+from actorQ.core import snapshots
 from actorQ.core import telemetry
 from actorQ.launch.ray import cluster as cluster_lib
 from tests.actorQ import harness
@@ -54,7 +55,7 @@ def test_ray_that_does_not_start_here_is_not_called_a_cluster(monkeypatch):
 def test_actors_on_a_gpu_are_refused(monkeypatch):
     config = config_lib.RunConfig(quantize=32, actor_device_placement="GPU")
     monkeypatch.setattr(launch_ray.command_line, "apply_positionals", lambda argv: None)
-    monkeypatch.setattr(launch_ray.config_flags, "from_flags", lambda: config)
+    monkeypatch.setattr(launch_ray.run_folders, "config_of_flags", lambda flag_values: (config, ""))
     with pytest.raises(errors.UserError, match="--actor_device_placement=GPU .* no GPU. Leave it"):
         launch_ray.main([])
 
@@ -87,7 +88,8 @@ def workers():
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             command = process.cmdline()
-            if any("/actorq_worker_" in part for part in command):  # Folders of workers.
+            # The learner works in the run's folder, all others in folders of workers.
+            if "actorQ.learner_main" in command or any("/actorq_worker_" in c for c in command):
                 found.append(process)
     return found
 
@@ -167,6 +169,37 @@ def test_learner_and_actor_killed_are_started_again_where_they_were(crew, cluste
     assert launched.wait(120) == 130, launched.output()
     steps = telemetry.read_csv(str(train))["learner_steps"]
     assert steps == sorted(steps)
+    harness.poll(lambda: not workers(), 30, what="the end of all processes")
+
+
+@pytest.mark.slow
+def test_run_that_is_told_to_end_goes_on_with_the_same_command(crew, cluster, tmp_path):
+    run = tmp_path / "run"
+    command = (
+        sys.executable, "-m", "actorQ.launch_ray", f"--address={cluster.address}",
+        "--resume=auto", f"--logpath={run}", *harness.QUICK, "--n_actors=1",
+        "--taskstr=gym,CartPole-v1", "--replay_table_max_times_sampled=64",
+    )
+    train = run / "learner" / telemetry.TRAIN_CSV
+    launched = crew.start(*command, "--num_episodes=100000000")
+    harness.poll(
+        lambda: telemetry.last_row(str(train)).get("learner_steps", 0) > 200, 120, what="training"
+    )
+    launched.signal(signal.SIGUSR1)
+    assert launched.wait(120) == 75, launched.output()
+    assert "actorQ.launch_ray --address=" in launched.output()  # The line that says how to go on.
+    steps = snapshots.Store(str(run)).newest().state.learner_steps
+    resumed = crew.start(*command, f"--num_episodes={steps + 300}", "--learning_rate=5e-5")
+    assert resumed.wait(240) == 0, resumed.output()
+    assert f"Changed after {steps} learner steps: " in resumed.output()
+    rows = telemetry.read_csv(str(train))
+    assert rows["learner_steps"] == sorted(rows["learner_steps"])
+    assert rows["learner_steps"][-1] == steps + 300
+    versions = telemetry.read_csv(str(run / "broadcaster" / telemetry.UPDATES_CSV))
+    assert versions["model_version"] == sorted(set(versions["model_version"]))
+    (life,) = json.loads((run / "config.json").read_text())["resumed"]
+    assert life["learner_steps"] == steps
+    assert not list(run.glob(".launch_*"))
     harness.poll(lambda: not workers(), 30, what="the end of all processes")
 
 

@@ -129,10 +129,10 @@ def test_sigterm_then_resume_goes_on(crew, tmp_path):
     # Steps that were done when it was told to end are not lost.
     assert before.learner_steps >= last["learner_steps"]
 
-    refused = crew.launch("--resume", f"--logpath={run}", "--n_step=2", "--batch_size=32")
+    refused = crew.launch("--resume", f"--logpath={run}", "--n_step=2", "--model_str=32")
     assert refused.wait(60) == 1
     (line,) = harness.error_lines(refused.output(), "run_multiprocess.sh")
-    assert "--n_step was 5, not 2" in line and "--batch_size was 16, not 32" in line
+    assert "--n_step was 5, not 2" in line and "--model_str was 16,16, not 32" in line
 
     steps = before.learner_steps + 300
     resumed = crew.launch("--resume", f"--logpath={run}", f"--num_episodes={steps}")
@@ -150,6 +150,33 @@ def test_sigterm_then_resume_goes_on(crew, tmp_path):
     )
     assert len(evaluation["seconds"]) > len(before.returns)
     assert not harness.alive(resumed.family.values())
+
+
+def test_sigusr1_asks_for_the_same_command_which_goes_on_with_another_step_size(crew, tmp_path):
+    run = tmp_path / "logs" / "walker"
+    command = ("--resume=auto", f"--logpath={run}", *ENDLESS, "--learning_rate=0.0002")
+    launched = crew.launch(*command)
+    wait_for_checkpoint(run, 50)
+    for process in harness.alive(launched.descendants()):  # Slurm tells all processes of a step.
+        process.send_signal(signal.SIGUSR1)
+    launched.signal(signal.SIGUSR1)
+    assert launched.wait(60) == 75, launched.output()
+    assert not harness.alive(launched.family.values())
+    before = snapshots.Store(str(run)).newest().state
+    last = telemetry.last_row(str(run / "learner" / telemetry.TRAIN_CSV))
+    assert before.learner_steps >= last["learner_steps"]
+
+    resumed = crew.launch(
+        *command, f"--num_episodes={before.learner_steps + 300}", "--learning_rate=5e-5"
+    )
+    assert resumed.wait(120) == 0, resumed.output()
+    line = f"Changed after {before.learner_steps} learner steps: "
+    assert line in resumed.output() and "--learning_rate from 0.0002 to 5e-05" in resumed.output()
+    assert line in (run / "stdout" / "learner.log").read_text()
+    (life,) = json.loads((run / "config.json").read_text())["resumed"]
+    assert life["learner_steps"] == before.learner_steps
+    assert life["changed"]["learning_rate"] == [2e-4, 5e-5]
+    check_logs(run)
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from actorQ.core import provenance
 from actorQ.core import run_logger
 from actorQ.core import seeding
 from actorQ.core import telemetry
+from actorQ.core import tracking
 from actorQ.environments import evaluation
 from actorQ.environments import suites
 from actorQ.experiments import kinds
@@ -101,6 +102,7 @@ class Session:
         self._logger = run_logger.RunLogger(
             config.logpath, telemetry.LEARNER, config.run_start_time
         )
+        self._logger.tracker = tracking.start(config, self._logger.folder)
         self.environment, self._evaluation_environment = (
             suites.make_for(config, seeding.derive(config.seed, role))
             for role in ("actor environment", "evaluation environment")
@@ -153,7 +155,7 @@ class Session:
             undo()
         if self._interrupted:
             logging.info("Interrupted after %d learner steps.", self.learner_steps)
-            return cli.EXIT_INTERRUPTED
+            return cli.interrupted_code()
         logging.info("Done: %d learner steps; results in %s", self.learner_steps, config.logpath)
         return 0
 

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from actorQ.core import errors
+from actorQ.core import snapshots
 from actorQ.core import telemetry
 from actorQ.launch import processes
 from actorQ.launch import status_line
@@ -57,6 +58,7 @@ class Member(processes.Process):
         self.handle: Any = None
         self._start_somewhere = place
         self._sink = mirroring.Sink(run_folder)
+        self._store = snapshots.Store(run_folder)
         self._status = status
         self._waits = waits
         self._complete = False  # Whether the process has ended and all that it wrote is here.
@@ -207,7 +209,7 @@ class Member(processes.Process):
 
 
 class Learner(Member):
-    """The learner's process, which stays on its machine: its replay is there."""
+    """The learner's process, which stays on its machine as long as the run does."""
 
     _answer_s = _LEARNER_ANSWER_S
     _unseen_since: float | None = None
@@ -237,10 +239,10 @@ class Learner(Member):
         for_now = isinstance(error, ray.exceptions.ActorUnavailableError)
         if for_now and time.monotonic() - unseen < _UNSEEN_S:
             return None
-        raise errors.UserError(
-            f"The learner's machine is gone, and replay with it ({errors.summary(error)}). The "
-            "newest policy is in the run's folder here."
-        )
+        left = "The run can go on from its newest checkpoint."
+        if not self._store.newest_name():  # Checkpoints were on that machine, too.
+            left = "Replay was there; the newest policy is in the run's folder here."
+        raise errors.UserError(f"The learner's machine is gone ({errors.summary(error)}). {left}")
 
     def _take(self, report: worker.Report) -> None:
         super()._take(report)

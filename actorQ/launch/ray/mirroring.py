@@ -23,6 +23,7 @@ from actorQ.core import telemetry
 _MOST_BYTES = 4 << 20  # Limit for one answer, and for one file in it.
 _LINES = (".csv", ".log")
 _GROWING_PREFIX = "events.out"  # TensorBoard's files begin so.
+_GROWING_SUFFIX = ".wandb"  # Those of Weights & Biases end so.
 # Snapshots hold replay, and are of use only where the learner is.
 _LEFT_OUT = (os.path.join(telemetry.CHECKPOINT_FOLDER, telemetry.RESUME_FOLDER),)
 _DRAFT = ".tmp"
@@ -184,4 +185,5 @@ class Sink:
 
 
 def _grows(path: str) -> bool:
-    return path.endswith(_LINES) or os.path.basename(path).startswith(_GROWING_PREFIX)
+    name = os.path.basename(path)
+    return name.startswith(_GROWING_PREFIX) or name.endswith((*_LINES, _GROWING_SUFFIX))

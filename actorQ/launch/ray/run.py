@@ -1,6 +1,7 @@
 """A run on a Ray cluster: where its processes are placed. Imports Ray when it is used."""
 
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import functools
 import os
@@ -43,6 +44,8 @@ class RayRun:
         self._status = status
         self._waiting: set[str] = set()  # Processes that were said to find no room.
         self._address = ""
+        # A machine that has this file, too, shares the run's folder.
+        self._mark = os.path.join(os.path.abspath(config.logpath), f".launch_{config.launch_id}")
         common = status, self._mention_wait
         folder = config.logpath
         self.learner = ray_member.Learner(
@@ -76,23 +79,34 @@ class RayRun:
             return self._supervisor.run(self._start)
         except ray.exceptions.RayError as error:
             raise errors.UserError(f"Ray failed: {errors.summary(error)}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                os.remove(self._mark)
 
     def _start(self) -> bool:
         """Starts all processes; returns False if the run was interrupted meanwhile."""
         config = self._config
         if not self._has_room():
             return False
+        files.write(self._mark, "")
         self.learner.start()
         self._address = self._wait_for_address()
         if not self._address:
             return False
         files.write(os.path.join(config.logpath, telemetry.ADDRESS_FILENAME), self._address)
-        self._status.say(f"Settings of {config.taskstr}: {presets.describe(config)}.")
+        if not config.resume:
+            self._status.say(f"Settings of {config.taskstr}: {presets.describe(config)}.")
         self._status.say(
             f"{config.taskstr}: learner at {self._address}, broadcaster and {config.n_actors} "
             f"actor{'s' if config.n_actors > 1 else ''} at {config.quantize} bits; logs in "
             f"{config.logpath}"
         )
+        if not self._learner_shares_folder():
+            self._status.say(
+                f"The learner's machine has no {os.path.abspath(config.logpath)}: its checkpoints "
+                "stay there, and this run cannot be resumed. A --logdir on a disk that all "
+                "machines share changes that."
+            )
         for peer in self._peers:
             peer.start()
         return True
@@ -185,7 +199,7 @@ class RayRun:
         # Other machines do not have this one's variables.
         country = energy.country() if config.track_energy else ""
         return ray.remote(worker.Worker).options(**options).remote(
-            name, module, [*config_flags.to_flags(plain), *arguments], "", country
+            name, module, [*config_flags.to_flags(plain), *arguments], "", country, self._mark
         )
 
     def _wait_for_address(self) -> str:
@@ -205,6 +219,12 @@ class RayRun:
                 if address:
                     return address
                 if self.learner.poll() is not None:
+                    if self._config.resume and not self._learner_shares_folder():
+                        raise errors.UserError(
+                            "The learner's machine does not see the checkpoint in "
+                            f"{os.path.abspath(self._config.logpath)}: bring the folder to a disk "
+                            "that all machines share, or use ./run_multiprocess.sh here."
+                        )
                     raise errors.UserError(
                         f"The learner did not start: it {self.learner.describe_end()}"
                         f"{self.learner.last_words()}"
@@ -215,6 +235,11 @@ class RayRun:
                     f"{self._placement_timeout_s:g} s: has any machine room for it?"
                 )
         return ""
+
+    def _learner_shares_folder(self) -> bool:
+        import ray
+
+        return bool(ray.get(self.learner.handle.shares_folder.remote(), timeout=_ANSWER_S))
 
     def _mention_wait(self, member: ray_member.Member) -> None:
         """Says once that a process is not placed.

@@ -1,7 +1,9 @@
 """One of ActorQ's processes on a machine of a Ray cluster: started, watched, and read from afar.
 
 `launch.ray.run` makes a Ray actor of `Worker`. The process is the same that `launcher` starts: a
-child of the Ray worker, which ends with it. Imports no framework, and Ray only to ask where it is.
+child of the Ray worker, which ends with it. The learner works in the run's folder where its machine
+has it, too: checkpoints outlive the machine there. All other processes work in folders of their
+own, whose files are mirrored. Imports no framework, and Ray only to ask where it is.
 """
 
 from collections.abc import Mapping
@@ -58,7 +60,8 @@ class Worker:
     """Starts a process in a folder of this machine and tells how it does."""
 
     def __init__(
-        self, name: str, module: str, flags: Sequence[str], host: str, country: str = ""
+        self, name: str, module: str, flags: Sequence[str], host: str, country: str = "",
+        mark: str = "",
     ):
         """Starts the process.
 
@@ -68,6 +71,9 @@ class Worker:
           flags: Flags of the process; --logpath, and the learner's --port, are added here.
           host: Address of this machine in the cluster; empty: Ray is asked.
           country: Country of the run's CO2 (`energy`); empty: as this machine has it.
+          mark: File in the run's folder on the launcher's machine. Where it is here, too, the
+            learner works in that folder. Folders of its own have the same name. Empty: there is
+            no such folder.
         """
         if country:
             os.environ[energy.COUNTRY_VARIABLE] = country
@@ -77,17 +83,21 @@ class Worker:
         self._home = tempfile.mkdtemp(prefix=f"{_PREFIX}{name}_")
         self._lock = contextlib.ExitStack()
         self._lock.enter_context(files.locked(self._home))
-        self._folder = os.path.join(self._home, "run")
+        run_folder = os.path.dirname(mark)
+        own_folder = os.path.join(self._home, os.path.basename(run_folder) or "run")
+        is_learner = module == processes.LEARNER_MODULE
+        self._shares_folder = is_learner and os.path.exists(mark)
+        self._folder = run_folder if self._shares_folder else own_folder
         self._store = snapshots.Store(self._folder)
-        os.makedirs(os.path.join(self._folder, telemetry.STDOUT_FOLDER))
+        os.makedirs(os.path.join(self._folder, telemetry.STDOUT_FOLDER), exist_ok=True)
         log = os.path.join(self._folder, telemetry.STDOUT_FOLDER, f"{name}.log")
         command = [sys.executable, "-m", module, *flags, f"--logpath={self._folder}"]
-        self._port = ports.free_port() if module == processes.LEARNER_MODULE else 0
+        self._port = ports.free_port() if is_learner else 0
         if self._port:
             command.append(f"--port={self._port}")
         if _reconstructed():  # The seeds must differ: actors must not repeat themselves.
             command.append(f"--restarts={1 + secrets.randbelow(10**6)}")
-        self._source = mirroring.Source(self._folder)
+        self._source = mirroring.Source(own_folder)  # What is in the run's folder is there already.
         self._process = processes.Child(name, command, log, None)
         self._process.start()
 
@@ -96,6 +106,10 @@ class Worker:
         import ray
 
         return ray.get_runtime_context().get_node_id()
+
+    def shares_folder(self) -> bool:
+        """Returns whether the process works in the run's folder itself."""
+        return self._shares_folder
 
     def address(self) -> str:
         """Returns HOST:PORT of the learner's server, "" before it is up."""

@@ -24,6 +24,7 @@ from actorQ.benchmarks import learner_parity
 from actorQ.benchmarks import parameter_path
 from actorQ.core import config as config_lib
 from actorQ.core import presets
+from actorQ.core import resuming
 from actorQ.core import settings as run_settings
 from actorQ.experiments import command_line as experiments
 from actorQ.experiments.cluster import command_line as cluster
@@ -101,11 +102,19 @@ _CHANGEABLE = {
     "Devices": (
         "actor_device_placement", "learner_device_placement", "learner_threads", "learner_compile",
     ),
-    "Pushes of weights": ("push_period_s", "push_share", "push_precision"),
+    "Learning": (
+        "policy_learning_rate", "critic_learning_rate", "learning_rate",
+        "learning_rate_decay_steps", "batch_size", "target_update_period",
+        "importance_sampling_exponent", "invert_gradients", "learner_precision",
+    ),
+    "Weights on the wire": (
+        "push_period_s", "push_share", "push_precision", "quantize_communication",
+        "weight_compress", "compress",
+    ),
     "Evaluations": (
         "eval_period_s", "eval_period_steps", "final_eval_episodes", "evaluator_process",
     ),
-    "Logs and checkpoints": ("checkpoint_period_s", "log_period_s", "track_energy"),
+    "Logs and checkpoints": ("checkpoint_period_s", "log_period_s", "track", "track_energy"),
     "Time limits": ("connect_timeout", "transfer_timeout", "data_timeout"),
 }
 _HEAD = ("Flag", "Default", "Meaning")
@@ -151,6 +160,18 @@ def changeable() -> str:
         for group, members in _CHANGEABLE.items()
     ]
     return tables.table(("What", "Flags"), rows, 2)
+
+
+def kept() -> str:
+    """Returns a table of the flags that a resumed run may not change, and why."""
+    grouped: dict[str, list[str]] = {}
+    for name, reason in resuming.KEPT.items():
+        grouped.setdefault(reason, []).append(f"`--{name}`")
+    rows = [
+        (", ".join(members), f"{reason[0].upper()}{reason[1:]}.")
+        for reason, members in grouped.items()
+    ]
+    return tables.table(("Flags", "Why"), rows, 2)
 
 
 def absl_table(define: Callable[[], None]) -> str:
@@ -269,6 +290,7 @@ def _help(text: str) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "run": run,
     "changeable": changeable,
+    "kept": kept,
     "positionals": positionals,
     "launcher": functools.partial(absl_table, launcher.define_flags),
     "ray": functools.partial(absl_table, ray_cluster.define_flags),

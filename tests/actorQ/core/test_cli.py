@@ -164,6 +164,35 @@ def test_signals_undone_do_what_they_did_before():
         signal.signal(signal.SIGTERM, before)
 
 
+_TOLD_TO_END = """
+import os, sys, threading
+from actorQ.core import cli
+stop = threading.Event()
+cli.on_stop_signals(stop.set)
+for signum in sys.argv[1:]:
+    os.kill(os.getpid(), int(signum))
+assert stop.wait(20)
+print(cli.interrupted_code())
+"""
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [
+        ([signal.SIGINT], 130), ([signal.SIGTERM], 130), ([signal.SIGHUP], 130),
+        ([signal.SIGUSR1], 75),
+        # Slurm's own SIGTERM may follow at once; the first signal says what is wanted.
+        ([signal.SIGUSR1, signal.SIGTERM], 75), ([signal.SIGTERM, signal.SIGUSR1], 130),
+    ],
+)
+def test_the_first_signal_decides_the_exit_code(signals, code):
+    done = subprocess.run(
+        [sys.executable, "-c", _TOLD_TO_END, *(str(int(signum)) for signum in signals)],
+        capture_output=True, text=True, timeout=40, check=True, cwd=harness.REPOSITORY,
+    )
+    assert done.stdout == f"{code}\n"
+
+
 _SIGNALLED_WHILE_LOCKED = """
 import os, signal, threading
 from actorQ.core import cli

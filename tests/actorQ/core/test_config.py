@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import time
 import types
 
 from absl import flags
@@ -13,7 +14,9 @@ from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import presets
 from actorQ.core import resuming
+from actorQ.core import run_logger
 from actorQ.core import settings
+from actorQ.core import telemetry
 
 # The flags that the issue names; all others are ours.
 REQUIRED_FLAGS = """
@@ -96,6 +99,7 @@ EVERYTHING_ELSE = {
     "log_period_s": 0.05,
     "logpath": "logs/some where/run",
     "resume": True,
+    "track": "wandb",
     "track_energy": 1,
     "action_limit": 2.5, "env_kwargs": "gravity:-5.0,name:'a b'", "listen": "all",
     "launch_id": 2**62,
@@ -466,6 +470,41 @@ def test_from_flags_of_a_resumed_run_takes_its_settings_and_what_is_given(flag_v
     )
     # Also what is a default, which otherwise would be taken from the run.
     assert "--num_episodes=6000" in config_flags.to_flags(config)
+
+
+@pytest.mark.parametrize(
+    ("flag", "resumes"),
+    [("--resume", True), ("--resume=true", True), ("--resume=1", True), ("--noresume", False),
+     ("--resume=false", False), ("--resume=auto", False)],
+)
+def test_from_flags_resume_is_a_switch_or_auto(flag_values, tmp_path, flag, resumes):
+    config = parse(flag_values, flag, f"--logpath={tmp_path}")
+    assert config.resume is resumes
+
+
+def test_from_flags_resume_takes_no_other_word(flag_values):
+    with pytest.raises(flags.IllegalFlagValueError, match="--resume=perhaps"):
+        flag_values(["program", "--resume=perhaps"])
+
+
+def test_from_flags_resume_auto_goes_on_where_there_is_a_checkpoint(flag_values, tmp_path):
+    config_lib.RunConfig(logpath=str(tmp_path), n_step=2).save(str(tmp_path))
+    arguments = ["program", "--resume=auto", f"--logpath={tmp_path}", "--seed=3"]
+    flag_values(arguments)
+    config = config_flags.from_flags(flag_values, resumable=True)
+    assert (config.resume, config.n_step) == (False, 5)  # An earlier start came to nothing.
+    (tmp_path / "checkpoint" / "resume" / "000001").mkdir(parents=True)
+    config = config_flags.from_flags(flag_values, resumable=True)
+    assert (config.resume, config.n_step, config.seed) == (True, 2, 3)
+
+
+def test_from_flags_resume_auto_of_actors_goes_on_in_their_logs(flag_values, tmp_path):
+    flag_values(["program", "--resume=auto", f"--logpath={tmp_path}"])
+    assert not config_flags.from_flags(flag_values).resume
+    logger = run_logger.RunLogger(str(tmp_path), "actor_1", time.time() - 5.0)
+    logger.write(telemetry.PHASES_CSV, 1, actor_steps=1)
+    logger.close()
+    assert config_flags.from_flags(flag_values).resume
 
 
 def test_from_flags_resume_without_a_run_names_the_folder(flag_values, tmp_path):

@@ -1,5 +1,6 @@
 """Snapshots on disk: whole or not at all."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import pytest
 from actorQ.core import config as config_lib
 from actorQ.core import errors
 from actorQ.core import resuming
+from actorQ.core import settings as settings_lib
 from actorQ.core import snapshots
 from tests.actorQ import harness
 
@@ -152,15 +154,22 @@ def test_version_record_damaged_is_named(store):
         snapshots.VersionRecord(store)
 
 
-def test_check_lets_limits_change_and_names_what_must_not():
+def test_every_setting_may_change_or_has_a_reason_why_not():
+    names = {field.name for field in dataclasses.fields(config_lib.RunConfig)}
+    assert names - config_lib.names_of(settings_lib.Kind.CHANGEABLE) == resuming.KEPT.keys()
+
+
+def test_check_lets_change_what_is_not_stored_and_says_why_the_rest_must_not():
     before = config_lib.RunConfig()
     settings = {**vars(before)}
     changed = config_lib.RunConfig(
         num_episodes=9, stop_return=1.0, max_seconds=5.0, n_actors=3, logpath="elsewhere",
-        resume=True, restarts=4, run_start_time=5.0, launch_id=8, port=0,
+        resume=True, restarts=4, run_start_time=5.0, launch_id=8, port=0, learning_rate=5e-5,
+        policy_learning_rate=0.0, batch_size=64, target_update_period=7, compress=1,
     )
     resuming.check_resumed(changed, settings)
-    with pytest.raises(errors.UserError, match="--taskstr was .*--discount was 0.99, not 0.5"):
+    why = "--taskstr was .*--discount was 0.99, not 0.5 .replay holds sums of rewards"
+    with pytest.raises(errors.UserError, match=why):
         resuming.check_resumed(config_lib.RunConfig(taskstr="gym,B", discount=0.5), settings)
     del settings["discount"]  # A run of a version without it: it was as by default.
     resuming.check_resumed(changed, settings)
@@ -175,10 +184,18 @@ def test_save_config_of_a_resumed_run_compares_like_a_whole_one(tmp_path):
         logpath=str(tmp_path), num_episodes=20, resume=True, restarts=1000
     )
     for steps in (5, 7):
+        if steps == 7:  # It is changed once, and stays so.
+            again = dataclasses.replace(again, learning_rate=5e-5)
+            line = "Changed after 7 learner steps: --learning_rate from 0.0001 to 5e-05."
+            assert str(resuming.changes(again, steps)) == line
         resuming.save_config(again, steps, machine="b")
+    resuming.save_config(again, 8, machine="b")
+    assert str(resuming.changes(again, 9)) == ""
     record = json.loads((tmp_path / "config.json").read_text())
     assert config_lib.RunConfig.load(str(tmp_path)) == config_lib.RunConfig(
-        logpath=str(tmp_path), num_episodes=20
+        logpath=str(tmp_path), num_episodes=20, learning_rate=5e-5
     )
-    assert [life["learner_steps"] for life in record["resumed"]] == [5, 7]
+    assert [(life["learner_steps"], life["changed"]) for life in record["resumed"]] == [
+        (5, {"num_episodes": [10, 20]}), (7, {"learning_rate": [1e-4, 5e-5]}), (8, {}),
+    ]
     assert record["machine"] == "b"

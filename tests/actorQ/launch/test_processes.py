@@ -8,7 +8,7 @@ from actorQ.core import errors
 from actorQ.launch import processes
 
 
-@pytest.mark.parametrize("code", [-9, -15, 130])
+@pytest.mark.parametrize("code", [-9, -15, 130, 75])
 def test_peer_that_somebody_ends_may_be_started_again_while_its_work_goes_on(code):
     peer = processes.Process("actor_1", "log")
     peer.code = code

@@ -1,7 +1,6 @@
 """Folders of runs that the launcher starts or resumes, and what a resumed run keeps of flags."""
 
 import errno
-from unittest import mock
 
 from absl import flags
 import pytest
@@ -14,11 +13,8 @@ from actorQ.launch import run_folders
 
 
 @pytest.fixture
-def resume(tmp_path, monkeypatch):
-    """Resumes the run in the folder of the test, which has a checkpoint of its settings."""
-    monkeypatch.setattr(run_folders.resuming, "check_resumed", lambda *_: None)
-    monkeypatch.setattr(run_folders.snapshots.Store, "newest", lambda _: mock.Mock())
-
+def resume(tmp_path):
+    """Makes the folder of the test ready for a run that goes on."""
     def call(**settings):
         config = config_lib.RunConfig(logpath=str(tmp_path), resume=True, **settings)
         return run_folders.resumed(config)
@@ -44,6 +40,54 @@ def test_resume_of_a_run_that_cannot_be_written_says_so(tmp_path, resume, monkey
     monkeypatch.setattr(run_folders.os, "remove", refuse)
     with pytest.raises(errors.WriteError, match=f"Cannot write {tmp_path}: Permission denied"):
         resume()
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Enters the folder of a run with flags of the launcher."""
+
+    def call(*arguments, logpath="walker"):
+        values = flags.FlagValues()
+        for name, default in (("logpath", "logs/run"), ("logdir", "logs"), ("run_name", "")):
+            flags.DEFINE_string(name, default, "As the launcher has it.", flag_values=values)
+        flags.DEFINE_string("resume", "", "As the launcher has it.", flag_values=values)
+        values(["run_multiprocess.sh", "--resume=auto", *arguments])
+        run_folders._require_named(values)
+        return run_folders.entered(
+            config_lib.RunConfig(logpath=str(tmp_path / logpath)), values
+        )
+
+    return call
+
+
+def test_auto_begins_in_the_folder_that_logpath_names(tmp_path, begin):
+    config = begin("--logpath=it")
+    assert config.logpath == str(tmp_path / "walker")
+    assert (tmp_path / "walker" / telemetry.STDOUT_FOLDER).is_dir()
+    assert config.launch_id and config.run_start_time
+    (tmp_path / "walker" / telemetry.ADDRESS_FILENAME).write_text("an earlier start's")
+    again = begin("--logpath=it")  # A launch that was ended before its first checkpoint.
+    assert again.launch_id != config.launch_id
+    assert not (tmp_path / "walker" / telemetry.ADDRESS_FILENAME).exists()
+    with files.run_folder(tmp_path / "walker"), pytest.raises(
+        errors.UserError, match="Another learner"
+    ):
+        begin("--logpath=it")
+
+
+def test_auto_overwrites_no_run_that_has_lost_its_checkpoints(tmp_path, begin):
+    log = tmp_path / "walker" / telemetry.LEARNER / telemetry.TRAIN_CSV
+    log.parent.mkdir(parents=True)
+    log.write_text("row")
+    with pytest.raises(errors.UserError, match="no checkpoint to go on from: choose another"):
+        begin("--logpath=it")
+    assert log.read_text() == "row"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--logpath=it", "--logdir=logs"]])
+def test_auto_wants_the_folder_named_by_logpath_alone(begin, arguments):
+    with pytest.raises(errors.UserError, match="whose folder --logpath names"):
+        begin(*arguments)
 
 
 @pytest.fixture

@@ -52,7 +52,14 @@ def test_process_started_elsewhere_goes_on_without_a_second_header(ends, tmp_pat
     there, here, source, sink = ends
     (there / "actor_1" / "phases.csv").write_text("seconds,pulls\n1,1\n")
     (there / "actor_1" / "events.out.1").write_bytes(b"\x00\x01")
+    (there / "actor_1" / "run-1.wandb").write_bytes(b"\n\x03")
     bring(source, sink)
+    with open(there / "actor_1" / "run-1.wandb", "ab") as file:
+        file.write(b"\x04")
+    (piece,) = source.news(sink.acknowledged(source.incarnation))
+    assert (piece.begin, piece.content) == (2, b"\x04")  # It does not come as a whole again.
+    sink.take(source.incarnation, False, [piece])
+    assert (here / "actor_1" / "run-1.wandb").read_bytes() == b"\n\x03\x04"
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "actor_1").mkdir(parents=True)
     (elsewhere / "actor_1" / "phases.csv").write_text("seconds,pulls\n5,1\n")

@@ -27,6 +27,42 @@ def let_wait(member, seconds):
     member._started_at = time.monotonic() - seconds
 
 
+@pytest.fixture
+def learner(run, monkeypatch):
+    """The learner's handle, whose calls are their own answers."""
+    run.learner.handle = mock.Mock()
+    run.learner.handle.address.remote = mock.Mock(return_value="")
+    monkeypatch.setattr(ray, "get", lambda reference, timeout=None: reference)
+    monkeypatch.setattr(ray, "wait", lambda waiting, timeout: (waiting, []))
+    return run.learner
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [(False, "does not see the checkpoint in .*all machines share"), (True, "ended with code 1")],
+)
+def test_learner_that_cannot_go_on_says_whether_it_is_for_want_of_the_folder(
+    run, learner, monkeypatch, shares, message
+):
+    run._config = dataclasses.replace(run._config, resume=True)
+    learner.handle.shares_folder.remote = mock.Mock(return_value=shares)
+    monkeypatch.setattr(learner, "poll", lambda: 1)
+    learner.code = 1
+    with pytest.raises(errors.UserError, match=message):
+        run._wait_for_address()
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_run_whose_checkpoints_stay_elsewhere_says_so(run, learner, monkeypatch, shares):
+    monkeypatch.setattr(run, "_has_room", lambda: True)
+    monkeypatch.setattr(run, "_wait_for_address", lambda: "there:1")
+    for member in (learner, *run._peers):
+        monkeypatch.setattr(member, "start", lambda: None)
+    learner.handle.shares_folder.remote = mock.Mock(return_value=shares)
+    assert run._start()
+    assert any("cannot be resumed" in line for line in said(run)) == (not shares)
+
+
 def test_actor_without_room_is_named_once_and_the_run_goes_on(run):
     placed, late = run.actors
     placed.place = "here:/x"

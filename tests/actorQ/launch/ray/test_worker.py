@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from actorQ.core import telemetry
+from actorQ.launch import processes
 from actorQ.launch.ray import worker as ray_worker
 
 
@@ -48,6 +49,33 @@ def test_worker_sweeps_what_killed_workers_left_and_nothing_else(temporary):
     assert (temporary / "actorq_other_1").exists()
     living.close()
     assert homes(temporary) == ["kept", "new"]
+
+
+@pytest.mark.parametrize(
+    ("module", "marked", "shares"),
+    [(processes.LEARNER_MODULE, True, True), (processes.LEARNER_MODULE, False, False),
+     (processes.ACTOR_MODULE, True, False)],
+)
+def test_learner_works_in_the_run_s_folder_where_its_machine_has_it(
+    temporary, monkeypatch, module, marked, shares
+):
+    started = []
+    monkeypatch.setattr(processes.Child, "start", lambda child: started.append(child._command))
+    run = temporary / "walker"
+    run.mkdir()
+    (run / "config.json").write_text("{}")
+    mark = run / ".launch_1"
+    if marked:
+        mark.touch()
+    made = ray_worker.Worker("it", module, (), "127.0.0.1", str(mark))
+    report = made.report("", {})
+    assert made.shares_folder() == shares and (report.folder == str(run)) == shares
+    assert os.path.basename(report.folder) == "walker"  # Trackers group processes by this name.
+    (command,) = started
+    assert f"--logpath={report.folder}" in command
+    assert not report.pieces  # What is in the run's folder comes to nobody twice.
+    made.close()
+    assert (run / "config.json").exists() and os.path.exists(report.folder) == shares
 
 
 @pytest.mark.parametrize(
