@@ -3,6 +3,7 @@
     python -m baseline.deploy logs/zoo/ppo/CartPole-v1_1 [--bits 8] [--format onnx] [--out FOLDER]
 
 AGENT is Stable-Baselines3's zip in the zoo's layout or its folder, or an ActorQ run or checkpoint.
+A zip elsewhere needs --algo and --env where its name and place do not tell them.
 The file takes raw observations, normalizes them itself, and gives actions. `run_policy.py` beside
 it needs numpy and the file's runtime alone. The file's actions are compared with the agent's in
 states that the agent visits.
@@ -54,7 +55,8 @@ def main(argv: list[str]) -> int:
         values.format, values.bits, scheme, values.granularity, values.calibration_episodes,
         values.seed,
     )
-    exporting.deploy(argv[1], settings, values.out, values.check)
+    agent = exporting.load(argv[1], values.algo, values.env)
+    exporting.deploy(agent, argv[1], settings, values.out, values.check)
     return 0
 
 

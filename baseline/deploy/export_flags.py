@@ -8,6 +8,12 @@ from baseline.study import measuring_flags
 
 def define() -> None:
     """Defines the flags."""
+    flags.DEFINE_string(
+        "algo", None, "Algorithm of AGENT where its place does not tell it, such as ppo or dqn."
+    )
+    flags.DEFINE_string(
+        "env", None, "Environment of AGENT where its name does not tell it, such as CartPole-v1."
+    )
     flags.DEFINE_enum(
         "scheme", None, list(names.SCHEMES),
         "What is quantized: weights alone, so that every call finds ranges of its own, or "

@@ -35,10 +35,10 @@ from baseline.formats import torchscript
 from baseline.qat import export as qat_export
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
+from baseline.tasks import environments
 
 RUNNER = "run_policy.py"
 FILE_STEM = "policy"
-BEST_MODEL = "best_model"  # The name that --eval_freq gives the best agent.
 DEFAULT_OUT = "logs/deploy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
 _FLOATS = 16  # Width of the smallest file that computes with floats.
@@ -74,12 +74,14 @@ class Settings:
         return integers and self.bits <= onnx_policy.INPUT_BITS
 
 
-def load(path: str) -> agent_lib.Agent:
+def load(path: str, algo: str | None = None, env_id: str | None = None) -> agent_lib.Agent:
     """Loads an agent by its path.
 
     Args:
       path: Stable-Baselines3's zip in the zoo's layout (FOLDER/ALGO/ENV_<n>/ENV.zip, or
-        best_model.zip there) or its folder, or an ActorQ run or its checkpoint.
+        best_model.zip there) or its folder, another zip of it, or an ActorQ run or its checkpoint.
+      algo: The zip's algorithm; None: its args.yml or its place tells.
+      env_id: The zip's environment; None: its args.yml or its name tells.
 
     Raises:
       errors.UserError: There is none, or it cannot be loaded.
@@ -92,7 +94,11 @@ def load(path: str) -> agent_lib.Agent:
         zips = [found / f"{stem}.zip" for stem in (found.name, name)]
         found = next((candidate for candidate in zips if candidate.is_file()), found)
     if found.suffix == ".zip":
-        return _load_zip(found)
+        return _load_zip(found, algo, env_id)
+    if algo is not None or env_id is not None:
+        raise errors.UserError(
+            f"--algo and --env are for zips of Stable-Baselines3, and {path} is none."
+        )
     try:
         checkpoint = saved.load_policy(str(found))
     except errors.UserError as error:
@@ -103,31 +109,43 @@ def load(path: str) -> agent_lib.Agent:
     return actorq.load(checkpoint.algorithm, str(checkpoint.facts["taskstr"]), found)
 
 
-def _load_zip(path: pathlib.Path) -> agent_lib.Agent:
+def _load_zip(path: pathlib.Path, algo: str | None, env_id: str | None) -> agent_lib.Agent:
     if finding.stopped_early(path):
         finding.warn_of_stopped(path)
-    name = _environment_file_name(path)
-    env_id = zoo_files.environment_name(path.parent / name)
-    noted = zoo_files.read_yaml(path.parent / name / "args.yml").get("algo")
-    if noted is not None:  # `check_algo` has a message for other algorithms.
-        return finding.load_file(finding.check_algo(str(noted)), env_id, path)
+    if env_id is None:
+        env_id = _environment(path)
+    noted = zoo_files.read_yaml(finding.settings_folder(env_id, path) / "args.yml").get("algo")
+    if algo is not None or noted is not None:  # `check_algo` has a message for other algorithms.
+        return finding.load_file(finding.check_algo(str(algo or noted)), env_id, path)
     for folder in (path.parent.parent.name, path.parent.name):
         with contextlib.suppress(errors.UserError):
             algo = finding.check_algo(str(folder))
             break
     else:
         raise errors.UserError(
-            f"Which algorithm is {path} of? The zoo's layout says: ALGO/{name}_1/{path.name}."
+            f"Which algorithm is {path} of? Say it: --algo={finding.ALGORITHMS[0]}, for example."
         )
     return finding.load_file(algo, env_id, path)
 
 
-def _environment_file_name(path: pathlib.Path) -> str:
-    """Returns the name in an agent's files of its environment, also beside best_model.zip."""
-    if path.stem != BEST_MODEL:
-        return path.stem
+def _environment(path: pathlib.Path) -> str:
+    """Returns the environment of a zip by the files beside it, or by its name.
+
+    Raises:
+      errors.UserError: None of them tells it.
+    """
+    noted = zoo_files.read_yaml(path.parent / "args.yml").get("env")  # As on the zoo's hub.
+    if isinstance(noted, str):
+        return noted
     settings = [found.parent.name for found in path.parent.glob("*/args.yml")]
-    return settings[0] if len(settings) == 1 else re.sub(r"_\d+$", "", path.parent.name)
+    only = settings if len(settings) == 1 else []
+    for name in (path.stem, *only, re.sub(r"_\d+$", "", path.parent.name)):
+        env_id = zoo_files.environment_name(path.parent / name)
+        if environments.may_exist(env_id):
+            return env_id
+    raise errors.UserError(
+        f"Which environment is {path} of? Say it: --env=CartPole-v1, for example."
+    )
 
 
 def export(
@@ -329,11 +347,14 @@ def hint(path: str, settings: Settings) -> str:
     return f"{text}\nFor a file closer to the agent, try {closer}."
 
 
-def deploy(path: str, settings: Settings, folder: str | None, checks: bool) -> None:
+def deploy(
+    agent: agent_lib.Agent, path: str, settings: Settings, folder: str | None, checks: bool
+) -> None:
     """Exports an agent, writes its file and the file's player, and says so.
 
     Args:
-      path: Path of the agent, as for `load`.
+      agent: The agent.
+      path: Path of the agent, as the user named it.
       settings: How to export it.
       folder: Folder for the files; None: DEFAULT_OUT/ALGO_ENV.
       checks: Whether to play the file, and to print how far it acts as the agent does.
@@ -341,7 +362,6 @@ def deploy(path: str, settings: Settings, folder: str | None, checks: bool) -> N
     Raises:
       errors.UserError: There is no such agent or file, or it cannot be written.
     """
-    agent = load(path)
     content = export(agent, settings)
     # ActorQ's tasks have a comma, and those of one's own a colon.
     stem = re.sub(r"[^\w.-]", "-", f"{agent.algo}_{agent.env_id}")

@@ -307,13 +307,52 @@ def test_what_is_no_agent_is_told(zoo, tmp_path):
     with pytest.raises(errors.UserError, match="neither an agent's zip .* nor an ActorQ run"):
         exporting.load(str(tmp_path))
     shutil.copy(folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip", tmp_path / "x.zip")
-    with pytest.raises(errors.UserError, match="Which algorithm is .*x.zip of?"):
+    with pytest.raises(errors.UserError, match="Which environment is .*x.zip of?.*--env="):
         exporting.load(str(tmp_path / "x.zip"))
+    with pytest.raises(errors.UserError, match="Which algorithm is .*x.zip of?.*--algo="):
+        exporting.load(str(tmp_path / "x.zip"), env_id="CartPole-v1")
     # The zoo's file names an algorithm of another library.
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "args.yml").write_text("algo: tqc\n")
-    with pytest.raises(errors.UserError, match="algorithm 'tqc' is not known"):
+    (tmp_path / "x" / "args.yml").write_text("algo: nonesuch\nenv: CartPole-v1\n")
+    with pytest.raises(errors.UserError, match="Which environment is"):
         exporting.load(str(tmp_path / "x.zip"))
+    (tmp_path / "x").rename(tmp_path / "CartPole-v1")
+    with pytest.raises(errors.UserError, match="algorithm 'nonesuch' is not known"):
+        exporting.load(str(tmp_path / "x.zip"))
+
+
+@pytest.mark.parametrize("name", ["my_agent", "best_model", "ppo_final.v2"])
+def test_a_zip_in_a_folder_of_its_own_is_told_by_flags(zoo, tmp_path, name):
+    source = folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip"
+    path = tmp_path / f"{name}.zip"
+    shutil.copy(source, path)
+    agent = exporting.load(str(path), "ppo", "CartPole-v1")
+    assert (agent.algo, agent.env_id, agent.path) == ("ppo", "CartPole-v1", path)
+    states = states_of(agent)
+    np.testing.assert_array_equal(agent.act(states), exporting.load(str(source)).act(states))
+    with pytest.raises(errors.UserError, match="is an agent of ppo, not of a2c"):
+        exporting.load(str(path), "a2c", "CartPole-v1")
+    # As on the zoo's hub, settings may lie beside the zip.
+    (tmp_path / "args.yml").write_text("algo: ppo\nenv: CartPole-v1\n")
+    assert exporting.load(str(path)).env_id == "CartPole-v1"
+    assert exporting.load(str(path), "ppo2").algo == "ppo"
+    with pytest.raises(errors.UserError, match="are for zips of Stable-Baselines3"):
+        exporting.load(str(tmp_path), "ppo")
+
+
+def test_statistics_beside_a_zip_of_its_own_are_used(tmp_path):
+    early = small_agents.normalized(small_agents.vector("Pendulum-v1"), 50)
+    made = small_agents.model("a2c", early)
+    for name, beside in (
+        ("my_agent", "vecnormalize.pkl"), ("hub", "vec_normalize.pkl"),
+        ("rl_model_50_steps", "rl_model_vecnormalize_50_steps.pkl"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        made.save(folder / f"{name}.zip")
+        early.save(str(folder / beside))
+        agent = exporting.load(str(folder / f"{name}.zip"), "a2c", "Pendulum-v1")
+        np.testing.assert_array_equal(agent.normalization.mean, early.obs_rms.mean)
 
 
 def test_the_runner_is_small_and_imports_nothing_of_ours():
