@@ -1,4 +1,4 @@
-"""Exports an agent to one self-contained file for a device: what `deploy` does.
+"""Loads an agent, and exports it to one self-contained file for a device.
 
 The file takes raw observations, since its agent's normalization is in it, and gives the task's
 actions. `run_policy.py`, copied beside it, plays it with numpy and the runtime alone. The integers
@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import pathlib
 import re
-import shlex
 import shutil
 import tempfile
 
@@ -18,7 +17,6 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.core import files
-from actorQ.core import output
 from actorQ.policy import saved
 from baseline.agents import actorq
 from baseline.agents import agent as agent_lib
@@ -39,12 +37,9 @@ from baseline.tasks import environments
 
 RUNNER = "run_policy.py"
 FILE_STEM = "policy"
-DEFAULT_OUT = "logs/deploy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
-_FLOATS = 16  # Width of the smallest file that computes with floats.
-LOW_SHARE = 0.9  # Files that act less often as their agent does get a hint.
 # These settings are for agents that are not quantized yet.
-_OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
+OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,7 +233,7 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
             )
         )
     ours = Settings()
-    other = [name for name in _OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
+    other = [name for name in OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
     if other and settings.bits <= onnx_policy.INPUT_BITS:  # Wider files quantize weights alone.
         raise errors.UserError(
             f"{agent.path} is quantized already, with ranges of its own: leave "
@@ -307,70 +302,29 @@ def acting_in_task(agent: agent_lib.Agent) -> evaluation.Act:
     return lambda observations: act(agent.normalize(observations))
 
 
-def check(agent: agent_lib.Agent, content: bytes, settings: Settings) -> agreement.Agreement:
-    """Plays the file in states that the agent visits; returns how far it acts as the agent does.
+def visited(agent: agent_lib.Agent, seed: int) -> np.ndarray:
+    """Returns raw observations [N, ...] that an agent meets, in which its files are checked.
+
+    Args:
+      agent: The agent.
+      seed: Seed of the starts.
+    """
+    return agreement.visited_states(
+        agent.make_env, agent.act, _CHECKED_EPISODES, seed, _CHECKED_STATES
+    )
+
+
+def compare(
+    agent: agent_lib.Agent, content: bytes, file_format: str, states: np.ndarray
+) -> agreement.Agreement:
+    """Plays a file in some states; returns how far it acts as its agent does.
 
     Args:
       agent: The agent that the file was made from.
       content: The file.
-      settings: Settings with which it was made.
+      file_format: One of `names.FORMATS`.
+      states: Raw observations [N, ...].
     """
-    states = agreement.visited_states(
-        agent.make_env, agent.act, _CHECKED_EPISODES, settings.seed + 1, _CHECKED_STATES
-    )
     network = actorq.native_network(agent)
-    acted = one_by_one(load_file(content, settings.format))(states)
+    acted = one_by_one(load_file(content, file_format))(states)
     return agreement.compare(acting_in_task(agent)(states), acted, network.low, network.high)
-
-
-def hint(path: str, settings: Settings) -> str:
-    """Returns what to do about a file that often acts otherwise than its agent.
-
-    Args:
-      path: Path of the agent, as for `load`.
-      settings: Settings with which the file was made, of less than 32 bits.
-    """
-    ours = Settings()
-    flags = [f"--formats {settings.format}", f"--bits {settings.bits}"] + [
-        f"--{name} {getattr(settings, name)}" for name in _OF_FULL_PRECISION
-        if getattr(settings, name) != getattr(ours, name)
-    ]
-    command = f"{output.python()} -m baseline.deploy_benchmark {shlex.quote(path)}"
-    text = f"Below {100 * LOW_SHARE:g} %, measure the return: {' '.join([command, *flags])}"
-    closer = f"--bits {_FLOATS}"
-    if settings.format != "onnx":
-        closer = f"--format onnx {closer}"
-    elif settings.bits == _FLOATS:
-        return text
-    elif settings.bits == ours.bits and settings.calibrates:
-        closer = f"--scheme weights, then {closer}"
-    return f"{text}\nFor a file closer to the agent, try {closer}."
-
-
-def deploy(
-    agent: agent_lib.Agent, path: str, settings: Settings, folder: str | None, checks: bool
-) -> None:
-    """Exports an agent, writes its file and the file's player, and says so.
-
-    Args:
-      agent: The agent.
-      path: Path of the agent, as the user named it.
-      settings: How to export it.
-      folder: Folder for the files; None: DEFAULT_OUT/ALGO_ENV.
-      checks: Whether to play the file, and to print how far it acts as the agent does.
-
-    Raises:
-      errors.UserError: There is no such agent or file, or it cannot be written.
-    """
-    content = export(agent, settings)
-    # ActorQ's tasks have a comma, and those of one's own a colon.
-    stem = re.sub(r"[^\w.-]", "-", f"{agent.algo}_{agent.env_id}")
-    written = write(content, settings.format, folder or f"{DEFAULT_OUT}/{stem}")
-    print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
-    if checks:
-        found = check(agent, content, settings)
-        print(f"Acts as {agent.path} in {found.states} visited states: {found}")
-        if found.alike < LOW_SHARE and agent.quantization is None and settings.bits < 32:
-            print(hint(path, settings))
-    command = f"{output.python()} {shlex.quote(str(written.parent / RUNNER))}"
-    print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")

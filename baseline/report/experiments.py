@@ -99,7 +99,7 @@ def time_table(rows: Sequence[Compared]) -> blocks.Table:
     return blocks.Table(header, [
         [
             row.name, specification.short_task(row.task), f"{row.target:.2f}", row.reached,
-            *(f"{reach.text()}" for reach in row.seconds),
+            *(reach.text() for reach in row.seconds),
             times.speedup_between(*row.seconds).text(),
         ]
         for row in rows

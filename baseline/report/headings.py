@@ -8,7 +8,7 @@ import yaml
 from baseline.report import blocks
 
 _TEXTS = pathlib.Path(__file__).parent / "templates" / "headings.yaml"
-_HEADINGS = yaml.safe_load(_TEXTS.read_text(encoding="utf-8"))
+_HEADINGS: dict[str, str] = yaml.safe_load(_TEXTS.read_text(encoding="utf-8"))
 
 
 def known(*place: str) -> str:
