@@ -180,8 +180,8 @@ def _warn(
         print(f"The smallest with at least {100 * LOW_SHARE:g} %: {command}")
     else:
         print(
-            f"Nothing that was tried acts as the agent in {100 * LOW_SHARE:g} %. A file of --bits 32 "
-            "does, and baseline.qat trains agents for few bits."
+            f"Nothing that was tried acts as the agent in {100 * LOW_SHARE:g} %. A file of --bits "
+            "32 does, and baseline.qat trains agents for few bits."
         )
 
 
