@@ -62,9 +62,10 @@ def main(argv: list[str]) -> int:
     )
     agent = exporting.load(argv[1], values.algo, values.env)
     if chooses:
-        asked = values["granularity"]
-        granularities = [asked.value] if asked.present else quantization_names.GRANULARITIES
-        settings = deploying.choose(agent, settings, granularities)
+        asked = bool(values["granularity"].present)
+        settings = deploying.choose(
+            agent, settings, (values.granularity,) if asked else quantization_names.GRANULARITIES
+        )
     named = [f"--{name}={values[name].value}" for name in ("algo", "env") if values[name].value]
     deploying.deploy(agent, shlex.join([argv[1], *named]), settings, values.out, values.check)
     return 0

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 import re
 import shlex
 import statistics
@@ -233,10 +234,10 @@ def _say_if_slower(
     except errors.UserError:  # TFLite has no convolutions in fp32 here.
         return
     own = exporting.load_file(content, settings.format)
-    seconds = timing.latencies(
-        {name: lambda policy=policy: policy(observation)
-         for name, policy in (("own", own), ("full", other))}, _ROUNDS,
-    )
+    calls = {
+        "own": functools.partial(own, observation), "full": functools.partial(other, observation)
+    }
+    seconds = timing.latencies(calls, _ROUNDS)
     ours, theirs = (1e6 * statistics.median(seconds[name]) for name in ("own", "full"))
     if ours > _SLOWER * theirs:
         print(

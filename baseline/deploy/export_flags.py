@@ -5,7 +5,6 @@ from absl import flags
 from baseline.quantization import names
 from baseline.study import measuring_flags
 
-
 AUTO = "auto"
 
 
