@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
         _memory_turns(values.memory_turns), arm,
     )
     # A wrong path is told before anything is measured.
-    loaded = [exporting.load(path) for path in argv[1:]]
+    loaded = [exporting.load(path, values.algo, values.env) for path in argv[1:]]
     for agent in loaded:
         device_files.check(agent)
     if values.out:

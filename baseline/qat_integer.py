@@ -12,6 +12,7 @@ visited states.
 import json
 import os
 import pathlib
+import shlex
 import sys
 
 from absl import flags
@@ -66,7 +67,7 @@ def main(argv: list[str]) -> int:
     print(integer_tables.trained_text(measured))
     if values.out:
         record = {
-            **provenance.facts(" ".join([f"python -m baseline.{_NAME}", *sys.argv[1:]])),
+            **provenance.facts(shlex.join(["python", "-m", f"baseline.{_NAME}", *sys.argv[1:]])),
             **integer_tables.trained_record(agent, settings, measured),
         }
         files.write(pathlib.Path(values.out), json.dumps(record, indent=1) + "\n")

@@ -140,7 +140,7 @@ def write_measured(
     """
     try:
         if out:
-            facts = provenance.facts(" ".join([f"python -m {program}", *sys.argv[1:]]))
+            facts = provenance.facts(shlex.join(["python", "-m", program, *sys.argv[1:]]))
             machine = facts["machine"]
             footer = (
                 f"\n`{facts['command']}` on {machine['processor']}, {machine['cores']} cores, "

@@ -27,6 +27,9 @@ from baseline.quantization import schemes
 from baseline.tasks import environments
 
 ALGORITHMS = tuple(model_building.ALGORITHMS)
+# Statistics of an agent's own moment have seen as many observations as it made steps, but for this
+# share, and for the first observations after so many resets of all its environments.
+_SAME_MOMENT, _RESETS = 0.01, 10
 
 
 def check_algo(name: str) -> str:
@@ -163,20 +166,18 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
     Args:
       algo: The agent's algorithm.
       env_id: The agent's environment.
-      path: ENV.zip, or best_model.zip beside it. `baseline.train` writes the statistics of
-        observations of best_model.zip beside that file.
+      path: ENV.zip, or another zip, such as best_model.zip. `baseline.train` writes the statistics
+        of observations of best_model.zip beside that file.
 
     Raises:
       errors.UserError: As in `load`.
     """
     algo = check_algo(algo)
     saved = zoo_files.read_zip(path)
-    settings = path.parent / zoo_files.file_name(env_id)
-    is_last = path.stem == settings.name  # Otherwise it is the best_model.zip of --eval_freq.
-    statistics = settings / zoo_files.NORMALIZATION
+    settings = settings_folder(env_id, path)
+    is_last = path.stem == zoo_files.file_name(env_id)
+    statistics = _statistics(path, settings, is_last)
     beside = path.with_name(zoo_files.NORMALIZATION)
-    if not is_last and beside.exists():
-        statistics = beside
     config = zoo_files.read_yaml(settings / "config.yml")
     arguments = zoo_files.read_yaml(settings / "args.yml")
     if is_last and beside.exists() and not statistics.exists():
@@ -192,14 +193,79 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
         {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
     )
     model = model_building.build(algo, saved, make_env, path)
+    normalization = _normalization(config, statistics, model)
+    if normalization is not None and not (is_last and "program" in arguments):
+        _warn_of_another_moment(path, statistics, saved.data, normalization)
+    elif not statistics.exists() and _is_of_normalized(saved.data):
+        _warn_of_no_statistics(path, statistics)
     agent = zoo_agent.ZooAgent(
-        algo, env_id, path, acting_path.policy_network(model), make_env,
-        _normalization(config, statistics, model), model=model,
+        algo, env_id, path, acting_path.policy_network(model), make_env, normalization,
+        model=model,
     )
     agent.check_weights()
     if is_last:
         agent.restore_quantization(settings / schemes.FILENAME)
     return agent
+
+
+def settings_folder(env_id: str, path: pathlib.Path) -> pathlib.Path:
+    """Returns the folder with the settings of a zip: ENV beside it, else the zip's own folder.
+
+    The settings of ENV.zip itself always lie in ENV.
+    """
+    name = zoo_files.file_name(env_id)
+    inner = path.parent / name
+    return inner if path.stem == name or inner.is_dir() else path.parent
+
+
+def _statistics(path: pathlib.Path, settings: pathlib.Path, is_last: bool) -> pathlib.Path:
+    """Returns the file of an agent's statistics: those of its moment, else the last ones."""
+    last = settings / zoo_files.NORMALIZATION
+    if is_last:
+        return last
+    # SB3's CheckpointCallback writes NAME_vecnormalize_N_steps.pkl beside NAME_N_steps.zip.
+    checkpoint = re.sub(r"_(\d+_steps)$", r"_vecnormalize_\1.pkl", path.stem)
+    beside = (checkpoint, zoo_files.NORMALIZATION, zoo_files.HUB_NORMALIZATION)
+    places = [path.with_name(name) for name in beside]
+    return next((place for place in places if place.is_file()), last)
+
+
+def _warn_of_another_moment(
+    path: pathlib.Path,
+    statistics: pathlib.Path,
+    data: Mapping[str, Any],
+    normalization: zoo_files.Normalization,
+) -> None:
+    """Warns where statistics have seen more or fewer observations than the agent has made steps."""
+    steps, num_envs = data.get("num_timesteps"), data.get("n_envs")
+    if not isinstance(steps, int) or steps <= 0:  # Untrained, or saved anew without its history.
+        return
+    resets = _RESETS * (num_envs if isinstance(num_envs, int) else 1)  # They count as well.
+    if abs(normalization.num_observations - steps) > max(_SAME_MOMENT * steps, resets):
+        logging.warning(
+            "The statistics of observations are of another moment than the agent, which may act "
+            "worse for it: %s was saved after %s steps, %s after %s. Those of its own moment "
+            "belong beside it, as %s.",
+            path, f"{steps:,}", statistics, f"{normalization.num_observations:,.0f}",
+            zoo_files.NORMALIZATION,
+        )
+
+
+def _is_of_normalized(data: Mapping[str, Any]) -> bool:
+    """Returns whether a zip tells that its agent was trained with VecNormalize.
+
+    On-policy agents of SB3 keep the raw observations of their start for VecNormalize alone. Others
+    always keep some, and so tell nothing.
+    """
+    return "gae_lambda" in data and data.get("_last_original_obs") is not None
+
+
+def _warn_of_no_statistics(path: pathlib.Path, statistics: pathlib.Path) -> None:
+    logging.warning(
+        "%s was trained with VecNormalize, but its statistics are missing. If they were of "
+        "observations, it acts at random without them: copy vecnormalize.pkl to %s.",
+        path, statistics,
+    )
 
 
 def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[str, Any]:

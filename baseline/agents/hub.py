@@ -45,7 +45,9 @@ def fetch(algo: str, env_id: str, folder: str | pathlib.Path) -> None:
         # This request comes first because, unlike downloads, it is not repeated on failure.
         facts = huggingface_hub.HfApi().model_info(repository, timeout=_TIMEOUT_S)
     there = [file.rfilename for file in facts.siblings or []]
-    wanted = {f"{algo}-{name}.zip": f"{name}.zip", "vec_normalize.pkl": zoo_files.NORMALIZATION}
+    wanted = {
+        f"{algo}-{name}.zip": f"{name}.zip", zoo_files.HUB_NORMALIZATION: zoo_files.NORMALIZATION,
+    }
     wanted.update((filename, filename) for filename in zoo_files.SETTINGS_FILENAMES)
     if f"{algo}-{name}.zip" not in there:
         raise errors.UserError(f"huggingface.co/{repository} holds no agent.")

@@ -37,6 +37,7 @@ MAX_DATA_BYTES = 1 << 24
 MAX_VERSION_BYTES = 1 << 10
 MAX_ENTRIES = 100_000  # Limit for a YAML file; each reference counts its target again.
 NORMALIZATION = "vecnormalize.pkl"
+HUB_NORMALIZATION = "vec_normalize.pkl"  # Its name on the hub.
 SETTINGS_FILENAMES = ("config.yml", "args.yml", "env_kwargs.yml")
 YAML_TUPLE = "tag:yaml.org,2002:python/tuple"
 _SERIALIZED = ":serialized:"

@@ -3,10 +3,13 @@
     python -m baseline.deploy logs/zoo/ppo/CartPole-v1_1 [--bits 8] [--format onnx] [--out FOLDER]
 
 AGENT is Stable-Baselines3's zip in the zoo's layout or its folder, or an ActorQ run or checkpoint.
+A zip elsewhere needs --algo and --env where its name and place do not tell them.
 The file takes raw observations, normalizes them itself, and gives actions. `run_policy.py` beside
 it needs numpy and the file's runtime alone. The file's actions are compared with the agent's in
 states that the agent visits.
 """
+
+import shlex
 
 from absl import flags
 
@@ -15,6 +18,7 @@ from actorQ.core import errors
 from actorQ.core import lean_imports
 from baseline.deploy import export_flags
 from baseline.formats import names
+from baseline.quantization import names as quantization_names
 
 _NAME = "deploy"
 
@@ -32,7 +36,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "out", None, "Folder for the file and its player (default: logs/deploy/ALGO_ENV)."
     )
-    export_flags.define()
+    export_flags.define(chooses=True)
     flags.DEFINE_boolean("check", True, "Play the file; tell how far it acts as the agent does.")
 
 
@@ -43,10 +47,12 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "takes one argument, an agent's zip or folder, such as logs/zoo/ppo/CartPole-v1_1."
         )
-    scheme = names.scheme(values.format, values.bits, values.scheme)
+    chooses = values.scheme == export_flags.AUTO
+    scheme = names.scheme(values.format, values.bits, None if chooses else values.scheme)
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from baseline.agents import finding
+        from baseline.deploy import deploying
         from baseline.deploy import exporting
 
     finding.set_threads()
@@ -54,7 +60,14 @@ def main(argv: list[str]) -> int:
         values.format, values.bits, scheme, values.granularity, values.calibration_episodes,
         values.seed,
     )
-    exporting.deploy(argv[1], settings, values.out, values.check)
+    agent = exporting.load(argv[1], values.algo, values.env)
+    if chooses:
+        asked = bool(values["granularity"].present)
+        settings = deploying.choose(
+            agent, settings, (values.granularity,) if asked else quantization_names.GRANULARITIES
+        )
+    named = [f"--{name}={values[name].value}" for name in ("algo", "env") if values[name].value]
+    deploying.deploy(agent, shlex.join([argv[1], *named]), settings, values.out, values.check)
     return 0
 
 

@@ -5,13 +5,26 @@ from absl import flags
 from baseline.quantization import names
 from baseline.study import measuring_flags
 
+AUTO = "auto"
 
-def define() -> None:
-    """Defines the flags."""
+
+def define(chooses: bool = False) -> None:
+    """Defines the flags.
+
+    Args:
+      chooses: Whether the tool has the scheme `AUTO`.
+    """
+    flags.DEFINE_string(
+        "algo", None, "Algorithm of AGENT where its place does not tell it, such as ppo or dqn."
+    )
+    flags.DEFINE_string(
+        "env", None, "Environment of AGENT where its name does not tell it, such as CartPole-v1."
+    )
     flags.DEFINE_enum(
-        "scheme", None, list(names.SCHEMES),
+        "scheme", None, [*names.SCHEMES, *[AUTO] * chooses],
         "What is quantized: weights alone, so that every call finds ranges of its own, or "
-        "weights+activations (default; torchscript has weights alone).",
+        "weights+activations (default; torchscript has weights alone)."
+        + " auto: the scheme and --granularity whose file acts most like the agent." * chooses,
     )
     measuring_flags.define_granularity_of_linear()
     measuring_flags.define_calibration()

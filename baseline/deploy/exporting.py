@@ -1,4 +1,4 @@
-"""Exports an agent to one self-contained file for a device: what `deploy` does.
+"""Loads an agent, and exports it to one self-contained file for a device.
 
 The file takes raw observations, since its agent's normalization is in it, and gives the task's
 actions. `run_policy.py`, copied beside it, plays it with numpy and the runtime alone. The integers
@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import pathlib
 import re
-import shlex
 import shutil
 import tempfile
 
@@ -18,7 +17,6 @@ import numpy as np
 
 from actorQ.core import errors
 from actorQ.core import files
-from actorQ.core import output
 from actorQ.policy import saved
 from baseline.agents import actorq
 from baseline.agents import agent as agent_lib
@@ -35,16 +33,13 @@ from baseline.formats import torchscript
 from baseline.qat import export as qat_export
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
+from baseline.tasks import environments
 
 RUNNER = "run_policy.py"
 FILE_STEM = "policy"
-BEST_MODEL = "best_model"  # The name that --eval_freq gives the best agent.
-DEFAULT_OUT = "logs/deploy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
-_FLOATS = 16  # Width of the smallest file that computes with floats.
-LOW_SHARE = 0.9  # Files that act less often as their agent does get a hint.
 # These settings are for agents that are not quantized yet.
-_OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
+OF_FULL_PRECISION = ("scheme", "granularity", "calibration_episodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +69,14 @@ class Settings:
         return integers and self.bits <= onnx_policy.INPUT_BITS
 
 
-def load(path: str) -> agent_lib.Agent:
+def load(path: str, algo: str | None = None, env_id: str | None = None) -> agent_lib.Agent:
     """Loads an agent by its path.
 
     Args:
       path: Stable-Baselines3's zip in the zoo's layout (FOLDER/ALGO/ENV_<n>/ENV.zip, or
-        best_model.zip there) or its folder, or an ActorQ run or its checkpoint.
+        best_model.zip there) or its folder, another zip of it, or an ActorQ run or its checkpoint.
+      algo: The zip's algorithm; None: its args.yml or its place tells.
+      env_id: The zip's environment; None: its args.yml or its name tells.
 
     Raises:
       errors.UserError: There is none, or it cannot be loaded.
@@ -92,7 +89,11 @@ def load(path: str) -> agent_lib.Agent:
         zips = [found / f"{stem}.zip" for stem in (found.name, name)]
         found = next((candidate for candidate in zips if candidate.is_file()), found)
     if found.suffix == ".zip":
-        return _load_zip(found)
+        return _load_zip(found, algo, env_id)
+    if algo is not None or env_id is not None:
+        raise errors.UserError(
+            f"--algo and --env are for zips of Stable-Baselines3, and {path} is none."
+        )
     try:
         checkpoint = saved.load_policy(str(found))
     except errors.UserError as error:
@@ -103,31 +104,43 @@ def load(path: str) -> agent_lib.Agent:
     return actorq.load(checkpoint.algorithm, str(checkpoint.facts["taskstr"]), found)
 
 
-def _load_zip(path: pathlib.Path) -> agent_lib.Agent:
+def _load_zip(path: pathlib.Path, algo: str | None, env_id: str | None) -> agent_lib.Agent:
     if finding.stopped_early(path):
         finding.warn_of_stopped(path)
-    name = _environment_file_name(path)
-    env_id = zoo_files.environment_name(path.parent / name)
-    noted = zoo_files.read_yaml(path.parent / name / "args.yml").get("algo")
-    if noted is not None:  # `check_algo` has a message for other algorithms.
-        return finding.load_file(finding.check_algo(str(noted)), env_id, path)
+    if env_id is None:
+        env_id = _environment(path)
+    noted = zoo_files.read_yaml(finding.settings_folder(env_id, path) / "args.yml").get("algo")
+    if algo is not None or noted is not None:  # `check_algo` has a message for other algorithms.
+        return finding.load_file(finding.check_algo(str(algo or noted)), env_id, path)
     for folder in (path.parent.parent.name, path.parent.name):
         with contextlib.suppress(errors.UserError):
             algo = finding.check_algo(str(folder))
             break
     else:
         raise errors.UserError(
-            f"Which algorithm is {path} of? The zoo's layout says: ALGO/{name}_1/{path.name}."
+            f"Which algorithm is {path} of? Say it: --algo={finding.ALGORITHMS[0]}, for example."
         )
     return finding.load_file(algo, env_id, path)
 
 
-def _environment_file_name(path: pathlib.Path) -> str:
-    """Returns the name in an agent's files of its environment, also beside best_model.zip."""
-    if path.stem != BEST_MODEL:
-        return path.stem
+def _environment(path: pathlib.Path) -> str:
+    """Returns the environment of a zip by the files beside it, or by its name.
+
+    Raises:
+      errors.UserError: None of them tells it.
+    """
+    noted = zoo_files.read_yaml(path.parent / "args.yml").get("env")  # As on the zoo's hub.
+    if isinstance(noted, str):
+        return noted
     settings = [found.parent.name for found in path.parent.glob("*/args.yml")]
-    return settings[0] if len(settings) == 1 else re.sub(r"_\d+$", "", path.parent.name)
+    only = settings if len(settings) == 1 else []
+    for name in (path.stem, *only, re.sub(r"_\d+$", "", path.parent.name)):
+        env_id = zoo_files.environment_name(path.parent / name)
+        if environments.may_exist(env_id):
+            return env_id
+    raise errors.UserError(
+        f"Which environment is {path} of? Say it: --env=CartPole-v1, for example."
+    )
 
 
 def export(
@@ -220,7 +233,7 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
             )
         )
     ours = Settings()
-    other = [name for name in _OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
+    other = [name for name in OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
     if other and settings.bits <= onnx_policy.INPUT_BITS:  # Wider files quantize weights alone.
         raise errors.UserError(
             f"{agent.path} is quantized already, with ranges of its own: leave "
@@ -289,68 +302,29 @@ def acting_in_task(agent: agent_lib.Agent) -> evaluation.Act:
     return lambda observations: act(agent.normalize(observations))
 
 
-def check(agent: agent_lib.Agent, content: bytes, settings: Settings) -> agreement.Agreement:
-    """Plays the file in states that the agent visits; returns how far it acts as the agent does.
+def visited(agent: agent_lib.Agent, seed: int) -> np.ndarray:
+    """Returns raw observations [N, ...] that an agent meets, in which its files are checked.
+
+    Args:
+      agent: The agent.
+      seed: Seed of the starts.
+    """
+    return agreement.visited_states(
+        agent.make_env, agent.act, _CHECKED_EPISODES, seed, _CHECKED_STATES
+    )
+
+
+def compare(
+    agent: agent_lib.Agent, content: bytes, file_format: str, states: np.ndarray
+) -> agreement.Agreement:
+    """Plays a file in some states; returns how far it acts as its agent does.
 
     Args:
       agent: The agent that the file was made from.
       content: The file.
-      settings: Settings with which it was made.
+      file_format: One of `names.FORMATS`.
+      states: Raw observations [N, ...].
     """
-    states = agreement.visited_states(
-        agent.make_env, agent.act, _CHECKED_EPISODES, settings.seed + 1, _CHECKED_STATES
-    )
     network = actorq.native_network(agent)
-    acted = one_by_one(load_file(content, settings.format))(states)
+    acted = one_by_one(load_file(content, file_format))(states)
     return agreement.compare(acting_in_task(agent)(states), acted, network.low, network.high)
-
-
-def hint(path: str, settings: Settings) -> str:
-    """Returns what to do about a file that often acts otherwise than its agent.
-
-    Args:
-      path: Path of the agent, as for `load`.
-      settings: Settings with which the file was made, of less than 32 bits.
-    """
-    ours = Settings()
-    flags = [f"--formats {settings.format}", f"--bits {settings.bits}"] + [
-        f"--{name} {getattr(settings, name)}" for name in _OF_FULL_PRECISION
-        if getattr(settings, name) != getattr(ours, name)
-    ]
-    command = f"{output.python()} -m baseline.deploy_benchmark {shlex.quote(path)}"
-    text = f"Below {100 * LOW_SHARE:g} %, measure the return: {' '.join([command, *flags])}"
-    closer = f"--bits {_FLOATS}"
-    if settings.format != "onnx":
-        closer = f"--format onnx {closer}"
-    elif settings.bits == _FLOATS:
-        return text
-    elif settings.bits == ours.bits and settings.calibrates:
-        closer = f"--scheme weights, then {closer}"
-    return f"{text}\nFor a file closer to the agent, try {closer}."
-
-
-def deploy(path: str, settings: Settings, folder: str | None, checks: bool) -> None:
-    """Exports an agent, writes its file and the file's player, and says so.
-
-    Args:
-      path: Path of the agent, as for `load`.
-      settings: How to export it.
-      folder: Folder for the files; None: DEFAULT_OUT/ALGO_ENV.
-      checks: Whether to play the file, and to print how far it acts as the agent does.
-
-    Raises:
-      errors.UserError: There is no such agent or file, or it cannot be written.
-    """
-    agent = load(path)
-    content = export(agent, settings)
-    # ActorQ's tasks have a comma, and those of one's own a colon.
-    stem = re.sub(r"[^\w.-]", "-", f"{agent.algo}_{agent.env_id}")
-    written = write(content, settings.format, folder or f"{DEFAULT_OUT}/{stem}")
-    print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
-    if checks:
-        found = check(agent, content, settings)
-        print(f"Acts as {agent.path} in {found.states} visited states: {found}")
-        if found.alike < LOW_SHARE and agent.quantization is None and settings.bits < 32:
-            print(hint(path, settings))
-    command = f"{output.python()} {shlex.quote(str(written.parent / RUNNER))}"
-    print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")

@@ -38,6 +38,11 @@ def check_bits(file_format: str, bits: int) -> None:
         )
 
 
+def schemes(file_format: str, bits: int) -> tuple[str, ...]:
+    """Returns the schemes that a file of a format and width can have; the first is the default."""
+    return (_WEIGHTS,) if bits in _FLOATS else _SCHEMES[file_format]
+
+
 def scheme(file_format: str, bits: int, asked: str | None) -> str:
     """Returns the scheme of a file.
 
@@ -50,13 +55,11 @@ def scheme(file_format: str, bits: int, asked: str | None) -> str:
       errors.UserError: There is no such file. The message says which there are.
     """
     check_bits(file_format, bits)
-    if bits in _FLOATS:
-        if asked == _ACTIVATIONS:
-            raise errors.UserError(
-                f"Activations stay in fp32 where weights have {bits} bits: leave --scheme out."
-            )
-        return _WEIGHTS
-    possible = _SCHEMES[file_format]
+    possible = schemes(file_format, bits)
+    if bits in _FLOATS and asked == _ACTIVATIONS:
+        raise errors.UserError(
+            f"Activations stay in fp32 where weights have {bits} bits: leave --scheme out."
+        )
     if asked is not None and asked not in possible:
         able = [name for name, schemes in _SCHEMES.items() if asked in schemes]
         raise errors.UserError(

@@ -7,6 +7,7 @@ from the files. The page names results that do not exist yet, with the command t
 """
 
 import os
+import shlex
 import sys
 
 from absl import flags
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
     from actorQ.core import output
     from baseline.report import page as report_page
 
-    command = " ".join([f"python -m baseline.{_NAME}", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", f"baseline.{_NAME}", *sys.argv[1:]])
     page = report_page.build(values.baseline_results, values.actorq_results, command)
     output.make_folder(os.path.dirname(values.out) or ".")
     files.write(values.out, page)

@@ -7,6 +7,7 @@ import itertools
 import os
 
 from actorQ.experiments import specification
+from actorQ.experiments.run_logs import paper as actorq_paper
 from actorQ.experiments.run_logs import times
 from baseline.formats import names as deploy_formats
 from baseline.report import claims as claims_lib
@@ -93,7 +94,7 @@ def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
     """Judges CO2 to the reward, fp32 over int8, against the lower end of the paper's range.
 
     Args:
-      rows: The comparisons of all experiments.
+      rows: The comparisons to judge: those of `experiments.main`.
     """
     low, high = PAPER_CO2
     printed = f"{low}x to {high}x"
@@ -103,7 +104,9 @@ def energy(rows: Sequence[experiments.Compared]) -> list[Claim]:
             continue
         ratio = times.speedup_between(*row.grams)
         ours = f"{ratio.text()}{'x' if ratio.bound != '?' else ''} ({row.cpu_energy})"
-        claim = f"int8 actors need less CO2, {specification.short_task(row.task)}{row.remark}"
+        theirs = actorq_paper.SPEEDUPS.get(row.task)
+        task = theirs.name if theirs else specification.short_task(row.task)
+        claim = f"int8 actors need less CO2 to the reward of {task}"
         limits = (claims_lib.few_seeds(row.seeds),)
         judged = claims_lib.faster("energy", claim, low, ratio, ours, limits)
         found.append(judged._replace(published=printed))

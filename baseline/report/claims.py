@@ -19,9 +19,8 @@ from baseline.study import rows as rows_lib
 from baseline.study import sweeps as sweeps_lib
 from baseline.study import width_relation
 
-REACHED, PARTLY, MISSED, OPEN, NONE = (
-    "reached", "in part", "not reached", "cannot be said", "no results yet"
-)
+REACHED, MISSED, OPEN = sweeps_lib.REACHED, sweeps_lib.MISSED, sweeps_lib.OPEN
+PARTLY, NONE = "in part", "no results yet"
 _ENOUGH_SEEDS = 3  # The paper averages as many runs.
 _SCHEME, _INT8 = names.SCHEMES[0], "8"
 _COMPARED = ("fp16", _INT8)  # The precisions of the paper's tables.
@@ -51,7 +50,7 @@ class Claim(NamedTuple):
 
 
 def ptq(folder: str) -> list[Claim]:
-    """Judges the mean E of int8 of each algorithm: its interval may not lie above the paper's.
+    """Judges the mean E of int8 of each algorithm by `sweeps.verdict`.
 
     Args:
       folder: The folder with the rows of `baseline.ptq`.
@@ -71,10 +70,7 @@ def ptq(folder: str) -> list[Claim]:
         if mean.fixed is None:
             claims.append(Claim("ptq", claim, theirs))
             continue
-        said = sweeps_lib.verdict(mean.fixed, published.error_int8)
-        verdict, _, reason = said.partition(": ")
-        if verdict not in (REACHED, MISSED):
-            verdict, reason = OPEN, said
+        verdict, reason = sweeps_lib.verdict(mean.fixed, published.error_int8)
         ours = f"{mean.fixed.text()}, {mean.agents} agents"
         claims.append(Claim("ptq", claim, theirs, ours, verdict, reason))
     return claims
@@ -196,22 +192,27 @@ def few_seeds(seeds: int) -> str:
     return f"{seeds} seed{'s' * (seeds != 1)} a side: may be luck"
 
 
-def unmeasured(tasks: Iterable[str]) -> list[Claim]:
+def unmeasured(tasks: Iterable[str], varied: Iterable[str] = ()) -> list[Claim]:
     """Returns one row for all tasks of the paper's table that were not measured here.
 
     Args:
-      tasks: The measured tasks.
+      tasks: The tasks of the main experiment.
+      varied: The tasks that were measured with other settings.
     """
-    known = set(tasks)
+    known, elsewhere = set(tasks), set(varied)
     lacking = [theirs for task, theirs in actorq_paper.SPEEDUPS.items() if task not in known]
     if not lacking:
         return []
     low, high = min(one.speedup for one in lacking), max(one.speedup for one in lacking)
     tasks_lacking = ", ".join(one.name for one in lacking)
+    others = [
+        theirs.name for task, theirs in actorq_paper.SPEEDUPS.items() if task in elsewhere - known
+    ]
     return [
         Claim(
             "time_to_reward", f"int8 actors reach the reward sooner: {tasks_lacking}",
             f"{low:.2f}x to {high:.2f}x" if low != high else f"{low:.2f}x",
+            reason=f"measured with other settings only: {', '.join(others)}" if others else "",
         )
     ]
 

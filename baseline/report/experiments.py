@@ -29,6 +29,7 @@ class Compared(NamedTuple):
 
     Attributes:
       experiment: The experiment's name.
+      setting: What tells the experiment's comparisons of one task apart; "" where there is one.
       task: 'suite,name'.
       target: Return to reach.
       seconds: Time to the reward, fp32 and int8; a bound where seeds missed it.
@@ -41,6 +42,7 @@ class Compared(NamedTuple):
     """
 
     experiment: str
+    setting: str
     task: str
     target: float
     seconds: tuple[times.Reach, times.Reach]
@@ -52,9 +54,9 @@ class Compared(NamedTuple):
     grid: str = ""
 
     @property
-    def remark(self) -> str:
-        """The experiment in brackets, unless it is the main one."""
-        return "" if self.experiment == MAIN else f" ({self.experiment})"
+    def name(self) -> str:
+        """The experiment, with what tells its comparisons apart."""
+        return ", ".join(part for part in (self.experiment, self.setting) if part)
 
 
 def compared(actorq_results: str) -> list[Compared]:
@@ -69,9 +71,43 @@ def compared(actorq_results: str) -> list[Compared]:
     return [
         comparison
         for name, found in sorted(results.items(), key=lambda item: (item[0] != MAIN, item[0]))
-        for group in _by_value(found)
-        for comparison in _compared(name, group)
+        for setting, group in _by_setting(found)
+        for comparison in _compared(name, setting, group)
     ]
+
+
+def main(rows: Sequence[Compared]) -> list[Compared]:
+    """Returns those comparisons that claims are judged by: one a task of the main experiment.
+
+    Of several comparisons of a task the one of most seeds counts, of equals the first.
+    """
+    chosen: dict[str, Compared] = {}
+    for row in rows:
+        if row.experiment == MAIN:
+            before = chosen.get(row.task)
+            if before is None or row.seeds > before.seeds:
+                chosen[row.task] = row
+    return list(chosen.values())
+
+
+def variations(rows: Sequence[Compared]) -> list[Compared]:
+    """Returns all other comparisons: the same question with other settings, without verdicts."""
+    judged = main(rows)
+    return [row for row in rows if row not in judged]
+
+
+def time_table(rows: Sequence[Compared]) -> blocks.Table:
+    """Returns the times to the reward, with the experiment's name in every row."""
+    header = ["Experiment", "Task", "Reward", "Seeds that reached it", "fp32, s", "int8, s",
+              "fp32 / int8"]
+    return blocks.Table(header, [
+        [
+            row.name, specification.short_task(row.task), f"{row.target:.2f}", row.reached,
+            *(reach.text() for reach in row.seconds),
+            times.speedup_between(*row.seconds).text(),
+        ]
+        for row in rows
+    ])
 
 
 def energy_table(rows: Sequence[Compared]) -> blocks.Table:
@@ -81,7 +117,7 @@ def energy_table(rows: Sequence[Compared]) -> blocks.Table:
         if row.watt_hours is None or row.grams is None:
             continue
         cells.append([
-            row.experiment, specification.short_task(row.task), f"{row.target:.2f}", row.reached,
+            row.name, specification.short_task(row.task), f"{row.target:.2f}", row.reached,
             *(_amount(reach) for reach in row.watt_hours),
             times.speedup_between(*row.watt_hours).text(),
             *(_amount(reach) for reach in row.grams),
@@ -107,13 +143,21 @@ def _results(actorq_results: str) -> dict[str, list[results_lib.Result]]:
     return found
 
 
-def _by_value(found: Sequence[results_lib.Result]) -> Iterator[list[results_lib.Result]]:
-    """Yields groups of results that differ in task, precision and seed only."""
-    for value in dict.fromkeys((result.profile, repr(result.varied)) for result in found):
-        yield [r for r in found if (r.profile, repr(r.varied)) == value]
+def _by_setting(
+    found: Sequence[results_lib.Result],
+) -> Iterator[tuple[str, list[results_lib.Result]]]:
+    """Yields groups of results that differ in task, precision and seed only, with their names."""
+    profiles = {result.profile for result in found}
+    values = {repr(result.varied) for result in found}
+    for profile, value in dict.fromkeys((r.profile, repr(r.varied)) for r in found):
+        parts = [f"profile {profile}"] * (len(profiles) > 1) + [value] * (len(values) > 1)
+        group = [r for r in found if (r.profile, repr(r.varied)) == (profile, value)]
+        yield ", ".join(parts), group
 
 
-def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compared]:
+def _compared(
+    name: str, setting: str, found: Sequence[results_lib.Result]
+) -> Iterator[Compared]:
     for task, rows in reaching.rows_by_task(_material(name, found)).items():
         before, after = rows.get(reaching.FP32), rows.get(reaching.INT8)
         if before is None or after is None:
@@ -127,7 +171,7 @@ def _compared(name: str, found: Sequence[results_lib.Result]) -> Iterator[Compar
             f"{side.name} {side.reached} of {len(side.reaches)}" for side in (fp32, int8)
         ]
         yield Compared(
-            name, task, reaching.target(rows), (fp32.median, int8.median), len(shared),
+            name, setting, task, reaching.target(rows), (fp32.median, int8.median), len(shared),
             ", ".join(counts), _both(fp32, int8, "kwh_to_target"),
             _both(fp32, int8, "co2_kg_to_target"),
             *results_lib.energy_origins([*fp32.results, *int8.results]),

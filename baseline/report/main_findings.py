@@ -31,12 +31,11 @@ def findings(
 
     Args:
       claims: All claims of the page.
-      rows: The comparisons of all experiments. Those of the main experiment count.
+      rows: The comparisons that claims are judged by.
     """
-    main = [row for row in rows if row.experiment == experiments.MAIN]
     return [
-        Finding("time_to_reward", "How much sooner do int8 actors learn?", _sooner(main)),
-        Finding("energy", "How much CO2 do they save?", _cleaner(main)),
+        Finding("time_to_reward", "How much sooner do int8 actors learn?", _sooner(rows)),
+        Finding("energy", "How much CO2 do they save?", _cleaner(rows)),
         Finding("ptq", "What does int8 cost a trained policy?", _lost(claims)),
         Finding("qat", "Does it help to train for few bits?", _trained(claims)),
         Finding("deployment", "What does int8 gain on a small device?", _deployed(claims)),

@@ -18,8 +18,8 @@ _RULES = {
     "is named, that aim counts.",
     claims_lib.PARTLY: "There is a gain, but a smaller one, not in all cases, or of fewer "
     "repetitions than the paper's.",
-    claims_lib.MISSED: "There is no gain, or a loss above the paper's.",
-    claims_lib.OPEN: "The measurements leave it open.",
+    claims_lib.MISSED: "There is no gain, or a loss that is shown to be above the paper's.",
+    claims_lib.OPEN: "The measurements leave it open: they are too few, or only a bound.",
 }
 # Names of the verdicts in the style sheet.
 _CLASSES = {
@@ -50,7 +50,7 @@ def build(baseline_results: str, actorq_results: str, command: str) -> str:
     compared = experiments.compared(actorq_results)
     sections = [
         *sections_lib.baseline_sections(baseline_results),
-        *actorq.sections(actorq_results),
+        *actorq.sections(actorq_results, compared),
         actorq.energy(actorq_results, compared),
     ]
     claims = [
@@ -60,12 +60,13 @@ def build(baseline_results: str, actorq_results: str, command: str) -> str:
         *case_claims.mixed_precision(f"{baseline_results}/mixed_precision"),
         *case_claims.deployment(f"{baseline_results}/deployment"),
         *actorq.claims(actorq_results, compared),
-        *case_claims.energy(compared),
+        *case_claims.energy(experiments.main(compared)),
     ]
     verdicts = [claim.verdict for claim in claims]
+    findings = main_findings.findings(claims, experiments.main(compared))
     facts = provenance.facts(command)
     return _TEMPLATES.get_template("page.html.j2").render(
-        title=_TITLE, findings=main_findings.findings(claims, compared), sections=sections,
+        title=_TITLE, findings=findings, sections=sections,
         claims=claims, rules=_RULES, classes=_CLASSES,
         counts={name: verdicts.count(name) for name in _CLASSES if name in verdicts},
         command=command, commit=provenance.short(facts["git_commit"]), date=facts["date"],

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import yaml
 
 from baseline.report import blocks
+from baseline.report import headings
 from baseline.report import markdown
 from baseline.report import origins
 from baseline.report import plots
@@ -56,12 +57,6 @@ _OTHER_PTQ = {
 _BESIDE_PTQ = {
     "findings": "Do wider weights lose more?", "integer": "As integers on ONNX Runtime",
     "atari": "The Atari agent",
-}
-# Headings of folders within the folder of a section.
-_BELOW = {
-    "mixed_precision/auto": "With the precision chosen by itself, the default",
-    "mixed_precision/actorq": "ActorQ's learner in bfloat16",
-    "mixed_precision/acrobot": "Returns of whole trainings on Acrobot-v1",
 }
 
 
@@ -109,18 +104,6 @@ def tables(
     ]
 
 
-def tables_and_plots(folder: str) -> list[blocks.Block]:
-    """Returns all tables and plots that lie in a folder.
-
-    Raises:
-      errors.UserError: A file is damaged.
-    """
-    return blocks.beside(
-        tables(result_files.files(folder, "md")),
-        plots.figures(result_files.files(folder, "png")),
-    )
-
-
 def _ptq(results: str) -> Section:
     folder = os.path.join(results, "ptq")
     content: list[blocks.Block] = []
@@ -159,11 +142,15 @@ def _qat(results: str) -> Section:
 def _everything(subject: Subject, results: str) -> Section:
     """Returns a section with all tables and plots of a folder and of the folders in it."""
     folder = os.path.join(results, subject.anchor)
-    content = tables_and_plots(folder)
-    for below in result_files.folders(folder):
-        if found := tables_and_plots(below):
-            name = f"{subject.anchor}/{os.path.basename(below)}"
-            content += [blocks.Heading(_BELOW.get(name, result_files.titled(below)), 3), *found]
+    content: list[blocks.Block] = []
+    for path in (folder, *result_files.folders(folder)):
+        place = (subject.anchor, os.path.basename(path))
+        found = tables(result_files.files(path, "md"))
+        shown = plots.figures(result_files.files(path, "png"))
+        if path != folder and (found or shown):
+            title, found = headings.titled(place, found, result_files.titled(path))
+            content.append(blocks.Heading(title, 3))
+        content += blocks.beside(found, shown)
     return section(subject, [folder], content)
 
 

@@ -325,8 +325,10 @@ def _read_agents(path: pathlib.Path) -> dict[str, str]:
 
 def summary(row: rows_lib.Row, reference: rows_lib.Row | None = None) -> str:
     """Returns a row for people, one line."""
+    unusual = _unusual(row)
+    how = f" ({', '.join(unusual)})" if unusual else ""
     text = (
-        f"{row.algo} {row.env} {row.bits:>4}: return {row.mean:.2f} +- {row.std:.2f} over "
+        f"{row.algo} {row.env} {row.bits:>4}{how}: return {row.mean:.2f} +- {row.std:.2f} over "
         f"{row.episodes} episodes"
     )
     if row.error is not None:
@@ -336,6 +338,13 @@ def summary(row: rows_lib.Row, reference: rows_lib.Row | None = None) -> str:
     if reference is not None:
         text += f" (fp32 {reference.mean:.2f})"
     return f"{text}, {row.bytes} bytes, {row.seconds:.1f} s"
+
+
+def _unusual(how: rows_lib.Row | schemes.Scheme) -> list[str]:
+    """Returns in what a quantization differs from the paper's, such as ["channel", "floor"]."""
+    plain = schemes.Scheme(how.bits)
+    names = ("scheme", "granularity", "rounding")
+    return [getattr(how, name) for name in names if getattr(how, name) != getattr(plain, name)]
 
 
 def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
@@ -358,5 +367,6 @@ def log_start(request: Request) -> None:
     logging.info(
         "%s %s at %s (%s), %d episodes for each of the seeds %s.",
         request.algo, request.env, f"{bits} bits" if bits.isdecimal() else bits,
-        request.scheme.scheme, request.episodes, ", ".join(map(str, request.seeds)),
+        ", ".join(dict.fromkeys([request.scheme.scheme, *_unusual(request.scheme)])),
+        request.episodes, ", ".join(map(str, request.seeds)),
     )

@@ -153,7 +153,7 @@ def _mean_lines(means: Mapping[str, sweeps_lib.MeanError], theirs: paper.Mean | 
                 text += f"; the paper's: {figure:.2f} %"
                 # At fp16 the paper's means are luck of either sign, and need no verdict.
                 if bits == "8":
-                    text += f", {sweeps_lib.verdict(mean.fixed, figure)}"
+                    text += ", " + ": ".join(sweeps_lib.verdict(mean.fixed, figure))
             lines.append(text + ".")
         if mean.left_out:
             lines.append(f"Not in the mean of E_{name}: {', '.join(mean.left_out)}.")

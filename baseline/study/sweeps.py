@@ -17,6 +17,8 @@ from baseline.study import rows as rows_lib
 from baseline.study.rows import Row
 from baseline.tasks import environments
 
+# Verdicts on a figure beside the paper's.
+REACHED, MISSED, OPEN = "reached", "not reached", "cannot be said"
 # Loss of reward that counts as none: E, as a fraction.
 TOLERATED_LOSS = 0.02
 
@@ -187,15 +189,23 @@ def mean_error(sweeps: Sequence[Sweep], scheme: str, bits: str) -> MeanError:
     )
 
 
-def verdict(mean: intervals.Interval, published: float) -> str:
-    """Returns whether a mean error reaches the paper's.
+def verdict(mean: intervals.Interval, published: float) -> tuple[str, str]:
+    """Returns whether a mean error reaches the paper's, and the reason.
 
-    `mean` holds fractions, `published` is the paper's mean error in percent.
+    1. At or below the paper's: `REACHED`.
+    2. Above it, but the interval includes the paper's: `OPEN`.
+    3. Above it with all of the interval: `MISSED`.
+
+    Args:
+      mean: The mean error, fractions.
+      published: The paper's mean error, percent.
     """
-    if mean.low is None or mean.high is None:
-        return "not to be said without an interval"
+    if mean.error is None or mean.low is None or mean.high is None:
+        return OPEN, "there is no interval"
     if 100 * mean.high <= published:
-        return "reached: all of the interval is at or below it"
+        return REACHED, "all of the interval is at or below it"
+    if 100 * mean.error <= published:
+        return REACHED, "the mean is at or below it, the interval reaches above it"
     if 100 * mean.low <= published:
-        return "reached: the interval includes it"
-    return "not reached: all of the interval is above it"
+        return OPEN, "the mean is above it, the interval includes it"
+    return MISSED, "all of the interval is above it"

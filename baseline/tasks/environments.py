@@ -40,6 +40,7 @@ _MUJOCO = re.compile(
 _WITH_FORCES = re.compile(r"^(Ant|Humanoid|HumanoidStandup)-v[23]$")
 # Names have no colon, because Gymnasium would import the module before it.
 _NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
+_VERSIONED = re.compile(r"-v\d+$")
 OWN_MODULES = "QUARL_ENVIRONMENTS"  # Variable with modules that register environments.
 _LONGEST_NAME = 100
 _MOST_FRAMES = 100
@@ -113,6 +114,14 @@ def register() -> list[str]:
         except ImportError:
             lacking.append(package)
     return lacking
+
+
+def may_exist(env_id: str) -> bool:
+    """Returns whether a name is an environment's: it is registered, or has a version (-v1)."""
+    if _VERSIONED.search(env_id):
+        return True  # Its package may be missing: `make` tells which.
+    register()
+    return env_id in gym.registry
 
 
 def make(

@@ -28,7 +28,7 @@ from docs.generators.policies import qat_results
 from docs.generators.training import energy
 from docs.generators.training import reward_runs
 
-_MAIN = "time_to_reward"
+_MAIN = experiments.MAIN
 _WIDER = "wider_noise"
 # Pages of the sections, with the names that tables give them.
 _PAGES = {
@@ -48,6 +48,7 @@ _EXPERIMENTS = {
     "learner_bound": "[Other libraries](time-to-reward-peers.md)",
     "time_to_reward_4096": "[3x4096](time-to-reward-4096.md)",
     "time_to_reward_zen4": "[cartpole_balance](time-to-reward-cartpole-balance.md)",
+    "wider_noise": "[cartpole_balance](time-to-reward-cartpole-balance.md)",
 }
 _HEAD = ("Claim", "The paper", "Ours", "Verdict", "Rule or limit", "Page")
 _FP16 = "fp16"
@@ -58,29 +59,27 @@ def _table(claims: Iterable[Claim]) -> str:
     return tables.table(_HEAD, [
         [
             claim.claim, claim.published, claim.ours, energy.verdict(claim.verdict), claim.reason,
-            _page(claim),
+            _PAGES[claim.part],
         ]
         for claim in claims
     ], len(_HEAD))
 
 
-def _page(claim: Claim) -> str:
-    experiment = claim.claim.rpartition(", ")[2].strip("`")
-    return _EXPERIMENTS.get(experiment, _PAGES[claim.part])
+def _page(row: experiments.Compared) -> str:
+    return _EXPERIMENTS.get(row.experiment, _PAGES["time_to_reward"])
 
 
 @functools.cache
 def speedups() -> tuple[Claim, ...]:
-    """Returns the claims on the time to the reward of the main experiment, then of the others."""
-    order = list(actorq_paper.SPEEDUPS)
-    found = sorted(
-        energy.compared(),
-        key=lambda row: (
-            row.experiment != _MAIN, row.experiment != _WIDER, row.experiment,
-            order.index(row.task),
-        ),
-    )
+    """Returns the claims on the time to the reward: those of the main experiment."""
+    found = _ordered(experiments.main(energy.compared()))
     return tuple(claim for row in found for claim in _speedup(row))
+
+
+def _ordered(rows: Iterable[experiments.Compared]) -> list[experiments.Compared]:
+    """Returns comparisons by experiment, then in the order of the paper's tasks."""
+    order = list(actorq_paper.SPEEDUPS)
+    return sorted(rows, key=lambda row: (row.experiment, order.index(row.task)))
 
 
 def _speedup(row: experiments.Compared) -> Iterator[Claim]:
@@ -92,13 +91,13 @@ def _speedup(row: experiments.Compared) -> Iterator[Claim]:
         )
 
 
-def _main_speedups() -> list[Claim]:
-    ours = {f"`{name}`" for name in (_MAIN, _WIDER)}
-    return [one for one in speedups() if one.claim.rpartition(", ")[2] in ours]
-
-
-def _other_speedups() -> list[Claim]:
-    return [one for one in speedups() if one not in _main_speedups()]
+def _other_speedups() -> str:
+    """Returns the same question with other settings: figures without verdicts."""
+    lines = []
+    for row in _ordered(experiments.variations(energy.compared())):
+        for claim in _speedup(row):
+            lines.append([claim.claim, claim.published, claim.ours, claim.reason, _page(row)])
+    return tables.table(("Task, experiment", "The paper", "Ours", "Limits", "Page"), lines, 5)
 
 
 def convergence() -> Claim:
@@ -205,7 +204,7 @@ def ptq_fp16() -> Iterator[Claim]:
         members = [sweep for sweep in found if sweep.algo == algo]
         mean = sweeps_lib.mean_error(members, scheme, _FP16)
         assert mean.fixed is not None, "Every algorithm has agents."
-        verdict, _, reason = sweeps_lib.verdict(mean.fixed, published.error_fp16).partition(": ")
+        verdict, reason = sweeps_lib.verdict(mean.fixed, published.error_fp16)
         yield Claim(
             "ptq", f"fp16 costs {algo.upper()} agents little reward (mean E)",
             f"{published.error_fp16:.2f} %", f"{mean.fixed.text()}, {mean.agents} agents", verdict,
@@ -233,8 +232,7 @@ def _actorq_claims() -> tuple[Claim, ...]:
 
 @functools.cache
 def _unmeasured() -> Claim:
-    measured = [row.task for row in energy.compared()]
-    (claim,) = claims_lib.unmeasured(measured)
+    (claim,) = claims_lib.unmeasured(row.task for row in experiments.main(energy.compared()))
     return claim
 
 
@@ -245,19 +243,14 @@ def _of(part: str) -> list[Claim]:
 @functools.cache
 def _training() -> tuple[Claim, ...]:
     return (
-        *_main_speedups(), _unmeasured(), convergence(), *_of("breakdown"), *transfers(),
+        *speedups(), _unmeasured(), convergence(), *_of("breakdown"), *transfers(),
         *_of("staleness"), communication(),
     )
 
 
 @functools.cache
 def _energies() -> tuple[Claim, ...]:
-    found = energy.with_energy()
-    return tuple(
-        claim._replace(claim=f"Less CO2 with int8 actors, {specification.short_task(row.task)}")
-        for row, claim in zip(found, case_claims.energy(found), strict=True)
-        if row.experiment == _MAIN
-    )
+    return tuple(case_claims.energy(experiments.main(energy.compared())))
 
 
 @functools.cache
@@ -298,7 +291,7 @@ _WORDS = {
 def _answer() -> str:
     found = counts()
     parts = [f"{found[verdict]} {word}" for verdict, word in _WORDS.items() if found[verdict]]
-    rows = [row for row in energy.compared() if row.experiment in (_MAIN, _WIDER)]
+    rows = experiments.main(energy.compared())
     ours = [times.speedup_between(*row.seconds).value for row in rows]
     theirs = [actorq_paper.SPEEDUPS[row.task].speedup for row in rows]
     return (
@@ -312,7 +305,7 @@ def _answer() -> str:
 BLOCKS: dict[str, reward_runs.Block] = {
     "answer": _answer,
     "training": lambda: _table(_training()),
-    "other_speedups": lambda: _table(_other_speedups()),
+    "other_speedups": _other_speedups,
     "energy": lambda: _table(_energies()),
     "after_training": lambda: _table(_after_training()),
     "cases": lambda: _table(_cases()),

@@ -97,16 +97,19 @@ def test_markdown_mean_and_verdict():
 @pytest.mark.parametrize(
     "low, high, expected",
     (
-        (0.01, 0.02, "reached: all"),
-        (0.02, 0.03, "reached: the interval includes it"),
-        (0.024, 0.03, "not reached"),
-        (-0.5, 0.5, "reached: the interval includes it"),
-        (0.0231, 0.03, "reached: the interval includes it"),
+        (0.01, 0.02, "reached: all of the interval is at or below it"),
+        (0.01, 0.03, "reached: the mean is at or below it, the interval reaches above it"),
+        (-0.5, 0.5, "reached: the mean is at or below it, the interval reaches above it"),
+        (0.02, 0.03, "cannot be said: the mean is above it, the interval includes it"),
+        (0.0231, 0.03, "cannot be said: the mean is above it, the interval includes it"),
+        (0.024, 0.03, "not reached: all of the interval is above it"),
+        (None, None, "cannot be said: there is no interval"),
     ),
 )
-def test_verdict_lower_end_decides(low, high, expected):
-    interval = intervals.Interval((low + high) / 2, low, high)
-    assert sweeps_lib.verdict(interval, 2.31).startswith(expected)
+def test_verdict_says_reached_only_where_the_mean_is_as_good(low, high, expected):
+    error = 0.02 if low is None else (low + high) / 2
+    interval = intervals.Interval(error, low, high)
+    assert ": ".join(sweeps_lib.verdict(interval, 2.31)) == expected
 
 
 def test_mean_error_leaves_out_agents_without_an_interval_and_names_them():

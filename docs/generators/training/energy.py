@@ -103,13 +103,18 @@ def _table() -> str:
 
 def _all() -> str:
     rows = with_energy()
+    judged = experiments.main(rows)
+    verdicts = {
+        row: verdict(claim.verdict)
+        for row, claim in zip(judged, case_claims.energy(judged), strict=True)
+    }
     lines = []
-    for row, claim in zip(rows, case_claims.energy(rows), strict=True):
+    for row in rows:
         assert row.watt_hours is not None and row.grams is not None
         lines.append([
             f"`{row.experiment}`", specification.short_task(row.task), row.reached,
             *(amount(reach) for reach in row.watt_hours), ratio(row.watt_hours).text(),
-            ratio(row.grams).text(), verdict(claim.verdict),
+            ratio(row.grams).text(), verdicts.get(row, ""),
         ])
     head = [
         "Experiment", "Task", "Seeds that held the reward", "fp32, Wh", "int8, Wh",

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import stable_baselines3 as sb3
 from stable_baselines3.common import vec_env
 
 from actorQ.core import errors
@@ -207,6 +208,52 @@ def test_statistics_beside_the_agent_are_told_not_to_be_used(zoo, tmp_path, capl
         assert finding.load("a2c", "Pendulum-v1", tmp_path).normalization is None
     (line,) = caplog.messages
     assert line == f"{beside} is not used: the statistics of observations belong in {place}."
+
+
+def _trained(folder, norm_obs=True):
+    """Returns an A2C of 60 steps with VecNormalize, and its environment."""
+    environment = vec_env.VecNormalize(small_agents.vector("Pendulum-v1"), norm_obs=norm_obs)
+    made = sb3.A2C("MlpPolicy", environment, n_steps=20, device="cpu", seed=0)
+    made.learn(60)
+    path = small_agents.save(folder, "a2c", "Pendulum-v1", made, normalization=environment)
+    return made, environment, path
+
+
+def _messages(caplog, *arguments):
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        finding.load_file(*arguments)
+    return caplog.messages
+
+
+def test_statistics_of_another_moment_than_the_agent_are_told(tmp_path, caplog):
+    made, environment, path = _trained(tmp_path)
+    best = path.with_name("best_model.zip")
+    made.save(best)
+    assert _messages(caplog, "a2c", "Pendulum-v1", best) == []
+    made.learn(60, reset_num_timesteps=False)
+    last = path.parent / "Pendulum-v1" / "vecnormalize.pkl"
+    environment.save(str(last))  # As at the end of a training whose best agent is older.
+    (line,) = _messages(caplog, "a2c", "Pendulum-v1", best)
+    assert f"{best} was saved after 60 steps, {last} after 121." in line
+    made.save(path)
+    assert _messages(caplog, "a2c", "Pendulum-v1", path) == []
+
+
+def test_an_agent_of_vecnormalize_without_statistics_is_told(tmp_path, caplog):
+    _, _, path = _trained(tmp_path)
+    alone = tmp_path / "alone" / "my_agent.zip"
+    alone.parent.mkdir()
+    shutil.copy(path, alone)
+    (line,) = _messages(caplog, "a2c", "Pendulum-v1", alone)
+    assert line.startswith(f"{alone} was trained with VecNormalize, but its statistics are missing")
+    assert line.endswith(f"copy vecnormalize.pkl to {alone.with_name('vecnormalize.pkl')}.")
+    # Rewards alone were normalized, as the file of statistics says.
+    _, _, path = _trained(tmp_path / "rewards", norm_obs=False)
+    assert _messages(caplog, "a2c", "Pendulum-v1", path) == []
+    plain = sb3.A2C("MlpPolicy", small_agents.vector("Pendulum-v1"), n_steps=20, device="cpu")
+    plain.learn(20).save(alone)
+    assert _messages(caplog, "a2c", "Pendulum-v1", alone) == []
 
 
 def test_statistics_of_another_environment_are_an_error(zoo, tmp_path):

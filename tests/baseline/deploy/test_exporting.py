@@ -54,6 +54,12 @@ def folder_of(zoo, algo, env_id):
     return zoo.folder / algo / f"{env_id}_1"
 
 
+def checked(agent, content, made):
+    return exporting.compare(
+        agent, content, made.format, exporting.visited(agent, made.seed + 1)
+    )
+
+
 def states_of(agent, count=100):
     return agreement.visited_states(agent.make_env, agent.act, 2, 1, count)
 
@@ -82,7 +88,7 @@ def test_8_bit_files_act_much_as_agents_do_normalization_included(
     agent = exporting.load(folder_of(zoo, algo, env_id))
     assert (agent.normalization is not None) == (algo == "a2c")
     content = exporting.export(agent, settings(file_format))
-    found = exporting.check(agent, content, settings(file_format))
+    found = checked(agent, content, settings(file_format))
     assert found.states >= 20
     assert found.alike > 0.9 if found.mean is None else found.mean < 0.05, str(found)
 
@@ -125,7 +131,7 @@ def test_agents_of_algorithms_that_are_not_the_papers_are_exported(tmp_path, alg
     agent = exporting.load(str(path))
     for file_format in deploy_formats.FORMATS:
         how = settings(file_format)
-        assert exporting.check(agent, exporting.export(agent, how), how).mean < 0.02, file_format
+        assert checked(agent, exporting.export(agent, how), how).mean < 0.02, file_format
 
 
 def test_narrow_widths_and_ranges_of_every_call_have_files(zoo):
@@ -135,7 +141,7 @@ def test_narrow_widths_and_ranges_of_every_call_have_files(zoo):
     ):
         made = settings(file_format, bits, scheme=scheme, granularity="channel")
         assert made.calibrates == (scheme is None and bits <= 8)
-        found = exporting.check(agent, exporting.export(agent, made), made)
+        found = checked(agent, exporting.export(agent, made), made)
         assert found.alike > (0.95 if bits >= 8 else 0.6), (made, str(found))
 
 
@@ -180,7 +186,7 @@ def test_checkpoints_of_actorq_are_exported_too(tmp_path, name, task, outputs, h
         np.testing.assert_allclose(
             act(content, file_format, states), [policy(state) for state in states], atol=1e-4
         )
-        assert exporting.check(agent, content, how).alike == 1.0
+        assert checked(agent, content, how).alike == 1.0
         act_one_by_one = exporting.one_by_one(exporting.load_file(content, file_format))
         in_task = actorq_agents.act_in_task(agent, act_one_by_one)
         played = evaluation.evaluate(agent.make_env, in_task, 2, 0)
@@ -209,7 +215,7 @@ def test_agents_of_quantization_aware_training_keep_their_integers(tmp_path):
     agent = finding.load("a2c", test_training.CARTPOLE, tmp_path)
     for file_format in ("onnx", "tflite"):
         how = exporting.Settings(file_format)
-        assert exporting.check(agent, exporting.export(agent, how), how).holds
+        assert checked(agent, exporting.export(agent, how), how).holds
     with pytest.raises(errors.UserError, match="with 8 bits: --format=onnx --bits=8 or --f"):
         exporting.export(agent, settings("tflite", 4))
     for bits, able in (("12", "deploy has no file of so"), ("6", "--format=tflite --bits=6.")):
@@ -307,13 +313,52 @@ def test_what_is_no_agent_is_told(zoo, tmp_path):
     with pytest.raises(errors.UserError, match="neither an agent's zip .* nor an ActorQ run"):
         exporting.load(str(tmp_path))
     shutil.copy(folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip", tmp_path / "x.zip")
-    with pytest.raises(errors.UserError, match="Which algorithm is .*x.zip of?"):
+    with pytest.raises(errors.UserError, match="Which environment is .*x.zip of?.*--env="):
         exporting.load(str(tmp_path / "x.zip"))
+    with pytest.raises(errors.UserError, match="Which algorithm is .*x.zip of?.*--algo="):
+        exporting.load(str(tmp_path / "x.zip"), env_id="CartPole-v1")
     # The zoo's file names an algorithm of another library.
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "args.yml").write_text("algo: tqc\n")
-    with pytest.raises(errors.UserError, match="algorithm 'tqc' is not known"):
+    (tmp_path / "x" / "args.yml").write_text("algo: nonesuch\nenv: CartPole-v1\n")
+    with pytest.raises(errors.UserError, match="Which environment is"):
         exporting.load(str(tmp_path / "x.zip"))
+    (tmp_path / "x").rename(tmp_path / "CartPole-v1")
+    with pytest.raises(errors.UserError, match="algorithm 'nonesuch' is not known"):
+        exporting.load(str(tmp_path / "x.zip"))
+
+
+@pytest.mark.parametrize("name", ["my_agent", "best_model", "ppo_final.v2"])
+def test_a_zip_in_a_folder_of_its_own_is_told_by_flags(zoo, tmp_path, name):
+    source = folder_of(zoo, "ppo", "CartPole-v1") / "CartPole-v1.zip"
+    path = tmp_path / f"{name}.zip"
+    shutil.copy(source, path)
+    agent = exporting.load(str(path), "ppo", "CartPole-v1")
+    assert (agent.algo, agent.env_id, agent.path) == ("ppo", "CartPole-v1", path)
+    states = states_of(agent)
+    np.testing.assert_array_equal(agent.act(states), exporting.load(str(source)).act(states))
+    with pytest.raises(errors.UserError, match="is an agent of ppo, not of a2c"):
+        exporting.load(str(path), "a2c", "CartPole-v1")
+    # As on the zoo's hub, settings may lie beside the zip.
+    (tmp_path / "args.yml").write_text("algo: ppo\nenv: CartPole-v1\n")
+    assert exporting.load(str(path)).env_id == "CartPole-v1"
+    assert exporting.load(str(path), "ppo2").algo == "ppo"
+    with pytest.raises(errors.UserError, match="are for zips of Stable-Baselines3"):
+        exporting.load(str(tmp_path), "ppo")
+
+
+def test_statistics_beside_a_zip_of_its_own_are_used(tmp_path):
+    early = small_agents.normalized(small_agents.vector("Pendulum-v1"), 50)
+    made = small_agents.model("a2c", early)
+    for name, beside in (
+        ("my_agent", "vecnormalize.pkl"), ("hub", "vec_normalize.pkl"),
+        ("rl_model_50_steps", "rl_model_vecnormalize_50_steps.pkl"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        made.save(folder / f"{name}.zip")
+        early.save(str(folder / beside))
+        agent = exporting.load(str(folder / f"{name}.zip"), "a2c", "Pendulum-v1")
+        np.testing.assert_array_equal(agent.normalization.mean, early.obs_rms.mean)
 
 
 def test_the_runner_is_small_and_imports_nothing_of_ours():
@@ -353,53 +398,6 @@ def test_the_runner_says_which_observations_it_cannot_read(tmp_path):
         (line,) = result.stderr.splitlines()
         start = f"run_policy: error: Cannot read observations from {tmp_path / name}: "
         assert line.startswith(start) and why in line and "policy.onnx" not in line
-
-
-@pytest.mark.parametrize(
-    ("format_and_bits", "flags", "closer"),
-    [
-        (("onnx", 8), "--formats onnx --bits 8", "--scheme weights, then --bits 16"),
-        (("onnx", 4), "--formats onnx --bits 4", "--bits 16"),
-        (("onnx", 16), "--formats onnx --bits 16 --scheme weights", ""),
-        (("tflite", 8), "--formats tflite --bits 8", "--format onnx --bits 16"),
-        (
-            ("torchscript", 8), "--formats torchscript --bits 8 --scheme weights",
-            "--format onnx --bits 16",
-        ),
-    ],
-)
-def test_a_hint_names_the_measurement_and_closer_files(format_and_bits, flags, closer):
-    made = exporting.Settings(*format_and_bits, deploy_formats.scheme(*format_and_bits, None))
-    first, *rest = exporting.hint("logs/a b", made).splitlines()
-    assert first == (
-        f"Below 90 %, measure the return: {sys.executable} -m baseline.deploy_benchmark "
-        f"'logs/a b' {flags}"
-    )
-    assert rest == [f"For a file closer to the agent, try {closer}."] * bool(closer)
-
-
-@pytest.mark.parametrize("alike", [0.6, 0.95])
-def test_a_file_that_often_acts_otherwise_gets_a_hint(zoo, tmp_path, monkeypatch, capsys, alike):
-    monkeypatch.setattr(exporting, "check", lambda *_: agreement.Agreement(100, alike))
-    path = str(folder_of(zoo, "ppo", "CartPole-v1"))
-    exporting.deploy(path, settings(), str(tmp_path), checks=True)
-    hint = exporting.hint(path, settings())
-    assert (hint in capsys.readouterr().out) == (alike < 0.9)
-
-
-def test_the_default_folder_has_no_characters_that_shells_and_paths_split_at(
-    tmp_path, monkeypatch, capsys
-):
-    task = "gym,gymnasium.envs.classic_control:CartPole-v1"
-    checkpoints.save_policy(str(tmp_path), actorq.checkpoint(task, (4,), 2, "q_values"))
-    monkeypatch.chdir(tmp_path)
-    exporting.deploy(str(tmp_path), settings(bits=32), None, checks=False)
-    folder = "logs/deploy/dqn_gym-gymnasium.envs.classic_control-CartPole-v1"
-    assert pathlib.Path(folder, "policy.onnx").is_file()
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"To play it: {sys.executable} {folder}/run_policy.py {folder}/policy.onnx "
-        "[OBSERVATIONS.npy]"
-    )
 
 
 @pytest.mark.parametrize("file_format", deploy_formats.FORMATS)

@@ -47,6 +47,8 @@ def test_time_to_reward_of_few_seeds_or_another_reward_is_reached_in_part():
     assert claims.time_to_reward("gym,Other-v0", 1.0, seconds, 3) == []
     (claim,) = claims.unmeasured(["gym,CartPole-v0"])
     assert claim.published == "1.51x to 5.41x" and "Acrobot" in claim.claim
+    (claim,) = claims.unmeasured([], ["gym,CartPole-v0"])
+    assert claim.reason == "measured with other settings only: Cartpole (Gym)"
 
 
 def test_ptq_is_judged_by_the_interval_of_the_mean(tmp_path):

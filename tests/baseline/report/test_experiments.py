@@ -110,3 +110,19 @@ def test_smoke_runs_and_damaged_results_do_not_count(tmp_path):
     path.write_text("{")
     with pytest.raises(errors.UserError, match="result.json is damaged"):
         experiments.compared(str(tmp_path))
+
+
+def test_of_several_settings_of_the_main_experiment_most_seeds_are_judged(tmp_path):
+    publish(tmp_path, *(
+        dataclasses.replace(
+            energy_result(f"{name}-{value}-s{seed}", bits=bits, time_to_target_s=seconds),
+            varied=value,
+        )
+        for name, bits, seconds in (("fp32", 32, 60.0), ("int8", 8, 30.0))
+        for value, seeds in ((1, 1), (2, 2)) for seed in range(seeds)
+    ))
+    rows = experiments.compared(str(tmp_path))
+    assert [(row.name, row.seeds) for row in rows] == [
+        ("time_to_reward, 1", 1), ("time_to_reward, 2", 2),
+    ]
+    assert experiments.main(rows) == rows[1:] and experiments.variations(rows) == rows[:1]

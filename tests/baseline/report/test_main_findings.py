@@ -6,18 +6,17 @@ from baseline.report import experiments
 from baseline.report import main_findings
 
 
-def _row(task, fp32, int8, experiment=experiments.MAIN, grams=None):
+def _row(task, fp32, int8, grams=None):
     return experiments.Compared(
-        experiment, task, 1.0, (times.Reach(fp32, 0, True), int8), 3, "", None, grams
+        experiments.MAIN, "", task, 1.0, (times.Reach(fp32, 0, True), int8), 3, "", None, grams
     )
 
 
-def test_findings_name_the_lowest_and_the_highest_of_the_main_experiment():
+def test_findings_name_the_lowest_and_the_highest():
     grams = (times.Reach(6, 0, True), times.Reach(2, 0, True))
     rows = [
         _row("gym,Acrobot-v1", 100, times.Reach(50, 0, True), grams=grams),
         _row("gym,CartPole-v0", 100, times.Reach(25, 0, True)),
-        _row("gym,CartPole-v0", 100, times.Reach(1, 0, True), experiment="other"),
         _row("gym,MyEnv-v0", 100, times.Reach(2, 0, True)),
     ]
     sooner, cleaner = main_findings.findings([], rows)[:2]

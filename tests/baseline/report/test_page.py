@@ -147,7 +147,7 @@ def test_command_writes_the_page(tmp_path, run_commands):
     page = out.read_text()
     check(page)
     # Every section exists and names the command that makes its results.
-    assert page.count("No results yet: <code>") == 14
+    assert page.count("No results yet: <code>") == 15
     assert "There is no folder" in missing.error("report")
 
 
@@ -158,12 +158,89 @@ def test_folders_within_a_folder_of_results_are_shown(tmp_path):
     (tmp_path / "network" / "first" / "plot.png").write_bytes(PNG)
     page = report_page.build(str(tmp_path / "none"), str(tmp_path), "command")
     check(page)
-    assert "<h3>benchmarks: gym</h3>\n<details>" in page
-    assert "<h3>faults</h3>\n<p>text of faults</p>" in page
-    assert "<h3>faults: again 30</h3>\n<p>text of faults/again_30</p>" in page
+    heading = "<h3>The actor&#39;s loop on Acrobot-v1 and MountainCar-v0</h3>"
+    assert f"{heading}\n<details>" in page
+    assert "at full speed</h3>\n<p>text of faults</p>" in page
+    assert "of 30 random faults</h3>\n<p>text of faults/again_30</p>" in page
     left = '<div class="beside"><div>\n<p>text of network/first</p>\n</div>'
-    assert f'<h3>network: first</h3>\n{left}\n<div class="plots">\n<figure>' in page
+    heading = "<h3>Slow networks, a policy of 3x2048 for 120 s</h3>"
+    assert f'{heading}\n{left}\n<div class="plots">\n<figure>' in page
     assert "<h3>network</h3>" not in page and "faults/runs" not in page
+
+
+def _text(markup):
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
+
+
+def _sections(page):
+    """Returns the text of each section by its anchor."""
+    found = re.findall(r'<section id="(\w+)"[^>]*>(.*?)</section>', page, re.DOTALL)
+    return {anchor: _text(markup) for anchor, markup in found}
+
+
+def _claims(page):
+    """Returns anchor, claim, and our figure for each row of the summary."""
+    summary = page[page.index('<section id="summary">') : page.index('<section id="reading">')]
+    rows = re.findall(
+        r'<td><a href="#(\w+)">(.*?)</a></td>.*?data-name="Ours">(.*?)</td>', summary, re.DOTALL
+    )
+    return [(anchor, *map(_text, cells)) for anchor, *cells in rows]
+
+
+def test_every_claim_stands_once_and_leads_to_its_figure(page):
+    claims = _claims(page)
+    assert len({claim for _, claim, _ in claims}) == len(claims) > 30
+    texts = _sections(page)
+    for anchor, claim, ours in claims:
+        # The largest ratio of the section on staleness is that of two of its figures.
+        numbers = re.findall(r"\d+(?:\.\d+)?", ours) if anchor != "staleness" else []
+        for number in numbers:
+            shown = rf"(?<![\d.]){re.escape(number)}(?!\d)"
+            assert re.search(shown, texts[anchor]), (claim, number)
+
+
+def test_headings_of_the_committed_results_are_words_and_no_folders_names(page):
+    found = [_text(one) for one in re.findall(r"<h3>(.*?)</h3>", page)]
+    results = ROOT / "actorQ" / "results"
+    folders = [*results.glob("*/"), *results.glob("*/*/")]
+    bare = {": ".join(path.relative_to(results).parts).replace("_", " ") for path in folders}
+    assert len(set(found)) == len(found) > 20
+    assert not bare.intersection(found)
+    folded = [_text(one) for one in re.findall(r"<summary>(.*?)</summary>", page)]
+    files = [path.stem.replace("_", " ").capitalize() for path in results.glob("*/*.md")]
+    assert not set(files).difference(["Inference"]).intersection(folded)
+
+
+def test_main_experiment_is_judged_and_its_variations_stand_below_by_name(tmp_path):
+    task = "dm_control,cartpole_balance"
+    for experiment, fp32, int8 in (
+        ("time_to_reward", 400.0, 100.0), ("wider_noise", 300.0, 200.0), ("mine", 100.0, 400.0)
+    ):
+        published.publish(tmp_path, *(
+            published.energy_result(
+                f"{name}-s{seed}", task=task, bits=bits, time_to_target_s=seconds + seed,
+                energy=published.energy(seconds, seconds),
+            )
+            for name, bits, seconds in (("fp32", 32, fp32), ("int8", 8, int8))
+            for seed in range(3)
+        ), experiment=experiment)
+    page = report_page.build(str(tmp_path / "none"), str(tmp_path), "command")
+    check(page)
+    texts = _sections(page)
+    found = [(claim, ours) for _, claim, ours in _claims(page) if "Cartpole Balance" in claim]
+    assert found == [
+        ("int8 actors reach the reward of Cartpole Balance sooner", "3.97x (401.0 s to 101.0 s)"),
+        ("int8 actors need less CO2 to the reward of Cartpole Balance", "4.00x (modelled)"),
+    ]
+    assert "mine" not in texts["summary"] and "wider_noise" not in texts["summary"]
+    figures = (("mine", "101.0 401.0 0.25"), ("wider_noise", "301.0 201.0 1.50"))
+    rows = [
+        f"{name} cartpole_balance 941.22 fp32 3 of 3, int8 3 of 3 {seconds}"
+        for name, seconds in figures
+    ]
+    assert " ".join(rows) in texts["variations"]
+    above, _, below = texts["energy"].partition("With other settings")
+    assert "time_to_reward" in above and "mine" in below and "wider_noise" not in above
 
 
 def test_any_folder_of_mixed_precision_and_of_experiments_is_shown(tmp_path):

@@ -283,6 +283,8 @@ def test_summary():
     text = measuring.summary(row, full)
     assert "   8: return 7.50 +- 3.54" in text and ", E +50.00 % [" in text
     assert "(fp32 15.00)" in text
+    row = dataclasses.replace(row, granularity="channel", rounding="floor")
+    assert "ppo CartPole-v1    8 (channel, floor): return 7.50" in measuring.summary(row, full)
 
 
 def test_measured_rows_of_no_file_are_none(tmp_path):
