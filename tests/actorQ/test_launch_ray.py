@@ -82,14 +82,15 @@ def launch(crew, cluster, logdir, *flags):
     )
 
 
-def workers():
-    """Processes of ours that live anywhere on this machine."""
+def workers(folder):
+    """Processes of runs below a folder, and of all that have their own, on this machine."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             command = process.cmdline()
             # The learner works in the run's folder, all others in folders of workers.
-            if "actorQ.learner_main" in command or any("/actorq_worker_" in c for c in command):
+            place = f"={folder}" if "actorQ.learner_main" in command else "/actorq_worker_"
+            if any(place in part for part in command):
                 found.append(process)
     return found
 
@@ -112,7 +113,7 @@ def test_run_on_two_nodes_trains_ends_and_brings_all_logs(crew, cluster, tmp_pat
         assert telemetry.read_csv(str(run / name / telemetry.PHASES_CSV))["actor_steps"][-1] > 0
         assert "announced the end" in (run / "stdout" / f"{name}.log").read_text()
     assert "Trained: return" in launched.output()
-    assert not workers()
+    assert not workers(tmp_path)
 
 
 @pytest.mark.slow
@@ -138,7 +139,7 @@ def test_runs_on_one_cluster_mix_neither_tables_nor_logs(crew, cluster, tmp_path
         # The learner counts the steps of its own actor, except those that are on their way.
         assert train["learner_steps"][-1] == 500
         assert acted["actor_steps"][-1] == pytest.approx(inserted[task], rel=0.2)
-    assert not workers()
+    assert not workers(tmp_path)
 
 
 @pytest.mark.slow
@@ -160,7 +161,7 @@ def test_learner_and_actor_killed_are_started_again_where_they_were(crew, cluste
         ("learner_main", train, "learner_steps", "the learner was ended by SIGKILL"),
         ("actor_main", phases, "unix_time", "actor_1 was ended by SIGKILL"),
     ):
-        (process,) = harness.named(workers(), module)
+        (process,) = harness.named(workers(tmp_path), module)
         process.kill()
         harness.poll(lambda text=notice: text in launched.output(), 60, what=notice)
         before = newest(path, field)
@@ -169,7 +170,7 @@ def test_learner_and_actor_killed_are_started_again_where_they_were(crew, cluste
     assert launched.wait(120) == 130, launched.output()
     steps = telemetry.read_csv(str(train))["learner_steps"]
     assert steps == sorted(steps)
-    harness.poll(lambda: not workers(), 30, what="the end of all processes")
+    harness.poll(lambda: not workers(tmp_path), 30, what="the end of all processes")
 
 
 @pytest.mark.slow
@@ -200,7 +201,7 @@ def test_run_that_is_told_to_end_goes_on_with_the_same_command(crew, cluster, tm
     (life,) = json.loads((run / "config.json").read_text())["resumed"]
     assert life["learner_steps"] == steps
     assert not list(run.glob(".launch_*"))
-    harness.poll(lambda: not workers(), 30, what="the end of all processes")
+    harness.poll(lambda: not workers(tmp_path), 30, what="the end of all processes")
 
 
 @pytest.mark.slow
@@ -231,7 +232,7 @@ def test_node_removed_its_actor_goes_on_elsewhere(crew, cluster, tmp_path):
     assert launched.wait(120) == 130, launched.output()
     for name in names:
         telemetry.read_csv(str(run / name / telemetry.PHASES_CSV))
-    harness.poll(lambda: not workers(), 30, what="the end of all processes")
+    harness.poll(lambda: not workers(tmp_path), 30, what="the end of all processes")
 
 
 @pytest.mark.slow
@@ -253,10 +254,10 @@ def test_killed_launcher_leaves_no_process(crew, cluster, tmp_path, own):
         lambda: phases.exists() and len(phases.read_text().splitlines()) > 3, 180,
         what="actors acting",
     )
-    started = {*launched.descendants(), *workers()}
+    started = {*launched.descendants(), *workers(tmp_path)}
     assert len(started) >= 4
     launched.signal(signal.SIGKILL)
-    harness.poll(lambda: not workers(), 30, what="the end of our processes")
+    harness.poll(lambda: not workers(tmp_path), 30, what="the end of our processes")
     # Agents of Ray's own notice within a minute or so.
     harness.poll(lambda: not harness.alive(started), 150, what="the end of all processes")
 
