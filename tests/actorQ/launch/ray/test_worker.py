@@ -67,7 +67,7 @@ def test_learner_works_in_the_run_s_folder_where_its_machine_has_it(
     mark = run / ".launch_1"
     if marked:
         mark.touch()
-    made = ray_worker.Worker("it", module, (), "127.0.0.1", str(mark))
+    made = ray_worker.Worker("it", module, (), "127.0.0.1", mark=str(mark))
     report = made.report("", {})
     assert made.shares_folder() == shares and (report.folder == str(run)) == shares
     assert os.path.basename(report.folder) == "walker"  # Trackers group processes by this name.
