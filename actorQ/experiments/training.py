@@ -15,13 +15,13 @@ from typing import Any
 
 from actorQ.core import config as config_lib
 from actorQ.core import config_flags
-from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import settings as settings_lib
 from actorQ.core import telemetry
 from actorQ.experiments import results
 from actorQ.experiments import training_logs
+from actorQ.experiments.run_logs import curves
 from actorQ.launch import status_line
 
 LOGS_FOLDER = "run"  # The launcher's folder within the folder of the run.

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from actorQ.core import config as config_lib
-from actorQ.core import curves
 from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import telemetry
 from actorQ.experiments import results
 from actorQ.experiments.run_logs import actor_time
+from actorQ.experiments.run_logs import curves
 from actorQ.experiments.run_logs import staleness
 from actorQ.experiments.run_logs import times
 

@@ -13,11 +13,11 @@ import sys
 
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import output
 from actorQ.core import precisions
 from actorQ.experiments.reports import breakdown as breakdown_report
 from actorQ.experiments.run_logs import actor_time
+from actorQ.experiments.run_logs import curves
 
 _NAME = "breakdown_table"
 

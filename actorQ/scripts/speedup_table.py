@@ -14,7 +14,6 @@ import sys
 
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import plotting
@@ -22,6 +21,7 @@ from actorQ.core import precisions
 from actorQ.experiments.reports import reaching
 from actorQ.experiments.reports import reaching_figures
 from actorQ.experiments.reports import time_to_reward
+from actorQ.experiments.run_logs import curves
 from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
 

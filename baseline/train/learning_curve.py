@@ -83,9 +83,9 @@ def draw(run_folder: str | pathlib.Path, out: str | pathlib.Path | None = None) 
     """
     from matplotlib import ticker
 
-    from actorQ.core import curves
     from actorQ.core import output
     from actorQ.core import plotting
+    from actorQ.experiments.run_logs import curves
 
     steps, scores = read(run_folder)
     mean = curves.running_mean(scores, WINDOW)

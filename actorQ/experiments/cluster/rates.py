@@ -10,12 +10,12 @@ import dataclasses
 import os
 import statistics
 
-from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import provenance
 from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import training
+from actorQ.experiments.run_logs import curves
 
 _RESULTS = os.path.join(provenance.ROOT, "actorQ", "results")
 # Folder of the committed results of `throughput` (--publish of `experiments.run`).

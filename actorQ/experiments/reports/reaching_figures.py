@@ -12,11 +12,11 @@ from matplotlib import axes
 from matplotlib import patches
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import plotting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments.reports import reaching
+from actorQ.experiments.run_logs import curves
 from actorQ.experiments.run_logs import paper
 from actorQ.experiments.run_logs import times
 

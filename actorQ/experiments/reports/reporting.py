@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import output
 from actorQ.core import plotting
 from actorQ.core import precisions
@@ -24,6 +23,7 @@ from actorQ.experiments import kinds
 from actorQ.experiments import results as results_lib
 from actorQ.experiments import specification
 from actorQ.experiments import training
+from actorQ.experiments.run_logs import curves
 
 NOTHING = "–"
 _NAMED = 4  # Names of runs that were not made yet; further ones are counted.

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import output
 from actorQ.core import plotting
 from actorQ.experiments import results as results_lib
 from actorQ.experiments.reports import reporting
+from actorQ.experiments.run_logs import curves
 
 _LEAST_HEIGHT = 0.1  # Least height of the rewards' panel, as a part of the largest reward.
 

@@ -7,9 +7,9 @@ import os
 
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import telemetry
+from actorQ.experiments.run_logs import curves
 
 # The paper's phases with its names and in its order; ours follow.
 PAPER_PHASES = {

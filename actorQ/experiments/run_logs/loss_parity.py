@@ -12,9 +12,9 @@ from typing import Any
 from matplotlib import ticker
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import output
 from actorQ.core import plotting
+from actorQ.experiments.run_logs import curves
 
 WINDOW = 20  # Gradient steps in the running means.
 HEADER = (

@@ -12,11 +12,11 @@ from typing import Any
 from absl import logging
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import output
 from actorQ.core import precisions
 from actorQ.core import telemetry
+from actorQ.experiments.run_logs import curves
 
 PLOTS_FOLDER = "plots"
 LEARNING_CURVE_PNG = "learning_curve.png"

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.core import telemetry
 from actorQ.environments import evaluation
 from actorQ.experiments.run_logs import actor_time
+from actorQ.experiments.run_logs import curves
 from actorQ.experiments.run_logs import staleness
 from actorQ.experiments.run_logs import times
 from docs.generators import prose

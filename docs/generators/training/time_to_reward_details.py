@@ -5,9 +5,9 @@ import functools
 
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.experiments import results as results_lib
 from actorQ.experiments.reports import reporting
+from actorQ.experiments.run_logs import curves
 from actorQ.experiments.run_logs import paper
 from docs.generators import tables
 from docs.generators.training import reward_runs

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from actorQ.core import curves
 from actorQ.experiments import results as results_lib
+from actorQ.experiments.run_logs import curves
 from docs.generators import prose
 from docs.generators import tables
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from actorQ.core import curves
 from actorQ.core import errors
+from actorQ.experiments.run_logs import curves
 from actorQ.experiments.run_logs import times
 from actorQ.scripts import speedup_table
 from tests.actorQ.experiments import log_files

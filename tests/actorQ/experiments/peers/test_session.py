@@ -13,12 +13,12 @@ import pytest
 from actorQ.core import cli
 from actorQ.core import config as config_lib
 from actorQ.core import config_flags
-from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import telemetry
 from actorQ.experiments import kinds
 from actorQ.experiments import results
 from actorQ.experiments.peers import session
+from actorQ.experiments.run_logs import curves
 from tests.actorQ import harness
 
 # CartPole falls after 8 to 10 steps where it is always pushed to the left.

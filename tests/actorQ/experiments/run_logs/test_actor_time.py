@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import telemetry
 from actorQ.experiments.run_logs import actor_time
+from actorQ.experiments.run_logs import curves
 from actorQ.scripts import breakdown_table
 from tests.actorQ.experiments import log_files
 

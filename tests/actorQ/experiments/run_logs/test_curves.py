@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from actorQ.core import config as config_lib
-from actorQ.core import curves
 from actorQ.core import errors
 from actorQ.core import run_logger
 from actorQ.core import settings
 from actorQ.core import telemetry
+from actorQ.experiments.run_logs import curves
 from tests.actorQ.experiments import log_files
 
 
