@@ -107,26 +107,29 @@ def make(
 
 
 def make_for(config: config_lib.RunConfig, seed: int) -> base.Environment:
-    """Builds the environment that the processes of a run act and evaluate in; see `make`.
-
-    Raises:
-      TaskError: As in `make`. Or the run asks for longer episodes than the task has.
-    """
+    """Builds the environment that the processes of a run act and evaluate in; see `make`."""
     environment = make(
         config.taskstr, seed, config.max_episode_steps, bool(config.scale_observations),
         config.action_limit, config.env_kwargs,
     )
     if not config.scale_observations:
         environment.scale_bytes()
+    return environment
+
+
+def require_limit(config: config_lib.RunConfig, environment: base.Environment) -> None:
+    """Checks that a new run does not ask for longer episodes than the task has.
+
+    Raises:
+      TaskError: It does.
+    """
     asked, own = config.max_episode_steps, environment.limit.own
     if asked > own and asked != _FORMER_DEFAULT:
-        environment.close()
         raise task_errors.TaskError(
             f"{config.taskstr} ends its episodes after {own:,.0f} steps by itself, which "
             f"--max_episode_steps={asked} does not change: leave the flag out, or register the "
             "task with a longer limit (gymnasium.register)"
         )
-    return environment
 
 
 def make_from(facts: Mapping[str, Any], seed: int) -> base.Environment:

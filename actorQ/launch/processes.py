@@ -34,6 +34,7 @@ class Process:
       log_path: File on this machine that gets the process's stdout and stderr.
       restarts: Number of restarts so far.
       code: Exit code as seen last; None while the process runs, or if it was never started.
+      repeats_error: Whether the newest failure had the same clear line as the one before.
     """
 
     def __init__(self, name: str, log_path: str):
@@ -45,6 +46,8 @@ class Process:
         self._log_start = 0
         self._failures = 0  # Number in a row of the kind below.
         self._failure_kind: object = None
+        self._error_line = ""
+        self.repeats_error = False
 
     def start(self, *arguments: str) -> None:
         """Starts the process with these arguments besides its own."""
@@ -92,6 +95,9 @@ class Process:
         kind = self.code, progress if by_signal else None
         self._failures = self._failures + 1 if kind == self._failure_kind and not steady else 1
         self._failure_kind = kind
+        error = self.error_line()
+        self.repeats_error = bool(error) and error == self._error_line and not steady
+        self._error_line = error
         return self._failures
 
     def log_tail(self) -> str:

@@ -187,7 +187,10 @@ class Supervisor:
         Raises:
           errors.UserError: It has failed too often in a row.
         """
-        if process.note_failure(progress) >= MAX_FAILURES:
+        failures = process.note_failure(progress)
+        if process.repeats_error:  # A third start would find the same.
+            self._give_up(process, f"{reason}, twice with the same error")
+        if failures >= MAX_FAILURES:
             self._give_up(process, f"{reason}, {MAX_FAILURES} times in a row")
         self._status.say(f"{reason}{process.last_words()}; {processes.STARTED_AGAIN}")
         self._restart(process, *arguments)

@@ -90,6 +90,8 @@ class LearnerProcess:
     def _build(self, environment: base.Environment) -> None:
         """Builds everything around the environment for evaluations."""
         config, resumed = self._config, self._resumed
+        if resumed is None:
+            suites.require_limit(config, environment)
         algorithm = algorithms.resolve(config, environment.spec)
         self._algorithm = algorithms.learner_module(algorithm)
         architecture = architecture_lib.make(environment.spec, config.model_sizes)

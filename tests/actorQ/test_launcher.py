@@ -141,7 +141,7 @@ def test_an_environment_of_one_s_own_is_found_in_the_folder_that_one_is_in(crew,
         "from gymnasium.envs.classic_control import cartpole\n"
         "class MyEnv(cartpole.CartPoleEnv):\n"
         "  pass\n"
-        "gymnasium.register('MyEnv-v0', entry_point='my_tasks:MyEnv', max_episode_steps=50)\n"
+        "gymnasium.register('MyEnv-v0', entry_point='my_tasks:MyEnv', max_episode_steps=150)\n"
     )
     launched = crew.start(
         sys.executable, "-m", "actorQ.launcher", "--taskstr=gym,my_tasks:MyEnv-v0",

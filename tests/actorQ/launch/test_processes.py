@@ -98,6 +98,28 @@ def test_child_failures_count_in_a_row(tmp_path):
     assert failures(tmp_path, "raise SystemExit(1)", 5, 6, 7) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("lines", "repeats"),
+    [
+        (["actor: error: no such joint"] * 2, [False, True]),
+        (["actor: error: a", "actor: error: b", "actor: error: b"], [False, False, True]),
+        (["Traceback"] * 3, [False] * 3),  # No clear line says that it is the same.
+    ],
+)
+def test_child_that_reports_the_same_error_twice_is_known_by_it(tmp_path, lines, repeats):
+    found = []
+    path = tmp_path / "line"
+    command = [sys.executable, "-c", f"print(open({str(path)!r}).read()); raise SystemExit(1)"]
+    child = processes.Child("actor_1", command, str(tmp_path / "log"), None)
+    for line in lines:
+        path.write_text(line)
+        child.start()
+        assert child.wait(20)
+        child.note_failure(None)
+        found.append(child.repeats_error)
+    assert found == repeats
+
+
 def test_child_that_lived_long_starts_a_new_row(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_STEADY_S", 0.0)
     assert failures(tmp_path, "raise SystemExit(1)", 5, 5, 5) == [1, 1, 1]
