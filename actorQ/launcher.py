@@ -40,7 +40,8 @@ def main(argv: list[str]) -> int:
         )
     launch = run_folders.launch_of_flags(config, flags.FLAGS)
     config = dataclasses.replace(
-        config, port=launch.port or ports.free_port(), learner_threads=launch.learner_threads
+        config, port=launch.port or ports.free_port(), learner_threads=launch.learner_threads,
+        listen=launch.listen,
     )
     # This comes before any start: peers would join whatever run has the port.
     ports.require_port(config.port)

@@ -48,7 +48,7 @@ class _NumberOrWord(flags.ArgumentParser):
 class _YesNoOrAuto(flags.BooleanParser):
     """Parses --resume: as a boolean flag, or the word auto."""
 
-    def parse(self, argument: Any) -> bool | str:
+    def parse(self, argument: Any) -> Any:
         """Returns the value of the flag.
 
         Raises:

@@ -83,11 +83,14 @@ def require(config: config_lib.RunConfig) -> None:
       errors.UserError: It is not; the message has the command that installs it.
     """
     if config.track == WANDB and importlib.util.find_spec(WANDB) is None:
-        constraints = shlex.quote(os.path.join(provenance.ROOT, "constraints.txt"))
         raise errors.UserError(
-            f"--track=wandb needs a package that is not installed: {shlex.quote(sys.executable)} "
-            f"-m pip install -c {constraints} wandb"
+            f"--track=wandb needs a package that is not installed: {_install_command()}"
         )
+
+
+def _install_command() -> str:
+    constraints = os.path.join(provenance.ROOT, "constraints.txt")
+    return shlex.join([sys.executable, "-m", "pip", "install", "-c", constraints, WANDB])
 
 
 def start(config: config_lib.RunConfig, folder: str) -> Tracker | None:
@@ -121,10 +124,11 @@ def start(config: config_lib.RunConfig, folder: str) -> Tracker | None:
             )
         )
     except Exception as error:  # A missing login or connection is an error of one type or another.
-        message = f"--track=wandb does not start: {errors.summary(error)}"
+        message = f"--track=wandb does not start: {errors.summary(error).rstrip('.')}."
         if config.restarts:
             logging.warning("%s The run goes on without it.", message)
             return None
-        raise errors.UserError(
-            f"{message} Log in with `wandb login`, or set WANDB_MODE=offline."
-        ) from None
+        remedy = "WANDB_MODE=offline needs neither a login nor a connection."
+        if isinstance(error, ImportError):  # Newer releases want another protobuf than TensorFlow.
+            remedy = f"This release does not fit here; the following one does: {_install_command()}"
+        raise errors.UserError(f"{message} {remedy}") from None

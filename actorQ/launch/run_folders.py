@@ -174,11 +174,13 @@ class Launch:
       port: Port of the server that was asked for; None: any free port, at each start.
       pin_cpus: Whether learner and actors have cores of their own.
       learner_threads: Number of threads that was asked for; 0: the cores that the learner has.
+      listen: Who was asked to reach the learner's server; on Ray all machines do in any case.
     """
 
     port: int | None = None
     pin_cpus: bool = False
     learner_threads: int = 0
+    listen: str = config_lib.RunConfig.listen
 
 
 def launch_of_flags(config: config_lib.RunConfig, flag_values: flags.FlagValues) -> Launch:
@@ -192,7 +194,9 @@ def launch_of_flags(config: config_lib.RunConfig, flag_values: flags.FlagValues)
       errors.UserError: The facts of the run's earlier launch cannot be read.
     """
     before = _launch_before(config) if config.resume else Launch()
-    port, threads = flag_values["port"], flag_values["learner_threads"]
+    port, threads, listen = (
+        flag_values[name] for name in ("port", "learner_threads", "listen")
+    )
     pin_cpus = before.pin_cpus
     if "pin_cpus" in flag_values and flag_values["pin_cpus"].present:  # Ray's launcher has none.
         pin_cpus = bool(flag_values.pin_cpus)
@@ -200,6 +204,7 @@ def launch_of_flags(config: config_lib.RunConfig, flag_values: flags.FlagValues)
         port=(port.value or None) if port.present else before.port,
         pin_cpus=pin_cpus,
         learner_threads=flag_values.learner_threads if threads.present else before.learner_threads,
+        listen=flag_values.listen if listen.present else before.listen,
     )
 
 
@@ -219,12 +224,12 @@ def _launch_before(config: config_lib.RunConfig) -> Launch:
         with open(path, encoding="utf-8") as file:
             return pydantic.TypeAdapter(Launch).validate_json(file.read())
     except FileNotFoundError:  # The run was started by hand, by Ray, or by an older version.
-        return Launch(learner_threads=config.learner_threads)
+        return Launch(learner_threads=config.learner_threads, listen=config.listen)
     except pydantic.ValidationError as error:
         why = error.errors()[0]["msg"]
     except (OSError, UnicodeDecodeError) as error:
         why = errors.summary(error)
     raise errors.UserError(
-        f"{path} cannot be read: {why}. Remove it, and give --port, --pin_cpus and "
-        "--learner_threads again if the run had them."
+        f"{path} cannot be read: {why}. Remove it, and give --port, --pin_cpus, "
+        "--learner_threads and --listen again if the run had them."
     )

@@ -127,6 +127,12 @@ def test_missing_package_is_one_line_with_the_command(monkeypatch):
         tracking.require(config())
 
 
+def test_release_that_does_not_fit_is_one_line_with_the_command(logger, package):
+    (package / "wandb.py").write_text("raise ImportError('cannot import name Imports')")
+    with pytest.raises(errors.UserError, match="name Imports. .*pip install -c .* wandb$"):
+        tracking.start(config(), logger.folder)
+
+
 def test_service_that_refuses_ends_a_new_run_and_no_other(logger, package, monkeypatch, caplog):
     monkeypatch.setenv("FAKE_REFUSES", "1")
     with pytest.raises(errors.UserError, match="No API key configured. .*WANDB_MODE=offline"):

@@ -98,9 +98,12 @@ def launch_of(tmp_path):
         values = flags.FlagValues()
         for name in ("port", "pin_cpus", "learner_threads"):
             flags.DEFINE_integer(name, 0, "As the launcher has it.", flag_values=values)
+        flags.DEFINE_string("listen", "local", "As the launcher has it.", flag_values=values)
         values(["run_multiprocess.sh", *arguments])
-        # A resumed run finds the threads that the first launch planned.
-        config = config_lib.RunConfig(logpath=str(tmp_path), resume=resume, learner_threads=7)
+        # A resumed run finds the threads that the first launch planned, and that Ray's was open.
+        config = config_lib.RunConfig(
+            logpath=str(tmp_path), resume=resume, learner_threads=7, listen="all"
+        )
         return run_folders.launch_of_flags(config, values)
 
     return call
@@ -116,6 +119,8 @@ def launch_of(tmp_path):
         (["--port=8181", "--pin_cpus=1"], ["--port=9000"], run_folders.Launch(9000, True)),
         (["--port=8181", "--pin_cpus=1"], ["--pin_cpus=0"], run_folders.Launch(8181, False)),
         ([], ["--port=9000", "--pin_cpus=1"], run_folders.Launch(9000, True)),
+        (["--listen=all"], [], run_folders.Launch(listen="all")),
+        (["--listen=all"], ["--listen=local"], run_folders.Launch(listen="local")),
     ],
 )
 def test_resumed_run_keeps_what_its_launch_was_told(launch_of, tmp_path, first, then, expected):
@@ -129,7 +134,7 @@ def test_new_run_knows_nothing_of_another(launch_of, tmp_path):
 
 
 def test_run_without_a_record_was_told_nothing(launch_of):
-    assert launch_of() == run_folders.Launch(None, False, 7)
+    assert launch_of() == run_folders.Launch(None, False, 7, "all")
 
 
 @pytest.mark.parametrize(
