@@ -88,7 +88,8 @@ def advice(found: Findings, cores: int) -> tuple[list[str], list[str]]:
       found: What random play has shown.
       cores: Cores that a run may use.
     """
-    sentences, flags = [], []
+    sentences: list[str] = []
+    flags: list[str] = []
 
     def advise(sentence: str, *more: str) -> None:
         sentences.append(sentence)
@@ -133,7 +134,7 @@ def _play(environment: base.Environment, steps: int, seed: int) -> Iterator[Any]
             timestep = environment.reset()
             yield timestep
         action = (
-            int(rng.integers(spec.num_actions)) if spec.discrete
+            int(rng.integers(spec.num_actions)) if spec.num_actions is not None
             else rng.uniform(-1, 1, spec.action_size).astype(np.float32)
         )
         timestep = environment.step(action)
