@@ -4,7 +4,9 @@
 agents.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
+import contextlib
 import functools
 import pathlib
 import re
@@ -12,6 +14,8 @@ import reprlib
 from typing import Any
 
 from absl import logging
+import gymnasium as gym
+import numpy as np
 from stable_baselines3.common import base_class
 from stable_baselines3.common import preprocessing
 import torch
@@ -25,8 +29,10 @@ from baseline.quantization import acting_path
 from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.tasks import environments
+from baseline.tasks import wrappers
 
-ALGORITHMS = tuple(model_building.ALGORITHMS)
+ALGORITHMS = model_building.ALGORITHMS
+_NEVER_CLIPPED = float(np.finfo(np.float32).max)
 
 
 def check_algo(name: str) -> str:
@@ -35,12 +41,24 @@ def check_algo(name: str) -> str:
     Raises:
       errors.UserError: The algorithm is not one of ours.
     """
+    check_refused(name)
     algo = names.canonical_algo(name)
     if algo not in ALGORITHMS:
         raise errors.UserError(
             f"The algorithm {name!r} is not known: {', '.join(ALGORITHMS)} are (ppo2 means ppo)."
         )
     return algo
+
+
+def check_refused(name: str) -> None:
+    """Checks that an algorithm is none of those whose policies have no quantized form.
+
+    Raises:
+      errors.UserError: It is one. The message says why.
+    """
+    reason = names.REFUSED_ALGOS.get(names.canonical_algo(name))
+    if reason is not None:
+        raise errors.UserError(reason)
 
 
 def found(folder: str | pathlib.Path) -> list[tuple[str, str]]:
@@ -146,7 +164,7 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
     """Loads an agent without running anything that its files contain.
 
     Args:
-      algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
+      algo: One of ALGORITHMS; ppo2 means ppo.
       env_id: The environment, as in the file's name.
       folder: A folder laid out as FOLDER/ALGO/ENV_<n>/ENV.zip.
 
@@ -192,14 +210,38 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
         {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
     )
     model = model_building.build(algo, saved, make_env, path)
+    masked = algo == names.MASKABLE and _tells_masks(make_env)
+    try:
+        network = acting_path.policy_network(model, masked)
+    except errors.UserError as error:
+        raise errors.UserError(f"{path}: {error}") from None
+    by_key = _statistics(config, statistics, model)
+    if network.fields:
+        make_env = functools.partial(_make_flat, make_env, network)
     agent = zoo_agent.ZooAgent(
-        algo, env_id, path, acting_path.policy_network(model), make_env,
-        _normalization(config, statistics, model), model=model,
+        algo, env_id, path, network, make_env, _normalization(by_key, network), model=model,
+        statistics=by_key,
     )
     agent.check_weights()
     if is_last:
         agent.restore_quantization(settings / schemes.FILENAME)
     return agent
+
+
+def _tells_masks(make_env: Callable[..., gym.Env]) -> bool:
+    """Returns whether an environment says which actions are allowed."""
+    with contextlib.closing(make_env()) as environment:
+        return environment.has_wrapper_attr(wrappers.ACTION_MASKS)
+
+
+def _make_flat(
+    make_env: Callable[..., gym.Env],
+    network: acting_path.PolicyNetwork,
+    render_mode: str | None = None,
+) -> gym.Env:
+    """Makes an environment whose observations are the flat vectors that a network takes."""
+    num_masked = sum(field.size for field in network.fields if field.name == acting_path.MASK)
+    return wrappers.FlatObservations(make_env(render_mode=render_mode), num_masked)
 
 
 def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[str, Any]:
@@ -212,31 +254,68 @@ def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[st
     return kwargs
 
 
-def _normalization(
+def _statistics(
     config: Mapping[str, Any], path: pathlib.Path, model: base_class.BaseAlgorithm
-) -> zoo_files.Normalization | None:
-    """Returns how observations are normalized, if config.yml says that they are (as in the zoo)."""
+) -> dict[str, zoo_files.Normalization]:
+    """Returns the statistics of observations by key, if config.yml says that there are any.
+
+    Without a config.yml there are some if the file exists. Those of arrays have the key
+    OBSERVATION.
+    """
     if config and not config.get("normalize"):
-        return None
-    normalization = zoo_files.read_normalization(path)
-    if normalization is None:
+        return {}
+    found = zoo_files.read_normalization(path)
+    if found is None:
         if config and not path.exists():
             raise errors.UserError(
                 f"The agent was trained on normalized observations, but {path} is missing: copy "
                 "it from where the agent comes from."
             )
+        return {}
+    space = model.observation_space
+    if isinstance(space, gym.spaces.Dict) != isinstance(found, Mapping):
+        raise errors.UserError(
+            f"{path} has statistics of {'a Dict' if isinstance(found, Mapping) else 'one array'}, "
+            f"but the observations are of a {type(space).__name__} space."
+        )
+    keyed = found if isinstance(found, dict) else {acting_path.OBSERVATION: found}
+    for key, normalization in keyed.items():
+        part = space.spaces.get(key) if isinstance(space, gym.spaces.Dict) else space
+        if part is not None and preprocessing.is_image_space(part):
+            raise errors.UserError(
+                f"{path} holds statistics of images, which SB3 takes before it scales them: agents "
+                "of that kind cannot be read here."
+            )
+        shape = None if part is None else part.shape
+        if normalization.mean.shape != shape:
+            raise errors.UserError(
+                f"{path} is for observations of shape {normalization.mean.shape}, the "
+                f"environment's are {shape}."
+            )
+    return keyed
+
+
+def _normalization(
+    statistics: Mapping[str, zoo_files.Normalization], network: acting_path.PolicyNetwork
+) -> zoo_files.Normalization | None:
+    """Returns how a network's observations are normalized; parts without statistics are not."""
+    if not statistics:
         return None
-    if preprocessing.is_image_space(model.observation_space):
-        raise errors.UserError(
-            f"{path} holds statistics of images, which SB3 takes before it scales them: agents of "
-            "that kind cannot be read here."
+    if not network.fields:
+        return statistics[acting_path.OBSERVATION]
+    means, variances, clips = [], [], []
+    for field in network.fields:
+        found = statistics.get(field.name)
+        size = (field.size,)
+        means.append(np.zeros(size) if found is None else found.mean.ravel())
+        variances.append(
+            np.ones(size) if found is None else found.variance.ravel() + found.epsilon
         )
-    if normalization.mean.shape != model.observation_space.shape:
-        raise errors.UserError(
-            f"{path} is for observations of shape {normalization.mean.shape}, the environment's "
-            f"are {model.observation_space.shape}."
-        )
-    return normalization
+        clips.append(np.full(size, _NEVER_CLIPPED if found is None else found.clip))
+    count = max(found.num_observations for found in statistics.values())
+    return zoo_files.Normalization(
+        np.concatenate(means), np.concatenate(variances), count, np.concatenate(clips), 0.0
+    )
 
 
 def set_threads(count: int = 1) -> None:

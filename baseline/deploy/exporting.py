@@ -6,6 +6,7 @@ and ranges are those of post-training quantization, or of quantization-aware tra
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import pathlib
@@ -35,6 +36,7 @@ from baseline.formats import torchscript
 from baseline.qat import export as qat_export
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
+from baseline.quantization import tracing
 
 RUNNER = "run_policy.py"
 FILE_STEM = "policy"
@@ -112,6 +114,7 @@ def _load_zip(path: pathlib.Path) -> agent_lib.Agent:
     if noted is not None:  # `check_algo` has a message for other algorithms.
         return finding.load_file(finding.check_algo(str(noted)), env_id, path)
     for folder in (path.parent.parent.name, path.parent.name):
+        finding.check_refused(folder)
         with contextlib.suppress(errors.UserError):
             algo = finding.check_algo(str(folder))
             break
@@ -329,6 +332,15 @@ def hint(path: str, settings: Settings) -> str:
     return f"{text}\nFor a file closer to the agent, try {closer}."
 
 
+def layout(fields: Sequence[tracing.Field]) -> str:
+    """Returns the order in which the parts of an observation lie in its vector, for people."""
+    parts = [
+        f"{field.name} ({'x'.join(map(str, field.shape))})" if field.shape else field.name
+        for field in fields
+    ]
+    return ", then ".join(parts)
+
+
 def deploy(path: str, settings: Settings, folder: str | None, checks: bool) -> None:
     """Exports an agent, writes its file and the file's player, and says so.
 
@@ -347,6 +359,8 @@ def deploy(path: str, settings: Settings, folder: str | None, checks: bool) -> N
     stem = re.sub(r"[^\w.-]", "-", f"{agent.algo}_{agent.env_id}")
     written = write(content, settings.format, folder or f"{DEFAULT_OUT}/{stem}")
     print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
+    if agent.network.fields:
+        print(f"Its observation is one vector of floats: {layout(agent.network.fields)}.")
     if checks:
         found = check(agent, content, settings)
         print(f"Acts as {agent.path} in {found.states} visited states: {found}")

@@ -215,7 +215,7 @@ def check_environment(
 
     Raises:
       errors.UserError: There is no such environment, its wrappers do not fit it, the algorithm
-        cannot act in it, or its observations are no arrays.
+        cannot act in it, or its observations are not of a known kind, or of a Dict.
     """
     import gymnasium as gym
     from stable_baselines3.common import env_util
@@ -237,6 +237,11 @@ def check_environment(
     limited = env_util.is_wrapped(environment, gym.wrappers.TimeLimit)
     environment.close()
     environments.check_observations(observed)
+    if isinstance(observed, gym.spaces.Dict):  # Checkpoints keep arrays of observations only.
+        raise errors.UserError(
+            "Observations of a Dict space cannot be trained on here, though agents of them can be "
+            "quantized: env_wrapper:gymnasium.wrappers.FlattenObservation makes one array of them."
+        )
     if skipped != 1:
         _warn_once(
             "%s holds each action for %s frames, and the zoo's wrapper for Atari holds it for 4 of "

@@ -311,8 +311,8 @@ def test_what_is_no_agent_is_told(zoo, tmp_path):
         exporting.load(str(tmp_path / "x.zip"))
     # The zoo's file names an algorithm of another library.
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "args.yml").write_text("algo: tqc\n")
-    with pytest.raises(errors.UserError, match="algorithm 'tqc' is not known"):
+    (tmp_path / "x" / "args.yml").write_text("algo: ars\n")
+    with pytest.raises(errors.UserError, match="algorithm 'ars' is not known"):
         exporting.load(str(tmp_path / "x.zip"))
 
 
