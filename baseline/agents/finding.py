@@ -210,14 +210,16 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
         {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
     )
     model = model_building.build(algo, saved, make_env, path)
-    masked = algo == names.MASKABLE and _tells_masks(make_env)
+    num_masked = 0
+    if algo == names.MASKABLE and _tells_masks(make_env):
+        num_masked = acting_path.mask_length(model.action_space)
     try:
-        network = acting_path.policy_network(model, masked)
+        network = acting_path.policy_network(model, num_masked)
     except errors.UserError as error:
         raise errors.UserError(f"{path}: {error}") from None
     by_key = _statistics(config, statistics, model)
     if network.fields:
-        make_env = functools.partial(_make_flat, make_env, network)
+        make_env = functools.partial(_make_flat, make_env, num_masked)
     agent = zoo_agent.ZooAgent(
         algo, env_id, path, network, make_env, _normalization(by_key, network), model=model,
         statistics=by_key,
@@ -235,12 +237,9 @@ def _tells_masks(make_env: Callable[..., gym.Env]) -> bool:
 
 
 def _make_flat(
-    make_env: Callable[..., gym.Env],
-    network: acting_path.PolicyNetwork,
-    render_mode: str | None = None,
+    make_env: Callable[..., gym.Env], num_masked: int, render_mode: str | None = None
 ) -> gym.Env:
     """Makes an environment whose observations are the flat vectors that a network takes."""
-    num_masked = sum(field.size for field in network.fields if field.name == acting_path.MASK)
     return wrappers.FlatObservations(make_env(render_mode=render_mode), num_masked)
 
 
@@ -303,7 +302,9 @@ def _normalization(
         return None
     if not network.fields:
         return statistics[acting_path.OBSERVATION]
-    means, variances, clips = [], [], []
+    means: list[np.ndarray] = []
+    variances: list[np.ndarray] = []
+    clips: list[np.ndarray] = []
     for field in network.fields:
         found = statistics.get(field.name)
         size = (field.size,)

@@ -113,7 +113,7 @@ def build(
     return model
 
 
-def _algorithm(algo: str) -> type[base_class.BaseAlgorithm]:
+def _algorithm(algo: str) -> Callable[..., base_class.BaseAlgorithm]:
     """Returns the class of an algorithm."""
     if algo in _OF_SB3:
         return _OF_SB3[algo]
@@ -177,7 +177,7 @@ class _AsLargeAs(overrides.TorchFunctionMode):
 
 
 def _arguments(
-    algorithm: type[base_class.BaseAlgorithm], saved: zoo_files.ZipContents
+    algorithm: Callable[..., base_class.BaseAlgorithm], saved: zoo_files.ZipContents
 ) -> dict[str, Any]:
     """Returns the algorithm's plain arguments from the file, for those who train on."""
     known = inspect.signature(algorithm).parameters

@@ -72,7 +72,10 @@ class ZooAgent(agent_lib.Agent):
 
         def make_env() -> gym.Env:
             environment = self.make_env()
-            return environment.env if self.network.fields else environment  # Not the flat one.
+            if not self.network.fields:
+                return environment
+            assert isinstance(environment, gym.Wrapper)  # It lays observations out as vectors.
+            return environment.env
 
         environment = vec_env.VecNormalize(
             vec_env.DummyVecEnv([make_env]),
@@ -83,12 +86,15 @@ class ZooAgent(agent_lib.Agent):
         )
         found = {}
         for key, normalization in self.statistics.items():
-            environment.clip_obs, environment.epsilon = normalization.clip, normalization.epsilon
+            environment.clip_obs = float(normalization.clip)
+            environment.epsilon = normalization.epsilon
             found[key] = running_mean_std.RunningMeanStd()
             found[key].mean, found[key].var = normalization.mean, normalization.variance
             found[key].count = normalization.num_observations
         if found:
             # SB3's hint knows only the form for dictionaries of observations.
-            environment.obs_rms = found if keyed else next(iter(found.values()))
+            environment.obs_rms = (
+                found if keyed else next(iter(found.values()))  # type: ignore[assignment]
+            )
         environment.save(str(path))
         environment.close()

@@ -72,12 +72,15 @@ def scheme(file_format: str, bits: int, asked: str | None) -> str:
 def layout(
     fields: Sequence[tuple[str, tuple[int, ...]]], sizes: Sequence[int]
 ) -> dict[str, list[Any]]:
-    """Returns what a file says of flat observations and of several discrete actions.
+    """Returns what a file says of flat observations and of several actions, where it has them.
 
     Args:
       fields: Names and shapes of the parts of a flat observation, in order.
       sizes: Numbers of outputs of the actions.
     """
-    return {
-        "fields": [[name, list(shape)] for name, shape in fields], "action_sizes": list(sizes),
-    }
+    found: dict[str, list[Any]] = {}
+    if fields:
+        found["fields"] = [[name, list(shape)] for name, shape in fields]
+    if sizes:
+        found["action_sizes"] = list(sizes)
+    return found

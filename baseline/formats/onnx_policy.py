@@ -116,11 +116,12 @@ class _Exporter:
         self._graph.rename(self._head(output), names.ACTION)
         outputs = self._network.num_outputs
         float32, int64 = np.dtype(np.float32), np.dtype(np.int64)
-        action: tuple[np.dtype, list[int | str]] = {
+        actions: dict[str, tuple[np.dtype, list[int | str]]] = {
             "argmax": (int64, ["batch"]),
             "argmaxes": (int64, ["batch", len(self._network.sizes)]),
             "positive": (int64, ["batch", outputs]),
-        }.get(self._network.head, (float32, ["batch", outputs]))
+        }
+        action = actions.get(self._network.head, (float32, ["batch", outputs]))
         return self._graph.model(
             {names.OBSERVATION: observation},
             {names.OUTPUT: (float32, ["batch", outputs]), names.ACTION: action},
@@ -132,7 +133,7 @@ class _Exporter:
     ) -> tuple[tuple[np.dtype, list[int | str]], onnx_layers.Value]:
         """Returns dtype and shape of the model's input, and the first layer's input."""
         name = names.OBSERVATION
-        shape = ["batch", *self._network.observation_shape(self._image_size)]
+        shape: list[int | str] = ["batch", *self._network.observation_shape(self._image_size)]
         if self._network.image:
             return (np.dtype(np.uint8), shape), onnx_layers.Value(name, acting_path.PIXEL_MAP)
         if normalization is not None:

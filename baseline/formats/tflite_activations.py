@@ -168,7 +168,8 @@ def _joined(
     if isinstance(module, acting_layers.Concatenate):
         width = sum(tensor.shape[1] for tensor in tensors)
         whole = graph.add("CONCATENATION", *tensors, shape=(-1, width), axis=1)
-        return values[0]._replace(tensor=whole, image=image and (*image[:2], width))
+        wider = None if image is None else (image[0], image[1], width)
+        return values[0]._replace(tensor=whole, image=wider)
     kind = "MUL" if isinstance(module, acting_layers.Multiply) else "ADD"
     return values[0]._replace(tensor=graph.add(kind, *tensors))
 

@@ -33,7 +33,6 @@ from baseline.tasks import environments
 WITH_WEIGHTS = acting_layers.WITH_WEIGHTS
 WithWeights = acting_layers.WithWeights
 OBSERVATION = tracing.OBSERVATION  # Names the input in `PolicyNetwork.sources`.
-MASK = tracing.MASK  # Names the field of allowed actions in `PolicyNetwork.fields`.
 OUTPUT = "output"  # Names the last layer's output; inputs have the names of their layers.
 # Pixels become 0 to 1. As integers they keep their values, each of which stands for value / 255.
 PIXEL_LEVELS = tracing.PIXEL_LEVELS  # Levels above black.
@@ -124,12 +123,13 @@ class PolicyNetwork(NamedTuple):
         raise errors.UserError("The policy has no layer with weights: nothing to export.")
 
 
-def policy_network(model: base_class.BaseAlgorithm, masked: bool = False) -> PolicyNetwork:
+def policy_network(model: base_class.BaseAlgorithm, num_masked: int = 0) -> PolicyNetwork:
     """Returns the acting path of an SB3 model: no value function, no target networks.
 
     Args:
       model: A model of SB3 or of sb3-contrib.
-      masked: Whether observations end with a mask of the allowed actions, as MaskablePPO has them.
+      num_masked: Length of the mask of allowed actions that observations end with, as those of
+        MaskablePPO may; 0: there is none.
 
     Raises:
       errors.UserError: A layer, a space or an algorithm has no quantized form here.
@@ -139,8 +139,7 @@ def policy_network(model: base_class.BaseAlgorithm, masked: bool = False) -> Pol
     extractor, parts, squashed = _parts(policy)
     actions = _actions(model.action_space, squashed, _outputs_per_bit(policy))
     traced = tracing.trace(
-        policy, extractor, parts, observed, policy.normalize_images,
-        _num_masked(model.action_space) if masked else None,
+        policy, extractor, parts, observed, policy.normalize_images, num_masked
     )
     arrays = not traced.fields
     convolved = any(isinstance(module, nn.Conv2d) for _, module in traced.layers)
@@ -157,7 +156,7 @@ def policy_network(model: base_class.BaseAlgorithm, masked: bool = False) -> Pol
     )
 
 
-def _parts(policy: nn.Module) -> tuple[nn.Module, list[nn.Module], bool]:
+def _parts(policy: Any) -> tuple[nn.Module, list[nn.Module], bool]:
     """Returns features extractor, the modules behind it, and whether they end with a tanh."""
     kind = type(policy)
     if any(base.__module__.startswith(_RECURRENT) for base in kind.__mro__):
@@ -185,7 +184,7 @@ def _parts(policy: nn.Module) -> tuple[nn.Module, list[nn.Module], bool]:
     )
 
 
-def _outputs_per_bit(policy: nn.Module) -> int:
+def _outputs_per_bit(policy: Any) -> int:
     """Returns how many outputs tell one action of a MultiBinary space: MaskablePPO has two."""
     maskable = any(_HEADS.get(base.__module__) == "logits" for base in type(policy).__mro__)
     return 2 if maskable else 1
@@ -212,8 +211,8 @@ def _actions(space: gym.Space, squashed: bool, outputs_per_bit: int) -> PolicyNe
     )
 
 
-def _num_masked(space: gym.Space) -> int:
-    """Returns the length of a mask of actions, as `sb3_contrib` defines it."""
+def mask_length(space: gym.Space) -> int:
+    """Returns the length of a mask of actions, as sb3-contrib defines it."""
     if isinstance(space, gym.spaces.MultiDiscrete):
         return int(space.nvec.sum())
     if isinstance(space, gym.spaces.MultiBinary):

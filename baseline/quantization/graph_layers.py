@@ -45,7 +45,9 @@ class Path:
         for name, (_, inputs) in reversed(self._layers.items()):
             if name in needed:
                 needed.update(inputs)
-        layers, sources, before = [], {}, OBSERVATION
+        layers: list[tuple[str, nn.Module]] = []
+        sources: dict[str, tuple[str, ...]] = {}
+        before = OBSERVATION
         for name, (module, inputs) in self._layers.items():
             if name in needed:
                 layers.append((name, module))
@@ -97,6 +99,7 @@ class Reader:
         Raises:
           errors.UserError: A node has no form here.
         """
+        output = None
         for node in graph.nodes:
             if node.op == "placeholder":
                 self._values[node] = self._observation

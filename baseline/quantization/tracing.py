@@ -55,16 +55,16 @@ class Traced(NamedTuple):
     fields: tuple[Field, ...] = ()
 
 
-def fields_of(space: gym.Space, num_masked: int | None = None) -> tuple[Field, ...]:
+def fields_of(space: gym.Space, num_masked: int = 0) -> tuple[Field, ...]:
     """Returns the parts of flat observations: the keys of a Dict in order, then the mask.
 
     Args:
       space: The model's space of observations.
-      num_masked: Length of the mask of actions that the observation ends with; None: no mask.
+      num_masked: Length of the mask of actions that the observation ends with; 0: no mask.
     """
     parts = dict(space.spaces) if isinstance(space, gym.spaces.Dict) else {OBSERVATION: space}
     fields = [Field(str(name), _raw_shape(part)) for name, part in parts.items()]
-    if num_masked is not None:
+    if num_masked:
         fields.append(Field(MASK, (num_masked,)))
     return tuple(fields)
 
@@ -80,7 +80,7 @@ def trace(
     parts: Sequence[nn.Module],
     space: gym.Space,
     normalize_images: bool,
-    num_masked: int | None = None,
+    num_masked: int = 0,
 ) -> Traced:
     """Traces a policy from its observations to its last outputs.
 
@@ -90,12 +90,12 @@ def trace(
       parts: The modules that compute the outputs from the features, one after the other.
       space: The model's space of observations.
       normalize_images: Whether bytes of images become 0 to 1.
-      num_masked: Length of the mask of actions that the observation ends with; None: no mask.
+      num_masked: Length of the mask of actions that the observation ends with; 0: no mask.
 
     Raises:
       errors.UserError: The path has a part without a quantized form, whose name is given.
     """
-    flat = is_flat(space) or num_masked is not None
+    flat = is_flat(space) or num_masked > 0
     fields = fields_of(space, num_masked) if flat else ()
     shape = (sum(field.size for field in fields),) if flat else _raw_shape(space)
     path = graph_layers.Path(shape)
@@ -110,7 +110,7 @@ def trace(
         ) from None
     encoded = _encoded(path, space, fields, normalize_images)
     output = graph_layers.Reader(path, actor, encoded).read(graph)
-    if num_masked is not None:
+    if num_masked:
         start = sum(field.size for field in fields[:-1])
         mask = path.add(MASK, acting_layers.Part(start, (num_masked,)), OBSERVATION)
         output = path.add("masked", acting_layers.Masked(), output, mask)
@@ -128,7 +128,8 @@ def _encoded(
     if not fields:
         return graph_layers.Name(OBSERVATION)
     spaces = dict(space.spaces) if isinstance(space, gym.spaces.Dict) else {OBSERVATION: space}
-    encoded, start = {}, 0
+    encoded: dict[str, graph_layers.Name] = {}
+    start = 0
     for (key, part), field in zip(spaces.items(), fields, strict=False):  # A mask has no space.
         image = normalize_images and preprocessing.is_image_space(part)
         divisor = float(PIXEL_LEVELS) if image else 1.0

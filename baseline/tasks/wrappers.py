@@ -216,17 +216,18 @@ class FlatObservations(gym.Wrapper):
 
         super().__init__(env)
         space = env.observation_space
-        self._spaces = dict(space.spaces) if isinstance(space, gym.spaces.Dict) else {None: space}
+        self._spaces: dict[str | None, gym.Space] = {None: space}
+        if isinstance(space, gym.spaces.Dict):
+            self._spaces = {**space.spaces}
         self._transposed = {
             key for key, part in self._spaces.items()
-            if preprocessing.is_image_space(part)
+            if isinstance(part, gym.spaces.Box)
+            and preprocessing.is_image_space(part)
             and not preprocessing.is_image_space_channels_first(part)
         }
         self._num_masked = num_masked
-        size = num_masked + sum(
-            1 if isinstance(part, gym.spaces.Discrete) else math.prod(part.shape)
-            for part in self._spaces.values()
-        )
+        # A Discrete observation has no axes, and is one number.
+        size = num_masked + sum(math.prod(part.shape or ()) for part in self._spaces.values())
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:

@@ -121,11 +121,9 @@ def _train_and_save(
     from stable_baselines3.common import callbacks
 
     from baseline.agents import zoo_files
-    from baseline.quantization import acting_path
     from baseline.train import callbacks as training_callbacks
     from baseline.train import state
 
-    acting_path.policy_network(model)  # This refuses agents that no tool could act with.
     callbacks_of_caller = list(prepare(model)) if prepare is not None else []
     run_folder = experiment.save_path
     if settings.resume:
@@ -296,6 +294,7 @@ def _set_up(
     from stable_baselines3.common import utils
 
     from baseline.agents import zoo_files
+    from baseline.quantization import acting_path
     from baseline.train import experiment as zoo
     from baseline.train import half_precision
     from baseline.train import precision_choice
@@ -324,6 +323,8 @@ def _set_up(
     )
     try:
         model, _ = experiment.setup_experiment()
+        # This refuses agents that no tool could act with. Half precision hides layers from it.
+        acting_path.policy_network(model)
         if settings.precision not in (None, precision_lib.FP32):
             choice = precision_choice.resolve(model, settings.precision)
             half_precision.apply(model, choice.precision)

@@ -75,6 +75,20 @@ class Residual(torch_layers.BaseFeaturesExtractor):
         return self.activation(x + self.activation(self.norm(self.second(x))))
 
 
+class Pixels(torch_layers.BaseFeaturesExtractor):
+    """An own features extractor of images, with a residual connection."""
+
+    def __init__(self, space):
+        super().__init__(space, 324)
+        self.first = nn.Conv2d(space.shape[0], 4, 4, 4)
+        self.second = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        x = nn.functional.relu(self.first(x), inplace=True)
+        x = x + torch.tanh(self.second(x))
+        return torch.flatten(x, start_dim=1)
+
+
 class Kind(NamedTuple):
     """An agent: algorithm, spaces, further arguments, and its environment's class."""
 
@@ -94,6 +108,10 @@ KINDS = {
     "own extractor of SAC": Kind(
         "sac", actions=FORCES, policy_kwargs={"features_extractor_class": Residual}
     ),
+    "own extractor of images": Kind(
+        "a2c", gym.spaces.Box(0, 255, (36, 36, 1), np.uint8),
+        policy_kwargs={"features_extractor_class": Pixels},
+    ),
     "Discrete": Kind("ppo", gym.spaces.Discrete(7)),
     "Discrete of DQN": Kind("dqn", gym.spaces.Discrete(7)),
     "MultiDiscrete": Kind("a2c", gym.spaces.MultiDiscrete([3, 2, 4])),
@@ -101,6 +119,9 @@ KINDS = {
     "bits as actions": Kind("a2c", actions=gym.spaces.MultiBinary(3)),
     "Dict": Kind("ppo", MIXED),
     "Dict of TD3": Kind("td3", MIXED, FORCES),
+    "Dict with a mask that is an observation": Kind("a2c", gym.spaces.Dict({
+        "action_mask": gym.spaces.MultiBinary(4), "observation": VECTOR,
+    })),
     "Dict of one": Kind("dqn", gym.spaces.Dict({"only": VECTOR})),
     "QR-DQN": Kind("qrdqn", policy_kwargs={"n_quantiles": 5}),
     "TQC": Kind("tqc", actions=FORCES),

@@ -43,8 +43,6 @@ def made(kind, **kwargs):
     policy_kwargs = dict(kind.policy_kwargs)
     if policy == "MultiInputPolicy":
         policy_kwargs.update(net_arch=[16], features_extractor_kwargs={"cnn_output_dim": 8})
-        if set(kind.observed.spaces) == {"only"}:
-            del policy_kwargs["features_extractor_kwargs"]
     return small_agents.model(
         kind.algo, environment, policy, policy_kwargs=policy_kwargs, **kind.arguments, **kwargs
     )
