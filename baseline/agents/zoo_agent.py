@@ -93,8 +93,7 @@ class ZooAgent(agent_lib.Agent):
             found[key].count = normalization.num_observations
         if found:
             # SB3's hint knows only the form for dictionaries of observations.
-            environment.obs_rms = (
-                found if keyed else next(iter(found.values()))  # type: ignore[assignment]
-            )
+            (first, *_) = found.values()
+            environment.obs_rms = found if keyed else first  # type: ignore[assignment]
         environment.save(str(path))
         environment.close()

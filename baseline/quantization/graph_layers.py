@@ -122,7 +122,7 @@ class Reader:
         name = str(node.target)
         module = self._actor.get_submodule(name)
         name = name.removeprefix(_ROOT)
-        (value,) = (self._values.get(argument) for argument in node.args)
+        (value,) = (self._value(argument) for argument in node.args)
         if not isinstance(value, Name):
             raise errors.UserError(f"Layer {name} does not take the output of a known layer.")
         if isinstance(module, _UNCHANGED):

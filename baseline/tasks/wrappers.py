@@ -218,7 +218,7 @@ class FlatObservations(gym.Wrapper):
         space = env.observation_space
         self._spaces: dict[str | None, gym.Space] = {None: space}
         if isinstance(space, gym.spaces.Dict):
-            self._spaces = {**space.spaces}
+            self._spaces = {key: part for key, part in space.spaces.items()}
         self._transposed = {
             key for key, part in self._spaces.items()
             if isinstance(part, gym.spaces.Box)
