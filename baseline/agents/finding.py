@@ -217,11 +217,12 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
         network = acting_path.policy_network(model, num_masked)
     except errors.UserError as error:
         raise errors.UserError(f"{path}: {error}") from None
-    by_key = _statistics(config, statistics, model)
+    by_key = _keyed_statistics(config, statistics, model)
+    normalization = _normalization(by_key, network)
     if network.fields:
         make_env = functools.partial(_make_flat, make_env, num_masked)
     agent = zoo_agent.ZooAgent(
-        algo, env_id, path, network, make_env, _normalization(by_key, network), model=model,
+        algo, env_id, path, network, make_env, normalization, model=model,
         statistics=by_key,
     )
     agent.check_weights()
@@ -253,7 +254,7 @@ def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[st
     return kwargs
 
 
-def _statistics(
+def _keyed_statistics(
     config: Mapping[str, Any], path: pathlib.Path, model: base_class.BaseAlgorithm
 ) -> dict[str, zoo_files.Normalization]:
     """Returns the statistics of observations by key, if config.yml says that there are any.
