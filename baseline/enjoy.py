@@ -29,7 +29,8 @@ DEFAULT_FPS = 30.0
 def define_flags() -> None:
     """Defines the flags of this tool."""
     flags.DEFINE_string(
-        "algo", None, "Algorithm: a2c, ppo, dqn, ddpg, td3, sac; for ActorQ: d4pg, dqn."
+        "algo", None, "Algorithm: a2c, ppo, dqn, ddpg, td3, sac, qrdqn, tqc, trpo, maskable_ppo; "
+        "for ActorQ: d4pg, dqn."
     )
     flags.DEFINE_string("env", None, "Environment, as in the agent's file name.")
     measuring_flags.define_folder()

@@ -21,7 +21,7 @@ class Agent(abc.ABC):
     """A trained agent, ready to play; subclasses know how its library saves it.
 
     Attributes:
-      algo: a2c, ppo, dqn, ddpg, td3 or sac (ActorQ: d4pg or dqn).
+      algo: One of `finding.ALGORITHMS` (ActorQ: d4pg or dqn).
       env_id: The environment's name as the agent was saved with.
       path: The agent's file.
       network: The acting path.
@@ -108,7 +108,7 @@ class Agent(abc.ABC):
         Raises:
           errors.UserError: A weight is NaN or infinite.
         """
-        for name, module in self.network.with_weights():
+        for name, module in self.network.layers:
             if not all(torch.isfinite(tensor).all() for tensor in module.parameters()):
                 raise errors.UserError(
                     f"The weights of {self.path} hold NaN or infinity (layer {name}): its "

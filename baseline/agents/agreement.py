@@ -51,7 +51,7 @@ def compare(
     """Compares two forms' actions for the same states.
 
     Args:
-      reference: Actions of the first form, int [N] or float [N, A].
+      reference: Actions of the first form, int [N] or [N, K], or float [N, A].
       actions: Actions of the second form, of the same shape.
       low: Smallest actions [A]; None for discrete ones.
       high: Largest actions [A]; None for discrete ones.
@@ -62,7 +62,8 @@ def compare(
     if reference.shape != actions.shape or not len(reference):
         raise ValueError(f"Cannot compare actions {reference.shape} with {actions.shape}.")
     if low is None or high is None:
-        return Agreement(len(reference), float((reference == actions).mean()))
+        equal = (reference == actions).reshape(len(reference), -1).all(axis=1)
+        return Agreement(len(reference), float(equal.mean()))
     width = np.where(high > low, high - low, 1.0)  # Equal bounds leave no range.
     shares = np.abs(reference.astype(np.float64) - actions) / width
     return Agreement(

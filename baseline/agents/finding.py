@@ -4,7 +4,9 @@
 agents.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
+import contextlib
 import functools
 import pathlib
 import re
@@ -12,6 +14,8 @@ import reprlib
 from typing import Any
 
 from absl import logging
+import gymnasium as gym
+import numpy as np
 from stable_baselines3.common import base_class
 from stable_baselines3.common import preprocessing
 import torch
@@ -25,11 +29,13 @@ from baseline.quantization import acting_path
 from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.tasks import environments
+from baseline.tasks import wrappers
 
-ALGORITHMS = tuple(model_building.ALGORITHMS)
+ALGORITHMS = model_building.ALGORITHMS
 # Statistics of an agent's own moment have seen as many observations as it made steps, but for this
 # share, and for the first observations after so many resets of all its environments.
 _SAME_MOMENT, _RESETS = 0.01, 10
+_NEVER_CLIPPED = float(np.finfo(np.float32).max)
 
 
 def check_algo(name: str) -> str:
@@ -38,12 +44,24 @@ def check_algo(name: str) -> str:
     Raises:
       errors.UserError: The algorithm is not one of ours.
     """
+    check_refused(name)
     algo = names.canonical_algo(name)
     if algo not in ALGORITHMS:
         raise errors.UserError(
             f"The algorithm {name!r} is not known: {', '.join(ALGORITHMS)} are (ppo2 means ppo)."
         )
     return algo
+
+
+def check_refused(name: str) -> None:
+    """Checks that an algorithm is none of those whose policies have no quantized form.
+
+    Raises:
+      errors.UserError: It is one. The message says why.
+    """
+    reason = names.REFUSED_ALGOS.get(names.canonical_algo(name))
+    if reason is not None:
+        raise errors.UserError(reason)
 
 
 def found(folder: str | pathlib.Path) -> list[tuple[str, str]]:
@@ -149,7 +167,7 @@ def load(algo: str, env_id: str, folder: str | pathlib.Path) -> agent_lib.Agent:
     """Loads an agent without running anything that its files contain.
 
     Args:
-      algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
+      algo: One of ALGORITHMS; ppo2 means ppo.
       env_id: The environment, as in the file's name.
       folder: A folder laid out as FOLDER/ALGO/ENV_<n>/ENV.zip.
 
@@ -193,14 +211,24 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
         {**_env_kwargs(config, settings), **_env_kwargs(arguments, settings)},
     )
     model = model_building.build(algo, saved, make_env, path)
-    normalization = _normalization(config, statistics, model)
+    num_masked = 0
+    if algo == names.MASKABLE and _tells_masks(make_env):
+        num_masked = acting_path.mask_length(model.action_space)
+    try:
+        network = acting_path.policy_network(model, num_masked)
+    except errors.UserError as error:
+        raise errors.UserError(f"{path}: {error}") from None
+    by_key = _keyed_statistics(config, statistics, model)
+    normalization = _normalization(by_key, network)
     if normalization is not None and not (is_last and "program" in arguments):
         _warn_of_another_moment(path, statistics, saved.data, normalization)
     elif not statistics.exists() and _is_of_normalized(saved.data):
         _warn_of_no_statistics(path, statistics)
+    if network.fields:
+        make_env = functools.partial(_make_flat, make_env, num_masked)
     agent = zoo_agent.ZooAgent(
-        algo, env_id, path, acting_path.policy_network(model), make_env, normalization,
-        model=model,
+        algo, env_id, path, network, make_env, normalization, model=model,
+        statistics=by_key,
     )
     agent.check_weights()
     if is_last:
@@ -268,6 +296,19 @@ def _warn_of_no_statistics(path: pathlib.Path, statistics: pathlib.Path) -> None
     )
 
 
+def _tells_masks(make_env: Callable[..., gym.Env]) -> bool:
+    """Returns whether an environment says which actions are allowed."""
+    with contextlib.closing(make_env()) as environment:
+        return environment.has_wrapper_attr(wrappers.ACTION_MASKS)
+
+
+def _make_flat(
+    make_env: Callable[..., gym.Env], num_masked: int, render_mode: str | None = None
+) -> gym.Env:
+    """Makes an environment whose observations are the flat vectors that a network takes."""
+    return wrappers.FlatObservations(make_env(render_mode=render_mode), num_masked)
+
+
 def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[str, Any]:
     kwargs = config.get("env_kwargs") or {}
     if not isinstance(kwargs, Mapping):
@@ -278,31 +319,70 @@ def _env_kwargs(config: Mapping[str, Any], settings: pathlib.Path) -> Mapping[st
     return kwargs
 
 
-def _normalization(
+def _keyed_statistics(
     config: Mapping[str, Any], path: pathlib.Path, model: base_class.BaseAlgorithm
-) -> zoo_files.Normalization | None:
-    """Returns how observations are normalized, if config.yml says that they are (as in the zoo)."""
+) -> dict[str, zoo_files.Normalization]:
+    """Returns the statistics of observations by key, if config.yml says that there are any.
+
+    Without a config.yml there are some if the file exists. Those of arrays have the key
+    OBSERVATION.
+    """
     if config and not config.get("normalize"):
-        return None
-    normalization = zoo_files.read_normalization(path)
-    if normalization is None:
+        return {}
+    found = zoo_files.read_normalization(path)
+    if found is None:
         if config and not path.exists():
             raise errors.UserError(
                 f"The agent was trained on normalized observations, but {path} is missing: copy "
                 "it from where the agent comes from."
             )
+        return {}
+    space = model.observation_space
+    if isinstance(space, gym.spaces.Dict) != isinstance(found, Mapping):
+        raise errors.UserError(
+            f"{path} has statistics of {'a Dict' if isinstance(found, Mapping) else 'one array'}, "
+            f"but the observations are of a {type(space).__name__} space."
+        )
+    keyed = found if isinstance(found, dict) else {acting_path.OBSERVATION: found}
+    for key, normalization in keyed.items():
+        part = space.spaces.get(key) if isinstance(space, gym.spaces.Dict) else space
+        if part is not None and preprocessing.is_image_space(part):
+            raise errors.UserError(
+                f"{path} holds statistics of images, which SB3 takes before it scales them: agents "
+                "of that kind cannot be read here."
+            )
+        shape = None if part is None else part.shape
+        if normalization.mean.shape != shape:
+            raise errors.UserError(
+                f"{path} is for observations of shape {normalization.mean.shape}, the "
+                f"environment's are {shape}."
+            )
+    return keyed
+
+
+def _normalization(
+    statistics: Mapping[str, zoo_files.Normalization], network: acting_path.PolicyNetwork
+) -> zoo_files.Normalization | None:
+    """Returns how a network's observations are normalized; parts without statistics are not."""
+    if not statistics:
         return None
-    if preprocessing.is_image_space(model.observation_space):
-        raise errors.UserError(
-            f"{path} holds statistics of images, which SB3 takes before it scales them: agents of "
-            "that kind cannot be read here."
+    if not network.fields:
+        return statistics[acting_path.OBSERVATION]
+    means: list[np.ndarray] = []
+    variances: list[np.ndarray] = []
+    clips: list[np.ndarray] = []
+    for field in network.fields:
+        found = statistics.get(field.name)
+        size = (field.size,)
+        means.append(np.zeros(size) if found is None else found.mean.ravel())
+        variances.append(
+            np.ones(size) if found is None else found.variance.ravel() + found.epsilon
         )
-    if normalization.mean.shape != model.observation_space.shape:
-        raise errors.UserError(
-            f"{path} is for observations of shape {normalization.mean.shape}, the environment's "
-            f"are {model.observation_space.shape}."
-        )
-    return normalization
+        clips.append(np.full(size, _NEVER_CLIPPED if found is None else found.clip))
+    count = max(found.num_observations for found in statistics.values())
+    return zoo_files.Normalization(
+        np.concatenate(means), np.concatenate(variances), count, np.concatenate(clips), 0.0
+    )
 
 
 def set_threads(count: int = 1) -> None:

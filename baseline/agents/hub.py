@@ -25,7 +25,7 @@ def fetch(algo: str, env_id: str, folder: str | pathlib.Path) -> None:
     Fetched files are no more trusted than others: see `zoo_files`.
 
     Args:
-      algo: a2c, ppo, dqn, ddpg, td3, sac; ppo2 means ppo.
+      algo: One of `finding.ALGORITHMS`; ppo2 means ppo.
       env_id: The environment, as in the agent's name on the hub.
       folder: Gets ALGO/ENV_<n>, whole or not at all; the number is the first that is free.
 

@@ -26,24 +26,37 @@ from torch import overrides
 from actorQ.core import errors
 from baseline.agents import zoo_files
 from baseline.quantization import fake_quantizers
+from baseline.quantization import names
 
-# The paper's four, which `baseline.train` trains, and two more that the zoo has.
-ALGORITHMS = {
+# The paper's four, which `baseline.train` trains, and more that the zoo has.
+_OF_SB3 = {
     "a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "td3": sb3.TD3,
     "sac": sb3.SAC,
 }
+# Names of classes in sb3_contrib, which is imported for an agent that needs it.
+_OF_CONTRIB = {
+    "qrdqn": "QRDQN", "tqc": "TQC", "trpo": "TRPO", names.MASKABLE: "MaskablePPO",
+}
+ALGORITHMS = (*_OF_SB3, *_OF_CONTRIB)
+_ACTOR_CRITIC = ("a2c", "ppo", "trpo")
 # Families of algorithms by the module of the policy's class.
 _FAMILIES = {
-    "stable_baselines3.common.policies": ("a2c", "ppo"),
-    "stable_baselines3.a2c.policies": ("a2c", "ppo"),
-    "stable_baselines3.ppo.policies": ("a2c", "ppo"),
+    "stable_baselines3.common.policies": _ACTOR_CRITIC,
+    "stable_baselines3.a2c.policies": _ACTOR_CRITIC,
+    "stable_baselines3.ppo.policies": _ACTOR_CRITIC,
     "stable_baselines3.dqn.policies": ("dqn",),
     "stable_baselines3.td3.policies": ("ddpg", "td3"),
     "stable_baselines3.sac.policies": ("sac",),
     "sb3_contrib.tqc.policies": ("tqc",),
     "sb3_contrib.qrdqn.policies": ("qrdqn",),
+    "sb3_contrib.common.maskable.policies": (names.MASKABLE,),
+    "sb3_contrib.common.recurrent.policies": ("ppo_lstm",),
+    "sb3_contrib.crossq.policies": ("crossq",),
+    "sb3_contrib.ars.policies": ("ars",),
 }
 _COMPILER = "torch._dynamo"
+_KIND = re.compile(r"(\w+)'>$")  # The class in the text of a space's type.
+_SPACES = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict")
 # Arguments of algorithms that are not taken from a file.
 _OURS = ("buffer_size", "learning_rate", "optimize_memory_usage", "seed", "verbose")
 # A policy may have twice the numbers and tensors of its file, and these on top. One that differs a
@@ -74,12 +87,15 @@ def build(
     try:
         _check_spaces(saved, environment, path)
         policy = "CnnPolicy" if any(".cnn." in name for name in saved.state_dict) else "MlpPolicy"
+        if isinstance(environment.observation_space, gym.spaces.Dict):
+            policy = "MultiInputPolicy"
+        made_by = _algorithm(algo)
         limit = _AsLargeAs(saved.state_dict, path)
         with warnings.catch_warnings(), no_compiler(), limit:
             warnings.simplefilter("ignore")  # They are about rollout sizes of a training.
-            model = ALGORITHMS[algo](
+            model = made_by(
                 policy, environment, device="cpu",
-                policy_kwargs=dict(saved.policy_kwargs), **_arguments(algo, saved),
+                policy_kwargs=dict(saved.policy_kwargs), **_arguments(made_by, saved),
             )
         _load_tensors(model, saved, path)
     except errors.UserError:
@@ -95,6 +111,20 @@ def build(
     model.num_timesteps = steps if isinstance(steps, int) else 0
     model.policy.set_training_mode(False)
     return model
+
+
+def _algorithm(algo: str) -> Callable[..., base_class.BaseAlgorithm]:
+    """Returns the class of an algorithm."""
+    if algo in _OF_SB3:
+        return _OF_SB3[algo]
+    try:
+        import sb3_contrib
+    except ImportError as error:
+        raise errors.UserError(
+            f"{algo} is an algorithm of sb3-contrib, which is not installed: "
+            f"pip install -r requirements.txt -c constraints.txt ({errors.summary(error)})"
+        ) from None
+    return getattr(sb3_contrib, _OF_CONTRIB[algo])
 
 
 @contextlib.contextmanager
@@ -146,9 +176,11 @@ class _AsLargeAs(overrides.TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _arguments(algo: str, saved: zoo_files.ZipContents) -> dict[str, Any]:
+def _arguments(
+    algorithm: Callable[..., base_class.BaseAlgorithm], saved: zoo_files.ZipContents
+) -> dict[str, Any]:
     """Returns the algorithm's plain arguments from the file, for those who train on."""
-    known = inspect.signature(ALGORITHMS[algo]).parameters
+    known = inspect.signature(algorithm).parameters
     arguments = {
         name: saved.data[name]
         for name in known
@@ -169,11 +201,15 @@ def _check_family(algo: str, saved: zoo_files.ZipContents, path: pathlib.Path) -
     policy_class = saved.data.get("policy_class")
     module = policy_class.get("__module__") if isinstance(policy_class, Mapping) else None
     family = _FAMILIES.get(str(module))
-    # A2C and PPO share their policies; other entries of the file tell them apart.
-    if family == ("a2c", "ppo"):
+    # A2C, PPO and TRPO share their policies; other entries of the file tell them apart.
+    if family == _ACTOR_CRITIC:
         family = ("ppo",) if "n_epochs" in saved.data else ("a2c",)
+        family = ("trpo",) if "cg_max_steps" in saved.data else family
     elif family == ("ddpg", "td3"):  # SB3's DDPG is TD3 without noise on the target's actions.
         family = ("ddpg",) if saved.data.get("target_noise_clip") == 0.0 else ("td3",)
+    for name in family or ():
+        if name in names.REFUSED_ALGOS:
+            raise errors.UserError(f"{path}: {names.REFUSED_ALGOS[name]}")
     if family is not None and algo not in family:
         raise errors.UserError(
             f"{path} is an agent of {' or '.join(family)}, not of {algo}: name the right algorithm."
@@ -187,6 +223,14 @@ def _check_spaces(
         facts, space = saved.data.get(name), getattr(environment, name)
         if not isinstance(facts, Mapping):
             continue
+        kind = _KIND.search(str(facts.get(":type:")))
+        if kind is not None and kind[1] in _SPACES and kind[1] != type(space).__name__:
+            raise errors.UserError(
+                f"{path} does not fit the environment: its {name} is a {kind[1]} space, the "
+                f"environment's a {type(space).__name__} space."
+            )
+        if isinstance(space, gym.spaces.Dict):  # Its entries show in the policy's tensors.
+            continue
         shape = facts.get("_shape", facts.get("shape"))
         here = list(space.shape)
         # Images may be stored with the channels first or last.
@@ -195,12 +239,20 @@ def _check_spaces(
                 f"{path} does not fit the environment: its {name} has shape {tuple(shape)}, the "
                 f"environment's {tuple(here)}."
             )
+        values = "actions" if name == "action_space" else "observations"
         n = facts.get("n")
-        if n is not None and hasattr(space, "n") and int(n) != int(space.n):
+        if n is not None and hasattr(space, "n") and str(n) != str(space.n):
             raise errors.UserError(
-                f"{path} does not fit the environment: it knows {n} actions, the environment has "
+                f"{path} does not fit the environment: it knows {n} {values}, the environment has "
                 f"{space.n}."
             )
+        sizes = facts.get("nvec")
+        if sizes is not None and isinstance(space, gym.spaces.MultiDiscrete):
+            if re.findall(r"\d+", str(sizes)) != [str(size) for size in space.nvec.ravel()]:
+                raise errors.UserError(
+                    f"{path} does not fit the environment: it knows {sizes} {values}, the "
+                    f"environment has {space.nvec}."
+                )
 
 
 def _load_tensors(

@@ -1,8 +1,10 @@
 """An agent of Stable-Baselines3, which is saved in the layout of rl-baselines3-zoo."""
 
+from collections.abc import Mapping
 import dataclasses
 import pathlib
 
+import gymnasium as gym
 from stable_baselines3.common import base_class
 from stable_baselines3.common import running_mean_std
 from stable_baselines3.common import vec_env
@@ -30,9 +32,11 @@ class ZooAgent(agent_lib.Agent):
 
     Attributes:
       model: SB3's model, whose modules are those of `network`.
+      statistics: The statistics of observations by key; those of arrays have the key "observation".
     """
 
     model: base_class.BaseAlgorithm
+    statistics: Mapping[str, zoo_files.Normalization] = dataclasses.field(default_factory=dict)
 
     def save(self, folder: pathlib.Path) -> pathlib.Path:
         """Writes ALGO/ENV_1 in the zoo's layout; SB3 itself loads it without custom objects.
@@ -64,19 +68,32 @@ class ZooAgent(agent_lib.Agent):
 
     def _save_normalization(self, path: pathlib.Path) -> None:
         """Writes the statistics as SB3's own class, for SB3's own loader."""
-        normalization = self.normalization
+        keyed = isinstance(self.model.observation_space, gym.spaces.Dict)
+
+        def make_env() -> gym.Env:
+            environment = self.make_env()
+            if not self.network.fields:
+                return environment
+            assert isinstance(environment, gym.Wrapper)  # It lays observations out as vectors.
+            return environment.env
+
         environment = vec_env.VecNormalize(
-            vec_env.DummyVecEnv([self.make_env]),
+            vec_env.DummyVecEnv([make_env]),
             training=False,
-            norm_obs=normalization is not None,  # Without it, rewards alone were normalized.
+            norm_obs=bool(self.statistics),  # Without them, rewards alone were normalized.
             norm_reward=False,
+            norm_obs_keys=list(self.statistics) if keyed and self.statistics else None,
         )
-        if normalization is not None:
-            environment.clip_obs, environment.epsilon = normalization.clip, normalization.epsilon
-            statistics = running_mean_std.RunningMeanStd()
-            statistics.mean, statistics.var = normalization.mean, normalization.variance
-            statistics.count = normalization.num_observations
+        found = {}
+        for key, normalization in self.statistics.items():
+            environment.clip_obs = float(normalization.clip)
+            environment.epsilon = normalization.epsilon
+            found[key] = running_mean_std.RunningMeanStd()
+            found[key].mean, found[key].var = normalization.mean, normalization.variance
+            found[key].count = normalization.num_observations
+        if found:
             # SB3's hint knows only the form for dictionaries of observations.
-            environment.obs_rms = statistics  # type: ignore[assignment]
+            (first, *_) = found.values()
+            environment.obs_rms = found if keyed else first  # type: ignore[assignment]
         environment.save(str(path))
         environment.close()

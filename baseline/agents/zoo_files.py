@@ -16,6 +16,7 @@ import os
 import pathlib
 import pickle
 import re
+import sys
 from typing import Any
 from typing import NamedTuple
 import warnings
@@ -29,6 +30,7 @@ import yaml
 from actorQ.core import errors
 from baseline.agents import safe_pickle
 from baseline.agents import unpacking
+from baseline.tasks import environments
 
 MAX_BYTES = 1 << 30  # Limit for policy.pth, unpacked.
 # Limit for the JSON, which becomes up to 20 times as large in memory. The zoo's files have 30 kB;
@@ -45,13 +47,15 @@ _TYPE = ":type:"
 # Entries of a policy's arguments that are none; old releases of SB3 saved `device`.
 _NO_ARGUMENT = (_SERIALIZED, _TYPE, "device")
 _VERSION = "_stable_baselines3_version"
-_CLASS = re.compile(r"^<class '([\w.]+)'>$")
+_CLASS = re.compile(r"^<class '([\w.<>]+)'>$")
 _TRUSTED_CLASSES = (
     "torch.nn.modules.activation.",
+    "torch.nn.modules.normalization.",
     "torch.optim.",
     "stable_baselines3.common.sb2_compat.rmsprop_tf_like.",
     "stable_baselines3.common.torch_layers.",
 )
+_SCRIPT = "__main__"
 _BUILDING_BLOCKS = (nn.Module, torch.optim.Optimizer)
 
 
@@ -78,14 +82,15 @@ class Normalization(NamedTuple):
       mean: float64 [D], or of the observations' shape.
       variance: float64, of the same shape.
       num_observations: Observations seen.
-      clip: Largest absolute value that passes, > 0; infinity: all values pass.
+      clip: Largest absolute value that passes, > 0; infinity: all values pass. An array [D] has
+        one for each number.
       epsilon: Summand of the variance.
     """
 
     mean: np.ndarray
     variance: np.ndarray
     num_observations: float
-    clip: float
+    clip: float | np.ndarray
     epsilon: float
 
     @property
@@ -179,9 +184,12 @@ def _resolve(value: Any, path: pathlib.Path) -> Any:
     name = match.group(1)
     module, _, attribute = name.rpartition(".")
     if not name.startswith(_TRUSTED_CLASSES):
+        module = _own_module(module, attribute)
+    if not module:
         raise errors.UserError(
             f"{path} builds its policy with {name}, which is not of a library that is trusted "
-            "here: not loaded."
+            f"here: not loaded. Where the code is your own, {environments.OWN_MODULES}=MODULE "
+            "names the module with the class."
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -192,6 +200,22 @@ def _resolve(value: Any, path: pathlib.Path) -> Any:
             f"{path} builds its policy with {name}, which is no part of a policy: not loaded."
         )
     return found
+
+
+def _own_module(module: str, attribute: str) -> str:
+    """Returns the module of the user's own that has a class; empty: there is none.
+
+    Classes of a program that was started as a script say that they are of `__main__`.
+    """
+    own = environments.own_modules()
+    if module in own:
+        return module
+    if module == _SCRIPT:
+        environments.register()  # It imports the modules, with a message where that fails.
+        for name in own:
+            if hasattr(sys.modules.get(name), attribute):
+                return name
+    return ""
 
 
 class _ConfigLoader(yaml.SafeLoader):
@@ -243,8 +267,10 @@ def read_yaml(path: pathlib.Path) -> dict[str, Any]:
     return content
 
 
-def read_normalization(path: pathlib.Path) -> Normalization | None:
+def read_normalization(path: pathlib.Path) -> Normalization | dict[str, Normalization] | None:
     """Reads `vecnormalize.pkl`; None if there is none or it leaves observations as they are.
+
+    Observations of a Dict space have statistics for each of its keys that is normalized.
 
     Raises:
       errors.UserError: The file is damaged or holds something else.
@@ -255,18 +281,27 @@ def read_normalization(path: pathlib.Path) -> Normalization | None:
     try:
         if not saved.norm_obs:
             return None
-        statistics = saved.obs_rms
-        found = Normalization(
-            real_numbers(statistics.mean),
-            real_numbers(statistics.var),
-            float(statistics.count),
-            float(saved.clip_obs),
-            float(saved.epsilon),
-        )
+        if isinstance(saved.obs_rms, Mapping):
+            return {
+                str(key): _normalization(saved, statistics, path)
+                for key, statistics in saved.obs_rms.items()
+            }
+        return _normalization(saved, saved.obs_rms, path)
     except (AttributeError, TypeError, ValueError, OverflowError):
         raise errors.UserError(
-            f"{path} holds no statistics of observations (SB3's VecNormalize of one array)."
+            f"{path} holds no statistics of observations (SB3's VecNormalize)."
         ) from None
+
+
+def _normalization(saved: Any, statistics: Any, path: pathlib.Path) -> Normalization:
+    """Returns checked statistics; strangers' values may raise anything that is no UserError."""
+    found = Normalization(
+        real_numbers(statistics.mean),
+        real_numbers(statistics.var),
+        float(statistics.count),
+        float(saved.clip_obs),
+        float(saved.epsilon),
+    )
     numbers = np.concatenate([np.ravel(part) for part in found._replace(clip=0.0)])
     if (
         found.mean.shape != found.variance.shape

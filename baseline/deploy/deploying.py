@@ -67,6 +67,8 @@ def deploy(
     stem = re.sub(r"[^\w.-]", "-", f"{agent.algo}_{agent.env_id}")
     written = exporting.write(content, settings.format, folder or f"{DEFAULT_OUT}/{stem}")
     print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
+    if agent.network.fields:
+        print(f"Its observation is one vector of floats: {exporting.layout(agent.network.fields)}.")
     if checks:
         states = exporting.visited(agent, settings.seed + _CHECKED)
         found = exporting.compare(agent, content, settings.format, states)

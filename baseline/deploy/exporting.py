@@ -6,6 +6,7 @@ and ranges are those of post-training quantization, or of quantization-aware tra
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import pathlib
@@ -33,6 +34,7 @@ from baseline.formats import torchscript
 from baseline.qat import export as qat_export
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
+from baseline.quantization import tracing
 from baseline.tasks import environments
 
 RUNNER = "run_policy.py"
@@ -113,6 +115,7 @@ def _load_zip(path: pathlib.Path, algo: str | None, env_id: str | None) -> agent
     if algo is not None or noted is not None:  # `check_algo` has a message for other algorithms.
         return finding.load_file(finding.check_algo(str(algo or noted)), env_id, path)
     for folder in (path.parent.parent.name, path.parent.name):
+        finding.check_refused(folder)
         with contextlib.suppress(errors.UserError):
             algo = finding.check_algo(str(folder))
             break
@@ -328,3 +331,12 @@ def compare(
     network = actorq.native_network(agent)
     acted = one_by_one(load_file(content, file_format))(states)
     return agreement.compare(acting_in_task(agent)(states), acted, network.low, network.high)
+
+
+def layout(fields: Sequence[tracing.Field]) -> str:
+    """Returns the order in which the parts of an observation lie in its vector, for people."""
+    parts = [
+        f"{field.name} ({'x'.join(map(str, field.shape))})" if field.shape else field.name
+        for field in fields
+    ]
+    return ", then ".join(parts)

@@ -1,7 +1,7 @@
 """Runs a policy that `python -m baseline.deploy` wrote: all that a device needs beside the file.
 
     python run_policy.py policy.onnx [observations.npy]
-    action = run_policy.Policy("policy.onnx")(observation)  # A number, or float32 [A].
+    action = run_policy.Policy("policy.onnx")(observation)  # A number, int64 [K], or float32 [A].
 
 It needs numpy, and for each format one of these runtimes:
 
@@ -10,6 +10,7 @@ It needs numpy, and for each format one of these runtimes:
 - .pt: torch
 
 Observations are those of the environment: float32 [D] or uint8 [C, H, W]; in a file [N, ...].
+Whole numbers and dictionaries are float32 [D] too: the parts in the order that `deploy` prints.
 """
 
 import argparse

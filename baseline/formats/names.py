@@ -3,6 +3,9 @@
 Imports no framework.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from actorQ.core import errors
 from baseline.quantization import names
 
@@ -67,3 +70,20 @@ def scheme(file_format: str, bits: int, asked: str | None) -> str:
             f"possible with --format={' or '.join(able)}."
         )
     return asked or possible[0]
+
+
+def layout(
+    fields: Sequence[tuple[str, tuple[int, ...]]], sizes: Sequence[int]
+) -> dict[str, list[Any]]:
+    """Returns what a file says of flat observations and of several actions, where it has them.
+
+    Args:
+      fields: Names and shapes of the parts of a flat observation, in order.
+      sizes: Numbers of outputs of the actions.
+    """
+    found: dict[str, list[Any]] = {}
+    if fields:
+        found["fields"] = [[name, list(shape)] for name, shape in fields]
+    if sizes:
+        found["action_sizes"] = list(sizes)
+    return found

@@ -14,6 +14,7 @@ computes it, by width:
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.agents import zoo_files
 from baseline.formats import names
+from baseline.formats import onnx_activations
 from baseline.formats import onnx_graph
 from baseline.formats import onnx_layers
 from baseline.quantization import acting_path
@@ -99,26 +101,30 @@ class _Exporter:
     def run(self, normalization: zoo_files.Normalization | None) -> onnx.ModelProto:
         """Returns the model."""
         observation, value = self._observation(normalization)
-        for position, (name, module) in enumerate(self._network.layers):
+        values = {acting_path.OBSERVATION: value}
+        for name, module, sources in self._network.steps():
+            given = [values[source] for source in sources]
             if isinstance(module, acting_path.WITH_WEIGHTS):
-                value = self._layer(name, module, value, self._next_map(position + 1))
+                value = self._layer(name, module, given[0], self._next_map(name))
             else:
-                value = self._activation(name, module, value)
+                value = self._without_weights(name, module, given)
+            values[name] = value
         if self._quantizes_output:
             value = onnx_layers.to_integers(self._graph, value, self._map(acting_path.OUTPUT))
         value = onnx_layers.to_float(self._graph, value)
         output = self._graph.rename(value.name, names.OUTPUT)
         self._graph.rename(self._head(output), names.ACTION)
-        actions = self._network.with_weights()[-1][1].weight.shape[0]
-        discrete = self._network.head == "argmax"
+        outputs = self._network.num_outputs
+        float32, int64 = np.dtype(np.float32), np.dtype(np.int64)
+        actions: dict[str, tuple[np.dtype, list[int | str]]] = {
+            "argmax": (int64, ["batch"]),
+            "argmaxes": (int64, ["batch", len(self._network.sizes)]),
+            "positive": (int64, ["batch", outputs]),
+        }
+        action = actions.get(self._network.head, (float32, ["batch", outputs]))
         return self._graph.model(
             {names.OBSERVATION: observation},
-            {
-                names.OUTPUT: (np.dtype(np.float32), ["batch", actions]),
-                names.ACTION: (np.dtype(np.int64), ["batch"])
-                if discrete
-                else (np.dtype(np.float32), ["batch", actions]),
-            },
+            {names.OUTPUT: (float32, ["batch", outputs]), names.ACTION: action},
             self._metadata(normalization is not None),
         )
 
@@ -126,24 +132,23 @@ class _Exporter:
         self, normalization: zoo_files.Normalization | None
     ) -> tuple[tuple[np.dtype, list[int | str]], onnx_layers.Value]:
         """Returns dtype and shape of the model's input, and the first layer's input."""
-        name, first = names.OBSERVATION, self._network.with_weights()[0][1]
-        if isinstance(first, nn.Conv2d):
-            shape = ["batch", first.in_channels, *self._image_size]
-        else:
-            shape = ["batch", first.in_features]
+        name = names.OBSERVATION
+        shape: list[int | str] = ["batch", *self._network.observation_shape(self._image_size)]
         if self._network.image:
             return (np.dtype(np.uint8), shape), onnx_layers.Value(name, acting_path.PIXEL_MAP)
         if normalization is not None:
-            if not isinstance(first, nn.Conv2d):
+            if len(shape) == 2:
                 normalization = normalization.flat()
-            clip = np.float32(normalization.clip)
+            clip = np.asarray(normalization.clip, np.float32)
             name = self._graph.add("Sub", name, self._constant("mean", normalization.mean))
             name = self._graph.add(
                 "Div", name, self._constant("deviation", normalization.deviation)
             )
-            name = self._graph.add(
-                "Clip", name, self._constant("clip low", -clip), self._constant("clip high", clip)
-            )
+            low, high = self._constant("clip low", -clip), self._constant("clip high", clip)
+            if clip.ndim:  # Clip takes one number for all.
+                name = self._graph.add("Max", self._graph.add("Min", name, high), low)
+            else:
+                name = self._graph.add("Clip", name, low, high)
         return (np.dtype(np.float32), shape), onnx_layers.Value(name)
 
     def _layer(
@@ -179,15 +184,23 @@ class _Exporter:
             return given
         return schemes.integers(name, module, self._scheme, bits)
 
-    def _next_map(self, position: int) -> quantization.AffineMap | None:
-        """Returns the map of the integers that layers from `position` on can take directly.
+    def _next_map(self, name: str) -> quantization.AffineMap | None:
+        """Returns the map of the integers that the layers behind a layer can take directly.
 
-        It is None where they take floats, or where clamping to the map's levels is no ReLU.
+        It is None where they take floats, where several layers take the output, or where clamping
+        to the map's levels is no ReLU.
         """
         if self._ranges is None:
             return None
+        takers: dict[str, list[tuple[str, nn.Module]]] = {}
+        for taker, module, sources in self._network.steps():
+            for source in sources:
+                takers.setdefault(source, []).append((taker, module))
         relu = False
-        for name, module in self._network.layers[position:]:
+        while taking := takers.get(name):
+            if len(taking) > 1:
+                return None
+            ((name, module),) = taking
             if isinstance(module, acting_path.WITH_WEIGHTS):
                 takes_integers = self._bits[name] == 8
                 break
@@ -201,31 +214,39 @@ class _Exporter:
         affine = self._map(name)
         return None if relu and affine.zero_point else affine
 
-    def _activation(
-        self, name: str, module: nn.Module, value: onnx_layers.Value
+    def _without_weights(
+        self, name: str, module: nn.Module, given: Sequence[onnx_layers.Value]
     ) -> onnx_layers.Value:
+        """Adds a layer that is no product of weights."""
+        value = given[0]
         if isinstance(module, nn.Flatten):
             if (module.start_dim, module.end_dim) != (1, -1):
                 raise errors.UserError(f"Layer {name} flattens other axes than all but the first.")
-            if value.name == names.OBSERVATION and not self._network.image:
+            flat = len(self._network.observation_shape(self._image_size)) == 1
+            if value.name == names.OBSERVATION and flat and not self._network.image:
                 return value  # Its shape is [batch, D] already.
             return value._replace(name=self._graph.add("Flatten", value.name, axis=1))
         if isinstance(module, nn.ReLU) and value.affine is not None and not value.affine.zero_point:
             return value  # No integer stands for a number below zero.
-        value = onnx_layers.to_float(self._graph, value)
-        if isinstance(module, nn.ReLU):
-            return onnx_layers.Value(self._graph.add("Relu", value.name))
-        if isinstance(module, nn.Tanh):
-            return onnx_layers.Value(self._graph.add("Tanh", value.name))
-        if isinstance(module, nn.ELU):
-            return onnx_layers.Value(self._graph.add("Elu", value.name, alpha=module.alpha))
-        raise errors.UserError(f"Layer {name}, a {type(module).__name__}, has no integer form.")
+        floats = [onnx_layers.to_float(self._graph, each).name for each in given]
+        return onnx_layers.Value(onnx_activations.add(self._graph, name, module, floats))
 
     def _head(self, output: str) -> str:
         """Adds the head, as `acting_path.to_actions` computes it; returns the actions' name."""
         add = self._graph.add
         if self._network.head == "argmax":
             return add("ArgMax", output, axis=1, keepdims=0)
+        if self._network.head == "argmaxes":
+            ends = np.cumsum(self._network.sizes)
+            parts = [
+                onnx_activations.columns(self._graph, output, int(end) - size, int(end))
+                for size, end in zip(self._network.sizes, ends, strict=True)
+            ]
+            best = [add("ArgMax", part, axis=1, keepdims=1) for part in parts]
+            return add("Concat", *best, axis=1)
+        if self._network.head == "positive":
+            above = add("Greater", output, self._constant("zero", 0.0))
+            return add("Cast", above, to=onnx.TensorProto.INT64)
         low, high = self._network.low, self._network.high
         assert low is not None and high is not None, "Continuous actions have bounds."
         low_name = self._constant("low", low)
@@ -268,6 +289,7 @@ class _Exporter:
             "granularity": self._scheme.granularity,
             "rounding": self._scheme.rounding,
             "head": self._network.head,
+            **names.layout(self._network.fields, self._network.sizes),
             **bounds,
             "image": self._network.image,
             "normalizes": normalizes,

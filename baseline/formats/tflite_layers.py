@@ -123,7 +123,7 @@ def linear(
         height, width, channels = value.image
         values = values.reshape(outputs, channels, height, width).transpose(0, 2, 3, 1)
     integers = to_integers(graph, value.tensor, affine, bits)
-    rows = _reshape(graph, integers.tensor, (-1, inputs))
+    rows = reshape(graph, integers.tensor, (-1, inputs))
     return Value(_product(graph, name, module, weights, values, integers, rows))
 
 
@@ -174,14 +174,14 @@ def convolution(
         )
     down, across = module.padding
     if down or across:
-        pixels = _reshape(graph, pixels, (-1, height, width, channels))
+        pixels = reshape(graph, pixels, (-1, height, width, channels))
         amounts = np.array([[0, 0], [down, down], [across, across], [0, 0]], np.int32)
         height, width = height + 2 * down, width + 2 * across
         pixels = graph.add(
             "PADV2", pixels, graph.constant(f"{name}.padding", amounts),
             _level(graph, integers.zero_point), shape=(-1, height, width, channels),
         )
-    pixels = _reshape(graph, pixels, (-1, height * width, channels))
+    pixels = reshape(graph, pixels, (-1, height * width, channels))
     table, out_height, out_width = _patches(module, height, width)
     if not table.size:
         raise errors.UserError(f"Images of {height} x {width} are too small for {name}.")
@@ -189,7 +189,7 @@ def convolution(
         "GATHER", pixels, graph.constant(f"{name}.patches", table),
         shape=(-1, table.size, channels), axis=1,
     )
-    rows = _reshape(graph, patches, (-1, channels * int(np.prod(module.kernel_size))))
+    rows = reshape(graph, patches, (-1, channels * int(np.prod(module.kernel_size))))
     values = weights.values.transpose(0, 2, 3, 1)
     result = _product(graph, name, module, weights, values, integers, rows)
     return Value(result, (out_height, out_width, len(values)), "rows")
@@ -199,9 +199,42 @@ def flatten(graph: tflite_graph.Graph, value: Value) -> Value:
     """Returns images as [B, H W C], and other values as they are."""
     if value.form == "flat" or value.image is None:
         return value
-    flat = _reshape(graph, value.tensor, (-1, int(np.prod(value.image))))
+    flat = reshape(graph, value.tensor, (-1, int(np.prod(value.image))))
     # Torch flattens [B, C, H, W] in the same way, so that the order is right already.
     return Value(flat, None if value.form == "observation" else value.image)
+
+
+def reshape(
+    graph: tflite_graph.Graph, tensor: tflite_graph.Tensor, shape: tuple[int, ...]
+) -> tflite_graph.Tensor:
+    """Returns the numbers in another shape; integers lose their map."""
+    wanted = graph.constant(f"shape {shape}", np.array(shape, np.int32))
+    return graph.add("RESHAPE", tensor, wanted, shape=shape, newShape=list(shape))
+
+
+def channels_first(graph: tflite_graph.Graph, value: Value) -> Value:
+    """Returns a flat value in torch's order, where images have their channels first."""
+    if value.form != "flat" or value.image is None:
+        return value
+    height, width, channels = value.image
+    order = graph.constant("channels first", np.array([0, 3, 1, 2], np.int32))
+    images = graph.add(
+        "TRANSPOSE", reshape(graph, value.tensor, (-1, height, width, channels)), order,
+        shape=(-1, channels, height, width),
+    )
+    return Value(reshape(graph, images, (-1, height * width * channels)))
+
+
+def as_rows(graph: tflite_graph.Graph, name: str, value: Value) -> Value:
+    """Returns images in the form "rows"; `name` is that of the layer that takes them."""
+    if value.form == "rows":
+        return value
+    if value.image is None or value.form == "flat":
+        raise errors.UserError(f"The inputs of {name} are no images, or not all of them are.")
+    height, width, channels = value.image
+    order = graph.constant("channels last", np.array([0, 2, 3, 1], np.int32))
+    images = graph.add("TRANSPOSE", value.tensor, order, shape=(-1, height, width, channels))
+    return Value(reshape(graph, images, (-1, channels)), value.image, "rows")
 
 
 def _patches(module: nn.Conv2d, height: int, width: int) -> tuple[np.ndarray, int, int]:
@@ -274,14 +307,6 @@ def _matmul(
     return graph.add(
         "BATCH_MATMUL", rows, weights, shape=(-1, weights.shape[0]), dtype=_INT32, adjY=True
     )
-
-
-def _reshape(
-    graph: tflite_graph.Graph, tensor: tflite_graph.Tensor, shape: tuple[int, ...]
-) -> tflite_graph.Tensor:
-    """Returns the numbers in another shape; integers lose their map."""
-    wanted = graph.constant(f"shape {shape}", np.array(shape, np.int32))
-    return graph.add("RESHAPE", tensor, wanted, shape=shape, newShape=list(shape))
 
 
 def _level(graph: tflite_graph.Graph, level: int) -> tflite_graph.Tensor:

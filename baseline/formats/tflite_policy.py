@@ -16,12 +16,13 @@ from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.agents import zoo_files
 from baseline.formats import names
+from baseline.formats import tflite_activations
 from baseline.formats import tflite_graph
 from baseline.formats import tflite_layers
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
-_FLOAT, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
+_FLOAT, _INT64, _BOOL = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.bool_)
 
 
 def export(
@@ -80,13 +81,18 @@ class _Exporter:
         """Returns the model."""
         observation = self._observation(image_size)
         value = self._normalized(observation, normalization)
-        for name, module in self._network.layers:
-            if not isinstance(module, acting_path.WITH_WEIGHTS):
-                value = self._activation(name, module, value)
+        values = {acting_path.OBSERVATION: value}
+        for name, module, sources in self._network.steps():
+            given = [values[source] for source in sources]
+            if isinstance(module, nn.Flatten):
+                value = self._flattened(name, module, given[0])
+            elif not isinstance(module, acting_path.WITH_WEIGHTS):
+                value = tflite_activations.add(self._graph, name, module, given)
             elif self._floats:
-                value = tflite_layers.linear_in_floats(self._graph, name, module, value)
+                value = tflite_layers.linear_in_floats(self._graph, name, module, given[0])
             else:
-                value = self._layer(name, module, value)
+                value = self._layer(name, module, given[0])
+            values[name] = value
         output = value.tensor
         if acting_path.OUTPUT in self._ranges:
             affine_map = self._map(acting_path.OUTPUT)
@@ -108,33 +114,28 @@ class _Exporter:
 
     def _observation(self, image_size: tuple[int, int] | None) -> tflite_layers.Value:
         """Returns the model's input."""
-        first = self._network.with_weights()[0][1]
-        if isinstance(first, nn.Linear) and not self._network.image:
-            return tflite_layers.Value(
-                self._graph.input(names.OBSERVATION, (-1, first.in_features), _FLOAT)
-            )
-        if image_size is None or not isinstance(first, nn.Conv2d):
-            raise errors.UserError(
-                "A policy of images needs their size, and a convolution as its first layer."
-            )
-        shape = (-1, first.in_channels, *image_size)
+        shape = self._network.observation_shape(image_size)
+        if len(shape) == 1 and not self._network.image:
+            return tflite_layers.Value(self._graph.input(names.OBSERVATION, (-1, *shape), _FLOAT))
+        if len(shape) == 1:
+            raise errors.UserError("A policy of images needs a convolution as its first layer.")
         dtype, affine = (np.uint8, acting_path.PIXEL_MAP) if self._network.image else (_FLOAT, None)
-        tensor = self._graph.input(names.OBSERVATION, shape, dtype, affine)
-        return tflite_layers.Value(tensor, (*image_size, first.in_channels), "observation")
+        tensor = self._graph.input(names.OBSERVATION, (-1, *shape), dtype, affine)
+        return tflite_layers.Value(tensor, (shape[1], shape[2], shape[0]), "observation")
 
     def _normalized(
         self, value: tflite_layers.Value, normalization: zoo_files.Normalization | None
     ) -> tflite_layers.Value:
         if normalization is None or self._network.image:
             return value
-        if not isinstance(self._network.with_weights()[0][1], nn.Conv2d):
+        if value.image is None:
             normalization = normalization.flat()
         tensor = value.tensor
         for kind, name, numbers in (
             ("SUB", "mean", normalization.mean),
             ("DIV", "deviation", normalization.deviation),
-            ("MINIMUM", "clip high", [normalization.clip]),
-            ("MAXIMUM", "clip low", [-normalization.clip]),
+            ("MINIMUM", "clip high", np.atleast_1d(normalization.clip)),
+            ("MAXIMUM", "clip low", -np.atleast_1d(normalization.clip)),
         ):
             tensor = self._graph.add(kind, tensor, self._constant(name, numbers))
         return value._replace(tensor=tensor)
@@ -176,18 +177,12 @@ class _Exporter:
         except ValueError as error:
             raise errors.UserError(f"Activations of {name}: {error}") from None
 
-    def _activation(
-        self, name: str, module: nn.Module, value: tflite_layers.Value
+    def _flattened(
+        self, name: str, module: nn.Flatten, value: tflite_layers.Value
     ) -> tflite_layers.Value:
-        if isinstance(module, nn.Flatten):
-            if (module.start_dim, module.end_dim) != (1, -1):
-                raise errors.UserError(f"Layer {name} flattens other axes than all but the first.")
-            return tflite_layers.flatten(self._graph, value)
-        kinds = {nn.ReLU: "RELU", nn.Tanh: "TANH", nn.ELU: "ELU"}
-        kind = kinds.get(type(module))
-        if kind is None or (kind == "ELU" and module.alpha != 1.0):
-            raise errors.UserError(f"Layer {name}, {module}, has no TFLite form.")
-        return value._replace(tensor=self._graph.add(kind, value.tensor))
+        if (module.start_dim, module.end_dim) != (1, -1):
+            raise errors.UserError(f"Layer {name} flattens other axes than all but the first.")
+        return tflite_layers.flatten(self._graph, value)
 
     def _head(self, output: tflite_graph.Tensor) -> tflite_graph.Tensor:
         """Adds the head, as `acting_path.to_actions` computes it."""
@@ -195,6 +190,11 @@ class _Exporter:
         if self._network.head == "argmax":
             axis = self._graph.constant("axis", np.array([1], np.int32))
             return add("ARG_MAX", output, axis, shape=(-1,), dtype=_INT64, outputType=_INT64)
+        if self._network.head == "argmaxes":
+            return tflite_activations.argmaxes(self._graph, output, self._network.sizes)
+        if self._network.head == "positive":
+            above = add("GREATER", output, constant("zero", [0.0]), dtype=_BOOL)
+            return add("CAST", above, dtype=_INT64, inDataType=_BOOL, outDataType=_INT64)
         low, high = self._network.low, self._network.high
         assert low is not None and high is not None, "Continuous actions have bounds."
         if self._network.head == "clip":
@@ -218,6 +218,7 @@ class _Exporter:
             "ranges": {name: list(self._ranges[name]) for name in self._ranges},
             "bits": 32 if self._floats else self._bits,
             "head": self._network.head,
+            **names.layout(self._network.fields, self._network.sizes),
             **bounds,
             "image": self._network.image,
             "normalizes": normalizes,

@@ -10,17 +10,20 @@ dtype.
 """
 
 from collections.abc import Callable
+import copy
 import io
 import json
 import warnings
 
 import numpy as np
 import torch
+from torch import fx
 from torch import nn
 
 from actorQ.core import errors
 from baseline.agents import zoo_files
 from baseline.formats import names
+from baseline.quantization import acting_layers
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
@@ -64,6 +67,7 @@ def export(
             "granularity": granularity,
             "rounding": scheme.rounding,
             "head": network.head,
+            **names.layout(network.fields, network.sizes),
             "normalizes": normalization is not None,
         })
         buffer = io.BytesIO()
@@ -76,6 +80,7 @@ class _Policy(nn.Module):
 
     mean: torch.Tensor
     deviation: torch.Tensor
+    clip: torch.Tensor
     low: torch.Tensor
     high: torch.Tensor
 
@@ -87,40 +92,56 @@ class _Policy(nn.Module):
         image_size: tuple[int, int] | None,
     ):
         super().__init__()
-        first = network.with_weights()[0][1]
-        if isinstance(first, nn.Conv2d):
-            if image_size is None:
-                raise errors.UserError("A policy of images needs their size.")
-            self.observation_shape = [first.in_channels, *image_size]
-        else:
-            self.observation_shape = [first.in_features]
+        self.observation_shape = network.observation_shape(image_size)
         self.observation_dtype = "uint8" if network.image else "float32"
         self.scale = 1.0 / acting_path.PIXEL_LEVELS if network.image else 1.0
-        mean, deviation, self.clip = np.zeros(1), np.ones(1), float("inf")
+        mean, deviation, clip = np.zeros(1), np.ones(1), np.full(1, np.inf)
         if normalization is not None:
-            if not isinstance(first, nn.Conv2d):
+            if len(self.observation_shape) == 1:
                 normalization = normalization.flat()
             mean, deviation = normalization.mean, normalization.deviation
-            self.clip = float(normalization.clip)
+            clip = np.atleast_1d(normalization.clip)
         self.register_buffer("mean", _tensor(mean))
         self.register_buffer("deviation", _tensor(deviation))
-        self.layers = nn.Sequential(*layers)
+        self.register_buffer("clip", _tensor(clip))
+        self.layers = _graph_module(network, layers)
         self.head = network.head
-        actions = network.with_weights()[-1][1].weight.shape[0]
-        zeros = np.zeros(actions)
+        self.sizes = list(network.sizes) or [network.num_outputs]
+        zeros = np.zeros(network.num_outputs)
         self.register_buffer("low", _tensor(zeros if network.low is None else network.low))
         self.register_buffer("high", _tensor(zeros if network.high is None else network.high))
 
     def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns outputs [B, A] and actions, int64 [B] or float32 [B, A]."""
+        """Returns outputs [B, A] and actions, int64 [B] or [B, K], or float32 [B, A]."""
         x = observation.float() * self.scale
         x = ((x - self.mean) / self.deviation).clamp(-self.clip, self.clip)
         x = self.layers(x)
         if self.head == "argmax":
             return x, x.argmax(dim=1)
+        if self.head == "argmaxes":
+            best = [part.argmax(dim=1) for part in x.split(self.sizes, dim=1)]
+            return x, torch.stack(best, dim=1)
+        if self.head == "positive":
+            return x, (x > 0).long()
         if self.head == "scale":
             return x, self.low + 0.5 * (x + 1.0) * (self.high - self.low)
         return x, torch.minimum(torch.maximum(x, self.low), self.high)
+
+
+def _graph_module(
+    network: acting_path.PolicyNetwork, layers: list[nn.Module]
+) -> nn.Module:
+    """Returns one module that computes the layers in their order, each from its inputs."""
+    graph = fx.Graph()
+    values = {acting_path.OBSERVATION: graph.placeholder("observation")}
+    modules: dict[str, nn.Module] = {}
+    for index, (name, module, sources) in enumerate(network.steps()):
+        inputs = [values[source] for source in sources]
+        joins = isinstance(module, acting_layers.JOINS)
+        modules[f"layer_{index}"] = layers[index]
+        values[name] = graph.call_module(f"layer_{index}", (inputs if joins else inputs[0],))
+    graph.output(values[name])
+    return fx.GraphModule(modules, graph)
 
 
 class _Linear(nn.Module):
@@ -157,10 +178,16 @@ def _layer(name: str, module: nn.Module, scheme: schemes.Scheme) -> nn.Module:
     Raises:
       errors.UserError: The layer has no such form.
     """
-    if type(module) not in acting_path.LAYER_TYPES:
+    if not isinstance(module, acting_layers.KINDS):
         raise errors.UserError(
             f"Layer {name}, a {type(module).__name__}, has no TorchScript form."
         )
+    module = copy.copy(module)
+    for size in ("in_features", "out_features"):  # SB3 may count them in numpy's integers.
+        if hasattr(module, size):
+            setattr(module, size, int(getattr(module, size)))
+    if isinstance(module, nn.LayerNorm):
+        module.normalized_shape = tuple(int(size) for size in module.normalized_shape)
     if not isinstance(module, acting_path.WITH_WEIGHTS):
         return module
     if not all(torch.isfinite(parameter).all() for parameter in module.parameters()):

@@ -12,7 +12,24 @@ CHOICES = (AUTO, *NAMES)
 SCHEMES = WEIGHTS, WEIGHTS_AND_ACTIVATIONS = "weights", "weights+activations"
 GRANULARITIES = PAPER, CHANNEL = "paper", "channel"
 
-ALGO_ALIASES = {"ppo2": "ppo"}  # The names of stable-baselines 2.
+MASKABLE = "maskable_ppo"
+# The name of stable-baselines 2, and how people write those of sb3-contrib.
+ALGO_ALIASES = {
+    "ppo2": "ppo", "qr-dqn": "qrdqn", "qr_dqn": "qrdqn", "maskableppo": MASKABLE,
+    "maskable-ppo": MASKABLE, "ppo_mask": MASKABLE,
+}
+# Algorithms that are refused by name, with the reason.
+REFUSED_ALGOS = {
+    **dict.fromkeys(
+        ("ppo_lstm", "ppo-lstm", "recurrent_ppo", "recurrent-ppo", "recurrentppo"),
+        "RecurrentPPO remembers earlier observations in an LSTM: a policy with a memory has no "
+        "quantized form here.",
+    ),
+    "crossq": (
+        "CrossQ normalizes by batch renormalization (BatchRenorm), which has no quantized form "
+        "here."
+    ),
+}
 # Algorithms of `baseline.train`, each with the kind of actions that it needs (None: any).
 ALGOS: dict[str, str | None] = {
     "a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box",

@@ -155,7 +155,10 @@ def quantize_weights(network: acting_path.PolicyNetwork, scheme: Scheme) -> int:
       points, and biases in fp32.
     """
     num_bytes = 0
-    for _, module in network.with_weights():
+    for _, module in network.layers:
+        if not isinstance(module, acting_path.WITH_WEIGHTS):  # LayerNorm stays in fp32.
+            num_bytes += 4 * sum(parameter.numel() for parameter in module.parameters())
+            continue
         stored = quantize_array(
             module.weight.detach().numpy(), scheme, quantizes_by_channel(module, scheme)
         )

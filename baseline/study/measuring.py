@@ -48,7 +48,7 @@ class Request:
     """One row to measure.
 
     Attributes:
-      algo: a2c, ppo, dqn, ddpg, td3, sac; for ActorQ: d4pg, dqn.
+      algo: one of `finding.ALGORITHMS`; for ActorQ: d4pg, dqn.
       env: environment; ActorQ's have a comma: "dm_control,cheetah_run".
       scheme: how to quantize; bits "fp32" make the row that others are compared with.
       folder: folder of agents in the zoo's layout; for ActorQ: a run folder.

@@ -72,7 +72,7 @@ class Row:
     """One evaluation of one agent at one precision; the fields are the file's columns.
 
     Attributes:
-      algo: "a2c", "ppo", "dqn", "ddpg", "td3", "sac", or ActorQ's "d4pg".
+      algo: one of `finding.ALGORITHMS`, such as "ppo", or ActorQ's "d4pg".
       env: environment.
       bits: "fp32", "fp16", "bf16", or the width "2" to "32".
       scheme: the quantized tensors, one of `names.SCHEMES`.

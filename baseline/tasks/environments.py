@@ -42,6 +42,10 @@ _WITH_FORCES = re.compile(r"^(Ant|Humanoid|HumanoidStandup)-v[23]$")
 _NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)
 _VERSIONED = re.compile(r"-v\d+$")
 OWN_MODULES = "QUARL_ENVIRONMENTS"  # Variable with modules that register environments.
+# Observations that policies can be quantized for, alone or in a Dict.
+_OBSERVED = (
+    gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary,
+)
 _LONGEST_NAME = 100
 _MOST_FRAMES = 100
 _PACKAGES = {"ale_py": "ale-py", "pybullet_envs_gymnasium": "pybullet_envs_gymnasium"}
@@ -87,6 +91,12 @@ def training_name(env_id: str) -> str:
     return today
 
 
+def own_modules() -> list[str]:
+    """Returns the modules that $QUARL_ENVIRONMENTS names, whose code the user trusts."""
+    modules = os.environ.get(OWN_MODULES, "").split(",")
+    return [module.strip() for module in modules if module.strip()]
+
+
 def register() -> list[str]:
     """Registers our environments, Atari's, PyBullet's and the user's.
 
@@ -98,12 +108,12 @@ def register() -> list[str]:
     """
     navigation.register()
     # This is not a flag, because worker processes and readers of agents need it as well.
-    for module in filter(None, os.environ.get(OWN_MODULES, "").split(",")):
+    for module in own_modules():
         try:
-            importlib.import_module(module.strip())
+            importlib.import_module(module)
         except Exception as error:  # A user's module may raise anything.
             raise errors.UserError(
-                f"{OWN_MODULES} names {module.strip()}, which cannot be imported: "
+                f"{OWN_MODULES} names {module}, which cannot be imported: "
                 f"{errors.summary(error)}"
             ) from None
     lacking = []
@@ -242,11 +252,16 @@ def check_observations(space: gym.Space) -> None:
     """Checks that a policy with such observations can be quantized here.
 
     Raises:
-      errors.UserError: The observations are not arrays.
+      errors.UserError: The observations are of another kind.
     """
-    if not isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
+    inner = list(space.spaces.values()) if isinstance(space, gym.spaces.Dict) else [space]
+    other = next((part for part in inner if not isinstance(part, _OBSERVED)), None)
+    if other is None and not inner:
+        other = space
+    if other is not None:
+        inside = "" if other is space else f" inside a {type(space).__name__} space"
         raise errors.UserError(
-            f"Observations of a {type(space).__name__} space have no quantized form here, because "
-            "Stable-Baselines3 encodes them before its layers see them. Arrays (Box, MultiBinary) "
-            "have one: env_wrapper:gymnasium.wrappers.FlattenObservation makes arrays of them."
+            f"Observations of a {type(other).__name__} space{inside} have no quantized form here. "
+            "Those of Box, Discrete, MultiDiscrete and MultiBinary spaces have one, and a Dict of "
+            "them. env_wrapper:gymnasium.wrappers.FlattenObservation makes one array of others."
         )

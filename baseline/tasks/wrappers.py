@@ -5,6 +5,7 @@ A configuration file may name any class as a wrapper. Only wrappers of known lib
 
 from collections.abc import Mapping
 import importlib
+import math
 import reprlib
 from typing import Any
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 from actorQ.core import errors
 from actorQ.environments import native_output
 
+ACTION_MASKS = "action_masks"  # The method by which sb3-contrib asks for allowed actions.
 _NUM_FORCES = 84  # 6 on each of 14 bodies.
 _TRUSTED = (
     "gymnasium.wrappers.",
@@ -192,3 +194,65 @@ class StackFrames(gym.Wrapper):
     def _ordered(self, stacked: np.ndarray) -> np.ndarray:
         """Returns a copy of the stack, since SB3 writes into its own."""
         return (stacked[0].transpose(2, 0, 1) if self._transposes else stacked[0]).copy()
+
+
+class FlatObservations(gym.Wrapper):
+    """Lays an observation out as one vector, float32 [D], as files for devices take it.
+
+    The entries of a Dict come in the order of its space, images with their channels first, and a
+    Discrete observation as its number. Policies encode the numbers themselves.
+    """
+
+    def __init__(self, env: gym.Env, num_masked: int = 0):
+        """Wraps an environment.
+
+        Args:
+          env: An environment of Box, Discrete, MultiDiscrete or MultiBinary observations, or of a
+            Dict of them.
+          num_masked: Length of the mask of actions that follows, from the environment's
+            `action_masks`; 0: there is none.
+        """
+        from stable_baselines3.common import preprocessing
+
+        super().__init__(env)
+        space = env.observation_space
+        self._spaces: dict[str | None, gym.Space] = {None: space}
+        if isinstance(space, gym.spaces.Dict):
+            self._spaces = {key: part for key, part in space.spaces.items()}
+        self._transposed = {
+            key for key, part in self._spaces.items()
+            if isinstance(part, gym.spaces.Box)
+            and preprocessing.is_image_space(part)
+            and not preprocessing.is_image_space_channels_first(part)
+        }
+        self._num_masked = num_masked
+        # A Discrete observation has no axes, and is one number.
+        size = num_masked + sum(math.prod(part.shape or ()) for part in self._spaces.values())
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts an episode."""
+        observation, info = self.env.reset(**kwargs)
+        return self._flat(observation), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes one step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._flat(observation), reward, terminated, truncated, info
+
+    def _flat(self, observation: Any) -> np.ndarray:
+        parts = []
+        for key in self._spaces:
+            part = np.asarray(observation if key is None else observation[key])
+            if key in self._transposed:
+                part = part.transpose(2, 0, 1)
+            parts.append(part.ravel().astype(np.float32))
+        if self._num_masked:
+            mask = np.asarray(self.env.get_wrapper_attr(ACTION_MASKS)()).ravel()
+            if len(mask) != self._num_masked:
+                raise errors.UserError(
+                    f"{ACTION_MASKS} of the environment gives {len(mask)} numbers instead of "
+                    f"{self._num_masked}, one for each action."
+                )
+            parts.append(mask.astype(np.float32))
+        return np.concatenate(parts)

@@ -121,11 +121,9 @@ def _train_and_save(
     from stable_baselines3.common import callbacks
 
     from baseline.agents import zoo_files
-    from baseline.quantization import acting_path
     from baseline.train import callbacks as training_callbacks
     from baseline.train import state
 
-    acting_path.policy_network(model)  # This refuses agents that no tool could act with.
     callbacks_of_caller = list(prepare(model)) if prepare is not None else []
     run_folder = experiment.save_path
     if settings.resume:
@@ -215,7 +213,7 @@ def check_environment(
 
     Raises:
       errors.UserError: There is no such environment, its wrappers do not fit it, the algorithm
-        cannot act in it, or its observations are no arrays.
+        cannot act in it, or its observations are not of a known kind, or of a Dict.
     """
     import gymnasium as gym
     from stable_baselines3.common import env_util
@@ -237,6 +235,11 @@ def check_environment(
     limited = env_util.is_wrapped(environment, gym.wrappers.TimeLimit)
     environment.close()
     environments.check_observations(observed)
+    if isinstance(observed, gym.spaces.Dict):  # Checkpoints keep arrays of observations only.
+        raise errors.UserError(
+            "Observations of a Dict space cannot be trained on here, though agents of them can be "
+            "quantized: env_wrapper:gymnasium.wrappers.FlattenObservation makes one array of them."
+        )
     if skipped != 1:
         _warn_once(
             "%s holds each action for %s frames, and the zoo's wrapper for Atari holds it for 4 of "
@@ -291,6 +294,7 @@ def _set_up(
     from stable_baselines3.common import utils
 
     from baseline.agents import zoo_files
+    from baseline.quantization import acting_path
     from baseline.train import experiment as zoo
     from baseline.train import half_precision
     from baseline.train import precision_choice
@@ -319,6 +323,8 @@ def _set_up(
     )
     try:
         model, _ = experiment.setup_experiment()
+        # This refuses agents that no tool could act with. Half precision hides layers from it.
+        acting_path.policy_network(model)
         if settings.precision not in (None, precision_lib.FP32):
             choice = precision_choice.resolve(model, settings.precision)
             half_precision.apply(model, choice.precision)

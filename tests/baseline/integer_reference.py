@@ -1,9 +1,12 @@
 """Small policies, and an independent simulation of their quantized forms in float64."""
 
+import copy
+
 import numpy as np
 import torch
 from torch import nn
 
+from baseline.quantization import acting_layers
 from baseline.quantization import acting_path
 
 
@@ -93,9 +96,14 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper"):
     x = np.asarray(inputs, np.float64)
     if network.image:
         x = x / 255.0
-    for name, module in network.layers:
+    values = {acting_path.OBSERVATION: x}
+    for name, module, sources in network.steps():
+        x = values[sources[0]]
         if not isinstance(module, acting_path.WITH_WEIGHTS):
-            x = module(torch.from_numpy(x)).numpy()
+            inputs = [torch.from_numpy(values[source]) for source in sources]
+            with torch.no_grad():
+                x = acting_layers.call(copy.deepcopy(module).double(), inputs).double().numpy()
+            values[name] = x
             continue
         if name in ranges:
             x = fake(x, *ranges[name], 8)
@@ -112,6 +120,7 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper"):
             ).numpy()
         else:
             x = x @ weights.T.astype(np.float64) + bias
+        values[name] = x
     if acting_path.OUTPUT in ranges:
         x = fake(x, *ranges[acting_path.OUTPUT], 8)
     return x

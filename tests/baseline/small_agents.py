@@ -9,6 +9,7 @@ import zipfile
 
 import gymnasium as gym
 import numpy as np
+import sb3_contrib
 import stable_baselines3 as sb3
 from stable_baselines3.common import atari_wrappers
 from stable_baselines3.common import monitor
@@ -22,7 +23,11 @@ ALGORITHMS = {
     "a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG, "td3": sb3.TD3,
     "sac": sb3.SAC,
 }
-CONTINUOUS = ("ddpg", "td3", "sac")  # They need continuous actions.
+CONTRIB = {
+    "qrdqn": sb3_contrib.QRDQN, "tqc": sb3_contrib.TQC, "trpo": sb3_contrib.TRPO,
+    "maskable_ppo": sb3_contrib.MaskablePPO,
+}
+CONTINUOUS = ("ddpg", "td3", "sac", "tqc")  # They need continuous actions.
 ATARI_WRAPPER = "stable_baselines3.common.atari_wrappers.AtariWrapper"
 ATARI_CONFIG = {"env_wrapper": [ATARI_WRAPPER], "frame_stack": 4, "policy": "CnnPolicy"}
 SMALL_CNN = {"features_extractor_kwargs": {"features_dim": 32}}
@@ -59,9 +64,9 @@ def model(algo, environment, policy="MlpPolicy", seed=0, noise=0.3, **kwargs):
     """Returns an untrained model whose actions differ from state to state."""
     if policy == "MlpPolicy":
         kwargs["policy_kwargs"] = {"net_arch": [16, 16], **kwargs.get("policy_kwargs", {})}
-    if algo in ("dqn", *CONTINUOUS):
+    if algo in ("dqn", "qrdqn", *CONTINUOUS):
         kwargs["buffer_size"] = 10
-    made = ALGORITHMS[algo](policy, environment, seed=seed, device="cpu", **kwargs)
+    made = {**ALGORITHMS, **CONTRIB}[algo](policy, environment, seed=seed, device="cpu", **kwargs)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in made.policy.parameters():

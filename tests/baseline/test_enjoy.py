@@ -102,7 +102,7 @@ def test_mistakes_are_one_line_each(zoo, tmp_path, run_commands):
         "There is no agent ppo Acrobot-v1": [
             "--algo=ppo", "--env=Acrobot-v1", f"--folder={zoo.folder}"
         ],
-        "'tqc' is not known": ["--algo=tqc", "--env=CartPole-v1", f"--folder={zoo.folder}"],
+        "'ars' is not known": ["--algo=ars", "--env=CartPole-v1", f"--folder={zoo.folder}"],
         "does not know what to do with 'more'": [*good, "more"],
         "Cannot fetch huggingface.co/sb3/ppo-Acrobot-v1": [
             "--algo=ppo", "--env=Acrobot-v1", f"--folder={tmp_path}", "--hub"

@@ -54,7 +54,7 @@ def test_mistakes_are_one_line_each(zoo, broken, tmp_path, run_commands):
     cases = {
         "There is no agent ppo Acrobot-v1": ["ppo", "Acrobot-v1", "8", good],
         "There is no folder /nowhere": ["ppo", "CartPole-v1", "8", "--folder=/nowhere"],
-        "'tqc' is not known": ["tqc", "CartPole-v1", "8", good],
+        "'ars' is not known": ["ars", "CartPole-v1", "8", good],
         "agent of ppo, not of a2c": ["a2c", "CartPole-v1", "8", bad],
         "agent of ppo, not of dqn": ["dqn", "CartPole-v1", "8", bad],
         "agent of ppo, not of ddpg": ["ddpg", "CartPole-v1", "8", bad],

@@ -226,7 +226,7 @@ def test_mistakes_are_one_line_each(zoo, mixed, tmp_path, run_commands):
         "Cannot make the folder /proc/x": ["--all", folder, "--out=/proc/x"],
         "a file/x: Not a directory": ["--all", folder, f"--out={tmp_path / 'a file' / 'x'}"],
         "ppo Nothing-v1: There is no agent": ["ppo", "Nothing-v1", folder, out],
-        "tqc CartPole-v1: The algorithm 'tqc' is not known": ["tqc", "CartPole-v1", folder, out],
+        "ars CartPole-v1: The algorithm 'ars' is not known": ["ars", "CartPole-v1", folder, out],
         "d4pg gym,A: There is no folder": ["d4pg", "gym,A", "--folder=/nowhere", out],
     }
     answers = run_commands("sweep", list(cases.values()))

@@ -3,7 +3,7 @@
 from docs.generators.reference.training_columns import Columns
 
 PTQ: Columns = {
-    "algo": ("name", "Algorithm: `a2c`, `ppo`, `dqn`, `ddpg`, `td3`, `sac`, or ActorQ's `d4pg`."),
+    "algo": ("name", "Algorithm, such as `ppo`; ActorQ's are `d4pg` and `dqn`."),
     "env": ("name", "Environment."),
     "bits": ("name", "`fp32`, `fp16`, `bf16`, or a width from `2` to `32`."),
     "scheme": ("name", "What is quantized: `weights` or `weights+activations`."),

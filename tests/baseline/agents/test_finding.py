@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import stable_baselines3 as sb3
 from stable_baselines3.common import vec_env
+from torch import nn
 
 from actorQ.core import errors
 from baseline.agents import finding
@@ -59,9 +60,10 @@ def test_act_of_algorithms_that_are_not_the_papers(tmp_path, algo):
 
 
 def test_a_layer_without_a_quantized_form_is_named(tmp_path):
-    made = small_agents.model("sac", small_agents.vector("Pendulum-v1"), use_sde=True)
+    kwargs = {"activation_fn": nn.PReLU}
+    made = small_agents.model("sac", small_agents.vector("Pendulum-v1"), policy_kwargs=kwargs)
     small_agents.save(tmp_path, "sac", "Pendulum-v1", made)
-    with pytest.raises(errors.UserError, match="Layer actor.mu.1 is a Hardtanh, which has no"):
+    with pytest.raises(errors.UserError, match="Layer actor.latent_pi.1 is a PReLU, which has no"):
         finding.load("sac", "Pendulum-v1", tmp_path)
 
 
@@ -304,8 +306,8 @@ def test_env_kwargs_of_config_and_arguments(tmp_path):
 def test_ppo2_means_ppo(zoo):
     assert finding.load("ppo2", "CartPole-v1", zoo.folder).algo == "ppo"
     assert finding.check_algo(" PPO2 ") == "ppo"
-    with pytest.raises(errors.UserError, match="'tqc' is not known: a2c, ppo, dqn, ddpg, td3"):
-        finding.check_algo("tqc")
+    with pytest.raises(errors.UserError, match="'ars' is not known: a2c, ppo, dqn, ddpg, td3"):
+        finding.check_algo("ars")
 
 
 def test_found_lists_whole_agents_only(zoo, tmp_path):
@@ -315,7 +317,7 @@ def test_found_lists_whole_agents_only(zoo, tmp_path):
         (tmp_path / name).parent.mkdir(parents=True)
         shutil.copy(source, tmp_path / name)
     for name in (
-        "ppo/.unfinished-x/A-v0.zip", "ppo/C-v0_1/other.zip", "tqc/A-v0_1/A-v0.zip", "ppo/D-v0.zip",
+        "ppo/.unfinished-x/A-v0.zip", "ppo/C-v0_1/other.zip", "ars/A-v0_1/A-v0.zip", "ppo/D-v0.zip",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, tmp_path / name)

@@ -127,7 +127,7 @@ def test_unknown_agent_is_an_error(there, tmp_path):
     there.repositories["sb3/ppo-Empty-v1"] = tmp_path / "empty"
     with pytest.raises(errors.UserError, match="huggingface.co/sb3/ppo-Empty-v1 holds no agent"):
         hub.fetch("ppo", "Empty-v1", tmp_path)
-    for algo, env_id in (("tqc", "CartPole-v1"), ("ppo", "../CartPole-v1")):
+    for algo, env_id in (("ars", "CartPole-v1"), ("ppo", "../CartPole-v1")):
         with pytest.raises(errors.UserError, match="not known|cannot be the name"):
             hub.fetch(algo, env_id, tmp_path)
     assert os.listdir(tmp_path) == ["empty"]

@@ -263,9 +263,9 @@ def test_an_agent_whose_training_was_stopped_is_loaded_with_a_warning(tmp_path, 
 def test_an_unknown_layer_is_named(zoo, file_format):
     agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
     name, _ = agent.network.layers[2]
-    layers = (*agent.network.layers[:2], (name, nn.Softplus()), *agent.network.layers[3:])
+    layers = (*agent.network.layers[:2], (name, nn.Softsign()), *agent.network.layers[3:])
     agent.network = agent.network._replace(layers=layers)
-    with pytest.raises(errors.UserError, match=f"Layer {name}, (a )?Softplus"):
+    with pytest.raises(errors.UserError, match=f"Layer {name}, (a )?Softsign"):
         exporting.export(agent, settings(file_format))
 
 

@@ -435,7 +435,7 @@ def with_layer(module):
             "Activations of layer_0: .*infinity",
         ),
         (not_finite, {"bits": 8}, "Weights of layer_0: .*NaN"),
-        (lambda: with_layer(nn.Sigmoid()), {"bits": 8}, "odd, a Sigmoid, has no integer form"),
+        (lambda: with_layer(nn.PReLU()), {"bits": 8}, "odd, a PReLU, has no integer form"),
         (lambda: with_layer(nn.Flatten(2)), {"bits": 8}, "odd flattens other axes"),
         (
             lambda: acting_path.PolicyNetwork((("f", nn.Flatten()),), "argmax"), {"bits": 8},

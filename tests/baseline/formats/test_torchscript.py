@@ -154,8 +154,8 @@ def test_the_runner_chooses_the_kernels_of_arm_where_x86s_are_missing(monkeypatc
 
 def test_what_has_no_such_form_is_named():
     network = reference.dense()
-    odd = network._replace(layers=(*network.layers, ("norm", nn.LayerNorm(4))))
-    with pytest.raises(errors.UserError, match="Layer norm, a LayerNorm, has no TorchScript form"):
+    odd = network._replace(layers=(*network.layers, ("odd", nn.PReLU())))
+    with pytest.raises(errors.UserError, match="Layer odd, a PReLU, has no TorchScript form"):
         torchscript.export(odd)
     with pytest.raises(errors.UserError, match="no torchscript file of 4 bits.*torchscript: 32, 8"):
         torchscript.export(network, 4)

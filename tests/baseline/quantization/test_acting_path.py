@@ -11,6 +11,7 @@ from torch import nn
 from actorQ.core import errors
 from baseline.agents import finding
 from baseline.quantization import acting_path
+from baseline.tasks import environments
 from tests.baseline import small_agents
 
 
@@ -61,64 +62,141 @@ def test_parameters_are_the_models(zoo):
     assert (agent.act(batch) == after).all() and (before != after).all()
 
 
-class Features(torch_layers.BaseFeaturesExtractor):
-    """Not one of SB3's."""
+class Extractor(torch_layers.BaseFeaturesExtractor):
+    """An own features extractor; its subclasses say what it computes."""
 
     def __init__(self, space):
         super().__init__(space, 4)
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.norm, self.act = nn.LayerNorm(4), nn.SiLU()
+        self.scale = nn.Parameter(torch.full((4,), 2.0))
+        self.memory = nn.LSTMCell(4, 4)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
 
+
+class Residual(Extractor):
     def forward(self, x):
-        return x
+        x = torch.relu(self.one(x.view(x.size(0), -1) / 2.0))
+        return self.act(x + self.act(self.norm(self.two(x))))
+
+
+class Functions(Extractor):
+    def forward(self, x):
+        x = nn.functional.leaky_relu(self.one(x.flatten(1)), 0.2)
+        self.two(x)  # Nothing needs it.
+        x = nn.functional.gelu(x, approximate="tanh") * 3 - 1
+        return nn.functional.dropout(torch.clamp(1.0 - x, -0.5, 0.5), training=self.training)
+
+
+class Branches(Extractor):
+    def forward(self, x):
+        x = torch.cat([x[:, 1:], x[:, :1].to(torch.float32)], dim=-1)
+        left, right = torch.tanh(self.one(x)), torch.sigmoid(self.two(x))
+        return nn.functional.elu(left - right * left, 0.7)
+
+
+@pytest.mark.parametrize("extractor", [Residual, Functions, Branches])
+def test_own_extractors_of_known_layers_are_traced(extractor):
+    kwargs = {"features_extractor_class": extractor, "activation_fn": nn.Mish}
+    made = small_agents.model("ppo", small_agents.vector("CartPole-v1"), policy_kwargs=kwargs)
+    made.policy.set_training_mode(False)
+    network = acting_path.policy_network(made)
+    observed = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    with torch.no_grad():
+        expected = made.policy.get_distribution(torch.from_numpy(observed)).distribution.logits
+    outputs = acting_path.forward(network, observed)
+    np.testing.assert_allclose(
+        outputs.log_softmax(1).numpy(), expected.numpy(), rtol=1e-4, atol=1e-4
+    )
+    assert network.num_inputs == 4 and network.num_outputs == 2
+    assert "features_extractor.one" in names(network)
+
+
+class Remembers(Extractor):
+    def forward(self, x):
+        return self.memory(x)[0]
+
+
+class Chooses(Extractor):
+    def forward(self, x):
+        return self.one(x) if x.sum() > 0 else self.two(x)
+
+
+class Sorts(Extractor):
+    def forward(self, x):
+        return torch.sort(self.one(x), dim=1)[0]
+
+
+class Scales(Extractor):
+    def forward(self, x):
+        return self.one(x) * self.scale
+
+
+class Twice(Extractor):
+    def forward(self, x):
+        return self.one(torch.relu(self.one(x)))
+
+
+class Parametrized(Extractor):
+    def forward(self, x):
+        return self.normed(x)
 
 
 @pytest.mark.parametrize(
     ("kwargs", "match"),
     [
-        ({"activation_fn": nn.LeakyReLU}, "Layer .*policy_net.1 is a LeakyReLU, which has no quan"),
-        ({"features_extractor_class": Features}, "features extractor Features has no quantized"),
+        ({"activation_fn": nn.PReLU}, "Layer .*policy_net.1 is a PReLU, which has no quan"),
+        ({"features_extractor_class": Remembers}, "memory is a LSTMCell, which has no quantized"),
+        ({"features_extractor_class": Chooses}, "cannot be traced.* extractor Chooses.*control"),
+        ({"features_extractor_class": Sorts}, "calls sort, which has no quantized form.*in Sorts"),
+        ({"features_extractor_class": Scales}, "calls mul, which has no quantized form.*in Scales"),
+        ({"features_extractor_class": Twice}, "extractor.one computes twice in one pass"),
+        ({"features_extractor_class": Parametrized}, "normed .*a parametrization.*no quantized"),
     ],
 )
 def test_unknown_layers_are_an_error(kwargs, match):
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"), policy_kwargs=kwargs)
-    with pytest.raises(errors.UserError, match=match):
+    with pytest.raises(errors.UserError, match=match) as caught:
         acting_path.policy_network(made)
+    assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "space", [gym.spaces.MultiBinary(2), gym.spaces.MultiDiscrete([2, 3]),
-              gym.spaces.Box(-1, 1, (2, 2), np.float32)],
-)
-def test_unknown_actions_are_an_error(space):
-    class Buttons(gym.Env):
+def test_unknown_actions_are_an_error():
+    class Grid(gym.Env):
         observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
-        action_space = space
+        action_space = gym.spaces.Box(-1, 1, (2, 2), np.float32)
 
-    made = small_agents.model("ppo", vec_env.DummyVecEnv([Buttons]))
-    with pytest.raises(errors.UserError, match="neither discrete nor continuous"):
+    made = small_agents.model("ppo", vec_env.DummyVecEnv([Grid]))
+    with pytest.raises(errors.UserError, match="Actions of Box.* have no quantized form here"):
         acting_path.policy_network(made)
 
 
-@pytest.mark.parametrize(
-    ("space", "name"),
-    [
-        (gym.spaces.Discrete(5), "Discrete"), (gym.spaces.MultiDiscrete([2, 3]), "MultiDiscrete"),
-        (gym.spaces.MultiBinary(4), None),
-    ],
-)
-def test_observations_that_sb3_encodes_are_an_error(space, name):
-    class Symbols(gym.Env):
-        observation_space = space
+def test_bits_as_observations_are_numbers():
+    class Bits(gym.Env):
+        observation_space = gym.spaces.MultiBinary(4)
         action_space = gym.spaces.Discrete(2)
 
-    made = small_agents.model("a2c", vec_env.DummyVecEnv([Symbols]))
-    if name is None:
-        observed = np.array([[0, 1, 1, 0], [1, 1, 0, 0]], np.int8)
-        outputs = acting_path.forward(acting_path.policy_network(made), observed).numpy()
-        expected, _ = made.predict(observed, deterministic=True)
-        np.testing.assert_array_equal(outputs.argmax(axis=1), expected)
-        return
-    with pytest.raises(errors.UserError, match=f"Observations of a {name} space have no"):
-        acting_path.policy_network(made)
+    made = small_agents.model("a2c", vec_env.DummyVecEnv([Bits]))
+    observed = np.array([[0, 1, 1, 0], [1, 1, 0, 0]], np.int8)
+    outputs = acting_path.forward(acting_path.policy_network(made), observed).numpy()
+    expected, _ = made.predict(observed, deterministic=True)
+    np.testing.assert_array_equal(outputs.argmax(axis=1), expected)
+
+
+@pytest.mark.parametrize(
+    ("space", "match"),
+    [
+        (gym.spaces.Tuple([gym.spaces.Discrete(2)]), "of a Tuple space have no quantized form"),
+        (
+            gym.spaces.Dict({"a": gym.spaces.Dict({"b": gym.spaces.Discrete(2)})}),
+            "of a Dict space inside a Dict space have no quantized form",
+        ),
+        (gym.spaces.Dict({"a": gym.spaces.Text(3)}), "of a Text space inside a Dict space"),
+    ],
+)
+def test_unknown_observations_are_an_error(space, match):
+    with pytest.raises(errors.UserError, match=match):
+        environments.check_observations(space)
 
 
 def test_forward_taps_every_layers_input(zoo):
@@ -160,5 +238,9 @@ def test_to_actions():
         return acting_path.to_actions(acting_path.PolicyNetwork((), head, low, high), outputs)
 
     np.testing.assert_array_equal(act("argmax"), [0, 1])
+    several = acting_path.PolicyNetwork((), "argmaxes", sizes=(2, 3))
+    scores = np.array([[0, 1, 5, 4, 6], [2, 1, 0, 3, 3]], np.float32)
+    np.testing.assert_array_equal(acting_path.to_actions(several, scores), [[1, 2], [0, 1]])
+    np.testing.assert_array_equal(act("positive"), [[1, 1], [0, 0]])
     np.testing.assert_array_equal(act("clip"), [[3.0, 0.5], [-1.0, 0.0]])
     np.testing.assert_array_equal(act("scale")[1], [-7.0, 0.25])
