@@ -95,8 +95,6 @@ def write_problem(folder: Path) -> str:
     try:
         with open(path, "wb") as file:
             file.write(bytes(_BLOCK_BYTES))
-            file.flush()
-            os.fsync(file.fileno())  # Some file systems find out only now.
     except OSError as error:
         return error.strerror or str(error)
     finally:

@@ -24,7 +24,7 @@ _STILL_S = 10.0  # Least time without a new row after which the line says so.
 
 
 class _LogWatch:
-    """Sees when the learner's log stands still, and whether the disk is the reason.
+    """Sees when the run's folder takes no more files, and when the learner's log stands still.
 
     A process cannot tell of a full disk by a log on that disk.
     """
@@ -36,48 +36,45 @@ class _LogWatch:
         self._newest = -1.0
         self._grown_at = time.monotonic()
         self._problem = ""  # The newest one.
-        self._missing_s = 0.0  # Time whose rows are missing, but for the time since `_grown_at`.
-        self._blocked = False
+        self._blocked_at: float | None = None  # When it was first seen; None: it is over.
+        self._blocked_s = 0.0  # Duration of all that are over.
 
     def look(self, row: Mapping[str, float]) -> str:
-        """Returns a remark for the live line, "" while the log grows.
+        """Returns a remark for the live line, or "".
 
         Args:
           row: The log's newest row; empty where there is none.
         """
         newest, now = row.get("seconds", -1.0), time.monotonic()
         if newest != self._newest:
-            if self._blocked:
-                self._missing_s += now - self._grown_at
-            self._newest, self._grown_at, self._blocked = newest, now, False
-        still_s = now - self._grown_at
-        if still_s < self._patience_s:
-            return ""
+            self._newest, self._grown_at = newest, now
         problem = files.write_problem(self._folder)
         if problem:
-            self._problem, self._blocked = problem, True
+            self._problem = problem
+            self._blocked_at = now if self._blocked_at is None else self._blocked_at
             return f"cannot write logs: {problem}"
-        return f"no news for {still_s:.0f} s" if row else ""
+        if self._blocked_at is not None:
+            self._blocked_s += now - self._blocked_at
+            self._blocked_at = None
+        still_s = now - self._grown_at
+        return f"no news for {still_s:.0f} s" if row and still_s >= self._patience_s else ""
 
     def summary(self, row: Mapping[str, float]) -> str:
-        """Returns a sentence on the rows that the log lacks at the end; "" if it lacks none.
+        """Returns a sentence on what the logs lack at the end; "" if they lack nothing.
 
         Args:
           row: The log's newest row; empty where there is none.
         """
         self.look(row)
-        problem = files.write_problem(self._folder)
-        if self._blocked or problem:
-            self._missing_s += time.monotonic() - self._grown_at
-        if problem:
+        if self._blocked_at is not None:
             return (
-                f"Nothing can be written to {self._folder} ({problem}): rows and checkpoints of "
-                f"the last {self._missing_s:.0f} s are missing."
+                f"Nothing can be written to {self._folder} ({self._problem}): rows and checkpoints "
+                "may be missing."
             )
-        if self._missing_s:
+        if self._blocked_s:
             return (
-                f"For {self._missing_s:.0f} s nothing could be written to {self._folder} "
-                f"({self._problem}): rows and checkpoints of that time are missing."
+                f"For {self._blocked_s:.0f} s nothing could be written to {self._folder} "
+                f"({self._problem}): rows and checkpoints of that time may be missing."
             )
         return ""
 

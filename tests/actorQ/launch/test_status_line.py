@@ -130,20 +130,18 @@ def test_disk_that_fills_in_mid_run_is_told_in_the_live_line_and_at_the_end(cloc
     log = status_line._LogWatch("run", 10.0)
     full = "cannot write logs: No space left on device"
     assert still(log, clock, 9.0, {}) == ""
-    assert still(log, clock, 9.0, {"seconds": 9.0}) == ""
     disk[0] = "No space left on device"
-    assert still(log, clock, 9.0, {"seconds": 9.0}) == ""
-    assert still(log, clock, 21.0, {"seconds": 9.0}) == full
+    # A log's last block may still take some rows.
+    assert [still(log, clock, 20.0, {"seconds": second}) for second in (9.0, 10.0)] == [full] * 2
     disk[0] = ""
-    assert still(log, clock, 10.0, {"seconds": 49.0}) == ""
+    assert still(log, clock, 20.0, {"seconds": 49.0}) == ""
     assert log.summary({"seconds": 49.0}) == (
         "For 40 s nothing could be written to run (No space left on device): rows and checkpoints "
-        "of that time are missing."
+        "of that time may be missing."
     )
     disk[0] = "Disk quota exceeded"  # And so it stays.
-    clock[0] += 3.0
     assert log.summary({"seconds": 49.0}).startswith(
-        "Nothing can be written to run (Disk quota exceeded): rows and checkpoints of the last 43 s"
+        "Nothing can be written to run (Disk quota exceeded): rows and checkpoints may be missing."
     )
 
 
