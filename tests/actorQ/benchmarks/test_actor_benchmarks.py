@@ -265,7 +265,7 @@ def test_end_to_end_run_that_dies_while_it_is_measured_is_an_error(tmp_path):
     train = tmp_path / telemetry.LEARNER / telemetry.TRAIN_CSV
     train.parent.mkdir()
     train.write_text("unix_time,learner_steps\n1.0,2\n")
-    command = ["echo", "launcher: error: no room left"]
+    command = ["sh", "-c", "echo launcher: error: no room left; exit 1"]
     launcher = processes.Child("the launcher", command, str(tmp_path / "output.txt"), None)
     launcher.start()
     assert launcher.wait(30)

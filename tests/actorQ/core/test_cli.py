@@ -189,6 +189,7 @@ def test_the_first_signal_decides_the_exit_code(signals, code):
     done = subprocess.run(
         [sys.executable, "-c", _TOLD_TO_END, *(str(int(signum)) for signum in signals)],
         capture_output=True, text=True, timeout=40, check=True, cwd=harness.REPOSITORY,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # Tests may run in nohup.
     )
     assert done.stdout == f"{code}\n"
 

@@ -10,6 +10,7 @@ from actorQ.core import errors
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.agents import finding
+from baseline.deploy import deploying
 from baseline.deploy import exporting
 from baseline.deploy import integer_forms
 from baseline.formats import names
@@ -210,7 +211,8 @@ def test_deploy_says_how_a_dict_is_laid_out(tmp_path, monkeypatch, capsys):
     kind = own_agents.KINDS["Dict"]
     saved(tmp_path, monkeypatch, kind)
     path = str(tmp_path / "ppo" / f"{own_agents.ENV_ID}_1")
-    exporting.deploy(path, exporting.Settings(), str(tmp_path / "out"), checks=True)
+    out = str(tmp_path / "out")
+    deploying.deploy(exporting.load(path), path, exporting.Settings(), out, checks=True)
     printed = capsys.readouterr().out
     assert (
         "Its observation is one vector of floats: bits (2), then choice (1), then image "
