@@ -179,11 +179,13 @@ def describe(found: Findings) -> Mapping[str, str]:
     """Returns what there is to say of a task, by headings."""
     spec, limit = found.spec, found.limit
     shape = " x ".join(map(str, spec.observation_shape))
-    kind = "image of bytes" if len(spec.observation_shape) == 3 else "numbers"
+    kind = "image of bytes" if len(spec.observation_shape) == 3 else (
+        "number" if shape == "1" else "numbers"
+    )
     own = "no limit of its own" if limit.own == np.inf else f"its own limit: {limit.own:,.0f}"
     actions = (
         f"{spec.num_actions} to choose from: DQN" if spec.discrete
-        else f"{spec.action_size} numbers between bounds: D4PG"
+        else f"{spec.action_size} number{'s' * (spec.action_size != 1)} between bounds: D4PG"
     )
     rewards = f"{found.rewards.min():g} to {found.rewards.max():g} a step"
     if found.returns:
