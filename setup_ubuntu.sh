@@ -23,7 +23,8 @@ made with stay until others are given. The script needs no sudo and asks no ques
   --help                 This text.
 
 PYTHON=/path/to/python3.11 chooses the Python that a new .venv is made from.
-On macOS only baseline/ is set up: dm-reverb, which ActorQ needs, exists for Linux only.
+On macOS and on Linux for ARM only baseline/ is set up: dm-reverb, which ActorQ needs, exists for
+Linux on x86-64 only.
 END
 }
 
@@ -56,9 +57,11 @@ while [ $# -gt 0 ]; do
   shift
 done
 case $torch in cpu | cuda) ;; *) fail 2 "$0: --torch is cpu or cuda, not '$torch'." ;; esac
-case $system/$(uname -m)/$tensorflow in
-  Linux/x86_64/* | Darwin/*/cpu) ;;
-  *) fail 2 "$0: Linux on x86-64 serves (on Windows: WSL 2), or macOS without --gpu for baseline/." ;;
+case $system/${MACHINE:-$(uname -m)}/$tensorflow in
+  Linux/x86_64/*) parts=all ;;
+  Linux/aarch64/cpu | Darwin/*/cpu) parts=baseline ;;
+  *) fail 2 "$0: Linux on x86-64 serves (on Windows: WSL 2). Without --gpu, Linux on aarch64 and macOS" \
+    "serve for baseline/." ;;
 esac
 
 # Without this, pip could not write a path that is not ASCII where the locale is C.
@@ -84,7 +87,7 @@ export PIP_CONSTRAINT=constraints.txt
 
 requirements() { # Prints the lines of requirements.txt for this system and these options.
   local drop='^#' name=tensorflow-cpu
-  if [ "$system" = Darwin ]; then drop='sys_platform == "linux"'; fi
+  if [ "$parts" = baseline ]; then drop='sys_platform == "linux"'; fi
   if [ "$tensorflow" = gpu ]; then name='tensorflow[and-cuda]'; fi
   local exactly='=='
   if [ "$torch" = cuda ]; then exactly='==='; fi # "==" would also take an index's CPU build.
@@ -207,14 +210,14 @@ install_packages() {
 }
 
 check_imports() { # Imports all in one process, as the learner does. MuJoCo gets no window.
-  MUJOCO_GL=disabled TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -W ignore - "$system" <<'END'
+  MUJOCO_GL=disabled TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -W ignore - "$parts" <<'END'
 import sys
 from ctypes.util import find_library
 from importlib.metadata import version
 
 names = ["torch", "gymnasium", "stable-baselines3"]
 import torch
-if sys.argv[1] == "Linux":
+if sys.argv[1] == "all":
     from actorQ.learner import acme_compat
     import acme.agents.tf.d4pg, reverb, tensorflow as tf
     from dm_control import suite
@@ -233,15 +236,15 @@ END
 build_kernels() { # Builds the native kernels, which trainings take unless a flag says otherwise.
   if ! .venv/bin/python -m actorQ.policy.native.build; then
     echo "Hint: going on without the native kernels; trainings then need --inference_mode=pytorch."
-  elif [ "$system" != Darwin ]; then
+  elif [ "$parts" = all ]; then
     .venv/bin/python -c "from actorQ.wire import loopback; loopback.build()"
   fi
 }
 
 if [ "$print_only" = yes ]; then requirements; exit; fi
 next=("./run_multiprocess.sh" ".venv/bin/python -m pytest -n 2 --dist worksteal")
-if [ "$system" = Darwin ]; then
-  echo "macOS: setting up baseline/ only (dm-reverb, which ActorQ needs, exists for Linux only)."
+if [ "$parts" = baseline ]; then
+  echo "Setting up baseline/ only: dm-reverb, which ActorQ needs, exists for Linux on x86-64 only."
   next=(".venv/bin/python -m baseline.ptq --help")
 fi
 if [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint)" ]; then

@@ -59,6 +59,7 @@ class Checkout:
         variables = {
             **os.environ,
             "UNAME": "Linux",
+            "MACHINE": "x86_64",
             "PYTHON": str(self.python),
             "FAKE_LOG": str(self.log),
             "REAL_PYTHON": sys.executable,
@@ -141,11 +142,18 @@ def test_setup_python_without_venv_names_the_system_package(checkout):
     assert "python3.11-venv" in result.stderr
 
 
-def test_setup_on_macos_leaves_out_what_needs_reverb(checkout):
-    result = checkout.run("--print-requirements", UNAME="Darwin")
+@pytest.mark.parametrize("system", [{"UNAME": "Darwin"}, {"MACHINE": "aarch64"}])
+def test_setup_on_macos_and_on_arm_leaves_out_what_needs_reverb(checkout, system):
+    result = checkout.run("--print-requirements", **system)
     names = {requirements.Requirement(line).name for line in result.stdout.splitlines()}
     assert {"torch", "stable-baselines3", "gymnasium"} <= names
     assert not names & {"dm-reverb", "tensorflow-cpu", "dm-acme", "dm-sonnet", "trfl", "jaxlib"}
+
+
+def test_setup_for_a_gpu_on_arm_is_refused(checkout):
+    result = checkout.run("--gpu", MACHINE="aarch64")
+    assert result.returncode == 2
+    assert "Without --gpu, Linux on aarch64" in result.stderr
 
 
 def test_setup_on_macos_selects_what_pip_itself_would_select_there(checkout):
