@@ -6,33 +6,25 @@ Imports no framework.
 """
 
 import shlex
+from typing import Any
 
 from absl import flags
 
 from actorQ.core import cli
+from actorQ.core import config as config_lib
+from actorQ.core import config_flags
 from actorQ.core import errors
 from actorQ.core import provenance
-from actorQ.environments import base
 from actorQ.environments import checking
 from actorQ.environments import suites
+
+_OF_THE_TASK = ("max_episode_steps", "action_limit", "env_kwargs")  # Flags of a training, too.
 
 
 def define_flags() -> None:
     """Defines the flags of this tool."""
     flags.DEFINE_integer("steps", 2000, "Agent steps of random play, >= 1.", lower_bound=1)
-    flags.DEFINE_integer("seed", 0, "Seed of the task and of the actions, >= 0.", lower_bound=0)
-    flags.DEFINE_integer(
-        "max_episode_steps", 0, "Longest episode, agent steps; 0: the task's own limit.",
-        lower_bound=0,
-    )
-    flags.DEFINE_float(
-        "action_limit", 1.0,
-        "Size of the largest action, in the task's own units, wherever the task gives no bound.",
-        lower_bound=1e-6, upper_bound=1e6,
-    )
-    flags.DEFINE_string(
-        "env_kwargs", "", "Arguments for the task's constructor: name:value,name:value."
-    )
+    config_flags.define_flags(("seed", *_OF_THE_TASK))
 
 
 def main(argv: list[str]) -> int:
@@ -40,14 +32,11 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2:
         raise errors.UserError("takes one argument: the task, for example gym,CartPole-v1.")
     values, task = flags.FLAGS, argv[1]
-
-    def make() -> base.Environment:
-        return suites.make(
-            task, values.seed, values.max_episode_steps, action_limit=values.action_limit,
-            env_kwargs=values.env_kwargs,
-        )
-
-    found = checking.check(make, values.steps, values.seed)
+    chosen: dict[str, Any] = {name: values[name].value for name in ("seed", *_OF_THE_TASK)}
+    config = config_lib.RunConfig(taskstr=task, **chosen)
+    found = checking.check(
+        lambda: suites.make_for(config, config.seed), values.steps, config.seed
+    )
     for heading, text in checking.describe(found).items():
         print(f"{heading + ':':14}{text}.")
     for note in found.notes:
@@ -58,8 +47,7 @@ def main(argv: list[str]) -> int:
     for sentence in sentences:
         print(f"{'Advice:':14}{sentence}")
     given = [
-        f"--{name}={values[name].value}"
-        for name in ("max_episode_steps", "action_limit", "env_kwargs") if values[name].present
+        f"--{name}={values[name].value}" for name in _OF_THE_TASK if values[name].present
     ]
     command = ["./run_multiprocess.sh", f"--taskstr={task}", *given, *advised]
     print(f"{'Train on it:':14}{shlex.join(command)}")
@@ -68,4 +56,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     define_flags()
+    flags.adopt_module_key_flags(config_flags)
     cli.run(main, takes_arguments=True, name="check_task")

@@ -32,7 +32,7 @@ class Crew:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What work costs, in CPU seconds.
+    """Tells what work costs, in CPU seconds.
 
     Attributes:
       learner_step_s: Of a learner step.
@@ -126,7 +126,7 @@ def predict(
         able = max(0.0, learner_share - acting * found.insert_s) / found.learner_step_s
         allowed = samples_per_insert * acting / batch_size if samples_per_insert else able
         learning = min(able, allowed)
-        # What a learner leaves that waits for data, actors take.
+        # Actors take the time of a learner that waits for data.
         taken = learning * found.learner_step_s + acting * found.insert_s
         acting = (acting + min(most, (cores - taken) / step_s)) / 2
     return Prediction(acting, learning, learning / allowed if allowed else 1.0)

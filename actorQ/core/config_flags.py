@@ -3,6 +3,7 @@
 Imports no framework.
 """
 
+from collections.abc import Collection
 import dataclasses
 from typing import Any
 
@@ -57,13 +58,18 @@ class _YesNoOrAuto(flags.BooleanParser):
         return settings.AUTO if argument == settings.AUTO else super().parse(argument)
 
 
-def define_flags() -> None:
+def define_flags(names: Collection[str] = ()) -> None:
     """Defines one absl flag for every field of `RunConfig`.
 
     The defaults that --help shows are those of a task without settings of its own.
+
+    Args:
+      names: Fields that a program wants; by default all of them.
     """
     defaults = presets.defaults()
     for field in dataclasses.fields(config_lib.RunConfig):
+        if names and field.name not in names:
+            continue
         default: Any = defaults[field.name]
         choices = field.metadata["choices"]
         # Checks of ranges and choices are left to RunConfig, so that Python callers get them too.

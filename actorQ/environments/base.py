@@ -30,7 +30,7 @@ CLOSE_PATIENCE_S = 5.0  # The launcher waits much longer for a process after the
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a user may choose of a task.
+    """Holds what a user may choose of a task.
 
     Attributes:
       max_episode_steps: Agent steps after which an episode is cut; 0 for the task's own limit.
@@ -45,7 +45,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class StepLimit:
-    """How many agent steps an episode has at most.
+    """Tells how many agent steps an episode has at most.
 
     Attributes:
       asked: Limit that a user asks for; 0 for the task's own.

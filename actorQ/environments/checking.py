@@ -23,7 +23,7 @@ _SLOW = 1000.0  # Steps/s below which actors wait for the task, not for the poli
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """What random play shows.
+    """Holds what random play shows.
 
     Attributes:
       spec: Shapes and bounds as networks see them.

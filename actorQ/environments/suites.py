@@ -25,7 +25,7 @@ _MODULES = {
     "atari": "actorQ.environments.atari",
 }
 SUITES = tuple(_MODULES)
-# What Gymnasium's ids of Atari's games have besides the name.
+# Gymnasium's ids of Atari's games have these parts besides the name.
 _ATARI_ID = re.compile(r"^ALE/|(NoFrameskip|Deterministic)?-v\d+$|-ram(?=-v\d+$)")
 # Earlier versions had this --max_episode_steps for every task, and it meant "at most".
 _FORMER_DEFAULT = 1000

@@ -59,7 +59,7 @@ class Energy:
 
     @property
     def origin(self) -> str:
-        """Where the CPUs' part comes from: 'measured' or 'modelled'."""
+        """Tells whether the CPUs' part is 'measured' or 'modelled'."""
         return "measured" if self.cpu_measured else "modelled"
 
     @property

@@ -94,7 +94,7 @@ class Evaluator:
         native = config.inference_mode == "native"
         self._kernels = inference.make_backend(architecture, 32, "native") if native else None
         self._begun: _Begun | None = None
-        self._played: evaluation.Episode | None = None  # What this process has played.
+        self._played: evaluation.Episode | None = None  # This process has played it.
         self.returns: list[float] = []
         self.stop_rule_from = 0
         self.best_return = -math.inf

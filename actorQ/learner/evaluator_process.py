@@ -32,9 +32,9 @@ from actorQ.environments import evaluation
 
 MODULE = "actorQ.evaluator_main"
 _LENGTH = struct.Struct("<Q")
-_MOST_FAILURES = 3  # Of one episode, in a row.
+_MOST_FAILURES = 3  # Failures of one episode in a row.
 _LOOK_S = 0.05  # Between two looks whether training has to end.
-_STDERR = 2  # What a library prints must not be lost, nor stand among answers.
+_STDERR = 2  # A library's output must not be lost, nor stand among answers.
 
 
 def wanted(config: config_lib.RunConfig) -> bool:

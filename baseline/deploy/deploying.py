@@ -86,7 +86,7 @@ def choose(
 ) -> exporting.Settings:
     """Returns the settings of equal format and width whose file acts most like the agent.
 
-    Of equals the first counts: the format's own scheme, with one scale a layer.
+    The first of equals counts, which has the format's own scheme and one scale a layer.
 
     Args:
       agent: The agent.

@@ -39,7 +39,7 @@ PIXEL_LEVELS = tracing.PIXEL_LEVELS  # Levels above black.
 PIXEL_MAP = quantization.AffineMap(np.array(1.0 / PIXEL_LEVELS, np.float32), np.array(0, np.int64))
 PIXEL_RANGE = 0.0, (PIXEL_LEVELS + 1) / PIXEL_LEVELS  # The 2^8 steps of that map.
 _RECURRENT = "sb3_contrib.common.recurrent."
-_HEADS = {  # Where the modules of the acting path lie, by the module of the policy's class.
+_HEADS = {  # Places of the acting path's modules, by the module of the policy's class.
     "sb3_contrib.qrdqn.policies": "quantiles",
     "sb3_contrib.tqc.policies": "squashed actor",
     "sb3_contrib.common.maskable.policies": "logits",

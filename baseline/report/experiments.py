@@ -79,7 +79,7 @@ def compared(actorq_results: str) -> list[Compared]:
 def main(rows: Sequence[Compared]) -> list[Compared]:
     """Returns those comparisons that claims are judged by: one a task of the main experiment.
 
-    Of several comparisons of a task the one of most seeds counts, of equals the first.
+    The comparison with most seeds counts where a task has several, and the first of equals.
     """
     chosen: dict[str, Compared] = {}
     for row in rows:

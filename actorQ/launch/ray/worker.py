@@ -97,7 +97,7 @@ class Worker:
             command.append(f"--port={self._port}")
         if _reconstructed():  # The seeds must differ: actors must not repeat themselves.
             command.append(f"--restarts={1 + secrets.randbelow(10**6)}")
-        self._source = mirroring.Source(own_folder)  # What is in the run's folder is there already.
+        self._source = mirroring.Source(own_folder)  # Files in the run's folder are there already.
         self._process = processes.Child(name, command, log, None)
         self._process.start()
 
