@@ -26,13 +26,14 @@ from baseline.deploy import memory
 from baseline.formats import names
 
 _NAME = "deploy_benchmark"
+_FORMATS = tuple(name for name in names.FORMATS if name != "c")  # `cortex_benchmark` has C files.
 
 
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_list(
         "formats", [names.FORMATS[0]],
-        f"Formats of the files, comma separated: {', '.join(names.FORMATS)}.",
+        f"Formats of the files, comma separated: {', '.join(_FORMATS)}.",
     )
     flags.DEFINE_integer(
         "bits", 8, "Bits of the quantized files' weights. onnx: 16, 8, 4; tflite: 8 to 2; "
@@ -65,10 +66,10 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "takes agents' zips or folders, such as logs/zoo/ppo/CartPole-v1_1."
         )
-    unknown = [name for name in values.formats if name not in names.FORMATS]
+    unknown = [name for name in values.formats if name not in _FORMATS]
     if unknown or not values.formats:
         raise errors.UserError(
-            f"--formats={','.join(values.formats)}: known are {', '.join(names.FORMATS)}."
+            f"--formats={','.join(values.formats)}: known are {', '.join(_FORMATS)}."
         )
     formats = tuple(dict.fromkeys(values.formats))
     for file_format in formats:

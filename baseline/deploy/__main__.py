@@ -27,16 +27,24 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_integer(
         "bits", 8, "Bits of the weights. onnx: 32, 16, 8, 4; tflite: 32, 8 to 2; torchscript: "
-        "32, 8.",
+        "32, 8; c: 32, 16, 8 to 2.",
     )
     flags.DEFINE_enum(
         "format", names.FORMATS[0], list(names.FORMATS),
-        "Format of the file, and so its runtime: ONNX Runtime, TFLite or torch.",
+        "Format of the file, and so its runtime: ONNX Runtime, TFLite, torch, or none (c: a source "
+        "file in C99).",
     )
     flags.DEFINE_string(
         "out", None, "Folder for the file and its player (default: logs/deploy/ALGO_ENV)."
     )
     export_flags.define(chooses=True)
+    flags.DEFINE_enum(
+        "float", names.HARD, list(names.FLOATS),
+        "c: none writes integers alone, for processors without a floating point unit.",
+    )
+    flags.DEFINE_string(
+        "flash_limit", None, "c: bytes that weights and tables may take, such as 256K or 1M.",
+    )
     flags.DEFINE_boolean("check", True, "Play the file; tell how far it acts as the agent does.")
 
 
@@ -48,10 +56,14 @@ def main(argv: list[str]) -> int:
             "takes one argument, an agent's zip or folder, such as logs/zoo/ppo/CartPole-v1_1."
         )
     chooses = values.scheme == export_flags.AUTO
+    for name in ("float", "flash_limit"):
+        if values.format != "c" and values[name].present:
+            raise errors.UserError(f"--{name} is for --format=c, not for --format={values.format}.")
     scheme = names.scheme(values.format, values.bits, None if chooses else values.scheme)
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from baseline.agents import finding
+        from baseline.deploy import c_files
         from baseline.deploy import deploying
         from baseline.deploy import exporting
 
@@ -59,6 +71,9 @@ def main(argv: list[str]) -> int:
     settings = exporting.Settings(
         values.format, values.bits, scheme, values.granularity, values.calibration_episodes,
         values.seed,
+        c_files.Options(
+            values.float, values.flash_limit and c_files.parse_bytes(values.flash_limit)
+        ),
     )
     agent = exporting.load(argv[1], values.algo, values.env)
     if chooses:

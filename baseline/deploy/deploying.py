@@ -19,6 +19,8 @@ from actorQ.core import timing
 from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
+from baseline.deploy import c_files
+from baseline.deploy import c_player
 from baseline.deploy import exporting
 from baseline.formats import names
 from baseline.quantization import names as quantization_names
@@ -69,6 +71,9 @@ def deploy(
     print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
     if agent.network.fields:
         print(f"Its observation is one vector of floats: {exporting.layout(agent.network.fields)}.")
+    if checks and settings.format == "c" and not c_player.can_compile():
+        print("The file was not checked, since there is no C compiler: install gcc, or set CC.")
+        checks = False
     if checks:
         states = exporting.visited(agent, settings.seed + _CHECKED)
         found = exporting.compare(agent, content, settings.format, states)
@@ -77,6 +82,10 @@ def deploy(
             _warn(agent, named, settings, found, states, folder)
         if settings.bits < 32 and agent.quantization is None:
             _say_if_slower(agent, content, settings, states[0])
+    if settings.format == "c":
+        parent = shlex.quote(str(written.parent))
+        print(f"To try it: make -C {parent} && {parent}/example < OBSERVATIONS.txt")
+        return
     command = f"{output.python()} {shlex.quote(str(written.parent / exporting.RUNNER))}"
     print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")
 
@@ -144,9 +153,9 @@ def alternatives(settings: exporting.Settings) -> list[exporting.Settings]:
         one for bits in widths if bits >= settings.bits
         for one in _of_width(settings, bits, quantization_names.GRANULARITIES)
     ]
-    found += _of_width(
-        dataclasses.replace(settings, format=names.FORMATS[0]), _FLOATS, (settings.granularity,)
-    )
+    able = settings.format if _FLOATS in names.WIDTHS[settings.format] else names.FORMATS[0]
+    wide = dataclasses.replace(settings, format=able, c=c_files.Options())
+    found += _of_width(wide, _FLOATS, (settings.granularity,))
     return [one for one in dict.fromkeys(found) if one != settings]
 
 
@@ -172,7 +181,8 @@ def _warn(
     )
     if agent.quantization is not None:  # Its integers and ranges are those of its training.
         return
-    print(f"To measure its return: {measurement(named, settings)}")
+    if settings.format != "c":  # Its action is the same, but the benchmark times no such files.
+        print(f"To measure its return: {measurement(named, settings)}")
     tried = try_all(agent, alternatives(settings), states)
     _print(tried)
     enough = [one for one in tried if one.found.alike >= LOW_SHARE]
@@ -211,6 +221,8 @@ def _flags(settings: exporting.Settings) -> str:
         flags.append(f"--scheme {settings.scheme}")
     if settings.bits < _FLOATS:
         flags.append(f"--granularity {settings.granularity}")
+    if settings.c.floats != ours.c.floats:
+        flags.append(f"--float {settings.c.floats}")
     for name in ("calibration_episodes", "seed"):
         if getattr(settings, name) != getattr(ours, name):
             flags.append(f"--{name} {getattr(settings, name)}")
@@ -229,7 +241,7 @@ def _say_if_slower(
 ) -> None:
     """Says so where a file takes longer for an action than that of 32 bits on this machine."""
     full = dataclasses.replace(
-        settings, bits=32, scheme=names.scheme(settings.format, 32, None)
+        settings, bits=32, scheme=names.scheme(settings.format, 32, None), c=c_files.Options()
     )
     try:
         other = exporting.load_file(exporting.export(agent, full), settings.format)

@@ -14,17 +14,22 @@ def define(chooses: bool = False) -> None:
     Args:
       chooses: Whether the tool has the scheme `AUTO`.
     """
-    flags.DEFINE_string(
-        "algo", None, "Algorithm of AGENT where its place does not tell it, such as ppo or dqn."
-    )
-    flags.DEFINE_string(
-        "env", None, "Environment of AGENT where its name does not tell it, such as CartPole-v1."
-    )
+    define_agent()
     flags.DEFINE_enum(
         "scheme", None, [*names.SCHEMES, *[AUTO] * chooses],
         "What is quantized: weights alone, so that every call finds ranges of its own, or "
         "weights+activations (default; torchscript has weights alone)."
         + " auto: the scheme and --granularity whose file acts most like the agent." * chooses,
+    )
+
+
+def define_agent() -> None:
+    """Defines which agent it is, and how its ranges are found."""
+    flags.DEFINE_string(
+        "algo", None, "Algorithm of AGENT where its place does not tell it, such as ppo or dqn."
+    )
+    flags.DEFINE_string(
+        "env", None, "Environment of AGENT where its name does not tell it, such as CartPole-v1."
     )
     measuring_flags.define_granularity_of_linear()
     measuring_flags.define_calibration()

@@ -26,7 +26,10 @@ from baseline.agents import calibration
 from baseline.agents import evaluation
 from baseline.agents import finding
 from baseline.agents import zoo_files
+from baseline.deploy import c_files
+from baseline.deploy import c_player
 from baseline.deploy import run_policy
+from baseline.formats import integer_form
 from baseline.formats import names
 from baseline.formats import onnx_policy
 from baseline.formats import tflite_policy
@@ -55,6 +58,7 @@ class Settings:
       granularity: Granularity of linear layers' weights: "paper" or "channel".
       calibration_episodes: Episodes that find the ranges of activations.
       seed: Seed of their starts.
+      c: How files in C are written.
     """
 
     format: str = "onnx"
@@ -63,6 +67,7 @@ class Settings:
     granularity: str = schemes.PAPER
     calibration_episodes: int = calibration.EPISODES
     seed: int = 0
+    c: c_files.Options = c_files.Options()
 
     @property
     def calibrates(self) -> bool:
@@ -166,7 +171,7 @@ def export(
         ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
     return export_network(
         network, settings, ranges if settings.calibrates else None, agent.normalization,
-        agent.image_size(),
+        agent.image_size(), f"{agent.algo} for {agent.env_id}",
     )
 
 
@@ -176,6 +181,7 @@ def export_network(
     ranges: schemes.Ranges | None,
     normalization: zoo_files.Normalization | None = None,
     image_size: tuple[int, int] | None = None,
+    named: str = "A policy",
 ) -> bytes:
     """Returns the file of an acting path in full precision.
 
@@ -185,10 +191,17 @@ def export_network(
       ranges: Ranges of activations; None: they stay floats, or get ranges from every call.
       normalization: How observations are normalized, or None.
       image_size: Height and width of images; None where there are none.
+      named: Its agent, for people.
 
     Raises:
       errors.UserError: There is no such form.
     """
+    if settings.format == "c":
+        form = integer_form.make(
+            network, settings.bits, ranges, settings.granularity, normalization,
+            image_size=image_size,
+        )
+        return c_files.export(form, settings.c, _c_facts(named, network, settings))
     if settings.format == "onnx":
         return onnx_policy.export(
             network, settings.bits, ranges, settings.granularity, normalization=normalization,
@@ -211,6 +224,22 @@ def export_network(
     )
 
 
+def _c_facts(
+    named: str, network: acting_path.PolicyNetwork, settings: Settings
+) -> list[str]:
+    """Returns what a file in C says of itself."""
+    sizes = [str(len(module.weight)) for _, module in network.with_weights()]
+    integers = settings.bits < 16
+    facts = [
+        f"{named}, written by baseline.deploy.",
+        f"{settings.bits} bits, layers of {', '.join(sizes)} outputs"
+        + (f", {settings.scheme}, granularity {settings.granularity}." if integers else "."),
+    ]
+    if network.fields:
+        facts.append(f"An observation is one vector: {layout(network.fields)}.")
+    return facts
+
+
 def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
     """Returns the file of an agent whose integers and ranges are those of its training."""
     if agent.quantization is None or not qat_export.is_trained(agent.path):
@@ -219,7 +248,7 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
             "which deploy quantizes itself."
         )
     width = agent.quantization[0].width
-    if settings.format not in ("onnx", "tflite"):
+    if settings.format == "torchscript":
         raise errors.UserError(
             f"{agent.path} is quantized with ranges of its own, which a file of the format "
             f"{settings.format} has no place for: --format=onnx or --format=tflite."
@@ -227,6 +256,7 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
     if width is not None and width != settings.bits:
         able = [f"--format=onnx --bits={width}"] * (width == qat_export.INTEGER_BITS)
         able += [f"--format=tflite --bits={width}"] * (width <= qat_export.TFLITE_BITS)
+        able += [f"--format=c --bits={width}"] * (width <= integer_form.INPUT_BITS)
         raise errors.UserError(
             f"{agent.path} was trained with {width} bits: "
             + (
@@ -244,6 +274,14 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
         )
     if settings.format == "tflite":
         return qat_export.export_tflite(agent, normalizes=True)
+    if settings.format == "c":
+        form = integer_form.make(
+            agent.network, settings.bits, agent.quantization[1],
+            normalization=agent.normalization, weights=qat_export.integer_weights(agent),
+            image_size=agent.image_size(),
+        )
+        facts = _c_facts(f"{agent.algo} for {agent.env_id}", agent.network, settings)
+        return c_files.export(form, settings.c, facts)
     return qat_export.export(agent, normalizes=True).SerializeToString()
 
 
@@ -262,14 +300,17 @@ def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:
     path = target / f"{FILE_STEM}{names.ENDINGS[file_format]}"
     try:
         target.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(run_policy.__file__, target / RUNNER)
+        if file_format == "c":
+            c_files.write(content, target)
+        else:
+            shutil.copyfile(run_policy.__file__, target / RUNNER)
     except OSError as error:
         raise errors.UserError(f"Cannot write {folder}: {error.strerror or error}.") from None
     files.write(path, content)
     return path
 
 
-def load_file(content: bytes, file_format: str) -> run_policy.Policy:
+def load_file(content: bytes, file_format: str) -> run_policy.Policy | c_player.Policy:
     """Returns a file's policy, as a device would load it.
 
     Args:
@@ -279,7 +320,7 @@ def load_file(content: bytes, file_format: str) -> run_policy.Policy:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, f"{FILE_STEM}{names.ENDINGS[file_format]}")
         path.write_bytes(content)
-        return run_policy.Policy(path)
+        return c_player.Policy(path) if file_format == "c" else run_policy.Policy(path)
 
 
 def one_by_one(act: Callable[..., np.ndarray], *name: str) -> evaluation.Act:

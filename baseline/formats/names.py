@@ -9,20 +9,26 @@ from typing import Any
 from actorQ.core import errors
 from baseline.quantization import names
 
-FORMATS = ("onnx", "tflite", "torchscript")
-ENDINGS = {"onnx": ".onnx", "tflite": ".tflite", "torchscript": ".pt"}
+FORMATS = ("onnx", "tflite", "torchscript", "c")
+ENDINGS = {"onnx": ".onnx", "tflite": ".tflite", "torchscript": ".pt", "c": ".c"}
 # In every file: its input, its two outputs, and the entry that marks it as a policy of ours.
 OBSERVATION, OUTPUT, ACTION = "observation", "output", "action"
 MARK, MARK_VERSION = "quarl_policy", "1"
 # Names of the runtimes, for people.
-RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript"}
-WIDTHS = {"onnx": (32, 16, 8, 4), "tflite": (32, 8, 7, 6, 5, 4, 3, 2), "torchscript": (32, 8)}
+RUNTIMES = {"onnx": "ONNX Runtime", "tflite": "TFLite", "torchscript": "TorchScript", "c": "C"}
+WIDTHS = {
+    "onnx": (32, 16, 8, 4), "tflite": (32, 8, 7, 6, 5, 4, 3, 2), "torchscript": (32, 8),
+    "c": (32, 16, 8, 7, 6, 5, 4, 3, 2),
+}
 _WEIGHTS, _ACTIVATIONS = names.SCHEMES
 # Schemes of files whose weights are integers; the first is the default. With `weights` alone,
 # activations get their ranges from every call.
 _SCHEMES = {
     "onnx": (_ACTIVATIONS, _WEIGHTS), "tflite": (_ACTIVATIONS,), "torchscript": (_WEIGHTS,),
+    "c": (_ACTIVATIONS, _WEIGHTS),
 }
+# Whether C files compute with floats between their layers.
+FLOATS = HARD, NONE = "hard", "none"
 _FLOATS = (32, 16)  # Layers of these widths compute in fp32.
 
 

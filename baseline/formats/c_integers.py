@@ -1,0 +1,485 @@
+"""Writes a policy as C without floats, for processors that have no floating point unit.
+
+Observations, outputs and continuous actions are int32 in steps of 1/65536 (Q16.16). The integers of
+`integer_form` stay; what lies between two layers is approximated:
+
+- A factor is an integer and a shift. The bias is added before the shift, with the factor's digits.
+- An activation is two slopes and the rest of it in a table. Numbers between are interpolated.
+
+Layers must follow each other in a chain: linear ones, convolutions, and activations.
+"""
+
+from collections.abc import Sequence
+import math
+from typing import NamedTuple
+
+import numpy as np
+from torch import nn
+
+from actorQ.core import errors
+from actorQ.policy import quantization
+from baseline.formats import c_layers
+from baseline.formats import c_policy
+from baseline.formats import integer_form
+from baseline.quantization import acting_layers
+from baseline.quantization import acting_path
+
+FRACTION = 16  # Bits of fractions of observations, outputs and actions.
+_FACTOR_BITS = 24
+_LEVEL_FRACTION = 7  # Bits of fractions of levels in tables.
+_TABLE_STEPS = 8  # Entries for each unit of a table's argument, 2^3.
+_MOST_SHIFT = 62
+_INT32 = 2**31 - 1
+
+
+class Shape(NamedTuple):
+    """An activation: above * max(x, 0) + below * min(x, 0) + rest(x), or a clamped x.
+
+    Attributes:
+      above: Slope for positive numbers.
+      below: Slope for negative ones.
+      reach: The rest is constant beyond this size of x; 0: there is none.
+      low: Smallest result.
+      high: Largest result.
+    """
+
+    above: float
+    below: float
+    reach: int
+    low: float = -math.inf
+    high: float = math.inf
+
+
+def shape_of(name: str, module: nn.Module) -> Shape:
+    """Returns the shape of an activation.
+
+    Raises:
+      errors.UserError: The layer is none, or its rest has no end.
+    """
+    if isinstance(module, nn.LeakyReLU):
+        return Shape(1.0, module.negative_slope, 0)
+    if isinstance(module, nn.Hardtanh):
+        return Shape(1.0, 1.0, 0, module.min_val, module.max_val)
+    if isinstance(module, nn.SELU):
+        return Shape(1.0507009873554805, 0.0, 16)
+    if isinstance(module, nn.Tanh):
+        return Shape(0.0, 0.0, 8)
+    if isinstance(module, nn.Sigmoid):
+        return Shape(0.0, 0.0, 16)
+    if isinstance(module, nn.ReLU):
+        return Shape(1.0, 0.0, 0)
+    if isinstance(module, nn.ELU | nn.SiLU | nn.Mish | nn.GELU | nn.Softplus):
+        return Shape(1.0, 0.0, 16)
+    raise errors.UserError(
+        f"Layer {name}, a {type(module).__name__}, has no form without floats: leave --float=none "
+        "out."
+    )
+
+
+class Factor(NamedTuple):
+    """A positive or negative number as integer / 2^shift."""
+
+    integer: np.ndarray
+    shift: int
+
+
+def factors(values: np.ndarray) -> Factor:
+    """Returns numbers with one shift, the largest with 24 bits."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0.0:
+        return Factor(np.zeros(values.shape, np.int64), 1)
+    shift = _FACTOR_BITS - 1 - math.floor(math.log2(largest))
+    shift = min(max(shift, 1), _MOST_SHIFT)
+    return Factor(np.rint(values.astype(np.float64) * 2.0**shift).astype(np.int64), shift)
+
+
+_FUNCTIONS = {
+    "shifted": """\
+/* Returns x / 2^shift, rounded to the nearest. */
+static int64_t shifted(int64_t x, int shift) {
+  const int64_t half = (int64_t)1 << (shift - 1);
+  return x >= 0 ? (x + half) >> shift : -((half - x) >> shift);
+}
+""",
+    "between": """\
+static int32_t between(int64_t x, int32_t low, int32_t high) {
+  return x < low ? low : x > high ? high : (int32_t)x;
+}
+""",
+    "activation_t": """\
+typedef struct {
+  int32_t above, below;   /* Slopes, in steps of 2^-slope_shift. */
+  int slope_shift;
+  const int32_t *table;   /* The rest, or NULL; for x = -reach, -reach + 1/8, ... */
+  int reach, fraction;    /* x has so many bits of fraction. */
+  int result_shift;
+  int32_t low, high;      /* Ends of the result. */
+} activation_t;
+
+static int32_t activated(const activation_t *a, int64_t x) {
+  int64_t result = shifted(x * (x >= 0 ? a->above : a->below), a->slope_shift);
+  if (a->table) {
+    const int32_t most = a->reach << a->fraction;
+    const uint32_t place = (uint32_t)(between(x, -most, most - 1) + most);
+    const uint32_t index = place >> (a->fraction - 3);
+    const int32_t rest = (int32_t)(place & ((1u << (a->fraction - 3)) - 1));
+    const int64_t step = (int64_t)a->table[index + 1] - a->table[index];
+    result += a->table[index] + shifted(step * rest, a->fraction - 3);
+  }
+  return between(shifted(result, a->result_shift), a->low, a->high);
+}
+""",
+    "total_of": """\
+static int32_t total_of(const int16_t *from, int count) {
+  int32_t total = 0;
+  for (int i = 0; i < count; i++) total += from[i];
+  return total;
+}
+""",
+}
+_STRUCTURE = """\
+typedef struct {{
+  const {type} *weights;
+  const int16_t *zero;    /* The integer that stands for 0. */
+  const int32_t *factor;  /* Of the sums. */
+  const int64_t *bias;    /* With the factor's digits. */
+  int zero_step, factor_step; /* 1: the array is [outputs]; 0: it has one number. */
+  int shift;
+  activation_t activation;
+{fields}}} {name}_t;
+
+/* Returns one output of a layer, as an integer of the next one. */
+static int32_t {name}(const {name}_t *layer, const int16_t *from, {arguments}) {{
+{sum}  return activated(&layer->activation,
+                   shifted((int64_t)sum * layer->factor[o * layer->factor_step] + layer->bias[o],
+                           layer->shift));
+}}
+"""
+_LINEAR_FIELDS = "  int inputs;\n"
+_KERNELS = {
+    "linear8": _STRUCTURE.format(
+        type="int8_t", name="linear8", fields=_LINEAR_FIELDS, arguments="int32_t total, int o",
+        sum="""\
+  const int8_t *w = layer->weights + o * layer->inputs;
+  int32_t sum = 0;
+  for (int i = 0; i < layer->inputs; i++) sum += w[i] * from[i];
+  sum -= layer->zero[o * layer->zero_step] * total;
+""",
+    ),
+    "linear4": _STRUCTURE.format(
+        type="uint8_t", name="linear4", fields=_LINEAR_FIELDS, arguments="int32_t total, int o",
+        sum="""\
+  const uint8_t *w = layer->weights + o * ((layer->inputs + 1) / 2);
+  int32_t sum = 0;
+  int i = 0;
+  for (; i + 1 < layer->inputs; i += 2, w++) {
+    sum += (*w & 15) * from[i] + (*w >> 4) * from[i + 1];
+  }
+  if (i < layer->inputs) sum += (*w & 15) * from[i];
+  sum -= layer->zero[o * layer->zero_step] * total;
+""",
+    ),
+    "convolution8": _STRUCTURE.format(
+        type="int8_t", name="convolution8", arguments="int o, int out", fields="""\
+  int channels, height, width, filters, out_height, out_width;
+  int kernel[2], stride[2], dilation[2], before[2]; /* Vertical, horizontal. */
+""",
+        sum="""\
+  const int8_t *w = layer->weights + o * layer->channels * layer->kernel[0] * layer->kernel[1];
+  const int top = out / layer->out_width * layer->stride[0] - layer->before[0];
+  const int left = out % layer->out_width * layer->stride[1] - layer->before[1];
+  const int zero = layer->zero[o * layer->zero_step];
+  int32_t sum = 0;
+  for (int c = 0; c < layer->channels; c++) {
+    for (int ky = 0; ky < layer->kernel[0]; ky++) {
+      for (int kx = 0; kx < layer->kernel[1]; kx++, w++) {
+        const int y = top + ky * layer->dilation[0], x = left + kx * layer->dilation[1];
+        if (y < 0 || y >= layer->height || x < 0 || x >= layer->width) continue;
+        sum += (*w - zero) * from[(c * layer->height + y) * layer->width + x];
+      }
+    }
+  }
+""",
+    ),
+}
+
+
+def export(form: integer_form.Form, facts: Sequence[str]) -> c_policy.Policy:
+    """Returns a policy in C without floats.
+
+    Args:
+      form: The policy, with calibrated maps.
+      facts: Lines for people on what it is, for the comment at the top.
+
+    Raises:
+      errors.UserError: It has none, or a layer has no form without floats.
+    """
+    if form.maps is None:
+        raise errors.UserError(
+            "--float=none needs calibrated ranges: 8 or fewer bits and "
+            "--scheme=weights+activations."
+        )
+    return _Writer(form).run(facts)
+
+
+class _Layer(NamedTuple):
+    """A layer with weights, and the activation behind it."""
+
+    name: str
+    module: nn.Linear | nn.Conv2d
+    following: tuple[str, nn.Module] | None
+    given: tuple[int, ...]
+    made: tuple[int, ...]
+
+
+class _Writer:
+    """Walks along the chain of layers."""
+
+    def __init__(self, form: integer_form.Form):
+        assert form.maps is not None
+        self._form = form
+        self._maps = form.maps
+        self._network = form.network
+        self._constants = c_layers.Constants()
+        self._kernels: dict[str, None] = {}
+        shape = tuple(form.network.observation_shape(form.image_size))
+        self._inputs = math.prod(shape)
+        self._layers = self._chain(shape)
+
+    def _chain(self, shape: tuple[int, ...]) -> list[_Layer]:
+        """Returns the layers in order.
+
+        Raises:
+          errors.UserError: They are no chain of layers with weights and activations.
+        """
+        found: list[_Layer] = []
+        before = acting_path.OBSERVATION
+        for name, module, sources in self._network.steps():
+            given, shape = shape, acting_layers.output_shape(name, module, [shape])
+            if sources != (before,):
+                raise errors.UserError(
+                    f"Layer {name} does not take the output of the layer before it, which has no "
+                    "form without floats: leave --float=none out."
+                )
+            before = name
+            if isinstance(module, nn.Flatten):
+                continue
+            if isinstance(module, acting_layers.WITH_WEIGHTS):
+                found.append(_Layer(name, module, None, given, shape))
+                continue
+            shape_of(name, module)
+            if not found or found[-1].following is not None:
+                raise errors.UserError(
+                    f"Layer {name} follows no layer with weights, which has no form without "
+                    "floats: leave --float=none out."
+                )
+            found[-1] = found[-1]._replace(following=(name, module))
+        return found
+
+    def run(self, facts: Sequence[str]) -> c_policy.Policy:
+        """Returns the policy."""
+        statements = [self._observe()]
+        sides = ("levels", "other_levels")
+        sizes = [self._inputs, 1]
+        for place, layer in enumerate(self._layers):
+            last = place == len(self._layers) - 1
+            source, target = sides[place % 2], "outputs" if last else sides[(place + 1) % 2]
+            if not last:
+                index = (place + 1) % 2
+                sizes[index] = max(sizes[index], math.prod(layer.made))
+            following = None if last else self._layers[place + 1].name
+            statements.append(self._layer(place, layer, source, target, following))
+        outputs = self._network.num_outputs
+        head, actions, action_type = self._head()
+        ram = 2 * sum(sizes) + 4 * outputs
+        header = c_policy.header_of(
+            [
+                *facts,
+                "It has no floats. "
+                + ("" if self._network.image else "Observations are in steps of 1/65536. ")
+                + "Outputs and continuous actions are in steps of 1/65536.",
+            ],
+            self._network.head, c_policy.Sizes(self._inputs, actions, outputs, self._constants.num_bytes, ram),
+            c_policy.Types(
+                *(("uint8_t" if self._network.image else "int32_t"), action_type, "int32_t"),
+                1 if self._network.image else 2**FRACTION,
+                2**FRACTION if action_type == "int32_t" else 1,
+            ),
+        )
+        source = "\n".join([
+            header, "#include <stddef.h>",
+            f"static int16_t levels[{sizes[0]}];", f"static int16_t other_levels[{sizes[1]}];",
+            f"static int32_t outputs[{outputs}];", "",
+            *_FUNCTIONS.values(), *(_KERNELS[name] for name in self._kernels),
+            *self._constants.code,
+            "static void forward(const policy_observation_t *observation) {",
+            "".join(statements) + "}\n",
+            c_policy.FUNCTIONS_OF_OUTPUTS.format(
+                forward="forward(observation);\n  const int32_t *output = outputs;",
+                outputs=outputs, head=head,
+            ),
+        ])
+        return c_policy.Policy(source, self._constants.num_bytes, ram)
+
+    def _observe(self) -> str:
+        """Returns the statements that turn an observation into integers."""
+        count = self._inputs
+        if self._network.image:
+            return f"  for (int i = 0; i < {count}; i++) levels[i] = observation[i];\n"
+        name = self._layers[0].name
+        delta = float(self._maps[name].delta)
+        zero, most = int(self._maps[name].zero_point), 2 ** self._form.bits[name] - 1
+        mean, deviation, clip = np.zeros(count), np.ones(count), np.full(count, np.inf)
+        if self._form.normalization is not None:
+            mean, deviation, clip = map(
+                np.asarray, integer_form.constants(self._form.normalization)
+            )
+        each = [factors(np.array([1 / (2**FRACTION * d * delta)])) for d in deviation.tolist()]
+        ends = np.clip(np.rint(clip.astype(np.float64) / delta), 0, 2**14)
+        arrays = {
+            "mean": ("int32_t", _int32(mean.astype(np.float64) * 2**FRACTION)),
+            "factor": ("int32_t", _int32(np.array([one.integer[0] for one in each]))),
+            "shift": ("int8_t", np.array([one.shift for one in each], np.int8)),
+            "low": ("int16_t", np.maximum(-zero, -ends).astype(np.int16)),
+            "high": ("int16_t", np.minimum(most - zero, ends).astype(np.int16)),
+        }
+        for key, (c_type, values) in arrays.items():
+            self._constants.add(f"observation_{key}", c_type, values)
+        return (
+            f"  for (int i = 0; i < {count}; i++) {{\n"
+            "    const int64_t x = (int64_t)observation[i] - observation_mean[i];\n"
+            "    levels[i] = (int16_t)between(shifted(x * observation_factor[i], "
+            "observation_shift[i]),\n"
+            "                                 observation_low[i], observation_high[i]);\n  }\n"
+        )
+
+    def _layer(
+        self, place: int, layer: _Layer, source: str, target: str, following: str | None
+    ) -> str:
+        """Adds a layer's constants; returns its statements.
+
+        Args:
+          place: Number of the layer.
+          layer: The layer.
+          source: Array of its input in C.
+          target: Array of its output in C.
+          following: The next layer with weights; None: it is the last.
+        """
+        weight = self._form.weights[layer.name]
+        assert isinstance(weight, quantization.QuantizedTensor)
+        if weight.values[0].size > c_layers.MOST_INPUTS:
+            raise errors.UserError(
+                f"Layer {layer.name} has {weight.values[0].size} inputs: sums of 32 bits hold "
+                f"those of {c_layers.MOST_INPUTS} at most."
+            )
+        convolution = isinstance(layer.module, nn.Conv2d)
+        packs = weight.bits <= 4 and not convolution
+        kernel = "convolution8" if convolution else "linear4" if packs else "linear8"
+        self._kernels[kernel] = None
+        step, low, high = 2.0**-FRACTION, -_INT32 - 1, _INT32
+        if following is not None:
+            affine = self._maps[following]
+            step, zero = float(affine.delta), int(affine.zero_point)
+            low, high = -zero, 2 ** self._form.bits[following] - 1 - zero
+        if place == 0 and self._network.image:
+            x_scale = 1 / acting_path.PIXEL_LEVELS
+        else:
+            x_scale = float(self._maps[layer.name].delta)
+        fraction = min(max(math.ceil(math.log2(16 / step)), 8), 20)
+        factor = factors(weight.scale.astype(np.float64) * x_scale * 2.0**fraction)
+        bias = self._form.bias(layer.name).astype(np.float64) * 2.0 ** (fraction + factor.shift)
+        c_type, values, zeros = c_layers.packed_weights(weight, packs)
+        names = {
+            "weights": self._constants.add(f"weights_{place}", c_type, values),
+            "zero": self._constants.add(f"zero_{place}", "int16_t", zeros),
+            "factor": self._constants.add(f"factor_{place}", "int32_t", _int32(factor.integer)),
+            "bias": self._constants.add(
+                f"bias_{place}", "int64_t", np.clip(np.rint(bias), -2.0**61, 2.0**61).astype(np.int64)
+            ),
+            "zero_step": str(int(zeros.size > 1)), "factor_step": str(int(weight.scale.size > 1)),
+            "shift": str(factor.shift),
+            "activation": self._activation(place, layer.following, step, fraction, low, high),
+        }
+        if convolution:
+            names |= c_layers.convolution_fields(layer.name, layer.module, layer.given, layer.made)
+        else:
+            names["inputs"] = str(layer.module.in_features)
+        text = ",\n    ".join(f".{field} = {value}" for field, value in names.items())
+        self._constants.code.append(
+            f"static const {kernel}_t layer_{place} = {{\n    {text}}};\n"
+        )
+        cast = "" if following is None else "(int16_t)"
+        if convolution:
+            filters, *size = layer.made
+            return (
+                f"  for (int o = 0; o < {filters}; o++) {{\n"
+                f"    for (int i = 0; i < {math.prod(size)}; i++) {{\n"
+                f"      {target}[o * {math.prod(size)} + i] = "
+                f"{cast}{kernel}(&layer_{place}, {source}, o, i);\n    }}\n  }}\n"
+            )
+        return (
+            f"  const int32_t total_{place} = total_of({source}, {layer.module.in_features});\n"
+            f"  for (int o = 0; o < {layer.made[0]}; o++) {{\n"
+            f"    {target}[o] = {cast}{kernel}(&layer_{place}, {source}, total_{place}, o);\n  }}\n"
+        )
+
+    def _activation(
+        self, place: int, following: tuple[str, nn.Module] | None, step: float, fraction: int,
+        low: int, high: int,
+    ) -> str:
+        """Adds the table of an activation; returns its structure in C.
+
+        Args:
+          place: Number of the layer.
+          following: The activation, or None.
+          step: What an integer of the result stands for.
+          fraction: Bits of fractions of the argument.
+          low: Smallest result.
+          high: Largest result.
+        """
+        shape = Shape(1.0, 1.0, 0) if following is None else shape_of(*following)
+        unit = 2.0**_LEVEL_FRACTION / step
+        slopes = factors(np.array([shape.above, shape.below]) * unit / 2.0**fraction)
+        table = "NULL"
+        if shape.reach:
+            assert following is not None
+            x = np.arange(-shape.reach * _TABLE_STEPS, shape.reach * _TABLE_STEPS + 1) / _TABLE_STEPS
+            made = integer_form.without_weights(following[1], [x.astype(np.float32)])
+            rest = made - shape.above * np.maximum(x, 0) - shape.below * np.minimum(x, 0)
+            table = self._constants.add(f"table_{place}", "int32_t", _int32(rest * unit))
+        ends = [
+            int(min(max(np.rint(end / step), low), high)) if math.isfinite(end) else default
+            for end, default in ((shape.low, low), (shape.high, high))
+        ]
+        above, below = slopes.integer.tolist()
+        low_text = "INT32_MIN" if ends[0] == -_INT32 - 1 else str(ends[0])
+        return (
+            f"{{{above}, {below}, {slopes.shift}, {table}, {shape.reach}, {fraction}, "
+            f"{_LEVEL_FRACTION}, {low_text}, {ends[1]}}}"
+        )
+
+    def _head(self) -> tuple[str, int, str]:
+        """Returns the statements of the head, the numbers of an action, and their type."""
+        network = self._network
+        if network.low is None or network.high is None:
+            return c_policy.discrete_head(network, "0")
+        outputs = network.num_outputs
+        low, high = (
+            _int32(np.asarray(end, np.float64) * 2**FRACTION) for end in (network.low, network.high)
+        )
+        low_name = self._constants.add("action_low", "int32_t", low)
+        high_name = self._constants.add("action_high", "int32_t", high)
+        if network.head == "clip":
+            line = f"action[i] = between(output[i], {low_name}[i], {high_name}[i]);"
+        else:
+            line = (
+                f"const int64_t width = (int64_t){high_name}[i] - {low_name}[i];\n"
+                f"    action[i] = (int32_t)({low_name}[i] + shifted(((int64_t)output[i] + 65536) * "
+                f"width, {FRACTION + 1}));"
+            )
+        return f"  for (int i = 0; i < {outputs}; i++) {{\n    {line}\n  }}\n", outputs, "int32_t"
+
+
+def _int32(values: np.ndarray) -> np.ndarray:
+    """Returns the nearest integers of 32 bits."""
+    return np.clip(np.rint(values), -_INT32, _INT32).astype(np.int32)
