@@ -119,11 +119,15 @@ static float selu(float x) {{
     "sigmoid": Function("""\
 static float sigmoid(float x) { return 1.0f / (1.0f + exp_of(-x)); }
 """, ("exp_of",)),
-    "silu": Function("static float silu(float x) { return x * sigmoid(x); }\n", ("sigmoid",)),
+    "silu": Function(f"""\
+static float silu(float x) {{
+  return x > {literal(float32.EXP_LOW)} ? x * sigmoid(x) : 0.0f;
+}}
+""", ("sigmoid",)),
     "mish": Function(f"""\
 static float mish(float x) {{
   float u = exp_of(clamp(x, {literal(float32.EXP_LOW)}, 20.0f)), product = u * (u + 2.0f);
-  return x * (product / (product + 2.0f));
+  return x > {literal(float32.EXP_LOW)} ? x * (product / (product + 2.0f)) : 0.0f;
 }}
 """, ("clamp", "exp_of")),
     "softplus": Function("""\

@@ -89,7 +89,12 @@ def _softplus(x: np.ndarray, beta: float, threshold: float) -> np.ndarray:
 def _mish(x: np.ndarray) -> np.ndarray:
     u = exp(clamp(x, EXP_LOW, 20.0))
     product = u * (u + _F(2))
-    return x * (product / (product + _F(2)))
+    return np.where(x > _F(EXP_LOW), x * (product / (product + _F(2))), _F(0))
+
+
+def _silu(x: np.ndarray) -> np.ndarray:
+    # Below, e^x is not small enough for every x.
+    return np.where(x > _F(EXP_LOW), x * sigmoid(x), _F(0))
 
 
 def _gelu(x: np.ndarray, approximate: str) -> np.ndarray:
@@ -117,6 +122,6 @@ def of_module(module: nn.Module) -> Function | None:
     plain: dict[type[nn.Module], Function] = {
         nn.ReLU: lambda x: np.where(x > 0, x, _F(0)), nn.Tanh: tanh, nn.Sigmoid: sigmoid,
         nn.SELU: lambda x: _F(SELU_SCALE) * np.where(x > 0, x, _F(SELU_ALPHA) * (exp(x) - _F(1))),
-        nn.SiLU: lambda x: x * sigmoid(x), nn.Mish: _mish,
+        nn.SiLU: _silu, nn.Mish: _mish,
     }
     return next((make for kind, make in plain.items() if isinstance(module, kind)), None)

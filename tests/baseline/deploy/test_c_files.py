@@ -73,7 +73,7 @@ def test_integers_alone_act_as_the_agent(zoo, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--flash_limit", "1K"), r"take \d+ bytes, and --flash_limit is 1024: fewer --bits"),
+        (("--flash_limit", "100"), r"take \d+ bytes, and --flash_limit is 100: fewer --bits"),
         (("--flash_limit", "much"), "--flash_limit=much: say a number of bytes, such as 256K"),
         (("--float", "none", "--bits", "16"), "--float=none needs calibrated ranges"),
         (("--float", "none", "--scheme", "weights"), "--float=none needs calibrated ranges"),

@@ -24,7 +24,7 @@ SOURCE = f"""
 #include "policy.h"
 static int calls = 7;
 static volatile unsigned char buffer[256];
-static const volatile unsigned char table[3000] = {{1, 2, 3}};
+static const unsigned char table[3000] = {{1, 2, 3}};
 void policy_act(const policy_observation_t *observation, policy_action_t *action) {{
   volatile unsigned char kept[1000];
   unsigned n = {ROUNDS};

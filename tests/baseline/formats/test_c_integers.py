@@ -40,7 +40,7 @@ def test_every_activation(tmp_path, name, bits):
     form = integer_form.make(network, bits, ranges, "channel", normalization=normal)
     expected = integer_form.outputs(form, observations)
     outputs, actions = play(tmp_path, form, observations)
-    width = np.ptp(expected, axis=0)
+    width = network.high - network.low
     assert np.quantile(np.abs(outputs - expected) / width, 0.99) < 0.02
     found = agreement.compare(
         integer_form.actions(form, expected), actions, network.low, network.high
@@ -89,7 +89,7 @@ def test_what_has_no_form_without_floats_is_refused():
     observations = np.zeros((1, 11), np.float32)
     network = test_c_policy.branched()
     ranges = integer_reference.calibrate(network, observations)
-    with pytest.raises(errors.UserError, match="Layer digits does not take .* --float=none out"):
+    with pytest.raises(errors.UserError, match="Layer numbers, a Part, .* --float=none out"):
         c_integers.export(integer_form.make(network, 8, ranges), [])
     with pytest.raises(errors.UserError, match="needs calibrated ranges"):
         c_integers.export(integer_form.make(network, 8, None), [])

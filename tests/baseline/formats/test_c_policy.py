@@ -76,6 +76,7 @@ def test_every_activation_has_the_bits_of_the_form_and_torchs_values(tmp_path, n
     assert_same_bits(tmp_path, form, observations)
     module = ACTIVATIONS[name]()
     x = np.concatenate([np.linspace(-30, 30, 4001), WIDE]).astype(np.float32)
+    x = x[np.abs(x) < 1e30]  # Beyond, products of torch's are infinite that ours are not.
     mine = integer_form.without_weights(module, [x])
     theirs = module(torch.from_numpy(x)).numpy()
     np.testing.assert_allclose(mine, theirs, rtol=2e-6, atol=2e-6)
