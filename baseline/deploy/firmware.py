@@ -202,7 +202,9 @@ def _run(command: Sequence[str], folder: pathlib.Path | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise errors.UserError(f"{command[0]} took more than {_LIMIT_S:.0f} s.") from None
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "error" in line or "overflow" in line]
+        marks = ("overflow", "undefined", "error")
+        lines = done.stderr.splitlines()
+        said = [line for mark in marks for line in lines if mark in line]
         raise errors.UserError(
             f"{command[0]} failed: {(said or done.stderr.splitlines() or ['no message'])[0]}"
         )

@@ -37,6 +37,50 @@ typedef struct {{
 {scales}  int inputs, outputs;
 }} {name}_t;
 """
+_SCALES = """\
+  const float *scale;    /* Of the weights. */
+  const int16_t *zero;   /* The integer that stands for 0. */
+  int scale_step, zero_step; /* 1: the array is [outputs]; 0: it has one number. */
+"""
+INCLUDES = """\
+#include <string.h>
+#ifdef __ARM_FEATURE_SIMD32
+#include <arm_acle.h> /* Products of pairs of 16 bits. */
+#endif
+"""
+FOUR = """\
+/* Adds the products of four levels with four weights, which lie in the order 0, 2, 1, 3. */
+static inline int32_t four(int32_t sum, const int8_t *w, const int16_t *x) {
+#ifdef __ARM_FEATURE_SIMD32
+  uint32_t weights, pairs[2];
+  memcpy(&weights, w, sizeof(weights));
+  memcpy(pairs, x, sizeof(pairs));
+  sum = __smlad(__sxtb16(weights), (int16x2_t)pairs[0], sum);
+  return __smlad(__sxtb16(weights >> 8), (int16x2_t)pairs[1], sum);
+#else
+  return sum + w[0] * x[0] + w[2] * x[1] + w[1] * x[2] + w[3] * x[3];
+#endif
+}
+"""
+EIGHT = """\
+/* Adds the products of eight levels with eight weights of 0 to 15. Their order by nibbles, the
+ * lowest first, is 0, 2, 4, 6, 1, 3, 5, 7. */
+static inline int32_t eight(int32_t sum, const uint8_t *w, const int16_t *x) {
+#ifdef __ARM_FEATURE_SIMD32
+  const uint32_t low = 0x000F000Fu;
+  uint32_t weights, pairs[4];
+  memcpy(&weights, w, sizeof(weights));
+  memcpy(pairs, x, sizeof(pairs));
+  sum = __smlad((int16x2_t)(weights & low), (int16x2_t)pairs[0], sum);
+  sum = __smlad((int16x2_t)(weights >> 4 & low), (int16x2_t)pairs[1], sum);
+  sum = __smlad((int16x2_t)(weights >> 8 & low), (int16x2_t)pairs[2], sum);
+  return __smlad((int16x2_t)(weights >> 12 & low), (int16x2_t)pairs[3], sum);
+#else
+  return sum + (w[0] & 15) * x[0] + (w[2] & 15) * x[1] + (w[0] >> 4) * x[2] + (w[2] >> 4) * x[3] +
+         (w[1] & 15) * x[4] + (w[3] & 15) * x[5] + (w[1] >> 4) * x[6] + (w[3] >> 4) * x[7];
+#endif
+}
+"""
 FUNCTIONS: dict[str, Function] = {
     "clamp": Function("""\
 static float clamp(float x, float low, float high) {
@@ -202,70 +246,78 @@ static float of_half(uint16_t half) {
   return half & 0x8000u ? -x : x;
 }
 """, ("of_bits",)),
+    "four": Function(FOUR),
+    "eight": Function(EIGHT),
     "linear8": Function(_LINEAR.format(
-        type="int8_t", packed="", name="linear8", scales="""\
-  const float *scale;    /* Of the weights. */
-  const int16_t *zero;   /* The integer that stands for 0. */
-  int scale_step, zero_step; /* 1: the array is [outputs]; 0: it has one number. */
-""") + """\
+        type="int8_t", packed=", in fours, as `four` takes them", name="linear8", scales=_SCALES,
+    ) + """\
 static void linear8(const linear8_t *layer, float x_scale, float *to) {
-  const int8_t *w = layer->weights;
+  const int stride = (layer->inputs + 3) / 4 * 4;
   int32_t total = 0;
   for (int i = 0; i < layer->inputs; i++) total += levels[i];
-  for (int o = 0; o < layer->outputs; o++) {
-    int32_t sum = 0;
-    for (int i = 0; i < layer->inputs; i++) sum += *w++ * levels[i];
-    sum -= layer->zero[o * layer->zero_step] * total;
-    to[o] = (float)sum * (layer->scale[o * layer->scale_step] * x_scale) + layer->bias[o];
-  }
-}
-"""),
-    "linear4": Function(_LINEAR.format(
-        type="uint8_t", packed=", two in a byte, the first lowest", name="linear4", scales="""\
-  const float *scale;    /* Of the weights. */
-  const int16_t *zero;   /* The integer that stands for 0. */
-  int scale_step, zero_step; /* 1: the array is [outputs]; 0: it has one number. */
-""") + """\
-static void linear4(const linear4_t *layer, float x_scale, float *to) {
-  const uint8_t *w = layer->weights;
-  int32_t total = 0;
-  for (int i = 0; i < layer->inputs; i++) total += levels[i];
-  for (int o = 0; o < layer->outputs; o++) {
-    int32_t sum = 0;
-    int i = 0;
-    for (; i + 1 < layer->inputs; i += 2, w++) {
-      sum += (*w & 15) * levels[i] + (*w >> 4) * levels[i + 1];
+  for (int o = 0; o < layer->outputs; o += 2) { /* Two outputs share the loads of levels. */
+    const int8_t *w = layer->weights + o * stride;
+    const int8_t *v = o + 1 < layer->outputs ? w + stride : w;
+    int32_t sums[2] = {0, 0};
+    for (int i = 0; i < stride; i += 4) {
+      sums[0] = four(sums[0], w + i, levels + i);
+      sums[1] = four(sums[1], v + i, levels + i);
     }
-    if (i < layer->inputs) sum += (*w++ & 15) * levels[i];
-    sum -= layer->zero[o * layer->zero_step] * total;
-    to[o] = (float)sum * (layer->scale[o * layer->scale_step] * x_scale) + layer->bias[o];
+    for (int p = o; p < o + 2 && p < layer->outputs; p++) {
+      const int32_t sum = sums[p - o] - layer->zero[p * layer->zero_step] * total;
+      to[p] = (float)sum * (layer->scale[p * layer->scale_step] * x_scale) + layer->bias[p];
+    }
   }
 }
-"""),
+""", ("four",)),
+    "linear4": Function(_LINEAR.format(
+        type="uint8_t", packed=", in eights, as `eight` takes them", name="linear4",
+        scales=_SCALES,
+    ) + """\
+static void linear4(const linear4_t *layer, float x_scale, float *to) {
+  const int stride = (layer->inputs + 7) / 8 * 4;
+  int32_t total = 0;
+  for (int i = 0; i < layer->inputs; i++) total += levels[i];
+  for (int o = 0; o < layer->outputs; o += 2) { /* Two outputs share the loads of levels. */
+    const uint8_t *w = layer->weights + o * stride;
+    const uint8_t *v = o + 1 < layer->outputs ? w + stride : w;
+    int32_t sums[2] = {0, 0};
+    for (int i = 0; i < stride; i += 4) {
+      sums[0] = eight(sums[0], w + i, levels + 2 * i);
+      sums[1] = eight(sums[1], v + i, levels + 2 * i);
+    }
+    for (int p = o; p < o + 2 && p < layer->outputs; p++) {
+      const int32_t sum = sums[p - o] - layer->zero[p * layer->zero_step] * total;
+      to[p] = (float)sum * (layer->scale[p * layer->scale_step] * x_scale) + layer->bias[p];
+    }
+  }
+}
+""", ("eight",)),
     "grouped4": Function(_LINEAR.format(
-        type="uint8_t", packed=", two in a byte, 8 more than the weight", name="grouped4",
+        type="uint8_t", packed=", in eights, 8 more than the weight", name="grouped4",
         scales=f"""\
   const uint16_t *scale; /* bfloat16, [outputs][groups of {quantization.INT4_GROUP} inputs]. */
 """) + f"""\
 static void grouped4(const grouped4_t *layer, float x_scale, float *to) {{
+  const int stride = (layer->inputs + 7) / 8 * 8;
   const uint8_t *w = layer->weights;
   const uint16_t *scale = layer->scale;
   for (int o = 0; o < layer->outputs; o++) {{
     float total = 0.0f;
-    for (int i = 0; i < layer->inputs;) {{
-      int end = i + {quantization.INT4_GROUP};
-      if (end > layer->inputs) end = layer->inputs;
-      int32_t sum = 0;
-      for (; i + 1 < end; i += 2, w++) {{
-        sum += ((*w & 15) - 8) * levels[i] + ((*w >> 4) - 8) * levels[i + 1];
+    for (int i = 0; i < stride;) {{
+      const int end = i + {quantization.INT4_GROUP} < stride ? i + {quantization.INT4_GROUP} : stride;
+      int32_t sum = 0, ones = 0;
+      for (; i < end; i += 8, w += 4) {{
+        sum = eight(sum, w, levels + i);
+        ones = eight(ones, eights, levels + i);
       }}
-      if (i < end) sum += ((*w++ & 15) - 8) * levels[i++];
-      total = total + (float)sum * of_bits((int32_t)((uint32_t)*scale++ << 16));
+      total = total + (float)(sum - ones) * of_bits((int32_t)((uint32_t)*scale++ << 16));
     }}
     to[o] = total * x_scale + layer->bias[o];
   }}
 }}
-""", ("of_bits",)),
+""", ("of_bits", "eight", "eights")),
+    "eights": Function("static const uint8_t eights[4] = {0x88, 0x88, 0x88, 0x88};\n"),
 }
 _CONVOLUTION = """\
 typedef struct {{

@@ -18,6 +18,7 @@ from torch import nn
 
 from actorQ.core import errors
 from actorQ.policy import quantization
+from baseline.formats import c_functions
 from baseline.formats import c_layers
 from baseline.formats import c_policy
 from baseline.formats import integer_form
@@ -156,26 +157,25 @@ static int32_t {name}(const {name}_t *layer, const int16_t *from, {arguments}) {
 }}
 """
 _LINEAR_FIELDS = "  int inputs;\n"
+_PRODUCTS = {"linear8": c_functions.FOUR, "linear4": c_functions.EIGHT}
 _KERNELS = {
     "linear8": _STRUCTURE.format(
         type="int8_t", name="linear8", fields=_LINEAR_FIELDS, arguments="int32_t total, int o",
         sum="""\
-  const int8_t *w = layer->weights + o * layer->inputs;
+  const int stride = (layer->inputs + 3) / 4 * 4;
+  const int8_t *w = layer->weights + o * stride;
   int32_t sum = 0;
-  for (int i = 0; i < layer->inputs; i++) sum += w[i] * from[i];
+  for (int i = 0; i < stride; i += 4) sum = four(sum, w + i, from + i);
   sum -= layer->zero[o * layer->zero_step] * total;
 """,
     ),
     "linear4": _STRUCTURE.format(
         type="uint8_t", name="linear4", fields=_LINEAR_FIELDS, arguments="int32_t total, int o",
         sum="""\
-  const uint8_t *w = layer->weights + o * ((layer->inputs + 1) / 2);
+  const int stride = (layer->inputs + 7) / 8 * 4;
+  const uint8_t *w = layer->weights + o * stride;
   int32_t sum = 0;
-  int i = 0;
-  for (; i + 1 < layer->inputs; i += 2, w++) {
-    sum += (*w & 15) * from[i] + (*w >> 4) * from[i + 1];
-  }
-  if (i < layer->inputs) sum += (*w & 15) * from[i];
+  for (int i = 0; i < stride; i += 4) sum = eight(sum, w + i, from + 2 * i);
   sum -= layer->zero[o * layer->zero_step] * total;
 """,
     ),
@@ -278,17 +278,21 @@ class _Writer:
 
     def run(self, facts: Sequence[str]) -> c_policy.Policy:
         """Returns the policy."""
-        statements = [self._observe()]
+        statements = [self._observe(), self._pad("levels", 0)]
         sides = ("levels", "other_levels")
-        sizes = [self._inputs, 1]
+        sizes = [self._inputs + self._padding(0), 1]
         for place, layer in enumerate(self._layers):
             last = place == len(self._layers) - 1
             source, target = sides[place % 2], "outputs" if last else sides[(place + 1) % 2]
             if not last:
                 index = (place + 1) % 2
-                sizes[index] = max(sizes[index], math.prod(layer.made))
+                sizes[index] = max(
+                    sizes[index], math.prod(layer.made) + self._padding(place + 1)
+                )
             following = None if last else self._layers[place + 1].name
             statements.append(self._layer(place, layer, source, target, following))
+            if not last:
+                statements.append(self._pad(target, place + 1))
         outputs = self._network.num_outputs
         head, actions, action_type = self._head()
         ram = 2 * sum(sizes) + 4 * outputs
@@ -307,10 +311,11 @@ class _Writer:
             ),
         )
         source = "\n".join([
-            header, "#include <stddef.h>",
+            header, "#include <stddef.h>", c_functions.INCLUDES,
             f"static int16_t levels[{sizes[0]}];", f"static int16_t other_levels[{sizes[1]}];",
             f"static int32_t outputs[{outputs}];", "",
-            *_FUNCTIONS.values(), *(_KERNELS[name] for name in self._kernels),
+            *_FUNCTIONS.values(), *(_PRODUCTS[name] for name in self._kernels if name in _PRODUCTS),
+            *(_KERNELS[name] for name in self._kernels),
             *self._constants.code,
             "static void forward(const policy_observation_t *observation) {",
             "".join(statements) + "}\n",
@@ -320,6 +325,23 @@ class _Writer:
             ),
         ])
         return c_policy.Policy(source, self._constants.num_bytes, ram)
+
+    def _padding(self, place: int) -> int:
+        """Returns how many levels of 0 follow the inputs of a layer."""
+        layer = self._layers[place]
+        weight = self._form.weights[layer.name]
+        assert isinstance(weight, quantization.QuantizedTensor)
+        if isinstance(layer.module, nn.Conv2d):
+            return 0
+        return c_layers.padding_of(layer.module.in_features, weight.bits <= 4)
+
+    def _pad(self, array: str, place: int) -> str:
+        """Returns the statement that writes these levels."""
+        padding = self._padding(place)
+        if not padding:
+            return ""
+        count = math.prod(self._layers[place].given)
+        return f"  for (int i = {count}; i < {count + padding}; i++) {array}[i] = 0;\n"
 
     def _observe(self) -> str:
         """Returns the statements that turn an observation into integers."""

@@ -153,15 +153,33 @@ def packed_weights(
     zero = np.atleast_1d(np.asarray(weight.zero_point)).astype(np.int16) - offset
     if packs:
         return "uint8_t", _packed(values), zero
-    return "int8_t", values.astype(np.int8), zero
+    values = values.astype(np.int8)
+    return "int8_t", _in_fours(values) if values.ndim == 2 else values, zero
+
+
+def padding_of(inputs: int, packs: bool) -> int:
+    """Returns how many levels of 0 follow the inputs of a linear layer, as its weights do."""
+    return -inputs % (8 if packs else 4)
+
+
+def _padded(values: np.ndarray, packs: bool, dtype: type[np.integer]) -> np.ndarray:
+    rows, columns = values.shape
+    padded = np.zeros((rows, columns + padding_of(columns, packs)), dtype)
+    padded[:, :columns] = values
+    return padded
+
+
+def _in_fours(values: np.ndarray) -> np.ndarray:
+    """Returns rows in the order that `four` of `c_functions` takes."""
+    rows = len(values)
+    return _padded(values, False, np.int8).reshape(rows, -1, 4)[:, :, [0, 2, 1, 3]].reshape(rows, -1)
 
 
 def _packed(values: np.ndarray) -> np.ndarray:
-    """Returns rows of numbers of 0 to 15, two in a byte, the first lowest; rows end with a byte."""
-    rows, columns = values.shape
-    padded = np.zeros((rows, columns + columns % 2), np.uint8)
-    padded[:, :columns] = values
-    return padded[:, 0::2] | (padded[:, 1::2] << 4)
+    """Returns rows of numbers of 0 to 15, two in a byte, in the order that `eight` takes."""
+    rows = len(values)
+    nibbles = _padded(values, True, np.uint8).reshape(rows, -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]]
+    return (nibbles[:, :, 0::2] | (nibbles[:, :, 1::2] << 4)).reshape(rows, -1)
 
 
 def convolution_fields(

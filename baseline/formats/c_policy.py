@@ -210,8 +210,12 @@ class _Writer:
         """Writes the call of a layer with weights."""
         pixels = source not in self._buffers
         if written.integers:
-            self._num_levels = max(self._num_levels, count)
             scale = self._quantize(name, source, count, pixels)
+            linear = not written.function.startswith("convolution")
+            end = count + linear * c_layers.padding_of(count, not written.function.endswith("8"))
+            self._num_levels = max(self._num_levels, end)
+            if end > count:
+                self._say(f"  for (int i = {count}; i < {end}; i++) {{ levels[i] = 0; }}\n")
             self._called |= {written.function: None}
             to = self._reserve(name, size, place + 1)  # Its input lies in `levels` now.
             self._say(f"  {written.function}(&{written.structure}, {scale}, {to});\n")
@@ -294,6 +298,7 @@ class _Writer:
         levels = [f"static int16_t levels[{self._num_levels}];"] if self._num_levels else []
         source = "\n".join([
             header, *["#include <math.h>\n#include <stddef.h>"] * norm,
+            *[c_functions.INCLUDES] * bool(self._num_levels),
             f"static float floats[{self._num_floats}];", *levels, "",
             *c_functions.needed(self._called), *self._constants.code,
             "static const float *forward(const policy_observation_t *observation) {",

@@ -46,7 +46,7 @@ int main(void) {
   result_t result = {0, 0, 0};
   uintptr_t states = file_open("states.bin", READ_BINARY);
   uintptr_t played = file_open("actions.bin", WRITE_BINARY);
-  uint32_t *end = stack_pointer() - 64, *used = stack_bottom;
+  uint32_t *end = stack_pointer() - 8, *used = stack_bottom;
   for (uint32_t *word = stack_bottom; word < end; word++) *word = UNUSED_STACK;
   TIMER_RELOAD = TICKS;
   TIMER_VALUE = 0;
