@@ -57,10 +57,9 @@ def main(argv: list[str]) -> int:
             "takes agents' zips or folders, such as logs/zoo/ppo/CartPole-v1_1."
         )
     for name, known in (("widths", _WIDTHS), ("cores", tuple(firmware.CORES))):
-        if not values[name].value or set(values[name].value) - set(known):
-            raise errors.UserError(
-                f"--{name}={','.join(values[name].value)}: known are {', '.join(known)}."
-            )
+        asked: list[str] = values[name].value or []
+        if not asked or set(asked) - set(known):
+            raise errors.UserError(f"--{name}={','.join(asked)}: known are {', '.join(known)}.")
     firmware.check()
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.

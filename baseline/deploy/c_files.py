@@ -6,6 +6,7 @@ import re
 
 from actorQ.core import errors
 from actorQ.core import files
+from baseline.formats import c_header
 from baseline.formats import c_integers
 from baseline.formats import c_policy
 from baseline.formats import integer_form
@@ -95,8 +96,8 @@ def export(form: integer_form.Form, options: Options, facts: list[str]) -> bytes
     limit = options.flash_limit
     if limit is not None and made.flash_bytes > limit:
         raise errors.UserError(
-            f"Weights and tables take {made.flash_bytes} bytes, and --flash_limit is {limit}: fewer "
-            "--bits or a smaller policy take less. Nothing was written."
+            f"Weights and tables take {made.flash_bytes} bytes, and --flash_limit is {limit}: "
+            "fewer --bits or a smaller policy take less. Nothing was written."
         )
     return made.source.encode()
 
@@ -111,6 +112,6 @@ def write(content: bytes, folder: pathlib.Path) -> None:
     Raises:
       errors.UserError: A file cannot be written.
     """
-    files.write(folder / c_policy.HEADER, c_policy.header(content.decode()))
+    files.write(folder / c_header.HEADER, c_header.header(content.decode()))
     files.write(folder / "main.c", _EXAMPLE)
     files.write(folder / "Makefile", _MAKEFILE)

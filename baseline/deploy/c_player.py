@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class Policy:
             observations = np.clip(steps, -(2**31), 2**31 - 1)
         return observations.astype(self.observation.dtype)
 
-    def __call__(self, observation: np.ndarray, name: str = "action") -> np.ndarray:
+    def __call__(self, observation: np.ndarray, name: str = "action") -> Any:
         """Returns the action for one observation, or the "output" [A] that it follows from.
 
         An action is a number, int [K], or float32 [A], as those of `run_policy`.

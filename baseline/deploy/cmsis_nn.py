@@ -1,4 +1,4 @@
-"""Writes the layers of a policy with Arm's CMSIS-NN, for comparison: what `cortex_benchmark` counts.
+"""Writes the layers of a policy with Arm's CMSIS-NN, which `cortex_benchmark` counts beside ours.
 
 CMSIS-NN is not part of this repository: a folder with its sources is named by a flag. Its fully
 connected kernel gets layers of the same sizes with random weights, and clamps instead of tanh.
@@ -90,7 +90,8 @@ def write(sizes: Sequence[int], folder: str | os.PathLike[str]) -> None:
         )
         for index, (inputs, outputs) in enumerate(pairs)
     )
-    places = ["observation", *(f"buffers[{index % 2}]" for index in range(len(pairs) - 1)), "action"]
+    between = [f"buffers[{index % 2}]" for index in range(len(pairs) - 1)]
+    places = ["observation", *between, "action"]
     calls = "\n".join(
         f"  layer(weights_{index}, bias_{index}, {inputs}, {outputs}, {places[index]}, "
         f"{places[index + 1]});"

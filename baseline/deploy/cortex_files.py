@@ -20,7 +20,7 @@ from baseline.deploy import cmsis_nn
 from baseline.deploy import device_files
 from baseline.deploy import exporting
 from baseline.deploy import firmware
-from baseline.formats import c_policy
+from baseline.formats import c_header
 from baseline.formats import integer_form
 from baseline.formats import names
 from baseline.quantization import schemes
@@ -91,7 +91,7 @@ class Row:
       instructions: Instructions of an action on average; None likewise.
       states: Number of states that the file played on this machine.
       alike: Share of these with the agent's action.
-      exact: Share of these with the bits of the numpy form; None for weights of floats.
+      exact: Share of these with the bits of the numpy form's action; None for weights of floats.
       core_states: Number of states that the emulated processor played.
       core_equal: Share of these with the bits of the same file's actions on this machine.
       cmsis_instructions: Instructions of CMSIS-NN's kernel for layers of the same sizes.
@@ -137,8 +137,8 @@ def measure(agent: agent_lib.Agent, settings: Settings) -> Iterator[Row]:
         content = exporting.export(agent, how, ranges)
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            (folder / c_policy.SOURCE).write_bytes(content)
-            (folder / c_policy.HEADER).write_text(c_policy.header(content.decode()))
+            (folder / c_header.SOURCE).write_bytes(content)
+            (folder / c_header.HEADER).write_text(c_header.header(content.decode()))
             file = _File(agent, how, ranges, folder, states, acted)
             for core in settings.cores:
                 timing.progress(f"{tell}: {width} on {core.name}")
@@ -157,10 +157,9 @@ class _File:
         self._folder = folder
         self._states = states
         network = actorq.native_network(agent)
-        self._player = c_player.Policy(folder / c_policy.SOURCE)
-        actions, raw, outputs = [], [], []
+        self._player = c_player.Policy(folder / c_header.SOURCE)
+        actions, raw = [], []
         for state in states:
-            outputs.append(self._player(state, "output"))
             actions.append(self._player(state))
             raw.append(self._player.action.copy())
         self._raw = np.stack(raw)
@@ -173,10 +172,13 @@ class _File:
                 agent.normalization, image_size=agent.image_size(),
             )
             expected = np.concatenate([
-                integer_form.outputs(form, states[start : start + _BATCH])
+                integer_form.actions(
+                    form, integer_form.outputs(form, states[start : start + _BATCH])
+                )
                 for start in range(0, len(states), _BATCH)
             ])
-            self._exact = float((expected == np.stack(outputs)).all(axis=1).mean())
+            equal = (expected == found).reshape(len(states), -1)
+            self._exact = float(equal.all(axis=1).mean())
 
     def on(
         self, core: firmware.Core, width: Width, settings: Settings, cmsis: float | None
@@ -209,7 +211,7 @@ class _File:
 def _cmsis_instructions(
     agent: agent_lib.Agent, core: firmware.Core, settings: Settings
 ) -> float | None:
-    """Returns the instructions of CMSIS-NN's kernel for the agent's layers, if that is asked for."""
+    """Returns the instructions of CMSIS-NN's kernel for an agent's layers; None: not asked for."""
     layers = [module for _, module in actorq.native_network(agent).with_weights()]
     sizes = [layers[0].weight.shape[1], *(len(module.weight) for module in layers)]
     if settings.cmsis_nn is None or any(module.weight.ndim != 2 for module in layers):

@@ -49,7 +49,7 @@ def report(
 
 
 _NOTES = (
-    "flash: code, weights and tables of the policy; RAM: its static buffers; by arm-none-eabi-size.",
+    "flash: code, weights and tables of the policy; RAM: its static buffers.",
     "of 32 bits: instructions as a share of those of the same agent with 32 bits.",
     "CMSIS-NN: instructions of its int8 kernel for layers of these sizes, with clamps for tanh.",
     "as agent: visited states with the agent's action (continuous: within 2 % of the range). as "

@@ -1,6 +1,6 @@
-"""Builds the C files of a policy for a Cortex-M, and plays them in qemu: what `cortex_benchmark` uses.
+"""Builds the C files of a policy for a Cortex-M, and plays them in qemu.
 
-qemu counts instructions, not cycles: a load that waits for flash counts as one, as an addition does.
+qemu counts instructions, not cycles: a load that waits for flash counts as much as an addition.
 Imports no framework.
 """
 

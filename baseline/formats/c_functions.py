@@ -140,12 +140,12 @@ static float erf_of(float x) {{
   return bits_of(x) < 0 ? -y : y;
 }}
 """, ("size", "clamp", "exp_of", "bits_of")),
-    "tanh_of": Function(f"""\
-static float tanh_of(float x) {{
+    "tanh_of": Function("""\
+static float tanh_of(float x) {
   float y = 2.0f * size(x);
   y = 1.0f - 2.0f / (exp_2(y < 20.0f ? y : 20.0f) + 1.0f);
   return bits_of(x) < 0 ? -y : y;
-}}
+}
 """, ("size", "exp_2", "bits_of")),
     "relu": Function("static float relu(float x) { return x > 0.0f ? x : 0.0f; }\n"),
     "leaky_relu": Function("""\
@@ -305,7 +305,7 @@ static void grouped4(const grouped4_t *layer, float x_scale, float *to) {{
   for (int o = 0; o < layer->outputs; o++) {{
     float total = 0.0f;
     for (int i = 0; i < stride;) {{
-      const int end = i + {quantization.INT4_GROUP} < stride ? i + {quantization.INT4_GROUP} : stride;
+      const int group = i + {quantization.INT4_GROUP}, end = group < stride ? group : stride;
       int32_t sum = 0, ones = 0;
       for (; i < end; i += 8, w += 4) {{
         sum = eight(sum, w, levels + i);
@@ -360,10 +360,12 @@ FUNCTIONS["convolution8"] = Function(_CONVOLUTION.format(
               layer->bias[f];""",
 ))
 for _name, _type, _weight, _calls in (
-    ("convolution32", "float", "*w", ()), ("convolution16", "uint16_t", "of_half(*w)", ("of_half",)),
+    ("convolution32", "float", "*w", ()),
+    ("convolution16", "uint16_t", "of_half(*w)", ("of_half",)),
 ):
     FUNCTIONS[_name] = Function(_CONVOLUTION.format(
-        type=_type, name=_name, parameters="const float *from, ", scales="", sums="float sum = 0.0f",
+        type=_type, name=_name, parameters="const float *from, ", scales="",
+        sums="float sum = 0.0f",
         add=f"sum = sum + {_weight} * from[place];", result="*to++ = sum + layer->bias[f];",
     ), _calls)
 for _name, _type, _weight, _calls in (

@@ -19,192 +19,15 @@ from torch import nn
 from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.formats import c_functions
+from baseline.formats import c_header
+from baseline.formats import c_integer_functions as functions
 from baseline.formats import c_layers
-from baseline.formats import c_policy
 from baseline.formats import integer_form
 from baseline.quantization import acting_layers
 from baseline.quantization import acting_path
 
-FRACTION = 16  # Bits of fractions of observations, outputs and actions.
-_FACTOR_BITS = 24
-_LEVEL_FRACTION = 7  # Bits of fractions of levels in tables.
-_TABLE_STEPS = 8  # Entries for each unit of a table's argument, 2^3.
-_MOST_SHIFT = 62
-_INT32 = 2**31 - 1
 
-
-class Shape(NamedTuple):
-    """An activation: above * max(x, 0) + below * min(x, 0) + rest(x), or a clamped x.
-
-    Attributes:
-      above: Slope for positive numbers.
-      below: Slope for negative ones.
-      reach: The rest is constant beyond this size of x; 0: there is none.
-      low: Smallest result.
-      high: Largest result.
-    """
-
-    above: float
-    below: float
-    reach: int
-    low: float = -math.inf
-    high: float = math.inf
-
-
-def shape_of(name: str, module: nn.Module) -> Shape:
-    """Returns the shape of an activation.
-
-    Raises:
-      errors.UserError: The layer is none, or its rest has no end.
-    """
-    if isinstance(module, nn.LeakyReLU):
-        return Shape(1.0, module.negative_slope, 0)
-    if isinstance(module, nn.Hardtanh):
-        return Shape(1.0, 1.0, 0, module.min_val, module.max_val)
-    if isinstance(module, nn.SELU):
-        return Shape(1.0507009873554805, 0.0, 16)
-    if isinstance(module, nn.Tanh):
-        return Shape(0.0, 0.0, 8)
-    if isinstance(module, nn.Sigmoid):
-        return Shape(0.0, 0.0, 16)
-    if isinstance(module, nn.ReLU):
-        return Shape(1.0, 0.0, 0)
-    if isinstance(module, nn.ELU | nn.SiLU | nn.Mish | nn.GELU | nn.Softplus):
-        return Shape(1.0, 0.0, 16)
-    raise errors.UserError(
-        f"Layer {name}, a {type(module).__name__}, has no form without floats: leave --float=none "
-        "out."
-    )
-
-
-class Factor(NamedTuple):
-    """A positive or negative number as integer / 2^shift."""
-
-    integer: np.ndarray
-    shift: int
-
-
-def factors(values: np.ndarray) -> Factor:
-    """Returns numbers with one shift, the largest with 24 bits."""
-    largest = float(np.abs(values).max(initial=0.0))
-    if largest == 0.0:
-        return Factor(np.zeros(values.shape, np.int64), 1)
-    shift = _FACTOR_BITS - 1 - math.floor(math.log2(largest))
-    shift = min(max(shift, 1), _MOST_SHIFT)
-    return Factor(np.rint(values.astype(np.float64) * 2.0**shift).astype(np.int64), shift)
-
-
-_FUNCTIONS = {
-    "shifted": """\
-/* Returns x / 2^shift, rounded to the nearest. */
-static int64_t shifted(int64_t x, int shift) {
-  const int64_t half = (int64_t)1 << (shift - 1);
-  return x >= 0 ? (x + half) >> shift : -((half - x) >> shift);
-}
-""",
-    "between": """\
-static int32_t between(int64_t x, int32_t low, int32_t high) {
-  return x < low ? low : x > high ? high : (int32_t)x;
-}
-""",
-    "activation_t": """\
-typedef struct {
-  int32_t above, below;   /* Slopes, in steps of 2^-slope_shift. */
-  int slope_shift;
-  const int32_t *table;   /* The rest, or NULL; for x = -reach, -reach + 1/8, ... */
-  int reach, fraction;    /* x has so many bits of fraction. */
-  int result_shift;
-  int32_t low, high;      /* Ends of the result. */
-} activation_t;
-
-static int32_t activated(const activation_t *a, int64_t x) {
-  int64_t result = shifted(x * (x >= 0 ? a->above : a->below), a->slope_shift);
-  if (a->table) {
-    const int32_t most = a->reach << a->fraction;
-    const uint32_t place = (uint32_t)(between(x, -most, most - 1) + most);
-    const uint32_t index = place >> (a->fraction - 3);
-    const int32_t rest = (int32_t)(place & ((1u << (a->fraction - 3)) - 1));
-    const int64_t step = (int64_t)a->table[index + 1] - a->table[index];
-    result += a->table[index] + shifted(step * rest, a->fraction - 3);
-  }
-  return between(shifted(result, a->result_shift), a->low, a->high);
-}
-""",
-    "total_of": """\
-static int32_t total_of(const int16_t *from, int count) {
-  int32_t total = 0;
-  for (int i = 0; i < count; i++) total += from[i];
-  return total;
-}
-""",
-}
-_STRUCTURE = """\
-typedef struct {{
-  const {type} *weights;
-  const int16_t *zero;    /* The integer that stands for 0. */
-  const int32_t *factor;  /* Of the sums. */
-  const int64_t *bias;    /* With the factor's digits. */
-  int zero_step, factor_step; /* 1: the array is [outputs]; 0: it has one number. */
-  int shift;
-  activation_t activation;
-{fields}}} {name}_t;
-
-/* Returns one output of a layer, as an integer of the next one. */
-static int32_t {name}(const {name}_t *layer, const int16_t *from, {arguments}) {{
-{sum}  return activated(&layer->activation,
-                   shifted((int64_t)sum * layer->factor[o * layer->factor_step] + layer->bias[o],
-                           layer->shift));
-}}
-"""
-_LINEAR_FIELDS = "  int inputs;\n"
-_PRODUCTS = {"linear8": c_functions.FOUR, "linear4": c_functions.EIGHT}
-_KERNELS = {
-    "linear8": _STRUCTURE.format(
-        type="int8_t", name="linear8", fields=_LINEAR_FIELDS, arguments="int32_t total, int o",
-        sum="""\
-  const int stride = (layer->inputs + 3) / 4 * 4;
-  const int8_t *w = layer->weights + o * stride;
-  int32_t sum = 0;
-  for (int i = 0; i < stride; i += 4) sum = four(sum, w + i, from + i);
-  sum -= layer->zero[o * layer->zero_step] * total;
-""",
-    ),
-    "linear4": _STRUCTURE.format(
-        type="uint8_t", name="linear4", fields=_LINEAR_FIELDS, arguments="int32_t total, int o",
-        sum="""\
-  const int stride = (layer->inputs + 7) / 8 * 4;
-  const uint8_t *w = layer->weights + o * stride;
-  int32_t sum = 0;
-  for (int i = 0; i < stride; i += 4) sum = eight(sum, w + i, from + 2 * i);
-  sum -= layer->zero[o * layer->zero_step] * total;
-""",
-    ),
-    "convolution8": _STRUCTURE.format(
-        type="int8_t", name="convolution8", arguments="int o, int out", fields="""\
-  int channels, height, width, filters, out_height, out_width;
-  int kernel[2], stride[2], dilation[2], before[2]; /* Vertical, horizontal. */
-""",
-        sum="""\
-  const int8_t *w = layer->weights + o * layer->channels * layer->kernel[0] * layer->kernel[1];
-  const int top = out / layer->out_width * layer->stride[0] - layer->before[0];
-  const int left = out % layer->out_width * layer->stride[1] - layer->before[1];
-  const int zero = layer->zero[o * layer->zero_step];
-  int32_t sum = 0;
-  for (int c = 0; c < layer->channels; c++) {
-    for (int ky = 0; ky < layer->kernel[0]; ky++) {
-      for (int kx = 0; kx < layer->kernel[1]; kx++, w++) {
-        const int y = top + ky * layer->dilation[0], x = left + kx * layer->dilation[1];
-        if (y < 0 || y >= layer->height || x < 0 || x >= layer->width) continue;
-        sum += (*w - zero) * from[(c * layer->height + y) * layer->width + x];
-      }
-    }
-  }
-""",
-    ),
-}
-
-
-def export(form: integer_form.Form, facts: Sequence[str]) -> c_policy.Policy:
+def export(form: integer_form.Form, facts: Sequence[str]) -> c_header.Policy:
     """Returns a policy in C without floats.
 
     Args:
@@ -267,7 +90,7 @@ class _Writer:
             if isinstance(module, acting_layers.WITH_WEIGHTS):
                 found.append(_Layer(name, module, None, given, shape))
                 continue
-            shape_of(name, module)
+            functions.shape_of(name, module)
             if not found or found[-1].following is not None:
                 raise errors.UserError(
                     f"Layer {name} follows no layer with weights, which has no form without "
@@ -276,7 +99,7 @@ class _Writer:
             found[-1] = found[-1]._replace(following=(name, module))
         return found
 
-    def run(self, facts: Sequence[str]) -> c_policy.Policy:
+    def run(self, facts: Sequence[str]) -> c_header.Policy:
         """Returns the policy."""
         statements = [self._observe(), self._pad("levels", 0)]
         sides = ("levels", "other_levels")
@@ -296,35 +119,37 @@ class _Writer:
         outputs = self._network.num_outputs
         head, actions, action_type = self._head()
         ram = 2 * sum(sizes) + 4 * outputs
-        header = c_policy.header_of(
+        header = c_header.header_of(
             [
                 *facts,
                 "It has no floats. "
                 + ("" if self._network.image else "Observations are in steps of 1/65536. ")
                 + "Outputs and continuous actions are in steps of 1/65536.",
             ],
-            self._network.head, c_policy.Sizes(self._inputs, actions, outputs, self._constants.num_bytes, ram),
-            c_policy.Types(
+            self._network.head, 
+            c_header.Sizes(self._inputs, actions, outputs, self._constants.num_bytes, ram),
+            c_header.Types(
                 *(("uint8_t" if self._network.image else "int32_t"), action_type, "int32_t"),
-                1 if self._network.image else 2**FRACTION,
-                2**FRACTION if action_type == "int32_t" else 1,
+                1 if self._network.image else 2**functions.FRACTION,
+                2**functions.FRACTION if action_type == "int32_t" else 1,
             ),
         )
         source = "\n".join([
             header, "#include <stddef.h>", c_functions.INCLUDES,
             f"static int16_t levels[{sizes[0]}];", f"static int16_t other_levels[{sizes[1]}];",
             f"static int32_t outputs[{outputs}];", "",
-            *_FUNCTIONS.values(), *(_PRODUCTS[name] for name in self._kernels if name in _PRODUCTS),
-            *(_KERNELS[name] for name in self._kernels),
+            *functions.FUNCTIONS.values(),
+            *(functions.PRODUCTS[name] for name in self._kernels if name in functions.PRODUCTS),
+            *(functions.KERNELS[name] for name in self._kernels),
             *self._constants.code,
             "static void forward(const policy_observation_t *observation) {",
             "".join(statements) + "}\n",
-            c_policy.FUNCTIONS_OF_OUTPUTS.format(
+            c_header.FUNCTIONS_OF_OUTPUTS.format(
                 forward="forward(observation);\n  const int32_t *output = outputs;",
                 outputs=outputs, head=head,
             ),
         ])
-        return c_policy.Policy(source, self._constants.num_bytes, ram)
+        return c_header.Policy(source, self._constants.num_bytes, ram)
 
     def _padding(self, place: int) -> int:
         """Returns how many levels of 0 follow the inputs of a layer."""
@@ -356,10 +181,11 @@ class _Writer:
             mean, deviation, clip = map(
                 np.asarray, integer_form.constants(self._form.normalization)
             )
-        each = [factors(np.array([1 / (2**FRACTION * d * delta)])) for d in deviation.tolist()]
+        unit = delta * 2**functions.FRACTION
+        each = [functions.factors(np.array([1 / (unit * d)])) for d in deviation.tolist()]
         ends = np.clip(np.rint(clip.astype(np.float64) / delta), 0, 2**14)
         arrays = {
-            "mean": ("int32_t", _int32(mean.astype(np.float64) * 2**FRACTION)),
+            "mean": ("int32_t", _int32(mean.astype(np.float64) * 2**functions.FRACTION)),
             "factor": ("int32_t", _int32(np.array([one.integer[0] for one in each]))),
             "shift": ("int8_t", np.array([one.shift for one in each], np.int8)),
             "low": ("int16_t", np.maximum(-zero, -ends).astype(np.int16)),
@@ -394,11 +220,12 @@ class _Writer:
                 f"Layer {layer.name} has {weight.values[0].size} inputs: sums of 32 bits hold "
                 f"those of {c_layers.MOST_INPUTS} at most."
             )
-        convolution = isinstance(layer.module, nn.Conv2d)
+        module = layer.module
+        convolution = isinstance(module, nn.Conv2d)
         packs = weight.bits <= 4 and not convolution
         kernel = "convolution8" if convolution else "linear4" if packs else "linear8"
         self._kernels[kernel] = None
-        step, low, high = 2.0**-FRACTION, -_INT32 - 1, _INT32
+        step, low, high = 2.0**-functions.FRACTION, -functions.INT32 - 1, functions.INT32
         if following is not None:
             affine = self._maps[following]
             step, zero = float(affine.delta), int(affine.zero_point)
@@ -408,7 +235,7 @@ class _Writer:
         else:
             x_scale = float(self._maps[layer.name].delta)
         fraction = min(max(math.ceil(math.log2(16 / step)), 8), 20)
-        factor = factors(weight.scale.astype(np.float64) * x_scale * 2.0**fraction)
+        factor = functions.factors(weight.scale.astype(np.float64) * x_scale * 2.0**fraction)
         bias = self._form.bias(layer.name).astype(np.float64) * 2.0 ** (fraction + factor.shift)
         c_type, values, zeros = c_layers.packed_weights(weight, packs)
         names = {
@@ -416,22 +243,23 @@ class _Writer:
             "zero": self._constants.add(f"zero_{place}", "int16_t", zeros),
             "factor": self._constants.add(f"factor_{place}", "int32_t", _int32(factor.integer)),
             "bias": self._constants.add(
-                f"bias_{place}", "int64_t", np.clip(np.rint(bias), -2.0**61, 2.0**61).astype(np.int64)
+                f"bias_{place}", "int64_t",
+                np.clip(np.rint(bias), -(2.0**61), 2.0**61).astype(np.int64),
             ),
             "zero_step": str(int(zeros.size > 1)), "factor_step": str(int(weight.scale.size > 1)),
             "shift": str(factor.shift),
             "activation": self._activation(place, layer.following, step, fraction, low, high),
         }
-        if convolution:
-            names |= c_layers.convolution_fields(layer.name, layer.module, layer.given, layer.made)
+        if isinstance(module, nn.Conv2d):
+            names |= c_layers.convolution_fields(layer.name, module, layer.given, layer.made)
         else:
-            names["inputs"] = str(layer.module.in_features)
+            names["inputs"] = str(module.in_features)
         text = ",\n    ".join(f".{field} = {value}" for field, value in names.items())
         self._constants.code.append(
             f"static const {kernel}_t layer_{place} = {{\n    {text}}};\n"
         )
         cast = "" if following is None else "(int16_t)"
-        if convolution:
+        if isinstance(module, nn.Conv2d):
             filters, *size = layer.made
             return (
                 f"  for (int o = 0; o < {filters}; o++) {{\n"
@@ -440,7 +268,7 @@ class _Writer:
                 f"{cast}{kernel}(&layer_{place}, {source}, o, i);\n    }}\n  }}\n"
             )
         return (
-            f"  const int32_t total_{place} = total_of({source}, {layer.module.in_features});\n"
+            f"  const int32_t total_{place} = total_of({source}, {module.in_features});\n"
             f"  for (int o = 0; o < {layer.made[0]}; o++) {{\n"
             f"    {target}[o] = {cast}{kernel}(&layer_{place}, {source}, total_{place}, o);\n  }}\n"
         )
@@ -459,13 +287,16 @@ class _Writer:
           low: Smallest result.
           high: Largest result.
         """
-        shape = Shape(1.0, 1.0, 0) if following is None else shape_of(*following)
-        unit = 2.0**_LEVEL_FRACTION / step
-        slopes = factors(np.array([shape.above, shape.below]) * unit / 2.0**fraction)
+        shape = functions.Shape(1.0, 1.0, 0)
+        if following is not None:
+            shape = functions.shape_of(*following)
+        unit = 2.0**functions.LEVEL_FRACTION / step
+        slopes = functions.factors(np.array([shape.above, shape.below]) * unit / 2.0**fraction)
         table = "NULL"
         if shape.reach:
             assert following is not None
-            x = np.arange(-shape.reach * _TABLE_STEPS, shape.reach * _TABLE_STEPS + 1) / _TABLE_STEPS
+            end = shape.reach * functions.TABLE_STEPS
+            x = np.arange(-end, end + 1) / functions.TABLE_STEPS
             made = integer_form.without_weights(following[1], [x.astype(np.float32)])
             rest = made - shape.above * np.maximum(x, 0) - shape.below * np.minimum(x, 0)
             table = self._constants.add(f"table_{place}", "int32_t", _int32(rest * unit))
@@ -474,20 +305,21 @@ class _Writer:
             for end, default in ((shape.low, low), (shape.high, high))
         ]
         above, below = slopes.integer.tolist()
-        low_text = "INT32_MIN" if ends[0] == -_INT32 - 1 else str(ends[0])
+        low_text = "INT32_MIN" if ends[0] == -functions.INT32 - 1 else str(ends[0])
         return (
             f"{{{above}, {below}, {slopes.shift}, {table}, {shape.reach}, {fraction}, "
-            f"{_LEVEL_FRACTION}, {low_text}, {ends[1]}}}"
+            f"{functions.LEVEL_FRACTION}, {low_text}, {ends[1]}}}"
         )
 
     def _head(self) -> tuple[str, int, str]:
         """Returns the statements of the head, the numbers of an action, and their type."""
         network = self._network
         if network.low is None or network.high is None:
-            return c_policy.discrete_head(network, "0")
+            return c_header.discrete_head(network, "0")
         outputs = network.num_outputs
         low, high = (
-            _int32(np.asarray(end, np.float64) * 2**FRACTION) for end in (network.low, network.high)
+            _int32(np.asarray(end, np.float64) * 2**functions.FRACTION)
+            for end in (network.low, network.high)
         )
         low_name = self._constants.add("action_low", "int32_t", low)
         high_name = self._constants.add("action_high", "int32_t", high)
@@ -497,11 +329,11 @@ class _Writer:
             line = (
                 f"const int64_t width = (int64_t){high_name}[i] - {low_name}[i];\n"
                 f"    action[i] = (int32_t)({low_name}[i] + shifted(((int64_t)output[i] + 65536) * "
-                f"width, {FRACTION + 1}));"
+                f"width, {functions.FRACTION + 1}));"
             )
         return f"  for (int i = 0; i < {outputs}; i++) {{\n    {line}\n  }}\n", outputs, "int32_t"
 
 
 def _int32(values: np.ndarray) -> np.ndarray:
     """Returns the nearest integers of 32 bits."""
-    return np.clip(np.rint(values), -_INT32, _INT32).astype(np.int32)
+    return np.clip(np.rint(values), -functions.INT32, functions.INT32).astype(np.int32)

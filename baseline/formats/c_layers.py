@@ -116,7 +116,7 @@ def with_weights(
         values = weight.view(np.uint16) if width == 16 else weight
         c_type = "uint16_t" if width == 16 else "float"
         fields["weights"] = constants.add(f"weights_{index}", c_type, values)
-    if convolution:
+    if isinstance(module, nn.Conv2d):
         fields |= convolution_fields(name, module, *shapes)
     else:
         fields |= {"inputs": str(weight_shape(module)[1]), "outputs": str(len(bias))}
@@ -172,7 +172,8 @@ def _padded(values: np.ndarray, packs: bool, dtype: type[np.integer]) -> np.ndar
 def _in_fours(values: np.ndarray) -> np.ndarray:
     """Returns rows in the order that `four` of `c_functions` takes."""
     rows = len(values)
-    return _padded(values, False, np.int8).reshape(rows, -1, 4)[:, :, [0, 2, 1, 3]].reshape(rows, -1)
+    fours = _padded(values, False, np.int8).reshape(rows, -1, 4)
+    return fours[:, :, [0, 2, 1, 3]].reshape(rows, -1)
 
 
 def _packed(values: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Writes a policy as one C99 file and its header, for processors without an operating system.
 
-The file has the integers, scales and arithmetic of `integer_form`, the normalization of observations
+The file has the integers and the arithmetic of `integer_form`, the normalization of observations
 and the bounds of actions. It takes no memory at run time, and needs no library but for LayerNorm's
 square root.
 """
@@ -8,7 +8,6 @@ square root.
 from collections.abc import Sequence
 import dataclasses
 import math
-from typing import NamedTuple
 
 import numpy as np
 from torch import nn
@@ -16,37 +15,16 @@ from torch import nn
 from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.formats import c_functions
+from baseline.formats import c_header
 from baseline.formats import c_layers
 from baseline.formats import integer_form
 from baseline.quantization import acting_layers
 from baseline.quantization import acting_path
 
-SOURCE, HEADER = "policy.c", "policy.h"
-_END_OF_HEADER = "#endif /* POLICY_H */\n"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class Policy(NamedTuple):
-    """A policy in C.
-
-    Attributes:
-      source: Text of policy.c, which begins with that of policy.h.
-      flash_bytes: Bytes of its constant arrays; code is not among them.
-      ram_bytes: Bytes of its static buffers; the stack is not among them.
-    """
-
-    source: str
-    flash_bytes: int
-    ram_bytes: int
-
-
-def header(source: str) -> str:
-    """Returns the text of policy.h for that of policy.c."""
-    before, end, _ = source.partition(_END_OF_HEADER)
-    return before + end
-
-
-def export(form: integer_form.Form, facts: Sequence[str]) -> Policy:
+def export(form: integer_form.Form, facts: Sequence[str]) -> c_header.Policy:
     """Returns a policy in C.
 
     Args:
@@ -84,7 +62,7 @@ class _Writer:
         self._buffers: dict[str, _Buffer] = {}
         self._num_floats = 0
 
-    def run(self, facts: Sequence[str]) -> Policy:
+    def run(self, facts: Sequence[str]) -> c_header.Policy:
         """Returns the policy."""
         network = self._network
         shape = tuple(network.observation_shape(self._form.image_size))
@@ -236,7 +214,7 @@ class _Writer:
         """Writes the quantization of a layer's input; returns the scale of its integers in C."""
         if pixels:
             self._say(f"  for (int i = 0; i < {count}; i++) {{ levels[i] = observation[i]; }}\n")
-            return c_functions.literal(1 / np.float32(acting_path.PIXEL_LEVELS))
+            return c_functions.literal(float(1 / np.float32(acting_path.PIXEL_LEVELS)))
         if self._form.maps is not None:
             return self._to_levels(name, self._floats(source), count)
         weight = self._form.weights[name]
@@ -266,7 +244,7 @@ class _Writer:
         network = self._network
         outputs = network.num_outputs
         if network.low is None or network.high is None:
-            return discrete_head(network, "0.0f")
+            return c_header.discrete_head(network, "0.0f")
         low, high = (
             np.clip(end, -_LARGEST, _LARGEST).astype(np.float32)
             for end in (network.low, network.high)
@@ -285,13 +263,13 @@ class _Writer:
     def _policy(
         self, facts: Sequence[str], inputs: int, outputs: int, actions: int, action_type: str,
         output: str, head: str,
-    ) -> Policy:
+    ) -> c_header.Policy:
         """Returns the whole file."""
         flash = self._constants.num_bytes
         ram = 4 * self._num_floats + 2 * self._num_levels
-        header = header_of(
-            facts, self._network.head, Sizes(inputs, actions, outputs, flash, ram),
-            Types("uint8_t" if self._network.image else "float", action_type, "float"),
+        header = c_header.header_of(
+            facts, self._network.head, c_header.Sizes(inputs, actions, outputs, flash, ram),
+            c_header.Types("uint8_t" if self._network.image else "float", action_type, "float"),
         )
         own_scale = ["  float x_scale;\n"] if "to_own_levels" in self._called else []
         norm = "layer_norm" in self._called
@@ -303,120 +281,8 @@ class _Writer:
             *c_functions.needed(self._called), *self._constants.code,
             "static const float *forward(const policy_observation_t *observation) {",
             "".join([*own_scale, *self._statements]) + f"  return {output};\n}}\n",
-            FUNCTIONS_OF_OUTPUTS.format(
+            c_header.FUNCTIONS_OF_OUTPUTS.format(
                 forward="const float *output = forward(observation);", outputs=outputs, head=head
             ),
         ])
-        return Policy(source, flash, ram)
-
-
-class Sizes(NamedTuple):
-    """Numbers of an observation, an action and the outputs; bytes of flash and RAM."""
-
-    inputs: int
-    actions: int
-    outputs: int
-    flash: int
-    ram: int
-
-
-class Types(NamedTuple):
-    """C types of the numbers of an observation, an action and the outputs.
-
-    `one` and `action_one` are what stands for 1.0 in an observation and in an action.
-    """
-
-    observation: str
-    action: str
-    output: str
-    one: int = 1
-    action_one: int = 1
-
-
-def header_of(facts: Sequence[str], head: str, sizes: Sizes, types: Types) -> str:
-    """Returns the text of policy.h."""
-    comment = [
-        *facts,
-        f"Head: {head}",
-        f"Constants take {sizes.flash} bytes of flash, and buffers {sizes.ram} bytes of RAM. Code "
-        "and stack come on top.",
-        "Compile with -std=c99, or with -ffp-contract=off: fused operations round otherwise.",
-        "Observations must be finite numbers.",
-    ]
-    return _HEADER.format(
-        **sizes._asdict(), **types._asdict(), comment=_comment(comment), end=_END_OF_HEADER
-    )
-
-
-def discrete_head(network: acting_path.PolicyNetwork, zero: str) -> tuple[str, int, str]:
-    """Returns the statements of a discrete head, the numbers of an action, and their type.
-
-    Args:
-      network: The acting path.
-      zero: The output 0 in C.
-    """
-    outputs = network.num_outputs
-    if network.head == "positive":
-        line = f"action[i] = output[i] > {zero};"
-        return f"  for (int i = 0; i < {outputs}; i++) {{ {line} }}\n", outputs, "int"
-    sizes, text, start = network.sizes or (outputs,), "", 0
-    for place, size in enumerate(sizes):
-        text += (
-            f"  action[{place}] = 0;\n"
-            f"  for (int i = 1; i < {size}; i++) {{\n"
-            f"    if (output[{start} + i] > output[{start} + action[{place}]]) action[{place}] = i;\n"
-            "  }\n"
-        )
-        start += size
-    return text, len(sizes), "int"
-
-
-FUNCTIONS_OF_OUTPUTS = """\
-void policy_outputs(const policy_observation_t *observation, policy_output_t *found) {{
-  {forward}
-  for (int i = 0; i < {outputs}; i++) found[i] = output[i];
-}}
-
-void policy_act(const policy_observation_t *observation, policy_action_t *action) {{
-  {forward}
-{head}}}
-"""
-_HEADER = """\
-{comment}
-#ifndef POLICY_H
-#define POLICY_H
-
-#include <stdint.h>
-
-#define POLICY_OBSERVATION_SIZE {inputs}
-#define POLICY_ACTION_SIZE {actions}
-#define POLICY_OUTPUT_SIZE {outputs}
-#define POLICY_OBSERVATION_ONE {one} /* Stands for 1.0 in an observation. */
-#define POLICY_ACTION_ONE {action_one} /* Stands for 1.0 in an action. */
-#define POLICY_FLASH_BYTES {flash} /* Constant arrays. */
-#define POLICY_RAM_BYTES {ram} /* Static buffers. */
-
-typedef {observation} policy_observation_t;
-typedef {action} policy_action_t;
-typedef {output} policy_output_t;
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-/* Takes a raw observation, gives the action. Both have the units of the task. Not reentrant. */
-void policy_act(const policy_observation_t *observation, policy_action_t *action);
-/* Gives the last layer's outputs, which the action follows from. */
-void policy_outputs(const policy_observation_t *observation, policy_output_t *output);
-
-#ifdef __cplusplus
-}}
-#endif
-
-{end}"""
-
-
-def _comment(lines: Sequence[str]) -> str:
-    """Returns lines as a comment; nothing in them ends it."""
-    safe = [line.replace("*/", "* /").replace("/*", "/ *") for line in lines]
-    return "/* " + "\n * ".join(safe) + " */"
+        return c_header.Policy(source, flash, ram)

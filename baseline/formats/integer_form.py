@@ -6,7 +6,7 @@ bit. A layer with weights quantizes its input to integers, and gives floats:
     y = float(sum (q_w - z_w) (q_x - z_x)) * (s_w s_x) + bias
 
 - With calibrated ranges, s_x and z_x are constants: x / s_x is rounded, z_x added, the sum clamped.
-- Without, each observation has a scale of its own, as `actorQ.policy.reference` has it. Weights then
+- Without, each observation has a scale of its own, as in `actorQ.policy.reference`. Weights then
   are symmetric: 8 bits with one scale for each output, or 4 bits with one for every 64 inputs.
 - Weights of 32 and 16 bits are floats, whose sums have no fixed order here.
 
@@ -222,12 +222,11 @@ def _layer(
 ) -> np.ndarray:
     """Returns a layer's output [B, ...], float32."""
     weight, bias = form.weights[name], form.bias(name)
-    convolution = isinstance(module, nn.Conv2d)
     pixels = x.dtype == np.uint8
     if not isinstance(weight, quantization.QuantizedTensor):
         floats = x.astype(np.float32) / _F(acting_path.PIXEL_LEVELS) if pixels else x
         matrix = weight.astype(np.float32).reshape(len(weight), -1)
-        if convolution:
+        if isinstance(module, nn.Conv2d):
             return _of_patches(module, floats, lambda rows: rows @ matrix.T + bias)
         return floats @ matrix.T + bias
     if pixels:
@@ -241,7 +240,7 @@ def _layer(
         levels, scale = reference.quantize_activations(x, unsigned)
     values = weight.values.reshape(len(weight.values), -1).astype(np.float64)
     zero = np.asarray(weight.zero_point, np.float64).reshape(-1, 1)
-    if convolution:
+    if isinstance(module, nn.Conv2d):
         return _of_patches(
             module, levels,
             lambda rows: _product(rows, np.repeat(scale, len(rows) // len(scale)), values - zero,

@@ -48,10 +48,10 @@ def answer() -> str:
     exact = min(float(row["exact"]) for row in rows() if row["exact"])
     equal = min(float(row["core_equal"]) for row in rows() if row["core_equal"])
     return (
-        f"**Answer.** With 8 bits a policy takes {100 * flash[0]:.0f} to {100 * flash[-1]:.0f} % of "
-        f"the flash that it takes with 32 bits, and {100 * instructions[0]:.0f} to "
-        f"{100 * instructions[-1]:.0f} % of the instructions on a Cortex-M4. Its outputs have the "
-        f"bits of the reference in {100 * exact:.2f} % of the states or more. The emulated "
+        f"**Answer.** With 8 bits a policy takes {100 * flash[0]:.0f} to {100 * flash[-1]:.0f} % "
+        f"of the flash that it takes with 32 bits, and {100 * instructions[0]:.0f} to "
+        f"{100 * instructions[-1]:.0f} % of the instructions on a Cortex-M4. Its actions have the "
+        f"bits of the reference's in {100 * exact:.2f} % of the states or more. The emulated "
         f"processors gave the actions of this machine in at least {100 * equal:.2f} %."
     )
 

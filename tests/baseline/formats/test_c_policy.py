@@ -13,6 +13,7 @@ from actorQ.policy import architecture
 from actorQ.policy import reference
 from baseline.agents import zoo_files
 from baseline.deploy import c_player
+from baseline.formats import c_header
 from baseline.formats import c_policy
 from baseline.formats import integer_form
 from baseline.quantization import acting_layers
@@ -28,7 +29,7 @@ def play(tmp_path, form, observations, flags=STRICT):
     """Compiles a form; returns outputs and actions for observations [N, ...]."""
     path = tmp_path / "policy.c"
     path.write_text(c_policy.export(form, ["A test."]).source)
-    (tmp_path / "policy.h").write_text(c_policy.header(path.read_text()))
+    (tmp_path / "policy.h").write_text(c_header.header(path.read_text()))
     policy = c_player.Policy(path, flags)
     outputs = np.stack([policy(each, "output") for each in observations])
     return outputs, np.stack([policy(each) for each in observations])
