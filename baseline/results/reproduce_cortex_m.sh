@@ -19,6 +19,6 @@ for layers in 64,64,64 256,256,256 4096,512,1024; do
   fi
   robots+=("$folder/ppo/DroneNavigation-v0_1")
 done
-"$python" -m baseline.cortex_benchmark "${robots[@]}" \
+"$python" -m baseline.cortex_benchmark "${robots[@]:0:2}" \
   "$agents/ppo/CartPole-v1_1" "$agents/dqn/LunarLander-v2_1" "$agents/ddpg/Pendulum-v1_1" \
-  "$agents/a2c/BipedalWalker-v3_1" --out "$out" ${CMSIS_NN:+--cmsis_nn "$CMSIS_NN"}
+  "$agents/a2c/BipedalWalker-v3_1" "${robots[2]}" --out "$out" ${CMSIS_NN:+--cmsis_nn "$CMSIS_NN"}
