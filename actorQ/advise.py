@@ -34,8 +34,8 @@ def main(argv: list[str]) -> int:
     )
     print(advising.table(predictions))
     print(
-        f"A learner step takes {1e3 * found.learner_step_s:.1f} ms, and a transition "
-        f"{1e6 * found.insert_s:.0f} us of the learner's core."
+        f"A learner step takes {1e3 * found.learner_step_s:.1f} ms of CPU, the inserts of its "
+        "time included."
     )
     choice = prediction.best(predictions)
     print(

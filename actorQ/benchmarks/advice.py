@@ -19,6 +19,9 @@ from actorQ.core import presets
 from actorQ.core import timing
 
 _NAME = "advice"
+# Before it learns, a run gathers transitions, and then takes samples of these faster than new ones
+# allow. After this time that has mostly ended.
+_SETTLE_S = 12.0
 _CREWS = (
     prediction.Crew(1, 32), prediction.Crew(1, 8), prediction.Crew(2, 32), prediction.Crew(2, 8),
 )
@@ -49,7 +52,7 @@ PAIRS = (
     Pair("dm_control,cheetah_run", _WIDE, 0.25),
     Pair("dm_control,walker_stand", _WIDE, 0.45, 64),
     Pair("gym,Acrobot-v1", _WIDE, 0.3, 256),
-    Pair("dm_control,finger_spin", "1024,1024,1024", 1.0),
+    Pair("dm_control,finger_spin", "1024,1024,1024", 0.5),
     Pair("dm_control,humanoid_walk", "512,512,512", 2.0),
     Pair("dm_control,cartpole_balance", "256,256,256", 32.0),
     Pair("mujoco,Hopper-v5", "256,256", 4.0),
@@ -87,8 +90,10 @@ class Row:
         return abs(self.predicted / self.measured - 1)
 
 
-def compare(pair: Pair, crews: Sequence[prediction.Crew], seconds: float) -> list[Row]:
-    """Returns predicted and measured rates of a pair.
+def compare(
+    pair: Pair, crews: Sequence[prediction.Crew], seconds: float
+) -> tuple[list[Row], dict[prediction.Crew, short_runs.Rates]]:
+    """Returns predicted and measured rates of a pair, and those that the prediction is made of.
 
     Args:
       pair: Task and model.
@@ -96,15 +101,18 @@ def compare(pair: Pair, crews: Sequence[prediction.Crew], seconds: float) -> lis
       seconds: Length of each measured stretch.
     """
     config = pair.config
-    found = prediction.costs(advising.measure(config, seconds))
-    predictions = advising.predict(config, found, crews)
+    measured = advising.measure(config, seconds)
+    predictions = advising.predict(config, prediction.costs(measured), crews)
     rows = []
     for crew in crews:
-        timing.progress(f"{_NAME}: {pair.task}, {crew.actors} actors, {crew.bits} bits")
-        rates = short_runs.measure(Limited(config, crew), seconds)
+        rates = short_runs.measure(Limited(config, crew), seconds, _SETTLE_S)
         predicted = predictions[crew].learner_steps_per_s
         rows.append(Row(pair, crew, predicted, rates.learner_steps_per_s))
-    return rows
+        timing.progress(
+            f"{_NAME}: {pair.task}, {crew.actors} actors, {crew.bits} bits: {predicted:.2f} "
+            f"predicted, {rates.learner_steps_per_s:.2f} measured"
+        )
+    return rows, measured
 
 
 def main(argv: Sequence[str]) -> None:
@@ -120,11 +128,24 @@ def main(argv: Sequence[str]) -> None:
     arguments = timing.parse(parser, argv, seconds=2)
     cores = timing.pin(2)
     pairs, crews = (_QUICK_PAIRS, _CREWS[:2]) if arguments.quick else (PAIRS, _CREWS)
-    rows = [row for pair in pairs for row in compare(pair, crews, arguments.seconds)]
-    _report(rows, arguments, cores)
+    rows: list[Row] = []
+    records = []
+    for pair in pairs:
+        found, measured = compare(pair, crews, arguments.seconds)
+        rows += found
+        records.append({
+            "pair": dataclasses.asdict(pair),
+            "runs": [
+                {"crew": dataclasses.asdict(crew), **dataclasses.asdict(rates)}
+                for crew, rates in measured.items()
+            ],
+        })
+    _report(rows, records, arguments, cores)
 
 
-def _report(rows: Sequence[Row], arguments: Any, cores: list[int]) -> None:
+def _report(
+    rows: Sequence[Row], records: Sequence[Any], arguments: Any, cores: list[int]
+) -> None:
     cells = []
     for row in rows:
         wide = dataclasses.replace(row.crew, bits=32)
@@ -143,7 +164,7 @@ def _report(rows: Sequence[Row], arguments: Any, cores: list[int]) -> None:
         cells,
         {"rows": [
             {**dataclasses.asdict(row), "error": row.error} for row in rows
-        ]},
+        ], "short_runs": records},
         arguments.out,
         notes=(
             f"The mean error is {statistics.mean(row.error for row in rows):.1%}.",

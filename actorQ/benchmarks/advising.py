@@ -79,8 +79,7 @@ def predict(
     cores = provenance.usable_cores()
     return {
         crew: prediction.predict(
-            found, crew, cores, config.learner_threads or max(1, cores - crew.actors),
-            config.most_samples_per_insert, config.batch_size,
+            found, crew, cores, config.most_samples_per_insert, config.batch_size
         )
         for crew in crews
     }

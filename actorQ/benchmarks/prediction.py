@@ -6,12 +6,15 @@ what processes share. Imports no framework.
 """
 
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
+import statistics
 
 from actorQ.benchmarks import short_runs
 
 _ROUNDS = 50  # Rounds until rates that depend on each other have settled.
+# A learner has several threads with work, and so gets more of a core than an actor does. Beside two
+# actors on two cores it got 0.7 of a core (policies of 3x2048) to all of it (2x256).
+_WEIGHT = 1.4
 _SAME = 0.03  # Share by which learner rates must differ to count as different.
 
 
@@ -32,17 +35,17 @@ class Crew:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Tells what work costs, in CPU seconds.
+    """Tells what work costs.
 
     Attributes:
-      learner_step_s: Of a learner step.
-      insert_s: Of a transition, in the learner's process, which holds the server.
-      actor_step_s: Of an environment step, by precision and environments of an actor.
+      learner_rate: Learner steps/s beside one actor, without waiting for data.
+      learner_step_s: CPU seconds of the learner's process, which holds the server, for a step.
+      actor_step_s: CPU seconds of an environment step, by precision and environments of an actor.
       actor_rate: Environment steps/s of one actor with a core of its own, likewise.
     """
 
+    learner_rate: float
     learner_step_s: float
-    insert_s: float
     actor_step_s: Mapping[tuple[int, int], float]
     actor_rate: Mapping[tuple[int, int], float]
 
@@ -65,20 +68,16 @@ class Prediction:
 def costs(measured: Mapping[Crew, short_runs.Rates]) -> Costs:
     """Returns what work costs in runs of one actor each.
 
-    The learner's process spends its time on steps and on inserts. Runs at several precisions have
-    different numbers of both, so that least squares tell the two costs apart.
+    The learner's figures are medians over the runs. Inserts are in them, since the server's threads
+    belong to the learner's process.
 
     Args:
-      measured: Rates of runs without a limit of samples; at least two precisions.
+      measured: Rates of runs without a limit of samples.
     """
-    steps = [rates.learner_steps_per_s for rates in measured.values()]
-    inserts = [rates.actor_steps_per_s for rates in measured.values()]
-    spent = [
-        1e-3 * rates.learner_cpu_ms * rates.learner_steps_per_s for rates in measured.values()
-    ]
-    step_s, insert_s = _least_squares(steps, inserts, spent)
+    runs = measured.values()
     return Costs(
-        step_s, insert_s,
+        statistics.median(rates.learner_steps_per_s for rates in runs),
+        statistics.median(1e-3 * rates.learner_cpu_ms for rates in runs),
         {(crew.bits, crew.environments): 1e-6 * rates.actor_cpu_us
          for crew, rates in measured.items()},
         {(crew.bits, crew.environments): rates.actor_steps_per_s / crew.actors
@@ -86,25 +85,8 @@ def costs(measured: Mapping[Crew, short_runs.Rates]) -> Costs:
     )
 
 
-def _least_squares(
-    first: Sequence[float], second: Sequence[float], results: Sequence[float]
-) -> tuple[float, float]:
-    """Returns a and b, neither negative, so that a * first + b * second is nearest to results."""
-
-    def dot(one: Sequence[float], other: Sequence[float]) -> float:
-        return sum(a * b for a, b in zip(one, other, strict=True))
-
-    determinant = dot(first, first) * dot(second, second) - dot(first, second) ** 2
-    if determinant > 0:
-        a = dot(first, results) * dot(second, second) - dot(second, results) * dot(first, second)
-        b = dot(second, results) * dot(first, first) - dot(first, results) * dot(first, second)
-        if a > 0 and b > 0:
-            return a / determinant, b / determinant
-    return dot(first, results) / dot(first, first), 0.0
-
-
 def predict(
-    found: Costs, crew: Crew, cores: int, threads: int, samples_per_insert: float, batch_size: int
+    found: Costs, crew: Crew, cores: int, samples_per_insert: float, batch_size: int
 ) -> Prediction:
     """Returns the rates of a training.
 
@@ -112,24 +94,22 @@ def predict(
       found: What work costs.
       crew: The actors; their precision and environments have been measured.
       cores: Cores of the machine.
-      threads: Cores that the learner may take.
       samples_per_insert: Limit of samples for each transition; 0 for none.
       batch_size: Transitions in a learner step.
     """
     side = crew.bits, crew.environments
     step_s, most = found.actor_step_s[side], crew.actors * found.actor_rate[side]
-    # The system shares cores fairly among processes that all have work to do.
-    learner_share = min(float(threads), cores / (crew.actors + 1))
-    acting = min(most, (cores - learner_share) / step_s)
-    learning = 0.0
+    # An actor takes one core at most. Where cores are short, the system shares them.
+    share = max(cores - crew.actors, _WEIGHT * cores / (_WEIGHT + crew.actors))
+    able = found.learner_rate * min(1.0, share / (found.learner_rate * found.learner_step_s))
+    learning, acting = able, most
     for _ in range(_ROUNDS):
-        able = max(0.0, learner_share - acting * found.insert_s) / found.learner_step_s
         allowed = samples_per_insert * acting / batch_size if samples_per_insert else able
         learning = min(able, allowed)
         # Actors take the time of a learner that waits for data.
-        taken = learning * found.learner_step_s + acting * found.insert_s
-        acting = (acting + min(most, (cores - taken) / step_s)) / 2
-    return Prediction(acting, learning, learning / allowed if allowed else 1.0)
+        rest = cores - learning * found.learner_step_s
+        acting = (acting + min(most, rest / step_s)) / 2
+    return Prediction(acting, learning, learning / allowed)
 
 
 def best(predictions: Mapping[Crew, Prediction]) -> Crew:

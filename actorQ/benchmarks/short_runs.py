@@ -69,8 +69,13 @@ class _Reading:
     learner_cpu_s: float
 
 
-def measure(run: Measurable, seconds: float) -> Rates:
+def measure(run: Measurable, seconds: float, settle_s: float = _SETTLE_S) -> Rates:
     """Starts a run, measures a stretch of it, and ends it.
+
+    Args:
+      run: The run.
+      seconds: Length of the stretch.
+      settle_s: Seconds between the learner's first steps and the stretch.
 
     Raises:
       errors.UserError: The run ended by itself, or its learner did not begin in time.
@@ -84,7 +89,7 @@ def measure(run: Measurable, seconds: float) -> Rates:
         launcher.start()
         try:
             _wait_for_learner(launcher, logs)
-            time.sleep(_SETTLE_S)
+            time.sleep(settle_s)
             before = _read(launcher, logs)
             time.sleep(seconds)
             after = _read(launcher, logs)

@@ -4,6 +4,7 @@
 agents.
 """
 
+import base64
 from collections.abc import Callable
 from collections.abc import Mapping
 import contextlib
@@ -23,6 +24,7 @@ import torch
 from actorQ.core import errors
 from baseline.agents import agent as agent_lib
 from baseline.agents import model_building
+from baseline.agents import safe_pickle
 from baseline.agents import zoo_agent
 from baseline.agents import zoo_files
 from baseline.quantization import acting_path
@@ -35,6 +37,8 @@ ALGORITHMS = model_building.ALGORITHMS
 # Statistics of an agent's own moment have seen as many observations as it made steps, but for this
 # share, and for the first observations after so many resets of all its environments.
 _SAME_MOMENT, _RESETS = 0.01, 10
+# No environment leaves the bounds of its own observations by more than this share of their range.
+_OUTSIDE = 0.1
 _NEVER_CLIPPED = float(np.finfo(np.float32).max)
 
 
@@ -222,7 +226,9 @@ def load_file(algo: str, env_id: str, path: pathlib.Path) -> agent_lib.Agent:
     normalization = _normalization(by_key, network)
     if normalization is not None and not (is_last and "program" in arguments):
         _warn_of_another_moment(path, statistics, saved.data, normalization)
-    elif not statistics.exists() and _is_of_normalized(saved.data):
+    elif not statistics.exists() and _is_of_normalized(
+        saved.data, model.observation_space
+    ):
         _warn_of_no_statistics(path, statistics)
     if network.fields:
         make_env = functools.partial(_make_flat, make_env, num_masked)
@@ -279,13 +285,33 @@ def _warn_of_another_moment(
         )
 
 
-def _is_of_normalized(data: Mapping[str, Any]) -> bool:
+def _is_of_normalized(data: Mapping[str, Any], space: gym.Space) -> bool:
     """Returns whether a zip tells that its agent was trained with VecNormalize.
 
-    On-policy agents of SB3 keep the raw observations of their start for VecNormalize alone. Others
-    always keep some, and so tell nothing.
+    - On-policy agents of SB3 keep the raw observations of their start for VecNormalize alone.
+    - Others keep the last observations as their policy saw them. Normalized ones may lie outside
+      of the space, which plain ones never do.
     """
-    return "gae_lambda" in data and data.get("_last_original_obs") is not None
+    if "gae_lambda" in data:
+        return data.get("_last_original_obs") is not None
+    last = _last_observations(data)
+    if last is None or not isinstance(space, gym.spaces.Box) or last.shape[1:] != space.shape:
+        return False
+    low, high = (bound.astype(np.float64) for bound in (space.low, space.high))
+    margin = _OUTSIDE * np.maximum(high - low, 0.0)  # Infinite where there is no bound.
+    return bool(np.any((last < low - margin) | (last > high + margin)))
+
+
+def _last_observations(data: Mapping[str, Any]) -> np.ndarray | None:
+    """Returns the observations [N, ...] that a policy saw last; None: the zip has none."""
+    entry = data.get("_last_obs")
+    if not isinstance(entry, Mapping):
+        return None
+    try:
+        pickled = base64.b64decode(entry[zoo_files.SERIALIZED], validate=True)
+        return zoo_files.real_numbers(safe_pickle.load(pickled))
+    except (LookupError, TypeError, ValueError, errors.UserError):  # Another release's, or damaged.
+        return None
 
 
 def _warn_of_no_statistics(path: pathlib.Path, statistics: pathlib.Path) -> None:

@@ -42,10 +42,10 @@ NORMALIZATION = "vecnormalize.pkl"
 HUB_NORMALIZATION = "vec_normalize.pkl"  # Its name on the hub.
 SETTINGS_FILENAMES = ("config.yml", "args.yml", "env_kwargs.yml")
 YAML_TUPLE = "tag:yaml.org,2002:python/tuple"
-_SERIALIZED = ":serialized:"
+SERIALIZED = ":serialized:"
 _TYPE = ":type:"
 # Entries of a policy's arguments that are none; old releases of SB3 saved `device`.
-_NO_ARGUMENT = (_SERIALIZED, _TYPE, "device")
+_NO_ARGUMENT = (SERIALIZED, _TYPE, "device")
 _VERSION = "_stable_baselines3_version"
 _CLASS = re.compile(r"^<class '([\w.<>]+)'>$")
 _TRUSTED_CLASSES = (

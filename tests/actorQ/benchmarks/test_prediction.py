@@ -9,7 +9,7 @@ from actorQ.benchmarks import prediction
 from actorQ.benchmarks import short_runs
 from actorQ.core import config as config_lib
 
-STEP_S, INSERT_S = 0.010, 10e-6  # Of the learner.
+STEP_S = 0.010  # CPU time of a learner step.
 ACTOR_S = {(32, 1): 1000e-6, (8, 1): 200e-6, (4, 1): 150e-6, (8, 4): 120e-6}
 
 
@@ -17,10 +17,8 @@ def measured():
     """Rates of one actor beside a learner that never waits, on a core each."""
     found = {}
     for (bits, environments), seconds in ACTOR_S.items():
-        rate = 1 / seconds
-        steps = (1 - rate * INSERT_S) / STEP_S
         found[prediction.Crew(1, bits, environments)] = short_runs.Rates(
-            rate, steps, 1e6 * seconds, 1e3 / steps, {}
+            1 / seconds, 1 / STEP_S, 1e6 * seconds, 1e3 * STEP_S, {}
         )
     return found
 
@@ -30,24 +28,22 @@ def costs():
     return prediction.costs(measured())
 
 
-def predicted(costs, crew, cores=2, samples=0.0, threads=1):
-    return prediction.predict(costs, crew, cores, threads, samples, 100)
+def predicted(costs, crew, cores=2, samples=0.0):
+    return prediction.predict(costs, crew, cores, samples, 100)
 
 
 def test_costs_are_found_again(costs):
-    assert costs.learner_step_s == pytest.approx(STEP_S, rel=1e-6)
-    assert costs.insert_s == pytest.approx(INSERT_S, rel=1e-6)
+    assert costs.learner_step_s == pytest.approx(STEP_S)
+    assert costs.learner_rate == pytest.approx(1 / STEP_S)
     assert costs.actor_step_s == pytest.approx(ACTOR_S)
 
 
-def test_an_insert_that_seems_to_cost_less_than_nothing_costs_nothing():
-    # The learner spends less of its time where more transitions come.
-    found = {
-        crew: dataclasses.replace(rates, learner_cpu_ms=10 - rates.actor_steps_per_s / 2000)
-        for crew, rates in measured().items()
-    }
-    costs = prediction.costs(found)
-    assert costs.insert_s == 0.0 and 0 < costs.learner_step_s < 0.010
+def test_one_slow_run_does_not_count():
+    found = measured()
+    found[prediction.Crew(1, 8)] = dataclasses.replace(
+        found[prediction.Crew(1, 8)], learner_steps_per_s=20.0
+    )
+    assert prediction.costs(found).learner_rate == pytest.approx(1 / STEP_S)
 
 
 @pytest.mark.parametrize("side", ACTOR_S)
@@ -68,16 +64,19 @@ def test_few_samples_make_the_actors_the_bottleneck(costs):
 
 def test_many_samples_make_the_learner_the_bottleneck(costs):
     slow, fast = (predicted(costs, prediction.Crew(1, bits), samples=32) for bits in (32, 8))
-    assert fast.learner_steps_per_s < slow.learner_steps_per_s  # Inserts cost its time.
+    assert fast.learner_steps_per_s == slow.learner_steps_per_s == pytest.approx(1 / STEP_S)
     assert fast.data_used < slow.data_used < 1
 
 
 def test_cores_beyond_the_learners_carry_an_actor_each(costs):
-    four = predicted(costs, prediction.Crew(4, 32), cores=8, samples=0.5, threads=4)
+    four = predicted(costs, prediction.Crew(4, 32), cores=8, samples=0.5)
     assert four.actor_steps_per_s == pytest.approx(4000)
-    # Two actors on two cores leave the learner two thirds of a core, and get its idle time.
+    assert four.learner_steps_per_s == pytest.approx(4000 * 0.5 / 100)
+    # Beside two actors on two cores the learner gets between its fair share and a whole core.
     two = predicted(costs, prediction.Crew(2, 32), cores=2)
-    assert two.actor_steps_per_s == pytest.approx((2 - 2 / 3) * 1000, rel=1e-3)
+    assert 2 / 3 < two.learner_steps_per_s * STEP_S < 1
+    assert two.actor_steps_per_s == pytest.approx((2 - two.learner_steps_per_s * STEP_S) * 1000)
+    # They get the time of a learner that waits.
     idle = predicted(costs, prediction.Crew(2, 32), cores=2, samples=0.01)
     assert 1900 < idle.actor_steps_per_s < 2000
 

@@ -1,5 +1,6 @@
 """Agents are found, loaded, and act as SB3's own do."""
 
+import json
 import logging
 import shutil
 
@@ -256,6 +257,28 @@ def test_an_agent_of_vecnormalize_without_statistics_is_told(tmp_path, caplog):
     plain = sb3.A2C("MlpPolicy", small_agents.vector("Pendulum-v1"), n_steps=20, device="cpu")
     plain.learn(20).save(alone)
     assert _messages(caplog, "a2c", "Pendulum-v1", alone) == []
+
+
+def test_last_observations_outside_of_their_space_tell_vecnormalize(tmp_path, caplog):
+    def save(environment):
+        made = sb3.TD3("MlpPolicy", environment, learning_starts=0, device="cpu", seed=0)
+        made.learn(30)
+        made.save(tmp_path / "my_agent.zip")
+        return made
+
+    path = tmp_path / "my_agent.zip"
+    environment = vec_env.VecNormalize(small_agents.vector("Pendulum-v1"))
+    made = save(environment)
+    made._last_obs[:] = (-1.9, 0.1, 0.3)  # A cosine of -1.9.
+    made.save(path)
+    (line,) = _messages(caplog, "td3", "Pendulum-v1", path)
+    assert line.startswith(f"{path} was trained with VecNormalize, but its statistics are missing")
+    save(small_agents.vector("Pendulum-v1"))
+    assert _messages(caplog, "td3", "Pendulum-v1", path) == []
+    data = json.loads(small_agents.members(path, "data"))
+    for damaged in ({":serialized:": "&"}, {":serialized:": "gASVBQ=="}, {}, 3):
+        small_agents.rewritten(path, data=json.dumps(data | {"_last_obs": damaged}).encode())
+        assert _messages(caplog, "td3", "Pendulum-v1", path) == []
 
 
 def test_statistics_of_another_environment_are_an_error(zoo, tmp_path):
