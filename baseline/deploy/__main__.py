@@ -9,6 +9,7 @@ it needs numpy and the file's runtime alone. The file's actions are compared wit
 states that the agent visits.
 """
 
+import dataclasses
 import shlex
 
 from absl import flags
@@ -49,6 +50,11 @@ def main(argv: list[str]) -> int:
         )
     chooses = values.scheme == export_flags.AUTO
     scheme = names.scheme(values.format, values.bits, None if chooses else values.scheme)
+    if values.format != "tflite" and values["tflite_kernels"].present:
+        raise errors.UserError(
+            f"--tflite_kernels is for --format=tflite, not for --format={values.format}."
+        )
+    names.check_kernels(values.format, values.bits, values.tflite_kernels)
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from baseline.agents import finding
@@ -61,10 +67,15 @@ def main(argv: list[str]) -> int:
         values.seed,
     )
     agent = exporting.load(argv[1], values.algo, values.env)
+    settings = dataclasses.replace(
+        settings, kernels=deploying.kernels_for(agent, settings, values.tflite_kernels)
+    )
     if chooses:
         asked = bool(values["granularity"].present)
+        any_kernels = values.tflite_kernels == export_flags.AUTO
         settings = deploying.choose(
-            agent, settings, (values.granularity,) if asked else quantization_names.GRANULARITIES
+            agent, settings, (values.granularity,) if asked else quantization_names.GRANULARITIES,
+            names.KERNELS if any_kernels else (values.tflite_kernels,),
         )
     named = [f"--{name}={values[name].value}" for name in ("algo", "env") if values[name].value]
     deploying.deploy(agent, shlex.join([argv[1], *named]), settings, values.out, values.check)

@@ -1,11 +1,15 @@
 """Plays exported files in tests, batch after batch, and reads what they say of themselves."""
 
 import json
+import pathlib
+import tempfile
 
 import onnx
+import pytest
 from tensorflow.lite.python import schema_py_generated as schema
 
 from baseline.deploy import exporting
+from baseline.deploy import run_policy
 from baseline.formats import names
 from baseline.formats import onnx_graph
 from baseline.formats import onnx_kernels
@@ -14,9 +18,11 @@ from baseline.formats import onnx_kernels
 class Player:
     """A file's policy: observations [B, ...] to actions, as `run_policy` gives them one by one."""
 
-    def __init__(self, content, file_format):
+    def __init__(self, content, file_format, micro=False):
         self._content = content
-        self._policy = exporting.load_file(content, file_format)
+        self._policy = loaded_by_micro(content) if micro else exporting.load_file(
+            content, file_format
+        )
         if file_format == "onnx":
             self.metadata = onnx_graph.metadata(onnx.load_from_string(content))
         else:
@@ -39,6 +45,22 @@ def onnx_player(content):
 
 def tflite_player(content):
     return Player(content, "tflite")
+
+
+def micro_player(content):
+    """Returns a player that is TensorFlow Lite Micro's own interpreter."""
+    return Player(content, "tflite", micro=True)
+
+
+def loaded_by_micro(content):
+    """Returns a file's policy in TensorFlow Lite Micro's interpreter; skips without it."""
+    pytest.importorskip(
+        "tflite_micro", reason="pip install -r tests/requirements.txt brings tflite-micro"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "policy.tflite")
+        path.write_bytes(content)
+        return run_policy.Policy(path, micro=True)
 
 
 def tflite_metadata(content, name):
