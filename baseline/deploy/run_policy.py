@@ -77,8 +77,9 @@ def _tflite(path: str) -> tuple:
 def _tflite_micro(path: str) -> tuple:
     from tflite_micro import runtime
     content = _content(path)
+    names = _facts(content)["outputs"]
     model = runtime.Interpreter.from_bytes(content, arena_size=10 * len(content) + 2**22)
-    taken, names = model.get_input_details(0), [*_facts(content)["outputs"]]
+    taken = model.get_input_details(0)
 
     def affine(details: dict) -> tuple:
         found = details["quantization_parameters"]

@@ -31,7 +31,7 @@ from baseline.quantization import schemes
 _INT8, _INT32, _BOOL = (np.dtype(name) for name in ("int8", "int32", "bool"))
 _ZERO_POINT = 128  # The specification's int8 are unsigned 8-bit integers less this.
 # A bound has to be reached, so that these steps count from -127 to 127.
-_OF_BOUNDS = quantization.AffineMap(np.float32(1 / 127), np.int64(0))
+_OF_BOUNDS = quantization.AffineMap(np.array(1 / 127, np.float32), np.array(0, np.int64))
 
 
 def check(network: acting_path.PolicyNetwork) -> None:
@@ -83,15 +83,18 @@ def prepared(network: acting_path.PolicyNetwork) -> acting_path.PolicyNetwork:
       "scale".
     """
     steps, head = list(network.layers), network.head
-    mixes = []
-    if steps and isinstance(steps[-1][1], acting_layers.QuantileMean) and len(steps) > 1:
-        actions = steps.pop()[1].actions
-        if isinstance(steps[-1][1], nn.Linear):
-            quantiles = steps[-1][1].out_features // actions
-            mixes.append(np.tile(np.eye(actions) / quantiles, quantiles))
-    if not steps or not isinstance(steps[-1][1], nn.Linear):
+    mean = steps.pop()[1] if steps else None
+    if not isinstance(mean, acting_layers.QuantileMean):
+        steps, mean = list(network.layers), None
+    if not steps:
         return network
     name, last = steps[-1]
+    if not isinstance(last, nn.Linear):
+        return network
+    mixes = []
+    if mean is not None:
+        quantiles = last.out_features // mean.actions
+        mixes.append(np.tile(np.eye(mean.actions) / quantiles, quantiles))
     shift = np.zeros(network.num_outputs)
     if head in ("argmax", "argmaxes"):
         mixes.append(_centering(network.sizes or (network.num_outputs,)))

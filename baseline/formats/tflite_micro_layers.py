@@ -5,6 +5,7 @@ Functions take the graph to add to.
 
 from collections.abc import Sequence
 import math
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +25,8 @@ _LARGEST = quantization.INT8_LEVELS
 # Functions bend towards their ends. Inputs beyond these give the last level of int8, or nearly:
 # tanh(2.7) = 0.991 is level 127 of 128, sigmoid(5.5) is level 255 of 256, exp(-4) = 0.018.
 _TANH_END, _SIGMOID_END, _ELU_END = 2.7, 5.5, -4.0
-_OF_TANH = quantization.AffineMap(np.float32(1 / 128), np.int64(0))
-_OF_SIGMOID = quantization.AffineMap(np.float32(1 / 256), np.int64(-128))
+_OF_TANH = quantization.AffineMap(np.array(1 / 128, np.float32), np.array(0, np.int64))
+_OF_SIGMOID = quantization.AffineMap(np.array(1 / 256, np.float32), np.array(-128, np.int64))
 _MOST_BIAS_STEPS = 2.0**29  # A sum of int32 has room for the products as well.
 _MOST_INPUTS = 2**14 * 3  # Products reach 255 * 127 each, all together less than 2^31 - 2^29.
 
@@ -150,7 +151,7 @@ def activation(
     kind = _kind(module)
     if kind is None:
         return value
-    options = {}
+    options: dict[str, Any] = {}
     if isinstance(module, nn.LeakyReLU):
         options["alpha"] = float(module.negative_slope)
     fixed = {"TANH": _OF_TANH, "LOGISTIC": _OF_SIGMOID}.get(kind, affine)
@@ -308,7 +309,9 @@ def _before(module: nn.Module, affine: quantization.AffineMap) -> quantization.A
     if isinstance(module, nn.Tanh):
         end = math.tanh(_TANH_END)
         largest = math.atanh(min(max(-low, high), end))
-        return quantization.AffineMap(np.float32(largest / _LARGEST), np.int64(0))
+        return quantization.AffineMap(
+            np.array(largest / _LARGEST, np.float32), np.array(0, np.int64)
+        )
     if isinstance(module, nn.Sigmoid):
         end = 1 / (1 + math.exp(-_SIGMOID_END))
         low, high = (math.log(p / (1 - p)) for p in np.clip([low, high], 1 - end, end).tolist())

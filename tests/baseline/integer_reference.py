@@ -134,11 +134,13 @@ def simulate_micro(network, inputs, ranges):
     """
     last = network.with_weights()[-1][0]
     x = np.asarray(inputs, np.float64) / (255.0 if network.image else 1.0)
+    step = affine(*ranges[network.with_weights()[0][0]], 8)[0]
     x = fake(x, *ranges[network.with_weights()[0][0]], 8)
     for index, (name, module) in enumerate(network.layers):
         following = [each for each in network.layers[index + 1 :]]
         if isinstance(module, acting_path.WITH_WEIGHTS):
-            x = _symmetric_layer(network, module, x, name == last)
+            x = _symmetric_layer(network, module, x, name == last, step)
+            step = _step(network, following, ranges)
             if not following:
                 x = _after(network, x, following, ranges)
             elif type(following[0][1]) in _INVERSES:
@@ -164,6 +166,13 @@ def _ends(network, following, ranges):
     return -zero * float(step), (255 - zero) * float(step)
 
 
+def _step(network, following, ranges):
+    """Returns the step of the next layer's input, behind these layers; None: there is none."""
+    names = [name for name, module in following if isinstance(module, acting_path.WITH_WEIGHTS)]
+    fixed = {nn.Tanh: 1 / 128, nn.Sigmoid: 1 / 256}.get(type(following[0][1])) if names else None
+    return (fixed or affine(*ranges[names[0]], 8)[0]) if names else None
+
+
 def _after(network, x, following, ranges):
     names = [name for name, module in following if isinstance(module, acting_path.WITH_WEIGHTS)]
     if not names and network.head in ("clip", "scale"):
@@ -171,8 +180,11 @@ def _after(network, x, following, ranges):
     return fake(x, *ranges[names[0] if names else acting_path.OUTPUT], 8)
 
 
-def _symmetric_layer(network, module, x, last):
-    """Computes a layer with int8 weights from -127 to 127, one scale for each output."""
+def _symmetric_layer(network, module, x, last, step):
+    """Computes a layer with int8 weights from -127 to 127, one scale for each output.
+
+    Biases are multiples of the sums' steps; `step` is that of the input.
+    """
     weights = module.weight.detach().numpy().astype(np.float64)
     bias = module.bias.detach().numpy().astype(np.float64)
     if last and network.head == "argmax":
@@ -181,8 +193,12 @@ def _symmetric_layer(network, module, x, last):
         half = (network.high - network.low) / 2
         weights, bias = weights / half[:, None], (bias - network.low) / half - 1
     rows = weights.reshape(len(weights), -1)
-    scale = np.abs(rows).max(axis=1, keepdims=True) / 127
-    weights = (np.rint(rows / scale) * scale).reshape(weights.shape)
+    scale = np.abs(rows).max(axis=1) / 127
+    scale = np.maximum(scale, np.abs(bias) / (step * 2.0**29)).astype(np.float32).astype(float)
+    scale[scale == 0] = 1.0
+    weights = (np.rint(rows / scale[:, None]) * scale[:, None]).reshape(weights.shape)
+    sums = (float(step) * scale).astype(np.float32).astype(float)
+    bias = np.rint(bias / sums) * sums
     if isinstance(module, nn.Conv2d):
         return nn.functional.conv2d(
             torch.from_numpy(x), torch.from_numpy(weights), torch.from_numpy(bias),
