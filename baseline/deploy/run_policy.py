@@ -6,7 +6,7 @@
 It needs numpy, and for each format one of these runtimes:
 
 - .onnx: onnxruntime
-- .tflite: tflite_runtime, ai_edge_litert or tensorflow (with --micro: tflite_micro)
+- .tflite: ai_edge_litert, tensorflow or tflite_runtime (which lacks files for TFLite Micro)
 - .pt: torch
 
 Observations are those of the environment: float32 [D] or uint8 [C, H, W]; in a file [N, ...].
@@ -28,6 +28,7 @@ import time
 import numpy as np
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # One thread is the fastest for a small policy.
+MARK = b'{"version": "1", "kernels": "micro"'  # The metadata of files in integers begins so.
 
 
 def _onnx(path: str) -> tuple:
@@ -41,18 +42,13 @@ def _onnx(path: str) -> tuple:
     return taken.shape[1:], dtype, lambda x, name: session.run([name], {"observation": x})[0]
 
 
-def _content(path: str) -> bytes:
+def _tflite(path: str) -> tuple:
     content = pathlib.Path(path).read_bytes()
     checksum = re.compile(rb"(?<=sha256:)[0-9a-f]{64}")
     digest = hashlib.sha256(checksum.sub(64 * b"0", content)).hexdigest().encode()
     if checksum.findall(content) != [digest]:  # TFLite would end the process at a damaged file.
         raise ValueError("the file is damaged, or baseline.deploy did not write it")
-    return content
-
-
-def _tflite(path: str) -> tuple:
-    content = _content(path)
-    own = (name for name in ("tflite_runtime", "ai_edge_litert") if importlib.util.find_spec(name))
+    own = (name for name in ("ai_edge_litert", "tflite_runtime") if importlib.util.find_spec(name))
     lite = importlib.import_module(f"{next(own, 'tensorflow.lite.python')}.interpreter")
     # The default delegate has products of floats, but none of these integers.
     kind = "BUILTIN_WITHOUT_DEFAULT_DELEGATES" if b"int8 by int8" in content else "AUTO"
@@ -71,62 +67,32 @@ def _tflite(path: str) -> tuple:
     if taken["dtype"] != np.int8:
         return taken["shape"][1:], taken["dtype"], call
     maps = {name: details["quantization"] for name, details in given.items()}
-    return _integers(content, taken["shape"][1:], taken["quantization"], maps, call)
+    facts = json.JSONDecoder().raw_decode(content[content.index(MARK):].decode("latin-1"))[0]
+    return in_integers(facts, taken["shape"][1:], taken["quantization"], maps, call)
 
 
-def _tflite_micro(path: str) -> tuple:
-    from tflite_micro import runtime
-    content = _content(path)
-    names = _facts(content)["outputs"]
-    model = runtime.Interpreter.from_bytes(content, arena_size=10 * len(content) + 2**22)
-    taken = model.get_input_details(0)
-
-    def affine(details: dict) -> tuple:
-        found = details["quantization_parameters"]
-        return tuple(float(part[0]) if len(part) else 0.0 for part in (
-            found["scales"], found["zero_points"]
-        ))
-
-    def call(x: np.ndarray, name: str) -> np.ndarray:
-        model.set_input(x, 0)
-        model.invoke()
-        return np.array(model.get_output(names.index(name)))
-
-    maps = {name: affine(model.get_output_details(at)) for at, name in enumerate(names)}
-    return _integers(content, taken["shape"][1:], affine(taken), maps, call)
-
-
-def _facts(content: bytes) -> dict:
-    start = content.find(b'{"version": "1", "kernels": "micro"')
-    if start < 0:
-        raise ValueError("the file is not for TensorFlow Lite Micro: --tflite_kernels=micro is")
-    return json.JSONDecoder().raw_decode(content[start:].decode("latin-1"))[0]
-
-
-def _integers(content: bytes, shape: tuple, taken: tuple, given: dict, run: Callable) -> tuple:
-    """Plays a file for TensorFlow Lite Micro, which takes and gives integers."""
-    facts, (step, zero) = _facts(content), taken
+def in_integers(facts: dict, shape: tuple, taken: tuple, given: dict, run: Callable) -> tuple:
+    """Plays a file whose input and outputs are integers, with the numbers of its metadata."""
+    step, zero = taken
     normal = facts["normalization"] or {"mean": 0.0, "deviation": 1.0, "clip": np.inf}
     mean, deviation, clip = (np.array(normal[key]) for key in ("mean", "deviation", "clip"))
     factor = 1 / (deviation * step * (255 if facts["image"] else 1))
     summand = zero - mean * factor
     lowest, highest = (np.clip(np.rint(end / step) + zero, -128, 127) for end in (-clip, clip))
     low, high = (np.array(facts[key] or 0.0, np.float32) for key in ("low", "high"))
-
-    def real(levels: np.ndarray, step: float, zero: float) -> np.ndarray:
-        return (levels.astype(np.float32) - zero) * np.float32(step)
+    continuous = facts["head"] == "scale"  # The only output is -1 to 1 for the bounds of actions.
 
     def call(x: np.ndarray, name: str) -> np.ndarray:
         levels = np.rint(x * factor + summand)
         levels = np.minimum(np.maximum(levels, lowest), highest).astype(np.int8)
-        if facts["head"] == "scale":  # There is one output, -1 to 1 for the bounds of an action.
-            found = real(run(levels, "action"), *given["action"])
-            if name == "output":
-                return found
-            return np.minimum(np.maximum(low + (found + 1) / 2 * (high - low), low), high)
-        if name == "action":
-            return run(levels, name).astype(np.int64)
-        return real(run(levels, name), *given[name])
+        found = run(levels, "action" if continuous else name)
+        if name == "action" and not continuous:
+            return found.astype(np.int64)
+        step, zero = given["action" if continuous else name]
+        real = (found.astype(np.float32) - zero) * np.float32(step)
+        if name == "output":
+            return real
+        return np.minimum(np.maximum(low + (real + 1) / 2 * (high - low), low), high)
 
     return shape, np.uint8 if facts["image"] else np.float32, call
 
@@ -146,10 +112,9 @@ def _torchscript(path: str) -> tuple:
 class Policy:
     """A policy, ready to act; `shape` and `dtype` are those of an observation."""
 
-    def __init__(self, path: "str | os.PathLike[str]", micro: bool = False) -> None:
-        """Loads a file by its ending; `micro`: TensorFlow Lite Micro's interpreter plays it."""
+    def __init__(self, path: "str | os.PathLike[str]") -> None:
+        """Loads a file by its ending."""
         load = {".onnx": _onnx, ".tflite": _tflite, ".pt": _torchscript}[pathlib.Path(path).suffix]
-        load = _tflite_micro if micro else load
         self.shape, self.dtype, self._call = load(str(path))
         if os.name == "posix":  # The memory that loading needed goes back, where libc can do that.
             getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
@@ -167,7 +132,6 @@ if __name__ == "__main__":
     parser.add_argument("policy", help=".onnx, .tflite or .pt")
     parser.add_argument("observations", nargs="?", help=".npy, [N, ...]; else zeros")
     parser.add_argument("--print", default="action", choices=("action", "output"))
-    parser.add_argument("--micro", action="store_true", help="play by TensorFlow Lite Micro")
     args = parser.parse_args()
     try:
         given = np.load(args.observations) if args.observations else None
@@ -175,7 +139,7 @@ if __name__ == "__main__":
         why = " ".join(str(error).split())
         sys.exit(f"run_policy: error: Cannot read observations from {args.observations}: {why}")
     try:
-        policy, seconds = Policy(args.policy, args.micro), []
+        policy, seconds = Policy(args.policy), []
         for observation in np.zeros((1, *policy.shape), policy.dtype) if given is None else given:
             seconds.append(-time.perf_counter())
             found = policy(observation, args.print)

@@ -182,9 +182,3 @@ def test_commands(run_commands, zoo, tmp_path):
     messages = ("--tflite_kernels=micro is for 8 bits", "is for --format=tflite, not for")
     for message, result in zip(messages, refused, strict=True):
         assert message in result.error("deploy")
-
-
-def test_a_file_of_the_exact_form_is_refused_by_micros_player(zoo):
-    agent = exporting.load(folder_of(zoo, "ppo", "CartPole-v1"))
-    with pytest.raises(ValueError, match="not for TensorFlow Lite Micro"):
-        players.loaded_by_micro(exporting.export(agent, EXACT))
