@@ -74,6 +74,7 @@ def main(argv: list[str]) -> int:
     formats = tuple(dict.fromkeys(values.formats))
     for file_format in formats:
         names.scheme(file_format, values.bits, values.scheme)
+        names.check_kernels(file_format, values.bits, values.tflite_kernels)
     if values.bits == 32:
         raise errors.UserError("--bits=32 is what the quantized files are compared with.")
     arm = _arm(values.aarch64_python)
@@ -93,6 +94,7 @@ def main(argv: list[str]) -> int:
         values.granularity, values.calibration_episodes, values.episodes, values.seed,
         values.states, values.repeats, formats, values.bits, values.scheme,
         _memory_turns(values.memory_turns), arm,
+        values.tflite_kernels,
     )
     # A wrong path is told before anything is measured.
     loaded = [exporting.load(path, values.algo, values.env) for path in argv[1:]]

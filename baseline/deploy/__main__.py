@@ -9,6 +9,7 @@ it needs numpy and the file's runtime alone. The file's actions are compared wit
 states that the agent visits.
 """
 
+import dataclasses
 import shlex
 
 from absl import flags
@@ -60,6 +61,11 @@ def main(argv: list[str]) -> int:
         if values.format != "c" and values[name].present:
             raise errors.UserError(f"--{name} is for --format=c, not for --format={values.format}.")
     scheme = names.scheme(values.format, values.bits, None if chooses else values.scheme)
+    if values.format != "tflite" and values["tflite_kernels"].present:
+        raise errors.UserError(
+            f"--tflite_kernels is for --format=tflite, not for --format={values.format}."
+        )
+    names.check_kernels(values.format, values.bits, values.tflite_kernels)
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from baseline.agents import finding
@@ -71,15 +77,20 @@ def main(argv: list[str]) -> int:
     settings = exporting.Settings(
         values.format, values.bits, scheme, values.granularity, values.calibration_episodes,
         values.seed,
-        c_files.Options(
+        c=c_files.Options(
             values.float, values.flash_limit and c_files.parse_bytes(values.flash_limit)
         ),
     )
     agent = exporting.load(argv[1], values.algo, values.env)
+    settings = dataclasses.replace(
+        settings, kernels=deploying.kernels_for(agent, settings, values.tflite_kernels)
+    )
     if chooses:
         asked = bool(values["granularity"].present)
+        any_kernels = values.tflite_kernels == export_flags.AUTO
         settings = deploying.choose(
-            agent, settings, (values.granularity,) if asked else quantization_names.GRANULARITIES
+            agent, settings, (values.granularity,) if asked else quantization_names.GRANULARITIES,
+            names.KERNELS if any_kernels else (values.tflite_kernels,),
         )
     named = [f"--{name}={values[name].value}" for name in ("algo", "env") if values[name].value]
     deploying.deploy(agent, shlex.join([argv[1], *named]), settings, values.out, values.check)

@@ -21,6 +21,7 @@ from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.deploy import c_files
 from baseline.deploy import c_player
+from baseline.deploy import export_flags
 from baseline.deploy import exporting
 from baseline.formats import names
 from baseline.quantization import names as quantization_names
@@ -90,8 +91,27 @@ def deploy(
     print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")
 
 
+def kernels_for(agent: agent_lib.Agent, settings: exporting.Settings, asked: str) -> str:
+    """Returns the kernels that a TFLite file is for, and says why, where it is not for Micro.
+
+    Args:
+      agent: The agent.
+      settings: Format and width.
+      asked: One of `names.KERNELS`, or `export_flags.AUTO`.
+    """
+    if settings.format != "tflite":
+        return names.EXACT
+    if asked != export_flags.AUTO:
+        return asked
+    why = exporting.why_not_micro(agent, settings.bits)
+    if why and settings.bits == names.MICRO_BITS:
+        print(f"The file is for TFLite, and not for TensorFlow Lite Micro. {why}")
+    return names.EXACT if why else names.MICRO
+
+
 def choose(
-    agent: agent_lib.Agent, settings: exporting.Settings, granularities: Sequence[str]
+    agent: agent_lib.Agent, settings: exporting.Settings, granularities: Sequence[str],
+    kernels: Sequence[str] = names.KERNELS,
 ) -> exporting.Settings:
     """Returns the settings of equal format and width whose file acts most like the agent.
 
@@ -101,6 +121,7 @@ def choose(
       agent: The agent.
       settings: Format and width, and how activations' ranges are found.
       granularities: The granularities to choose from.
+      kernels: The kernels of TFLite files to choose from.
 
     Raises:
       errors.UserError: The agent is quantized already, or has no such file.
@@ -112,7 +133,7 @@ def choose(
     if settings.bits >= _FLOATS:  # Floats have no scales.
         return settings
     states = exporting.visited(agent, settings.seed + _CHOSEN)
-    tried = try_all(agent, _of_width(settings, settings.bits, granularities), states)
+    tried = try_all(agent, _of_width(settings, settings.bits, granularities, kernels), states)
     if not tried:
         exporting.export(agent, settings)  # It tells why there is no such file.
     best = max(tried, key=lambda one: (one.found.alike, -(one.found.mean or 0.0)))
@@ -160,14 +181,21 @@ def alternatives(settings: exporting.Settings) -> list[exporting.Settings]:
 
 
 def _of_width(
-    settings: exporting.Settings, bits: int, granularities: Sequence[str]
+    settings: exporting.Settings, bits: int, granularities: Sequence[str],
+    kernels: Sequence[str] = names.KERNELS,
 ) -> list[exporting.Settings]:
-    """Returns settings of every scheme and granularity that files of a width can have."""
-    return [
-        dataclasses.replace(settings, bits=bits, scheme=scheme, granularity=granularity)
+    """Returns settings of every kind that files of a width can have, the given kernels first."""
+    if settings.format != "tflite" or bits != names.MICRO_BITS:
+        kernels = (names.EXACT,)
+    found = [
+        dataclasses.replace(
+            settings, bits=bits, scheme=scheme, granularity=granularity, kernels=each
+        )
+        for each in sorted(kernels, key=lambda each: each != settings.kernels)
         for scheme in names.schemes(settings.format, bits)
         for granularity in granularities
     ]
+    return list(dict.fromkeys(found))  # Micro has one granularity.
 
 
 def _warn(
@@ -210,6 +238,8 @@ def measurement(named: str, settings: exporting.Settings) -> str:
         f"--{name} {getattr(settings, name)}" for name in exporting.OF_FULL_PRECISION
         if getattr(settings, name) != getattr(ours, name)
     ]
+    if settings.micro:
+        flags.append(f"--tflite_kernels {settings.kernels}")
     return " ".join([f"{output.python()} -m baseline.deploy_benchmark", named, *flags])
 
 
@@ -219,6 +249,8 @@ def _flags(settings: exporting.Settings) -> str:
     flags = [f"--format {settings.format}", f"--bits {settings.bits}"]
     if settings.bits < _FLOATS and len(names.schemes(settings.format, settings.bits)) > 1:
         flags.append(f"--scheme {settings.scheme}")
+    if settings.format == "tflite" and settings.bits == names.MICRO_BITS:
+        flags.append(f"--tflite_kernels {settings.kernels}")
     if settings.bits < _FLOATS:
         flags.append(f"--granularity {settings.granularity}")
     if settings.c.floats != ours.c.floats:

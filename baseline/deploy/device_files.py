@@ -47,6 +47,7 @@ class Settings(measuring.Settings):
       scheme: Tensors that they quantize; None: the format's own choice.
       memory_turns: Processes of each file whose memory is measured; 0: none.
       arm: A Python for ARM that plays the files as well, or None.
+      kernels: Kernels that TFLite files are for, one of `names.KERNELS`.
     """
 
     episodes: int = 1000
@@ -56,6 +57,7 @@ class Settings(measuring.Settings):
     scheme: str | None = None
     memory_turns: int = 3
     arm: aarch64.Python | None = None
+    kernels: str = names.EXACT
 
     def of_file(self, file_format: str, name: str) -> exporting.Settings:
         """Returns how a file is exported.
@@ -71,6 +73,7 @@ class Settings(measuring.Settings):
         return exporting.Settings(
             file_format, bits, names.scheme(file_format, bits, scheme), self.granularity,
             self.calibration_episodes, self.seed,
+            names.EXACT if name == FP32 else self.kernels,
         )
 
 
@@ -242,6 +245,8 @@ def empty_file(settings: exporting.Settings) -> bytes:
     ranges = None
     if settings.calibrates:
         ranges = {name: (-1.0, 1.0) for name, _ in network.with_weights()}
+    if settings.micro:
+        ranges = {**(ranges or {}), acting_path.OUTPUT: (-1.0, 1.0)}
     return exporting.export_network(network, settings, ranges)
 
 

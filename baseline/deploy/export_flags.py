@@ -2,6 +2,7 @@
 
 from absl import flags
 
+from baseline.formats import names as formats
 from baseline.quantization import names
 from baseline.study import measuring_flags
 
@@ -20,6 +21,14 @@ def define(chooses: bool = False) -> None:
         "What is quantized: weights alone, so that every call finds ranges of its own, or "
         "weights+activations (default; torchscript has weights alone)."
         + " auto: the scheme and --granularity whose file acts most like the agent." * chooses,
+    )
+    kernels = [*[AUTO] * chooses, *formats.KERNELS]
+    flags.DEFINE_enum(
+        "tflite_kernels", AUTO if chooses else formats.EXACT, kernels,
+        "Kernels of tflite files: those of TensorFlow Lite Micro, in int8 (8 bits; each output has "
+        "a scale of its own, whatever --granularity says), or exact sums, which TFLite alone has."
+        + " auto: micro, or exact for other bits, for layers that Micro lacks, and for agents that "
+        "baseline.qat trained." * chooses,
     )
 
 

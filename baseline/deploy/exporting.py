@@ -32,6 +32,7 @@ from baseline.deploy import run_policy
 from baseline.formats import integer_form
 from baseline.formats import names
 from baseline.formats import onnx_policy
+from baseline.formats import tflite_micro
 from baseline.formats import tflite_policy
 from baseline.formats import torchscript
 from baseline.qat import export as qat_export
@@ -58,6 +59,7 @@ class Settings:
       granularity: Granularity of linear layers' weights: "paper" or "channel".
       calibration_episodes: Episodes that find the ranges of activations.
       seed: Seed of their starts.
+      kernels: Kernels that a TFLite file is for, one of `names.KERNELS`.
       c: How files in C are written.
     """
 
@@ -67,13 +69,23 @@ class Settings:
     granularity: str = schemes.PAPER
     calibration_episodes: int = calibration.EPISODES
     seed: int = 0
+    kernels: str = names.EXACT
     c: c_files.Options = c_files.Options()
+
+    def __post_init__(self) -> None:
+        if self.micro:  # The specification of its files asks for a scale for each output.
+            object.__setattr__(self, "granularity", schemes.CHANNEL)
 
     @property
     def calibrates(self) -> bool:
         """Says whether the file needs ranges of activations."""
         integers = self.scheme == schemes.WEIGHTS_AND_ACTIVATIONS
         return integers and self.bits <= onnx_policy.INPUT_BITS
+
+    @property
+    def micro(self) -> bool:
+        """Says whether the file is for TensorFlow Lite Micro."""
+        return (self.format, self.bits, self.kernels) == ("tflite", names.MICRO_BITS, names.MICRO)
 
 
 def load(path: str, algo: str | None = None, env_id: str | None = None) -> agent_lib.Agent:
@@ -169,6 +181,8 @@ def export(
     network = actorq.native_network(agent)
     if settings.calibrates and ranges is None:
         ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
+    if settings.micro:
+        ranges = _with_output(agent, settings, ranges)
     return export_network(
         network, settings, ranges if settings.calibrates else None, agent.normalization,
         agent.image_size(), f"{agent.algo} for {agent.env_id}",
@@ -188,7 +202,8 @@ def export_network(
     Args:
       network: The acting path.
       settings: How to export it.
-      ranges: Ranges of activations; None: they stay floats, or get ranges from every call.
+      ranges: Ranges of activations; None: they stay floats, or get ranges from every call. Files
+        for TensorFlow Lite Micro have some of the output, see `tflite_micro.export`.
       normalization: How observations are normalized, or None.
       image_size: Height and width of images; None where there are none.
       named: Its agent, for people.
@@ -211,6 +226,10 @@ def export_network(
         return torchscript.export(
             network, settings.bits, settings.granularity, normalization=normalization,
             image_size=image_size,
+        )
+    if settings.micro:
+        return tflite_micro.export(
+            network, ranges or {}, normalization=normalization, image_size=image_size
         )
     weights = {}
     if ranges is not None:
@@ -240,6 +259,44 @@ def _c_facts(
     return facts
 
 
+def why_not_micro(agent: agent_lib.Agent, bits: int) -> str:
+    """Returns why TensorFlow Lite Micro is not the one that `deploy` chooses; empty: it is.
+
+    Args:
+      agent: The agent.
+      bits: Bits of the weights.
+    """
+    if bits != names.MICRO_BITS:
+        return f"Its integers have {names.MICRO_BITS} bits, and the file {bits}."
+    if agent.quantization is not None:
+        return (
+            "The file keeps the integers of the training: --tflite_kernels=micro rounds some of "
+            "them again."
+        )
+    try:
+        tflite_micro.check(actorq.native_network(agent))
+    except errors.UserError as error:
+        return str(error)
+    return ""
+
+
+def _with_output(
+    agent: agent_lib.Agent, settings: Settings, ranges: schemes.Ranges | None
+) -> schemes.Ranges:
+    """Returns ranges of activations with that of the outputs that a micro file resolves."""
+    assert ranges is not None  # Files for TensorFlow Lite Micro have activations of integers.
+    network = actorq.native_network(agent)
+    tflite_micro.check(network)
+    made = tflite_micro.prepared(network)
+    if made.head == "scale":  # The bounds of actions are the range.
+        return ranges
+    found = calibration.ranges(
+        dataclasses.replace(agent, network=made), settings.calibration_episodes, settings.seed,
+        output=True,
+    )
+    return {**ranges, acting_path.OUTPUT: found[acting_path.OUTPUT]}
+
+
 def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
     """Returns the file of an agent whose integers and ranges are those of its training."""
     if agent.quantization is None or not qat_export.is_trained(agent.path):
@@ -265,13 +322,16 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
                 "has them."
             )
         )
-    ours = Settings()
+    ours = Settings(settings.format, kernels=settings.kernels)
     other = [name for name in OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
     if other and settings.bits <= onnx_policy.INPUT_BITS:  # Wider files quantize weights alone.
         raise errors.UserError(
             f"{agent.path} is quantized already, with ranges of its own: leave "
             f"{' and '.join(f'--{name}' for name in other)} out."
         )
+    if settings.micro:
+        ranges = _with_output(agent, settings, agent.quantization[1])
+        return qat_export.export_tflite_micro(agent, ranges)
     if settings.format == "tflite":
         return qat_export.export_tflite(agent, normalizes=True)
     if settings.format == "c":

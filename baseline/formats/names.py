@@ -30,6 +30,10 @@ _SCHEMES = {
 # Whether C files compute with floats between their layers.
 FLOATS = HARD, NONE = "hard", "none"
 _FLOATS = (32, 16)  # Layers of these widths compute in fp32.
+# Kernels that a TFLite file is written for: those of TensorFlow Lite Micro, or BATCH_MATMUL, whose
+# exact sums of int32 TFLite alone has. The first is for 8 bits.
+KERNELS = MICRO, EXACT = "micro", "exact"
+MICRO_BITS = 8
 
 
 def check_bits(file_format: str, bits: int) -> None:
@@ -76,6 +80,24 @@ def scheme(file_format: str, bits: int, asked: str | None) -> str:
             f"possible with --format={' or '.join(able)}."
         )
     return asked or possible[0]
+
+
+def check_kernels(file_format: str, bits: int, asked: str) -> None:
+    """Checks that there is a file for these kernels.
+
+    Args:
+      file_format: One of FORMATS.
+      bits: One of its WIDTHS.
+      asked: One of KERNELS; formats but tflite do not heed it.
+
+    Raises:
+      errors.UserError: There is none.
+    """
+    if file_format == "tflite" and asked == MICRO and bits != MICRO_BITS:
+        raise errors.UserError(
+            f"--tflite_kernels={MICRO} is for {MICRO_BITS} bits: a file of {bits} bits has "
+            f"--tflite_kernels={EXACT}."
+        )
 
 
 def layout(

@@ -366,7 +366,7 @@ def test_the_runner_is_small_and_imports_nothing_of_ours():
     lines = len(source.splitlines())
     pages = pathlib.Path(exporting.__file__).parents[2] / "docs"
     guide = (pages / "guide" / "deploy-to-a-device.md").read_text(encoding="utf-8")
-    assert lines <= 120 and f"`{exporting.RUNNER}` ({lines} lines)" in guide
+    assert lines <= 155 and f"`{exporting.RUNNER}` ({lines} lines)" in guide
     names = {
         (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
         for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)

@@ -32,3 +32,11 @@ def test_scheme_is_what_suits_the_format(file_format, bits, asked, expected):
 def test_impossible_files_are_refused_and_possible_ones_told(file_format, bits, asked, message):
     with pytest.raises(errors.UserError, match=message):
         formats.scheme(file_format, bits, asked)
+
+
+@pytest.mark.parametrize(("bits", "kernels"), [(8, "micro"), (8, "exact"), (3, "exact")])
+def test_kernels_of_tflite_files(bits, kernels):
+    formats.check_kernels("tflite", bits, kernels)
+    with pytest.raises(errors.UserError, match="micro is for 8 bits: .* 3 bits has --tflite_k"):
+        formats.check_kernels("tflite", 3, "micro")
+    formats.check_kernels("onnx", 4, "micro")  # The flag does not concern it.
