@@ -34,6 +34,7 @@ from actorQ.scripts import breakdown_table
 from actorQ.scripts import plot_run
 from actorQ.scripts import speedup_table
 from baseline import collate
+from baseline import cortex_benchmark
 from baseline import deploy_benchmark
 from baseline import enjoy
 from baseline import findings
@@ -68,6 +69,7 @@ TOOLS: dict[str, Callable[[], None]] = {
     "integer_benchmark": integer_benchmark.define_flags,
     "deploy": deploy.define_flags,
     "deploy_benchmark": deploy_benchmark.define_flags,
+    "cortex_benchmark": cortex_benchmark.define_flags,
     "mixed_precision": mixed_precision.define_flags,
     "visualize": visualize.define_flags,
     "findings": findings.define_flags,
