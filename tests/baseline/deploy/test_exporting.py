@@ -158,7 +158,8 @@ def test_agents_of_images_keep_their_pixels(atari_zoo, tmp_path):
             path = exporting.write(content, file_format, str(tmp_path))
             assert memory.in_fresh_process(path) > 0
         policy = exporting.load_file(content, file_format)
-        assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
+        if file_format != "c":  # Its player is for checks alone.
+            assert policy.dtype == np.uint8 and tuple(policy.shape) == (4, 84, 84)
         assert exporting.one_by_one(policy)(states).shape == (4,)
         with pytest.raises(TypeError, match="images are uint8"):
             policy(states[0] / np.float32(255))  # They would all be black.
