@@ -133,7 +133,7 @@ class Network:
         """
         self._library = load()
         self.isa = isa or usable_isas()[-1]
-        self._layers = _layers(architecture, scheme)
+        self._layers = layers(architecture, scheme)
         if len(self._layers) > _MAX_LAYERS:
             raise errors.UserError(
                 f"--inference_mode=native has room for {_MAX_LAYERS} layers, but the policy has "
@@ -231,15 +231,24 @@ def values_and_scale(
     return tensor.values, quantization.to_bfloat16(tensor.scale)
 
 
-def _layers(
+def layers(
     architecture: architecture_lib.PolicyArchitecture, scheme: str
 ) -> dict[str, Layer]:
-    layers = {}
+    """Returns the layers of a policy as policy.c takes them, by name.
+
+    Args:
+      architecture: Layers of the policy.
+      scheme: "float32", "float16", "int8", or "int4".
+
+    Raises:
+      errors.UserError: No kernel fits a layer.
+    """
+    found = {}
     if architecture.pixels:
         height, width, _ = architecture.observation_shape
     for name, channels, filters, kernel, stride in architecture.convolutions:
         kind = _kind(scheme, name, axes=4)
-        layers[name] = Layer(
+        found[name] = Layer(
             TYPES[kind], ACTIVATIONS.index("relu"), kernel * kernel * channels, filters, 1, kernel,
             stride, height, width, channels,
         )
@@ -252,12 +261,12 @@ def _layers(
     for name, inputs, outputs in architecture.linears:
         tanh = name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD
         kind = _kind(scheme, name, axes=2)
-        layers[name] = Layer(
+        found[name] = Layer(
             TYPES[kind], ACTIVATIONS.index("tanh" if tanh else "none"), inputs, outputs,
             int(behind_relu),
         )
         behind_relu = False
-    return layers
+    return found
 
 
 def _kind(scheme: str, layer: str, axes: int) -> str:
