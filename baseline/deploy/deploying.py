@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
+import pathlib
 import re
 import shlex
 import statistics
@@ -20,6 +21,7 @@ from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
 from baseline.deploy import exporting
+from baseline.deploy import players
 from baseline.formats import names
 from baseline.quantization import names as quantization_names
 
@@ -77,7 +79,8 @@ def deploy(
             _warn(agent, named, settings, found, states, folder)
         if settings.bits < 32 and agent.quantization is None:
             _say_if_slower(agent, content, settings, states[0])
-    command = f"{output.python()} {shlex.quote(str(written.parent / exporting.RUNNER))}"
+    player = pathlib.Path(str(players.of_format(settings.format).__file__)).name
+    command = f"{output.python()} {shlex.quote(str(written.parent / player))}"
     print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")
 
 
@@ -144,9 +147,10 @@ def alternatives(settings: exporting.Settings) -> list[exporting.Settings]:
         one for bits in widths if bits >= settings.bits
         for one in _of_width(settings, bits, quantization_names.GRANULARITIES)
     ]
-    found += _of_width(
-        dataclasses.replace(settings, format=names.FORMATS[0]), _FLOATS, (settings.granularity,)
-    )
+    if settings.bits < _FLOATS:
+        found += _of_width(
+            dataclasses.replace(settings, format=names.FORMATS[0]), _FLOATS, (settings.granularity,)
+        )
     return [one for one in dict.fromkeys(found) if one != settings]
 
 
@@ -157,7 +161,9 @@ def _of_width(
     return [
         dataclasses.replace(settings, bits=bits, scheme=scheme, granularity=granularity)
         for scheme in names.schemes(settings.format, bits)
-        for granularity in granularities
+        for granularity in dict.fromkeys(
+            names.granularity(settings.format, asked) for asked in granularities
+        )
     ]
 
 
@@ -209,7 +215,7 @@ def _flags(settings: exporting.Settings) -> str:
     flags = [f"--format {settings.format}", f"--bits {settings.bits}"]
     if settings.bits < _FLOATS and len(names.schemes(settings.format, settings.bits)) > 1:
         flags.append(f"--scheme {settings.scheme}")
-    if settings.bits < _FLOATS:
+    if settings.bits < _FLOATS and len(names.granularities(settings.format)) > 1:
         flags.append(f"--granularity {settings.granularity}")
     for name in ("calibration_episodes", "seed"):
         if getattr(settings, name) != getattr(ours, name):

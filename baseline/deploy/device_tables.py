@@ -27,6 +27,10 @@ _HEADER = (
     "int success", "change (95 %)", "fp32 file KB", "int file KB", "smaller", "fp32 memory KB",
     "int memory KB", "smaller", "as fp32",
 )
+_CALLS_HEADER = (
+    "policy", "runtime", "fp32 us", "fp32 p99 us", "fp32 call us", "int us", "int p99 us",
+    "int call us", "fp32 all pages KB", "int all pages KB", "smaller",
+)
 _ARM_HEADER = (
     "policy", "runtime", "fp32: same action", "largest difference", "int: same action",
     "largest difference",
@@ -64,6 +68,7 @@ def report(
         f"One observation on one thread of one core (medians of {settings.repeats} rounds, the "
         f"files taking turns); {settings.episodes} paired episodes; int: {settings.bits} bits\n",
         output.markdown_table(_HEADER, [_cells(each) for each in rows]),
+        *_calls_table(rows),
         *_paper_table([each for each in rows if each["paper_policy"] is not None]),
         *(_arm_table(rows) if settings.arm is not None else []),
         *(f"- {note}" for note in _notes(settings)),
@@ -137,11 +142,15 @@ def row(
         "format": file_format,
         "bits": settings.bits,
         "scheme": settings.of_file(file_format, device_files.QUANTIZED).scheme,
-        "granularity": settings.granularity,
+        "granularity": names.granularity(file_format, settings.granularity),
         "episodes": settings.episodes,
         "fp32_us": 1e6 * full.median_s,
         "int_us": 1e6 * quantized.median_s,
         "speedup": full.median_s / quantized.median_s,
+        "fp32_p99_us": _microseconds(full.p99_s),
+        "int_p99_us": _microseconds(quantized.p99_s),
+        "fp32_call_us": _microseconds(full.call_s),
+        "int_call_us": _microseconds(quantized.call_s),
         "fp32_success": measured.success(device_files.FP32),
         "int_success": measured.success(file_format),
         "success_change": of_success.error,
@@ -158,6 +167,9 @@ def row(
         "fp32_memory_bytes": full.resident_bytes,
         "int_memory_bytes": quantized.resident_bytes,
         "memory_ratio": _memory_ratio(full.resident_bytes, quantized.resident_bytes),
+        "fp32_all_pages_bytes": full.all_pages_bytes,
+        "int_all_pages_bytes": quantized.all_pages_bytes,
+        "all_pages_ratio": _memory_ratio(full.all_pages_bytes, quantized.all_pages_bytes),
         "alike": quantized.agreements[device_files.ALIKE].alike,
         **_arm_figures("fp32", full),
         **_arm_figures("int", quantized),
@@ -178,6 +190,10 @@ def _paper_figures(agent: agent_lib.Agent, layers: tuple[int, ...], bits: int) -
         "paper_fp32_success": printed.fp32_success / 100,
         "paper_int8_success": printed.int8_success / 100,
     }
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e6 * seconds
 
 
 def _memory_ratio(full: int | None, quantized: int | None) -> float | None:
@@ -227,6 +243,31 @@ def _change(figures: Row, name: str, scale: float, digits: int) -> str:
     values = [figures[f"{name}{end}"] for end in ("", "_low", "_high")]
     change, *ends = (f"{scale * value:+.{digits}f}" for value in values if value is not None)
     return f"{change} [{', '.join(ends)}]" if ends else change
+
+
+def _calls_table(rows: Sequence[Row]) -> list[str]:
+    """Returns the 99th percentiles, the cost of a call, and the memory of all resident pages."""
+    cells = [
+        [
+            figures["layers"], names.RUNTIMES[figures["format"]],
+            *(
+                _shown(figures[f"{side}{name}_us"], "{:.1f}")
+                for side in ("fp32", "int") for name in ("", "_p99", "_call")
+            ),
+            *(_shown(figures[f"{side}_all_pages_bytes"], "{:.0f}", 1e3) for side in ("fp32", "int")),
+            _shown(figures["all_pages_ratio"], "{:.2f}x"),
+        ]
+        for figures in rows
+    ]
+    return [
+        "p99: 99th percentile of single calls, over all rounds. call: the median of a policy of "
+        f"{device_files.TINY} units, which is the cost of the call from Python\n",
+        output.markdown_table(_CALLS_HEADER, cells),
+    ]
+
+
+def _shown(number: float | None, form: str, divisor: float = 1.0) -> str:
+    return "" if number is None else form.format(number / divisor)
 
 
 def _paper_table(rows: Sequence[Row]) -> list[str]:
@@ -315,6 +356,8 @@ def _plain(agent: agent_lib.Agent, measured: device_files.Measured) -> Row:
             " ".join(key): {
                 **file.figures(),
                 "resident_bytes": file.resident_bytes,
+                "all_pages_bytes": file.all_pages_bytes,
+                "call_s": file.call_s,
                 "arm": file.arm and {**file.arm._asdict(), "alike": file.arm.alike._asdict()},
                 "arm_failure": file.arm_failure,
             }

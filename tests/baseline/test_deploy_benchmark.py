@@ -21,13 +21,14 @@ from baseline.deploy import device_tables
 from baseline.deploy import exporting
 from baseline.deploy import memory
 from baseline.deploy import run_policy
+from baseline.formats import names
 from baseline.study import paper
 from baseline.tasks import navigation
 from tests.baseline import small_agents
 from tests.baseline.agents import test_actorq as actorq
 
 SMALL = device_files.Settings(
-    formats=("onnx", "torchscript"), calibration_episodes=1, episodes=6, states=40, repeats=2,
+    formats=("onnx", "native"), calibration_episodes=1, episodes=6, states=40, repeats=2,
     memory_turns=0,
 )
 
@@ -53,16 +54,17 @@ def test_every_file_is_measured_over_the_same_starts(measured):
     agent, found = measured
     assert found.layers == (16, 16)
     assert set(found.files) == {
-        (name, side) for name in ("onnx", "torchscript") for side in ("fp32", "quantized")
+        (name, side) for name in ("onnx", "native") for side in ("fp32", "quantized")
     }
     for key, file in found.files.items():
         assert len(file.seconds) == 2 and file.median_s > 0 and file.file_bytes > 1000
+        assert file.p99_s >= file.median_s > 0 and 0 < file.call_s < 1
         assert file.resident_bytes is None and file.agreements["alike"].states > 0
         assert file.agreements["alike"].alike > (0.99 if "fp32" in key else 0.7), key
     own = evaluation.evaluate(agent.make_env, agent.act, 6, 0)
     assert found.episodes["fp32"] == own
     assert {side: len(episodes) for side, episodes in found.episodes.items()} == {
-        "fp32": 6, "onnx": 6, "torchscript": 6,
+        "fp32": 6, "onnx": 6, "native": 6,
     }
     assert all(episode.success is not None for episode in own)
 
@@ -93,7 +95,7 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
 
     def of_policy(path, empty, turns):
         asked.append((path.stat().st_size > empty.stat().st_size, turns))
-        return 1_000_000
+        return memory.Resident(1_000_000, 2_000_000)
 
     monkeypatch.setattr(memory, "of_policy", of_policy)
     found = device_files.measure(
@@ -105,7 +107,7 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
     )
     assert asked == [(True, 2)] * 2
     for key, file in found.files.items():
-        assert file.resident_bytes == 1_000_000
+        assert (file.resident_bytes, file.all_pages_bytes) == (1_000_000, 2_000_000)
         assert file.arm.alike.alike == 1.0, key  # The same file acts here.
         assert file.arm.largest_output < 1e-6, key
     row = device_tables.row(agent, found, "onnx", SMALL)
@@ -116,7 +118,7 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_the_empty_runtimes_policy_is_tiny_and_can_be_played():
-    for file_format in ("onnx", "tflite", "torchscript"):
+    for file_format in names.FORMATS:
         for name in ("fp32", "quantized"):
             content = device_files.empty_file(SMALL.of_file(file_format, name))
             assert len(content) < 20_000
@@ -273,7 +275,7 @@ def test_deploy_tells_what_users_get_wrong_in_one_line(run_commands, navigator, 
 def test_benchmark_tells_what_users_get_wrong_in_one_line(run_commands):
     cases = [
         ([], "takes agents' zips or folders"),
-        (["agent", "--formats=onnx,jpeg"], "known are onnx, tflite, torchscript"),
+        (["agent", "--formats=onnx,jpeg"], "known are onnx, tflite, torchscript, native"),
         (["agent", "--bits=32"], "is what the quantized files are compared with"),
         (["agent", "--bits=4", "--formats=onnx,torchscript"], "no torchscript file of 4 bits"),
         (["agent", "--formats=tflite", "--scheme=weights"], "--format=onnx or torchscript"),

@@ -15,8 +15,8 @@ import tempfile
 
 from actorQ.core import errors
 
-_FOLDER = os.path.dirname(os.path.abspath(__file__))
-BUILD_FOLDER = os.path.join(_FOLDER, "_build")
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+BUILD_FOLDER = os.path.join(FOLDER, "_build")
 _SOURCES = ("kernels.c", "policy.c", "convert.c")
 _HEADERS = ("kernels.h", "vectors.h")
 # Compilers must not fuse or reorder float operations: results must equal the numpy reference.
@@ -42,7 +42,7 @@ def library_path() -> str:
     """Returns the path of the library of the present sources, which may not exist yet."""
     digest = hashlib.sha256()
     for name in (*_SOURCES, *_HEADERS, os.path.basename(__file__)):
-        with open(os.path.join(_FOLDER, name), "rb") as file:
+        with open(os.path.join(FOLDER, name), "rb") as file:
             digest.update(file.read())
     return os.path.join(
         BUILD_FOLDER, f"libactorq-{platform.machine()}-{digest.hexdigest()[:12]}.so"
@@ -84,14 +84,14 @@ def compile_library(compiler: Sequence[str], machine: str, path: str) -> None:
             objects.append(os.path.join(folder, f"{name}.o"))
             run(
                 *compiler, *_FLAGS, *flags, *_MORE_FLAGS.get(name, ()), f"-DKERNELS=actorq_{name}",
-                "-c", os.path.join(_FOLDER, "kernels.c"), "-o", objects[-1],
+                "-c", os.path.join(FOLDER, "kernels.c"), "-o", objects[-1],
             )
             tests = " && ".join(f"HAS_{feature}" for feature in features) or "1"
             defines.append(f"-DCAN_RUN_{name}={tests}")
         library = os.path.join(folder, "library.so")
         run(
-            *compiler, *_FLAGS, *defines, "-shared", os.path.join(_FOLDER, "policy.c"),
-            os.path.join(_FOLDER, "convert.c"), *objects, "-lm", "-o", library,
+            *compiler, *_FLAGS, *defines, "-shared", os.path.join(FOLDER, "policy.c"),
+            os.path.join(FOLDER, "convert.c"), *objects, "-lm", "-o", library,
         )
         os.replace(library, path)  # In one step, so that no process loads half a library.
 

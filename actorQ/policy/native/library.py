@@ -25,7 +25,7 @@ ACTIVATIONS = (
     "none", "tanh", "relu", "leaky_relu", "elu", "silu", "mish", "sigmoid", "gelu", "gelu_tanh",
     "softplus", "hardtanh",
 )
-_MAX_LAYERS = 64
+MAX_LAYERS = 64
 
 
 class Layer(ctypes.Structure):
@@ -134,9 +134,9 @@ class Network:
         self._library = load()
         self.isa = isa or usable_isas()[-1]
         self._layers = layers(architecture, scheme)
-        if len(self._layers) > _MAX_LAYERS:
+        if len(self._layers) > MAX_LAYERS:
             raise errors.UserError(
-                f"--inference_mode=native has room for {_MAX_LAYERS} layers, but the policy has "
+                f"--inference_mode=native has room for {MAX_LAYERS} layers, but the policy has "
                 f"{len(self._layers)}: use --inference_mode=pytorch."
             )
         self.types = {name: tuple(TYPES)[layer.type] for name, layer in self._layers.items()}
