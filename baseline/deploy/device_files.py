@@ -214,17 +214,16 @@ def _measure_latencies(
     files: Mapping[Key, File], empties: Mapping[Key, bytes], observation: np.ndarray, repeats: int
 ) -> None:
     """Measures the latency of files, and in turn with them the cost of a call of their runtimes."""
-    calls = {
-        (*key, "call"): measuring.Form(exporting.load_file(content, key[0]))
-        for key, content in empties.items()
-    }
-    nothing = np.zeros(TINY, np.float32)
-    measuring.measure_latencies(
-        {**files, **calls},
-        {**dict.fromkeys(files, observation), **dict.fromkeys(calls, nothing)}, repeats,
-    )
+    forms: dict[tuple[str, ...], measuring.Form] = {}
+    observations: dict[tuple[str, ...], np.ndarray] = {}
     for key, file in files.items():
-        file.call_s = calls[(*key, "call")].median_s
+        call = (*key, "call")
+        forms[key], observations[key] = file, observation
+        forms[call] = measuring.Form(exporting.load_file(empties[key], key[0]))
+        observations[call] = np.zeros(TINY, np.float32)
+    measuring.measure_latencies(forms, observations, repeats)
+    for key, file in files.items():
+        file.call_s = forms[(*key, "call")].median_s
 
 
 def _on_arm(

@@ -72,7 +72,8 @@ class Policy:
         self._observation = np.zeros(self.shape, self.dtype)
         self._output = np.zeros(facts["outputs"], np.float32)
         self._action = np.zeros(facts["actions"][0], facts["actions"][1])
-        self._one = facts["head"] == "argmax"
+        self._one, self._whole = facts["head"] == "argmax", facts["dtype"] == "uint8"
+        self._size = tuple(self.shape)
         library = ctypes.CDLL(str(build(path.resolve().with_name(SOURCE))))
         pointer, size = ctypes.c_void_p, ctypes.c_size_t
         library.policy_open.restype = pointer
@@ -88,14 +89,14 @@ class Policy:
 
     def __call__(self, observation: np.ndarray, name: str = "action") -> np.ndarray:
         """Returns the action for one observation, or the "output" that it follows from, [A]."""
-        own, given = self._observation, np.asarray(observation)
-        if given.dtype != own.dtype and own.dtype == np.uint8:
+        given = np.asarray(observation)
+        if self._whole and given.dtype != np.uint8:
             raise TypeError("images are uint8")
-        if given.shape != own.shape:
-            if own.ndim > 1:
-                raise ValueError(f"an observation has dimensions {own.shape}, not {given.shape}")
-            given = given.reshape(own.shape)
-        own[...] = given
+        if given.shape != self._size:
+            if len(self._size) > 1:
+                raise ValueError(f"an observation has dimensions {self._size}, not {given.shape}")
+            given = given.reshape(self._size)
+        self._observation[...] = given
         self._act(self._pointer)
         if name == "output":
             return self._output.copy()

@@ -116,6 +116,23 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
     assert "ONNX Runtime" in device_tables._arm_table([row])[-1]
 
 
+
+def test_percentiles_calls_and_all_pages_have_columns_and_a_table(measured):
+    agent, found = measured
+    row = device_tables.row(agent, found, "native", SMALL)
+    assert row["fp32_p99_us"] >= row["fp32_us"] and row["int_p99_us"] >= row["int_us"]
+    assert 0 < row["int_call_us"] < 1e4 and row["granularity"] == "channel"
+    full, quantized = (file(1000, 1e-6, 2_000_000) for _ in range(2))
+    full.all_pages_bytes, quantized.all_pages_bytes = 8_000_000, 2_000_000
+    found = dataclasses.replace(
+        figures(), files={("onnx", "fp32"): full, ("onnx", "quantized"): quantized}
+    )
+    row = device_tables.row(agent, found, "onnx", ONE)
+    assert row["all_pages_ratio"] == 4.0
+    table = device_tables._calls_table([row])[-1]
+    assert "int p99 us" in table and "4.00x" in table and "8000" in table
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_the_empty_runtimes_policy_is_tiny_and_can_be_played():
     for file_format in names.FORMATS:
@@ -173,6 +190,8 @@ def test_rows_have_medians_ratios_and_the_papers_figures(measured):
     assert row["file_ratio"] == 4.0 and row["memory_ratio"] == 4.0 and row["alike"] == 0.97
     assert row["paper_policy"] == "Policy I" and row["paper_int8_success"] == 0.45
     assert row["scheme"] == "weights+activations"
+    assert row["fp32_p99_us"] is None and row["int_call_us"] is None  # They were not measured.
+    assert row["all_pages_ratio"] is None
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -260,10 +279,26 @@ def test_deploy_writes_a_file_and_its_runner(run_commands, navigator, tmp_path):
     assert finding.found(navigator.parents[1]) == [("ppo", navigation.ENV_ID)]
 
 
+def test_deploy_writes_native_files_with_all_that_a_board_needs(run_commands, navigator, tmp_path):
+    cases = [
+        [navigator, "--format=native", f"--bits={bits}", "--out", tmp_path / str(bits)]
+        for bits in (8, 4)
+    ]
+    for done, bits in zip(run_commands("deploy", cases), (8, 4), strict=True):
+        assert done.code == 0, done
+        assert "Acts as" in done.out and "--granularity" not in done.out
+        folder = tmp_path / str(bits)
+        assert f"{folder}/run_native.py {folder}/policy.native" in done.out
+        assert {path.name for path in folder.iterdir()} == {
+            "policy.native", "policy_native.c", "run_native.py"
+        }
+
+
 def test_deploy_tells_what_users_get_wrong_in_one_line(run_commands, navigator, tmp_path):
     cases = [
         ([], "takes one argument"),
         ([tmp_path / "x"], "There is no agent at"),
+        ([navigator, "--format=native", "--bits=7"], "no native file of 7 bits"),
         ([navigator, "--bits=5"], "no onnx file of 5 bits. Possible are onnx: 32, 16, 8, 4"),
         ([navigator, "--format=torchscript", "--scheme=weights+activations"], "--format=onnx or"),
     ]

@@ -4,6 +4,7 @@ The library lies beside the sources. Its name is a digest of their contents, so 
 never meet an old library. Imports no framework.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import hashlib
 import os
@@ -21,18 +22,19 @@ _SOURCES = ("kernels.c", "policy.c", "convert.c")
 _HEADERS = ("kernels.h", "vectors.h")
 # Compilers must not fuse or reorder float operations: results must equal the numpy reference.
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-ffp-contract=off", "-fvisibility=default", "-Wno-psabi")
+_Sets = Mapping[str, tuple[str, ...]]
 # The instruction sets by processor, and the features that each one uses. kernels.c is compiled once
 # for each set with these features, and policy.c tests the same features before it takes a set's
 # kernels.
-_X86 = {
+_X86: _Sets = {
     "portable": (),
     "avx2": ("avx2", "fma", "f16c"),
     "avxvnni": ("avx2", "fma", "f16c", "avxvnni"),
     "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "fma", "f16c"),
 }
-_ARM = {"portable": (), "neon": (), "dotprod": ("dotprod",), "i8mm": ("dotprod", "i8mm")}
+_ARM: _Sets = {"portable": (), "neon": (), "dotprod": ("dotprod",), "i8mm": ("dotprod", "i8mm")}
 _FEATURES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
-_OTHERS = {"portable": ()}  # Processors without kernels of their own.
+_OTHERS: _Sets = {"portable": ()}  # Processors without kernels of their own.
 _MORE_FLAGS = {"avx512": ("-mprefer-vector-width=512",), "portable": ("-DPORTABLE",)}
 # Compilers before gcc 11 and clang 12 lack the one, and those before gcc 10 and clang 11 the other.
 _OPTIONAL = ("avxvnni", "i8mm")

@@ -5,6 +5,7 @@ The file has the weights in the kernels' layout, so that a device maps it and co
 facts in JSON. Imports no framework.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
@@ -28,7 +29,7 @@ LANES, GROUP, ALIGNMENT = 16, quantization.INT4_GROUP, 64  # As in policy.c.
 HEADS = ("argmax", "argmaxes", "positive", "clip", "scale")  # The order is that of device.c.
 _HEADER_NUMBERS = 16
 _SOURCES = ("vectors.h", "kernels.h", "kernels.c", "policy.c", "device.c")
-_QUANTIZE = {
+_QUANTIZE: Mapping[str, Callable[[np.ndarray], model_update.Tensor]] = {
     "float32": model_update.to_float32,
     "float16": quantization.to_float16,
     "int8": quantization.quantize_int8_channels,

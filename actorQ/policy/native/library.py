@@ -32,12 +32,12 @@ class Layer(ctypes.Structure):
     """Has the same fields in the same order as `Layer` in policy.c."""
 
     _fields_ = [
-        (name, ctypes.c_int32)
-        for name in (
+        *((name, ctypes.c_int32) for name in (
             "type", "activation", "inputs", "outputs", "nonnegative", "kernel", "stride", "height",
             "width", "channels",
-        )
-    ] + [("a", ctypes.c_float), ("b", ctypes.c_float)]
+        )),
+        ("a", ctypes.c_float), ("b", ctypes.c_float),
+    ]
 
 
 def available() -> bool:
