@@ -254,7 +254,10 @@ def _calls_table(rows: Sequence[Row]) -> list[str]:
                 _shown(figures[f"{side}{name}_us"], "{:.1f}")
                 for side in ("fp32", "int") for name in ("", "_p99", "_call")
             ),
-            *(_shown(figures[f"{side}_all_pages_bytes"], "{:.0f}", 1e3) for side in ("fp32", "int")),
+            *(
+                _shown(figures[f"{side}_all_pages_bytes"], "{:.0f}", 1e3)
+                for side in ("fp32", "int")
+            ),
             _shown(figures["all_pages_ratio"], "{:.2f}x"),
         ]
         for figures in rows

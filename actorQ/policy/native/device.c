@@ -36,8 +36,9 @@ typedef struct {
   void *action;            /* int64 for discrete actions, otherwise float32. */
 } Device;
 
-/* Returns whether each layer takes what the one before it gives, and there are kernels for all. */
-static bool fits(const Header *h, const Layer *layers) {
+/* Returns whether each layer takes what the one before it gives, there are kernels for all, and the
+ * parts of the outputs are all of them. */
+static bool fits(const Header *h, const Layer *layers, const int32_t *part_sizes) {
   const int32_t most = 1 << 24;
   size_t size = (size_t)h->num_inputs;
   for (int32_t i = 0; i < h->num_layers; i++) {
@@ -48,13 +49,16 @@ static bool fits(const Header *h, const Layer *layers) {
       if (l->kernel < 1 || l->stride < 1 || l->channels < 1 || l->kernel > l->height ||
           l->kernel > l->width || l->height > 4096 || l->width > 4096 || l->channels > 4096)
         return false;
-      if (l->inputs != l->kernel * l->kernel * l->channels || l->outputs % LANES) return false;
+      if (l->inputs != (int64_t)l->kernel * l->kernel * l->channels || l->outputs % LANES)
+        return false;
       if (l->type == INT4 || (i == 0 && !h->image)) return false;
     }
     if (input_size(l) != size) return false;
     size = positions_of(l) * (size_t)l->outputs;
   }
-  return size == (size_t)h->num_outputs;
+  int64_t parts = h->head == ARGMAXES ? 0 : h->num_outputs;
+  for (int32_t i = 0; i < h->num_parts; i++) parts += part_sizes[i];
+  return size == (size_t)h->num_outputs && parts == h->num_outputs;
 }
 
 static const void *take(const char **at, size_t bytes) {
@@ -80,6 +84,7 @@ Device *policy_open(const void *file, size_t bytes, const void *observation, flo
   const Header *h = file;
   if (bytes < sizeof *h || h->num_layers < 1 || h->num_layers > MAX_LAYERS) return NULL;
   if (h->num_inputs < 1 || h->num_outputs < 1 || h->num_parts < 0) return NULL;
+  if (h->head < ARGMAX || h->head > SCALE) return NULL;
   const size_t inputs = h->num_inputs, outputs = h->num_outputs;
   const bool continuous = h->head >= CLIP;
   if ((inputs + outputs + h->num_parts) * 4 + h->num_layers * sizeof(Layer) > bytes) return NULL;
@@ -97,7 +102,7 @@ Device *policy_open(const void *file, size_t bytes, const void *observation, flo
   d->output = output;
   d->action = action;
   d->input = allocate(inputs * sizeof(float));
-  if (at < end && fits(h, d->layers))
+  if (at < end && fits(h, d->layers, d->parts))
     d->network = actorq_network_new(d->layers, h->num_layers, h->image && convolves, 1, 0);
   if (!d->input || !d->network ||
       lay_out(d->network, &d->weights, at) != (size_t)(end - at)) {

@@ -30,6 +30,7 @@ from baseline.formats import native_policy
 from baseline.quantization import acting_layers
 from baseline.quantization import acting_path
 from tests import arm
+from tests import trained_agents
 from tests.actorQ import harness
 from tests.actorQ.policy.native import test_kernels
 from tests.baseline import integer_reference as reference
@@ -249,6 +250,26 @@ def test_what_else_has_no_form_is_told():
         native_policy.export(network, 8)
 
 
+@pytest.mark.skipif(not trained_agents.FOLDER.is_dir(), reason="the trained agents are not here")
+@pytest.mark.parametrize("path", sorted(trained_agents.FOLDER.glob("*/*_1")), ids=lambda path: (
+    f"{path.parent.name} {path.name}"
+))
+def test_trained_agents_compute_as_the_reference(path):
+    agent = exporting.load(str(path))
+    observations = reference.observations(agent.network, 50)
+    outputs = acting_path.forward(agent.network, observations).numpy()
+    found = play(native_policy.export(agent.network, 32), observations)
+    np.testing.assert_allclose(found, outputs, rtol=1e-4, atol=1e-4)
+    kinds = nn.Linear | nn.Tanh | nn.ReLU | nn.Flatten
+    assert all(isinstance(module, kinds) for _, module in agent.network.layers)
+    for bits in (8, 4):
+        content = native_policy.export(agent.network, bits)
+        expected = computed(agent.network, bits, observations)
+        np.testing.assert_array_equal(play(content, observations), expected)
+        actions = acting_path.to_actions(agent.network, expected)
+        np.testing.assert_array_equal(play(content, observations, "action"), actions)
+
+
 def test_files_tell_what_they_hold():
     content = native_policy.export(reference.dense(), 4)
     length = int.from_bytes(content[40:44], "little")
@@ -280,7 +301,9 @@ def test_files_whose_parts_do_not_fit_are_refused(tmp_path):
     content = native_policy.export(reference.dense(), 8)
     start = -(-(44 + int.from_bytes(content[40:44], "little")) // 64) * 64
     path = tmp_path / "policy.native"
-    for number, value in ((0, 0), (0, 65), (0, 3000), (3, 7), (4, 5), (5, 10**6), (16, 9), (18, 7)):
+    for number, value in (
+        (0, 0), (0, 65), (0, 3000), (1, 5), (3, 7), (4, 5), (5, 10**6), (16, 9), (18, 7),
+    ):
         changed = bytearray(content)
         changed[start + 4 * number : start + 4 * number + 4] = value.to_bytes(4, "little")
         changed[8:40] = hashlib.sha256(changed[40:]).digest()
