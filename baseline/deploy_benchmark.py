@@ -5,9 +5,9 @@
 It takes each AGENT as `baseline.deploy` does, but in full precision, and measures of its fp32 and
 its quantized file:
 
-- the latency of one observation (one thread, pinned to one core, the files in turns): the median and
-  the 99th percentile of single calls, and beside them the cost of a call, which is the latency of a
-  policy of 8 units in the same runtime
+- the latency of one observation (one thread, pinned to one core, the files in turns): the median
+  and the 99th percentile of single calls, and the cost of a call: the latency of a policy of 8
+  units in the same runtime
 - the success rate, or the return, over paired episodes
 - the size, and the resident memory beyond the runtime's, with and without pages of libraries
 

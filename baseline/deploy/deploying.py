@@ -205,6 +205,7 @@ def measurement(named: str, settings: exporting.Settings) -> str:
     flags = [f"--formats {settings.format}", f"--bits {settings.bits}"] + [
         f"--{name} {getattr(settings, name)}" for name in exporting.OF_FULL_PRECISION
         if getattr(settings, name) != getattr(ours, name)
+        and not (name == "granularity" and len(names.granularities(settings.format)) == 1)
     ]
     return " ".join([f"{output.python()} -m baseline.deploy_benchmark", named, *flags])
 

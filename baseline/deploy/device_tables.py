@@ -10,6 +10,7 @@ from actorQ.core import output
 from actorQ.core import provenance
 from baseline.agents import agent as agent_lib
 from baseline.deploy import aarch64
+from baseline.deploy import device_details
 from baseline.deploy import device_files
 from baseline.deploy import memory
 from baseline.formats import names
@@ -26,14 +27,6 @@ _HEADER = (
     "policy", "algo", "environment", "runtime", "fp32 us", "int us", "speed-up", "fp32 success",
     "int success", "change (95 %)", "fp32 file KB", "int file KB", "smaller", "fp32 memory KB",
     "int memory KB", "smaller", "as fp32",
-)
-_CALLS_HEADER = (
-    "policy", "runtime", "fp32 us", "fp32 p99 us", "fp32 call us", "int us", "int p99 us",
-    "int call us", "fp32 all pages KB", "int all pages KB", "smaller",
-)
-_ARM_HEADER = (
-    "policy", "runtime", "fp32: same action", "largest difference", "int: same action",
-    "largest difference",
 )
 _PAPER_COLUMNS = (
     "paper_policy", "paper_fp32_ms", "paper_int8_ms", "paper_speedup", "paper_fp32_success",
@@ -68,9 +61,9 @@ def report(
         f"One observation on one thread of one core (medians of {settings.repeats} rounds, the "
         f"files taking turns); {settings.episodes} paired episodes; int: {settings.bits} bits\n",
         output.markdown_table(_HEADER, [_cells(each) for each in rows]),
-        *_calls_table(rows),
+        *device_details.calls_table(rows),
         *_paper_table([each for each in rows if each["paper_policy"] is not None]),
-        *(_arm_table(rows) if settings.arm is not None else []),
+        *(device_details.arm_table(rows) if settings.arm is not None else []),
         *(f"- {note}" for note in _notes(settings)),
         "",
     ])
@@ -222,7 +215,9 @@ def _cells(figures: Row) -> list[str]:
         sides = [f"return {figures[name]:.2f}" for name in ("fp32_return", "int_return")]
         change = _change(figures, "return_change", 1, 2)
     else:
-        sides = [_percent(figures[name]) for name in ("fp32_success", "int_success")]
+        sides = [
+            device_details.percent(figures[name]) for name in ("fp32_success", "int_success")
+        ]
         change = _change(figures, "success_change", 100, 1)
     sizes = [figures[f"{side}_memory_bytes"] for side in ("fp32", "int")]
     ratio = figures["memory_ratio"]
@@ -234,7 +229,7 @@ def _cells(figures: Row) -> list[str]:
         f"{figures['fp32_file_bytes'] / 1e3:.1f}", f"{figures['int_file_bytes'] / 1e3:.1f}",
         f"{figures['file_ratio']:.2f}x",
         *("" if size is None else f"{size / 1e3:.0f}" for size in sizes),
-        "" if ratio is None else f"{ratio:.2f}x", _percent(figures["alike"]),
+        "" if ratio is None else f"{ratio:.2f}x", device_details.percent(figures["alike"]),
     ]
 
 
@@ -243,34 +238,6 @@ def _change(figures: Row, name: str, scale: float, digits: int) -> str:
     values = [figures[f"{name}{end}"] for end in ("", "_low", "_high")]
     change, *ends = (f"{scale * value:+.{digits}f}" for value in values if value is not None)
     return f"{change} [{', '.join(ends)}]" if ends else change
-
-
-def _calls_table(rows: Sequence[Row]) -> list[str]:
-    """Returns the 99th percentiles, the cost of a call, and the memory of all resident pages."""
-    cells = [
-        [
-            figures["layers"], names.RUNTIMES[figures["format"]],
-            *(
-                _shown(figures[f"{side}{name}_us"], "{:.1f}")
-                for side in ("fp32", "int") for name in ("", "_p99", "_call")
-            ),
-            *(
-                _shown(figures[f"{side}_all_pages_bytes"], "{:.0f}", 1e3)
-                for side in ("fp32", "int")
-            ),
-            _shown(figures["all_pages_ratio"], "{:.2f}x"),
-        ]
-        for figures in rows
-    ]
-    return [
-        "p99: 99th percentile of single calls, over all rounds. call: the median of a policy of "
-        f"{device_files.TINY} units, which is the cost of the call from Python\n",
-        output.markdown_table(_CALLS_HEADER, cells),
-    ]
-
-
-def _shown(number: float | None, form: str, divisor: float = 1.0) -> str:
-    return "" if number is None else form.format(number / divisor)
 
 
 def _paper_table(rows: Sequence[Row]) -> list[str]:
@@ -282,7 +249,8 @@ def _paper_table(rows: Sequence[Row]) -> list[str]:
             f"{100 * figures['paper_fp32_success']:.0f} %",
             f"{100 * figures['paper_int8_success']:.0f} %",
             f"{figures['speedup']:.2f}x ({names.RUNTIMES[figures['format']]})",
-            _percent(figures["fp32_success"]), _percent(figures["int_success"]),
+            device_details.percent(figures["fp32_success"]),
+            device_details.percent(figures["int_success"]),
         ]
         for figures in rows
     ]
@@ -292,31 +260,6 @@ def _paper_table(rows: Sequence[Row]) -> list[str]:
         f"The paper's figures (Raspberry Pi 3b, Air Learning; memory "
         f"{paper.DEPLOYMENT_MEMORY_RATIO:g}x smaller), and ours\n",
         output.markdown_table(_PAPER_HEADER, cells),
-    ]
-
-
-def _arm_cells(figures: Row, side: str) -> list[str]:
-    if figures[f"{side}_arm_alike"] is None:
-        return ["FAILS: " + figures[f"{side}_arm_failure"].replace("|", "/"), ""]
-    return [
-        f"{_percent(figures[f'{side}_arm_alike'])} of {figures[f'{side}_arm_states']}",
-        f"{100 * figures[f'{side}_arm_largest_output']:.4f} %",
-    ]
-
-
-def _arm_table(rows: Sequence[Row]) -> list[str]:
-    """Returns how far the files compute on ARM what they compute here."""
-    cells = [
-        [
-            figures["layers"], names.RUNTIMES[figures["format"]],
-            *_arm_cells(figures, "fp32"), *_arm_cells(figures, "int"),
-        ]
-        for figures in rows
-    ]
-    return [
-        "The same files under the runtimes' builds for 64-bit ARM: states with the same action as "
-        "here, and the largest difference of an output, as a share of the outputs' range\n",
-        output.markdown_table(_ARM_HEADER, cells),
     ]
 
 
@@ -342,10 +285,6 @@ def _aarch64(settings: device_files.Settings) -> str:
         return aarch64.situation()
     versions = ", ".join(f"{name} {version}" for name, version in settings.arm.versions.items())
     return f"aarch64: played by a Python for ARM with {versions}; the table above says how far."
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def _plain(agent: agent_lib.Agent, measured: device_files.Measured) -> Row:

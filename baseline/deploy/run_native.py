@@ -62,7 +62,7 @@ class Policy:
         path = pathlib.Path(path)
         content = self._content = np.memmap(path, np.uint8, "r")
         if bytes(content[:8]) != b"QUARLNP1" or (
-            hashlib.sha256(content[40:]).digest() != bytes(content[8:40])
+            hashlib.sha256(content[40:].data).digest() != bytes(content[8:40])
         ):
             raise ValueError("the file is damaged, or baseline.deploy did not write it")
         end = 44 + int.from_bytes(bytes(content[40:44]), "little")

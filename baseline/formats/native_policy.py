@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from actorQ.core import errors
@@ -213,7 +214,7 @@ def _floats(array: Any) -> Any:
     return None if array is None else np.asarray(array, np.float32).ravel()
 
 
-def _array(parameter: nn.Parameter) -> np.ndarray:
+def _array(parameter: torch.Tensor) -> np.ndarray:
     return parameter.detach().cpu().numpy().astype(np.float32)
 
 

@@ -16,6 +16,7 @@ from baseline.agents import agreement
 from baseline.agents import evaluation
 from baseline.agents import finding
 from baseline.deploy import aarch64
+from baseline.deploy import device_details
 from baseline.deploy import device_files
 from baseline.deploy import device_tables
 from baseline.deploy import exporting
@@ -113,7 +114,7 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
     row = device_tables.row(agent, found, "onnx", SMALL)
     states = min(40, file.agreements["alike"].states)
     assert row["int_arm_states"] == file.arm.alike.states == states
-    assert "ONNX Runtime" in device_tables._arm_table([row])[-1]
+    assert "ONNX Runtime" in device_details.arm_table([row])[-1]
 
 
 
@@ -129,7 +130,7 @@ def test_percentiles_calls_and_all_pages_have_columns_and_a_table(measured):
     )
     row = device_tables.row(agent, found, "onnx", ONE)
     assert row["all_pages_ratio"] == 4.0
-    table = device_tables._calls_table([row])[-1]
+    table = device_details.calls_table([row])[-1]
     assert "int p99 us" in table and "4.00x" in table and "8000" in table
 
 
@@ -203,7 +204,7 @@ def test_what_arm_cannot_play_is_told_and_costs_no_other_figure(navigator):
     row = device_tables.row(agent, found, "onnx", settings)
     assert row["fp32_arm_alike"] is None and "crash" in row["int_arm_failure"]
     assert row["speedup"] > 0
-    assert "FAILS: " in device_tables._arm_table([row])[-1]
+    assert "FAILS: " in device_details.arm_table([row])[-1]
 
 
 def test_the_papers_figures_stand_beside_its_task_and_width_alone(measured):

@@ -94,7 +94,7 @@ static void *allocate(size_t bytes) {
  * compile. */
 #if defined(__x86_64__)
 /* Compilers before gcc 11 and clang 17 cannot test for F16C by name. */
-static inline bool has_f16c(void) {
+__attribute__((unused)) static bool has_f16c(void) {
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }

@@ -38,7 +38,7 @@ def test_pages_of_the_policys_own_file_count_and_those_of_others_do_not(tmp_path
         "import mmap, sys\n"
         "from baseline.deploy import memory\n"
         "path = sys.argv[1]\n"
-        "memory.resident_bytes()\n"  # The first reading takes memory of its own.
+        "memory.resident()\n"  # The first reading takes memory of its own.
         "before = [memory.resident(each).own for each in (path, None)]\n"
         "with open(path, 'rb') as file:\n"
         "    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
