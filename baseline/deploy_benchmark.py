@@ -1,13 +1,15 @@
 """Makes the paper's table of the deployment case study: fp32 against integers, on one core.
 
-    python -m baseline.deploy_benchmark AGENT [AGENT ...] [--formats onnx,tflite] [--out FOLDER]
+    python -m baseline.deploy_benchmark AGENT [AGENT ...] [--formats onnx,native] [--out FOLDER]
 
 It takes each AGENT as `baseline.deploy` does, but in full precision, and measures of its fp32 and
 its quantized file:
 
-- the latency of one observation (one thread, pinned to one core, the files in turns)
+- the latency of one observation (one thread, pinned to one core, the files in turns): the median
+  and the 99th percentile of single calls, and the cost of a call: the latency of a policy of 8
+  units in the same runtime
 - the success rate, or the return, over paired episodes
-- the size, and the resident memory beyond the runtime's
+- the size, and the resident memory beyond the runtime's, with and without pages of libraries
 
 The paper's figures stand beside ours.
 """
@@ -36,8 +38,8 @@ def define_flags() -> None:
         f"Formats of the files, comma separated: {', '.join(_FORMATS)}.",
     )
     flags.DEFINE_integer(
-        "bits", 8, "Bits of the quantized files' weights. onnx: 16, 8, 4; tflite: 8 to 2; "
-        "torchscript: 8.",
+        "bits", 8, "Bits of the quantized files' weights. onnx and native: 16, 8, 4; "
+        "tflite: 8 to 2; torchscript: 8.",
     )
     export_flags.define()
     flags.DEFINE_integer(

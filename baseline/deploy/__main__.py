@@ -4,9 +4,10 @@
 
 AGENT is Stable-Baselines3's zip in the zoo's layout or its folder, or an ActorQ run or checkpoint.
 A zip elsewhere needs --algo and --env where its name and place do not tell them.
-The file takes raw observations, normalizes them itself, and gives actions. `run_policy.py` beside
-it needs numpy and the file's runtime alone. The file's actions are compared with the agent's in
-states that the agent visits.
+The file takes raw observations, normalizes them itself, and gives actions. The player beside it,
+`run_policy.py`, needs numpy and the file's runtime alone; that of --format native, `run_native.py`,
+needs numpy and a C compiler. The file's actions are compared with the agent's in states that the
+agent visits.
 """
 
 import dataclasses
@@ -27,13 +28,13 @@ _NAME = "deploy"
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_integer(
-        "bits", 8, "Bits of the weights. onnx: 32, 16, 8, 4; tflite: 32, 8 to 2; torchscript: "
-        "32, 8; c: 32, 16, 8 to 2.",
+        "bits", 8, "Bits of the weights. onnx and native: 32, 16, 8, 4; tflite: 32, 8 to 2; "
+        "torchscript: 32, 8; c: 32, 16, 8 to 2.",
     )
     flags.DEFINE_enum(
         "format", names.FORMATS[0], list(names.FORMATS),
-        "Format of the file, and so its runtime: ONNX Runtime, TFLite, torch, or none (c: a source "
-        "file in C99).",
+        "Format of the file, and so its runtime: ONNX Runtime, TFLite, torch, C that a board "
+        "compiles (native), or none (c: a source file in C99).",
     )
     flags.DEFINE_string(
         "out", None, "Folder for the file and its player (default: logs/deploy/ALGO_ENV)."
@@ -75,8 +76,8 @@ def main(argv: list[str]) -> int:
 
     finding.set_threads()
     settings = exporting.Settings(
-        values.format, values.bits, scheme, values.granularity, values.calibration_episodes,
-        values.seed,
+        values.format, values.bits, scheme, names.granularity(values.format, values.granularity),
+        values.calibration_episodes, values.seed,
         c=c_files.Options(
             values.float, values.flash_limit and c_files.parse_bytes(values.flash_limit)
         ),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
+import pathlib
 import re
 import shlex
 import statistics
@@ -23,6 +24,7 @@ from baseline.deploy import c_files
 from baseline.deploy import c_player
 from baseline.deploy import export_flags
 from baseline.deploy import exporting
+from baseline.deploy import players
 from baseline.formats import names
 from baseline.quantization import names as quantization_names
 
@@ -87,7 +89,8 @@ def deploy(
         parent = shlex.quote(str(written.parent))
         print(f"To try it: make -C {parent} && {parent}/example < OBSERVATIONS.txt")
         return
-    command = f"{output.python()} {shlex.quote(str(written.parent / exporting.RUNNER))}"
+    player = pathlib.Path(str(players.of_format(settings.format).__file__)).name
+    command = f"{output.python()} {shlex.quote(str(written.parent / player))}"
     print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")
 
 
@@ -176,7 +179,8 @@ def alternatives(settings: exporting.Settings) -> list[exporting.Settings]:
     ]
     able = settings.format if _FLOATS in names.WIDTHS[settings.format] else names.FORMATS[0]
     wide = dataclasses.replace(settings, format=able, c=c_files.Options())
-    found += _of_width(wide, _FLOATS, (settings.granularity,))
+    if settings.bits < _FLOATS:
+        found += _of_width(wide, _FLOATS, (settings.granularity,))
     return [one for one in dict.fromkeys(found) if one != settings]
 
 
@@ -193,7 +197,9 @@ def _of_width(
         )
         for each in sorted(kernels, key=lambda each: each != settings.kernels)
         for scheme in names.schemes(settings.format, bits)
-        for granularity in granularities
+        for granularity in dict.fromkeys(
+            names.granularity(settings.format, asked) for asked in granularities
+        )
     ]
     return list(dict.fromkeys(found))  # Micro has one granularity.
 
@@ -237,6 +243,7 @@ def measurement(named: str, settings: exporting.Settings) -> str:
     flags = [f"--formats {settings.format}", f"--bits {settings.bits}"] + [
         f"--{name} {getattr(settings, name)}" for name in exporting.OF_FULL_PRECISION
         if getattr(settings, name) != getattr(ours, name)
+        and not (name == "granularity" and len(names.granularities(settings.format)) == 1)
     ]
     if settings.micro:
         flags.append(f"--tflite_kernels {settings.kernels}")
@@ -251,7 +258,7 @@ def _flags(settings: exporting.Settings) -> str:
         flags.append(f"--scheme {settings.scheme}")
     if settings.format == "tflite" and settings.bits == names.MICRO_BITS:
         flags.append(f"--tflite_kernels {settings.kernels}")
-    if settings.bits < _FLOATS:
+    if settings.bits < _FLOATS and len(names.granularities(settings.format)) > 1:
         flags.append(f"--granularity {settings.granularity}")
     if settings.c.floats != ours.c.floats:
         flags.append(f"--float {settings.c.floats}")

@@ -19,7 +19,7 @@ def define(chooses: bool = False) -> None:
     flags.DEFINE_enum(
         "scheme", None, [*names.SCHEMES, *[AUTO] * chooses],
         "What is quantized: weights alone, so that every call finds ranges of its own, or "
-        "weights+activations (default; torchscript has weights alone)."
+        "weights+activations (default; torchscript and native have weights alone)."
         + " auto: the scheme and --granularity whose file acts most like the agent." * chooses,
     )
     kernels = [*[AUTO] * chooses, *formats.KERNELS]

@@ -1,7 +1,7 @@
 """Loads an agent, and exports it to one self-contained file for a device.
 
 The file takes raw observations, since its agent's normalization is in it, and gives the task's
-actions. `run_policy.py`, copied beside it, plays it with numpy and the runtime alone. The integers
+actions. A player, copied beside it, needs numpy and the runtime alone. The integers
 and ranges are those of post-training quantization, or of quantization-aware training.
 """
 
@@ -11,8 +11,8 @@ import contextlib
 import dataclasses
 import pathlib
 import re
-import shutil
 import tempfile
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,10 @@ from baseline.agents import finding
 from baseline.agents import zoo_files
 from baseline.deploy import c_files
 from baseline.deploy import c_player
-from baseline.deploy import run_policy
+from baseline.deploy import players
 from baseline.formats import integer_form
 from baseline.formats import names
+from baseline.formats import native_policy
 from baseline.formats import onnx_policy
 from baseline.formats import tflite_micro
 from baseline.formats import tflite_policy
@@ -41,7 +42,6 @@ from baseline.quantization import schemes
 from baseline.quantization import tracing
 from baseline.tasks import environments
 
-RUNNER = "run_policy.py"
 FILE_STEM = "policy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
 # These settings are for agents that are not quantized yet.
@@ -231,6 +231,8 @@ def export_network(
         return tflite_micro.export(
             network, ranges or {}, normalization=normalization, image_size=image_size
         )
+    if settings.format == "native":
+        return native_policy.export(network, settings.bits, normalization, image_size)
     weights = {}
     if ranges is not None:
         scheme = schemes.Scheme(str(settings.bits), granularity=settings.granularity)
@@ -363,31 +365,34 @@ def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:
         if file_format == "c":
             c_files.write(content, target)
         else:
-            shutil.copyfile(run_policy.__file__, target / RUNNER)
+            players.place(file_format, target)
     except OSError as error:
         raise errors.UserError(f"Cannot write {folder}: {error.strerror or error}.") from None
     files.write(path, content)
     return path
 
 
-def load_file(content: bytes, file_format: str) -> run_policy.Policy | c_player.Policy:
+def load_file(content: bytes, file_format: str) -> Any:
     """Returns a file's policy, as a device would load it.
 
     Args:
       content: The file.
       file_format: One of `names.FORMATS`.
+
+    Raises:
+      errors.UserError: Its player cannot be compiled.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, f"{FILE_STEM}{names.ENDINGS[file_format]}")
         path.write_bytes(content)
-        return c_player.Policy(path) if file_format == "c" else run_policy.Policy(path)
+        return c_player.Policy(path) if file_format == "c" else players.load(path)
 
 
 def one_by_one(act: Callable[..., np.ndarray], *name: str) -> evaluation.Act:
     """Returns a function that acts on a batch as a device does: one observation after the other.
 
     Args:
-      act: A `run_policy.Policy`, or another function of one observation.
+      act: A policy that `load_file` returns, or another function of one observation.
       *name: "output" for the numbers that a policy's action follows from.
     """
     return lambda observations: np.stack([act(each, *name) for each in observations])
