@@ -80,6 +80,13 @@ def parse_bytes(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
+def flash_bytes(content: bytes) -> int:
+    """Returns the bytes of weights and tables that policy.c tells."""
+    match = re.search(rb"#define POLICY_FLASH_BYTES (\d+)", content)
+    assert match is not None, "Every policy.c tells them."
+    return int(match[1])
+
+
 def export(form: integer_form.Form, options: Options, facts: list[str]) -> bytes:
     """Returns policy.c.
 

@@ -71,7 +71,8 @@ def deploy(
     # ActorQ's tasks have a comma, and those of one's own a colon.
     stem = re.sub(r"[^\w.-]", "-", f"{agent.algo}_{agent.env_id}")
     written = exporting.write(content, settings.format, folder or f"{DEFAULT_OUT}/{stem}")
-    print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
+    size = f"{settings.bits} bits, {_num_bytes(content, settings)} bytes"
+    print(f"{written}: {agent.algo} {agent.env_id}, {size}")
     if agent.network.fields:
         print(f"Its observation is one vector of floats: {exporting.layout(agent.network.fields)}.")
     if checks and settings.format == "c" and not c_player.can_compile():
@@ -92,6 +93,11 @@ def deploy(
     player = pathlib.Path(str(players.of_format(settings.format).__file__)).name
     command = f"{output.python()} {shlex.quote(str(written.parent / player))}"
     print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")
+
+
+def _num_bytes(content: bytes, settings: exporting.Settings) -> int:
+    """Returns the size of a file; of a source in C, that of its arrays."""
+    return c_files.flash_bytes(content) if settings.format == "c" else len(content)
 
 
 def kernels_for(agent: agent_lib.Agent, settings: exporting.Settings, asked: str) -> str:
@@ -162,7 +168,7 @@ def try_all(
         with contextlib.suppress(errors.UserError):
             content = exporting.export(agent, settings, ranges if settings.calibrates else None)
             found = exporting.compare(agent, content, settings.format, states)
-            tried.append(Tried(settings, len(content), found))
+            tried.append(Tried(settings, _num_bytes(content, settings), found))
     return tried
 
 

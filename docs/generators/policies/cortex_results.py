@@ -48,12 +48,15 @@ def answer() -> str:
     exact = min(float(row["exact"]) for row in rows() if row["exact"])
     equal = min(float(row["core_equal"]) for row in rows() if row["core_equal"])
     return (
-        f"**Answer.** With 8 bits a policy takes {100 * flash[0]:.0f} to {100 * flash[-1]:.0f} % "
-        f"of the flash that it takes with 32 bits, and {100 * instructions[0]:.0f} to "
-        f"{100 * instructions[-1]:.0f} % of the instructions on a Cortex-M4. Its actions have the "
-        f"bits of the reference's in {100 * exact:.2f} % of the states or more. The emulated "
-        f"processors gave the actions of this machine in at least {100 * equal:.2f} %."
+        f"**Answer.** With 8 bits a policy takes {_span(flash)} % of the flash that it takes with "
+        f"32 bits. On a Cortex-M4 an action takes {_span(instructions)} % of the instructions. "
+        f"At least {100 * exact:.2f} % of the actions have the bits of the reference's. The "
+        f"emulated processors gave at least {100 * equal:.2f} % of this machine's actions."
     )
+
+
+def _span(found: list[float]) -> str:
+    return f"{100 * found[0]:.0f} to {100 * found[-1]:.0f}"
 
 
 def main_table() -> str:
