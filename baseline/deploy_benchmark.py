@@ -1,13 +1,15 @@
 """Makes the paper's table of the deployment case study: fp32 against integers, on one core.
 
-    python -m baseline.deploy_benchmark AGENT [AGENT ...] [--formats onnx,tflite] [--out FOLDER]
+    python -m baseline.deploy_benchmark AGENT [AGENT ...] [--formats onnx,native] [--out FOLDER]
 
 It takes each AGENT as `baseline.deploy` does, but in full precision, and measures of its fp32 and
 its quantized file:
 
-- the latency of one observation (one thread, pinned to one core, the files in turns)
+- the latency of one observation (one thread, pinned to one core, the files in turns): the median
+  and the 99th percentile of single calls, and the cost of a call: the latency of a policy of 8
+  units in the same runtime
 - the success rate, or the return, over paired episodes
-- the size, and the resident memory beyond the runtime's
+- the size, and the resident memory beyond the runtime's, with and without pages of libraries
 
 The paper's figures stand beside ours.
 """
@@ -26,17 +28,18 @@ from baseline.deploy import memory
 from baseline.formats import names
 
 _NAME = "deploy_benchmark"
+_FORMATS = tuple(name for name in names.FORMATS if name != "c")  # `cortex_benchmark` has C files.
 
 
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_list(
         "formats", [names.FORMATS[0]],
-        f"Formats of the files, comma separated: {', '.join(names.FORMATS)}.",
+        f"Formats of the files, comma separated: {', '.join(_FORMATS)}.",
     )
     flags.DEFINE_integer(
-        "bits", 8, "Bits of the quantized files' weights. onnx: 16, 8, 4; tflite: 8 to 2; "
-        "torchscript: 8.",
+        "bits", 8, "Bits of the quantized files' weights. onnx and native: 16, 8, 4; "
+        "tflite: 8 to 2; torchscript: 8.",
     )
     export_flags.define()
     flags.DEFINE_integer(
@@ -65,14 +68,15 @@ def main(argv: list[str]) -> int:
         raise errors.UserError(
             "takes agents' zips or folders, such as logs/zoo/ppo/CartPole-v1_1."
         )
-    unknown = [name for name in values.formats if name not in names.FORMATS]
+    unknown = [name for name in values.formats if name not in _FORMATS]
     if unknown or not values.formats:
         raise errors.UserError(
-            f"--formats={','.join(values.formats)}: known are {', '.join(names.FORMATS)}."
+            f"--formats={','.join(values.formats)}: known are {', '.join(_FORMATS)}."
         )
     formats = tuple(dict.fromkeys(values.formats))
     for file_format in formats:
         names.scheme(file_format, values.bits, values.scheme)
+        names.check_kernels(file_format, values.bits, values.tflite_kernels)
     if values.bits == 32:
         raise errors.UserError("--bits=32 is what the quantized files are compared with.")
     arm = _arm(values.aarch64_python)
@@ -92,6 +96,7 @@ def main(argv: list[str]) -> int:
         values.granularity, values.calibration_episodes, values.episodes, values.seed,
         values.states, values.repeats, formats, values.bits, values.scheme,
         _memory_turns(values.memory_turns), arm,
+        values.tflite_kernels,
     )
     # A wrong path is told before anything is measured.
     loaded = [exporting.load(path, values.algo, values.env) for path in argv[1:]]

@@ -128,15 +128,28 @@ def seconds_per_call(call: Callable[[], Any], at_least_s: float = 0.05) -> float
 
     The first call is not counted: it may compile, or bring weights into caches.
     """
+    return statistics.median(seconds_of_calls(call, at_least_s))
+
+
+def seconds_of_calls(
+    call: Callable[[], Any], at_least_s: float = 0.05, at_least: int = 1
+) -> list[float]:
+    """Returns the seconds of single calls.
+
+    Args:
+      call: Called again and again. The first call is not counted.
+      at_least_s: Seconds that the calls take together, at least.
+      at_least: Number of calls, at least.
+    """
     clock = time.perf_counter
     call()
     laps: list[float] = []
     started = clock()
-    while not laps or clock() - started < at_least_s:
+    while len(laps) < at_least or clock() - started < at_least_s:
         before = clock()
         call()
         laps.append(clock() - before)
-    return statistics.median(laps)
+    return laps
 
 
 def progress(text: str) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actorQ.core import errors
-from baseline.deploy import run_policy
+from baseline.deploy import players
 
 MACHINES = ("aarch64", "arm64")
 _PROBE_LIMIT_S, _LIMIT_S = 60.0, 600.0
@@ -87,7 +87,7 @@ def play(
 
     Args:
       command: Command that starts it; it needs numpy and the runtime.
-      path: The file.
+      path: The file; beside it, the source that its player compiles.
       observations: Raw observations [N, ...].
       name: "action", for [N] or [N, A], or "output" that the action follows from, for [N, A].
 
@@ -98,7 +98,7 @@ def play(
         inputs = pathlib.Path(folder, "observations.npy")
         np.save(inputs, observations)
         printed = printed_by(
-            [*command, os.path.abspath(run_policy.__file__), os.fspath(path), str(inputs),
+            [*command, str(players.of_file(path).__file__), os.fspath(path), str(inputs),
              f"--print={name}"],
             f"cannot play {os.fspath(path)}", _LIMIT_S,
         )

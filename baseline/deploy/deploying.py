@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
+import pathlib
 import re
 import shlex
 import statistics
@@ -19,7 +20,11 @@ from actorQ.core import timing
 from baseline.agents import agent as agent_lib
 from baseline.agents import agreement
 from baseline.agents import calibration
+from baseline.deploy import c_files
+from baseline.deploy import c_player
+from baseline.deploy import export_flags
 from baseline.deploy import exporting
+from baseline.deploy import players
 from baseline.formats import names
 from baseline.quantization import names as quantization_names
 
@@ -66,9 +71,13 @@ def deploy(
     # ActorQ's tasks have a comma, and those of one's own a colon.
     stem = re.sub(r"[^\w.-]", "-", f"{agent.algo}_{agent.env_id}")
     written = exporting.write(content, settings.format, folder or f"{DEFAULT_OUT}/{stem}")
-    print(f"{written}: {agent.algo} {agent.env_id}, {settings.bits} bits, {len(content)} bytes")
+    size = f"{settings.bits} bits, {_num_bytes(content, settings)} bytes"
+    print(f"{written}: {agent.algo} {agent.env_id}, {size}")
     if agent.network.fields:
         print(f"Its observation is one vector of floats: {exporting.layout(agent.network.fields)}.")
+    if checks and settings.format == "c" and not c_player.can_compile():
+        print("The file was not checked, since there is no C compiler: install gcc, or set CC.")
+        checks = False
     if checks:
         states = exporting.visited(agent, settings.seed + _CHECKED)
         found = exporting.compare(agent, content, settings.format, states)
@@ -77,12 +86,41 @@ def deploy(
             _warn(agent, named, settings, found, states, folder)
         if settings.bits < 32 and agent.quantization is None:
             _say_if_slower(agent, content, settings, states[0])
-    command = f"{output.python()} {shlex.quote(str(written.parent / exporting.RUNNER))}"
+    if settings.format == "c":
+        parent = shlex.quote(str(written.parent))
+        print(f"To try it: make -C {parent} && {parent}/example < OBSERVATIONS.txt")
+        return
+    player = pathlib.Path(str(players.of_format(settings.format).__file__)).name
+    command = f"{output.python()} {shlex.quote(str(written.parent / player))}"
     print(f"To play it: {command} {shlex.quote(str(written))} [OBSERVATIONS.npy]")
 
 
+def _num_bytes(content: bytes, settings: exporting.Settings) -> int:
+    """Returns the size of a file; of a source in C, that of its arrays."""
+    return c_files.flash_bytes(content) if settings.format == "c" else len(content)
+
+
+def kernels_for(agent: agent_lib.Agent, settings: exporting.Settings, asked: str) -> str:
+    """Returns the kernels that a TFLite file is for, and says why, where it is not for Micro.
+
+    Args:
+      agent: The agent.
+      settings: Format and width.
+      asked: One of `names.KERNELS`, or `export_flags.AUTO`.
+    """
+    if settings.format != "tflite":
+        return names.EXACT
+    if asked != export_flags.AUTO:
+        return asked
+    why = exporting.why_not_micro(agent, settings.bits)
+    if why and settings.bits == names.MICRO_BITS:
+        print(f"The file is for TFLite, and not for TensorFlow Lite Micro. {why}")
+    return names.EXACT if why else names.MICRO
+
+
 def choose(
-    agent: agent_lib.Agent, settings: exporting.Settings, granularities: Sequence[str]
+    agent: agent_lib.Agent, settings: exporting.Settings, granularities: Sequence[str],
+    kernels: Sequence[str] = names.KERNELS,
 ) -> exporting.Settings:
     """Returns the settings of equal format and width whose file acts most like the agent.
 
@@ -92,6 +130,7 @@ def choose(
       agent: The agent.
       settings: Format and width, and how activations' ranges are found.
       granularities: The granularities to choose from.
+      kernels: The kernels of TFLite files to choose from.
 
     Raises:
       errors.UserError: The agent is quantized already, or has no such file.
@@ -103,7 +142,7 @@ def choose(
     if settings.bits >= _FLOATS:  # Floats have no scales.
         return settings
     states = exporting.visited(agent, settings.seed + _CHOSEN)
-    tried = try_all(agent, _of_width(settings, settings.bits, granularities), states)
+    tried = try_all(agent, _of_width(settings, settings.bits, granularities, kernels), states)
     if not tried:
         exporting.export(agent, settings)  # It tells why there is no such file.
     best = max(tried, key=lambda one: (one.found.alike, -(one.found.mean or 0.0)))
@@ -129,7 +168,7 @@ def try_all(
         with contextlib.suppress(errors.UserError):
             content = exporting.export(agent, settings, ranges if settings.calibrates else None)
             found = exporting.compare(agent, content, settings.format, states)
-            tried.append(Tried(settings, len(content), found))
+            tried.append(Tried(settings, _num_bytes(content, settings), found))
     return tried
 
 
@@ -144,21 +183,31 @@ def alternatives(settings: exporting.Settings) -> list[exporting.Settings]:
         one for bits in widths if bits >= settings.bits
         for one in _of_width(settings, bits, quantization_names.GRANULARITIES)
     ]
-    found += _of_width(
-        dataclasses.replace(settings, format=names.FORMATS[0]), _FLOATS, (settings.granularity,)
-    )
+    able = settings.format if _FLOATS in names.WIDTHS[settings.format] else names.FORMATS[0]
+    wide = dataclasses.replace(settings, format=able, c=c_files.Options())
+    if settings.bits < _FLOATS:
+        found += _of_width(wide, _FLOATS, (settings.granularity,))
     return [one for one in dict.fromkeys(found) if one != settings]
 
 
 def _of_width(
-    settings: exporting.Settings, bits: int, granularities: Sequence[str]
+    settings: exporting.Settings, bits: int, granularities: Sequence[str],
+    kernels: Sequence[str] = names.KERNELS,
 ) -> list[exporting.Settings]:
-    """Returns settings of every scheme and granularity that files of a width can have."""
-    return [
-        dataclasses.replace(settings, bits=bits, scheme=scheme, granularity=granularity)
+    """Returns settings of every kind that files of a width can have, the given kernels first."""
+    if settings.format != "tflite" or bits != names.MICRO_BITS:
+        kernels = (names.EXACT,)
+    found = [
+        dataclasses.replace(
+            settings, bits=bits, scheme=scheme, granularity=granularity, kernels=each
+        )
+        for each in sorted(kernels, key=lambda each: each != settings.kernels)
         for scheme in names.schemes(settings.format, bits)
-        for granularity in granularities
+        for granularity in dict.fromkeys(
+            names.granularity(settings.format, asked) for asked in granularities
+        )
     ]
+    return list(dict.fromkeys(found))  # Micro has one granularity.
 
 
 def _warn(
@@ -172,7 +221,8 @@ def _warn(
     )
     if agent.quantization is not None:  # Its integers and ranges are those of its training.
         return
-    print(f"To measure its return: {measurement(named, settings)}")
+    if settings.format != "c":  # Its action is the same, but the benchmark times no such files.
+        print(f"To measure its return: {measurement(named, settings)}")
     tried = try_all(agent, alternatives(settings), states)
     _print(tried)
     enough = [one for one in tried if one.found.alike >= LOW_SHARE]
@@ -199,7 +249,10 @@ def measurement(named: str, settings: exporting.Settings) -> str:
     flags = [f"--formats {settings.format}", f"--bits {settings.bits}"] + [
         f"--{name} {getattr(settings, name)}" for name in exporting.OF_FULL_PRECISION
         if getattr(settings, name) != getattr(ours, name)
+        and not (name == "granularity" and len(names.granularities(settings.format)) == 1)
     ]
+    if settings.micro:
+        flags.append(f"--tflite_kernels {settings.kernels}")
     return " ".join([f"{output.python()} -m baseline.deploy_benchmark", named, *flags])
 
 
@@ -209,8 +262,12 @@ def _flags(settings: exporting.Settings) -> str:
     flags = [f"--format {settings.format}", f"--bits {settings.bits}"]
     if settings.bits < _FLOATS and len(names.schemes(settings.format, settings.bits)) > 1:
         flags.append(f"--scheme {settings.scheme}")
-    if settings.bits < _FLOATS:
+    if settings.format == "tflite" and settings.bits == names.MICRO_BITS:
+        flags.append(f"--tflite_kernels {settings.kernels}")
+    if settings.bits < _FLOATS and len(names.granularities(settings.format)) > 1:
         flags.append(f"--granularity {settings.granularity}")
+    if settings.c.floats != ours.c.floats:
+        flags.append(f"--float {settings.c.floats}")
     for name in ("calibration_episodes", "seed"):
         if getattr(settings, name) != getattr(ours, name):
             flags.append(f"--{name} {getattr(settings, name)}")
@@ -229,7 +286,7 @@ def _say_if_slower(
 ) -> None:
     """Says so where a file takes longer for an action than that of 32 bits on this machine."""
     full = dataclasses.replace(
-        settings, bits=32, scheme=names.scheme(settings.format, 32, None)
+        settings, bits=32, scheme=names.scheme(settings.format, 32, None), c=c_files.Options()
     )
     try:
         other = exporting.load_file(exporting.export(agent, full), settings.format)

@@ -1,6 +1,7 @@
 """Measures an agent's fp32 and integer files side by side: what `deploy_benchmark` shows."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import math
@@ -23,6 +24,7 @@ from baseline.deploy import aarch64
 from baseline.deploy import exporting
 from baseline.deploy import measuring
 from baseline.deploy import memory
+from baseline.deploy import players
 from baseline.formats import names
 from baseline.quantization import acting_path
 from baseline.study import intervals
@@ -47,6 +49,7 @@ class Settings(measuring.Settings):
       scheme: Tensors that they quantize; None: the format's own choice.
       memory_turns: Processes of each file whose memory is measured; 0: none.
       arm: A Python for ARM that plays the files as well, or None.
+      kernels: Kernels that TFLite files are for, one of `names.KERNELS`.
     """
 
     episodes: int = 1000
@@ -56,6 +59,7 @@ class Settings(measuring.Settings):
     scheme: str | None = None
     memory_turns: int = 3
     arm: aarch64.Python | None = None
+    kernels: str = names.EXACT
 
     def of_file(self, file_format: str, name: str) -> exporting.Settings:
         """Returns how a file is exported.
@@ -69,8 +73,9 @@ class Settings(measuring.Settings):
         """
         bits, scheme = (32, None) if name == FP32 else (self.bits, self.scheme)
         return exporting.Settings(
-            file_format, bits, names.scheme(file_format, bits, scheme), self.granularity,
-            self.calibration_episodes, self.seed,
+            file_format, bits, names.scheme(file_format, bits, scheme),
+            names.granularity(file_format, self.granularity), self.calibration_episodes, self.seed,
+            names.EXACT if name == FP32 else self.kernels,
         )
 
 
@@ -93,11 +98,16 @@ class File(measuring.Form):
 
     Attributes:
       resident_bytes: Memory beyond that of the runtime; None: not measured.
+      all_pages_bytes: The same with pages of programs and libraries; None: not measured.
+      call_s: Median latency of a policy of TINY units in the same runtime, which is the cost of a
+        call; None: not measured.
       arm: The comparison with the runtime's build for ARM; None: not checked, or it failed.
       arm_failure: Why that build cannot play the file; empty: it can, or was not asked.
     """
 
     resident_bytes: int | None = None
+    all_pages_bytes: int | None = None
+    call_s: float | None = None
     arm: OnArm | None = None
     arm_failure: str = ""
 
@@ -177,15 +187,18 @@ def measure(agent: agent_lib.Agent, settings: Settings) -> Measured:
         content = exporting.export(agent, each, ranges)
         file = files[key] = File(exporting.load_file(content, each.format), content)
         file.agreements[ALIKE] = compare(acted, exporting.one_by_one(file.act)(states))
-    measuring.measure_latencies(files, states[0], settings.repeats)
+    empties = {key: empty_file(each) for key, each in how.items()}
+    _measure_latencies(files, empties, states[0], settings.repeats)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for key, file in files.items():
             path = _write(folder, key, file.content)
             if settings.memory_turns:
                 timing.progress(f"{tell}: memory of {' '.join(key)}")
-                empty = _write(folder, (*key, "empty"), empty_file(how[key]))
-                file.resident_bytes = memory.of_policy(path, empty, settings.memory_turns)
+                empty = _write(folder, (*key, "empty"), empties[key])
+                file.resident_bytes, file.all_pages_bytes = memory.of_policy(
+                    path, empty, settings.memory_turns
+                )
             if settings.arm is not None:
                 timing.progress(f"{tell}: {' '.join(key)} under {settings.arm.command[0]}")
                 try:
@@ -198,6 +211,22 @@ def measure(agent: agent_lib.Agent, settings: Settings) -> Measured:
         act = exporting.one_by_one(files[file_format, QUANTIZED].act)
         acts[file_format] = actorq.act_in_task(agent, act)
     return Measured(layers, files, dict(measuring.play(agent, acts, settings)))
+
+
+def _measure_latencies(
+    files: Mapping[Key, File], empties: Mapping[Key, bytes], observation: np.ndarray, repeats: int
+) -> None:
+    """Measures the latency of files, and in turn with them the cost of a call of their runtimes."""
+    forms: dict[tuple[str, ...], measuring.Form] = {}
+    observations: dict[tuple[str, ...], np.ndarray] = {}
+    for key, file in files.items():
+        call = (*key, "call")
+        forms[key], observations[key] = file, observation
+        forms[call] = measuring.Form(exporting.load_file(empties[key], key[0]))
+        observations[call] = np.zeros(TINY, np.float32)
+    measuring.measure_latencies(forms, observations, repeats)
+    for key, file in files.items():
+        file.call_s = forms[(*key, "call")].median_s
 
 
 def _on_arm(
@@ -242,10 +271,13 @@ def empty_file(settings: exporting.Settings) -> bytes:
     ranges = None
     if settings.calibrates:
         ranges = {name: (-1.0, 1.0) for name, _ in network.with_weights()}
+    if settings.micro:
+        ranges = {**(ranges or {}), acting_path.OUTPUT: (-1.0, 1.0)}
     return exporting.export_network(network, settings, ranges)
 
 
 def _write(folder: pathlib.Path, key: Sequence[str], content: bytes) -> pathlib.Path:
     path = folder / f"{'_'.join(key)}{names.ENDINGS[key[0]]}"
     path.write_bytes(content)
+    players.place(key[0], folder)  # A player may have to be compiled there.
     return path

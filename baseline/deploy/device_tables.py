@@ -10,6 +10,7 @@ from actorQ.core import output
 from actorQ.core import provenance
 from baseline.agents import agent as agent_lib
 from baseline.deploy import aarch64
+from baseline.deploy import device_details
 from baseline.deploy import device_files
 from baseline.deploy import memory
 from baseline.formats import names
@@ -26,10 +27,6 @@ _HEADER = (
     "policy", "algo", "environment", "runtime", "fp32 us", "int us", "speed-up", "fp32 success",
     "int success", "change (95 %)", "fp32 file KB", "int file KB", "smaller", "fp32 memory KB",
     "int memory KB", "smaller", "as fp32",
-)
-_ARM_HEADER = (
-    "policy", "runtime", "fp32: same action", "largest difference", "int: same action",
-    "largest difference",
 )
 _PAPER_COLUMNS = (
     "paper_policy", "paper_fp32_ms", "paper_int8_ms", "paper_speedup", "paper_fp32_success",
@@ -64,8 +61,9 @@ def report(
         f"One observation on one thread of one core (medians of {settings.repeats} rounds, the "
         f"files taking turns); {settings.episodes} paired episodes; int: {settings.bits} bits\n",
         output.markdown_table(_HEADER, [_cells(each) for each in rows]),
+        *device_details.calls_table(rows),
         *_paper_table([each for each in rows if each["paper_policy"] is not None]),
-        *(_arm_table(rows) if settings.arm is not None else []),
+        *(device_details.arm_table(rows) if settings.arm is not None else []),
         *(f"- {note}" for note in _notes(settings)),
         "",
     ])
@@ -137,11 +135,15 @@ def row(
         "format": file_format,
         "bits": settings.bits,
         "scheme": settings.of_file(file_format, device_files.QUANTIZED).scheme,
-        "granularity": settings.granularity,
+        "granularity": names.granularity(file_format, settings.granularity),
         "episodes": settings.episodes,
         "fp32_us": 1e6 * full.median_s,
         "int_us": 1e6 * quantized.median_s,
         "speedup": full.median_s / quantized.median_s,
+        "fp32_p99_us": _microseconds(full.p99_s),
+        "int_p99_us": _microseconds(quantized.p99_s),
+        "fp32_call_us": _microseconds(full.call_s),
+        "int_call_us": _microseconds(quantized.call_s),
         "fp32_success": measured.success(device_files.FP32),
         "int_success": measured.success(file_format),
         "success_change": of_success.error,
@@ -158,6 +160,9 @@ def row(
         "fp32_memory_bytes": full.resident_bytes,
         "int_memory_bytes": quantized.resident_bytes,
         "memory_ratio": _memory_ratio(full.resident_bytes, quantized.resident_bytes),
+        "fp32_all_pages_bytes": full.all_pages_bytes,
+        "int_all_pages_bytes": quantized.all_pages_bytes,
+        "all_pages_ratio": _memory_ratio(full.all_pages_bytes, quantized.all_pages_bytes),
         "alike": quantized.agreements[device_files.ALIKE].alike,
         **_arm_figures("fp32", full),
         **_arm_figures("int", quantized),
@@ -178,6 +183,10 @@ def _paper_figures(agent: agent_lib.Agent, layers: tuple[int, ...], bits: int) -
         "paper_fp32_success": printed.fp32_success / 100,
         "paper_int8_success": printed.int8_success / 100,
     }
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e6 * seconds
 
 
 def _memory_ratio(full: int | None, quantized: int | None) -> float | None:
@@ -206,7 +215,9 @@ def _cells(figures: Row) -> list[str]:
         sides = [f"return {figures[name]:.2f}" for name in ("fp32_return", "int_return")]
         change = _change(figures, "return_change", 1, 2)
     else:
-        sides = [_percent(figures[name]) for name in ("fp32_success", "int_success")]
+        sides = [
+            device_details.percent(figures[name]) for name in ("fp32_success", "int_success")
+        ]
         change = _change(figures, "success_change", 100, 1)
     sizes = [figures[f"{side}_memory_bytes"] for side in ("fp32", "int")]
     ratio = figures["memory_ratio"]
@@ -218,7 +229,7 @@ def _cells(figures: Row) -> list[str]:
         f"{figures['fp32_file_bytes'] / 1e3:.1f}", f"{figures['int_file_bytes'] / 1e3:.1f}",
         f"{figures['file_ratio']:.2f}x",
         *("" if size is None else f"{size / 1e3:.0f}" for size in sizes),
-        "" if ratio is None else f"{ratio:.2f}x", _percent(figures["alike"]),
+        "" if ratio is None else f"{ratio:.2f}x", device_details.percent(figures["alike"]),
     ]
 
 
@@ -238,7 +249,8 @@ def _paper_table(rows: Sequence[Row]) -> list[str]:
             f"{100 * figures['paper_fp32_success']:.0f} %",
             f"{100 * figures['paper_int8_success']:.0f} %",
             f"{figures['speedup']:.2f}x ({names.RUNTIMES[figures['format']]})",
-            _percent(figures["fp32_success"]), _percent(figures["int_success"]),
+            device_details.percent(figures["fp32_success"]),
+            device_details.percent(figures["int_success"]),
         ]
         for figures in rows
     ]
@@ -248,31 +260,6 @@ def _paper_table(rows: Sequence[Row]) -> list[str]:
         f"The paper's figures (Raspberry Pi 3b, Air Learning; memory "
         f"{paper.DEPLOYMENT_MEMORY_RATIO:g}x smaller), and ours\n",
         output.markdown_table(_PAPER_HEADER, cells),
-    ]
-
-
-def _arm_cells(figures: Row, side: str) -> list[str]:
-    if figures[f"{side}_arm_alike"] is None:
-        return ["FAILS: " + figures[f"{side}_arm_failure"].replace("|", "/"), ""]
-    return [
-        f"{_percent(figures[f'{side}_arm_alike'])} of {figures[f'{side}_arm_states']}",
-        f"{100 * figures[f'{side}_arm_largest_output']:.4f} %",
-    ]
-
-
-def _arm_table(rows: Sequence[Row]) -> list[str]:
-    """Returns how far the files compute on ARM what they compute here."""
-    cells = [
-        [
-            figures["layers"], names.RUNTIMES[figures["format"]],
-            *_arm_cells(figures, "fp32"), *_arm_cells(figures, "int"),
-        ]
-        for figures in rows
-    ]
-    return [
-        "The same files under the runtimes' builds for 64-bit ARM: states with the same action as "
-        "here, and the largest difference of an output, as a share of the outputs' range\n",
-        output.markdown_table(_ARM_HEADER, cells),
     ]
 
 
@@ -300,10 +287,6 @@ def _aarch64(settings: device_files.Settings) -> str:
     return f"aarch64: played by a Python for ARM with {versions}; the table above says how far."
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
-
-
 def _plain(agent: agent_lib.Agent, measured: device_files.Measured) -> Row:
     """Returns an agent's raw figures for JSON."""
     return {
@@ -315,6 +298,8 @@ def _plain(agent: agent_lib.Agent, measured: device_files.Measured) -> Row:
             " ".join(key): {
                 **file.figures(),
                 "resident_bytes": file.resident_bytes,
+                "all_pages_bytes": file.all_pages_bytes,
+                "call_s": file.call_s,
                 "arm": file.arm and {**file.arm._asdict(), "alike": file.arm.alike._asdict()},
                 "arm_failure": file.arm_failure,
             }

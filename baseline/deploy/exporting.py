@@ -1,7 +1,7 @@
 """Loads an agent, and exports it to one self-contained file for a device.
 
 The file takes raw observations, since its agent's normalization is in it, and gives the task's
-actions. `run_policy.py`, copied beside it, plays it with numpy and the runtime alone. The integers
+actions. A player, copied beside it, needs numpy and the runtime alone. The integers
 and ranges are those of post-training quantization, or of quantization-aware training.
 """
 
@@ -11,8 +11,8 @@ import contextlib
 import dataclasses
 import pathlib
 import re
-import shutil
 import tempfile
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,14 @@ from baseline.agents import calibration
 from baseline.agents import evaluation
 from baseline.agents import finding
 from baseline.agents import zoo_files
-from baseline.deploy import run_policy
+from baseline.deploy import c_files
+from baseline.deploy import c_player
+from baseline.deploy import players
+from baseline.formats import integer_form
 from baseline.formats import names
+from baseline.formats import native_policy
 from baseline.formats import onnx_policy
+from baseline.formats import tflite_micro
 from baseline.formats import tflite_policy
 from baseline.formats import torchscript
 from baseline.qat import export as qat_export
@@ -37,7 +42,6 @@ from baseline.quantization import schemes
 from baseline.quantization import tracing
 from baseline.tasks import environments
 
-RUNNER = "run_policy.py"
 FILE_STEM = "policy"
 _CHECKED_STATES, _CHECKED_EPISODES = 500, 10
 # These settings are for agents that are not quantized yet.
@@ -55,6 +59,8 @@ class Settings:
       granularity: Granularity of linear layers' weights: "paper" or "channel".
       calibration_episodes: Episodes that find the ranges of activations.
       seed: Seed of their starts.
+      kernels: Kernels that a TFLite file is for, one of `names.KERNELS`.
+      c: How files in C are written.
     """
 
     format: str = "onnx"
@@ -63,12 +69,23 @@ class Settings:
     granularity: str = schemes.PAPER
     calibration_episodes: int = calibration.EPISODES
     seed: int = 0
+    kernels: str = names.EXACT
+    c: c_files.Options = c_files.Options()
+
+    def __post_init__(self) -> None:
+        if self.micro:  # The specification of its files asks for a scale for each output.
+            object.__setattr__(self, "granularity", schemes.CHANNEL)
 
     @property
     def calibrates(self) -> bool:
         """Says whether the file needs ranges of activations."""
         integers = self.scheme == schemes.WEIGHTS_AND_ACTIVATIONS
         return integers and self.bits <= onnx_policy.INPUT_BITS
+
+    @property
+    def micro(self) -> bool:
+        """Says whether the file is for TensorFlow Lite Micro."""
+        return (self.format, self.bits, self.kernels) == ("tflite", names.MICRO_BITS, names.MICRO)
 
 
 def load(path: str, algo: str | None = None, env_id: str | None = None) -> agent_lib.Agent:
@@ -164,9 +181,11 @@ def export(
     network = actorq.native_network(agent)
     if settings.calibrates and ranges is None:
         ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
+    if settings.micro:
+        ranges = _with_output(agent, settings, ranges)
     return export_network(
         network, settings, ranges if settings.calibrates else None, agent.normalization,
-        agent.image_size(),
+        agent.image_size(), f"{agent.algo} for {agent.env_id}",
     )
 
 
@@ -176,19 +195,28 @@ def export_network(
     ranges: schemes.Ranges | None,
     normalization: zoo_files.Normalization | None = None,
     image_size: tuple[int, int] | None = None,
+    named: str = "A policy",
 ) -> bytes:
     """Returns the file of an acting path in full precision.
 
     Args:
       network: The acting path.
       settings: How to export it.
-      ranges: Ranges of activations; None: they stay floats, or get ranges from every call.
+      ranges: Ranges of activations; None: they stay floats, or get ranges from every call. Files
+        for TensorFlow Lite Micro have some of the output, see `tflite_micro.export`.
       normalization: How observations are normalized, or None.
       image_size: Height and width of images; None where there are none.
+      named: Its agent, for people.
 
     Raises:
       errors.UserError: There is no such form.
     """
+    if settings.format == "c":
+        form = integer_form.make(
+            network, settings.bits, ranges, settings.granularity, normalization,
+            image_size=image_size,
+        )
+        return c_files.export(form, settings.c, _c_facts(named, network, settings))
     if settings.format == "onnx":
         return onnx_policy.export(
             network, settings.bits, ranges, settings.granularity, normalization=normalization,
@@ -199,6 +227,12 @@ def export_network(
             network, settings.bits, settings.granularity, normalization=normalization,
             image_size=image_size,
         )
+    if settings.micro:
+        return tflite_micro.export(
+            network, ranges or {}, normalization=normalization, image_size=image_size
+        )
+    if settings.format == "native":
+        return native_policy.export(network, settings.bits, normalization, image_size)
     weights = {}
     if ranges is not None:
         scheme = schemes.Scheme(str(settings.bits), granularity=settings.granularity)
@@ -211,6 +245,60 @@ def export_network(
     )
 
 
+def _c_facts(
+    named: str, network: acting_path.PolicyNetwork, settings: Settings
+) -> list[str]:
+    """Returns what a file in C says of itself."""
+    sizes = [str(len(module.weight)) for _, module in network.with_weights()]
+    integers = settings.bits < 16
+    facts = [
+        f"{named}, written by baseline.deploy.",
+        f"{settings.bits} bits, layers of {', '.join(sizes)} outputs"
+        + (f", {settings.scheme}, granularity {settings.granularity}." if integers else "."),
+    ]
+    if network.fields:
+        facts.append(f"An observation is one vector: {layout(network.fields)}.")
+    return facts
+
+
+def why_not_micro(agent: agent_lib.Agent, bits: int) -> str:
+    """Returns why TensorFlow Lite Micro is not the one that `deploy` chooses; empty: it is.
+
+    Args:
+      agent: The agent.
+      bits: Bits of the weights.
+    """
+    if bits != names.MICRO_BITS:
+        return f"Its integers have {names.MICRO_BITS} bits, and the file {bits}."
+    if agent.quantization is not None:
+        return (
+            "The file keeps the integers of the training: --tflite_kernels=micro rounds some of "
+            "them again."
+        )
+    try:
+        tflite_micro.check(actorq.native_network(agent))
+    except errors.UserError as error:
+        return str(error)
+    return ""
+
+
+def _with_output(
+    agent: agent_lib.Agent, settings: Settings, ranges: schemes.Ranges | None
+) -> schemes.Ranges:
+    """Returns ranges of activations with that of the outputs that a micro file resolves."""
+    assert ranges is not None  # Files for TensorFlow Lite Micro have activations of integers.
+    network = actorq.native_network(agent)
+    tflite_micro.check(network)
+    made = tflite_micro.prepared(network)
+    if made.head == "scale":  # The bounds of actions are the range.
+        return ranges
+    found = calibration.ranges(
+        dataclasses.replace(agent, network=made), settings.calibration_episodes, settings.seed,
+        output=True,
+    )
+    return {**ranges, acting_path.OUTPUT: found[acting_path.OUTPUT]}
+
+
 def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
     """Returns the file of an agent whose integers and ranges are those of its training."""
     if agent.quantization is None or not qat_export.is_trained(agent.path):
@@ -219,7 +307,7 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
             "which deploy quantizes itself."
         )
     width = agent.quantization[0].width
-    if settings.format not in ("onnx", "tflite"):
+    if settings.format == "torchscript":
         raise errors.UserError(
             f"{agent.path} is quantized with ranges of its own, which a file of the format "
             f"{settings.format} has no place for: --format=onnx or --format=tflite."
@@ -227,6 +315,7 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
     if width is not None and width != settings.bits:
         able = [f"--format=onnx --bits={width}"] * (width == qat_export.INTEGER_BITS)
         able += [f"--format=tflite --bits={width}"] * (width <= qat_export.TFLITE_BITS)
+        able += [f"--format=c --bits={width}"] * (width <= integer_form.INPUT_BITS)
         raise errors.UserError(
             f"{agent.path} was trained with {width} bits: "
             + (
@@ -235,15 +324,26 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
                 "has them."
             )
         )
-    ours = Settings()
+    ours = Settings(settings.format, kernels=settings.kernels)
     other = [name for name in OF_FULL_PRECISION if getattr(settings, name) != getattr(ours, name)]
     if other and settings.bits <= onnx_policy.INPUT_BITS:  # Wider files quantize weights alone.
         raise errors.UserError(
             f"{agent.path} is quantized already, with ranges of its own: leave "
             f"{' and '.join(f'--{name}' for name in other)} out."
         )
+    if settings.micro:
+        ranges = _with_output(agent, settings, agent.quantization[1])
+        return qat_export.export_tflite_micro(agent, ranges)
     if settings.format == "tflite":
         return qat_export.export_tflite(agent, normalizes=True)
+    if settings.format == "c":
+        form = integer_form.make(
+            agent.network, settings.bits, agent.quantization[1],
+            normalization=agent.normalization, weights=qat_export.integer_weights(agent),
+            image_size=agent.image_size(),
+        )
+        facts = _c_facts(f"{agent.algo} for {agent.env_id}", agent.network, settings)
+        return c_files.export(form, settings.c, facts)
     return qat_export.export(agent, normalizes=True).SerializeToString()
 
 
@@ -262,31 +362,37 @@ def write(content: bytes, file_format: str, folder: str) -> pathlib.Path:
     path = target / f"{FILE_STEM}{names.ENDINGS[file_format]}"
     try:
         target.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(run_policy.__file__, target / RUNNER)
+        if file_format == "c":
+            c_files.write(content, target)
+        else:
+            players.place(file_format, target)
     except OSError as error:
         raise errors.UserError(f"Cannot write {folder}: {error.strerror or error}.") from None
     files.write(path, content)
     return path
 
 
-def load_file(content: bytes, file_format: str) -> run_policy.Policy:
+def load_file(content: bytes, file_format: str) -> Any:
     """Returns a file's policy, as a device would load it.
 
     Args:
       content: The file.
       file_format: One of `names.FORMATS`.
+
+    Raises:
+      errors.UserError: Its player cannot be compiled.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, f"{FILE_STEM}{names.ENDINGS[file_format]}")
         path.write_bytes(content)
-        return run_policy.Policy(path)
+        return c_player.Policy(path) if file_format == "c" else players.load(path)
 
 
 def one_by_one(act: Callable[..., np.ndarray], *name: str) -> evaluation.Act:
     """Returns a function that acts on a batch as a device does: one observation after the other.
 
     Args:
-      act: A `run_policy.Policy`, or another function of one observation.
+      act: A policy that `load_file` returns, or another function of one observation.
       *name: "output" for the numbers that a policy's action follows from.
     """
     return lambda observations: np.stack([act(each, *name) for each in observations])

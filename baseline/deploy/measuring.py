@@ -1,6 +1,6 @@
 """Measures the forms of one agent side by side: size, latency, agreement and return.
 
-A form is a way to compute the same policy: in torch, or a file that `run_policy` plays. Two
+A form is a way to compute the same policy: in torch, or a file that a player plays. Two
 modules compare forms with it: `device_files` for `deploy_benchmark`, and `integer_forms` for
 `integer_benchmark` and `qat_integer`.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import functools
 import statistics
 from typing import Any
 
@@ -22,6 +23,8 @@ from baseline.agents import calibration
 from baseline.agents import evaluation
 from baseline.deploy import exporting
 from baseline.quantization import schemes
+
+_CALLS = 1000  # Calls of every round, at least: a percentile needs many.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Form:
       seconds: Latency of one observation, a figure for every round.
       returns: Returns of the episodes that it played.
       facts: Further figures for JSON.
+      p99_s: 99th percentile of the seconds of single calls, over all rounds; None: not measured.
     """
 
     act: Callable[[np.ndarray], Any]
@@ -64,6 +68,7 @@ class Form:
     seconds: list[float] = dataclasses.field(default_factory=list)
     returns: list[float] = dataclasses.field(default_factory=list)
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    p99_s: float | None = None
 
     @property
     def file_bytes(self) -> int | None:
@@ -78,7 +83,10 @@ class Form:
     def figures(self) -> dict[str, Any]:
         """Returns size, latencies, agreements and further facts, for JSON."""
         compared = {name: found._asdict() for name, found in self.agreements.items()}
-        return {"file_bytes": self.file_bytes, "seconds": self.seconds, **compared, **self.facts}
+        return {
+            "file_bytes": self.file_bytes, "seconds": self.seconds, "p99_s": self.p99_s,
+            **compared, **self.facts,
+        }
 
 
 def check_unquantized(agent: agent_lib.Agent) -> None:
@@ -93,17 +101,26 @@ def check_unquantized(agent: agent_lib.Agent) -> None:
         )
 
 
-def measure_latencies(forms: Mapping[Any, Form], observation: np.ndarray, repeats: int) -> None:
+def measure_latencies(
+    forms: Mapping[Any, Form], observations: Mapping[Any, np.ndarray], repeats: int
+) -> None:
     """Measures the latency of all forms in turns.
 
     Args:
       forms: The forms by name.
-      observation: One observation as the forms take it.
+      observations: One observation for each of them.
       repeats: Rounds.
     """
-    calls = {name: lambda form=form: form.act(observation) for name, form in forms.items()}
-    for name, seconds in timing.latencies(calls, repeats).items():
-        forms[name].seconds = seconds
+    sides = {
+        name: functools.partial(
+            timing.seconds_of_calls, functools.partial(form.act, observations[name]),
+            at_least=_CALLS,
+        )
+        for name, form in forms.items()
+    }
+    for name, rounds in timing.interleave(sides, repeats).items():
+        forms[name].seconds = [statistics.median(seconds) for seconds in rounds]
+        forms[name].p99_s = float(np.quantile(np.concatenate(rounds), 0.99))
 
 
 def play(
@@ -134,7 +151,7 @@ def measure_normalized(
       states: Normalized observations [N, ...].
       settings: How much to measure.
     """
-    measure_latencies(forms, states[0], settings.repeats)
+    measure_latencies(forms, dict.fromkeys(forms, states[0]), settings.repeats)
     acts = {}
     for name, form in forms.items():
         act = exporting.one_by_one(form.act)

@@ -2,7 +2,8 @@
 
     python -m baseline.deploy.resident_memory policy.onnx
 
-`memory` runs it, and subtracts the bytes that the runtime takes with next to nothing to play.
+It prints two numbers, those of `memory.Resident`. `memory` runs it, and subtracts the bytes that
+the runtime takes with next to nothing to play.
 """
 
 import os
@@ -11,18 +12,18 @@ import sys
 import numpy as np
 
 from baseline.deploy import memory
-from baseline.deploy import run_policy
+from baseline.deploy import players
 
 _CALLS = 20
 
 
 def main() -> None:
     """Plays the file that the command line names."""
-    policy = run_policy.Policy(os.path.abspath(sys.argv[1]))
+    policy = players.load(os.path.abspath(sys.argv[1]))
     observation = np.zeros(tuple(policy.shape), policy.dtype)
     for _ in range(_CALLS):
         policy(observation)
-    print(memory.resident_bytes(sys.argv[1]))
+    print(*memory.resident(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 It needs numpy, and for each format one of these runtimes:
 
 - .onnx: onnxruntime
-- .tflite: tflite_runtime, ai_edge_litert or tensorflow
+- .tflite: ai_edge_litert, tensorflow or tflite_runtime (which lacks files for TFLite Micro)
 - .pt: torch
 
 Observations are those of the environment: float32 [D] or uint8 [C, H, W]; in a file [N, ...].
@@ -14,9 +14,11 @@ Whole numbers and dictionaries are float32 [D] too: the parts in the order that 
 """
 
 import argparse
+from collections.abc import Callable
 import ctypes
 import hashlib
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -26,6 +28,7 @@ import time
 import numpy as np
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # One thread is the fastest for a small policy.
+MARK = b'{"version": "1", "kernels": "micro"'  # The metadata of files in integers begins so.
 
 
 def _onnx(path: str) -> tuple:
@@ -45,7 +48,7 @@ def _tflite(path: str) -> tuple:
     digest = hashlib.sha256(checksum.sub(64 * b"0", content)).hexdigest().encode()
     if checksum.findall(content) != [digest]:  # TFLite would end the process at a damaged file.
         raise ValueError("the file is damaged, or baseline.deploy did not write it")
-    own = (name for name in ("tflite_runtime", "ai_edge_litert") if importlib.util.find_spec(name))
+    own = (name for name in ("ai_edge_litert", "tflite_runtime") if importlib.util.find_spec(name))
     lite = importlib.import_module(f"{next(own, 'tensorflow.lite.python')}.interpreter")
     # The default delegate has products of floats, but none of these integers.
     kind = "BUILTIN_WITHOUT_DEFAULT_DELEGATES" if b"int8 by int8" in content else "AUTO"
@@ -54,14 +57,44 @@ def _tflite(path: str) -> tuple:
     )
     model.allocate_tensors()
     taken = model.get_input_details()[0]
-    given = {details["name"]: details["index"] for details in model.get_output_details()}
+    given = {details["name"]: details for details in model.get_output_details()}
 
     def call(x: np.ndarray, name: str) -> np.ndarray:
         model.set_tensor(taken["index"], x)
         model.invoke()
-        return model.get_tensor(given[name])
+        return model.get_tensor(given[name]["index"])
 
-    return taken["shape"][1:], taken["dtype"], call
+    if taken["dtype"] != np.int8:
+        return taken["shape"][1:], taken["dtype"], call
+    maps = {name: details["quantization"] for name, details in given.items()}
+    facts = json.JSONDecoder().raw_decode(content[content.index(MARK):].decode("latin-1"))[0]
+    return in_integers(facts, taken["shape"][1:], taken["quantization"], maps, call)
+
+
+def in_integers(facts: dict, shape: tuple, taken: tuple, given: dict, run: Callable) -> tuple:
+    """Plays a file whose input and outputs are integers, with the numbers of its metadata."""
+    step, zero = taken
+    normal = facts["normalization"] or {"mean": 0.0, "deviation": 1.0, "clip": np.inf}
+    mean, deviation, clip = (np.array(normal[key]) for key in ("mean", "deviation", "clip"))
+    factor = 1 / (deviation * step * (255 if facts["image"] else 1))
+    summand = zero - mean * factor
+    lowest, highest = (np.clip(np.rint(end / step) + zero, -128, 127) for end in (-clip, clip))
+    low, high = (np.array(facts[key] or 0.0, np.float32) for key in ("low", "high"))
+    continuous = facts["head"] == "scale"  # The only output is -1 to 1 for the bounds of actions.
+
+    def call(x: np.ndarray, name: str) -> np.ndarray:
+        levels = np.rint(x * factor + summand)
+        levels = np.minimum(np.maximum(levels, lowest), highest).astype(np.int8)
+        found = run(levels, "action" if continuous else name)
+        if name == "action" and not continuous:
+            return found.astype(np.int64)
+        step, zero = given["action" if continuous else name]
+        real = (found.astype(np.float32) - zero) * np.float32(step)
+        if name == "output":
+            return real
+        return np.minimum(np.maximum(low + (real + 1) / 2 * (high - low), low), high)
+
+    return shape, np.uint8 if facts["image"] else np.float32, call
 
 
 def _torchscript(path: str) -> tuple:

@@ -1,4 +1,4 @@
-"""Files that policies are exported to: ONNX, TFLite, TorchScript. `deploy.run_policy` plays them.
+"""Files that policies are exported to: ONNX, TFLite, TorchScript, native. `deploy` has players.
 
 Imports `agents` and what it imports.
 """

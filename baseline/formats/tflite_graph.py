@@ -33,6 +33,7 @@ _KINDS: Mapping[str, tuple[str | None, int]] = {
     "BATCH_MATMUL": ("BatchMatMulOptions", 2),
     "CAST": ("CastOptions", 1),
     "CONCATENATION": ("ConcatenationOptions", 1),
+    "CONV_2D": ("Conv2DOptions", 3),
     "DEQUANTIZE": ("DequantizeOptions", 2),
     "DIV": ("DivOptions", 1),
     "ELU": (None, 1),
@@ -89,7 +90,7 @@ class Graph:
         self._tensors: list[Any] = []
         self._constants: dict[str, tuple[Tensor, np.ndarray]] = {}
         self._operators: list[Any] = []
-        self._kinds: list[str] = []
+        self._kinds: dict[str, int] = {}  # Versions by operator, in the order of the file.
         # The first buffer is empty and belongs to tensors that are no constants.
         self._buffers: list[Any] = [self._object("Buffer")]
 
@@ -108,15 +109,22 @@ class Graph:
         """Adds a tensor that users fill."""
         return self._tensor(name, tuple(shape), np.dtype(dtype), affine)
 
-    def constant(self, name: str, array: np.ndarray) -> Tensor:
+    def constant(
+        self, name: str, array: np.ndarray, affine: quantization.AffineMap | None = None
+    ) -> Tensor:
         """Adds a constant in the array's type and shape, or returns the one of that name.
+
+        Args:
+          name: Its name.
+          array: Its numbers.
+          affine: Map of its integers, one or one for each index of axis 0; None: none.
 
         Raises:
           ValueError: Another constant has that name.
         """
         array = np.asarray(array, order="C")
         if name not in self._constants:
-            tensor = self._tensor(name, array.shape, array.dtype)
+            tensor = self._tensor(name, array.shape, array.dtype, affine)
             self._tensors[-1].buffer = self._buffer(array.tobytes())
             self._constants[name] = tensor, array
         tensor, known = self._constants[name]
@@ -131,6 +139,7 @@ class Graph:
         shape: Sequence[int] | None = None,
         dtype: Any = None,
         affine: quantization.AffineMap | None = None,
+        version: int | None = None,
         **options: Any,
     ) -> Tensor:
         """Adds an operator.
@@ -141,6 +150,7 @@ class Graph:
           shape: Shape of its output; None: the first input's.
           dtype: Dtype of its output; None: the first input's.
           affine: Map of its output's integers, which the file states; None: none.
+          version: Version of the operator that can do this; None: the one in `_KINDS`.
           **options: Its options, by their names in the schema's object API.
 
         Returns:
@@ -152,10 +162,9 @@ class Graph:
             inputs[0].dtype if dtype is None else np.dtype(dtype),
             affine,
         )
-        if kind not in self._kinds:
-            self._kinds.append(kind)
+        self._kinds[kind] = max(self._kinds.get(kind, 0), version or _KINDS[kind][1])
         operator = self._object(
-            "Operator", opcodeIndex=self._kinds.index(kind),
+            "Operator", opcodeIndex=list(self._kinds).index(kind),
             inputs=[tensor.index for tensor in inputs], outputs=[output.index],
         )
         options_name, _ = _KINDS[kind]
@@ -247,8 +256,8 @@ class Graph:
             made.shapeSignature = list(shape)
         if affine is not None:
             made.quantization = self._object(
-                "QuantizationParameters", scale=np.array([affine.delta], np.float32),
-                zeroPoint=np.array([affine.zero_point], np.int64),
+                "QuantizationParameters", scale=np.atleast_1d(np.asarray(affine.delta, np.float32)),
+                zeroPoint=np.atleast_1d(np.asarray(affine.zero_point, np.int64)),
             )
         self._tensors.append(made)
         return Tensor(len(self._tensors) - 1, shape, dtype, affine)
@@ -261,7 +270,7 @@ class Graph:
     def _code(self, kind: str) -> Any:
         code = getattr(self._schema.BuiltinOperator, kind)
         return self._object(
-            "OperatorCode", builtinCode=code, version=_KINDS[kind][1],
+            "OperatorCode", builtinCode=code, version=self._kinds[kind],
             deprecatedBuiltinCode=min(code, _LAST_OLD_CODE),
         )
 

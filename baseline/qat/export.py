@@ -22,6 +22,7 @@ from baseline.agents import agent as agent_lib
 from baseline.agents import optional_tensorflow
 from baseline.formats import onnx_policy
 from baseline.formats import tflite_layers
+from baseline.formats import tflite_micro
 from baseline.formats import tflite_policy
 from baseline.quantization import acting_path
 from baseline.quantization import packed_policy
@@ -221,6 +222,30 @@ def export_tflite(agent: agent_lib.Agent, normalizes: bool = False) -> bytes:
         return tflite_policy.export(
             agent.network, ranges, weights, scheme.width,
             agent.normalization if normalizes else None, agent.image_size(),
+        )
+    except optional_tensorflow.MissingError:
+        raise
+    except errors.UserError as error:
+        raise errors.UserError(f"{agent.path}: {error}") from None
+
+
+def export_tflite_micro(agent: agent_lib.Agent, ranges: schemes.Ranges) -> bytes:
+    """Returns an 8-bit agent as a TFLite file for TensorFlow Lite Micro.
+
+    Weights have no zero points there, so that some are rounded again. Those of a channel keep their
+    integers where all of them lie within 127 of the zero point.
+
+    Args:
+      agent: an agent trained with 8 bits.
+      ranges: ranges of its training, and that of the output, see `tflite_micro.export`.
+
+    Raises:
+      errors.UserError: the agent was not trained with quantization, or has no such form.
+    """
+    steps = {name: tensor.scale for name, tensor in integer_weights(agent).items()}
+    try:
+        return tflite_micro.export(
+            agent.network, ranges, steps, agent.normalization, agent.image_size()
         )
     except optional_tensorflow.MissingError:
         raise

@@ -126,6 +126,111 @@ def simulate(network, inputs, bits_of, ranges=None, granularity="paper"):
     return x
 
 
+def simulate_micro(network, inputs, ranges):
+    """Returns the outputs [B, A] of the form in int8 that TensorFlow Lite Micro plays, in float64.
+
+    Discrete actions have outputs less their mean, and `ranges` has those under OUTPUT. Continuous
+    actions are -1 to 1 for their bounds.
+    """
+    last = network.with_weights()[-1][0]
+    x = np.asarray(inputs, np.float64) / (255.0 if network.image else 1.0)
+    step = affine(*ranges[network.with_weights()[0][0]], 8)[0]
+    x = fake(x, *ranges[network.with_weights()[0][0]], 8)
+    for index, (name, module) in enumerate(network.layers):
+        following = [each for each in network.layers[index + 1 :]]
+        if isinstance(module, acting_path.WITH_WEIGHTS):
+            x = _symmetric_layer(network, module, x, name == last, step)
+            step = _step(network, following, ranges)
+            if not following:
+                x = _after(network, x, following, ranges)
+            elif type(following[0][1]) in _INVERSES:
+                low, high = _ends(network, following[1:], ranges)
+                x = _INVERSES[type(following[0][1])](x, low, high)
+        elif isinstance(module, nn.Tanh):
+            x = np.clip(np.rint(128 * np.tanh(x)), -128, 127) / 128
+        elif isinstance(module, nn.Sigmoid):
+            x = np.clip(np.rint(256 / (1 + np.exp(-x))), 0, 255) / 256
+        else:
+            x = module(torch.from_numpy(x)).numpy()
+            if not isinstance(module, nn.Flatten):
+                x = _after(network, x, following, ranges)
+    return x
+
+
+def _ends(network, following, ranges):
+    """Returns the range of the tensor before these layers; None: -1 to 1 in 254 steps."""
+    names = [name for name, module in following if isinstance(module, acting_path.WITH_WEIGHTS)]
+    if not names and network.head in ("clip", "scale"):
+        return -1.0, 1.0
+    step, zero = affine(*ranges[names[0] if names else acting_path.OUTPUT][:2], 8)
+    return -zero * float(step), (255 - zero) * float(step)
+
+
+def _step(network, following, ranges):
+    """Returns the step of the next layer's input, behind these layers; None: there is none."""
+    names = [name for name, module in following if isinstance(module, acting_path.WITH_WEIGHTS)]
+    fixed = {nn.Tanh: 1 / 128, nn.Sigmoid: 1 / 256}.get(type(following[0][1])) if names else None
+    return (fixed or affine(*ranges[names[0]], 8)[0]) if names else None
+
+
+def _after(network, x, following, ranges):
+    names = [name for name, module in following if isinstance(module, acting_path.WITH_WEIGHTS)]
+    if not names and network.head in ("clip", "scale"):
+        return np.clip(np.rint(127 * x), -128, 127) / 127
+    return fake(x, *ranges[names[0] if names else acting_path.OUTPUT], 8)
+
+
+def _symmetric_layer(network, module, x, last, step):
+    """Computes a layer with int8 weights from -127 to 127, one scale for each output.
+
+    Biases are multiples of the sums' steps; `step` is that of the input.
+    """
+    weights = module.weight.detach().numpy().astype(np.float64)
+    bias = module.bias.detach().numpy().astype(np.float64)
+    if last and network.head == "argmax":
+        weights, bias = weights - weights.mean(axis=0), bias - bias.mean()
+    elif last and network.head == "clip":
+        half = (network.high - network.low) / 2
+        weights, bias = weights / half[:, None], (bias - network.low) / half - 1
+    rows = weights.reshape(len(weights), -1)
+    scale = np.abs(rows).max(axis=1) / 127
+    scale = np.maximum(scale, np.abs(bias) / (step * 2.0**29)).astype(np.float32).astype(float)
+    scale[scale == 0] = 1.0
+    weights = (np.rint(rows / scale[:, None]) * scale[:, None]).reshape(weights.shape)
+    sums = (float(step) * scale).astype(np.float32).astype(float)
+    bias = np.rint(bias / sums) * sums
+    if isinstance(module, nn.Conv2d):
+        return nn.functional.conv2d(
+            torch.from_numpy(x), torch.from_numpy(weights), torch.from_numpy(bias),
+            module.stride, module.padding,
+        ).numpy()
+    return x @ weights.T + bias
+
+
+def _before_tanh(x, low, high):
+    step = np.arctanh(min(max(-low, high), np.tanh(2.7))) / 127
+    return np.clip(np.rint(x / step), -128, 127) * step
+
+
+def _before_sigmoid(x, low, high):
+    low, high = np.clip([low, high], 1 / (1 + np.exp(5.5)), 1 / (1 + np.exp(-5.5)))
+    return fake(x, np.log(low / (1 - low)), np.log(high / (1 - high)), 8)
+
+
+def _before_elu(x, low, high):
+    return fake(x, np.log1p(max(low, np.expm1(-4.0))), high, 8)
+
+
+def _before_leaky_relu(x, low, high):
+    return fake(x, low / 0.01, high, 8)
+
+
+_INVERSES = {
+    nn.Tanh: _before_tanh, nn.Sigmoid: _before_sigmoid, nn.ELU: _before_elu,
+    nn.LeakyReLU: _before_leaky_relu,
+}
+
+
 def nature_cnn(seed=0):
     """Returns the Atari network of SB3's DQN, with weights that tell images apart."""
     torch.manual_seed(seed)

@@ -16,18 +16,20 @@ from baseline.agents import agreement
 from baseline.agents import evaluation
 from baseline.agents import finding
 from baseline.deploy import aarch64
+from baseline.deploy import device_details
 from baseline.deploy import device_files
 from baseline.deploy import device_tables
 from baseline.deploy import exporting
 from baseline.deploy import memory
 from baseline.deploy import run_policy
+from baseline.formats import names
 from baseline.study import paper
 from baseline.tasks import navigation
 from tests.baseline import small_agents
 from tests.baseline.agents import test_actorq as actorq
 
 SMALL = device_files.Settings(
-    formats=("onnx", "torchscript"), calibration_episodes=1, episodes=6, states=40, repeats=2,
+    formats=("onnx", "native"), calibration_episodes=1, episodes=6, states=40, repeats=2,
     memory_turns=0,
 )
 
@@ -53,16 +55,17 @@ def test_every_file_is_measured_over_the_same_starts(measured):
     agent, found = measured
     assert found.layers == (16, 16)
     assert set(found.files) == {
-        (name, side) for name in ("onnx", "torchscript") for side in ("fp32", "quantized")
+        (name, side) for name in ("onnx", "native") for side in ("fp32", "quantized")
     }
     for key, file in found.files.items():
         assert len(file.seconds) == 2 and file.median_s > 0 and file.file_bytes > 1000
+        assert file.p99_s >= file.median_s > 0 and 0 < file.call_s < 1
         assert file.resident_bytes is None and file.agreements["alike"].states > 0
         assert file.agreements["alike"].alike > (0.99 if "fp32" in key else 0.7), key
     own = evaluation.evaluate(agent.make_env, agent.act, 6, 0)
     assert found.episodes["fp32"] == own
     assert {side: len(episodes) for side, episodes in found.episodes.items()} == {
-        "fp32": 6, "onnx": 6, "torchscript": 6,
+        "fp32": 6, "onnx": 6, "native": 6,
     }
     assert all(episode.success is not None for episode in own)
 
@@ -93,7 +96,7 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
 
     def of_policy(path, empty, turns):
         asked.append((path.stat().st_size > empty.stat().st_size, turns))
-        return 1_000_000
+        return memory.Resident(1_000_000, 2_000_000)
 
     monkeypatch.setattr(memory, "of_policy", of_policy)
     found = device_files.measure(
@@ -105,18 +108,35 @@ def test_memory_and_arm_are_measured_where_they_are_asked_for(navigator, monkeyp
     )
     assert asked == [(True, 2)] * 2
     for key, file in found.files.items():
-        assert file.resident_bytes == 1_000_000
+        assert (file.resident_bytes, file.all_pages_bytes) == (1_000_000, 2_000_000)
         assert file.arm.alike.alike == 1.0, key  # The same file acts here.
         assert file.arm.largest_output < 1e-6, key
     row = device_tables.row(agent, found, "onnx", SMALL)
     states = min(40, file.agreements["alike"].states)
     assert row["int_arm_states"] == file.arm.alike.states == states
-    assert "ONNX Runtime" in device_tables._arm_table([row])[-1]
+    assert "ONNX Runtime" in device_details.arm_table([row])[-1]
+
+
+
+def test_percentiles_calls_and_all_pages_have_columns_and_a_table(measured):
+    agent, found = measured
+    row = device_tables.row(agent, found, "native", SMALL)
+    assert row["fp32_p99_us"] >= row["fp32_us"] and row["int_p99_us"] >= row["int_us"]
+    assert 0 < row["int_call_us"] < 1e4 and row["granularity"] == "channel"
+    full, quantized = (file(1000, 1e-6, 2_000_000) for _ in range(2))
+    full.all_pages_bytes, quantized.all_pages_bytes = 8_000_000, 2_000_000
+    found = dataclasses.replace(
+        figures(), files={("onnx", "fp32"): full, ("onnx", "quantized"): quantized}
+    )
+    row = device_tables.row(agent, found, "onnx", ONE)
+    assert row["all_pages_ratio"] == 4.0
+    table = device_details.calls_table([row])[-1]
+    assert "int p99 us" in table and "4.00x" in table and "8000" in table
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_the_empty_runtimes_policy_is_tiny_and_can_be_played():
-    for file_format in ("onnx", "tflite", "torchscript"):
+    for file_format in names.FORMATS:
         for name in ("fp32", "quantized"):
             content = device_files.empty_file(SMALL.of_file(file_format, name))
             assert len(content) < 20_000
@@ -171,6 +191,8 @@ def test_rows_have_medians_ratios_and_the_papers_figures(measured):
     assert row["file_ratio"] == 4.0 and row["memory_ratio"] == 4.0 and row["alike"] == 0.97
     assert row["paper_policy"] == "Policy I" and row["paper_int8_success"] == 0.45
     assert row["scheme"] == "weights+activations"
+    assert row["fp32_p99_us"] is None and row["int_call_us"] is None  # They were not measured.
+    assert row["all_pages_ratio"] is None
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -182,7 +204,7 @@ def test_what_arm_cannot_play_is_told_and_costs_no_other_figure(navigator):
     row = device_tables.row(agent, found, "onnx", settings)
     assert row["fp32_arm_alike"] is None and "crash" in row["int_arm_failure"]
     assert row["speedup"] > 0
-    assert "FAILS: " in device_tables._arm_table([row])[-1]
+    assert "FAILS: " in device_details.arm_table([row])[-1]
 
 
 def test_the_papers_figures_stand_beside_its_task_and_width_alone(measured):
@@ -258,10 +280,26 @@ def test_deploy_writes_a_file_and_its_runner(run_commands, navigator, tmp_path):
     assert finding.found(navigator.parents[1]) == [("ppo", navigation.ENV_ID)]
 
 
+def test_deploy_writes_native_files_with_all_that_a_board_needs(run_commands, navigator, tmp_path):
+    cases = [
+        [navigator, "--format=native", f"--bits={bits}", "--out", tmp_path / str(bits)]
+        for bits in (8, 4)
+    ]
+    for done, bits in zip(run_commands("deploy", cases), (8, 4), strict=True):
+        assert done.code == 0, done
+        assert "Acts as" in done.out and "--granularity" not in done.out
+        folder = tmp_path / str(bits)
+        assert f"{folder}/run_native.py {folder}/policy.native" in done.out
+        assert {path.name for path in folder.iterdir()} == {
+            "policy.native", "policy_native.c", "run_native.py"
+        }
+
+
 def test_deploy_tells_what_users_get_wrong_in_one_line(run_commands, navigator, tmp_path):
     cases = [
         ([], "takes one argument"),
         ([tmp_path / "x"], "There is no agent at"),
+        ([navigator, "--format=native", "--bits=7"], "no native file of 7 bits"),
         ([navigator, "--bits=5"], "no onnx file of 5 bits. Possible are onnx: 32, 16, 8, 4"),
         ([navigator, "--format=torchscript", "--scheme=weights+activations"], "--format=onnx or"),
     ]
@@ -273,7 +311,7 @@ def test_deploy_tells_what_users_get_wrong_in_one_line(run_commands, navigator, 
 def test_benchmark_tells_what_users_get_wrong_in_one_line(run_commands):
     cases = [
         ([], "takes agents' zips or folders"),
-        (["agent", "--formats=onnx,jpeg"], "known are onnx, tflite, torchscript"),
+        (["agent", "--formats=onnx,jpeg"], "known are onnx, tflite, torchscript, native"),
         (["agent", "--bits=32"], "is what the quantized files are compared with"),
         (["agent", "--bits=4", "--formats=onnx,torchscript"], "no torchscript file of 4 bits"),
         (["agent", "--formats=tflite", "--scheme=weights"], "--format=onnx or torchscript"),

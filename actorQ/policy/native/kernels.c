@@ -83,9 +83,10 @@ INLINE void int8_tile(const Matrix *m, size_t block, int blocks, const uint8_t *
       }
   for (int p = 0; p < blocks; p++) {
     const size_t at = (block + p) * LANES;
-    /* sum of w (x - zero) = sum of w x - zero * sum of w, with zero 0 or 128. */
+    /* sum of w (x - zero) = sum of w x - zero * sum of w, with zero 0 or 128. The same holds for
+     * INPUT_OFFSET, which vd_u8s8 subtracts already. */
     int32_t offset[LANES];
-    for (int i = 0; i < LANES; i++) offset[i] = zero * m->row_sum[at + i];
+    for (int i = 0; i < LANES; i++) offset[i] = (zero - INPUT_OFFSET) * m->row_sum[at + i];
     for (int t = 0; t < tile; t++) {
       vdot *from = &sum[(p * tile + t) * sums];
       for (int s = 1; s < sums; s++) from[0] = vd_add(from[0], from[s]);
@@ -111,7 +112,7 @@ static void product_int8(const Matrix *m, const uint8_t *x, size_t x_stride, int
     }
     for (int p = 0; p < blocks; p++)
       for (size_t b = tiled; b < batch; b++)
-        int8_tile(m, block + p, 1, x + b * x_stride, x_stride, zero, x_scale + b, 1, 4,
+        int8_tile(m, block + p, 1, x + b * x_stride, x_stride, zero, x_scale + b, 1, SUMS,
                   y + b * y_stride);
     block += blocks;
   }
@@ -166,10 +167,8 @@ static void product_int4(const Matrix *m, const int8_t *x, size_t x_stride, cons
 /* Rounds to the nearest integer, ties to even, for |x| < 2^22. */
 INLINE float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
-/* Within 1e-7: tanh |x| = 1 - 2 / (e^{2|x|} + 1), e^y = 2^n e^r with |r| <= ln(2) / 2. */
-INLINE float tanh_of(float x) {
-  float magnitude = fabsf(x);
-  float y = magnitude < 10.0f ? 2.0f * magnitude : 20.0f;
+/* Returns e^y within 2e-7 of it, for y from -87 to 80: e^y = 2^n e^r with |r| <= ln(2) / 2. */
+INLINE float exp_of(float y) {
   float n = nearest(y * 1.44269504f);
   float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
   float e = 1.0f / 720.0f; /* Taylor's series; the next term is below 2e-7 of the sum. */
@@ -182,16 +181,71 @@ INLINE float tanh_of(float x) {
   int32_t bits = ((int32_t)n + 127) << 23;
   float power;
   memcpy(&power, &bits, 4);
-  float result = 1.0f - 2.0f / (e * power + 1.0f);
+  return e * power;
+}
+
+/* Within 1e-7: tanh |x| = 1 - 2 / (e^{2|x|} + 1). */
+INLINE float tanh_of(float x) {
+  float magnitude = fabsf(x);
+  float y = magnitude < 10.0f ? 2.0f * magnitude : 20.0f;
+  float result = 1.0f - 2.0f / (exp_of(y) + 1.0f);
   return copysignf(x == x ? result : x, x);
 }
 
-static void tanh_all(float *x, size_t count) {
-  for (size_t i = 0; i < count; i++) x[i] = tanh_of(x[i]);
+/* Returns e^x of a number below 0, and 1 of others. */
+INLINE float exp_below_0(float x) {
+  float y = x < -87.0f ? -87.0f : x;
+  return exp_of(y < 0.0f ? y : 0.0f);
 }
 
-static void relu_all(float *x, size_t count) {
-  for (size_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+INLINE float sigmoid_of(float x) {
+  float e = exp_below_0(-fabsf(x));
+  float result = (x < 0.0f ? e : 1.0f) / (1.0f + e);
+  return x == x ? result : x;
+}
+
+INLINE float elu_of(float x, float a, float b) {
+  return x < 0.0f ? a * (exp_below_0(x) - 1.0f) : b * x;
+}
+
+/* With e = e^x, tanh(log(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2). */
+INLINE float mish_of(float x) {
+  float y = x < -87.0f ? -87.0f : x;
+  float e = exp_of(y < 20.0f ? y : 20.0f), part = e * (e + 2.0f);
+  return x * (part / (part + 2.0f));
+}
+
+INLINE float softplus_of(float x, float beta, float threshold) {
+  float y = x * beta;
+  if (y > threshold) return x;
+  return ((y > 0.0f ? y : 0.0f) + log1pf(expf(-fabsf(y)))) / beta;
+}
+
+INLINE float gelu_tanh_of(float x) {
+  return 0.5f * x * (1.0f + tanh_of(0.797884561f * (x + 0.044715f * x * x * x)));
+}
+
+#define EACH_NUMBER(RESULT)                 \
+  for (size_t i = 0; i < count; i++) {      \
+    const float v = x[i];                   \
+    x[i] = RESULT;                          \
+  }                                         \
+  break
+
+static void activate_all(float *x, size_t count, int32_t activation, float a, float b) {
+  switch (activation) {
+    case TANH: EACH_NUMBER(tanh_of(v));
+    case RELU: EACH_NUMBER(v < 0.0f ? 0.0f : v);
+    case LEAKY_RELU: EACH_NUMBER(v < 0.0f ? a * v : v);
+    case ELU: EACH_NUMBER(elu_of(v, a, b));
+    case SILU: EACH_NUMBER(v * sigmoid_of(v));
+    case MISH: EACH_NUMBER(mish_of(v));
+    case SIGMOID: EACH_NUMBER(sigmoid_of(v));
+    case GELU: EACH_NUMBER(0.5f * v * (1.0f + erff(v * 0.707106781f)));
+    case GELU_TANH: EACH_NUMBER(gelu_tanh_of(v));
+    case SOFTPLUS: EACH_NUMBER(softplus_of(v, a, b));
+    case HARDTANH: EACH_NUMBER(v < a ? a : v > b ? b : v);
+  }
 }
 
 static float largest(const float *x, size_t count) {
@@ -222,6 +276,5 @@ static uint32_t read_all(const uint32_t *words, size_t count) {
 
 const Kernels KERNELS = {
     product_float32, product_float16, product_int8, product_int4,
-    tanh_all,        relu_all,        largest,      round_all,
-    read_all,
+    activate_all,    largest,         round_all,    read_all,
 };

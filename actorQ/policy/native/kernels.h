@@ -7,6 +7,16 @@
 
 #define GROUP 64 /* Inputs that share a scale in the 4-bit scheme. */
 
+/* Activations, numbered as in library.py. Two parameters are a and b. */
+enum {
+  NONE, TANH, RELU,
+  LEAKY_RELU,           /* a: slope below 0 */
+  ELU,                  /* a: factor below 0, b: factor above 0 */
+  SILU, MISH, SIGMOID, GELU, GELU_TANH,
+  SOFTPLUS,             /* a: beta, b: threshold */
+  HARDTANH              /* a: smallest, b: largest */
+};
+
 /* Weights of a linear layer, or of a convolution in that form. Rows are output channels in blocks
  * of 16. Zeros fill up the last block. */
 typedef struct {
@@ -28,8 +38,7 @@ typedef struct {
   /* x: signed integers, with the sum of each group, [batch][groups]. */
   void (*int4)(const Matrix *m, const int8_t *x, size_t x_stride, const int32_t *x_sum,
                const float *x_scale, size_t batch, float *y);
-  void (*tanh)(float *x, size_t count);
-  void (*relu)(float *x, size_t count);
+  void (*activate)(float *x, size_t count, int32_t activation, float a, float b);
   /* Returns the largest magnitude, or infinity where a number is not finite. */
   float (*largest)(const float *x, size_t count);
   /* Computes q = rint(x * factor) + zero, as bytes. */
@@ -39,5 +48,6 @@ typedef struct {
 } Kernels;
 
 extern const Kernels actorq_portable, actorq_avx2, actorq_avxvnni, actorq_avx512;
+extern const Kernels actorq_neon, actorq_dotprod, actorq_i8mm;
 
 #endif

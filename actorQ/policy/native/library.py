@@ -16,23 +16,27 @@ from actorQ.policy import model_update
 from actorQ.policy import quantization
 from actorQ.policy.native import compiling
 
-# The order is that of policy.c, the fastest last.
-ISAS = ("portable", "avx2", "avxvnni", "avx512")
+# The order is that of policy.c. Of each processor's sets the fastest is the last.
+ISAS = ("portable", "avx2", "avxvnni", "avx512", "neon", "dotprod", "i8mm")
 
-_TYPES = {"float32": 0, "float16": 1, "int8": 2, "int4": 3}
-_NO_ACTIVATION, _TANH, _RELU = range(3)
-_MAX_LAYERS = 64
+TYPES = {"float32": 0, "float16": 1, "int8": 2, "int4": 3}
+# The order is that of kernels.h.
+ACTIVATIONS = (
+    "none", "tanh", "relu", "leaky_relu", "elu", "silu", "mish", "sigmoid", "gelu", "gelu_tanh",
+    "softplus", "hardtanh",
+)
+MAX_LAYERS = 64
 
 
-class _Layer(ctypes.Structure):
+class Layer(ctypes.Structure):
     """Has the same fields in the same order as `Layer` in policy.c."""
 
     _fields_ = [
-        (name, ctypes.c_int32)
-        for name in (
+        *((name, ctypes.c_int32) for name in (
             "type", "activation", "inputs", "outputs", "nonnegative", "kernel", "stride", "height",
             "width", "channels",
-        )
+        )),
+        ("a", ctypes.c_float), ("b", ctypes.c_float),
     ]
 
 
@@ -129,15 +133,15 @@ class Network:
         """
         self._library = load()
         self.isa = isa or usable_isas()[-1]
-        self._layers = _layers(architecture, scheme)
-        if len(self._layers) > _MAX_LAYERS:
+        self._layers = layers(architecture, scheme)
+        if len(self._layers) > MAX_LAYERS:
             raise errors.UserError(
-                f"--inference_mode=native has room for {_MAX_LAYERS} layers, but the policy has "
+                f"--inference_mode=native has room for {MAX_LAYERS} layers, but the policy has "
                 f"{len(self._layers)}: use --inference_mode=pytorch."
             )
-        self.types = {name: tuple(_TYPES)[layer.type] for name, layer in self._layers.items()}
+        self.types = {name: tuple(TYPES)[layer.type] for name, layer in self._layers.items()}
         self.pointer = None
-        array = (_Layer * len(self._layers))(*self._layers.values())
+        array = (Layer * len(self._layers))(*self._layers.values())
         self.pointer = self._library.actorq_network_new(
             array, len(array), int(architecture.pixels), max_batch, ISAS.index(self.isa)
         )
@@ -165,7 +169,7 @@ class Network:
         """
         weights = Weights(self)
         for index, (name, layer) in enumerate(self._layers.items()):
-            values, scale = _values_and_scale(tensors[f"{name}.weight"], self.types[name])
+            values, scale = values_and_scale(tensors[f"{name}.weight"], self.types[name])
             if layer.kernel:
                 values = values.transpose(0, 2, 3, 1)
             values = np.ascontiguousarray(values)
@@ -199,9 +203,22 @@ class Network:
         return self._output[:batch].copy()
 
 
-def _values_and_scale(
+def values_and_scale(
     tensor: model_update.Tensor, kind: str
 ) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns a layer's weights as the kernels take them, and their scales.
+
+    Args:
+      tensor: Weights of the layer, output channel first.
+      kind: One of TYPES.
+
+    Returns:
+      Weights float32, float16 or int8, and scales: float32 [outputs] for int8, the bits of bfloat16
+      [outputs, groups] for int4, otherwise None.
+
+    Raises:
+      TypeError: The weights are of another type.
+    """
     if kind == "float32":
         return model_update.to_float32(tensor), None
     if kind == "float16":
@@ -214,17 +231,26 @@ def _values_and_scale(
     return tensor.values, quantization.to_bfloat16(tensor.scale)
 
 
-def _layers(
+def layers(
     architecture: architecture_lib.PolicyArchitecture, scheme: str
-) -> dict[str, _Layer]:
-    layers = {}
+) -> dict[str, Layer]:
+    """Returns the layers of a policy as policy.c takes them, by name.
+
+    Args:
+      architecture: Layers of the policy.
+      scheme: "float32", "float16", "int8", or "int4".
+
+    Raises:
+      errors.UserError: No kernel fits a layer.
+    """
+    found = {}
     if architecture.pixels:
         height, width, _ = architecture.observation_shape
     for name, channels, filters, kernel, stride in architecture.convolutions:
         kind = _kind(scheme, name, axes=4)
-        layers[name] = _Layer(
-            _TYPES[kind], _RELU, kernel * kernel * channels, filters, 1, kernel, stride, height,
-            width, channels,
+        found[name] = Layer(
+            TYPES[kind], ACTIVATIONS.index("relu"), kernel * kernel * channels, filters, 1, kernel,
+            stride, height, width, channels,
         )
         height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if filters % 16:
@@ -235,11 +261,12 @@ def _layers(
     for name, inputs, outputs in architecture.linears:
         tanh = name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD
         kind = _kind(scheme, name, axes=2)
-        layers[name] = _Layer(
-            _TYPES[kind], _TANH if tanh else _NO_ACTIVATION, inputs, outputs, int(behind_relu)
+        found[name] = Layer(
+            TYPES[kind], ACTIVATIONS.index("tanh" if tanh else "none"), inputs, outputs,
+            int(behind_relu),
         )
         behind_relu = False
-    return layers
+    return found
 
 
 def _kind(scheme: str, layer: str, axes: int) -> str:

@@ -13,6 +13,9 @@
 #include <string.h>
 #if defined(__linux__)
 #include <sys/mman.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -24,7 +27,6 @@
 #define MAX_LAYERS 64
 
 enum { FLOAT32, FLOAT16, INT8, INT4 };
-enum { NONE, TANH, RELU };
 
 /* One layer, with the same fields in the same order as in library.py. */
 typedef struct {
@@ -35,6 +37,7 @@ typedef struct {
   int32_t nonnegative;  /* Whether inputs cannot be negative (pixels, or behind a ReLU). */
   int32_t kernel;       /* 0 for a linear layer. */
   int32_t stride, height, width, channels; /* Stride, and input size, of a convolution. */
+  float a, b;           /* Parameters of the activation. */
 } Layer;
 
 typedef struct {
@@ -86,15 +89,16 @@ static void *allocate(size_t bytes) {
 
 /* --- instruction sets, numbered as in library.py --- */
 
+/* compiling.py defines CAN_RUN_<set> for every set that it compiles, as the HAS_<feature> of every
+ * feature that it compiles the set's kernels with. A feature without a test here does not
+ * compile. */
 #if defined(__x86_64__)
 /* Compilers before gcc 11 and clang 17 cannot test for F16C by name. */
-static bool has_f16c(void) {
+__attribute__((unused)) static bool has_f16c(void) {
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-/* compiling.py defines CAN_RUN_<set> as the HAS_<feature> of every feature that it compiles the
- * set's kernels with. A feature without a test here does not compile. */
 #define HAS_avx2 __builtin_cpu_supports("avx2")
 #define HAS_fma __builtin_cpu_supports("fma")
 #define HAS_avxvnni __builtin_cpu_supports("avxvnni")
@@ -106,30 +110,67 @@ static bool has_f16c(void) {
 #ifndef HAS_f16c /* Tests define it as 0. */
 #define HAS_f16c has_f16c()
 #endif
+#elif defined(__aarch64__)
+/* Linux tells the features of the processor in these bits. Other systems get plain NEON. */
+#if defined(__linux__)
+#define HAS_dotprod ((getauxval(AT_HWCAP) >> 20 & 1) != 0)
+#define HAS_i8mm ((getauxval(AT_HWCAP2) >> 13 & 1) != 0)
+#else
+#define HAS_dotprod false
+#define HAS_i8mm false
+#endif
 #endif
 
 int32_t actorq_isa_usable(int32_t isa) {
-  if (isa == 0) return 1;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (isa == 1) return CAN_RUN_avx2;
+#endif
+  switch (isa) {
+    case 0: return 1;
+#if defined(CAN_RUN_avx2)
+    case 1: return CAN_RUN_avx2;
+#endif
 #if defined(CAN_RUN_avxvnni)
-  if (isa == 2) return CAN_RUN_avxvnni;
+    case 2: return CAN_RUN_avxvnni;
 #endif
-  if (isa == 3) return CAN_RUN_avx512;
+#if defined(CAN_RUN_avx512)
+    case 3: return CAN_RUN_avx512;
 #endif
-  return 0;
+#if defined(CAN_RUN_neon)
+    case 4: return CAN_RUN_neon;
+#endif
+#if defined(CAN_RUN_dotprod)
+    case 5: return CAN_RUN_dotprod;
+#endif
+#if defined(CAN_RUN_i8mm)
+    case 6: return CAN_RUN_i8mm;
+#endif
+    default: return 0;
+  }
 }
 
 static const Kernels *kernels_of(int32_t isa) {
-#if defined(__x86_64__)
-  if (isa == 1) return &actorq_avx2;
+  switch (isa) {
+#if defined(CAN_RUN_avx2)
+    case 1: return &actorq_avx2;
+#endif
 #if defined(CAN_RUN_avxvnni)
-  if (isa == 2) return &actorq_avxvnni;
+    case 2: return &actorq_avxvnni;
 #endif
-  if (isa == 3) return &actorq_avx512;
+#if defined(CAN_RUN_avx512)
+    case 3: return &actorq_avx512;
 #endif
-  return &actorq_portable;
+#if defined(CAN_RUN_neon)
+    case 4: return &actorq_neon;
+#endif
+#if defined(CAN_RUN_dotprod)
+    case 5: return &actorq_dotprod;
+#endif
+#if defined(CAN_RUN_i8mm)
+    case 6: return &actorq_i8mm;
+#endif
+    default: return &actorq_portable;
+  }
 }
 
 /* --- networks --- */
@@ -208,33 +249,39 @@ void actorq_weights_free(Weights *w) {
 
 size_t actorq_weights_bytes(const Weights *w) { return w->bytes; }
 
-/* Allocates one piece of memory for all layers, in the order in which it is read. */
+/* Finds the places of all layers' weights, in the order in which they are read. Returns the bytes
+ * that they take. memory: where they lie; NULL: it is not known yet. */
+static size_t lay_out(const Network *n, Weights *w, const char *memory) {
+  size_t offset = 0;
+  for (int32_t i = 0; i < n->num_layers; i++) {
+    const Layer *l = &n->layers[i];
+    Matrix *m = &w->matrices[i];
+    size_t rows = blocks_of(l) * LANES, groups = l->type == INT4 ? groups_of(l) : 0;
+    const size_t sizes[] = {value_bytes(l), rows * 4, l->type == INT8 ? rows * 4 : 0,
+                            l->type == INT8 ? rows * 4 : 0, groups * rows * 2};
+    const void **parts[] = {&m->values, (const void **)&m->bias, (const void **)&m->scale,
+                            (const void **)&m->row_sum, (const void **)&m->group_scale};
+    for (int part = 0; part < 5; part++) {
+      if (memory) *parts[part] = memory + offset;
+      offset += round_up(sizes[part], ALIGNMENT);
+    }
+    m->inputs = l->inputs;
+    m->blocks = blocks_of(l);
+  }
+  return offset;
+}
+
+/* Allocates one piece of memory for all layers. */
 Weights *actorq_weights_new(const Network *n) {
   Weights *w = calloc(1, sizeof *w);
   if (!w) return NULL;
-  for (int pass = 0; pass < 2; pass++) {
-    size_t offset = 0;
-    for (int32_t i = 0; i < n->num_layers; i++) {
-      const Layer *l = &n->layers[i];
-      Matrix *m = &w->matrices[i];
-      size_t rows = blocks_of(l) * LANES, groups = l->type == INT4 ? groups_of(l) : 0;
-      const size_t sizes[] = {value_bytes(l), rows * 4, l->type == INT8 ? rows * 4 : 0,
-                              l->type == INT8 ? rows * 4 : 0, groups * rows * 2};
-      const void **parts[] = {&m->values, (const void **)&m->bias, (const void **)&m->scale,
-                              (const void **)&m->row_sum, (const void **)&m->group_scale};
-      for (int part = 0; part < 5; part++) {
-        if (pass) *parts[part] = (char *)w->memory + offset;
-        offset += round_up(sizes[part], ALIGNMENT);
-      }
-      m->inputs = l->inputs;
-      m->blocks = blocks_of(l);
-    }
-    w->bytes = offset;
-    if (!pass && !(w->memory = allocate(offset))) {
-      free(w);
-      return NULL;
-    }
+  w->bytes = lay_out(n, w, NULL);
+  w->memory = allocate(w->bytes);
+  if (!w->memory) {
+    free(w);
+    return NULL;
   }
+  lay_out(n, w, w->memory);
   return w;
 }
 
@@ -437,8 +484,8 @@ void actorq_run(Network *n, const Weights *w, const void *observations, int32_t 
     } else {
       linear(n, l, m, x, x_stride, batch, front);
     }
-    if (l->activation == TANH) n->kernels->tanh(front, batch * y_stride);
-    if (l->activation == RELU) n->kernels->relu(front, batch * y_stride);
+    if (l->activation != NONE)
+      n->kernels->activate(front, batch * y_stride, l->activation, l->a, l->b);
     x = front;
     x_stride = y_stride;
     front = back;

@@ -13,7 +13,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__)
+#if defined(__aarch64__) && defined(__ARM_NEON) && !defined(PORTABLE)
+#define NEON
+#include <arm_neon.h>
+#elif defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -30,6 +33,7 @@ INLINE int32_t quad_bits(const void *bytes) {
 
 #define TILE 8 /* Observations that share one pass over the weights. */
 #define PAIR 2 /* Blocks of outputs that share one pass over these observations. */
+#define SUMS 4 /* Sums of each output where there is one observation. */
 
 typedef __m512 vfloat;
 typedef __m512i vint;
@@ -70,10 +74,11 @@ INLINE vint vi_load(const int32_t *p) { return _mm512_loadu_si512(p); }
 INLINE vint vi_sub(vint a, vint b) { return _mm512_sub_epi32(a, b); }
 INLINE vfloat vi_to_float(vint x) { return _mm512_cvtepi32_ps(x); }
 
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #define TILE 4
 #define PAIR 1
+#define SUMS 4
 
 typedef struct { __m256 a, b; } vfloat;
 typedef struct { __m256i a, b; } vint;
@@ -169,10 +174,143 @@ INLINE vfloat vi_to_float(vint x) {
   return (vfloat){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
 }
 
+#elif defined(NEON)
+
+#if defined(__ARM_FEATURE_DOTPROD)
+#define TILE 4
+#define SUMS 4
+#else /* A partial sum takes twice the registers. */
+#define TILE 2
+#define SUMS 2
+#endif
+#define PAIR 1
+
+typedef struct { float32x4_t v[4]; } vfloat;
+typedef struct { int32x4_t v[4]; } vint;
+
+#define EACH for (int i = 0; i < 4; i++)
+
+INLINE vfloat vf_set1(float x) { vfloat r; EACH r.v[i] = vdupq_n_f32(x); return r; }
+INLINE vfloat vf_load(const float *p) { vfloat r; EACH r.v[i] = vld1q_f32(p + 4 * i); return r; }
+INLINE vfloat vf_load_half(const uint16_t *p) {
+  vfloat r;
+  EACH r.v[i] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i)));
+  return r;
+}
+INLINE vfloat vf_load_bfloat(const uint16_t *p) {
+  vfloat r;
+  EACH r.v[i] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16));
+  return r;
+}
+INLINE void vf_store(float *p, vfloat x) { EACH vst1q_f32(p + 4 * i, x.v[i]); }
+INLINE vfloat vf_add(vfloat x, vfloat y) { EACH x.v[i] = vaddq_f32(x.v[i], y.v[i]); return x; }
+INLINE vfloat vf_mul(vfloat x, vfloat y) { EACH x.v[i] = vmulq_f32(x.v[i], y.v[i]); return x; }
+INLINE vfloat vf_fma(vfloat x, vfloat y, vfloat z) {
+  EACH z.v[i] = vfmaq_f32(z.v[i], x.v[i], y.v[i]);
+  return z;
+}
+
+INLINE vint vi_set1(int32_t x) { vint r; EACH r.v[i] = vdupq_n_s32(x); return r; }
+INLINE vint vi_load(const int32_t *p) { vint r; EACH r.v[i] = vld1q_s32(p + 4 * i); return r; }
+INLINE vint vi_sub(vint x, vint y) { EACH x.v[i] = vsubq_s32(x.v[i], y.v[i]); return x; }
+INLINE vfloat vi_to_float(vint x) {
+  vfloat r;
+  EACH r.v[i] = vcvtq_f32_s32(x.v[i]);
+  return r;
+}
+
+/* Returns a quad four times. */
+INLINE int8x16_t quads(const void *bytes) {
+  return vreinterpretq_s8_s32(vdupq_n_s32(quad_bits(bytes)));
+}
+#if !defined(__ARM_FEATURE_MATMUL_INT8)
+/* Products of ARM's older processors have two signed factors, so that inputs are x - 128. */
+#define INPUT_OFFSET 128
+INLINE int8x16_t offset_quads(const uint8_t *x) {
+  return vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_s8(quads(x)), vdupq_n_u8(0x80)));
+}
+#endif
+
+#if defined(__ARM_FEATURE_DOTPROD)
+
+typedef vint vdot;
+
+INLINE vdot vd_zero(void) { return vi_set1(0); }
+INLINE vdot vd_u8s8(vdot sum, const uint8_t *x, const int8_t *w) {
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  uint8x16_t quad = vreinterpretq_u8_s8(quads(x));
+  EACH sum.v[i] = vusdotq_s32(sum.v[i], quad, vld1q_s8(w + 16 * i));
+#else
+  int8x16_t quad = offset_quads(x);
+  EACH sum.v[i] = vdotq_s32(sum.v[i], quad, vld1q_s8(w + 16 * i));
+#endif
+  return sum;
+}
+INLINE vint vd_lanes(vdot sum) { return sum; }
+INLINE vdot vd_add(vdot x, vdot y) { EACH x.v[i] = vaddq_s32(x.v[i], y.v[i]); return x; }
+
+/* Adds weights (nibbles) times inputs (signed bytes) for two quads: low nibbles, then high. */
+INLINE vdot vd_s8u4(vdot sum, const int8_t *low, const int8_t *high, const uint8_t *w) {
+  int8x16_t l = quads(low), h = quads(high);
+  EACH {
+    uint8x16_t both = vld1q_u8(w + 16 * i);
+    int8x16_t wl = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
+    int8x16_t wh = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+    sum.v[i] = vdotq_s32(vdotq_s32(sum.v[i], wl, l), wh, h);
+  }
+  return sum;
+}
+
+#else /* Products of 16 bits are exact, and pairs of them are added up in 32. */
+
+/* Eight vectors hold partial sums, two for each output channel. */
+typedef struct { int32x4_t p[8]; } vdot;
+
+INLINE vdot vd_zero(void) {
+  vdot r;
+  for (int i = 0; i < 8; i++) r.p[i] = vdupq_n_s32(0);
+  return r;
+}
+INLINE vdot vd_u8s8(vdot sum, const uint8_t *x, const int8_t *w) {
+  int8x16_t quad = offset_quads(x);
+  EACH {
+    int8x16_t weights = vld1q_s8(w + 16 * i);
+    sum.p[2 * i] = vpadalq_s16(sum.p[2 * i], vmull_s8(vget_low_s8(weights), vget_low_s8(quad)));
+    sum.p[2 * i + 1] = vpadalq_s16(sum.p[2 * i + 1], vmull_high_s8(weights, quad));
+  }
+  return sum;
+}
+INLINE vint vd_lanes(vdot sum) {
+  vint r;
+  EACH r.v[i] = vpaddq_s32(sum.p[2 * i], sum.p[2 * i + 1]);
+  return r;
+}
+INLINE vdot vd_add(vdot x, vdot y) {
+  for (int i = 0; i < 8; i++) x.p[i] = vaddq_s32(x.p[i], y.p[i]);
+  return x;
+}
+INLINE vdot vd_s8u4(vdot sum, const int8_t *low, const int8_t *high, const uint8_t *w) {
+  int8x16_t l = quads(low), h = quads(high);
+  EACH { /* 2 * 15 * 128 fits into 16 bits. */
+    uint8x16_t both = vld1q_u8(w + 16 * i);
+    int8x16_t wl = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
+    int8x16_t wh = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+    int16x8_t first = vmull_s8(vget_low_s8(wl), vget_low_s8(l));
+    int16x8_t second = vmull_high_s8(wl, l);
+    first = vmlal_s8(first, vget_low_s8(wh), vget_low_s8(h));
+    second = vmlal_high_s8(second, wh, h);
+    sum.p[2 * i] = vpadalq_s16(sum.p[2 * i], first);
+    sum.p[2 * i + 1] = vpadalq_s16(sum.p[2 * i + 1], second);
+  }
+  return sum;
+}
+#endif
+
 #else /* Any processor: plain loops, which compilers turn into the vectors that they know. */
 
 #define TILE 2
 #define PAIR 1
+#define SUMS 4
 
 typedef struct { float v[LANES]; } vfloat;
 typedef struct { int32_t v[LANES]; } vint;
@@ -226,13 +364,17 @@ INLINE vfloat vi_to_float(vint x) { vfloat r; EACH r.v[i] = (float)x.v[i]; retur
 
 #endif
 
+#if !defined(INPUT_OFFSET)
+#define INPUT_OFFSET 0 /* vd_u8s8 takes an input as x - INPUT_OFFSET. */
+#endif
+
 /* The operation on nibbles. Its sums differ from those of vd_u8s8 in some sets. */
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) || defined(NEON)
 typedef vdot vnib;
 INLINE vnib vn_zero(void) { return vd_zero(); }
 #define vn_s8u4 vd_s8u4
-INLINE vint vn_lanes(vnib sum) { return sum; }
-#elif defined(__AVX2__)
+INLINE vint vn_lanes(vnib sum) { return vd_lanes(sum); }
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 typedef vint vnib;
 INLINE vnib vn_zero(void) { return (vnib){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 INLINE vint vn_lanes(vnib sum) { return sum; }

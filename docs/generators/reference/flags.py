@@ -34,6 +34,7 @@ from actorQ.scripts import breakdown_table
 from actorQ.scripts import plot_run
 from actorQ.scripts import speedup_table
 from baseline import collate
+from baseline import cortex_benchmark
 from baseline import deploy_benchmark
 from baseline import enjoy
 from baseline import findings
@@ -68,6 +69,7 @@ TOOLS: dict[str, Callable[[], None]] = {
     "integer_benchmark": integer_benchmark.define_flags,
     "deploy": deploy.define_flags,
     "deploy_benchmark": deploy_benchmark.define_flags,
+    "cortex_benchmark": cortex_benchmark.define_flags,
     "mixed_precision": mixed_precision.define_flags,
     "visualize": visualize.define_flags,
     "findings": findings.define_flags,
@@ -91,7 +93,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str]], None]] = {
     "learner_parity": learner_parity.main,
     "parameter_path": parameter_path.main,
 }
-_RUN_POLICY = tables.ROOT / "baseline" / "deploy" / "run_policy.py"
+_PLAYERS = tables.ROOT / "baseline" / "deploy"
 # The column of defaults says what a help text says so.
 _DEFAULT_IN_HELP = re.compile(r" \(default: (%\(default\)s|[\d ]+)\)")
 _AND_MORE = "(default: %(default)s, "
@@ -203,14 +205,16 @@ def baseline() -> str:
         shown[tool] = set(rows)
         inherited = shown.get(INHERITS.get(tool, ""), set())
         lines += [(f"`{tool}`", *row) for row in rows if row not in inherited]
-    lines += [("`deploy.run_policy`", *row) for row in _argparse_rows(_run_policy)]
+    for player in ("run_policy", "run_native"):
+        run = functools.partial(_run_player, player)
+        lines += [(f"`deploy.{player}`", *row) for row in _argparse_rows(run)]
     return tables.table(("Tool", *_HEAD), lines, 1 + len(_HEAD))
 
 
-def _run_policy(argv: Sequence[str]) -> None:
+def _run_player(name: str, argv: Sequence[str]) -> None:
     """Runs the script, which has no function of its own: devices get a copy of the file."""
     del argv
-    runpy.run_path(str(_RUN_POLICY), run_name="__main__")
+    runpy.run_path(str(_PLAYERS / f"{name}.py"), run_name="__main__")
 
 
 def _absl_rows(define: Callable[[], None]) -> list[tuple[str, ...]]:

@@ -76,9 +76,10 @@ def answer() -> str:
     off = statistics.mean(abs(predicted / measured - 1) for predicted, measured in found)
     verdict = "reached" if mean_error() < AIM else "missed"
     return (
-        f"**Answer.** Predicted and measured learner steps/s differ by {_percent(mean_error(), 1)} in the "
-        f"mean over {len(rows())} trainings (aim below {_percent(AIM)}: **{verdict}**). They are of "
-        f"{len(pairs)} pairs of task and model. The gain of int8 over fp32 is off by {_percent(off, 1)} in the mean."
+        f"**Answer.** Predicted and measured learner steps/s differ by {_percent(mean_error(), 1)} "
+        f"in the mean over {len(rows())} trainings (aim below {_percent(AIM)}: **{verdict}**). "
+        f"They are of {len(pairs)} pairs of task and model. The gain of int8 over fp32 is off by "
+        f"{_percent(off, 1)} in the mean."
     )
 
 

@@ -52,7 +52,7 @@ def test_report_prints_and_writes(tmp_path, capsys):
     assert form["file_bytes"] == 7 and form["returns"] == [2.0, 2.0]
     keys = {
         "file_bytes", "weight_bytes", "metadata", "kernels", "simulated", "full_precision",
-        "seconds", "returns",
+        "seconds", "p99_s", "returns",
     }
     assert all(set(form) == keys for form in record["forms"].values())
     assert record["forms"]["torch fp32"]["simulated"] is None

@@ -1,7 +1,6 @@
 """The kernels in C against the numpy reference, on every instruction set of this machine."""
 
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -124,7 +123,8 @@ def test_tanh_is_close_to_the_exact_one():
     assert np.abs(reference.tanh(x)).max() <= 1
 
 
-def test_integer_products_do_not_overflow_at_their_extremes():
+def extreme_case(quantize=8):
+    """Returns a policy of the largest weights, and observations of the largest inputs."""
     architecture = architecture_lib.PolicyArchitecture((4096,), (16,), 2, Q_VALUES)
     weights = {
         "linear_0.weight": np.full((16, 4096), -1, np.float32),
@@ -132,14 +132,18 @@ def test_integer_products_do_not_overflow_at_their_extremes():
         "head.weight": np.ones((2, 16), np.float32),
         "head.bias": np.zeros(2, np.float32),
     }
-    observations = np.full((1, 4096), 3, np.float32)
+    tensors = forms.expand(forms.to_actor_form(weights, 0, quantize))
+    return architecture, quantize, tensors, np.array([[3], [-3]], np.float32).repeat(4096, 1)
+
+
+def test_integer_products_do_not_overflow_at_their_extremes():
     for quantize in (8, 4):
-        tensors = forms.expand(forms.to_actor_form(weights, 0, quantize))
+        architecture, _, tensors, observations = extreme_case(quantize)
         expected = reference.forward(architecture, tensors, observations)
         for isa in library.usable_isas():
-            network = library.Network(architecture, precisions.SCHEMES[quantize], 1, isa)
+            network = library.Network(architecture, precisions.SCHEMES[quantize], 2, isa)
             np.testing.assert_array_equal(network(network.pack(tensors), observations), expected)
-        np.testing.assert_allclose(expected, -16, rtol=5e-3)
+        np.testing.assert_allclose(expected, [[-16, -16], [16, 16]], rtol=5e-3)
 
 
 def test_weights_of_another_version_leave_the_old_ones_alone():
@@ -285,20 +289,34 @@ def test_processor_without_f16c_gets_the_portable_kernels(tmp_path):
     assert usable_isas_when_built_with(tmp_path / "compiler", script) == ["portable"]
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86 has several sets")
-def test_every_feature_that_kernels_are_compiled_for_is_tested_at_run_time(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("machine", "sets"),
+    [
+        ("x86_64", {"portable", "avx2", "avxvnni", "avx512"}),
+        ("aarch64", {"portable", "neon", "dotprod", "i8mm"}), ("riscv64", {"portable"}),
+    ],
+)
+def test_every_feature_that_kernels_are_compiled_for_is_tested_at_run_time(
+    monkeypatch, tmp_path, machine, sets
+):
     commands = []
-    monkeypatch.setattr(compiling, "library_path", lambda: str(tmp_path / "lib.so"))
     monkeypatch.setattr(compiling, "run", lambda *command: commands.append(command))
-    monkeypatch.setattr(compiling, "_knows_avxvnni", lambda *_: True)
+    monkeypatch.setattr(compiling, "_knows", lambda *_: True)
     monkeypatch.setattr(os, "replace", lambda *_: None)
-    compiling.build()
+    compiling.compile_library(["cc"], machine, str(tmp_path / "lib.so"))
     *kernels, linking = commands
-    assert len(kernels) == len(library.ISAS)
+    found = set()
     for command in kernels:
         (name,) = [word for word in command if word.startswith("-DKERNELS=actorq_")]
         isa = name.removeprefix("-DKERNELS=actorq_")
-        compiled = {word[2:] for word in command if word.startswith("-m") and "=" not in word}
+        found.add(isa)
+        compiled = set()
+        for word in command:
+            if word.startswith("-march="):
+                compiled |= set(word.split("+")[1:])
+            elif word.startswith("-m") and "=" not in word:
+                compiled.add(word[2:])
         (tests,) = [word for word in linking if word.startswith(f"-DCAN_RUN_{isa}=")]
         assert compiled == set(re.findall(r"HAS_(\w+)", tests))
-        assert bool(compiled) == (isa != "portable")
+        assert bool(compiled) == (isa not in ("portable", "neon"))
+    assert found == sets <= set(library.ISAS)

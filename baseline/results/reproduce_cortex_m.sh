@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Measures policies in C on emulated Cortex-M processors: docs/results/microcontrollers.md.
+#
+# Usage: [AGENTS=FOLDER] [CMSIS_NN=FOLDER] baseline/results/reproduce_cortex_m.sh
+#   AGENTS    Folder of zoo agents (default: logs/zoo; `baseline.ptq --hub` fetches them).
+#   CMSIS_NN  Folder of CMSIS-NN's sources; without it, its kernel is not counted.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+python=.venv/bin/python
+agents=${AGENTS:-logs/zoo}
+out=logs/cortex_m
+robots=()
+for layers in 64,64,64 256,256,256 4096,512,1024; do
+  folder=$out/agents/${layers//,/-}
+  if [ ! -d "$folder" ]; then
+    "$python" -m baseline.train --algo ppo --env DroneNavigation-v0 --folder "$folder" \
+      -n "${STEPS:-40000}" \
+      --hyperparams "policy_kwargs:dict(net_arch=dict(pi=[$layers],vf=[256,256]))"
+  fi
+  robots+=("$folder/ppo/DroneNavigation-v0_1")
+done
+"$python" -m baseline.cortex_benchmark "${robots[@]:0:2}" \
+  "$agents/ppo/CartPole-v1_1" "$agents/dqn/LunarLander-v2_1" "$agents/ddpg/Pendulum-v1_1" \
+  "$agents/a2c/BipedalWalker-v3_1" "${robots[2]}" --out "$out" ${CMSIS_NN:+--cmsis_nn "$CMSIS_NN"}
