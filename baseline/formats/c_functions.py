@@ -4,6 +4,7 @@ Their numbers and the order of their operations are those of `float32` and `inte
 """
 
 from collections.abc import Iterable
+import re
 from typing import NamedTuple
 
 from actorQ.policy import quantization
@@ -21,7 +22,8 @@ class Function(NamedTuple):
 def literal(value: float) -> str:
     """Returns a float32 number as C writes it exactly."""
     number = integer_form.as_float32(value)
-    return f"{number.hex()}f" if number >= 0 else f"({number.hex()}f)"
+    text = re.sub(r"\.?0*p", "p", number.hex()) + "f"  # Of its 13 digits 6 count.
+    return text if number >= 0 else f"({text})"
 
 
 def _series(terms: Iterable[float], times: str) -> str:
@@ -43,15 +45,16 @@ _SCALES = """\
   int scale_step, zero_step; /* 1: the array is [outputs]; 0: it has one number. */
 """
 INCLUDES = """\
+#if defined(__ARM_FEATURE_SIMD32) && !defined(__ARM_BIG_ENDIAN)
+#define PAIRS /* Products of pairs of 16 bits. */
+#include <arm_acle.h>
 #include <string.h>
-#ifdef __ARM_FEATURE_SIMD32
-#include <arm_acle.h> /* Products of pairs of 16 bits. */
 #endif
 """
 FOUR = """\
 /* Adds the products of four levels with four weights, which lie in the order 0, 2, 1, 3. */
 static inline int32_t four(int32_t sum, const int8_t *w, const int16_t *x) {
-#ifdef __ARM_FEATURE_SIMD32
+#ifdef PAIRS
   uint32_t weights, pairs[2];
   memcpy(&weights, w, sizeof(weights));
   memcpy(pairs, x, sizeof(pairs));
@@ -66,7 +69,7 @@ EIGHT = """\
 /* Adds the products of eight levels with eight weights of 0 to 15. Their order by nibbles, the
  * lowest first, is 0, 2, 4, 6, 1, 3, 5, 7. */
 static inline int32_t eight(int32_t sum, const uint8_t *w, const int16_t *x) {
-#ifdef __ARM_FEATURE_SIMD32
+#ifdef PAIRS
   const uint32_t low = 0x000F000Fu;
   uint32_t weights, pairs[4];
   memcpy(&weights, w, sizeof(weights));

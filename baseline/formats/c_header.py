@@ -59,7 +59,8 @@ def header_of(facts: Sequence[str], head: str, sizes: Sizes, types: Types) -> st
         f"Head: {head}",
         f"Constants take {sizes.flash} bytes of flash, and buffers {sizes.ram} bytes of RAM. Code "
         "and stack come on top.",
-        "Compile with -std=c99, or with -ffp-contract=off: fused operations round otherwise.",
+        "Compile with -std=c99, or with -ffp-contract=off: fused operations round otherwise. Leave "
+        "-ffast-math out.",
         "Observations must be finite numbers.",
     ]
     return _HEADER.format(

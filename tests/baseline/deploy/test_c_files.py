@@ -19,6 +19,8 @@ from baseline.formats import integer_form
 from baseline.formats import names
 from baseline.qat import model as qat_model
 from baseline.qat import training
+from tests.baseline import integer_reference
+from tests.baseline.formats import test_c_policy
 from tests.baseline.qat import test_training
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="There is no C compiler.")
@@ -88,6 +90,35 @@ def test_what_cannot_be_written_is_said_in_one_line(zoo, tmp_path, arguments, me
     assert done.returncode != 0
     assert re.search(message, done.stderr) and "Traceback" not in done.stderr
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("bits", [8, 4, 16])
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_the_example_is_clean_under_sanitizers(tmp_path, bits, calibrated):
+    network = test_c_policy.branched()
+    rng = np.random.default_rng(0)
+    states = np.concatenate([
+        rng.standard_normal((50, 4)) * 1e3, rng.integers(0, 2, (50, 7))
+    ], axis=1).astype(np.float32)
+    ranges = integer_reference.calibrate(network, states[:10])  # Others lie outside.
+    form = integer_form.make(network, bits, ranges if calibrated and bits <= 8 else None)
+    content = c_files.export(form, c_files.Options(), ["A test."])
+    (tmp_path / "policy.c").write_bytes(content)
+    c_files.write(content, tmp_path)
+    subprocess.run(
+        ["cc", "-std=c99", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+         "main.c", "policy.c", "-lm", "-o", "example"],
+        cwd=tmp_path, check=True, timeout=LIMIT_S,
+    )
+    text = "\n".join(" ".join(map(repr, state.tolist())) for state in states)
+    played = subprocess.run(
+        [str(tmp_path / "example")], input=text, capture_output=True, text=True, timeout=LIMIT_S,
+        check=False,
+    )
+    assert played.returncode == 0, played.stderr
+    expected = integer_form.actions(form, integer_form.outputs(form, states))
+    same = np.array(played.stdout.split(), int) == expected
+    assert np.mean(same) == 1.0 if bits <= 8 else np.mean(same) > 0.9
 
 
 def test_sizes_of_flash_are_read():
