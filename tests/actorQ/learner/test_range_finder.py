@@ -141,7 +141,8 @@ def test_a_found_span_that_returns_leave_grows_while_learning(monkeypatch):
     rig.finder.step()
     grown = rig.range.found()
     assert grown == rig.noted[-1]
-    assert grown["vmin"] <= lowest and highest <= grown["vmax"]
+    beyond = 1e-3 * (grown["vmax"] - grown["vmin"])  # The learner lets so much pass.
+    assert grown["vmin"] - beyond <= lowest and highest <= grown["vmax"] + beyond
     for _ in range(3):
         rig.finder.step()
     assert np.all(np.isfinite(list(rig.module.losses(rig.fetches.read()).values())))
