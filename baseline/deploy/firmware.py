@@ -66,7 +66,7 @@ class Size(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What the emulated processor did.
+    """Tells what the emulated processor did.
 
     Attributes:
       actions: Actions [N, A] in the C type of the policy.
@@ -114,7 +114,7 @@ def size(folder: pathlib.Path, core: Core) -> Size:
     with tempfile.TemporaryDirectory() as name:
         target = pathlib.Path(name, "policy.o")
         _compile(core, folder, ["-c", str(folder / "policy.c"), "-o", str(target)])
-        # The second line has the bytes of text, data and bss.
+        # Its second line holds the bytes of text, data and bss.
         text, data, bss = map(int, _run([SIZE, str(target)]).splitlines()[1].split()[:3])
     return Size(text + data, data + bss)
 

@@ -84,6 +84,44 @@ static inline int32_t eight(int32_t sum, const uint8_t *w, const int16_t *x) {
 #endif
 }
 """
+
+
+def _integer_linear(name: str, c_type: str, product: str, at_once: int, per_byte: int) -> str:
+    """Returns a linear layer of integers.
+
+    Args:
+      name: Its name.
+      c_type: Type of its weights.
+      product: Function that adds some products.
+      at_once: Number of these products.
+      per_byte: Weights in a byte.
+    """
+    structure = _LINEAR.format(
+        type=c_type, packed=f", as `{product}` takes them", name=name, scales=_SCALES
+    )
+    x = "levels + i" if per_byte == 1 else f"levels + {per_byte} * i"
+    return structure + f"""\
+static void {name}(const {name}_t *layer, float x_scale, float *to) {{
+  const int stride = (layer->inputs + {at_once - 1}) / {at_once} * {at_once // per_byte};
+  int32_t total = 0;
+  for (int i = 0; i < layer->inputs; i++) total += levels[i];
+  for (int o = 0; o < layer->outputs; o += 2) {{ /* Two outputs share the loads of levels. */
+    const {c_type} *w = layer->weights + o * stride;
+    const {c_type} *v = o + 1 < layer->outputs ? w + stride : w;
+    int32_t sums[2] = {{0, 0}};
+    for (int i = 0; i < stride; i += 4) {{
+      sums[0] = {product}(sums[0], w + i, {x});
+      sums[1] = {product}(sums[1], v + i, {x});
+    }}
+    for (int p = o; p < o + 2 && p < layer->outputs; p++) {{
+      const int32_t sum = sums[p - o] - layer->zero[p * layer->zero_step] * total;
+      to[p] = (float)sum * (layer->scale[p * layer->scale_step] * x_scale) + layer->bias[p];
+    }}
+  }}
+}}
+"""
+
+
 FUNCTIONS: dict[str, Function] = {
     "clamp": Function("""\
 static float clamp(float x, float low, float high) {
@@ -251,51 +289,8 @@ static float of_half(uint16_t half) {
 """, ("of_bits",)),
     "four": Function(FOUR),
     "eight": Function(EIGHT),
-    "linear8": Function(_LINEAR.format(
-        type="int8_t", packed=", in fours, as `four` takes them", name="linear8", scales=_SCALES,
-    ) + """\
-static void linear8(const linear8_t *layer, float x_scale, float *to) {
-  const int stride = (layer->inputs + 3) / 4 * 4;
-  int32_t total = 0;
-  for (int i = 0; i < layer->inputs; i++) total += levels[i];
-  for (int o = 0; o < layer->outputs; o += 2) { /* Two outputs share the loads of levels. */
-    const int8_t *w = layer->weights + o * stride;
-    const int8_t *v = o + 1 < layer->outputs ? w + stride : w;
-    int32_t sums[2] = {0, 0};
-    for (int i = 0; i < stride; i += 4) {
-      sums[0] = four(sums[0], w + i, levels + i);
-      sums[1] = four(sums[1], v + i, levels + i);
-    }
-    for (int p = o; p < o + 2 && p < layer->outputs; p++) {
-      const int32_t sum = sums[p - o] - layer->zero[p * layer->zero_step] * total;
-      to[p] = (float)sum * (layer->scale[p * layer->scale_step] * x_scale) + layer->bias[p];
-    }
-  }
-}
-""", ("four",)),
-    "linear4": Function(_LINEAR.format(
-        type="uint8_t", packed=", in eights, as `eight` takes them", name="linear4",
-        scales=_SCALES,
-    ) + """\
-static void linear4(const linear4_t *layer, float x_scale, float *to) {
-  const int stride = (layer->inputs + 7) / 8 * 4;
-  int32_t total = 0;
-  for (int i = 0; i < layer->inputs; i++) total += levels[i];
-  for (int o = 0; o < layer->outputs; o += 2) { /* Two outputs share the loads of levels. */
-    const uint8_t *w = layer->weights + o * stride;
-    const uint8_t *v = o + 1 < layer->outputs ? w + stride : w;
-    int32_t sums[2] = {0, 0};
-    for (int i = 0; i < stride; i += 4) {
-      sums[0] = eight(sums[0], w + i, levels + 2 * i);
-      sums[1] = eight(sums[1], v + i, levels + 2 * i);
-    }
-    for (int p = o; p < o + 2 && p < layer->outputs; p++) {
-      const int32_t sum = sums[p - o] - layer->zero[p * layer->zero_step] * total;
-      to[p] = (float)sum * (layer->scale[p * layer->scale_step] * x_scale) + layer->bias[p];
-    }
-  }
-}
-""", ("eight",)),
+    "linear8": Function(_integer_linear("linear8", "int8_t", "four", 4, 1), ("four",)),
+    "linear4": Function(_integer_linear("linear4", "uint8_t", "eight", 8, 2), ("eight",)),
     "grouped4": Function(_LINEAR.format(
         type="uint8_t", packed=", in eights, 8 more than the weight", name="grouped4",
         scales=f"""\

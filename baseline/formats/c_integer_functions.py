@@ -1,4 +1,4 @@
-"""What computes without floats in C: functions, factors as integers, shapes of activations."""
+"""Holds functions in C that compute without floats, and the factors and shapes that they take."""
 
 import math
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from torch import nn
 
 from actorQ.core import errors
 from baseline.formats import c_functions
+from baseline.quantization import float32
 
 FRACTION = 16  # Bits of fractions of observations, outputs and actions.
 _FACTOR_BITS = 24
@@ -46,7 +47,7 @@ def shape_of(name: str, module: nn.Module) -> Shape:
     if isinstance(module, nn.Hardtanh):
         return Shape(1.0, 1.0, 0, module.min_val, module.max_val)
     if isinstance(module, nn.SELU):
-        return Shape(1.0507009873554805, 0.0, 16)
+        return Shape(float32.SELU_SCALE, 0.0, 16)
     if isinstance(module, nn.Tanh):
         return Shape(0.0, 0.0, 8)
     if isinstance(module, nn.Sigmoid):
@@ -140,29 +141,27 @@ static int32_t {name}(const {name}_t *layer, const int16_t *from, {arguments}) {
                            layer->shift));
 }}
 """
-_LINEAR_FIELDS = "  int inputs;\n"
 PRODUCTS = {"linear8": c_functions.FOUR, "linear4": c_functions.EIGHT}
+
+
+def _linear(name: str, c_type: str, product: str, at_once: int, per_byte: int) -> str:
+    """Returns a linear layer, see `c_functions`."""
+    x = "from + i" if per_byte == 1 else f"from + {per_byte} * i"
+    return _STRUCTURE.format(
+        type=c_type, name=name, fields="  int inputs;\n", arguments="int32_t total, int o",
+        sum=f"""\
+  const int stride = (layer->inputs + {at_once - 1}) / {at_once} * {at_once // per_byte};
+  const {c_type} *w = layer->weights + o * stride;
+  int32_t sum = 0;
+  for (int i = 0; i < stride; i += 4) sum = {product}(sum, w + i, {x});
+  sum -= layer->zero[o * layer->zero_step] * total;
+""",
+    )
+
+
 KERNELS = {
-    "linear8": _STRUCTURE.format(
-        type="int8_t", name="linear8", fields=_LINEAR_FIELDS, arguments="int32_t total, int o",
-        sum="""\
-  const int stride = (layer->inputs + 3) / 4 * 4;
-  const int8_t *w = layer->weights + o * stride;
-  int32_t sum = 0;
-  for (int i = 0; i < stride; i += 4) sum = four(sum, w + i, from + i);
-  sum -= layer->zero[o * layer->zero_step] * total;
-""",
-    ),
-    "linear4": _STRUCTURE.format(
-        type="uint8_t", name="linear4", fields=_LINEAR_FIELDS, arguments="int32_t total, int o",
-        sum="""\
-  const int stride = (layer->inputs + 7) / 8 * 4;
-  const uint8_t *w = layer->weights + o * stride;
-  int32_t sum = 0;
-  for (int i = 0; i < stride; i += 4) sum = eight(sum, w + i, from + 2 * i);
-  sum -= layer->zero[o * layer->zero_step] * total;
-""",
-    ),
+    "linear8": _linear("linear8", "int8_t", "four", 4, 1),
+    "linear4": _linear("linear4", "uint8_t", "eight", 8, 2),
     "convolution8": _STRUCTURE.format(
         type="int8_t", name="convolution8", arguments="int o, int out", fields="""\
   int channels, height, width, filters, out_height, out_width;

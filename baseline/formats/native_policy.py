@@ -22,8 +22,8 @@ from baseline.agents import zoo_files
 from baseline.formats import names
 from baseline.quantization import acting_layers
 from baseline.quantization import acting_path
+from baseline.quantization import float32
 
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 _NONNEGATIVE = ("relu", "sigmoid", "softplus")
 
 
@@ -72,7 +72,7 @@ def export(
 
 @dataclasses.dataclass
 class _Shape:
-    """What stands behind the layers so far: numbers, or an image [channels, height, width]."""
+    """Tells what the layers so far give: numbers, or an image [channels, height, width]."""
 
     image: tuple[int, int, int] | None
     # Channels of the network; those of the file are filled up to whole blocks of the kernels.
@@ -120,7 +120,7 @@ class _Builder:
             if isinstance(module, nn.Conv2d):
                 self._add_convolution(name, module)
             else:
-                self._add_linear(name, module)
+                self._add_linear(module)
             self._nonnegative, self._open = False, True
         elif isinstance(module, acting_layers.ACTIVATIONS):
             kind, parameters = activation(module)
@@ -155,8 +155,7 @@ class _Builder:
         height, width = ((side - kernel) // stride + 1 for side in size)
         self._shape = _Shape((filters, height, width), module.out_channels)
 
-    def _add_linear(self, name: str, module: nn.Linear) -> None:
-        del name
+    def _add_linear(self, module: nn.Linear) -> None:
         weight = _array(module.weight)
         if self._shape.image is not None:  # From torch's order of a flat image to the kernels'.
             filters, height, width = self._shape.image
@@ -182,7 +181,7 @@ def activation(module: nn.Module) -> tuple[str, tuple[float, float]]:
     if isinstance(module, nn.ELU):
         return "elu", (module.alpha, 1.0)
     if isinstance(module, nn.SELU):
-        return "elu", (_SELU_ALPHA * _SELU_SCALE, _SELU_SCALE)
+        return "elu", (float32.SELU_ALPHA * float32.SELU_SCALE, float32.SELU_SCALE)
     if isinstance(module, nn.GELU):
         return ("gelu_tanh" if module.approximate == "tanh" else "gelu"), (0.0, 0.0)
     if isinstance(module, nn.Softplus):

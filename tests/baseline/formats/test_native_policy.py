@@ -332,7 +332,7 @@ def test_observations_of_another_shape_are_refused_and_results_stay():
 
 @pytest.fixture(name="folder")
 def fixture_folder(tmp_path):
-    """What `deploy` writes for a device."""
+    """Returns what `deploy` writes for a device."""
     content = native_policy.export(reference.dense(), 8)
     return exporting.write(content, "native", str(tmp_path / "device")).parent
 

@@ -36,7 +36,7 @@ POLICIES = {
 APPROXIMATED = ("tanh", "sigmoid", "elu", "squashed")
 SIZE = (20, 20)  # The size of the reference's images.
 RESOLVERS = interpreter.OpResolverType
-# What TensorFlow Lite Micro's kernels take: the types of an operator's inputs and output.
+# TensorFlow Lite Micro's kernels take these types as an operator's inputs and output.
 INT8, INT32 = np.dtype(np.int8), np.dtype(np.int32)
 LEGAL = {
     "FULLY_CONNECTED": ([INT8, INT8, INT32], INT8), "CONV_2D": ([INT8, INT8, INT32], INT8),
