@@ -4,8 +4,8 @@
 
 It takes each AGENT as `baseline.deploy` does, but in full precision. `deploy --format c` writes the
 files, arm-none-eabi-gcc compiles them, and qemu-system-arm emulates the processors. qemu counts
-instructions, not cycles. Actions are compared four times over: with the agent's, with the bits of
-the numpy form, and between the emulated processor and this machine.
+instructions, not cycles. Actions are compared with the agent's, with those of the numpy form, and
+between the emulated processor and this machine.
 """
 
 from absl import flags

@@ -40,7 +40,7 @@ typedef struct {{
 }} {name}_t;
 """
 _SCALES = """\
-  const float *scale;    /* Of the weights. */
+  const float *scale;    /* Scales of the weights. */
   const int16_t *zero;   /* The integer that stands for 0. */
   int scale_step, zero_step; /* 1: the array is [outputs]; 0: it has one number. */
 """
@@ -322,7 +322,7 @@ typedef struct {{
   const {type} *weights; /* [filters][channels][kernel][kernel] */
   const float *bias;     /* [filters] */
 {scales}  int channels, height, width, filters, out_height, out_width;
-  int kernel[2], stride[2], dilation[2], before[2]; /* Vertical, horizontal. */
+  int kernel[2], stride[2], dilation[2], before[2]; /* Vertical, then horizontal. */
 }} {name}_t;
 
 static void {name}(const {name}_t *layer, {parameters}float *to) {{
@@ -350,7 +350,7 @@ static void {name}(const {name}_t *layer, {parameters}float *to) {{
 """
 FUNCTIONS["convolution8"] = Function(_CONVOLUTION.format(
     type="int8_t", name="convolution8", parameters="float x_scale, ", scales="""\
-  const float *scale;    /* Of the weights. */
+  const float *scale;    /* Scales of the weights. */
   const int16_t *zero;   /* The integer that stands for 0. */
   int scale_step, zero_step; /* 1: the array is [filters]; 0: it has one number. */
 """, sums="int32_t sum = 0", add="sum += (*w - layer->zero[f * layer->zero_step]) * levels[place];",

@@ -127,8 +127,8 @@ _STRUCTURE = """\
 typedef struct {{
   const {type} *weights;
   const int16_t *zero;    /* The integer that stands for 0. */
-  const int32_t *factor;  /* Of the sums. */
-  const int64_t *bias;    /* With the factor's digits. */
+  const int32_t *factor;  /* Factors of the sums. */
+  const int64_t *bias;    /* Biases, with the digits of the factor. */
   int zero_step, factor_step; /* 1: the array is [outputs]; 0: it has one number. */
   int shift;
   activation_t activation;
@@ -165,7 +165,7 @@ KERNELS = {
     "convolution8": _STRUCTURE.format(
         type="int8_t", name="convolution8", arguments="int o, int out", fields="""\
   int channels, height, width, filters, out_height, out_width;
-  int kernel[2], stride[2], dilation[2], before[2]; /* Vertical, horizontal. */
+  int kernel[2], stride[2], dilation[2], before[2]; /* Vertical, then horizontal. */
 """,
         sum="""\
   const int8_t *w = layer->weights + o * layer->channels * layer->kernel[0] * layer->kernel[1];
