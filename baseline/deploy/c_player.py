@@ -95,6 +95,11 @@ class Policy:
         for function, *_ in self._calls.values():
             function.restype = None
 
+    def run(self) -> None:
+        """Computes `action` from `observation`."""
+        function, to, _ = self._calls["action"]
+        function(self._given, to)
+
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Returns observations in the type of the policy, in their shape."""
         if self._one["observation"] > 1:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import dataclasses
 import pathlib
+import statistics
 import tempfile
 from typing import NamedTuple
 
@@ -20,15 +21,18 @@ from baseline.deploy import cmsis_nn
 from baseline.deploy import device_files
 from baseline.deploy import exporting
 from baseline.deploy import firmware
+from baseline.deploy import micro_player
 from baseline.formats import c_header
 from baseline.formats import integer_form
 from baseline.formats import names
 from baseline.quantization import schemes
 
 _BATCH = 500  # States that the numpy form computes at once.
+_ROUNDS = 7  # In which this machine's times are measured.
 _TRIAL_STATES = 2
 _TRIAL_INSTRUCTIONS = 200_000_000  # No policy that fits into the boards' memory takes more.
 CMSIS = "CMSIS-NN"
+MICRO = "TFLite Micro"
 
 
 class Width(NamedTuple):
@@ -39,6 +43,25 @@ class Width(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.bits} bits" + (", no floats" if self.floats == names.NONE else "")
+
+
+_COMMON = Width(8)  # Others' kernels have this width.
+
+
+class Interpreted(NamedTuple):
+    """What TensorFlow Lite Micro's interpreter does with the same policy, on this machine.
+
+    Attributes:
+      c_s: Seconds of an action of the C file, the median of the rounds.
+      micro_s: The same of the interpreter, in turns with the C file.
+      micro_bytes: Size of the interpreter's file.
+      micro_alike: Share of the states with the agent's action.
+    """
+
+    c_s: float
+    micro_s: float
+    micro_bytes: int
+    micro_alike: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +118,7 @@ class Row:
       core_states: Number of states that the emulated processor played.
       core_equal: Share of these with the bits of the same file's actions on this machine.
       cmsis_instructions: Instructions of CMSIS-NN's kernel for layers of the same sizes.
+      interpreted: The figures beside TensorFlow Lite Micro's interpreter; None: not measured.
     """
 
     agent: str
@@ -112,6 +136,7 @@ class Row:
     core_states: int
     core_equal: float | None
     cmsis_instructions: float | None
+    interpreted: Interpreted | None
 
 
 def measure(agent: agent_lib.Agent, settings: Settings) -> Iterator[Row]:
@@ -140,10 +165,12 @@ def measure(agent: agent_lib.Agent, settings: Settings) -> Iterator[Row]:
             (folder / c_header.SOURCE).write_bytes(content)
             (folder / c_header.HEADER).write_text(c_header.header(content.decode()))
             file = _File(agent, how, ranges, folder, states, acted)
+            common = width == _COMMON
+            interpreted = file.interpreted() if common else None
             for core in settings.cores:
                 timing.progress(f"{tell}: {width} on {core.name}")
-                cmsis = compared[core.name] if width == (8, names.HARD) else None
-                yield file.on(core, width, settings, cmsis)
+                cmsis = compared[core.name] if common else None
+                yield file.on(core, width, settings, cmsis, interpreted)
 
 
 class _File:
@@ -154,8 +181,11 @@ class _File:
         folder: pathlib.Path, states: np.ndarray, acted: np.ndarray,
     ):
         self._agent = agent
+        self._how = how
         self._folder = folder
         self._states = states
+        self._acted = acted
+        self._ranges = ranges
         network = actorq.native_network(agent)
         self._player = c_player.Policy(folder / c_header.SOURCE)
         actions, raw = [], []
@@ -180,8 +210,34 @@ class _File:
             equal = (expected == found).reshape(len(states), -1)
             self._exact = float(equal.all(axis=1).mean())
 
+    def interpreted(self) -> Interpreted | None:
+        """Returns the figures beside TensorFlow Lite Micro's interpreter; None: there are none."""
+        tell = f"{self._agent.algo} {self._agent.env_id}: {MICRO}"
+        if not micro_player.is_installed():
+            timing.progress(f"{tell}: is not installed, so that it is not compared")
+            return None
+        timing.progress(tell)
+        how = dataclasses.replace(
+            self._how, format="tflite", kernels=names.MICRO,
+            scheme=names.scheme("tflite", self._how.bits, None),
+        )
+        try:
+            content = exporting.export(self._agent, how, self._ranges)
+        except errors.UserError as error:
+            timing.progress(f"{tell}: {error}")
+            return None
+        policy = micro_player.Policy(content)
+        network = actorq.native_network(self._agent)
+        found = exporting.one_by_one(policy)(self._states)
+        alike = agreement.compare(self._acted, found, network.low, network.high).alike
+        self._player(self._states[-1])  # Both repeat the last state.
+        times = timing.latencies({"c": self._player.run, "micro": policy.run}, _ROUNDS)
+        c_s, micro_s = (statistics.median(times[name]) for name in ("c", "micro"))
+        return Interpreted(c_s, micro_s, len(content), alike)
+
     def on(
-        self, core: firmware.Core, width: Width, settings: Settings, cmsis: float | None
+        self, core: firmware.Core, width: Width, settings: Settings, cmsis: float | None,
+        interpreted: Interpreted | None,
     ) -> Row:
         """Returns the figures on a processor."""
         size = firmware.size(self._folder, core)
@@ -204,7 +260,7 @@ class _File:
             f"{self._agent.algo} {self._agent.env_id}",
             "-".join(map(str, device_files.hidden_layers(actorq.native_network(self._agent)))),
             width.bits, width.floats, core.name, size.flash, size.ram, stack, instructions,
-            len(self._states), self._alike, self._exact, played, equal, cmsis,
+            len(self._states), self._alike, self._exact, played, equal, cmsis, interpreted,
         )
 
 

@@ -17,6 +17,10 @@ _HEADER = (
     "agent", "hidden layers", "weights", "processor", "flash KB", "RAM KB", "stack B",
     "instructions", "of 32 bits", "CMSIS-NN", "as agent", "as form", "as here",
 )
+_MICRO_HEADER = (
+    "agent", "hidden layers", "C us", "TFLM us", "ratio", "C flash KB", ".tflite KB",
+    "C as agent", "TFLM as agent",
+)
 
 
 def report(
@@ -35,6 +39,7 @@ def report(
     text = "\n".join([
         "Policies in C on emulated Cortex-M processors; instructions are those of one action\n",
         output.markdown_table(_HEADER, [_cells(row, rows) for row in rows]),
+        *_beside_micro(rows),
         *(f"- {note}" for note in _NOTES),
         "",
     ])
@@ -60,7 +65,35 @@ _NOTES = (
 
 
 def _plain(rows: Sequence[cortex_files.Row]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(row) for row in rows]
+    """Returns the rows for JSON and CSV, without nested parts."""
+    found = []
+    for row in rows:
+        flat = dataclasses.asdict(row)
+        beside: cortex_files.Interpreted | None = flat.pop("interpreted")
+        empty = dict.fromkeys(cortex_files.Interpreted._fields)
+        found.append(flat | (empty if beside is None else beside._asdict()))
+    return found
+
+
+def _beside_micro(rows: Sequence[cortex_files.Row]) -> list[str]:
+    """Returns the table beside TFLite Micro's interpreter; nothing where it was not measured."""
+    lines = [
+        [
+            row.agent, row.layers, f"{1e6 * row.interpreted.c_s:.2f}",
+            f"{1e6 * row.interpreted.micro_s:.2f}",
+            f"{row.interpreted.micro_s / row.interpreted.c_s:.2f}x",
+            f"{row.flash_bytes / 1e3:.1f}", f"{row.interpreted.micro_bytes / 1e3:.1f}",
+            f"{100 * row.alike:.2f} %", f"{100 * row.interpreted.micro_alike:.2f} %",
+        ]
+        for row in rows if row.interpreted is not None and row.core == rows[0].core
+    ]
+    if not lines:
+        return []
+    title = (
+        f"{cortex_files.MICRO}'s interpreter on this machine, at 8 bits, in turns with the file "
+        "in C\n"
+    )
+    return [title, output.markdown_table(_MICRO_HEADER, lines)]
 
 
 def of_32_bits(

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Measures policies in C on emulated Cortex-M processors: docs/results/microcontrollers.md.
 #
-# Usage: [AGENTS=FOLDER] [CMSIS_NN=FOLDER] baseline/results/reproduce_cortex_m.sh
+# Usage: [ROBOTS=FOLDER] [AGENTS=FOLDER] [CMSIS_NN=FOLDER] baseline/results/reproduce_cortex_m.sh
+#   ROBOTS    Folder of the navigation policies that reproduce_deployment.sh trains (default:
+#             logs/deployment). A policy that is not there is trained for a short time.
 #   AGENTS    Folder of zoo agents (default: logs/zoo; `baseline.ptq --hub` fetches them).
 #   CMSIS_NN  Folder of CMSIS-NN's sources; without it, its kernel is not counted.
+# TensorFlow Lite Micro's interpreter is compared where it is installed (tests/requirements.txt).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=.venv/bin/python
@@ -11,7 +14,10 @@ agents=${AGENTS:-logs/zoo}
 out=logs/cortex_m
 robots=()
 for layers in 64,64,64 256,256,256 4096,512,1024; do
-  folder=$out/agents/${layers//,/-}
+  folder=${ROBOTS:-logs/deployment}/${layers%%,*}
+  if [ ! -d "$folder/ppo/DroneNavigation-v0_1" ]; then
+    folder=$out/agents/${layers//,/-}
+  fi
   if [ ! -d "$folder" ]; then
     "$python" -m baseline.train --algo ppo --env DroneNavigation-v0 --folder "$folder" \
       -n "${STEPS:-40000}" \

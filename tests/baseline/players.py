@@ -2,13 +2,12 @@
 
 import json
 
-import numpy as np
 import onnx
 import pytest
 from tensorflow.lite.python import schema_py_generated as schema
 
 from baseline.deploy import exporting
-from baseline.deploy import run_policy
+from baseline.deploy import micro_player as tflite_micro_player
 from baseline.formats import names
 from baseline.formats import onnx_graph
 from baseline.formats import onnx_kernels
@@ -52,33 +51,11 @@ def micro_player(content):
 
 
 def loaded_by_micro(content):
-    """Returns observation and "action" or "output" to what Micro's own interpreter computes."""
-    runtime = pytest.importorskip(
+    """Returns a file's policy, which Micro's own interpreter plays."""
+    pytest.importorskip(
         "tflite_micro", reason="pip install -r tests/requirements.txt brings tflite-micro"
-    ).runtime
-    model = runtime.Interpreter.from_bytes(content, arena_size=10 * len(content) + 2**22)
-    facts = tflite_metadata(content, names.MARK)
-    given = facts["outputs"]
-    taken = model.get_input_details(0)
-
-    def call(x, name):
-        model.set_input(x, 0)
-        model.invoke()
-        return np.array(model.get_output(given.index(name)))
-
-    def affine(details):
-        found = details["quantization_parameters"]
-        return [part[0] for part in (found["scales"], found["zero_points"]) if len(part)]
-
-    maps = {name: affine(model.get_output_details(at)) for at, name in enumerate(given)}
-    shape, dtype, act = run_policy.in_integers(
-        facts, taken["shape"][1:], affine(taken), maps, call
     )
-
-    def policy(observation, name=names.ACTION):
-        return act(np.asarray(observation, dtype).reshape(1, *shape), name)[0]
-
-    return policy
+    return tflite_micro_player.Policy(content)
 
 
 def tflite_metadata(content, name):

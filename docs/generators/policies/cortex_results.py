@@ -47,11 +47,14 @@ def answer() -> str:
     flash, instructions = shares("8", "flash_bytes"), shares("8")
     exact = min(float(row["exact"]) for row in rows() if row["exact"])
     equal = min(float(row["core_equal"]) for row in rows() if row["core_equal"])
+    times = sorted(float(row["micro_s"]) / float(row["c_s"]) for row in _interpreted())
     return (
         f"**Answer.** With 8 bits a policy takes {_span(flash)} % of the flash that it takes with "
         f"32 bits. On a Cortex-M4 an action takes {_span(instructions)} % of the instructions. "
         f"At least {100 * exact:.2f} % of the actions have the bits of the reference's. The "
-        f"emulated processors gave at least {100 * equal:.2f} % of this machine's actions."
+        f"emulated processors gave at least {100 * equal:.2f} % of this machine's actions. "
+        f"TensorFlow Lite Micro's interpreter takes {times[0]:.1f} to {times[-1]:.1f} times as "
+        "long as C on this machine."
     )
 
 
@@ -104,6 +107,28 @@ def equality() -> str:
     return tables.table(head, lines, text_columns=4)
 
 
+def interpreter() -> str:
+    """Returns the table beside TensorFlow Lite Micro's interpreter."""
+    lines = [
+        [
+            row["agent"], row["layers"],
+            *(f"{1e6 * float(row[column]):.1f}" for column in ("c_s", "micro_s")),
+            f"{float(row['micro_s']) / float(row['c_s']):.1f}",
+            *(f"{int(row[column]) / 1000:.1f}" for column in ("flash_bytes", "micro_bytes")),
+            *(f"{100 * float(row[column]):.1f} %" for column in ("alike", "micro_alike")),
+        ]
+        for row in _interpreted()
+    ]
+    head = ["Agent", "Hidden layers", "C, µs", "TFLM, µs", "TFLM to C, times", "C, kB of flash",
+            ".tflite, kB", "C as the agent", "TFLM as the agent"]
+    return tables.table(head, lines, text_columns=2)
+
+
+def _interpreted() -> list[Row]:
+    return [row for row in rows() if row["c_s"] and row["core"] == "cortex-m4"]
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "answer": answer, "main": main_table, "equality": equality,
+    "interpreter": interpreter,
 }
