@@ -245,6 +245,9 @@ if [ "$print_only" = yes ]; then requirements; exit; fi
 next=("./run_multiprocess.sh" ".venv/bin/python -m pytest -n 2 --dist worksteal")
 if [ "$parts" = baseline ]; then
   echo "Setting up baseline/ only: dm-reverb, which ActorQ needs, exists for Linux on x86-64 only."
+  if [ "$system" = Linux ]; then
+    echo "Box2D's and PyBullet's tasks are left out: they have no built packages for Linux on ARM."
+  fi
   next=(".venv/bin/python -m baseline.ptq --help")
 fi
 if [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint)" ]; then

@@ -34,9 +34,11 @@ def define_flags() -> None:
         f"Processors, comma separated: {', '.join(firmware.CORES)}.",
     )
     export_flags.define_agent()
-    flags.DEFINE_integer("states", 100_000, "States to compare at most, >= 2.", lower_bound=2)
+    flags.DEFINE_integer("states", 100_000, "States to compare, >= 2.", lower_bound=2)
     flags.DEFINE_integer(
-        "episodes", 1000, "Episodes that give the states, >= 1.", lower_bound=1
+        "episodes", 10_000,
+        "Episodes that give the states, at most, >= 1: fewer states are compared after these.",
+        lower_bound=1,
     )
     flags.DEFINE_integer(
         "million_instructions", 2000,
@@ -64,6 +66,9 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from actorQ.core import output
+        from actorQ.core import timing
+
+        timing.pin(1)  # Before the frameworks start their threads.
         from baseline.agents import finding
         from baseline.deploy import cmsis_nn
         from baseline.deploy import cortex_files

@@ -150,6 +150,24 @@ def test_setup_on_macos_and_on_arm_leaves_out_what_needs_reverb(checkout, system
     assert not names & {"dm-reverb", "tensorflow-cpu", "dm-acme", "dm-sonnet", "trfl", "jaxlib"}
 
 
+def test_setup_on_arm_leaves_out_what_has_no_built_package(checkout):
+    result = checkout.run("--print-requirements", MACHINE="aarch64")
+    pins = [requirements.Requirement(line) for line in result.stdout.splitlines()]
+    taken = [
+        pin for pin in pins
+        if pin.marker is None or pin.marker.evaluate({"platform_machine": "aarch64"})
+    ]
+    assert {str(pin).partition("==")[0] for pin in taken} >= {"gymnasium", "torch", "mujoco"}
+    # PyPI has neither a wheel of Box2D for ARM nor its sources, and of PyBullet sources alone.
+    assert not {"pybullet", "pybullet_envs_gymnasium"} & {pin.name for pin in taken}
+    assert not any("box2d" in pin.extras for pin in taken)
+
+
+def test_setup_on_arm_says_which_tasks_it_leaves_out(checkout):
+    assert "Box2D's and PyBullet's tasks are left out" in checkout.run(MACHINE="aarch64").stdout
+    assert "left out" not in checkout.run(UNAME="Darwin").stdout
+
+
 def test_setup_for_a_gpu_on_arm_is_refused(checkout):
     result = checkout.run("--gpu", MACHINE="aarch64")
     assert result.returncode == 2

@@ -28,7 +28,9 @@ from baseline.formats import names
 from baseline.quantization import schemes
 
 _BATCH = 500  # States that the numpy form computes at once.
+_EPISODES = 100  # Episodes of a series; more series follow until there are enough states.
 _ROUNDS = 7  # In which this machine's times are measured.
+_INTERPRETED_STATES = 20_000  # Large policies take milliseconds in the interpreter.
 _TRIAL_STATES = 2
 _TRIAL_INSTRUCTIONS = 200_000_000  # No policy that fits into the boards' memory takes more.
 CMSIS = "CMSIS-NN"
@@ -55,7 +57,7 @@ class Interpreted(NamedTuple):
       c_s: Seconds of an action of the C file, the median of the rounds.
       micro_s: The same of the interpreter, in turns with the C file.
       micro_bytes: Size of the interpreter's file.
-      micro_alike: Share of the states with the agent's action.
+      micro_alike: Share of evenly chosen states, at most 20,000, with the agent's action.
     """
 
     c_s: float
@@ -71,8 +73,8 @@ class Settings:
     Attributes:
       widths: Widths of the files.
       cores: Processors.
-      states: Visited states in which actions are compared, at most.
-      episodes: Episodes that give these states, at most.
+      states: Visited states in which actions are compared.
+      episodes: Episodes that give these states, at most. Fewer states are compared after these.
       instructions: Instructions that are emulated of each file on each processor, about.
       granularity: Granularity of linear layers' weights.
       calibration_episodes: Episodes that find the ranges of activations.
@@ -83,7 +85,7 @@ class Settings:
     widths: tuple[Width, ...]
     cores: tuple[firmware.Core, ...]
     states: int = 100_000
-    episodes: int = 1000
+    episodes: int = 10_000
     instructions: int = 2_000_000_000
     granularity: str = schemes.PAPER
     calibration_episodes: int = calibration.EPISODES
@@ -148,9 +150,7 @@ def measure(agent: agent_lib.Agent, settings: Settings) -> Iterator[Row]:
     device_files.check(agent)
     tell = f"{agent.algo} {agent.env_id}"
     timing.progress(f"{tell}: calibrates, and collects states")
-    states = agreement.visited_states(
-        agent.make_env, agent.act, settings.episodes, settings.seed, settings.states
-    )
+    states = _visited(agent, settings)
     acted = exporting.acting_in_task(agent)(states)
     ranges = calibration.ranges(agent, settings.calibration_episodes, settings.seed)
     compared = {
@@ -171,6 +171,21 @@ def measure(agent: agent_lib.Agent, settings: Settings) -> Iterator[Row]:
                 timing.progress(f"{tell}: {width} on {core.name}")
                 cmsis = compared[core.name] if common else None
                 yield file.on(core, width, settings, cmsis, interpreted)
+
+
+def _visited(agent: agent_lib.Agent, settings: Settings) -> np.ndarray:
+    """Returns the first states [N, ...] that an agent visits."""
+    found: list[np.ndarray] = []
+    count = played = 0
+    while count < settings.states and played < settings.episodes:
+        episodes = min(_EPISODES, settings.episodes - played)
+        seed = settings.seed + len(found)
+        more = agreement.visited_states(
+            agent.make_env, agent.act, episodes, seed, settings.states
+        )
+        found.append(more[: settings.states - count])
+        count, played = count + len(found[-1]), played + episodes
+    return np.concatenate(found)
 
 
 class _File:
@@ -228,9 +243,10 @@ class _File:
             return None
         policy = micro_player.Policy(content)
         network = actorq.native_network(self._agent)
-        found = exporting.one_by_one(policy)(self._states)
-        alike = agreement.compare(self._acted, found, network.low, network.high).alike
-        self._player(self._states[-1])  # Both repeat the last state.
+        some = slice(None, None, -(-len(self._states) // _INTERPRETED_STATES))
+        found = exporting.one_by_one(policy)(self._states[some])
+        alike = agreement.compare(self._acted[some], found, network.low, network.high).alike
+        self._player(self._states[some][-1])  # Both repeat the last state.
         times = timing.latencies({"c": self._player.run, "micro": policy.run}, _ROUNDS)
         c_s, micro_s = (statistics.median(times[name]) for name in ("c", "micro"))
         return Interpreted(c_s, micro_s, len(content), alike)

@@ -68,16 +68,19 @@ measure() {
         agents+=("$run")
         "$python" -m baseline.deploy "$run" --out "$out/files/$name"
     done
-    "$python" -m baseline.deploy_benchmark "${agents[@]}" --formats onnx,tflite,torchscript \
-        "${arm[@]}" --out "$out/results"
+    "$python" -m baseline.deploy_benchmark "${agents[@]}" \
+        --formats onnx,tflite,torchscript,native --memory_turns 9 "${arm[@]}" --out "$out/results"
     mkdir -p baseline/results/deployment
     cp -r "$out/results/." baseline/results/deployment/
 }
 
 # ARM's builds of the runtimes play the files as well, under an emulator, where its packages are.
+# The emulated Python has no compiler: native files are compiled by this machine's, if it has one.
 arm=()
 if "$out/aarch64/python" -c "import numpy, onnxruntime" 2>/dev/null || baseline/aarch64_setup.sh "$out/aarch64"; then
-    arm=(--aarch64_python "$(printf %q "$out/aarch64/python")")
+    compiler=aarch64-linux-gnu-gcc
+    if command -v $compiler >/dev/null; then compiler="env CC=$compiler "; else compiler=; fi
+    arm=(--aarch64_python "$compiler$(printf %q "$out/aarch64/python")")
 fi
 
 train 64
