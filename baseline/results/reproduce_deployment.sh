@@ -2,15 +2,14 @@
 # What made the figures in baseline/results/deployment:
 #     baseline/results/reproduce_deployment.sh [OUT]      (OUT: logs/deployment)
 # Trains navigation policies of the paper's three sizes with PPO, and measures
-# them: about two hours of one core (10, 15 and 80 minutes of training, a few minutes for
-# the rest). An interrupted training goes on where it stopped; what is measured is published as soon
+# them: about an hour of one core (20, 8 and 30 minutes of training, a few minutes for the
+# rest). An interrupted training goes on where it stopped; what is measured is published as soon
 # as the two small policies are there, and again with the large one. DEVICE=cuda trains on a GPU.
 set -euo pipefail
 out="${1:-logs/deployment}"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=.venv/bin/python
 env=DroneNavigation-v0
-steps=3000000
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-2}"  # Without TensorFlow's remarks on processors.
 
 # hyperparams NAME: of that policy's training, one a line. The value function's network is no part of
@@ -23,12 +22,17 @@ hyperparams() {
     esac
 }
 
+# steps NAME: environment steps of that policy's training.
+steps() {
+    if [ "$1" = 64 ]; then echo 3000000; else echo 1000000; fi
+}
+
 # run_of STATE NAME: prints the folder of the newest run in OUT/NAME of just these steps and
 # hyper-parameters that is 'finished' or 'unfinished'; fails where there is none.
 run_of() {
     local lines
     mapfile -t lines < <(hyperparams "$2")
-    "$python" - "$1" "$out/$2" "$env" "$steps" "${lines[@]}" <<'PYTHON'
+    "$python" - "$1" "$out/$2" "$env" "$(steps "$2")" "${lines[@]}" <<'PYTHON'
 import sys
 from baseline.train import state as training_state
 state, folder, env, steps, *lines = sys.argv[1:]
@@ -54,7 +58,7 @@ train() {
     if run_of unfinished "$1" >/dev/null; then
         resume=(--resume)
     fi
-    OMP_NUM_THREADS=1 "$python" -m baseline.train --algo ppo --env "$env" -n "$steps" \
+    OMP_NUM_THREADS=1 "$python" -m baseline.train --algo ppo --env "$env" -n "$(steps "$1")" \
         --device "${DEVICE:-cpu}" --save_freq 200000 --folder "$out/$1" "${resume[@]}" \
         --hyperparams "${lines[@]}"
 }
