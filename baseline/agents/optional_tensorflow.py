@@ -30,5 +30,5 @@ def needed_for(what: str) -> Iterator[None]:
             raise
         raise MissingError(
             f"{what} need TensorFlow, which is not installed here: ./setup_ubuntu.sh installs it "
-            "on Linux."
+            "on Linux on x86-64."
         ) from None

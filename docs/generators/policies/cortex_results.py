@@ -125,7 +125,7 @@ def interpreter() -> str:
 
 
 def _interpreted() -> list[Row]:
-    return [row for row in rows() if row["c_s"] and row["core"] == "cortex-m4"]
+    return [row for row in rows() if row.get("c_s") and row["core"] == "cortex-m4"]
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from baseline.formats import names as formats
 from baseline.study import intervals
 from baseline.study import paper
+from docs.generators import prose
 from docs.generators import tables
 
 _CALLS = {  # Columns of newer files, and their heads.
@@ -91,6 +92,7 @@ def of_runtime(runtime: str = "ONNX Runtime") -> list[Row]:
     return [row for row in rows() if row.runtime == runtime]
 
 
+@prose.wrapped
 def answer() -> str:
     """Returns the answer of the page."""
     found = of_runtime()
@@ -99,16 +101,16 @@ def answer() -> str:
     low, high = (100 * bound(row.int8_success for row in found) for bound in (min, max))
     lost = [-100 * row.change for row in found]
     text = (
-        f"**Answer.** On one EPYC thread int8 plays {_and(gains)} times as fast as fp32,\n"
-        f"where the paper gains {_and(theirs)}. In int8 the policies succeed in {low:.1f} to "
-        f"{high:.1f} %\nof episodes, {min(lost):.1f} to {max(lost):.1f} points less than in fp32."
+        f"**Answer.** With ONNX Runtime on one EPYC thread, int8 plays {_and(gains)} times as fast "
+        f"as fp32, where the paper gains {_and(theirs)}. In int8 the policies succeed in "
+        f"{low:.1f} to {high:.1f} % of episodes, at most {max(0.0, *lost):.1f} points less than in "
+        "fp32."
     )
     own = of_runtime(formats.RUNTIMES["native"])
     if own:  # Results from before the native files lack them.
-        times = [f"{row.int8_us:.1f}" for row in own]
         text += (
-            f"\nOur native kernels take {_and(times)} µs in int8, where ONNX Runtime takes\n"
-            f"{_and([f'{row.fp32_us:.1f}' for row in found])} µs in fp32."
+            f" Our native kernels take {_and([f'{row.int8_us:.1f}' for row in own])} µs in int8, "
+            f"where ONNX Runtime takes {_and([f'{row.fp32_us:.1f}' for row in found])} µs in fp32."
         )
     return text
 
