@@ -55,6 +55,6 @@ for format in onnx torchscript native c; do
 done
 try $python logs/native/run_native.py logs/native/policy.native
 END
-env -i HOME=/home/user PATH=/usr/bin:/bin LC_ALL=C.UTF-8 QEMU_CPU=cortex-a53 OMP_NUM_THREADS=1 \
-  PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DEFAULT_TIMEOUT=180 \
-  chroot "$root" /bin/bash /home/user/try.sh
+chroot "$root" /usr/bin/env -i HOME=/home/user PATH=/usr/bin:/bin LC_ALL=C.UTF-8 \
+  QEMU_CPU=cortex-a53 OMP_NUM_THREADS=1 PIP_DEFAULT_TIMEOUT=180 \
+  PIP_CERT=/etc/ssl/certs/ca-certificates.crt /bin/bash /home/user/try.sh
