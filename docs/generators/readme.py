@@ -1,7 +1,7 @@
 """Sentences of the README that hold results."""
 
-from docs.generators import prose
 from baseline.formats import names as formats
+from docs.generators import prose
 from docs.generators.policies import deployment_results
 from docs.generators.policies import qat_results
 from docs.generators.policies import quantized_results
