@@ -1,9 +1,9 @@
 """Makes an SB3 model train with fake quantization, and turns it back into a plain one.
 
 The acting path is fake-quantized, as by `schemes`: the weights and inputs of its layers, and if
-asked for its output. In A2C and PPO that includes a shared features extractor. In DQN and DDPG it
-includes the target of the acting network, which has the same ranges. Critics, value heads, biases
-and the noise of exploration stay in fp32.
+asked for its output. In A2C and PPO that includes a shared features extractor. In DQN, DDPG and TD3
+it includes the target of the acting network, which has the same ranges. In SAC it is the mean's
+path. Critics, value heads, biases and the noise of exploration stay in fp32.
 """
 
 from collections.abc import Collection

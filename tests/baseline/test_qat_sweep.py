@@ -214,7 +214,7 @@ def test_mistakes_are_one_line_each(tmp_path, run_commands):
         (["a2c", CARTPOLE, "--train_seeds=0,0"], "--train_seeds"),
         (["a2c", CARTPOLE, "-n=100", "--quant_delay=100"], "none of the 100 steps"),
         (["ddpg", CARTPOLE], "ddpg chooses actions of a Box space"),
-        (["sac", CARTPOLE], "not 'sac'"),
+        (["tqc", CARTPOLE], "not 'tqc'"),
         (["a2c", "CartPole-v7"], "CartPole-v7"),
         (["a2c", CARTPOLE, f"--folder={old}"], "other columns"),
     ):

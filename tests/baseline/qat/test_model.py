@@ -66,6 +66,17 @@ MODELS = {
     "ddpg": lambda: sb3.DDPG(
         "MlpPolicy", "Pendulum-v1", policy_kwargs=dict(SMALL), seed=0, device="cpu", **OFF_POLICY
     ),
+    "td3": lambda: sb3.TD3(
+        "MlpPolicy", "Pendulum-v1", policy_kwargs=dict(SMALL), seed=0, device="cpu", **OFF_POLICY
+    ),
+    "sac": lambda: sb3.SAC(
+        "MlpPolicy", "Pendulum-v1", policy_kwargs=dict(SMALL), seed=0, device="cpu", **OFF_POLICY
+    ),
+    # The mean's layer is followed by a Hardtanh.
+    "sac gSDE": lambda: sb3.SAC(
+        "MlpPolicy", "Pendulum-v1", use_sde=True, policy_kwargs=dict(SMALL), seed=0, device="cpu",
+        **OFF_POLICY,
+    ),
     "ddpg images": lambda: sb3.DDPG(
         "CnnPolicy", Images(discrete=False), seed=0, device="cpu", **OFF_POLICY
     ),
@@ -110,8 +121,11 @@ def observations(model, count=9):
     return np.stack([space.sample() for _ in range(count)]).clip(-20, 255).astype(space.dtype)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("how", SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "how"),
+    # SAC squashes its actions outside of its layers.
+    [(name, how) for name in MODELS for how in SETTINGS if (name[:3], how) != ("sac", "output")],
+)
 def test_a_converted_model_acts_bit_for_bit_as_in_training(name, how):
     settings = SETTINGS[how]
     model = trained(name, settings)
@@ -150,11 +164,17 @@ def test_prepared_models_act_as_before_until_quantization_starts(name):
     assert not np.array_equal(model.predict(observations(model, 99), deterministic=True)[0], before)
 
 
-@pytest.mark.parametrize("name", ["a2c", "dqn", "ddpg"])
+@pytest.mark.parametrize("name", ["sac", "sac gSDE"])
+def test_outputs_that_are_squashed_outside_of_layers_are_not_quantized(name):
+    with pytest.raises(errors.UserError, match="leave --quantize_output out"):
+        qat_model.prepare(MODELS[name](), SETTINGS["output"])
+
+
+@pytest.mark.parametrize("name", ["a2c", "dqn", "ddpg", "td3", "sac"])
 def test_the_optimizer_goes_on_with_the_same_parameters(name):
     model = MODELS[name]()
     qat_model.prepare(model, qat_model.QatSettings(4, delay=60))
-    part = model.actor if name == "ddpg" else model.policy
+    part = getattr(model, "actor", model.policy)
     layers = [layer for _, layer in qat_model.layers(model)]
     before = [layer.weight.detach().clone() for layer in layers]
     owned = {id(p) for group in part.optimizer.param_groups for p in group["params"]}
@@ -202,7 +222,10 @@ def test_a_control_trains_as_a_plain_model_does():
 
 
 def test_value_heads_and_critics_stay_in_full_precision():
-    for name, parts in (("a2c", ["mlp_extractor.value_net", "value_net"]), ("ddpg", ["critic"])):
+    for name, parts in (
+        ("a2c", ["mlp_extractor.value_net", "value_net"]), ("ddpg", ["critic"]),
+        ("td3", ["critic", "critic_target"]), ("sac", ["critic", "critic_target", "actor.log_std"]),
+    ):
         model = MODELS[name]()
         qat_model.prepare(model, qat_model.QatSettings(8))
         for part in parts:
@@ -221,7 +244,7 @@ def test_observations_may_have_bits_of_their_own():
     assert all(len(found[name]) == 2 for name, _ in others)
 
 
-@pytest.mark.parametrize("name", ["dqn", "ddpg", "dqn images"])
+@pytest.mark.parametrize("name", ["dqn", "ddpg", "td3", "dqn images"])
 def test_targets_have_the_ranges_of_the_networks_they_follow(name):
     model = trained(name, qat_model.QatSettings(4, delay=60, output=True))
     online, target = (

@@ -9,7 +9,6 @@ import zipfile
 import numpy as np
 import pytest
 import safetensors.numpy
-import stable_baselines3 as sb3
 import torch
 
 from actorQ.core import errors
@@ -32,6 +31,7 @@ from baseline.train import state
 from baseline.train import training as train
 from tests.baseline import integer_reference as reference
 from tests.baseline import players
+from tests.baseline import small_agents
 
 CARTPOLE = "CartPole-v1"
 OFF_POLICY = {"learning_starts": 40, "train_freq": 16, "gradient_steps": 4, "buffer_size": 1000}
@@ -40,7 +40,10 @@ RUNS = {
     # Continuous actions, gSDE and normalized observations.
     "ppo": ("MountainCarContinuous-v0", 128, {"n_steps": 32, "batch_size": 32, "n_epochs": 2}),
     "dqn": (CARTPOLE, 300, OFF_POLICY),
-    "ddpg": ("Pendulum-v1", 200, {**OFF_POLICY, "policy_kwargs": "dict(net_arch=[16, 16])"}),
+    **{
+        algo: ("Pendulum-v1", 200, {**OFF_POLICY, "policy_kwargs": "dict(net_arch=[16, 16])"})
+        for algo in ("ddpg", "td3", "sac")
+    },
 }
 
 
@@ -96,9 +99,7 @@ def test_a_saved_agent_acts_bit_for_bit_as_in_training(tmp_path, spied, algo):
     for tensor in export.integer_weights(agent).values():
         assert tensor.values.max() < 8
     # SB3's own loader takes it, too.
-    loaded = {"a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG}[algo].load(
-        path, device="cpu"
-    )
+    loaded = small_agents.ALGORITHMS[algo].load(path, device="cpu")
     for name, layer in agent.network.with_weights():
         assert torch.equal(loaded.policy.get_submodule(name).weight, layer.weight)
 
@@ -246,7 +247,7 @@ def test_a_stopped_run_s_agent_says_what_it_is(tmp_path):
         finding.load("a2c", CARTPOLE, tmp_path)
 
 
-@pytest.mark.parametrize("algo", ["dqn", "ddpg"])
+@pytest.mark.parametrize("algo", ["dqn", "ddpg", "td3", "sac"])
 @pytest.mark.parametrize("ranges", ["frozen", "moving"])
 def test_runs_with_replay_buffers_go_on(tmp_path, algo, ranges):
     steps = RUNS[algo][1]
