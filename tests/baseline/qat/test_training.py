@@ -111,7 +111,7 @@ def test_a_control_leaves_a_plain_agent(tmp_path, spied):
     assert agent.quantization is None
     np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
     row = qat.evaluate(path, "a2c", (0,), 2)
-    assert row.key[1:] == (qat_rows.CONTROL, 0, 400, None, "", None, None, "")
+    assert row.key[1:] == (qat_rows.CONTROL, 0, 400, None, "", None, None, "", "")
     assert (row.bits, row.bytes) == (names.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
 
 
@@ -124,7 +124,7 @@ def test_rows_are_of_the_quantized_agent(tmp_path):
         "a2c", CARTPOLE, "5", schemes.WEIGHTS_AND_ACTIVATIONS
     )
     assert (row.seeds, row.episodes, row.error) == ("0,2", 6, None)
-    assert row.key[1:] == (qat_rows.QAT, 0, 400, 200, "frozen", 8, None, "")
+    assert row.key[1:] == (qat_rows.QAT, 0, 400, 200, "frozen", 8, None, "", "")
     assert row.run == "CartPole-v1_1"
     # 5 bits each, packed in groups of 8; a scale and a zero point for each layer; biases.
     assert row.bytes == 5 * (4 * 64 + 64 * 64 + 64 * 2) // 8 + 3 * (4 + 1) + 4 * (64 + 64 + 2)
