@@ -23,6 +23,7 @@ from baseline.qat import model as qat_model
 from baseline.qat import runs
 from baseline.qat import training as qat
 from baseline.quantization import names
+from baseline.quantization import packed_policy
 from baseline.quantization import schemes
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
@@ -102,6 +103,24 @@ def test_a_saved_agent_acts_bit_for_bit_as_in_training(tmp_path, spied, algo):
     loaded = small_agents.ALGORITHMS[algo].load(path, device="cpu")
     for name, layer in agent.network.with_weights():
         assert torch.equal(loaded.policy.get_submodule(name).weight, layer.weight)
+
+
+@pytest.mark.parametrize("algo", RUNS)
+def test_a_saved_agent_of_learned_steps_acts_bit_for_bit_as_in_training(tmp_path, spied, algo):
+    asked = qat_model.QatSettings(3, estimator="lsq", granularity="channel", last_bits=6)
+    path = qat.train(settings(tmp_path, algo), asked)
+
+    agent = finding.load(algo, RUNS[algo][0], tmp_path)
+    agent.normalization = None
+    np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
+    *others, last = export.integer_weights(agent).values()
+    assert last.bits == 6 and {tensor.bits for tensor in others} == {3}
+    # SB3's own loader takes the optimizer without the steps, too.
+    small_agents.ALGORITHMS[algo].load(path, device="cpu")
+    row = qat.evaluate(path, algo, (0,), 1)
+    assert (row.bits, row.granularity, row.ranges, row.widths) == ("3", "channel", "learned", "last:6")
+    found = packed_policy.read(path.parent / RUNS[algo][0] / export.PACKED_FILENAME)
+    assert [tensor.bits for tensor in found.weights.values()] == [3] * len(others) + [6]
 
 
 def test_a_control_leaves_a_plain_agent(tmp_path, spied):
@@ -215,6 +234,8 @@ def test_only_the_newest_of_what_is_asked_for_still_gets_its_row(tmp_path):
     for other in (
         qat_model.QatSettings(4, 10), qat_model.QatSettings(4, ranges="moving"),
         qat_model.QatSettings(4, output=True), qat_model.QatSettings(4, input_bits=4),
+        qat_model.QatSettings(4, estimator="lsq"), qat_model.QatSettings(4, last_bits=8),
+        qat_model.QatSettings(4, granularity="channel"), qat_model.QatSettings(4, percentile=99.0),
     ):
         assert runs.trained_only(asked, other, ()) is None
     rows = [qat.evaluate(newest, "a2c", (0,), 1)]
@@ -259,6 +280,22 @@ def test_runs_with_replay_buffers_go_on(tmp_path, algo, ranges):
 
     assert finding.load(algo, RUNS[algo][0], tmp_path).quantization[0].bits == "5"
     assert runs.training_columns(path)["ranges"] == ranges
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn", "td3", "sac"])
+@pytest.mark.parametrize("share", [0.25, 0.75])  # The run stops before or after the delay.
+def test_runs_with_learned_steps_go_on(tmp_path, algo, share):
+    steps = RUNS[algo][1]
+    started = qat_model.QatSettings(4, steps // 2, estimator="lsq", activation_bits=5)
+    assert qat.train(settings(tmp_path, algo), started, stop_after(int(share * steps))) is None
+    resumed = settings(tmp_path, algo, steps=None, hyperparams=None, resume=True)
+    with pytest.raises(errors.UserError, match="with --estimator lsq, not ste"):
+        qat.train(resumed, dataclasses.replace(started, estimator="ste"))
+
+    path = qat.train(resumed, started)
+
+    assert finding.load(algo, RUNS[algo][0], tmp_path).quantization[0].bits == "4"
+    assert runs.training_columns(path)["ranges"] == "learned"
 
 
 def test_a_run_goes_on_without_its_replay_buffer(tmp_path, monkeypatch):
