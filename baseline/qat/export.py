@@ -147,6 +147,17 @@ def packed(agent: agent_lib.Agent) -> packed_policy.Policy:
     return packed_policy.Policy(integer_weights(agent), biases, _quantization(agent)[1])
 
 
+def ranges_with_bits(agent: agent_lib.Agent) -> schemes.Ranges:
+    """Returns the ranges of activations, each with its bits.
+
+    Raises:
+      errors.UserError: the agent was not trained with quantization.
+    """
+    scheme, ranges = _quantization(agent)
+    bits = int(scheme.bits)
+    return {name: (low, high, *(own or (bits,))) for name, (low, high, *own) in ranges.items()}
+
+
 def num_bytes(agent: agent_lib.Agent) -> int:
     """Returns the size of the acting path's parameters: packed, where they are integers."""
     if agent.quantization is not None:

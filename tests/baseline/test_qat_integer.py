@@ -104,10 +104,12 @@ def test_layers_of_other_bits_have_the_forms_that_can_hold_them(tmp_path):
 
 
 @pytest.mark.parametrize("algo", ["td3", "sac"])
-def test_a_device_s_c_file_takes_learned_steps(tmp_path, algo):
-    agent = trained(tmp_path, algo, bits=4, estimator="lsq", last_bits=8)
+@pytest.mark.parametrize("how", [{}, {"estimator": "lsq", "last_bits": 8}])
+def test_a_device_s_c_file_acts_as_its_agent_at_few_bits(tmp_path, algo, how):
+    agent = trained(tmp_path, algo, bits=4, **how)
     form = integer_form.make(
-        agent.network, 4, agent.quantization[1], weights=qat_export.integer_weights(agent)
+        agent.network, 4, qat_export.ranges_with_bits(agent),
+        weights=qat_export.integer_weights(agent),
     )
     visited = test_training.visited_states(agent, 1, 60)
     acted = integer_form.actions(form, integer_form.outputs(form, visited))

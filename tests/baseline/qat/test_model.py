@@ -227,7 +227,7 @@ def test_steps_are_learned_by_the_optimizer_of_the_acting_path_alone(name):
             quantizer.learned.add_(0.5)
     whole_ranges = qat_model.ranges(model)
     for name, layer in qat_model.layers(model):
-        numbers = layer.input_quantizer(torch.linspace(-50.0, 50.0, 999)[None])
+        numbers = layer.input_quantizer(torch.linspace(-999.0, 999.0, 999)[None])
         assert numbers.max() < whole_ranges[name][1] <= numbers.max() * 1.2
     qat_model.convert(model)
     assert len(part.optimizer.param_groups) == 1

@@ -118,7 +118,8 @@ def test_a_saved_agent_of_learned_steps_acts_bit_for_bit_as_in_training(tmp_path
     # SB3's own loader takes the optimizer without the steps, too.
     small_agents.ALGORITHMS[algo].load(path, device="cpu")
     row = qat.evaluate(path, algo, (0,), 1)
-    assert (row.bits, row.granularity, row.ranges, row.widths) == ("3", "channel", "learned", "last:6")
+    how = row.bits, row.granularity, row.ranges, row.widths
+    assert how == ("3", "channel", "learned", "last:6")
     found = packed_policy.read(path.parent / RUNS[algo][0] / export.PACKED_FILENAME)
     assert [tensor.bits for tensor in found.weights.values()] == [3] * len(others) + [6]
 

@@ -279,7 +279,7 @@ def test_has_columns_knows_kinds(tmp_path):
 
 def test_older_files_are_read_and_get_the_later_columns_with_a_new_row(tmp_path):
     path = tmp_path / "qat.csv"
-    rows = [trained_rows.make_row("qat", bits, [1.0, 2.0]) for bits in ("8", "4")]
+    rows = [trained_rows.make_row("qat", bits, [2.0, 2.0]) for bits in ("8", "4")]
     for row in rows:
         rows_lib.append(str(path), row)
     lines = path.read_text().splitlines()
@@ -291,7 +291,7 @@ def test_older_files_are_read_and_get_the_later_columns_with_a_new_row(tmp_path)
         assert rows_lib.has_columns(str(path), qat_rows.TrainedRow)
         assert not rows_lib.has_columns(str(path), rows_lib.Row)
 
-        more = trained_rows.make_row("qat", "4", [1.0, 2.0], widths="last:8")
+        more = trained_rows.make_row("qat", "4", [2.0, 2.0], widths="last:8")
         rows_lib.append(str(path), more)
 
         assert path.read_text().splitlines()[:3] == lines
