@@ -62,8 +62,7 @@ def main(argv: list[str]) -> int:
         unknown = rows_lib.as_flags(**quantizer)
         if unknown:
             raise errors.UserError(
-                "Training with quantization knows the paper's scales, rounded to nearest, only: "
-                f"leave out{unknown}."
+                f"--qat draws the granularities that the rows have: leave out{unknown}."
             )
         _refuse(
             paths, rows_lib.Row,

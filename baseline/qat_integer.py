@@ -30,7 +30,7 @@ _NAME = "qat_integer"
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("algo", None, "Algorithm: a2c, ppo, dqn, ddpg.", required=True)
+    flags.DEFINE_string("algo", None, "Algorithm: a2c, ppo, dqn, ddpg, td3, sac.", required=True)
     flags.DEFINE_string("env", None, "Environment, as in the agent's file name.", required=True)
     flags.DEFINE_string("folder", "logs/qat/8", "Folder of agents: FOLDER/ALGO/ENV_<n>/ENV.zip.")
     flags.DEFINE_integer("episodes", 10, "Episodes of every form, >= 1.", lower_bound=1)

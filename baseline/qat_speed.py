@@ -2,9 +2,9 @@
 
     python -m baseline.qat_speed [ALGO ENV ...] [--out FOLDER]
 
-For each pair (else one for each algorithm), it trains four models with the zoo's tuned
-hyper-parameters: plainly, watching ranges (as before the delay), and quantizing with frozen and
-with moving ranges. They train in turns of -n steps on one thread. The models are not kept.
+For each pair (else one for each of the paper's algorithms), it trains four models with the zoo's
+tuned hyper-parameters: plainly, watching ranges (as before the delay), and quantizing with frozen
+and with moving ranges. They train in turns of -n steps on one thread. The models are not kept.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ PAIRS = (
     ("ddpg", "MountainCarContinuous-v0"),
 )
 # Steps of a turn: whole rollouts and trainings, about a second.
-STEPS = {"a2c": 1000, "ppo": 1024, "dqn": 1024, "ddpg": 200}
+STEPS = {"a2c": 1000, "ppo": 1024, "dqn": 1024, "ddpg": 200, "td3": 200, "sac": 200}
 
 
 def define_flags() -> None:

@@ -16,6 +16,7 @@ from actorQ.core import errors
 from actorQ.core import lean_imports
 from baseline.qat import training
 from baseline.study import parallel
+from baseline.study import qat_rows
 from baseline.train import settings as training_settings
 
 DEFAULT_BITS = "32,8,7,6,5,4,3,2"
@@ -31,6 +32,10 @@ def define_flags() -> None:
     training.define_quantization_flags()
     flags.DEFINE_string(
         "bits", DEFAULT_BITS, "Widths, comma separated: 2 to 16, and 32, the control."
+    )
+    flags.DEFINE_string(
+        "estimator", qat_rows.STE,
+        f"Estimators, comma separated: {', '.join(qat_rows.ESTIMATORS)}; see baseline.qat.",
     )
     flags.DEFINE_string(
         "train_seeds", DEFAULT_TRAIN_SEEDS, "Seeds of the trainings, each >= 0, comma separated."

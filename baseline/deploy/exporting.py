@@ -338,7 +338,7 @@ def _trained(agent: agent_lib.Agent, settings: Settings) -> bytes:
         return qat_export.export_tflite(agent, normalizes=True)
     if settings.format == "c":
         form = integer_form.make(
-            agent.network, settings.bits, agent.quantization[1],
+            agent.network, settings.bits, qat_export.ranges_with_bits(agent),
             normalization=agent.normalization, weights=qat_export.integer_weights(agent),
             image_size=agent.image_size(),
         )

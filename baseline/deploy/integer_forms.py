@@ -188,11 +188,13 @@ def _visited_states(agent: agent_lib.Agent, settings: measuring.Settings) -> np.
 
 
 def _widths(agent: agent_lib.Agent) -> list[int]:
-    """Returns the bits of an agent's weights, then those of activations that have their own."""
+    """Returns the bits of an agent's scheme, then all others of its weights and activations."""
     scheme, ranges = agent.quantization or (None, None)
     if scheme is None or ranges is None:
         raise errors.UserError(f"{agent.path} was not trained with quantization.")
-    return [int(scheme.bits), *(int(bits) for _, _, *own in ranges.values() for bits in own)]
+    weights = [tensor.bits for tensor in qat_export.integer_weights(agent).values()]
+    own = [int(bits) for _, _, *own in ranges.values() for bits in own]
+    return [int(scheme.bits), *weights, *own]
 
 
 def _write(agent: agent_lib.Agent, filename: str, content: bytes) -> None:

@@ -56,7 +56,7 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         if unseen and delay <= random_steps:
             raise errors.UserError(
                 f"With --quant-delay={delay} no range is seen before it is frozen, since the first "
-                f"{random_steps} steps are random: give more, or --ranges=moving."
+                f"{random_steps} steps are random: give more{settings.or_moving}."
             )
         self._next_start = delay
         self._start_if_due()
@@ -85,12 +85,13 @@ class FakeQuantizationSchedule(callbacks.BaseCallback):
         if settings.ranges == qat_model.FROZEN and not self._whole.seen_anything:
             raise errors.UserError(
                 f"The policy has not acted in {self.num_timesteps} steps, so that its activations "
-                "have no ranges: give a longer --quant-delay, or --ranges=moving."
+                f"have no ranges: give a longer --quant-delay{settings.or_moving}."
             )
         self._whole.start()
         logging.info(
-            "Quantizes to %d bits from step %d on (%s ranges).",
-            settings.bits, self.num_timesteps, settings.ranges,
+            "Quantizes to %s bits%s from step %d on (%s ranges).",
+            settings.scheme.bits, f" ({settings.widths})" if settings.widths else "",
+            self.num_timesteps, settings.ranges_text,
         )
         unmoved = self._whole.never_moved() if settings.ranges == qat_model.FROZEN else []
         if unmoved:

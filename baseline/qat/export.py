@@ -25,6 +25,7 @@ from baseline.formats import tflite_layers
 from baseline.formats import tflite_micro
 from baseline.formats import tflite_policy
 from baseline.quantization import acting_path
+from baseline.quantization import names
 from baseline.quantization import packed_policy
 from baseline.quantization import schemes
 
@@ -67,8 +68,8 @@ def training_facts(path: pathlib.Path) -> dict[str, Any]:
       path: path of its zip.
 
     Returns:
-      `quant_delay`, `ranges` ("frozen" or "moving"), `input_bits`, and `output_bits` (None: its
-      output is not quantized).
+      `quant_delay`, `ranges` and `widths` as rows have them (no `widths`: ""), `input_bits`,
+      `output_bits` (None: its output is not quantized), and `granularity`.
 
     Raises:
       errors.UserError: the agent was quantized otherwise, or the file is damaged.
@@ -86,6 +87,7 @@ def training_facts(path: pathlib.Path) -> dict[str, Any]:
             **facts["training"],
             "input_bits": next(iter(bits.values())),
             "output_bits": bits.get(acting_path.OUTPUT),
+            "granularity": facts.get("granularity", names.PAPER),
         }
     except (*_DAMAGE, StopIteration):
         raise errors.UserError(
@@ -107,8 +109,9 @@ def integer_weights(agent: agent_lib.Agent) -> dict[str, quantization.QuantizedT
     for name, module in agent.network.with_weights():
         reals = module.weight.detach().numpy()
         try:
-            bits = int(facts["bits"])
-            low, high = (np.asarray(end, np.float32) for end in facts["weight_ranges"][name])
+            *ends, own = (*facts["weight_ranges"][name], facts["bits"])[:3]
+            bits = int(own)
+            low, high = (np.asarray(end, np.float32) for end in ends)
             affine = quantization.affine_map(low, high, bits)
             if affine.delta.shape not in ((), reals.shape[:1]) or facts["ranges"] is None:
                 raise ValueError(f"ranges of another shape for {name}, or none")
@@ -142,6 +145,17 @@ def packed(agent: agent_lib.Agent) -> packed_policy.Policy:
         if module.bias is not None
     }
     return packed_policy.Policy(integer_weights(agent), biases, _quantization(agent)[1])
+
+
+def ranges_with_bits(agent: agent_lib.Agent) -> schemes.Ranges:
+    """Returns the ranges of activations, each with its bits.
+
+    Raises:
+      errors.UserError: the agent was not trained with quantization.
+    """
+    scheme, ranges = _quantization(agent)
+    bits = int(scheme.bits)
+    return {name: (low, high, *(own or (bits,))) for name, (low, high, *own) in ranges.items()}
 
 
 def num_bytes(agent: agent_lib.Agent) -> int:
@@ -189,6 +203,12 @@ def export(agent: agent_lib.Agent, normalizes: bool = False) -> onnx.ModelProto:
             )
             + f"{PACKED_FILENAME} beside it has its integers, packed."
         )
+    for name, tensor in weights.items():
+        if tensor.bits != INTEGER_BITS:
+            raise errors.UserError(
+                f"{agent.path}: the weights of {name} have {tensor.bits} bits, but ONNX Runtime "
+                f"computes with {INTEGER_BITS}."
+            )
     for name, (_, _, *own) in ranges.items():
         if own and own[0] != INTEGER_BITS:
             what = "output has" if name == acting_path.OUTPUT else f"input of {name} has"

@@ -1,9 +1,9 @@
 """Makes an SB3 model train with fake quantization, and turns it back into a plain one.
 
 The acting path is fake-quantized, as by `schemes`: the weights and inputs of its layers, and if
-asked for its output. In A2C and PPO that includes a shared features extractor. In DQN and DDPG it
-includes the target of the acting network, which has the same ranges. Critics, value heads, biases
-and the noise of exploration stay in fp32.
+asked for its output. In A2C and PPO that includes a shared features extractor. In DQN, DDPG and TD3
+it includes the target of the acting network, which has the same ranges. In SAC it is the mean's
+path. Critics, value heads, biases and the noise of exploration stay in fp32.
 """
 
 from collections.abc import Collection
@@ -16,100 +16,20 @@ import torch
 from torch import nn
 
 from actorQ.core import errors
-from actorQ.policy import quantization
+from baseline.qat import settings as qat_settings
 from baseline.quantization import acting_path
 from baseline.quantization import fake_layers
 from baseline.quantization import fake_quantizers
+from baseline.quantization import learned_steps
+from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.study import qat_rows
 
-RANGES = FROZEN, MOVING = qat_rows.RANGES
+QatSettings = qat_settings.QatSettings
+RANGES = FROZEN, MOVING = qat_settings.RANGES
+LSQ = qat_settings.LSQ
 _TARGETS = {"q_net": "q_net_target", "actor": "actor_target"}
 FakeQuantLayer = fake_layers.FakeQuantLinear | fake_layers.FakeQuantConv2d
-
-
-@dataclasses.dataclass(frozen=True)
-class QatSettings:
-    """Says how a training quantizes.
-
-    Attributes:
-      bits: 2 to 16; 32 is the control, which watches ranges and never quantizes.
-      delay: environment steps before quantization starts; None: half of the training.
-      ranges: "frozen" once quantization starts, as in the paper; or "moving": ranges of activations
-        go on widening, and ranges of weights are the current weights' own.
-      output: whether the policy's output (logits, Q-values or actions) is quantized, too. By
-        default it is not, as in post-training quantization: see `calibration.ranges`.
-      input_bits: bits of the observations; None: 8, or `bits` where that is more. At 2 or 3 bits,
-        one scale for all numbers of an observation would lose the small ones.
-    """
-
-    bits: int
-    delay: int | None = None
-    ranges: str = FROZEN
-    output: bool = False
-    input_bits: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raises errors.UserError for settings that make no sense."""
-        fake_quantizers.check_bits(self.bits)
-        widths = range(quantization.MIN_BITS, fake_quantizers.MAX_BITS + 1)
-        if not self.control and self.observation_bits not in widths:
-            raise errors.UserError(
-                f"Observations of quantized agents have {widths[0]} to {widths[-1]} bits, not "
-                f"{self.input_bits}."
-            )
-        if self.ranges not in RANGES:
-            raise errors.UserError(f"The ranges are {' or '.join(RANGES)}, not {self.ranges!r}.")
-        if self.delay is not None and self.delay < 0:
-            raise errors.UserError(f"The delay must be at least 0 steps, not {self.delay}.")
-        if self.delay == 0 and self.ranges == FROZEN and not self.control:
-            raise errors.UserError(
-                "Without a delay no range is seen before it is frozen: give --quant-delay=1 or "
-                "more, or --ranges=moving."
-            )
-
-    @property
-    def control(self) -> bool:
-        """Says whether nothing is quantized."""
-        return self.bits == fake_quantizers.CONTROL_BITS
-
-    @property
-    def observation_bits(self) -> int:
-        """Bits of the first layer's input."""
-        if self.control:
-            return self.bits
-        return max(self.bits, qat_rows.INPUT_BITS) if self.input_bits is None else self.input_bits
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """The columns of a row of `qat_rows.TrainedRow` about the quantization, but its delay."""
-        if self.control:
-            return {"ranges": "", "input_bits": None, "output_bits": None}
-        return {
-            "ranges": self.ranges, "input_bits": self.observation_bits,
-            "output_bits": self.bits if self.output else None,
-        }
-
-    def delay_of(self, steps: int) -> int:
-        """Returns the steps before quantization, by default half of a training's steps.
-
-        Raises:
-          errors.UserError: none of the steps would be quantized.
-        """
-        delay = steps // 2 if self.delay is None else self.delay
-        if delay >= steps and not self.control:
-            raise errors.UserError(
-                f"With --quant-delay={delay}, none of the {steps} steps would be quantized: "
-                "give a smaller delay, or -q 32 for a run that is not quantized."
-            )
-        return delay
-
-    @property
-    def scheme(self) -> schemes.Scheme:
-        """The same settings in the form of post-training quantization."""
-        if self.control:
-            return schemes.Scheme(schemes.FP32)
-        return schemes.Scheme(str(self.bits), schemes.WEIGHTS_AND_ACTIVATIONS)
 
 
 class FakeQuantization(nn.Module):
@@ -131,6 +51,7 @@ class FakeQuantization(nn.Module):
         # The layers, which may share quantizers, register them.
         self._activations: list[fake_quantizers.FakeQuantizer] = []
         self._weights: list[tuple[fake_quantizers.WeightFakeQuantizer, torch.Tensor]] = []
+        self._optimizer: torch.optim.Optimizer | None = None  # It learns steps.
         moving = settings.ranges == MOVING
         facts = {
             "bits": settings.bits, "input_bits": settings.observation_bits, "moving": moving,
@@ -138,6 +59,10 @@ class FakeQuantization(nn.Module):
         }
         for name, value in facts.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.int64, device=device))
+        for name in qat_settings.LATER:
+            if name in settings.noted:
+                code = _encoded(name, getattr(settings, name))
+                self.register_buffer(name, torch.tensor(code, dtype=torch.float64, device=device))
 
     @property
     def started(self) -> bool:
@@ -149,26 +74,74 @@ class FakeQuantization(nn.Module):
         """Says whether numbers have gone through the acting path."""
         return any(quantizer.seen for quantizer in self._activations)
 
-    def new_activations(self, name: str, bits: int) -> fake_quantizers.FakeQuantizer:
-        """Returns a quantizer that starts with the others."""
-        quantizer = fake_quantizers.FakeQuantizer(
-            name, bits, self.settings.ranges == MOVING, self.bits.device
-        )
+    @property
+    def learns(self) -> bool:
+        """Says whether steps are learned."""
+        return self.settings.estimator == LSQ and not self.settings.control
+
+    def new_activations(
+        self, name: str, bits: int, given: tuple[float, float] | None = None
+    ) -> fake_quantizers.FakeQuantizer:
+        """Returns a quantizer that starts with the others.
+
+        Args:
+          name: name for messages.
+          bits: its width.
+          given: its range, which is then neither watched nor learned.
+        """
+        device, percentile = self.bits.device, self.settings.percentile
+        quantizer: fake_quantizers.FakeQuantizer
+        if self.learns and given is None:
+            quantizer = learned_steps.LearnedFakeQuantizer(name, bits, device, percentile)
+        else:
+            quantizer = fake_quantizers.FakeQuantizer(
+                name, bits, self.settings.ranges == MOVING, device,
+                percentile if given is None and not self.settings.control else None,
+            )
+        if given is not None:
+            quantizer.set_range(*given)
         self._activations.append(quantizer)
         return quantizer
 
     def new_weights(
-        self, name: str, layer: nn.Linear | nn.Conv2d
+        self, name: str, layer: nn.Linear | nn.Conv2d, bits: int
     ) -> fake_quantizers.WeightFakeQuantizer:
         """Returns a quantizer of a layer's weights that starts with the others."""
         by_channel = schemes.quantizes_by_channel(layer, self.settings.scheme)
-        quantizer = fake_quantizers.WeightFakeQuantizer(
-            name, self.settings.bits, self.settings.ranges == MOVING,
-            layer.weight.shape[0] if by_channel else None, layer.weight.ndim - 1,
-            self.bits.device,
-        )
+        rows = layer.weight.shape[0] if by_channel else None
+        axes, device = layer.weight.ndim - 1, self.bits.device
+        percentile = None if self.settings.control else self.settings.percentile
+        quantizer: fake_quantizers.WeightFakeQuantizer
+        if self.learns:
+            quantizer = learned_steps.LearnedWeightFakeQuantizer(
+                name, bits, rows, axes, device, percentile
+            )
+        else:
+            quantizer = fake_quantizers.WeightFakeQuantizer(
+                name, bits, self.settings.ranges == MOVING, rows, axes, device, percentile
+            )
         self._weights.append((quantizer, layer.weight))
         return quantizer
+
+    def join(self, optimizer: torch.optim.Optimizer) -> None:
+        """Lets the optimizer of the acting path learn the steps, without decay of weights."""
+        steps = [
+            quantizer.learned
+            for quantizer in (*self._activations, *(quantizer for quantizer, _ in self._weights))
+            if isinstance(quantizer, learned_steps.LEARNED)
+        ]
+        group: dict[str, Any] = {"params": steps}
+        if "weight_decay" in optimizer.defaults:
+            group["weight_decay"] = 0.0
+        optimizer.add_param_group(group)
+        self._optimizer = optimizer
+
+    def leave(self) -> None:
+        """Takes the steps out of the optimizer, whose state SB3's own loader then takes."""
+        if self._optimizer is not None:
+            for step in self._optimizer.param_groups.pop()["params"]:
+                self._optimizer.state.pop(step, None)
+            self._optimizer = None
 
     def set_delay(self, delay: int) -> None:
         """Fills in the delay, for checkpoints."""
@@ -182,8 +155,7 @@ class FakeQuantization(nn.Module):
           errors.UserError: a range holds NaN or infinity.
         """
         for of_weights, weights in self._weights:
-            of_weights.watch(weights)  # The last update has not been seen yet.
-            of_weights.start()
+            of_weights.start_from(weights)
         for of_activations in self._activations:
             of_activations.start()
 
@@ -200,10 +172,13 @@ class FakeQuantization(nn.Module):
         self, state_dict: dict[str, torch.Tensor], prefix: str, *args: Any
     ) -> None:
         """Refuses a checkpoint of other settings, and takes a delay that is not set from it."""
-        names = {name: f"{prefix}{name}" for name, _ in self.named_buffers()}
-        if not all(key in state_dict for key in names.values()):
+        keys = {
+            name: f"{prefix}{name}" for name, _ in self.named_buffers()
+            if name not in qat_settings.LATER
+        }
+        if not all(key in state_dict for key in keys.values()):
             raise errors.UserError("it was trained without fake quantization")
-        saved = {name: int(state_dict[key]) for name, key in names.items()}
+        saved = {name: int(state_dict[key]) for name, key in keys.items()}
         _compare("-q", self.settings.bits, saved["bits"])
         if self.settings.control:  # The other settings do not concern it.
             super()._load_from_state_dict(state_dict, prefix, *args)
@@ -211,6 +186,10 @@ class FakeQuantization(nn.Module):
         _compare("--input_bits", self.settings.observation_bits, saved["input_bits"])
         _compare("--ranges", self.settings.ranges, RANGES[saved["moving"]])
         _compare("--quantize_output", self.settings.output, bool(saved["output"]))
+        for name, default in qat_settings.LATER.items():
+            key = f"{prefix}{name}"
+            was = _decoded(name, float(state_dict[key])) if key in state_dict else default
+            _compare(f"--{name}", getattr(self.settings, name), was)
         if self.settings.delay is not None:
             _compare("--quant-delay", self.settings.delay, saved["delay"])
         elif saved["delay"] >= 0:
@@ -220,10 +199,28 @@ class FakeQuantization(nn.Module):
 
 def _compare(flag: str, asked: Any, saved: Any) -> None:
     if asked != saved:
+        was = f"without {flag}" if saved is None else f"with {flag} {saved}"
+        now = "without it" if asked is None else f"with {asked}" if saved is None else asked
         raise errors.UserError(
-            f"the run was started with {flag} {saved}, not {asked}: go on with that, or leave "
-            "--resume out to start another run"
+            f"the run was started {was}, not {now}: go on with that, or leave --resume out to "
+            "start another run"
         )
+
+
+_NAMED: dict[str, tuple[str, ...]] = {
+    "estimator": qat_rows.ESTIMATORS, "granularity": names.GRANULARITIES,
+}
+
+
+def _encoded(name: str, value: Any) -> float:
+    """Returns the number that stands for a setting in a checkpoint."""
+    return float(_NAMED[name].index(value) if name in _NAMED else value)
+
+
+def _decoded(name: str, number: float) -> Any:
+    if name in _NAMED:
+        return _NAMED[name][int(number)]
+    return number if name == "percentile" else int(number)
 
 
 def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuantization:
@@ -247,16 +244,19 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
             "The output of policies that squash their actions outside of their layers "
             "(squash_output) cannot be quantized: leave --quantize_output out."
         )
+    weighted = [name for name, _ in network.with_weights()]
     for name, module in network.layers:
-        output = whole.new_activations("the output", settings.bits) if name == last else None
+        output = None
+        if name == last:
+            output = whole.new_activations("the output", settings.hidden_bits)
         if isinstance(module, nn.Linear | nn.Conv2d):
-            is_first = name == network.with_weights()[0][0]
+            is_first = name == weighted[0]
+            bits, input_bits = settings.layer_bits(is_first, name == weighted[-1])
             of_input = whole.new_activations(
-                f"the input of {name}", settings.observation_bits if is_first else settings.bits
+                f"the input of {name}", input_bits,
+                acting_path.PIXEL_RANGE if network.image and is_first else None,
             )
-            if network.image and is_first:
-                of_input.set_range(*acting_path.PIXEL_RANGE)
-            of_weights = whole.new_weights(f"the weights of {name}", module)
+            of_weights = whole.new_weights(f"the weights of {name}", module, bits)
             for path in _places(paths, name):
                 _put(policy, path, _fake_layer(
                     policy.get_submodule(path), of_input, of_weights, output, cached=path == name
@@ -270,11 +270,20 @@ def prepare(model: base_class.BaseAlgorithm, settings: QatSettings) -> FakeQuant
             for path in _places(paths, name):
                 _put(policy, path, fake_layers.FakeQuantTanh(output))
     policy.add_module(fake_quantizers.NAME, whole)
+    weights = network.with_weights()[0][1].weight
     for module in policy.modules():  # Actors and critics have an optimizer each.
         optimizer = getattr(module, "optimizer", None)
-        if optimizer is not None and optimizer.defaults.get("fused"):
+        if optimizer is None:
+            continue
+        if whole.learns and _optimizes(optimizer, weights):
+            whole.join(optimizer)
+        if optimizer.defaults.get("fused"):
             fake_layers.note_steps(optimizer)
     return whole
+
+
+def _optimizes(optimizer: torch.optim.Optimizer, weights: torch.Tensor) -> bool:
+    return any(weights is one for group in optimizer.param_groups for one in group["params"])
 
 
 def find(model: base_class.BaseAlgorithm) -> FakeQuantization:
@@ -292,10 +301,11 @@ def layers(model: base_class.BaseAlgorithm) -> Iterator[tuple[str, FakeQuantLaye
 def ranges(model: base_class.BaseAlgorithm) -> dict[str, tuple[float, ...]]:
     """Returns the ranges of activations, as `calibration.ranges` does.
 
-    A range has its bits behind its ends where these are others than the weights'.
+    A range has its bits behind its ends where these are others than the scheme's.
     """
     found: dict[str, tuple[float, ...]] = {}
-    bits = find(model).settings.bits
+    settings = find(model).settings
+    bits = settings.bits if settings.control else int(settings.scheme.bits)
     for name, module in acting_path.policy_network(model).layers:
         if isinstance(module, FakeQuantLayer):
             found[name] = _range(module.input_quantizer, bits)
@@ -312,20 +322,27 @@ def convert(model: base_class.BaseAlgorithm) -> dict[str, Any]:
 
     Returns:
       The content of quantization.json, of which `schemes.from_json` reads a part. Ranges of weights
-      by layer, smallest and largest, are numbers or have one for each row. It is empty for a model
-      that is not quantized, such as a control.
+      by layer, smallest and largest, are numbers or have one for each row. Bits stand behind them
+      where these are others than the scheme's. It is empty for a model that is not quantized, such
+      as a control.
     """
     whole = find(model)
+    settings = whole.settings
     facts: dict[str, Any] = {}
     if whole.started:
         facts = {
-            **schemes.to_json(whole.settings.scheme, ranges(model)),
-            "training": {"quant_delay": whole.settings.delay, "ranges": whole.settings.ranges},
+            **schemes.to_json(settings.scheme, ranges(model)),
+            "training": {"quant_delay": settings.delay, "ranges": settings.ranges_text},
             "weight_ranges": {
-                name: [end.tolist() for end in layer.weight_quantizer.ends(layer.weight)]
+                name: [
+                    *(end.tolist() for end in layer.weight_quantizer.ends(layer.weight)),
+                    *_own_bits(layer.weight_quantizer, settings.scheme.bits),
+                ]
                 for name, layer in layers(model)
             },
         }
+        if settings.widths:
+            facts["training"]["widths"] = settings.widths
     policy = model.policy
     for path, module in list(policy.named_modules()):
         if isinstance(module, FakeQuantLayer):
@@ -334,6 +351,7 @@ def convert(model: base_class.BaseAlgorithm) -> dict[str, Any]:
             _put(policy, path, module.plain())
         elif isinstance(module, fake_layers.FakeQuantTanh):
             _put(policy, path, nn.Tanh())
+    whole.leave()
     delattr(policy, fake_quantizers.NAME)
     return facts
 
@@ -352,8 +370,11 @@ def _fake_layer(
 
 
 def _range(quantizer: fake_quantizers.FakeQuantizer, bits: int) -> tuple[float, ...]:
-    ends = float(quantizer.low), float(quantizer.high)
-    return ends if quantizer.bits == bits else (*ends, quantizer.bits)
+    return (*quantizer.ends(), *_own_bits(quantizer, bits))
+
+
+def _own_bits(quantizer: fake_quantizers.Quantizer, bits: int | str) -> list[int]:
+    return [] if quantizer.bits == int(bits) else [quantizer.bits]
 
 
 def _places(paths: Collection[str], name: str) -> list[str]:

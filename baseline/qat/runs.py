@@ -5,7 +5,6 @@
 
 from collections.abc import Collection
 from collections.abc import Mapping
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -13,6 +12,7 @@ from actorQ.core import errors
 from baseline.agents import zoo_files
 from baseline.qat import export
 from baseline.qat import model as qat_model
+from baseline.quantization import names
 from baseline.study import qat_rows
 from baseline.tasks import environments
 from baseline.train import settings as training_settings
@@ -47,6 +47,8 @@ def training_columns(path: pathlib.Path) -> dict[str, Any]:
         "ranges": facts.get("ranges", ""),
         "input_bits": facts.get("input_bits"),
         "output_bits": facts.get("output_bits"),
+        "granularity": facts.get("granularity", names.PAPER),
+        "widths": facts.get("widths", ""),
         "run": path.parent.name,
         "hyperparams": training_settings.hyperparams_text(
             arguments.get("hyperparams"), arguments.get("num_envs")
@@ -81,7 +83,7 @@ def find(
         goes_on |= (
             not run.finished
             and run.arguments.get("program") == PROGRAM
-            and run.arguments.get("quantization") == dataclasses.asdict(qat_settings)
+            and run.arguments.get("quantization") == qat_settings.noted
             and all(found[name] == columns[name] for name in _OF_THE_START)
         )
     return None, goes_on

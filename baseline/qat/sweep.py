@@ -26,6 +26,7 @@ from baseline.agents import zoo_files
 from baseline.qat import model as qat_model
 from baseline.qat import runs
 from baseline.qat import training
+from baseline.quantization import fake_quantizers
 from baseline.quantization import names
 from baseline.study import measuring
 from baseline.study import parallel
@@ -66,7 +67,8 @@ class Job:
         """The name for people."""
         width = names.FP32 if self.qat.control else f"{self.qat.bits} bits"
         settings = self.settings
-        return f"{settings.algo} {settings.env} {width:>6} seed {settings.seed}"
+        lsq = " lsq" if self.qat.estimator == qat_rows.LSQ and not self.qat.control else ""
+        return f"{settings.algo} {settings.env} {width:>6}{lsq} seed {settings.seed}"
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -158,7 +160,12 @@ def jobs_of_flags(
         raise errors.UserError(
             f"--bits are numbers with commas, such as 32,8,4, not {values.bits!r}."
         )
-    widths = dict.fromkeys(map(int, texts))
+    estimators = [text.strip() for text in values.estimator.split(",")]
+    # A control quantizes nothing, whatever the estimator.
+    cells = dict.fromkeys(
+        (bits, qat_rows.STE if bits == fake_quantizers.CONTROL_BITS else estimator)
+        for bits in map(int, texts) for estimator in estimators
+    )
     csv_path = os.path.join(values.folder, qat_rows.CSV_NAME)
     jobs = []
     for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs):
@@ -171,10 +178,8 @@ def jobs_of_flags(
         steps = values.steps or experiment.tuned_steps(algo, settings.env, hyperparams)
         delay = steps // 2 if values.quant_delay is None else values.quant_delay
         for seed in train_seeds:
-            for bits in widths:
-                how = qat_model.QatSettings(
-                    bits, delay, values.ranges, values.quantize_output, values.input_bits
-                )
+            for bits, estimator in cells:
+                how = training.quantization_of_flags(bits, delay, estimator)
                 of_width = training.of_width(
                     dataclasses.replace(settings, steps=steps, seed=seed), bits
                 )
@@ -232,13 +237,14 @@ def _missing_ptq(jobs: Sequence[Job], calibration_episodes: int) -> Iterator[Ptq
         if control.key() not in rows:
             continue  # Its training failed, which is reported.
         pair = control.settings.algo, control.settings.env
+        run = rows[control.key()].run
+        every = PtqJob(control, (), run, calibration_episodes)
         others = {
-            job.qat.bits: job.qat for job in jobs
+            every.key(job.qat): job.qat for job in jobs
             if not job.qat.control and (job.settings.algo, job.settings.env) == pair
+            and not job.qat.widths  # PTQ has one width for all weights and activations.
         }
-        every = PtqJob(
-            control, tuple(others.values()), rows[control.key()].run, calibration_episodes
-        )
+        every = PtqJob(control, tuple(others.values()), run, calibration_episodes)
         missing = tuple(other for other in every.others if every.key(other) not in rows)
         if missing:
             yield dataclasses.replace(every, others=missing)

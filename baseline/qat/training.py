@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
     from baseline.qat import model as qat_model
 
+ESTIMATOR_HELP = (
+    "Estimator of gradients. ste: they pass as if nothing were rounded, and ranges are seen. lsq: "
+    "steps between levels are learned with the weights (LSQ, arXiv:1902.08153)."
+)
 DEFAULT_SEEDS = "0,2,4"
 DEFAULT_EPISODES = 10
 
@@ -43,6 +47,7 @@ def define_flags() -> None:
         "bits", None, "Bits of weights and activations: 2 to 16; 32: the control, not quantized.",
         short_name="q", required=True,
     )
+    flags.DEFINE_enum("estimator", qat_rows.STE, list(qat_rows.ESTIMATORS), ESTIMATOR_HELP)
     flags.FLAGS["tensorboard"].help = (
         "Folder for TensorBoard that gets BITS/ENV/ALGO_<n> (else `tensorboard` in the run's own "
         "folder)."
@@ -64,8 +69,30 @@ def define_quantization_flags() -> None:
         "Ranges once quantization has started. moving: ranges of activations go on widening, and "
         "ranges of weights are the current weights' own.",
     )
+    flags.DEFINE_float(
+        "percentile", None,
+        "Central share of the numbers, in percent above 50 to 100, whose range is the first one "
+        "(else ste: all numbers seen; lsq: see docs/how/learned-steps.md).",
+    )
+    flags.DEFINE_enum(
+        "granularity", precision_lib.PAPER, list(precision_lib.GRANULARITIES),
+        "Weights that share a range. paper: a linear layer's, and those of each output of a "
+        "convolution. channel: those of each output of both.",
+    )
     flags.DEFINE_integer(
         "input_bits", None, "Bits of observations: 2 to 16 (else 8, or -q where that is more)."
+    )
+    flags.DEFINE_integer("weight_bits", None, "Bits of the weights: 2 to 16 (else as -q).")
+    flags.DEFINE_integer(
+        "activation_bits", None,
+        "Bits of the inputs of the layers behind the first, 2 to 16 (else as -q).",
+    )
+    flags.DEFINE_integer(
+        "first_bits", None, "Bits of the first layer's weights: 2 to 16 (else as other weights)."
+    )
+    flags.DEFINE_integer(
+        "last_bits", None,
+        "Bits of the last layer's weights and of its input: 2 to 16 (else as the others).",
     )
     flags.DEFINE_boolean(
         "quantize_output", False, "Quantize the policy's output (logits, Q-values, actions), too."
@@ -76,6 +103,32 @@ def define_quantization_flags() -> None:
     )
     flags.DEFINE_string(
         "seeds", DEFAULT_SEEDS, "Seeds of the evaluation's environments, each >= 0."
+    )
+
+
+def quantization_of_flags(bits: int, delay: int | None, estimator: str) -> "qat_model.QatSettings":
+    """Returns the settings that the flags of `define_quantization_flags` ask for.
+
+    Args:
+      bits: width, as -q.
+      delay: environment steps before quantization; None: half of the training.
+      estimator: one of `qat_rows.ESTIMATORS`.
+
+    Raises:
+      errors.UserError: the settings make no sense.
+    """
+    from baseline.qat import model as qat_model
+
+    values = flags.FLAGS
+    plain = qat_model.QatSettings(
+        bits, delay, values.ranges, values.quantize_output, values.input_bits
+    )
+    if plain.control:  # The other settings do not concern it.
+        return plain
+    own = ("granularity", "weight_bits", "activation_bits", "first_bits", "last_bits",
+           "percentile")
+    return dataclasses.replace(
+        plain, estimator=estimator, **{name: getattr(values, name) for name in own}
     )
 
 
@@ -116,7 +169,7 @@ def train(
 
     path = training.train(
         settings, prepare, stop_requested, runs.PROGRAM,
-        {"quantization": dataclasses.asdict(qat_settings)}, write_quantization,
+        {"quantization": qat_settings.noted}, write_quantization,
     )
     return None if schedule.converted is None else path
 
@@ -200,15 +253,11 @@ def main(argv: list[str]) -> int:
     values = flags.FLAGS
     cli.quiet_tensorflow()
     with lean_imports.without("tensorflow"):  # TensorBoard would load it, but does not need it.
-        from baseline.qat import model as qat_model
         from baseline.qat import runs
         from baseline.study import measuring
 
+        qat_settings = quantization_of_flags(values.bits, values.quant_delay, values.estimator)
     seeds = measuring.parse_seeds(values.seeds)
-    qat_settings = qat_model.QatSettings(
-        values.bits, values.quant_delay, values.ranges, values.quantize_output,
-        values.input_bits,
-    )
     csv_path = os.path.join(settings.folder, qat_rows.CSV_NAME)
     # A damaged file must not cost hours of training.
     rows = rows_lib.measured_rows(csv_path, qat_rows.TrainedRow)

@@ -59,7 +59,7 @@ class _FakeQuantLayer(nn.Module):
         self.__dict__["_quantizers"] = (input_quantizer, weight_quantizer, output_quantizer)
         self.__dict__["_replaced"] = layer
         self._cached = cached
-        self._cache: tuple[tuple[int, int], torch.Tensor] | None = None
+        self._cache: tuple[tuple[int, tuple[int, ...]], torch.Tensor] | None = None
 
     def plain(self) -> nn.Linear | nn.Conv2d:
         """Returns the plain layer, which has the same parameters."""
@@ -76,7 +76,7 @@ class _FakeQuantLayer(nn.Module):
             return weights
         if version is None:
             return quantizer.quantize(weights)
-        key = (version, quantizer.generation)
+        key = version, quantizer.version
         if self._cache is None or self._cache[0] != key:
             self._cache = key, quantizer.quantize(weights, version)
         return self._cache[1]

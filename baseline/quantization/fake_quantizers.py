@@ -16,6 +16,7 @@ from torch import nn
 
 from actorQ.core import errors
 from actorQ.policy import quantization
+from baseline.quantization import range_starts
 
 NAME = "fake_quantization"  # The module's name in a policy, and the prefix of its keys.
 CONTROL_BITS = 32  # A quantizer of this width watches ranges, but never quantizes.
@@ -119,7 +120,7 @@ class _PassedThrough(torch.autograd.Function):
         return gradient, None
 
 
-class _Quantizer(nn.Module):
+class Quantizer(nn.Module):
     """A range that is watched until quantization starts. It always contains zero.
 
     Attributes:
@@ -156,6 +157,7 @@ class _Quantizer(nn.Module):
         Raises:
           errors.UserError: The range holds NaN or infinity.
         """
+        self._begin()
         self.quantizing.fill_(self.bits != CONTROL_BITS)
         self._refresh()
 
@@ -163,6 +165,11 @@ class _Quantizer(nn.Module):
     def started(self) -> bool:
         """Says whether numbers are quantized now."""
         return self._levels is not None
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The version of the levels, which changes whenever they do."""
+        return (self.generation,)
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
         """Returns `x` rounded to its levels, or unchanged before the start."""
@@ -177,6 +184,9 @@ class _Quantizer(nn.Module):
         """Returns the settings that `print` shows."""
         state = "quantizes" if self._levels is not None else "watches"
         return f"{self.bits} bits, {'moving' if self.moving else 'frozen'} range, {state}"
+
+    def _begin(self) -> None:
+        """Sets the range that quantization starts with."""
 
     def _refresh(self) -> None:
         """Updates everything that depends on the buffers."""
@@ -200,7 +210,7 @@ class _Quantizer(nn.Module):
         self._refresh()
 
 
-class FakeQuantizer(_Quantizer):
+class FakeQuantizer(Quantizer):
     """Quantizes activations, with one range for the tensor.
 
     The estimator is clipped. Gradients pass where a number lies inside the range, which is widened
@@ -209,11 +219,21 @@ class FakeQuantizer(_Quantizer):
 
     Attributes:
       seen: Whether anything was watched, here or by the process whose checkpoint was loaded.
+      percentile: Central share of the newest numbers that the range starts with, in percent; None:
+        it starts with all numbers seen.
+      recent: These numbers; None where they are not needed.
     """
 
     _estimate = staticmethod(_Clipped.apply)
 
-    def __init__(self, name: str, bits: int, moving: bool = False, device: Any = None):
+    def __init__(
+        self,
+        name: str,
+        bits: int,
+        moving: bool = False,
+        device: Any = None,
+        percentile: float | None = None,
+    ):
         """Starts with a range that holds only zero.
 
         Raises:
@@ -221,6 +241,8 @@ class FakeQuantizer(_Quantizer):
         """
         super().__init__(name, bits, moving, (), device)
         self.seen = False
+        self.percentile = percentile
+        self.recent = None if percentile is None else range_starts.RecentNumbers(device)
         self._ends = (0.0, 0.0)  # The buffers as numbers, which saves time in each batch.
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -232,6 +254,8 @@ class FakeQuantizer(_Quantizer):
     def watch(self, x: torch.Tensor) -> None:
         """Widens the range to include the numbers of `x`."""
         self.seen = True
+        if self.recent is not None:
+            self.recent.add(x)
         low, high = (end.item() for end in torch.aminmax(x.detach()))
         # The comparisons are negated so that they also notice NaN.
         if not (low >= self._ends[0] and high <= self._ends[1]):
@@ -246,6 +270,15 @@ class FakeQuantizer(_Quantizer):
         self.high.fill_(high)
         self._refresh()
 
+    def ends(self) -> tuple[float, float]:
+        """Returns the smallest and the largest number of the range."""
+        return float(self.low), float(self.high)
+
+    def _begin(self) -> None:
+        if self.percentile is not None and self.recent is not None and self.recent.count:
+            low, high = range_starts.central(self.recent.kept(), self.percentile)
+            self.set_range(float(low), float(high))
+
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         before = self._ends  # The range of pixels is set from the start.
         super()._load_from_state_dict(*args, **kwargs)
@@ -256,7 +289,7 @@ class FakeQuantizer(_Quantizer):
         super()._refresh()
 
 
-class WeightFakeQuantizer(_Quantizer):
+class WeightFakeQuantizer(Quantizer):
     """Quantizes weights, with one range for the tensor or for each row (output channel).
 
     The estimator lets gradients pass everywhere. With a clipped one, a weight that an update pushes
@@ -275,6 +308,7 @@ class WeightFakeQuantizer(_Quantizer):
         rows: int | None = None,
         axes: int = 0,
         device: Any = None,
+        percentile: float | None = None,
     ):
         """Starts with ranges that hold only zero.
 
@@ -285,11 +319,14 @@ class WeightFakeQuantizer(_Quantizer):
           rows: Number of rows with ranges of their own; None for one range of the tensor.
           axes: Axes of the weights, behind the rows.
           device: Device of the weights.
+          percentile: Central share of the weights that the ranges start with, in percent; None:
+            they start with all weights seen.
 
         Raises:
           errors.UserError: There is no such width.
         """
         super().__init__(name, bits, moving, () if rows is None else (rows,), device)
+        self.percentile = percentile
         self._num_axes = 0 if rows is None else axes
         self._weights_version: int | None = None  # That of moving levels.
 
@@ -310,6 +347,20 @@ class WeightFakeQuantizer(_Quantizer):
         torch.minimum(self.low, low, out=self.low)
         torch.maximum(self.high, high, out=self.high)
 
+    def start_from(self, weights: torch.Tensor) -> None:
+        """Starts to quantize; watches the weights first, whose last update has not been seen yet.
+
+        Raises:
+          errors.UserError: The range holds NaN or infinity.
+        """
+        if self.percentile is None:
+            self.watch(weights)
+        else:
+            low, high = range_starts.central(self._by_range(weights), self.percentile)
+            self.low.copy_(low)
+            self.high.copy_(high)
+        self.start()
+
     def quantize(self, x: torch.Tensor, version: int | None = None) -> torch.Tensor:
         """Returns weights rounded to their levels, or unchanged before the start."""
         if self.moving and self._levels is not None:
@@ -327,6 +378,10 @@ class WeightFakeQuantizer(_Quantizer):
         if not self.low.ndim:
             return torch.aminmax(weights)
         return torch.aminmax(weights.flatten(1), dim=1)
+
+    def _by_range(self, weights: torch.Tensor) -> torch.Tensor:
+        """Returns weights as [N], or as [rows, N] where each row has a range of its own."""
+        return weights.detach().flatten(self.low.ndim)
 
     def _refresh(self) -> None:
         super()._refresh()

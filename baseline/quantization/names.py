@@ -32,7 +32,7 @@ REFUSED_ALGOS = {
 }
 # Algorithms of `baseline.train`, each with the kind of actions that it needs (None: any).
 ALGOS: dict[str, str | None] = {
-    "a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box",
+    "a2c": None, "ppo": None, "dqn": "Discrete", "ddpg": "Box", "td3": "Box", "sac": "Box",
 }
 
 

@@ -6,7 +6,8 @@ The file has the safetensors format. A layer NAME has these arrays:
 * `NAME.scale` and `NAME.bias`: float32.
 * `NAME.zero_point`: uint8 or uint16.
 
-The metadata are `bits` and, as JSON, `shapes` of the weights and `ranges` of activations.
+The metadata are `bits` and, as JSON, `shapes` of the weights, `ranges` of activations, and
+`layer_bits` of layers whose weights have other bits, if there are any.
 """
 
 from collections.abc import Mapping
@@ -50,10 +51,13 @@ def write(path: str | os.PathLike[str], policy: Policy) -> None:
     Raises:
       errors.UserError: The file cannot be written.
     """
+    bits = next(iter(policy.weights.values())).bits
+    others = {name: t.bits for name, t in policy.weights.items() if t.bits != bits}
     metadata = {
-        "bits": str(next(iter(policy.weights.values())).bits),
+        "bits": str(bits),
         "shapes": json.dumps({k: t.values.shape for k, t in policy.weights.items()}),
         "ranges": json.dumps(dict(policy.ranges)),
+        **({"layer_bits": json.dumps(others)} if others else {}),
     }
     files.write(path, safetensors.numpy.save(_arrays(policy), metadata))
 
@@ -67,8 +71,10 @@ def read(path: str | os.PathLike[str]) -> Policy:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             facts, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
-        bits, weights, biases = int(facts["bits"]), {}, {}
+        weights, biases = {}, {}
+        others = json.loads(facts.get("layer_bits", "{}"))
         for name, shape in json.loads(facts["shapes"]).items():
+            bits = int(others.get(name, facts["bits"]))
             values = packing.unpack(arrays[f"{name}.weight"], bits, math.prod(shape))
             zero_points = arrays[f"{name}.zero_point"].astype(np.int64)
             weights[name] = quantization.QuantizedTensor(

@@ -23,7 +23,10 @@ from baseline.study.qat_rows import TrainedRow
 
 TABLE = "table"  # The files are table.md and table.csv.
 _INT8_NOTE = "8*: the fp32 agents quantized to int8 after training"
-_COLOURS = {qat_rows.FROZEN: plotting.WINE, qat_rows.MOVING: plotting.INDIGO}
+_COLOURS = {
+    qat_rows.FROZEN: plotting.WINE, qat_rows.MOVING: plotting.INDIGO,
+    qat_rows.LEARNED: plotting.ORANGE,
+}
 
 
 def collate(
@@ -72,17 +75,17 @@ def words(studies: Sequence[qat_comparison.Study]) -> sweep_plots.Words:
 
 def make_panels(studies: Sequence[qat_comparison.Study]) -> list[sweep_plots.Panel]:
     """Returns a plot of each study; the same curve has one name in all of them."""
-    several = len({sweep.kind.ranges for study in studies for sweep in study.qat}) > 1
+    several = len({sweep.kind.name for study in studies for sweep in study.qat}) > 1
     return [_make_panel(study, several) for study in studies]
 
 
-def _make_panel(study: qat_comparison.Study, several_ranges: bool) -> sweep_plots.Panel:
+def _make_panel(study: qat_comparison.Study, several: bool) -> sweep_plots.Panel:
     """Lays out fp32, QAT as the strong and PTQ as the light line, over training seeds."""
     series = []
     for sweep in study.qat:
-        ranges = sweep.kind.ranges
-        label = f"QAT, {ranges} ranges" if several_ranges else "QAT"
-        series.append(sweep_plots.Series(label, _COLOURS[ranges], _points(sweep)))
+        label = f"QAT, {sweep.kind.name}" if several else "QAT"
+        colour = _COLOURS[sweep.kind.ranges.partition("-")[0]]
+        series.append(sweep_plots.Series(label, colour, _points(sweep)))
     if study.ptq is not None:
         points = _points(study.ptq)
         int8 = [point._replace(bits=sweep_plots.INT8) for point in points if point.bits == "8"]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from baseline.quantization import names
 from baseline.study import intervals
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
@@ -29,9 +30,11 @@ class Kind(NamedTuple):
     Attributes:
       scheme: "weights" or "weights+activations".
       quant_delay: environment steps before quantization started; None: PTQ.
-      ranges: "frozen", "moving", or with PTQ `qat_rows.calibrated`.
+      ranges: see `qat_rows.TrainedRow`.
       input_bits: bits of observations in agents of 8 bits and less; None: not quantized.
       output: whether the policy's output is quantized, with the agent's own bits.
+      granularity: which weights share a range.
+      widths: bits that differ from the weights'.
     """
 
     scheme: str
@@ -39,6 +42,14 @@ class Kind(NamedTuple):
     ranges: str
     input_bits: int | None
     output: bool
+    granularity: str = names.PAPER
+    widths: str = ""
+
+    @property
+    def name(self) -> str:
+        """What tells sweeps of one study apart, as "frozen ranges" or more."""
+        further = rows_lib.in_words(granularity=self.granularity)
+        return f"{self.ranges} ranges{further}{f', {self.widths}' if self.widths else ''}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +71,7 @@ class Study(sweeps_lib.OfPair):
 
     Attributes:
       control: rows at full precision by seed of the training, sorted; not empty.
-      qat: a sweep for each way to treat ranges, frozen before moving; not empty.
+      qat: a sweep for each way to treat ranges, sorted by name; not empty.
       ptq: the controls' agents quantized after training; None: there is none.
       left_out: number of the pair's other rows, which have other kinds or evaluations.
     """
@@ -91,10 +102,10 @@ def studies(rows: Sequence[TrainedRow]) -> list[Study]:
     hyper-parameters, and evaluated with the same seeds and episodes. The group with most rows
     counts, then the last. Choices within the group:
 
-    - QAT: the kind with most rows, then the last. The best kind of the other `ranges` joins it
-      where it has as many rows.
-    - PTQ: rows of the same scheme. Kinds whose observations and output are quantized as QAT's
-      come first, then kinds with most rows, then the last.
+    - QAT: the kind with most rows, then the last. The best kind of other ranges, granularity or
+      widths joins it where it has as many rows.
+    - PTQ: rows of the same scheme and granularity. Kinds whose observations and output are
+      quantized as QAT's come first, then kinds with most rows, then the last.
     """
     chosen = []
     for algo, env in sorted({(row.algo, row.env) for row in rows}):
@@ -128,15 +139,18 @@ def _qat_sweeps(rows: Sequence[TrainedRow]) -> list[TrainedSweep]:
     """Returns the fullest sweep for each treatment of ranges, where none is fuller."""
     best: dict[str, TrainedSweep] = {}
     for sweep in _sweeps(rows):
-        ranges = sweep.kind.ranges
-        if ranges not in best or sweep.count >= best[ranges].count:
-            best[ranges] = sweep
+        name = sweep.kind.name
+        if name not in best or sweep.count >= best[name].count:
+            best[name] = sweep
     most = max((sweep.count for sweep in best.values()), default=0)
-    return [best[ranges] for ranges in sorted(best) if best[ranges].count == most]
+    return [best[name] for name in sorted(best) if best[name].count == most]
 
 
 def _ptq_sweep(rows: Sequence[TrainedRow], qat: Kind) -> TrainedSweep | None:
-    found = [sweep for sweep in _sweeps(rows) if sweep.kind.scheme == qat.scheme]
+    same = qat.scheme, qat.granularity
+    found = [
+        sweep for sweep in _sweeps(rows) if (sweep.kind.scheme, sweep.kind.granularity) == same
+    ]
 
     def preference(sweep: TrainedSweep) -> tuple[bool, int]:
         ends = sweep.kind.input_bits, sweep.kind.output
@@ -163,7 +177,8 @@ def _kind(row: TrainedRow) -> Kind:
     default = max(int(row.bits), qat_rows.INPUT_BITS)
     input_bits = qat_rows.INPUT_BITS if row.input_bits == default else row.input_bits
     return Kind(
-        row.scheme, row.quant_delay, row.ranges, input_bits, output=row.output_bits is not None
+        row.scheme, row.quant_delay, row.ranges, input_bits, row.output_bits is not None,
+        row.granularity, row.widths,
     )
 
 

@@ -15,7 +15,9 @@ CSV_NAME = "qat.csv"
 DEFAULT_FOLDER = "logs/qat"
 # A control was trained in full precision; PTQ quantizes a control's agent after its training.
 METHODS = CONTROL, QAT, PTQ = "control", "qat", "ptq"
-RANGES = FROZEN, MOVING = "frozen", "moving"  # See `qat.model.QatSettings`.
+ESTIMATORS = STE, LSQ = "ste", "lsq"  # See `qat.settings.QatSettings`.
+RANGES = FROZEN, MOVING = "frozen", "moving"  # Of ste.
+LEARNED = "learned"  # The ranges of lsq.
 INPUT_BITS = 8  # Default: fewest bits of observations.
 
 
@@ -31,6 +33,7 @@ class TrainedKey(NamedTuple):
     input_bits: int | None
     output_bits: int | None
     hyperparams: str
+    widths: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +45,16 @@ class TrainedRow(rows_lib.Row):
       train_seed: seed of the training.
       train_steps: environment steps of the training.
       quant_delay: environment steps before quantization started; None: it never did.
-      ranges: ranges of activations: one of `RANGES`, with PTQ `calibrated(...)`, or empty where
-        nothing is quantized.
+      ranges: ranges of activations: one of `RANGES` or `LEARNED`, "-99.9" behind it where they
+        start from a percentile; with PTQ `calibrated(...)`; or empty where nothing is quantized.
       input_bits: bits of observations; None: not quantized.
       output_bits: bits of the policy's output; None: not quantized.
       run: run of the training, as ENV_<n>.
       hyperparams: hyper-parameters that replaced tuned ones, as `name:value` with spaces between.
+      widths: bits that differ from the weights', `bits`, as "activations:4 first:8 last:8".
     """
 
+    LATER: ClassVar = ("widths",)
     MAKER: ClassVar = "baseline/qat_benchmark.sh ALGO ENV makes them"
 
     method: str
@@ -61,6 +66,7 @@ class TrainedRow(rows_lib.Row):
     output_bits: int | None
     run: str
     hyperparams: str = ""
+    widths: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError for values that no evaluation can have."""
@@ -84,4 +90,4 @@ def calibrated(episodes: int) -> str:
 def trained(row: rows_lib.Row, **columns: Any) -> TrainedRow:
     """Returns a row with the columns about its training, which only `TrainedRow` has."""
     of_row = {field.name: getattr(row, field.name) for field in dataclasses.fields(rows_lib.Row)}
-    return TrainedRow(**of_row, **columns)
+    return TrainedRow(**of_row | columns)

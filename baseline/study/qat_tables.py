@@ -8,6 +8,7 @@ from typing import NamedTuple
 from actorQ.core import output
 from baseline.study import intervals
 from baseline.study import qat_comparison
+from baseline.study import rows as rows_lib
 from baseline.study import sweeps
 from baseline.study.qat_comparison import Cell
 from baseline.study.qat_comparison import Comparison
@@ -47,8 +48,8 @@ class Compared(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Algorithm and environment, and the ranges if the study has two kinds of them."""
-        ranges = f", {self.sweep.kind.ranges} ranges" if len(self.study.qat) > 1 else ""
+        """Algorithm and environment, and the kind if the study has two of them."""
+        ranges = f", {self.sweep.kind.name}" if len(self.study.qat) > 1 else ""
         return f"{self.study.algo} {self.study.shown_env}{ranges}"
 
 
@@ -192,10 +193,13 @@ def _facts(one: Compared) -> list[str]:
 
 def _kind(kind: qat_comparison.Kind) -> str:
     bits = kind.input_bits
-    # "calibrated-30": see `qat_rows.calibrated`.
-    ranges, _, episodes = kind.ranges.partition("-")
+    # "calibrated-30": see `qat_rows.calibrated`; "frozen-99": see `QatSettings.ranges_text`.
+    ranges, _, number = kind.ranges.partition("-")
+    start = f" over {number} episodes" if kind.quant_delay is None else f" from {number} %"
+    further = rows_lib.in_words(granularity=kind.granularity)
     return (
-        f"ranges {ranges}{f' over {episodes} episodes' if episodes else ''}, observations "
+        f"ranges {ranges}{start if number else ''}{further}"
+        f"{f', bits {kind.widths}' if kind.widths else ''}, observations "
         f"{'not quantized' if bits is None else f'at {bits} bits'}, output "
         f"{'quantized' if kind.output else 'not quantized'}"
     )

@@ -97,6 +97,7 @@ class Row:
       returns: return of every episode, seed-major: the first seed's come first.
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ()  # Last columns, which older files lack.
     MAKER: ClassVar = (
         ".venv/bin/python -m baseline.ptq ALGO ENV BITS or baseline/benchmark.sh ALGO ENV makes "
         "them"
@@ -246,7 +247,8 @@ def append(path: str, row: Row) -> None:
             line = _format(row)
             if whole:
                 header = content[:whole].decode(errors="replace").splitlines()[0]
-                _check_header(path, header, type(row))
+                if _check_header(path, header, type(row)):
+                    _add_columns(path, content[:whole], type(row))
             else:
                 line = _line(columns(type(row))) + line
             data = line.encode()
@@ -281,13 +283,13 @@ def read(path: str, kind: type[RowT] = Row) -> list[RowT]:  # type: ignore[assig
         logging.warning("%s: the last line is incomplete and is left out.", path)
     if not lines:
         raise errors.UserError(f"{path} is empty: delete it and measure again.")
-    _check_header(path, lines[0], kind)
+    lacking = "," * len(_check_header(path, lines[0], kind))
     rows: dict[Any, RowT] = {}
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
         try:
-            row = _parse(line, kind)
+            row = _parse(line.rstrip("\r") + lacking, kind)
         except (ValueError, csv.Error) as error:
             raise errors.UserError(
                 f"{path}, line {number} is damaged ({error}): delete the line and measure that "
@@ -334,7 +336,8 @@ def has_columns(path: str, kind: type[Row]) -> bool:
     """Returns whether there is a file whose columns are those of a kind of rows."""
     try:
         with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return _column_names(file.readline()) == columns(kind)
+            found = _column_names(file.readline())
+            return found == columns(kind) or found == _older(kind)
     except OSError:
         return False
 
@@ -346,11 +349,34 @@ def find(rows: Sequence[RowT], **key: Any) -> list[RowT]:
     ]
 
 
-def _check_header(path: str, line: str, kind: type[Row]) -> None:
+def _older(kind: type[Row]) -> tuple[str, ...]:
+    """Returns the columns of files that lack the later ones."""
+    return tuple(name for name in columns(kind) if name not in kind.LATER)
+
+
+def _add_columns(path: str, content: bytes, kind: type[Row]) -> None:
+    """Gives a locked file of whole lines the later columns, empty, in one write.
+
+    There is no draft to rename: other processes wait for the lock of this very file.
+    """
+    first, *lines = (line.rstrip(b"\r") for line in content.removesuffix(b"\n").split(b"\n"))
+    more = "".join(f",{name}" for name in kind.LATER)
+    lines = [line + b"," * len(kind.LATER) if line.strip() else line for line in lines]
+    data = b"".join(line + b"\n" for line in (first + more.encode(), *lines))
+    with open(path, "r+b", buffering=0) as file:
+        if file.write(data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        file.truncate()  # Lines may have ended with two characters.
+
+
+def _check_header(path: str, line: str, kind: type[Row]) -> tuple[str, ...]:
+    """Returns the later columns that a file lacks; raises an error of the user for other ones."""
     expected = columns(kind)
     found = _column_names(line)
     if found == expected:
-        return
+        return ()
+    if found == _older(kind):
+        return kind.LATER
     lacking = [name for name in expected if name not in found]
     unknown = [name for name in found if name not in expected]
     raise errors.UserError(
@@ -397,7 +423,7 @@ def _format(row: Row) -> str:
 
 def _parse(line: str, kind: type[RowT]) -> RowT:
     csv.field_size_limit(2**31 - 1)  # The returns of many episodes exceed the default.
-    (cells,) = csv.reader([line.rstrip("\r")], strict=True)
+    (cells,) = csv.reader([line], strict=True)
     fields = dataclasses.fields(kind)
     if len(cells) != len(fields):
         raise ValueError(f"{len(cells)} cells instead of {len(fields)}")

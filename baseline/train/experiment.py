@@ -62,7 +62,7 @@ class Experiment(exp_manager.ExperimentManager):
         """Takes the settings of a run; `setup_experiment` then makes the model.
 
         Args:
-          algo: "a2c", "ppo", "dqn" or "ddpg".
+          algo: One of `names.ALGOS`.
           env_id: Registered environment.
           folder: Folder of all agents.
           run_folder: Folder of a run to go on with, or None for a new one.
@@ -287,7 +287,7 @@ def tuned_steps(algo: str, env_id: str, hyperparams: Mapping[str, Any]) -> int:
     """Returns the number of environment steps in an environment's hyper-parameters.
 
     Args:
-      algo: "a2c", "ppo", "dqn" or "ddpg".
+      algo: One of `names.ALGOS`.
       env_id: Registered environment.
       hyperparams: Values that replace tuned ones.
 

@@ -6,8 +6,8 @@ algorithms: it replaces the `forward` of a network, and nothing of the algorithm
 
 - dqn: the Q-network in gradient steps, and the target network. The agent acts in fp32: with one
   observation at a time, rounding the weights takes longer than it saves.
-- a2c, ppo, ddpg: the convolutional extractors (SB3's NatureCNN, with the dense layer at its end)
-  of policies that look at images. They act in half precision, too, since they learn from their own
+- the others: the convolutional extractors (SB3's NatureCNN, with the dense layer at its end) of
+  policies that look at images. They act in half precision, too, since they learn from their own
   actions.
 """
 

@@ -40,6 +40,7 @@ COUNTERS = (
     "exploration_rate",
 )
 _ENVIRONMENT_STATE = ("_last_obs", "_last_original_obs", "_last_episode_starts")
+_VARIABLES = "pytorch_variables"  # SB3's member of a zip for tensors outside of modules.
 _REPLAY_ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
@@ -178,6 +179,7 @@ def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> No
     """
     path = zoo_files.agent_zip(run_folder, env_id)
     facts = zoo_files.read_zip(path).data
+    networks, variables = model._get_torch_save_params()
     try:
         with zipfile.ZipFile(path) as archive:
             parameters = {
@@ -186,9 +188,13 @@ def restore(model: base_class.BaseAlgorithm, run_folder: str, env_id: str) -> No
                     map_location=model.device,
                     weights_only=True,
                 )
-                for name in model.get_parameters()
+                for name in [*networks, *[_VARIABLES] * bool(variables)]
             }
+        saved = parameters.pop(_VARIABLES, {})
         model.set_parameters(parameters, exact_match=True, device=model.device)
+        with torch.no_grad():
+            for name in variables:  # SAC's entropy coefficient, which has its own optimizer.
+                getattr(model, name).copy_(saved[name])
     except Exception as error:  # zipfile, torch and SB3 raise many types.
         raise errors.UserError(f"Cannot go on with {path}: {errors.summary(error)}.") from None
     for name in COUNTERS:

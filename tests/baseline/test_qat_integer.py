@@ -10,10 +10,12 @@ import pytest
 from actorQ.core import errors
 from baseline.agents import agreement
 from baseline.agents import finding
+from baseline.deploy import exporting
 from baseline.deploy import integer_forms
 from baseline.deploy import integer_tables
 from baseline.deploy import measuring
 from baseline.deploy import run_policy
+from baseline.formats import integer_form
 from baseline.qat import export as qat_export
 from baseline.qat import model as qat_model
 from baseline.qat import training
@@ -74,6 +76,48 @@ def test_tflite_takes_narrow_integers_and_quantized_outputs(tmp_path):
     assert len(np.unique(made.output(visited))) <= 8
     # Sums that differ in their last digit may round to two sides of a level's edge.
     assert np.mean(np.abs(made.output(visited) - expected) < 1e-5) > 0.99
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn", "td3", "sac"])
+def test_integer_files_of_learned_steps_act_as_their_agent(tmp_path, algo):
+    """Ranges in the files are those that were learned; 8 bits have an ONNX file as well."""
+    agent = trained(tmp_path, algo, bits=8, estimator="lsq", granularity="channel")
+    found = measure(agent)
+    assert list(found.forms) == [integer_forms.FAKE, integer_forms.ONNX, integer_forms.TFLITE]
+    assert not found.failing, found.forms
+    metadata = players.tflite_player(qat_export.export_tflite(agent)).metadata
+    assert {name: tuple(ends) for name, ends in metadata["ranges"].items()} == agent.quantization[1]
+
+
+def test_layers_of_other_bits_have_the_forms_that_can_hold_them(tmp_path):
+    agent = trained(tmp_path, "sac", bits=3, estimator="lsq", first_bits=8, last_bits=6)
+    found = measure(agent)
+    assert list(found.forms) == [integer_forms.FAKE, integer_forms.TFLITE]
+    assert not found.failing, found.forms
+    wide = trained(tmp_path / "wide", "a2c", bits=8, last_bits=9)
+    assert not measure(wide).forms
+    last = wide.network.with_weights()[-1][0]
+    with pytest.raises(errors.UserError, match=f"weights of {last} have 9 bits, but ONNX Runtime"):
+        qat_export.export(wide)
+    with pytest.raises(errors.UserError, match="no TFLite form of 9 bits, which the weights of"):
+        qat_export.export_tflite(wide)
+
+
+@pytest.mark.parametrize("algo", ["td3", "sac"])
+@pytest.mark.parametrize("how", [{}, {"estimator": "lsq", "last_bits": 8}])
+def test_a_device_s_c_file_acts_as_its_agent_at_few_bits(tmp_path, algo, how):
+    agent = trained(tmp_path, algo, bits=4, **how)
+    form = integer_form.make(
+        agent.network, 4, qat_export.ranges_with_bits(agent),
+        weights=qat_export.integer_weights(agent),
+    )
+    visited = test_training.visited_states(agent, 1, 60)
+    acted = integer_form.actions(form, integer_form.outputs(form, visited))
+    found = agreement.compare(
+        exporting.acting(agent.network, agent.tap)(visited), acted, agent.network.low,
+        agent.network.high,
+    )
+    assert found.holds, str(found)
 
 
 def test_tflite_normalizes_itself_if_asked(tmp_path):

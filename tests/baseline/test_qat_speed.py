@@ -44,5 +44,5 @@ def test_tables_and_figures_are_kept(tmp_path, run_commands):
     record = json.loads((tmp_path / "qat_speed.json").read_text())
     assert record["command"].startswith("python -m baseline.qat_speed a2c CartPole-v1 -n 40")
     assert set(record["measured"][0]["seconds"]) == set(speed.KINDS)
-    (wrong,) = run_commands("qat_speed", [["sac", "CartPole-v1"]])
-    assert "no algorithm 'sac'" in wrong.error("qat_speed")
+    (wrong,) = run_commands("qat_speed", [["tqc", "CartPole-v1"]])
+    assert "no algorithm 'tqc'" in wrong.error("qat_speed")

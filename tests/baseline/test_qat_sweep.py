@@ -179,7 +179,9 @@ def test_only_runs_of_the_same_settings_are_taken(tmp_path):
     for other in (
         job(tmp_path, 201), job(tmp_path, 200, seed=1), job(tmp_path, 200, delay=90),
         job(tmp_path, 200, ranges="moving"), job(tmp_path, 200, output=True),
-        job(tmp_path, 200, input_bits=4),
+        job(tmp_path, 200, input_bits=4), job(tmp_path, 200, estimator="lsq"),
+        job(tmp_path, 200, granularity="channel"), job(tmp_path, 200, last_bits=8),
+        job(tmp_path, 200, percentile=99.0),
         dataclasses.replace(
             made, settings=dataclasses.replace(made.settings, hyperparams={"gamma": 0.9})
         ),
@@ -211,10 +213,12 @@ def test_mistakes_are_one_line_each(tmp_path, run_commands):
         (["a2c"], "'a2c' has no environment"),
         (["a2c", CARTPOLE, "--bits=32,x"], "--bits are numbers with commas"),
         (["a2c", CARTPOLE, "--bits=1"], "2 to 16"),
+        (["a2c", CARTPOLE, "--estimator=ste,pact"], "must be ste or lsq, not 'pact'"),
+        (["a2c", CARTPOLE, "--first_bits=1"], "--first_bits is 2 to 16, not 1"),
         (["a2c", CARTPOLE, "--train_seeds=0,0"], "--train_seeds"),
         (["a2c", CARTPOLE, "-n=100", "--quant_delay=100"], "none of the 100 steps"),
         (["ddpg", CARTPOLE], "ddpg chooses actions of a Box space"),
-        (["sac", CARTPOLE], "not 'sac'"),
+        (["tqc", CARTPOLE], "not 'tqc'"),
         (["a2c", "CartPole-v7"], "CartPole-v7"),
         (["a2c", CARTPOLE, f"--folder={old}"], "other columns"),
     ):
@@ -249,3 +253,39 @@ def test_help_is_complete():
 def test_pairs_are_whole(arguments):
     with pytest.raises(errors.UserError, match="takes .*ALGO ENV"):
         parallel.pairs(arguments)
+
+
+def test_a_control_is_quantized_once_for_all_estimators(tmp_path):
+    control = job(tmp_path, 200, bits=32)
+    jobs = [
+        control, job(tmp_path, 200), job(tmp_path, 200, estimator="lsq"),
+        job(tmp_path, 200, estimator="lsq", last_bits=8),  # PTQ has one width for all layers.
+        job(tmp_path, 200, granularity="channel"),
+    ]
+    assert not list(sweep._missing_ptq(jobs, 3))
+    row = training.evaluate(training.train(control.settings, control.qat), "a2c", (0,), 1)
+    rows_lib.append(control.csv_path, row)
+
+    (todo,) = sweep._missing_ptq(jobs, 3)
+
+    assert [other.scheme.granularity for other in todo.others] == ["paper", "channel"]
+    sweep._quantize(todo)
+    assert not list(sweep._missing_ptq(jobs, 3))
+    found = [row for row in rows_of(tmp_path).values() if row.method == "ptq"]
+    assert [(row.granularity, row.widths) for row in found] == [("paper", ""), ("channel", "")]
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_every_estimator_and_goes_on(tmp_path, run_commands):
+    command = [
+        "sac", "Pendulum-v1", "-n", "240", "--bits=32,3", "--train_seeds=0", "--episodes=1",
+        "--seeds=0", f"--folder={tmp_path}", "--jobs=1", "--estimator=ste,lsq", "--noptq",
+        "--device=cpu",
+    ]
+    (first,) = run_commands("qat_sweep", [command])
+    assert first.code == 0 and "[3/3] " in first.out, first
+    assert {(row.method, row.ranges) for row in rows_of(tmp_path).values()} == {
+        ("control", ""), ("qat", "frozen"), ("qat", "learned")
+    }
+    (again,) = run_commands("qat_sweep", [command])
+    assert again.code == 0 and "3 of 3 runs are there already." in again.out

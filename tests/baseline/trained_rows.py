@@ -83,5 +83,5 @@ def make_study(
 
 def _control(columns):
     """Returns the columns that rows of QAT share with other rows."""
-    own = ("quant_delay", "ranges", "input_bits", "output_bits")
+    own = ("quant_delay", "ranges", "input_bits", "output_bits", "widths")
     return {name: value for name, value in columns.items() if name not in own}

@@ -47,13 +47,19 @@ QAT: Columns = {
     "quant_delay": ("steps", "Environment steps before quantization started; empty: never."),
     "ranges": (
         "name",
-        "Ranges of activations: `frozen`, `moving`, for PTQ `calibrated-EPISODES`, or empty.",
+        "Ranges of activations: `frozen`, `moving`, `learned` (LSQ), for PTQ "
+        "`calibrated-EPISODES`, or empty. `-99` behind: they start from this percentile.",
     ),
     "input_bits": ("bits", "Bits of observations; empty: not quantized."),
     "output_bits": ("bits", "Bits of the policy's output; empty: not quantized."),
     "run": ("name", "Run of the training, as `ENV_<n>`."),
     "hyperparams": (
         "text", "Hyper-parameters that replaced tuned ones: `name:value`, with spaces between."
+    ),
+    "widths": (
+        "text",
+        "Bits that differ from the weights', as `activations:4 first:8 last:8`. Older files lack "
+        "this column.",
     ),
 }
 QAT_TABLE: Columns = {
@@ -65,7 +71,9 @@ QAT_TABLE: Columns = {
     "episodes": ("count", "Episodes of an evaluation, over all these seeds."),
     "scheme": ("name", "Tensors that are quantized."),
     "quant_delay": ("steps", "Environment steps before quantization started."),
-    "ranges": ("name", "`frozen` or `moving`."),
+    "ranges": ("name", "`frozen`, `moving` or `learned`."),
+    "granularity": ("name", "Weights that share a range: `paper` or `channel`."),
+    "widths": ("text", "Bits that differ from the weights'; see `qat.csv`."),
     "input_bits": ("bits", "Bits of observations."),
     "output": ("True or False", "Whether the policy's output is quantized."),
     "bits": ("bits", "Width of weights and activations."),

@@ -1,5 +1,7 @@
 """Fake quantization in SB3's models: what is replaced, what stays valid, what acts alike."""
 
+import dataclasses
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -66,6 +68,17 @@ MODELS = {
     "ddpg": lambda: sb3.DDPG(
         "MlpPolicy", "Pendulum-v1", policy_kwargs=dict(SMALL), seed=0, device="cpu", **OFF_POLICY
     ),
+    "td3": lambda: sb3.TD3(
+        "MlpPolicy", "Pendulum-v1", policy_kwargs=dict(SMALL), seed=0, device="cpu", **OFF_POLICY
+    ),
+    "sac": lambda: sb3.SAC(
+        "MlpPolicy", "Pendulum-v1", policy_kwargs=dict(SMALL), seed=0, device="cpu", **OFF_POLICY
+    ),
+    # The mean's layer is followed by a Hardtanh.
+    "sac gSDE": lambda: sb3.SAC(
+        "MlpPolicy", "Pendulum-v1", use_sde=True, policy_kwargs=dict(SMALL), seed=0, device="cpu",
+        **OFF_POLICY,
+    ),
     "ddpg images": lambda: sb3.DDPG(
         "CnnPolicy", Images(discrete=False), seed=0, device="cpu", **OFF_POLICY
     ),
@@ -74,6 +87,12 @@ SETTINGS = {
     "frozen": qat_model.QatSettings(4, delay=60),
     "moving": qat_model.QatSettings(4, delay=60, ranges="moving"),
     "output": qat_model.QatSettings(8, delay=60, output=True),
+    "percentile": qat_model.QatSettings(4, delay=60, percentile=98.0),
+    "lsq": qat_model.QatSettings(4, delay=60, estimator="lsq"),
+    "lsq, all apart": qat_model.QatSettings(
+        4, delay=60, estimator="lsq", granularity="channel", input_bits=6, weight_bits=3,
+        activation_bits=5, first_bits=7, last_bits=8,
+    ),
 }
 
 
@@ -110,8 +129,11 @@ def observations(model, count=9):
     return np.stack([space.sample() for _ in range(count)]).clip(-20, 255).astype(space.dtype)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("how", SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "how"),
+    # SAC squashes its actions outside of its layers.
+    [(name, how) for name in MODELS for how in SETTINGS if (name[:3], how) != ("sac", "output")],
+)
 def test_a_converted_model_acts_bit_for_bit_as_in_training(name, how):
     settings = SETTINGS[how]
     model = trained(name, settings)
@@ -128,10 +150,14 @@ def test_a_converted_model_acts_bit_for_bit_as_in_training(name, how):
     assert (acting_path.OUTPUT in converted["ranges"]) == (how == "output")
     if how == "output":
         assert len(np.unique(outputs)) <= 2**8
-    for _, layer in network.with_weights():
+    first, *_, last = (name for name, _ in network.with_weights())
+    for name, layer in network.with_weights():
         assert type(layer) in (nn.Linear, nn.Conv2d)
-        rows = [layer.weight] if isinstance(layer, nn.Linear) else layer.weight
-        assert all(2 < len(row.unique()) <= 2**settings.bits for row in rows)
+        by_channel = isinstance(layer, nn.Conv2d) or settings.granularity == "channel"
+        rows = layer.weight if by_channel else [layer.weight]
+        bits, _ = settings.layer_bits(name == first, name == last)
+        assert all(2 <= len(row.unique()) <= 2**bits for row in rows)
+        assert len(layer.weight.unique()) > 2
     assert not any("quant" in key for key in model.policy.state_dict())
 
 
@@ -150,11 +176,17 @@ def test_prepared_models_act_as_before_until_quantization_starts(name):
     assert not np.array_equal(model.predict(observations(model, 99), deterministic=True)[0], before)
 
 
-@pytest.mark.parametrize("name", ["a2c", "dqn", "ddpg"])
+@pytest.mark.parametrize("name", ["sac", "sac gSDE"])
+def test_outputs_that_are_squashed_outside_of_layers_are_not_quantized(name):
+    with pytest.raises(errors.UserError, match="leave --quantize_output out"):
+        qat_model.prepare(MODELS[name](), SETTINGS["output"])
+
+
+@pytest.mark.parametrize("name", ["a2c", "dqn", "ddpg", "td3", "sac"])
 def test_the_optimizer_goes_on_with_the_same_parameters(name):
     model = MODELS[name]()
     qat_model.prepare(model, qat_model.QatSettings(4, delay=60))
-    part = model.actor if name == "ddpg" else model.policy
+    part = getattr(model, "actor", model.policy)
     layers = [layer for _, layer in qat_model.layers(model)]
     before = [layer.weight.detach().clone() for layer in layers]
     owned = {id(p) for group in part.optimizer.param_groups for p in group["params"]}
@@ -167,6 +199,66 @@ def test_the_optimizer_goes_on_with_the_same_parameters(name):
         assert layer.weight in part.optimizer.state
         # The optimizer's weights are not the quantized ones.
         assert len(layer.weight.unique()) > 2**4 or layer.weight.numel() <= 2**4
+
+
+@pytest.mark.parametrize("name", ["a2c", "dqn", "td3", "sac"])
+def test_steps_are_learned_by_the_optimizer_of_the_acting_path_alone(name):
+    model = MODELS[name]()
+    whole = qat_model.prepare(model, SETTINGS["lsq"])
+    part = getattr(model, "actor", model.policy)
+    groups = len(part.optimizer.param_groups)
+    assert groups == 2
+
+    model.learn(80, callback=KeepsGoing())
+    layers = [layer for _, layer in qat_model.layers(model)]
+    quantizers = [q for layer in layers for q in (layer.input_quantizer, layer.weight_quantizer)]
+    before = [quantizer.learned.detach().clone() for quantizer in quantizers]
+    assert whole.started and all(float(step) < 0.0 for step in before)  # Logarithms.
+    model.learn(80, callback=KeepsGoing(), reset_num_timesteps=False)
+
+    assert all(
+        not torch.equal(quantizer.learned, old)
+        for quantizer, old in zip(quantizers, before, strict=True)
+    )
+    # A target's update averages parameters, and must leave the shared steps alone.
+    assert not {id(q.learned) for q in quantizers} & {id(p) for p in model.policy.parameters()}
+    for quantizer in quantizers:  # A look at the ranges, as curves take it, changes nothing.
+        with torch.no_grad():
+            quantizer.learned.add_(0.5)
+    whole_ranges = qat_model.ranges(model)
+    for name, layer in qat_model.layers(model):
+        numbers = layer.input_quantizer(torch.linspace(-999.0, 999.0, 999)[None])
+        assert numbers.max() < whole_ranges[name][1] <= numbers.max() * 1.2
+    qat_model.convert(model)
+    assert len(part.optimizer.param_groups) == 1
+    assert not any(quantizer.learned in part.optimizer.state for quantizer in quantizers)
+
+
+def test_pixels_keep_their_range_where_steps_are_learned():
+    model = trained("dqn images", SETTINGS["lsq"])
+    first, *others = (name for name, _ in qat_model.layers(model))
+    found = qat_model.ranges(model)
+    assert found[first] == pytest.approx((*acting_path.PIXEL_RANGE, 8))
+    assert all(found[name][0] == 0.0 for name in others)  # Rectifiers give no negative numbers.
+
+
+def test_ranges_that_start_from_a_percentile_are_narrower():
+    wide = qat_model.ranges(trained("dqn", SETTINGS["frozen"], 61))
+    narrow = qat_model.ranges(trained("dqn", SETTINGS["percentile"], 61))
+    assert all(narrow[name][1] < wide[name][1] for name in wide)
+    assert all(narrow[name][2:] == wide[name][2:] for name in wide)
+
+
+def test_widths_are_those_of_their_layers():
+    model = trained("sac", SETTINGS["lsq, all apart"])
+    assert [
+        (layer.weight_quantizer.bits, layer.input_quantizer.bits)
+        for _, layer in qat_model.layers(model)
+    ] == [(7, 6), (3, 5), (8, 8)]
+    assert SETTINGS["lsq, all apart"].widths == "activations:5 first:7 last:8"
+    assert qat_model.convert(model)["training"] == {
+        "quant_delay": 60, "ranges": "learned", "widths": "activations:5 first:7 last:8",
+    }
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -202,7 +294,10 @@ def test_a_control_trains_as_a_plain_model_does():
 
 
 def test_value_heads_and_critics_stay_in_full_precision():
-    for name, parts in (("a2c", ["mlp_extractor.value_net", "value_net"]), ("ddpg", ["critic"])):
+    for name, parts in (
+        ("a2c", ["mlp_extractor.value_net", "value_net"]), ("ddpg", ["critic"]),
+        ("td3", ["critic", "critic_target"]), ("sac", ["critic", "critic_target", "actor.log_std"]),
+    ):
         model = MODELS[name]()
         qat_model.prepare(model, qat_model.QatSettings(8))
         for part in parts:
@@ -221,7 +316,7 @@ def test_observations_may_have_bits_of_their_own():
     assert all(len(found[name]) == 2 for name, _ in others)
 
 
-@pytest.mark.parametrize("name", ["dqn", "ddpg", "dqn images"])
+@pytest.mark.parametrize("name", ["dqn", "ddpg", "td3", "dqn images"])
 def test_targets_have_the_ranges_of_the_networks_they_follow(name):
     model = trained(name, qat_model.QatSettings(4, delay=60, output=True))
     online, target = (
@@ -344,6 +439,42 @@ def test_checkpoints_go_on_bit_for_bit_and_only_with_the_same_settings():
             other.set_parameters(parameters, exact_match=True)
 
 
+def test_checkpoints_of_learned_steps_go_on_bit_for_bit_and_only_with_their_settings():
+    settings = SETTINGS["lsq, all apart"]
+    model = trained("ppo", settings)
+    parameters = model.get_parameters()
+    seen = observations(model)
+    expected, _ = model.predict(seen, deterministic=True)
+
+    other = MODELS["ppo"]()
+    qat_model.prepare(other, settings)
+    other.set_parameters(parameters, exact_match=True)
+
+    np.testing.assert_array_equal(other.predict(seen, deterministic=True)[0], expected)
+    for changes, message in (
+        ({"estimator": "ste"}, "with --estimator lsq, not ste"),
+        ({"granularity": "paper"}, "with --granularity channel, not paper"),
+        ({"weight_bits": None}, "with --weight_bits 3, not without it"),
+        ({"percentile": 99.5}, "without --percentile, not with 99.5"),
+    ):
+        other = MODELS["ppo"]()
+        qat_model.prepare(other, dataclasses.replace(settings, **changes))
+        with pytest.raises(errors.UserError, match=message):
+            other.set_parameters(parameters, exact_match=True)
+
+
+def test_defaults_of_later_settings_leave_no_trace():
+    """Files and checkpoints of earlier versions have none of them."""
+    settings = qat_model.QatSettings(4, 60)
+    assert set(settings.noted) == {"bits", "delay", "ranges", "output", "input_bits"}
+    model = trained("a2c", settings)
+    whole = qat_model.find(model)
+    assert set(whole.state_dict()) == {"bits", "input_bits", "moving", "output", "delay"}
+    facts = qat_model.convert(model)
+    assert facts["training"] == {"quant_delay": 60, "ranges": "frozen"}
+    assert all(len(ends) == 2 for ends in facts["weight_ranges"].values())
+
+
 def test_checkpoints_of_plain_models_are_refused_by_name():
     parameters = MODELS["ppo"]().get_parameters()
     other = MODELS["ppo"]()
@@ -373,6 +504,15 @@ def test_converted_models_save_and_load_with_sb3_alone(tmp_path):
         ({"bits": 33}, "Cannot train with 33 bits"),
         ({"bits": 4, "input_bits": 20}, "Observations .* have 2 to 16 bits, not 20"),
         ({"bits": 4, "input_bits": 32}, "Observations .* have 2 to 16 bits, not 32"),
+        ({"bits": 4, "weight_bits": 1}, "--weight_bits is 2 to 16, not 1"),
+        ({"bits": 4, "last_bits": 32}, "--last_bits is 2 to 16, not 32"),
+        ({"bits": 4, "estimator": "pact"}, "estimator must be ste or lsq, not 'pact'"),
+        ({"bits": 4, "granularity": "row"}, "granularity must be paper or channel, not 'row'"),
+        ({"bits": 4, "percentile": 50.0}, "--percentile is above 50, at most 100, not 50"),
+        ({"bits": 4, "percentile": float("nan")}, "--percentile is above 50"),
+        ({"bits": 4, "estimator": "lsq", "ranges": "moving"}, "leave --ranges=moving out"),
+        ({"bits": 4, "percentile": 99.0, "ranges": "moving"}, "leave one of both out"),
+        ({"bits": 4, "estimator": "lsq", "delay": 0}, "give --quant-delay=1 or more.$"),
     ],
 )
 def test_impossible_widths_are_named_by_what_has_them(widths, message):

@@ -9,7 +9,6 @@ import zipfile
 import numpy as np
 import pytest
 import safetensors.numpy
-import stable_baselines3 as sb3
 import torch
 
 from actorQ.core import errors
@@ -24,6 +23,7 @@ from baseline.qat import model as qat_model
 from baseline.qat import runs
 from baseline.qat import training as qat
 from baseline.quantization import names
+from baseline.quantization import packed_policy
 from baseline.quantization import schemes
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
@@ -32,6 +32,7 @@ from baseline.train import state
 from baseline.train import training as train
 from tests.baseline import integer_reference as reference
 from tests.baseline import players
+from tests.baseline import small_agents
 
 CARTPOLE = "CartPole-v1"
 OFF_POLICY = {"learning_starts": 40, "train_freq": 16, "gradient_steps": 4, "buffer_size": 1000}
@@ -40,7 +41,10 @@ RUNS = {
     # Continuous actions, gSDE and normalized observations.
     "ppo": ("MountainCarContinuous-v0", 128, {"n_steps": 32, "batch_size": 32, "n_epochs": 2}),
     "dqn": (CARTPOLE, 300, OFF_POLICY),
-    "ddpg": ("Pendulum-v1", 200, {**OFF_POLICY, "policy_kwargs": "dict(net_arch=[16, 16])"}),
+    **{
+        algo: ("Pendulum-v1", 200, {**OFF_POLICY, "policy_kwargs": "dict(net_arch=[16, 16])"})
+        for algo in ("ddpg", "td3", "sac")
+    },
 }
 
 
@@ -96,11 +100,28 @@ def test_a_saved_agent_acts_bit_for_bit_as_in_training(tmp_path, spied, algo):
     for tensor in export.integer_weights(agent).values():
         assert tensor.values.max() < 8
     # SB3's own loader takes it, too.
-    loaded = {"a2c": sb3.A2C, "ppo": sb3.PPO, "dqn": sb3.DQN, "ddpg": sb3.DDPG}[algo].load(
-        path, device="cpu"
-    )
+    loaded = small_agents.ALGORITHMS[algo].load(path, device="cpu")
     for name, layer in agent.network.with_weights():
         assert torch.equal(loaded.policy.get_submodule(name).weight, layer.weight)
+
+
+@pytest.mark.parametrize("algo", RUNS)
+def test_a_saved_agent_of_learned_steps_acts_bit_for_bit_as_in_training(tmp_path, spied, algo):
+    asked = qat_model.QatSettings(3, estimator="lsq", granularity="channel", last_bits=6)
+    path = qat.train(settings(tmp_path, algo), asked)
+
+    agent = finding.load(algo, RUNS[algo][0], tmp_path)
+    agent.normalization = None
+    np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
+    *others, last = export.integer_weights(agent).values()
+    assert last.bits == 6 and {tensor.bits for tensor in others} == {3}
+    # SB3's own loader takes the optimizer without the steps, too.
+    small_agents.ALGORITHMS[algo].load(path, device="cpu")
+    row = qat.evaluate(path, algo, (0,), 1)
+    how = row.bits, row.granularity, row.ranges, row.widths
+    assert how == ("3", "channel", "learned", "last:6")
+    found = packed_policy.read(path.parent / RUNS[algo][0] / export.PACKED_FILENAME)
+    assert [tensor.bits for tensor in found.weights.values()] == [3] * len(others) + [6]
 
 
 def test_a_control_leaves_a_plain_agent(tmp_path, spied):
@@ -110,7 +131,7 @@ def test_a_control_leaves_a_plain_agent(tmp_path, spied):
     assert agent.quantization is None
     np.testing.assert_array_equal(agent.act(spied["observations"]), spied["actions"])
     row = qat.evaluate(path, "a2c", (0,), 2)
-    assert row.key[1:] == (qat_rows.CONTROL, 0, 400, None, "", None, None, "")
+    assert row.key[1:] == (qat_rows.CONTROL, 0, 400, None, "", None, None, "", "")
     assert (row.bits, row.bytes) == (names.FP32, 4 * (4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2))
 
 
@@ -123,7 +144,7 @@ def test_rows_are_of_the_quantized_agent(tmp_path):
         "a2c", CARTPOLE, "5", schemes.WEIGHTS_AND_ACTIVATIONS
     )
     assert (row.seeds, row.episodes, row.error) == ("0,2", 6, None)
-    assert row.key[1:] == (qat_rows.QAT, 0, 400, 200, "frozen", 8, None, "")
+    assert row.key[1:] == (qat_rows.QAT, 0, 400, 200, "frozen", 8, None, "", "")
     assert row.run == "CartPole-v1_1"
     # 5 bits each, packed in groups of 8; a scale and a zero point for each layer; biases.
     assert row.bytes == 5 * (4 * 64 + 64 * 64 + 64 * 2) // 8 + 3 * (4 + 1) + 4 * (64 + 64 + 2)
@@ -214,6 +235,8 @@ def test_only_the_newest_of_what_is_asked_for_still_gets_its_row(tmp_path):
     for other in (
         qat_model.QatSettings(4, 10), qat_model.QatSettings(4, ranges="moving"),
         qat_model.QatSettings(4, output=True), qat_model.QatSettings(4, input_bits=4),
+        qat_model.QatSettings(4, estimator="lsq"), qat_model.QatSettings(4, last_bits=8),
+        qat_model.QatSettings(4, granularity="channel"), qat_model.QatSettings(4, percentile=99.0),
     ):
         assert runs.trained_only(asked, other, ()) is None
     rows = [qat.evaluate(newest, "a2c", (0,), 1)]
@@ -246,7 +269,7 @@ def test_a_stopped_run_s_agent_says_what_it_is(tmp_path):
         finding.load("a2c", CARTPOLE, tmp_path)
 
 
-@pytest.mark.parametrize("algo", ["dqn", "ddpg"])
+@pytest.mark.parametrize("algo", ["dqn", "ddpg", "td3", "sac"])
 @pytest.mark.parametrize("ranges", ["frozen", "moving"])
 def test_runs_with_replay_buffers_go_on(tmp_path, algo, ranges):
     steps = RUNS[algo][1]
@@ -258,6 +281,22 @@ def test_runs_with_replay_buffers_go_on(tmp_path, algo, ranges):
 
     assert finding.load(algo, RUNS[algo][0], tmp_path).quantization[0].bits == "5"
     assert runs.training_columns(path)["ranges"] == ranges
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn", "td3", "sac"])
+@pytest.mark.parametrize("share", [0.25, 0.75])  # The run stops before or after the delay.
+def test_runs_with_learned_steps_go_on(tmp_path, algo, share):
+    steps = RUNS[algo][1]
+    started = qat_model.QatSettings(4, steps // 2, estimator="lsq", activation_bits=5)
+    assert qat.train(settings(tmp_path, algo), started, stop_after(int(share * steps))) is None
+    resumed = settings(tmp_path, algo, steps=None, hyperparams=None, resume=True)
+    with pytest.raises(errors.UserError, match="with --estimator lsq, not ste"):
+        qat.train(resumed, dataclasses.replace(started, estimator="ste"))
+
+    path = qat.train(resumed, started)
+
+    assert finding.load(algo, RUNS[algo][0], tmp_path).quantization[0].bits == "4"
+    assert runs.training_columns(path)["ranges"] == "learned"
 
 
 def test_a_run_goes_on_without_its_replay_buffer(tmp_path, monkeypatch):

@@ -54,3 +54,17 @@ def test_damaged_files_are_told(tmp_path, content):
         packed_policy.read(tmp_path / "packed.safetensors")
     with pytest.raises(errors.UserError, match="Cannot read .*nowhere"):
         packed_policy.read(tmp_path / "nowhere")
+
+
+def test_layers_may_have_bits_of_their_own(tmp_path):
+    written = policy(3, True)
+    wide = policy(8, True).weights["last"]
+    written = written._replace(weights={**written.weights, "last": wide})
+    packed_policy.write(tmp_path / "packed.safetensors", written)
+
+    found = packed_policy.read(tmp_path / "packed.safetensors")
+
+    assert [tensor.bits for tensor in found.weights.values()] == [3, 8]
+    for name, tensor in written.weights.items():
+        np.testing.assert_array_equal(found.weights[name].values, tensor.values)
+    assert packed_policy.num_bytes(written) > packed_policy.num_bytes(policy(3, True))

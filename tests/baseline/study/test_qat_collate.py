@@ -105,7 +105,7 @@ def test_command_takes_several_files_and_a_folder(tmp_path, run_commands):
         (["--qat", "--all", "--results=other.csv"], "has other columns"),
         (
             ["--qat", "--all", "--results=qat.csv", "--granularity=channel"],
-            "the paper's scales, rounded to nearest, only: leave out --granularity channel.",
+            "draws the granularities that the rows have: leave out --granularity channel.",
         ),
         (["--qat", "--results=qat.csv"], "takes an algorithm and an environment"),
         (["--qat", "a2c", "Ant-v4", "--results=qat.csv"], "Nothing is measured of a2c Ant-v4"),

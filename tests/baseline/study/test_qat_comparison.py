@@ -126,7 +126,27 @@ def test_studies_of_full_data_have_everything():
     assert list(qat.rows) == list(study.ptq.rows) == list("8765432")
     assert {row.method for rows in qat.rows.values() for row in rows.values()} == {"qat"}
     assert list(qat.rows["2"]) == [0, 1, 2]
-    assert qat.kind == ("weights+activations", 500, "frozen", 8, False)
+    assert qat.kind == ("weights+activations", 500, "frozen", 8, False, "paper", "")
+
+
+def test_kinds_of_training_are_compared_side_by_side_and_never_mixed():
+    common = {"qat": {"3": 1.0, "2": 2.0}, "ptq": {"3": 5.0, "2": 9.0}}
+    rows = trained_rows.make_study(**common)
+    for changes in ({"ranges": "learned"}, {"widths": "last:8"}, {"ranges": "learned-99"}):
+        rows += [
+            row for row in trained_rows.make_study(**common, **changes) if row.method == "qat"
+        ]
+    channel = [
+        row for row in trained_rows.make_study(**common, granularity="channel")
+        if row.method == "qat"
+    ]
+    study = one(rows + channel)
+    assert [sweep.kind.name for sweep in study.qat] == [
+        "frozen ranges", "frozen ranges, channel granularity", "frozen ranges, last:8",
+        "learned ranges", "learned-99 ranges",
+    ]
+    assert all(sweep.count == 6 for sweep in study.qat)
+    assert study.ptq.count == 6 and study.left_out == 0
 
 
 def test_studies_are_sorted_and_need_control_and_qat():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import multiprocessing
+import pathlib
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from actorQ.core import errors
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
+from tests.baseline import trained_rows
 
+RESULTS = pathlib.Path(__file__).resolve().parents[3] / "baseline/results"
 WEIGHTS = {
     "weight_min": -1.5,
     "weight_max": 2.25,
@@ -272,3 +275,29 @@ def test_has_columns_knows_kinds(tmp_path):
     assert rows_lib.has_columns(path, rows_lib.Row)
     wider = dataclasses.make_dataclass("Wider", ["more"], bases=(rows_lib.Row,), frozen=True)
     assert not rows_lib.has_columns(path, wider)
+
+
+def test_older_files_are_read_and_get_the_later_columns_with_a_new_row(tmp_path):
+    path = tmp_path / "qat.csv"
+    rows = [trained_rows.make_row("qat", bits, [2.0, 2.0]) for bits in ("8", "4")]
+    for row in rows:
+        rows_lib.append(str(path), row)
+    lines = path.read_text().splitlines()
+    assert lines[0].endswith(",hyperparams,widths") and lines[1].endswith(",,")
+    older = [lines[0].removesuffix(",widths"), *(line[:-1] for line in lines[1:])]
+    for end in ("\n", "\r\n"):
+        path.write_bytes("".join(line + end for line in older).encode())
+        assert rows_lib.read(str(path), qat_rows.TrainedRow) == rows
+        assert rows_lib.has_columns(str(path), qat_rows.TrainedRow)
+        assert not rows_lib.has_columns(str(path), rows_lib.Row)
+
+        more = trained_rows.make_row("qat", "4", [2.0, 2.0], widths="last:8")
+        rows_lib.append(str(path), more)
+
+        assert path.read_text().splitlines()[:3] == lines
+        assert rows_lib.read(str(path), qat_rows.TrainedRow) == [*rows, more]
+
+
+def test_committed_rows_of_trainings_are_read():
+    rows = rows_lib.read(str(RESULTS / "qat" / "qat.csv"), qat_rows.TrainedRow)
+    assert len(rows) > 100 and {row.widths for row in rows} == {""}

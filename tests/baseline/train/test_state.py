@@ -200,6 +200,33 @@ def test_resume_goes_on_with_replay_buffer_and_exploration(tmp_path):
     assert first.exploration[80] == pytest.approx(1 - 0.96 * 80 / 160, abs=0.02)
 
 
+@pytest.mark.parametrize(("entropy", "name"), [("auto", "log_ent_coef"), (0.2, "ent_coef_tensor")])
+def test_resume_of_sac_goes_on_with_its_entropy_coefficient(tmp_path, entropy, name):
+    models = []
+
+    def remember(model):
+        class Remember(callbacks.BaseCallback):
+            def _on_training_start(self):
+                models.append((model, float(getattr(model, name).detach())))
+
+            def _on_step(self):
+                return True
+
+        return [Remember()]
+
+    sac = {"learning_starts": 20, "learning_rate": 0.01, "ent_coef": entropy, "batch_size": 16}
+    pendulum = {"algo": "sac", "env": "Pendulum-v1", "steps": 120}
+    training.train(
+        small.settings(tmp_path, **pendulum, hyperparams=sac), remember, small.stop_after(60)
+    )
+    resumed = small.settings(tmp_path, **{**pendulum, "steps": None}, hyperparams=None, resume=True)
+    training.train(resumed, remember)
+
+    (stopped, start), (_, restored) = models
+    assert restored == float(getattr(stopped, name).detach())
+    assert (restored != start) == (entropy == "auto")
+
+
 def add_transition(replay, reward, done=False, timeout=False):
     state = np.full((1, 1), reward, np.float32)
     replay.add(

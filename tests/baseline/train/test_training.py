@@ -41,6 +41,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
         ("ppo", small.CARTPOLE, 256, None),
         ("dqn", small.CARTPOLE, 300, {"learning_starts": 40, "train_freq": 8, "gradient_steps": 2}),
         ("ddpg", "Pendulum-v1", 250, {"learning_starts": 40, "train_freq": 50}),
+        ("td3", "Pendulum-v1", 250, {"learning_starts": 40, "train_freq": 50}),
+        ("sac", "Pendulum-v1", 250, {"learning_starts": 40, "train_freq": 50}),
     ],
 )
 def test_train_leaves_an_agent_in_the_zoo_s_layout(tmp_path, algo, env_id, steps, hyperparams):
@@ -442,7 +444,7 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
     ("changes", "message"),
     [
         ({"env": "NoSuch-v0"}, "no environment NoSuch-v0"),
-        ({"env": "Pendulum-v1", "algo": "dqn"}, "a2c, ppo, ddpg can"),
+        ({"env": "Pendulum-v1", "algo": "dqn"}, "a2c, ppo, ddpg, td3, sac can"),
         ({"algo": "ddpg"}, "Box space"),
         ({"env": "CarRacing-v3", "algo": "a2c", "hyperparams": None}, "no tuned"),
         ({"hyperparams": {"nonsense": 1}}, "nonsense"),
@@ -457,7 +459,7 @@ def test_bfloat16_features_are_near_those_of_float32(tmp_path):
         ({"seed": -1}, "at least 0"),
         ({"seed": 2**32}, "at most 4294967295"),
         ({"num_envs": 0}, "at least 1"),
-        ({"algo": "sac"}, "a2c, ppo, dqn, ddpg"),
+        ({"algo": "tqc"}, "a2c, ppo, dqn, ddpg, td3, sac"),
         ({"device": "tpu"}, "auto, cpu, cuda"),
     ],
 )
