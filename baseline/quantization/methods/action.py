@@ -5,17 +5,17 @@ is as good if it acts as well. So each layer tries several ranges, rounded to th
 and by GPTQ, and keeps the one with which the whole policy's actions change least:
 
     continuous:  d = mean square of the change of the action, in units of its range
-    discrete:    d = mean of (q_b - q_a) / s, with q the outputs in full precision, b the action in
-                 full precision, a the action now, and s the size of the differences of outputs;
-                 plus the mean square of the change of these differences, in units of s
+    discrete:    d = share of the states with another action, plus the mean of (q_b - q_a) / s, with
+                 q the outputs in full precision, b the action in full precision, a the action now,
+                 and s the size of the differences of outputs
 
-The first term of a discrete action is what full precision says that the other action costs. So an
-action that is as good as the best counts as no change. The second term decides between candidates
-with equal actions. While a layer is chosen, those behind it are quantized by `mse` and GPTQ, so
-that they take up what they can of its error.
+The second term of a discrete action is what full precision says that the other action costs. The
+mean square of the change of the differences, in units of s, decides between candidates that are
+equal but for it: it counts a tenth. While a layer is chosen, those behind it are quantized by `mse`
+and GPTQ, so that they take up what they can of its error.
 
 A descent over all roundings at once, as AdaRound's but for this error, agreed with full precision
-in more of the calibration states, and lost far more reward: it fits the states it is shown.
+in more of the calibration states and lost more reward: it fitted the states that it was shown.
 """
 
 import numpy as np
@@ -27,6 +27,7 @@ from baseline.quantization.methods import steps as steps_lib
 
 FACTORS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3)  # Of the extremes; 1 is tried as well.
 _STATES, _IMAGES = 2048, 256  # States in which actions are compared, evenly thinned.
+_OF_OUTPUTS = 0.1  # Weight of changed outputs beside changed actions.
 _FAR = 1e6  # Differences above it come from masks, which lower outputs by 1e8.
 
 
@@ -72,7 +73,8 @@ def choose(steps: steps_lib.Steps) -> None:
     change = Change(steps.network, acting_path.forward(steps.full, few).numpy())
     usual = [steps.ends(layer, recipes.MSE) for layer in steps.made]
     for number, layer in enumerate(steps.made):
-        least, best = np.inf, (usual[number], None)
+        least = np.inf
+        best: tuple[steps_lib.Ends, str | None] = usual[number], recipes.GPTQ
         for ends in _candidates(steps, layer, usual[number]):
             for rounding in (recipes.GPTQ, None):
                 steps.quantize(layer, ends, rounding)
@@ -110,4 +112,5 @@ def _order_changed(wanted: np.ndarray, found: np.ndarray) -> float:
     if size == 0:
         size = 1.0
     lost = -np.take_along_axis(lead, now, axis=1).mean() / size
-    return float(lost + np.square((new_lead - lead)[real] / size).mean())
+    moved = np.square((new_lead - lead)[real] / size).mean()
+    return float((now != best).mean() + lost + _OF_OUTPUTS * moved)

@@ -111,7 +111,8 @@ def inputs(
       name: Name of the layer.
       tap: Quantizes activations; None: they stay as they are.
     """
-    return patches(dict(network.with_weights())[name], raw_inputs(network, states, [name], tap)[name])
+    module = dict(network.with_weights())[name]
+    return patches(module, raw_inputs(network, states, [name], tap)[name])
 
 
 def raw_inputs(

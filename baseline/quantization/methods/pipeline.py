@@ -158,10 +158,15 @@ def _layer(
     weight = basis.weights(layers_lib.matrix_of(module))
     if not np.all(np.isfinite(weight)):
         raise errors.UserError("The policy's weights hold NaN or infinity: it cannot be quantized.")
-    layout = grids.Layout(
-        *weight.shape, schemes.quantizes_by_channel(module, scheme), scheme.group_size
-    )
-    return layers_lib.Layer(name, module, layout, basis, weight)
+    return layers_lib.Layer(name, module, _layout(module, weight, scheme), basis, weight)
+
+
+def _layout(
+    module: acting_path.WithWeights, weight: np.ndarray, scheme: schemes.Scheme
+) -> grids.Layout:
+    rows, columns = weight.shape
+    by_row = schemes.quantizes_by_channel(module, scheme)
+    return grids.Layout(rows, columns, by_row, scheme.group_size)
 
 
 def _scales(
@@ -177,12 +182,9 @@ def _scales(
     weight = layers_lib.matrix_of(module)
     if kind == recipes.SMOOTH:
         by_channel = weight.reshape(len(weight), module.weight.shape[1], -1)
-        # The smoothed weights are w s, and s is how much larger inputs are.
         return folding.normalized(smooth.scales(folding.input_maxima(x), by_channel))
-    layout = grids.Layout(
-        *weight.shape, schemes.quantizes_by_channel(module, scheme), scheme.group_size
-    )
     return awq.scales(
-        folding.input_maxima(x, mean=True), weight, layers_lib.patches(module, x), layout,
-        int(scheme.bits), weight.shape[1] // module.weight.shape[1],
+        folding.input_maxima(x, mean=True), weight, layers_lib.patches(module, x),
+        _layout(module, weight, scheme), int(scheme.bits),
+        weight.shape[1] // module.weight.shape[1],
     )
