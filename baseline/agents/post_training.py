@@ -18,13 +18,6 @@ from baseline.quantization.methods import pipeline
 
 STATES = 4096  # Default: calibration states, at most.
 EPISODES = 20  # Episodes that they come from.
-# Methods among which `auto` chooses. Of equals the first counts, so the cheaper stand first.
-CANDIDATES = (
-    "minmax", "mse", "bias-correction", "mse,bias-correction", "smooth", "awq", "gptq",
-    "gptq,bias-correction", "mse,gptq", "mse,gptq,bias-correction", "action",
-    "bias-correction,action",
-)
-
 AgentT = TypeVar("AgentT", bound=agent_lib.Agent)
 
 
@@ -117,7 +110,7 @@ def quantize(
 def candidates(scheme: schemes.Scheme) -> list[str]:
     """Returns the methods that `auto` compares: integers of activations need whole bases."""
     return [
-        method for method in CANDIDATES
+        method for method in recipes.CANDIDATES
         if not scheme.activations or recipes.recipe(method).transform is None
     ]
 

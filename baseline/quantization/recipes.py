@@ -9,11 +9,17 @@ MSE, PERCENTILE = "mse", "percentile"
 SMOOTH, AWQ, HADAMARD = "smooth", "awq", "hadamard"
 GPTQ, ADAROUND = "gptq", "adaround"
 BIAS_CORRECTION, ACTION = "bias-correction", "action"
-AUTO = "auto"  # Chosen by agreement, see `baseline.agents.choosing`.
+AUTO = "auto"  # Chosen by agreement, see `baseline.agents.post_training`.
 RANGES = MINMAX, MSE, PERCENTILE
 TRANSFORMS = SMOOTH, AWQ, HADAMARD
 ROUNDINGS = GPTQ, ADAROUND
 METHODS = (*RANGES, *TRANSFORMS, *ROUNDINGS, BIAS_CORRECTION, ACTION)
+# Methods among which `auto` chooses. Of equals the first counts, so the cheaper stand first.
+# `action` tries minmax itself, layer by layer.
+CANDIDATES = (
+    "mse", "bias-correction", "smooth", "awq", "gptq", "gptq,bias-correction",
+    "mse,gptq,bias-correction", "action", "bias-correction,action",
+)
 MAX_BITS = 16  # Wider integers leave nothing to choose.
 
 
@@ -51,6 +57,8 @@ def parse(text: str) -> str:
         raise errors.UserError(
             f"--method={text!r}: {AUTO} chooses among all methods, so that it stands alone."
         )
+    if parts == [AUTO]:
+        return AUTO
     for kind, members in (
         ("range of weights", (*RANGES, ACTION)), ("transformation", TRANSFORMS),
         ("rounding", (*ROUNDINGS, ACTION)),
