@@ -60,10 +60,7 @@ def define_flags() -> None:
         "granularity", list(names.GRANULARITIES), list(names.GRANULARITIES),
         "Scales of weights; give the flag once for each.",
     )
-    flags.DEFINE_integer(
-        "calibration_states", 4096, "States that methods calibrate with, at most, >= 2.",
-        lower_bound=2,
-    )
+    measuring_flags.define_calibration_states()
     flags.DEFINE_boolean(
         "quick", False,
         "Try it in minutes: 2 episodes for each seed, 8 and 4 bits, three methods, 512 states.",

@@ -71,6 +71,11 @@ def define_method() -> None:
         "Inputs of an output that share a scale, >= 1, with --granularity channel; 0: all of them.",
         lower_bound=0,
     )
+    define_calibration_states()
+
+
+def define_calibration_states() -> None:
+    """Defines how many states methods calibrate with."""
     flags.DEFINE_integer(
         "calibration_states", _CALIBRATION_STATES,
         "States of the agent's own episodes that methods other than minmax calibrate with, at "

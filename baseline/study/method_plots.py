@@ -58,7 +58,8 @@ def draw(path: str, found: Sequence[method_tables.Table]) -> str:
                 if (cell := table.cells.get((method, bits))) and cell.mean.error is not None
             ]
             ax.plot(
-                [bits for bits, _ in points], [min(max(error, _GAIN), _LOSS) for _, error in points],
+                [bits for bits, _ in points],
+                [min(max(error, _GAIN), _LOSS) for _, error in points],
                 color=colour, linestyle=style, marker=".", linewidth=1.4, label=method,
             )
         ax.set_xticks([int(bits) for bits in table.widths])

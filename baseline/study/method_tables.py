@@ -69,14 +69,16 @@ def tables(
 ) -> list[Table]:
     """Returns a table for each algorithm and granularity of which there are rows.
 
+    `auto` has the row of the candidate with the best agreement, so that it is not measured twice.
+
     Args:
       rows: Rows of full precision and of minmax.
       of_methods: Rows of the other methods, of the same starts.
-
-    `auto` has the row of the candidate with the best agreement, so that it is not measured twice.
     """
     found = []
-    full = {(row.algo, row.env): row for row in rows if row.bits == names.FP32}
+    # Of several evaluations of an agent, that of the most episodes counts.
+    whole = sorted(rows, key=lambda row: row.episodes)
+    full = {(row.algo, row.env): row for row in whole if row.bits == names.FP32}
     algorithms = sorted(
         {algo for algo, _ in full},
         key=lambda algo: (algo not in ALGORITHMS, [*ALGORITHMS, algo].index(algo), algo),
@@ -181,7 +183,8 @@ def _markdown_table(table: Table) -> str:
             if cell is None:
                 line.append("-")
                 continue
-            few = f" ({cell.agents} agents)" if cell.agents < table.agents else ""
+            plural = "s" if cell.agents > 1 else ""
+            few = f" ({cell.agents} agent{plural})" if cell.agents < table.agents else ""
             line.append(cell.mean.text() + few)
         lines.append(line)
     header = ["Method", *(f"{bits} bits" for bits in table.widths)]

@@ -41,11 +41,16 @@ def test_mistakes_are_one_line_each(zoo, tmp_path, run_commands):
         "2 to 16 bits, not for 24 bits": ["24", "--method=gptq"],
         "add --granularity=channel": ["8", "--group_size=16"],
         "leave out --rounding": ["8", "--method=gptq", "--rounding=floor"],
-        "--scheme=weights": ["8", "--method=hadamard", "--scheme=weights+activations"],
     }
     answers = run_commands("ptq", [["ppo", "CartPole-v1", *case, *base] for case in cases.values()])
     for expected, answer in zip(cases, answers, strict=True):
         assert expected in answer.error("ptq"), (expected, answer)
+    # This one is found once the agent is there.
+    (answer,) = run_commands("ptq", [[
+        "ppo", "CartPole-v1", "8", "--method=hadamard", "--scheme=weights+activations", *base
+    ]])
+    assert answer.code == 1
+    assert answer.err.splitlines()[-1].endswith("activations need that: --scheme=weights.")
 
 
 def test_all_methods_beside_each_other(zoo, tmp_path, run_commands):

@@ -17,11 +17,7 @@ _PRESSURE = 10.0  # Weight of whole choices, relative to the error of nearest ro
 
 
 def round_layer(
-    weight: np.ndarray,
-    grid: grids.Grid,
-    inputs: np.ndarray,
-    wanted: np.ndarray,
-    steps: int = STEPS,
+    weight: np.ndarray, grid: grids.Grid, inputs: np.ndarray, wanted: np.ndarray
 ) -> np.ndarray:
     """Returns the integers, float32 [rows, columns].
 
@@ -32,7 +28,6 @@ def round_layer(
       grid: The levels.
       inputs: Inputs in the quantized network, float32 [N, columns].
       wanted: Outputs in full precision without the bias, float32 [N, rows].
-      steps: Steps of Adam.
     """
     x, y = torch.from_numpy(inputs), torch.from_numpy(wanted)
     nearest = grid.values(weight)
@@ -46,7 +41,7 @@ def round_layer(
         found = x[batch] @ rounding.soft().T
         return (found - y[batch]).square().sum(dim=1).mean() / unit
 
-    soft_rounding.minimize([rounding], error, steps, _PRESSURE)
+    soft_rounding.minimize([rounding], error, STEPS, _PRESSURE)
     chosen = rounding.integers()
     better = _error(grid.reals(chosen), inputs, wanted) <= unit
     return chosen if better else nearest

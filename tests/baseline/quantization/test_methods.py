@@ -119,7 +119,9 @@ def test_groups_are_rows_of_their_own(group_size):
 
 @pytest.mark.parametrize("method", SINGLE)
 @pytest.mark.parametrize("granularity", ["paper", "channel"])
-def test_results_lie_on_a_grid_and_repeat(method, granularity):
+def test_results_lie_on_a_grid_and_repeat(method, granularity, monkeypatch):
+    monkeypatch.setattr(adaround, "STEPS", 40)
+    monkeypatch.setattr(action, "FACTORS", (0.6, 0.8))
     path, x = network(), states()
     made, num_bytes = quantized(path, x, "3", granularity, method)
     again, _ = quantized(path, x, "3", granularity, method)
