@@ -4,7 +4,7 @@
 
 BITS: 2 to 32, fp16, bf16, or fp32 (evaluates only). The quantized agent goes to
 `quantized/BITS/ALGO/ENV_1`, which `--folder quantized/BITS` and SB3's own loader read. The row goes
-to `quantized/ptq.csv`.
+to `quantized/ptq.csv`, and with `--method` other than minmax to `quantized/methods.csv`.
 """
 
 from absl import flags
@@ -12,7 +12,6 @@ from absl import flags
 from actorQ.core import cli
 from actorQ.core import errors
 from baseline.study import measuring_flags
-from baseline.study import rows as rows_lib
 
 
 def main(argv: list[str]) -> int:
@@ -34,13 +33,10 @@ def main(argv: list[str]) -> int:
         hub.fetch(request.algo, env, request.folder)
     agent = measuring.load_agent(request.algo, env, request.folder)
     measuring.check_same_agent(request, agent.path)
-    measuring.check_same_calibration(
-        [request], rows_lib.measured_rows(request.csv_path, rows_lib.Row).values()
-    )
+    measuring.check_same_calibration([request], request.rows().values())
     measuring.log_start(request)
     row = measuring.measure(request, agent)
-    rows = rows_lib.measured_rows(request.csv_path, rows_lib.Row)
-    reference = rows.get(request.full_precision.key)
+    reference = request.full_precision.rows().get(request.full_precision.key)
     print(measuring.summary(row, reference))
     if request.scheme.bits != schemes.FP32:
         print(f"Agent: {measuring.quantized_folder(request)}")

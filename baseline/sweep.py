@@ -66,9 +66,10 @@ def _sweep(
         )
     output.make_folder(values.out)
     requests = measuring_flags.requests(pairs, widths)
-    csv_path = requests[0].csv_path
-    existing = rows_lib.measured_rows(csv_path, rows_lib.Row)
-    measuring.check_same_calibration(requests, existing.values())
+    # Full precision may have a file of its own.
+    quantized = next((one for one in requests if one.scheme.calibrates), requests[0])
+    csv_path = quantized.csv_path
+    measuring.check_same_calibration(requests, quantized.rows().values())
     # Each agent's full-precision rows come first, since every other row is compared with them. That
     # also finds early the agents that cannot be measured at all.
     baselines = list(dict.fromkeys(request.full_precision for request in requests))
@@ -76,7 +77,7 @@ def _sweep(
     with parallel.workers(values.jobs) as workers:
         others = [request for request in requests if request not in baselines]
         for stage, what in ((baselines, "rows of fp32"), (others, "other rows")):
-            existing = rows_lib.measured_rows(csv_path, rows_lib.Row)
+            existing = stage[0].rows() if stage else {}
             possible = [request for request in stage if (request.algo, request.env) not in failed]
             todo = [request for request in possible if request.key not in existing]
             if len(todo) < len(possible):
@@ -88,6 +89,8 @@ def _sweep(
                 for request, reason in parallel.run(workers, _measure, todo, _name, "row")
             )
     parallel.say(f"Rows: {csv_path}")
+    if quantized.scheme.calibrates:  # Figures of these rows are those of `ptq_methods`.
+        return failed
     # The printed commands draw the rows of this sweep.
     quantizer = rows_lib.as_flags(granularity=values.granularity, rounding=values.rounding)
     for algo, env in dict.fromkeys((request.algo, request.env) for request in requests):

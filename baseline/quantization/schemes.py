@@ -19,6 +19,7 @@ from actorQ.core import errors
 from actorQ.policy import quantization
 from baseline.quantization import acting_path
 from baseline.quantization import names
+from baseline.quantization import recipes
 
 FP32 = names.FP32
 HALF_TYPES = names.HALVES
@@ -62,17 +63,26 @@ class Scheme:
       granularity: "paper" (one scale for a linear layer's weights, one for each output channel of
         a convolution) or "channel" (one for each output of both).
       rounding: "nearest", or "floor" as the paper prints.
+      method: How weights are quantized, a name of `recipes.parse`; "minmax" is the paper's.
+      group_size: Inputs of an output that share a scale; 0: all of them.
     """
 
     bits: str
     scheme: str = WEIGHTS
     granularity: str = PAPER
     rounding: quantization.Rounding = "nearest"
+    method: str = recipes.MINMAX
+    group_size: int = 0
 
     @property
     def activations(self) -> bool:
         """Says whether activations are quantized too."""
         return self.scheme == WEIGHTS_AND_ACTIVATIONS
+
+    @property
+    def calibrates(self) -> bool:
+        """Says whether `methods.pipeline` quantizes the weights, with calibration states."""
+        return self.method != recipes.MINMAX or self.group_size > 0
 
     @property
     def width(self) -> int | None:
@@ -153,7 +163,12 @@ def quantize_weights(network: acting_path.PolicyNetwork, scheme: Scheme) -> int:
     Returns:
       Bytes of the acting path's parameters as they would be stored: packed weights, scales, zero
       points, and biases in fp32.
+
+    Raises:
+      ValueError: The scheme's method needs calibration states.
     """
+    if scheme.calibrates:
+        raise ValueError(f"{scheme} needs calibration states: see methods.pipeline.")
     num_bytes = 0
     for _, module in network.layers:
         if not isinstance(module, acting_path.WITH_WEIGHTS):  # LayerNorm stays in fp32.
@@ -229,13 +244,17 @@ def from_json(facts: Mapping[str, Any]) -> tuple[Scheme, Ranges | None]:
       errors.UserError: The facts are damaged.
     """
     try:
-        scheme = Scheme(**{f.name: facts[f.name] for f in dataclasses.fields(Scheme)})
+        # Agents of earlier versions tell no method.
+        known = {"method": recipes.MINMAX, "group_size": 0, **facts}
+        scheme = Scheme(**{f.name: known[f.name] for f in dataclasses.fields(Scheme)})
         ranges = facts["ranges"]
         if (
             parse_bits(scheme.bits) != scheme.bits
             or scheme.scheme not in SCHEMES
             or scheme.granularity not in names.GRANULARITIES
             or scheme.rounding not in quantization.ROUNDINGS
+            or recipes.parse(scheme.method) != scheme.method
+            or not isinstance(scheme.group_size, int) or scheme.group_size < 0
         ):
             raise ValueError(str(scheme))
         if scheme.activations != (ranges is not None):

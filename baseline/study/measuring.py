@@ -22,9 +22,12 @@ from baseline.agents import agent as agent_lib
 from baseline.agents import calibration
 from baseline.agents import evaluation
 from baseline.agents import finding
+from baseline.agents import post_training
 from baseline.agents import zoo_files
+from baseline.quantization import recipes
 from baseline.quantization import schemes
 from baseline.quantization import weight_statistics
+from baseline.study import method_rows
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
 
@@ -60,6 +63,7 @@ class Request:
       input_bits: bits of observations, where activations are quantized to integers; None: the
         scheme's.
       output: whether the last layer's output is quantized with the activations.
+      calibration_states: states that methods other than minmax calibrate with, at most.
     """
 
     algo: str
@@ -73,11 +77,25 @@ class Request:
     note: str = ""
     input_bits: int | None = None
     output: bool = False
+    calibration_states: int = post_training.STATES
 
     @property
-    def key(self) -> rows_lib.Key:
+    def key(self) -> rows_lib.Key | method_rows.MethodKey:
         """The key of the row."""
+        scheme = self.scheme
+        if scheme.calibrates:
+            return method_rows.MethodKey(self.evaluation, scheme.method, scheme.group_size)
+        return self.evaluation
+
+    @property
+    def evaluation(self) -> rows_lib.Key:
+        """The key of the evaluation, which does not tell methods apart."""
         return key(self.algo, self.env, self.scheme, self.seeds, self.episodes)
+
+    @property
+    def kind(self) -> type[rows_lib.Row]:
+        """The class of the row."""
+        return method_rows.MethodRow if self.scheme.calibrates else rows_lib.Row
 
     @property
     def row_note(self) -> str:
@@ -93,8 +111,13 @@ class Request:
 
     @property
     def csv_path(self) -> str:
-        """The file of the rows."""
-        return os.path.join(self.out, rows_lib.CSV_NAME)
+        """The file of the row."""
+        calibrates = self.scheme.calibrates
+        return os.path.join(self.out, method_rows.CSV_NAME if calibrates else rows_lib.CSV_NAME)
+
+    def rows(self) -> dict[Any, rows_lib.Row]:
+        """Returns the rows of its file that are there, by key."""
+        return rows_lib.measured_rows(self.csv_path, self.kind)
 
 
 def load_agent(algo: str, env: str, folder: str) -> agent_lib.Agent:
@@ -123,10 +146,19 @@ def _module(algo: str, env: str) -> types.ModuleType:
     return finding
 
 
-def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.Row:
+def measure(
+    request: Request,
+    agent: agent_lib.Agent | None = None,
+    states: post_training.States | None = None,
+    save: bool = True,
+) -> rows_lib.Row:
     """Quantizes, saves, evaluates, and appends the row (and fp32's, where that is missing).
 
-    An agent that is given is quantized in place; else it is loaded here.
+    Args:
+      request: the row.
+      agent: the agent, which is quantized in place; None: it is loaded here.
+      states: the agent's states for methods that calibrate; None: they are collected here.
+      save: whether the quantized agent is written.
 
     Raises:
       errors.UserError: the agent cannot be loaded or quantized, or the folder holds rows of
@@ -143,17 +175,32 @@ def measure(request: Request, agent: agent_lib.Agent | None = None) -> rows_lib.
     reference = None
     if request.scheme.bits != schemes.FP32:
         baseline = request.full_precision
-        if baseline.key not in rows_lib.measured_rows(request.csv_path, rows_lib.Row):
+        if baseline.key not in baseline.rows():
             _measure(baseline, agent, None)
         # The row comes from the file, which has fewer digits, so that E is the same next time.
-        reference = rows_lib.measured_rows(request.csv_path, rows_lib.Row)[baseline.key]
-    return _measure(request, agent, reference)
+        reference = baseline.rows()[baseline.key]
+    return _measure(request, agent, reference, states, save)
 
 
 def _measure(
-    request: Request, agent: agent_lib.Agent, reference: rows_lib.Row | None
+    request: Request,
+    agent: agent_lib.Agent,
+    reference: rows_lib.Row | None,
+    states: post_training.States | None = None,
+    save: bool = True,
 ) -> rows_lib.Row:
-    if reference is not None:
+    outcome = None
+    if reference is not None and request.scheme.calibrates:
+        settings = post_training.Settings(
+            request.calibration_states, request.calibration_episodes, request.input_bits,
+            request.output,
+        )
+        if states is None:
+            states = post_training.collect(agent, settings)
+        outcome = post_training.quantize(agent, request.scheme, settings, states)
+        log_outcome(request, outcome)
+        num_bytes = outcome.num_bytes
+    elif reference is not None:
         ranges = None
         if request.scheme.activations:
             ranges = calibration.ranges(
@@ -162,16 +209,23 @@ def _measure(
             )
         num_bytes = schemes.quantize_weights(agent.network, request.scheme)
         agent.note_quantization(request.scheme, ranges)
-        agent.save(quantized_folder(request))
     else:
         num_bytes = schemes.quantize_weights(agent.network, schemes.Scheme(schemes.FP32))
+    if reference is not None and save:
+        agent.save(quantized_folder(request))
     started = time.perf_counter()
     returns = play(agent, request.seeds, request.episodes)
     seconds = time.perf_counter() - started
     row = row_of(
-        agent, request.key, returns, None if reference is None else reference.returns,
+        agent, request.evaluation, returns, None if reference is None else reference.returns,
         bytes=num_bytes, seconds=seconds, note=request.row_note,
     )
+    if outcome is not None and states is not None:
+        row = method_rows.of_method(
+            row, method=request.scheme.method, chosen=outcome.method,
+            group_size=request.scheme.group_size, states=len(states.calibration),
+            agreement=outcome.agreement.alike, deviation=outcome.agreement.mean,
+        )
     rows_lib.append(request.csv_path, row)
     return row
 
@@ -211,7 +265,10 @@ def row_of(
 
 
 def quantized_folder(request: Request) -> pathlib.Path:
-    """Returns the quantized agent's folder: OUT/BITS, and settings other than the default."""
+    """Returns the quantized agent's folder: OUT/BITS, and settings other than the default.
+
+    A method's commas become plus signs there.
+    """
     scheme = request.scheme
     parts = [scheme.bits]
     if scheme.activations:
@@ -219,6 +276,10 @@ def quantized_folder(request: Request) -> pathlib.Path:
     parts += rows_lib.not_default(
         granularity=scheme.granularity, rounding=scheme.rounding
     ).values()
+    if scheme.method != recipes.MINMAX:
+        parts.append(scheme.method.replace(",", "+"))
+    if scheme.group_size:
+        parts.append(f"groups{scheme.group_size}")
     return pathlib.Path(request.out, "-".join(parts))
 
 
@@ -265,7 +326,7 @@ def _checksums(agent_file: pathlib.Path, env: str) -> tuple[str, str]:
 
 
 def _rows_of_agent(request: Request) -> list[rows_lib.Row]:
-    rows = rows_lib.measured_rows(request.csv_path, rows_lib.Row).values()
+    rows = [*request.full_precision.rows().values(), *request.rows().values()]
     return [row for row in rows if (row.algo, row.env) == (request.algo, request.env)]
 
 
@@ -327,6 +388,8 @@ def summary(row: rows_lib.Row, reference: rows_lib.Row | None = None) -> str:
     """Returns a row for people, one line."""
     unusual = _unusual(row)
     how = f" ({', '.join(unusual)})" if unusual else ""
+    if isinstance(row, method_rows.MethodRow) and row.chosen != row.method:
+        how = f" ({', '.join([*unusual, f'chosen: {row.chosen}'])})"
     text = (
         f"{row.algo} {row.env} {row.bits:>4}{how}: return {row.mean:.2f} +- {row.std:.2f} over "
         f"{row.episodes} episodes"
@@ -337,6 +400,8 @@ def summary(row: rows_lib.Row, reference: rows_lib.Row | None = None) -> str:
             text += f" [{100 * row.error_low:+.2f}, {100 * row.error_high:+.2f}]"
     if reference is not None:
         text += f" (fp32 {reference.mean:.2f})"
+    if isinstance(row, method_rows.MethodRow):
+        text += f", agreement {100 * row.agreement:.2f} %"
     return f"{text}, {row.bytes} bytes, {row.seconds:.1f} s"
 
 
@@ -344,7 +409,11 @@ def _unusual(how: rows_lib.Row | schemes.Scheme) -> list[str]:
     """Returns in what a quantization differs from the paper's, such as ["channel", "floor"]."""
     plain = schemes.Scheme(how.bits)
     names = ("scheme", "granularity", "rounding")
-    return [getattr(how, name) for name in names if getattr(how, name) != getattr(plain, name)]
+    found = [getattr(how, name) for name in names if getattr(how, name) != getattr(plain, name)]
+    if isinstance(how, method_rows.MethodRow | schemes.Scheme):
+        found += [how.method] if how.method != recipes.MINMAX else []
+        found += [f"groups of {how.group_size}"] if how.group_size else []
+    return found
 
 
 def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
@@ -359,6 +428,21 @@ def parse_seeds(text: str, flag: str = "seeds") -> tuple[int, ...]:
             f"--{flag}={text!r} are not different numbers, 0 or more, such as 0,2,4."
         )
     return tuple(map(int, parts))
+
+
+def log_outcome(request: Request, outcome: post_training.Outcome) -> None:
+    """Logs how far the actions agree, and what `auto` has compared."""
+    if outcome.tried:
+        compared = ", ".join(f"{method} {found}" for method, found in outcome.tried.items())
+        logging.info(
+            "%s %s: auto chose %s by the actions in states held out of the calibration: %s.",
+            request.algo, request.env, outcome.method, compared,
+        )
+    else:
+        logging.info(
+            "%s %s: %s acts as full precision in %s of the states held out of the calibration.",
+            request.algo, request.env, outcome.method, outcome.agreement,
+        )
 
 
 def log_start(request: Request) -> None:

@@ -9,6 +9,7 @@ from absl import flags
 from actorQ.core import lean_imports
 from actorQ.policy import quantization
 from baseline.quantization import names
+from baseline.quantization import recipes
 from baseline.study import rows as rows_lib
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "logs/zoo"  # `baseline.train` leaves agents there.
 DEFAULT_OUT = "quantized"
 _CALIBRATION_EPISODES = 5  # `calibration.EPISODES`, which needs torch.
+_CALIBRATION_STATES = 4096  # `post_training.STATES`, which needs torch.
 
 
 def define_folder() -> None:
@@ -57,6 +59,30 @@ def define_calibration() -> None:
     )
 
 
+def define_method() -> None:
+    """Defines how weights are rounded to integers."""
+    flags.DEFINE_string(
+        "method", recipes.MINMAX,
+        f"Method, or several with commas ({', '.join(recipes.METHODS)}), or {recipes.AUTO}: the "
+        "one whose actions agree most in states held out of calibration. minmax is the paper's.",
+    )
+    flags.DEFINE_integer(
+        "group_size", 0,
+        "Inputs of an output that share a scale, >= 1, with --granularity channel; 0: all of them.",
+        lower_bound=0,
+    )
+    define_calibration_states()
+
+
+def define_calibration_states() -> None:
+    """Defines how many states methods calibrate with."""
+    flags.DEFINE_integer(
+        "calibration_states", _CALIBRATION_STATES,
+        "States of the agent's own episodes that methods other than minmax calibrate with, at "
+        "most, >= 2.", lower_bound=2,
+    )
+
+
 def define_rows(scheme: bool = True) -> None:
     """Defines which rows a tool looks at.
 
@@ -89,6 +115,7 @@ def define() -> None:
         "The quantized tensors; ranges of activations come from --calibration_episodes.",
     )
     define_quantizer()
+    define_method()
     define_calibration()
     flags.DEFINE_string("note", "", "Text for the rows' column `note`.")
 
@@ -108,16 +135,25 @@ def requests(
     values = flags.FLAGS
     bits = dict.fromkeys(schemes.parse_bits(width) for width in widths)
     seeds = measuring.parse_seeds(values.seeds)
+    method = recipes.parse(values.method)
     # There is only one full precision, whatever the flags say.
     how = [
         schemes.Scheme(width) if width == names.FP32
-        else schemes.Scheme(width, values.scheme, values.granularity, values.rounding)
+        else schemes.Scheme(
+            width, values.scheme, values.granularity, values.rounding, method, values.group_size
+        )
         for width in bits
     ]
+    for scheme in how:
+        if scheme.bits != names.FP32:
+            recipes.check(
+                method, scheme.bits, scheme.rounding, scheme.granularity, scheme.group_size
+            )
     return [
         measuring.Request(
             algo, env, scheme, values.folder, values.out, seeds, values.episodes,
             values.calibration_episodes, values.note,
+            calibration_states=values.calibration_states,
         )
         for algo, env in dict.fromkeys((names.canonical_algo(algo), env) for algo, env in pairs)
         for scheme in how

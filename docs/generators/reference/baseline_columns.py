@@ -38,6 +38,21 @@ PTQ: Columns = {
     "commit": ("commit", "Commit of the code."),
     "returns": ("return", "Return of every episode, with spaces between: the first seed's first."),
 }
+METHODS: Columns = {
+    "method": ("name", "Methods, with commas between, or `auto`."),
+    "chosen": ("name", "Methods that were applied: those of `method`, or what `auto` chose."),
+    "group_size": ("count", "Inputs of an output that share a scale; 0: all of them."),
+    "states": ("count", "Calibration states."),
+    "agreement": (
+        "fraction",
+        "Share of the states held out in which the action is full precision's (discrete), or each "
+        "component is within 2 % of its range (continuous).",
+    ),
+    "deviation": (
+        "fraction",
+        "Mean deviation of continuous actions there, as a share of their range; else empty.",
+    ),
+}
 QAT: Columns = {
     "method": (
         "name", "`control` (full precision), `qat`, or `ptq` (a control quantized afterwards)."

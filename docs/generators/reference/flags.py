@@ -39,6 +39,7 @@ from baseline import deploy_benchmark
 from baseline import enjoy
 from baseline import findings
 from baseline import integer_benchmark
+from baseline import ptq_methods
 from baseline import qat_integer
 from baseline import qat_speed
 from baseline import qat_sweep
@@ -63,6 +64,7 @@ TOOLS: dict[str, Callable[[], None]] = {
     "qat_integer": qat_integer.define_flags,
     "ptq": measuring_flags.define,
     "sweep": sweep.define_flags,
+    "ptq_methods": ptq_methods.define_flags,
     "enjoy": enjoy.define_flags,
     "collate": collate.define_flags,
     "table": table.define_flags,

@@ -12,6 +12,7 @@ import pathlib
 
 from actorQ.core import telemetry
 from actorQ.experiments import results
+from baseline.study import method_rows
 from baseline.study import qat_comparison
 from baseline.study import qat_rows
 from baseline.study import rows as rows_lib
@@ -131,6 +132,12 @@ def qat_table() -> str:
     return table_of(dict.fromkeys([*names, *newer]), baseline_columns.QAT_TABLE)
 
 
+def methods() -> str:
+    """Returns the columns that `methods.csv` has behind those of `ptq.csv`."""
+    names = rows_lib.columns(method_rows.MethodRow)[len(rows_lib.columns()):]
+    return table_of(names, baseline_columns.METHODS)
+
+
 def of_actorq(name: str) -> str:
     """Returns the columns of a committed file of ActorQ."""
     path, columns = _ACTORQ_FILES[name]
@@ -164,6 +171,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "speedup": lambda: script("speedup_table", training_columns.SPEEDUP),
     "breakdown": lambda: script("breakdown_table", training_columns.BREAKDOWN),
     "ptq": lambda: table_of(rows_lib.columns(), baseline_columns.PTQ),
+    "methods": methods,
     "qat": qat,
     "qat_table": qat_table,
     "findings": lambda: of_baseline("findings"),

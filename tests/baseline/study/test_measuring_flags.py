@@ -8,6 +8,7 @@ import pytest
 from actorQ.core import cli
 from actorQ.core import errors
 from baseline.agents import calibration
+from baseline.agents import post_training
 from baseline.quantization import schemes
 from baseline.study import measuring_flags
 
@@ -34,6 +35,7 @@ def test_defaults():
     assert (request.folder, request.out, request.seeds) == ("logs/zoo", "quantized", (0, 2, 4))
     assert (request.episodes, request.note) == (10, "")
     assert request.calibration_episodes == calibration.EPISODES
+    assert request.calibration_states == post_training.STATES
 
 
 def test_everything_is_passed_on():
