@@ -44,8 +44,8 @@ def results() -> str:
         f" reward: {means}.",
         f"- [Quantization-aware training](docs/results/qat.md) returned at least as much as PTQ"
         f" in {counts.at_least} of {counts.cells} cells.",
-        f"- [As small files](docs/results/deployment.md) the paper's three policies act in"
-        f" {native} µs in int8, where ONNX Runtime takes {usual} µs in fp32.",
+        f"- [As small files](docs/results/deployment.md) the three policies act in"
+        f" {native} µs in int8. ONNX Runtime takes {usual} µs in fp32.",
         f"- [Faults](docs/results/faults.md): a training survived {survived} of {planned} rounds"
         " of killed and stopped processes.",
         f"- [With a GPU learner](docs/results/gpu.md) int8 actors made"

@@ -101,16 +101,16 @@ def answer() -> str:
     low, high = (100 * bound(row.int8_success for row in found) for bound in (min, max))
     lost = [-100 * row.change for row in found]
     text = (
-        f"**Answer.** With ONNX Runtime on one EPYC thread, int8 plays {_and(gains)} times as fast "
-        f"as fp32, where the paper gains {_and(theirs)}. In int8 the policies succeed in "
+        f"**Answer.** On one EPYC thread ONNX Runtime plays int8 {_and(gains)} times as fast as "
+        f"fp32. The paper gains {_and(theirs)}. In int8 the policies succeed in "
         f"{low:.1f} to {high:.1f} % of episodes, at most {max(0.0, *lost):.1f} points less than in "
         "fp32."
     )
     own = of_runtime(formats.RUNTIMES["native"])
     if own:  # Results from before the native files lack them.
         text += (
-            f" Our native kernels take {_and([f'{row.int8_us:.1f}' for row in own])} µs in int8, "
-            f"where ONNX Runtime takes {_and([f'{row.fp32_us:.1f}' for row in found])} µs in fp32."
+            f" Our native kernels take {_and([f'{row.int8_us:.1f}' for row in own])} µs in int8. "
+            f"ONNX Runtime takes {_and([f'{row.fp32_us:.1f}' for row in found])} µs in fp32."
         )
     return text
 
