@@ -69,8 +69,8 @@ def test_table_json_and_csv_have_the_figures(rows, tmp_path):
         found = list(csv.DictReader(file))
     assert [row["bits"] for row in found] == ["32", "8"] and found[0]["c_s"] == ""
     stored = json.loads((tmp_path / "cortex_m.json").read_text())["rows"]
-    assert stored[1]["instructions"] == pytest.approx(float(found[1]["instructions"]))
+    assert stored[1]["instructions"] == pytest.approx(float(found[1]["instructions"]), rel=1e-4)
     if rows[1].interpreted is not None:
-        assert float(found[1]["micro_s"]) == pytest.approx(stored[1]["micro_s"])
+        assert float(found[1]["micro_s"]) == pytest.approx(stored[1]["micro_s"], rel=1e-4)
         assert "TFLM us" in (tmp_path / "cortex_m.md").read_text()
     assert (tmp_path / "cortex_m.png").stat().st_size > 1000
