@@ -51,7 +51,7 @@ _COMMON = Width(8)  # Others' kernels have this width.
 
 
 class Interpreted(NamedTuple):
-    """What TensorFlow Lite Micro's interpreter does with the same policy, on this machine.
+    """Compares TensorFlow Lite Micro's interpreter with the file in C, on this machine.
 
     Attributes:
       c_s: Seconds of an action of the C file, the median of the rounds.

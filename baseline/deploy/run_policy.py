@@ -21,6 +21,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import platform
 import re
 import sys
 import time
@@ -101,7 +102,8 @@ def _torchscript(path: str) -> tuple:
     import torch
     torch.set_num_threads(1)
     engines = torch.backends.quantized.supported_engines
-    if "fbgemm" not in engines and "qnnpack" in engines:  # ARM's other engines lack zero points.
+    on_arm = platform.machine() in ("aarch64", "arm64") or "fbgemm" not in engines
+    if on_arm and "qnnpack" in engines:  # The other engines there lack zero points, or fail.
         torch.backends.quantized.engine = "qnnpack"
     model = torch.jit.load(path).eval()
     both = torch.inference_mode()(lambda x: model(torch.from_numpy(x)))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import copy
 import io
 import json
+import platform
 import warnings
 
 import numpy as np
@@ -28,6 +29,7 @@ from baseline.quantization import acting_path
 from baseline.quantization import schemes
 
 METADATA = "policy.json"  # Name of the entry inside the file.
+_ARM = "aarch64", "arm64"  # Torch takes kernels of x86 there, and fails, unless told otherwise.
 _SHIFT = 128  # From unsigned 8-bit integers to int8.
 
 
@@ -55,6 +57,8 @@ def export(
     if not network.with_weights():
         raise errors.UserError("The policy has no layer with weights: nothing to export.")
     scheme = schemes.Scheme(str(bits), granularity=granularity)
+    if platform.machine() in _ARM:
+        torch.backends.quantized.engine = "qnnpack"
     with warnings.catch_warnings():
         # Torch announces the end of quantized tensors and of TorchScript, but it is pinned here.
         warnings.simplefilter("ignore")

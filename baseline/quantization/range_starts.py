@@ -1,4 +1,4 @@
-"""Where the ranges of fake quantizers start if not from the smallest and largest number seen."""
+"""Finds where ranges of fake quantizers start, if not at the extremes of all numbers seen."""
 
 import numpy as np
 import torch

@@ -76,7 +76,7 @@ def tables(
       of_methods: Rows of the other methods, of the same starts.
     """
     found = []
-    # Of several evaluations of an agent, that of the most episodes counts.
+    # The evaluation with the most episodes counts where an agent has several.
     whole = sorted(rows, key=lambda row: row.episodes)
     full = {(row.algo, row.env): row for row in whole if row.bits == names.FP32}
     algorithms = sorted(

@@ -47,7 +47,7 @@ class Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells sweeps of one study apart, as "frozen ranges" or more."""
+        """Names what tells sweeps of one study apart, such as "frozen ranges"."""
         further = rows_lib.in_words(granularity=self.granularity)
         return f"{self.ranges} ranges{further}{f', {self.widths}' if self.widths else ''}"
 

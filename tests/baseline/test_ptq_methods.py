@@ -64,7 +64,7 @@ def test_all_methods_beside_each_other(zoo, tmp_path, run_commands):
     assert "## PPO, granularity channel" in first.out
     assert (tmp_path / "methods.md").read_text() in first.out
     assert (tmp_path / "methods.png").exists()
-    # What is there is not measured again.
+    # Cells that exist are not measured again.
     second, third, fourth = run_commands("ptq_methods", [
         [*base, "--methods=minmax mse gptq"], [f"--out={tmp_path}", "--tables"],
         [*base, "--methods=auto"],

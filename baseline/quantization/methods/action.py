@@ -9,13 +9,13 @@ and by GPTQ, and keeps the one with which the whole policy's actions change leas
                  q the outputs in full precision, b the action in full precision, a the action now,
                  and s the size of the differences of outputs
 
-The second term of a discrete action is what full precision says that the other action costs. The
-mean square of the change of the differences, in units of s, decides between candidates that are
-equal but for it: it counts a tenth. While a layer is chosen, those behind it are quantized by `mse`
-and GPTQ, so that they take up what they can of its error.
+The second term of a discrete action is the loss that full precision predicts for the other action.
+The mean square change of the differences, in units of s, decides between equal candidates. It
+counts a tenth. While a layer is chosen, those behind it are quantized by `mse` and GPTQ, so that
+they take up what they can of its error.
 
-A descent over all roundings at once, as AdaRound's but for this error, agreed with full precision
-in more of the calibration states and lost more reward: it fitted the states that it was shown.
+We tried a descent over all roundings at once, as AdaRound's but for this error. In one trial it
+agreed with full precision in more calibration states, and lost more reward.
 """
 
 import numpy as np

@@ -2,6 +2,7 @@
 
 import io
 import json
+import platform
 
 import numpy as np
 import pytest
@@ -148,6 +149,22 @@ def test_the_runner_chooses_the_kernels_of_arm_where_x86s_are_missing(monkeypatc
         pytest.skip("this build of torch has no QNNPACK")
     monkeypatch.setattr(type(engines), "supported_engines", ["qnnpack", "none", "onednn"])
     engines.engine = "onednn"
+    run_policy.Policy(path)
+    assert engines.engine == "qnnpack"
+
+
+def test_kernels_of_arm_are_chosen_where_torch_offers_those_of_x86(monkeypatch, tmp_path):
+    engines = torch.backends.quantized
+    monkeypatch.setattr(engines, "engine", engines.engine)
+    if "qnnpack" not in engines.supported_engines:
+        pytest.skip("this build of torch has no QNNPACK")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    before = engines.engine
+    content = torchscript.export(reference.dense(), 8)
+    assert engines.engine == "qnnpack"
+    engines.engine = before
+    path = tmp_path / "policy.pt"
+    path.write_bytes(content)
     run_policy.Policy(path)
     assert engines.engine == "qnnpack"
 

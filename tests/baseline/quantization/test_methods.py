@@ -197,7 +197,7 @@ def test_gptq_is_the_greedy_solution_of_least_squares():
     weight = rng.normal(size=(3, 5)).astype(np.float32)
     grid = simple_grid(3, 5, 0.25)
     found = gptq.round_columns(weight, grid, gptq.upper_factor(gptq.hessian(inputs)))
-    # The second implementation: after each column, the later ones are solved for anew.
+    # This second implementation solves for the later columns anew after each column.
     damped = gptq.hessian(inputs)
     damped += gptq.DAMPING * np.diag(damped).mean() * np.eye(5)
     left = weight.astype(np.float64)
@@ -284,7 +284,7 @@ def test_transformations_of_convolutions_leave_the_function(method):
     torch.testing.assert_close(
         acting_path.forward(made, x), acting_path.forward(path, x), rtol=1e-4, atol=1e-4
     )
-    # The second convolution folds; behind Flatten, the linear layer cannot.
+    # The second convolution can be folded. The linear layer behind Flatten cannot.
     assert set(bases) == ({"c0"} if method == "hadamard" else {"c0", "l"})
 
 
