@@ -49,12 +49,12 @@ def main(argv: list[str]) -> int:
     with lean_imports.without("tensorboard"):  # SB3 would load TensorFlow with it.
         from actorQ.environments import mujoco_gl
         from baseline.agents import hub
-        from baseline.study import measuring
+        from baseline.study import row_agents
 
     algo = names.canonical_algo(values.algo)
     if values.hub:
         hub.fetch(algo, values.env, values.folder)
-    agent = measuring.load_agent(algo, values.env, values.folder)
+    agent = row_agents.load_agent(algo, values.env, values.folder)
     how = "full precision"
     if agent.quantization is not None:
         how = f"{agent.quantization[0].bits} bits ({agent.quantization[0].scheme})"

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         from baseline.deploy import integer_forms
         from baseline.deploy import integer_tables
         from baseline.deploy import measuring
-        from baseline.study import measuring as study_measuring
+        from baseline.study import row_agents
 
     finding.set_threads()
     if len(argv) == 3:
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     measured, failures = {}, 0
     for algo, env in pairs:
         try:
-            agent = study_measuring.load_agent(algo, env, values.folder)
+            agent = row_agents.load_agent(algo, env, values.folder)
             forms = measured[algo, env] = integer_forms.measure(agent, settings)
         except errors.UserError as error:
             if len(pairs) == 1:

@@ -27,12 +27,13 @@ def main(argv: list[str]) -> int:
     from baseline.agents import hub
     from baseline.quantization import schemes
     from baseline.study import measuring
+    from baseline.study import row_agents
 
     finding.set_threads()
     if flags.FLAGS.hub:
         hub.fetch(request.algo, env, request.folder)
-    agent = measuring.load_agent(request.algo, env, request.folder)
-    measuring.check_same_agent(request, agent.path)
+    agent = row_agents.load_agent(request.algo, env, request.folder)
+    row_agents.check_same_agent(request, agent.path)
     measuring.check_same_calibration([request], request.rows().values())
     measuring.log_start(request)
     row = measuring.measure(request, agent)

@@ -90,6 +90,7 @@ def _measure_all(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]
     from baseline.agents import finding
     from baseline.agents import hub
     from baseline.study import measuring
+    from baseline.study import row_agents
 
     values = flags.FLAGS
     pairs = [(names.canonical_algo(algo), env) for algo, env in pairs] or finding.found(
@@ -109,8 +110,8 @@ def _measure_all(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]
         try:
             if values.hub:
                 hub.fetch(algo, env, values.folder)
-            path = measuring.agent_path(algo, env, values.folder)
-            measuring.check_same_agent(common, path)
+            path = row_agents.agent_path(algo, env, values.folder)
+            row_agents.check_same_agent(common, path)
         except errors.UserError as error:
             failed[algo, env] = str(error)
             continue
@@ -153,16 +154,17 @@ def _measure_agent(job: _Job) -> str:
 
     from baseline.agents import post_training
     from baseline.study import measuring
+    from baseline.study import row_agents
 
     with parallel.bugs_told(f"{job.algo} {job.env}"):
         started = time.perf_counter()
         first = job.requests[0]
-        agent = measuring.load_agent(job.algo, job.env, first.folder)
+        agent = row_agents.load_agent(job.algo, job.env, first.folder)
         states = post_training.collect(
             agent, post_training.Settings(first.calibration_states)
         )
         for request in job.requests:
-            agent = measuring.load_agent(job.algo, job.env, request.folder)
+            agent = row_agents.load_agent(job.algo, job.env, request.folder)
             measuring.measure(request, agent, states, save=False)
         seconds = time.perf_counter() - started
         return f"{job.algo} {job.env}: {len(job.requests)} cells in {seconds:.0f} s"

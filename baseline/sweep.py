@@ -105,15 +105,15 @@ def _sweep(
 def _check(requests: "Iterable[measuring.Request]") -> dict[tuple[str, str], str]:
     """Fetches agents if asked to; returns the reason for each whose rows are another agent's."""
     from baseline.agents import hub
-    from baseline.study import measuring
+    from baseline.study import row_agents
 
     failed = {}
     for request in requests:
         try:
             if flags.FLAGS.hub:
                 hub.fetch(request.algo, request.env, request.folder)
-            path = measuring.agent_path(request.algo, request.env, request.folder)
-            measuring.check_same_agent(request, path)
+            path = row_agents.agent_path(request.algo, request.env, request.folder)
+            row_agents.check_same_agent(request, path)
         except errors.UserError as error:
             failed[request.algo, request.env] = str(error)
     return failed

@@ -28,3 +28,5 @@ done
 "$python" -m baseline.cortex_benchmark "${robots[@]:0:2}" \
   "$agents/ppo/CartPole-v1_1" "$agents/dqn/LunarLander-v2_1" "$agents/ddpg/Pendulum-v1_1" \
   "$agents/a2c/BipedalWalker-v3_1" "${robots[2]}" --out "$out" ${CMSIS_NN:+--cmsis_nn "$CMSIS_NN"}
+# The command in the files names the folders of this machine otherwise.
+sed -i "s|$agents|AGENTS|g${CMSIS_NN:+; s|$CMSIS_NN|CMSIS_NN|g}" "$out"/cortex_m.{md,json}

@@ -23,6 +23,7 @@ from baseline.quantization import schemes
 from baseline.study import measuring
 from baseline.study import measuring_flags
 from baseline.study import parallel
+from baseline.study import row_agents
 from baseline.study import rows as rows_lib
 from tests import commands
 from tests.baseline import small_agents
@@ -240,7 +241,7 @@ def test_rows_of_another_agent_are_not_taken_for_this_ones(zoo, tmp_path, run_co
     )
     measuring.measure(request)
     noted = json.dumps({"ppo CartPole-v1": "0123456789abcdef"})
-    (tmp_path / measuring.AGENTS_FILENAME).write_text(noted)
+    (tmp_path / row_agents.AGENTS_FILENAME).write_text(noted)
     (answer,) = run_commands(
         "sweep", [["ppo", "CartPole-v1", f"--folder={zoo.folder}", f"--out={tmp_path}"]]
     )

@@ -14,6 +14,7 @@ from baseline.agents import evaluation
 from baseline.quantization import acting_path
 from baseline.quantization import schemes
 from baseline.study import measuring
+from baseline.study import row_agents
 from baseline.study import rows as rows_lib
 from tests.actorQ import harness
 
@@ -172,7 +173,7 @@ def test_rows_of_actorqs_policies(runs, tmp_path):
         )
         rows[run] = measuring.measure(request)
         # The saved agent plays as measured.
-        agent = measuring.load_agent(algo, task, str(out / "8-activations"))
+        agent = row_agents.load_agent(algo, task, str(out / "8-activations"))
         played = [evaluation.evaluate(agent.make_env, agent.act, 2, seed) for seed in (0, 1)]
         returns = [e.episode_return for part in played for e in part]
         assert returns == pytest.approx(rows[run].returns, rel=1e-6)  # Rows are rounded.
@@ -182,9 +183,9 @@ def test_rows_of_actorqs_policies(runs, tmp_path):
         ("dqn", CARTPOLE, "8"),
     }
     # Without the checksums, agents are compared by their weights.
-    (out / measuring.AGENTS_FILENAME).unlink()
-    measuring.check_same_agent(request, measuring.agent_path(algo, task, request.folder))
-    assert (out / measuring.AGENTS_FILENAME).exists()
+    (out / row_agents.AGENTS_FILENAME).unlink()
+    row_agents.check_same_agent(request, row_agents.agent_path(algo, task, request.folder))
+    assert (out / row_agents.AGENTS_FILENAME).exists()
 
 
 def test_episodes_are_those_of_the_task(runs):
@@ -258,7 +259,7 @@ def test_task_is_written_as_people_do(runs, tmp_path):
 )
 def test_mistakes_are_one_line(runs, algo, task, run, match):
     with pytest.raises(errors.UserError, match=match) as caught:
-        measuring.load_agent(algo, task, str(runs / run))
+        row_agents.load_agent(algo, task, str(runs / run))
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -17,6 +17,7 @@ from baseline.agents import finding
 from baseline.quantization import names
 from baseline.quantization import schemes
 from baseline.study import measuring
+from baseline.study import row_agents
 from baseline.study import rows as rows_lib
 from tests.baseline import small_agents
 
@@ -150,23 +151,23 @@ def test_an_agent_without_rows_may_be_replaced(zoo, tmp_path):
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"), seed=5)
     path = small_agents.save(tmp_path / "other", "ppo", "CartPole-v1", made)
     asked = request(zoo, tmp_path / "out", "ppo", "CartPole-v1", "fp32")
-    measuring.check_same_agent(asked, path)  # A sweep may end before its first row.
+    row_agents.check_same_agent(asked, path)  # A sweep may end before its first row.
     measuring.measure(asked)
     with pytest.raises(errors.UserError, match="holds rows of another agent ppo CartPole-v1"):
-        measuring.check_same_agent(asked, path)
+        row_agents.check_same_agent(asked, path)
 
 
 def test_rows_without_their_agents_checksum_are_told_apart_by_weights(zoo, tmp_path):
     asked = request(zoo, tmp_path / "out", "ppo", "CartPole-v1", "8")
     measuring.measure(asked)
-    noted = tmp_path / "out" / measuring.AGENTS_FILENAME
+    noted = tmp_path / "out" / row_agents.AGENTS_FILENAME
     noted.unlink()  # Somebody copied the rows alone.
     made = small_agents.model("ppo", small_agents.vector("CartPole-v1"), seed=5)
     other = small_agents.save(tmp_path / "other", "ppo", "CartPole-v1", made)
     with pytest.raises(errors.UserError, match="holds rows of another agent ppo CartPole-v1"):
-        measuring.check_same_agent(asked, other)
+        row_agents.check_same_agent(asked, other)
     assert not noted.exists()
-    measuring.check_same_agent(asked, finding.find("ppo", "CartPole-v1", zoo.folder))
+    row_agents.check_same_agent(asked, finding.find("ppo", "CartPole-v1", zoo.folder))
     assert list(json.loads(noted.read_text())) == ["ppo CartPole-v1"]
 
 
@@ -178,22 +179,22 @@ def test_other_statistics_of_observations_make_another_agent(zoo, tmp_path):
         request(zoo, tmp_path, bits="fp32"), folder=str(tmp_path / "zoo")
     )
     measuring.measure(asked)
-    measuring.check_same_agent(asked, path)
+    row_agents.check_same_agent(asked, path)
     with open(folder / "Pendulum-v1/vecnormalize.pkl", "ab") as file:
         file.write(b"others")
     with pytest.raises(errors.UserError, match="holds rows of another agent a2c Pendulum-v1"):
-        measuring.check_same_agent(asked, path)
+        row_agents.check_same_agent(asked, path)
     # Versions before noted the zip alone.
     of_zip = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     (tmp_path / "agents.json").write_text(json.dumps({"a2c Pendulum-v1": of_zip}))
-    measuring.check_same_agent(asked, path)
+    row_agents.check_same_agent(asked, path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '"text"'])
 def test_damaged_notes_of_agents_are_an_error(zoo, tmp_path, text):
     (tmp_path / "agents.json").write_text(text)
     with pytest.raises(errors.UserError, match="agents.json is damaged"):
-        measuring.check_same_agent(
+        row_agents.check_same_agent(
             request(zoo, tmp_path), finding.find("a2c", "Pendulum-v1", zoo.folder)
         )
     assert (tmp_path / "agents.json").read_text() == text
@@ -203,7 +204,7 @@ def test_notes_of_agents_are_kept_and_ordered(zoo, tmp_path):
     (tmp_path / "agents.json").write_text("")
     for algo, env in (("ppo", "CartPole-v1"), ("a2c", "Pendulum-v1"), ("ppo", "CartPole-v1")):
         path = finding.find(algo, env, zoo.folder)
-        measuring.check_same_agent(request(zoo, tmp_path, algo, env), path)
+        row_agents.check_same_agent(request(zoo, tmp_path, algo, env), path)
     noted = json.loads((tmp_path / "agents.json").read_text())
     assert list(noted) == ["a2c Pendulum-v1", "ppo CartPole-v1"]
     assert all(len(checksum) == 16 for checksum in noted.values())
@@ -252,9 +253,9 @@ def test_agents_of_actorq_have_a_comma(monkeypatch):
 
     monkeypatch.setattr(finding, "load", lambda *arguments: ("zoo", *arguments))
     monkeypatch.setattr(actorq, "load", lambda *arguments: ("actorq", *arguments))
-    assert measuring.load_agent("dqn", "CartPole-v1", "f")[0] == "zoo"
-    assert measuring.load_agent("dqn", "gym,CartPole-v1", "f")[0] == "actorq"
-    assert measuring.load_agent("d4pg", "CartPole-v1", "f")[0] == "actorq"
+    assert row_agents.load_agent("dqn", "CartPole-v1", "f")[0] == "zoo"
+    assert row_agents.load_agent("dqn", "gym,CartPole-v1", "f")[0] == "actorq"
+    assert row_agents.load_agent("d4pg", "CartPole-v1", "f")[0] == "actorq"
 
 
 @pytest.mark.parametrize(
