@@ -41,6 +41,7 @@ mount --rbind --make-rslave /dev "$root/dev"
 cat >"$home/try.sh" <<'END'
 set -e
 cd /home/user/quarl
+rm -rf logs # An earlier try's agents would count as others of the same name.
 try() {
   echo "== $*"
   "$@"
