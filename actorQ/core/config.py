@@ -415,6 +415,13 @@ class RunConfig:
     log_period_s: float = _field(
         1.0, "Seconds between two rows of a process's logs.", low=0.05, kinds=Kind.CHANGEABLE
     )
+    meter_period_s: float = _field(
+        10.0,
+        "Seconds between two comparisons of the full-precision and the actors' policy, which the "
+        "broadcaster makes on observations from replay; 0: none. They are rarer where they would "
+        "take more than 0.5 % of its time.",
+        low=0.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
+    )
     logpath: str = _field(
         "logs/run", "Folder of this run's logs and checkpoints (made if missing).",
         kinds=Kind.PROCESS,

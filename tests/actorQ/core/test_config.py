@@ -97,6 +97,7 @@ EVERYTHING_ELSE = {
     "final_eval_episodes": 0,
     "checkpoint_period_s": 1.5,
     "log_period_s": 0.05,
+    "meter_period_s": 0.0,
     "logpath": "logs/some where/run",
     "resume": True,
     "track": "wandb",
