@@ -139,6 +139,7 @@ def check_together(config: Any) -> None:
                 f"--learner_steps_per_call={config.learner_steps_per_call}."
             )
     precisions.check(config.quantize, config.inference_mode)
+    precisions.check(config.learner_fake_quantize, config.inference_mode, "learner_fake_quantize")
     if config.actor_device_placement == "GPU" and (
         config.quantize <= 8 or config.inference_mode == "native"
     ):

@@ -221,9 +221,11 @@ class StatusLine:
                 self.say("Hint:       docs/start/troubleshooting.md says what helps.")
         elif returns:
             final = returns[-max(1, config.final_eval_episodes):]
+            bits = config.learner_fake_quantize
+            played = "full-precision" if bits == 32 else precisions.NAMES[bits]
             self.say(
                 f"Trained: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
-                "evaluation episodes, full-precision policy)."
+                f"evaluation episodes, {played} policy)."
             )
         for remark in findings.remarks:
             self.say(f"Hint:       {remark.sentence}")

@@ -33,8 +33,8 @@ from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import model_update
 from actorQ.policy import quantization
 
-_SMALLEST = np.float32(1e-30)  # Largest magnitudes below this quantize to zeros.
-_TORCH_SMALLEST_SCALE = 6.1e-5  # SMALL_SCALE_THRESHOLD of ATen's quantization.
+SMALLEST = np.float32(1e-30)  # Largest magnitudes below this quantize to zeros.
+TORCH_SMALLEST_SCALE = 6.1e-5  # SMALL_SCALE_THRESHOLD of ATen's quantization.
 
 Watch = Callable[[str, np.ndarray], None]
 
@@ -118,7 +118,7 @@ def quantize_activations(x: np.ndarray, unsigned: bool) -> tuple[np.ndarray, np.
     levels = np.float32(255 if unsigned else 127)
     rows = x.reshape(len(x), -1)
     largest = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
-    small = largest < _SMALLEST
+    small = largest < SMALLEST
     largest[small] = levels
     factors = levels / largest
     integers = np.rint(rows * factors[:, None]).astype(np.int32)
@@ -170,7 +170,7 @@ def _affine_product(
     step = (high - low) / 127
     step[step == 0.0] = 1.0
     zero_point = np.repeat(np.clip(np.rint(-low / step), 0, 127), together)[:, None]
-    scale = np.repeat(np.maximum(step, _TORCH_SMALLEST_SCALE), together).astype(np.float32)[:, None]
+    scale = np.repeat(np.maximum(step, TORCH_SMALLEST_SCALE), together).astype(np.float32)[:, None]
     integers = np.clip(np.rint(x / scale) + zero_point, 0, 127) - zero_point
     sums = integers @ weight.values.astype(np.float64).T
     return (sums * (weight.scale * scale) + bias).astype(np.float32)

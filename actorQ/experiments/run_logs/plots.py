@@ -102,9 +102,11 @@ def _draw_learning_curve(
         )
     if evaluations:
         seconds, returns = evaluations["seconds"], evaluations["episode_return"]
+        bits = run.config.learner_fake_quantize
+        played = "full precision" if bits == 32 else precisions.NAMES[bits]
         ax.plot(
             seconds, returns, "o-", color="0.6", linewidth=0.8, markersize=2.5,
-            label="evaluation (full precision, greedy)",
+            label=f"evaluation ({played}, greedy)",
         )
         ax.plot(
             seconds, curves.running_mean(returns, curves.DEFAULT_WINDOW), color="black",

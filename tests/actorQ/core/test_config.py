@@ -65,6 +65,7 @@ EVERYTHING_ELSE = {
     "learning_rate": 0.0,
     "invert_gradients": 1,
     "average_policy_steps": 300,
+    "learner_fake_quantize": 16,
     "learning_rate_decay_steps": 1500,
     "vmin": -1e-3,
     "vmax": 1e6,
