@@ -18,8 +18,8 @@ from tests.actorQ import harness
 def test_run_has_the_meters_figures_in_all_its_logs(crew, tmp_path, task, quantize, figures):
     launched = crew.launch(
         "--logdir", str(tmp_path / "logs"), *harness.QUICK, f"--taskstr={task}",
-        f"--quantize={quantize}", "--inference_mode=native", "--num_episodes=400",
-        "--meter_period_s=0.2", "--log_period_s=0.1",
+        f"--quantize={quantize}", "--inference_mode=native", "--num_episodes=3000",
+        "--push_share=0", "--meter_period_s=0.2", "--log_period_s=0.1",
     )
     assert launched.wait(120) == 0, launched.output()
     run = harness.run_folder(tmp_path / "logs")
@@ -47,4 +47,4 @@ def test_run_has_the_meters_figures_in_all_its_logs(crew, tmp_path, task, quanti
     assert (run / "plots" / "quantization.png").exists()
     # Learner and actors took the same samples and transitions as ever.
     train = telemetry.last_row(str(run / telemetry.LEARNER / telemetry.TRAIN_CSV))
-    assert train["learner_steps"] == 400
+    assert train["learner_steps"] == 3000
