@@ -1,6 +1,7 @@
-"""The evaluator's process: plays episodes with the learner's newest weights, in full precision.
+"""The evaluator's process: plays episodes with the learner's newest weights.
 
-The learner starts it where a core is free (--evaluator_process). It cannot be started by hand.
+It plays in full precision, or in that of --learner_fake_quantize. The learner starts it where a
+core is free (--evaluator_process). It cannot be started by hand.
 """
 
 import os
@@ -39,7 +40,8 @@ def main(argv: list[str]) -> int:
     inference.use_one_thread(config.inference_mode)
     environment = suites.make_for(config, own.environment_seed)
     backend = inference.make_backend(
-        architecture_lib.make(environment.spec, config.model_sizes), 32, config.inference_mode
+        architecture_lib.make(environment.spec, config.model_sizes), config.learner_fake_quantize,
+        config.inference_mode,
     )
     module = algorithms.policy_module(algorithms.resolve(config, environment.spec))
     player = evaluation.GreedyPlayer(environment, backend, module.greedy)
@@ -55,7 +57,7 @@ def main(argv: list[str]) -> int:
     threading.Thread(target=read, daemon=True, name="requests").start()
     with os.fdopen(own.answers_fd, "wb") as answers:
         while True:
-            inference.load_weights(backend, requests.get(), 32)
+            inference.load_weights(backend, requests.get(), config.learner_fake_quantize)
             episode = player.play()
             assert episode is not None  # Nothing stops an episode here.
             evaluator_process.write_answer(answers, episode)

@@ -32,6 +32,7 @@ from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import run_logger
 from actorQ.core import seeding
+from actorQ.core import settings
 from actorQ.core import telemetry
 from actorQ.core import tracking
 from actorQ.environments import base
@@ -270,6 +271,7 @@ class ActorProcess:
             self._layout,
             timeout_s=self._config.transfer_timeout,
             check=self._check_server,
+            thinned_table=settings.OBSERVATION_TABLE if self._config.meter_period_s else "",
         )
 
     def _check_server(self) -> None:

@@ -52,6 +52,7 @@ class TransitionWriter:
         max_delay_s: float = 0.1,
         timeout_s: float = 30.0,
         check: Callable[[], Any] | None = None,
+        thinned_table: str = "",
     ):
         """Opens the stream.
 
@@ -63,6 +64,7 @@ class TransitionWriter:
           max_delay_s: See the class.
           timeout_s: Longest wait for confirmation.
           check: Is called now and then during a long wait; raises when the server is gone.
+          thinned_table: Name of a table that gets the last transition of each block, too; "": none.
         """
         if block_size is None:
             block_size = _PIXEL_BLOCK if layout.pixels else _VECTOR_BLOCK
@@ -74,6 +76,7 @@ class TransitionWriter:
                 path, num_keep_alive_refs=block_size, max_chunk_length=length
             )
         self._table = table
+        self._thinned_table = thinned_table
         self._layout = layout
         self._vectors, self._frames = layout.allocate(block_size)
         self._block_size = block_size
@@ -146,18 +149,22 @@ class TransitionWriter:
             self._create_items([-1, *range(-last, -1)])
         self._writer.append(rows[last])
         self._create_items([-1])
+        if self._thinned_table:
+            self._writer.create_item(self._thinned_table, priority=1.0, trajectory=self._item(-1))
         self._gathered = 0
         self._sent_at = time.monotonic()
 
     def _create_items(self, offsets: Iterable[int]) -> None:
         """Makes items of rows; offsets count from the newest row, -1."""
-        history = self._writer.history
         for offset in offsets:
-            if self._layout.pixels:
-                item = tuple(column[offset] for column in history)
-            else:
-                item = history[offset]
-            self._writer.create_item(self._table, priority=1.0, trajectory=item)
+            self._writer.create_item(self._table, priority=1.0, trajectory=self._item(offset))
+
+    def _item(self, offset: int) -> Any:
+        """Returns Reverb's reference to a row, counted from the newest, -1."""
+        history = self._writer.history
+        if self._layout.pixels:
+            return tuple(column[offset] for column in history)
+        return history[offset]
 
     def _wait(self, timeout_s: float | None = None) -> None:
         """Waits until everything sent is confirmed, at most `timeout_s` or the writer's own."""

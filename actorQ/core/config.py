@@ -224,6 +224,13 @@ class RunConfig:
         "them by tanh's derivative, which is next to nothing at both bounds.",
         choices=(0, 1), kinds=Kind.CHANGEABLE,
     )
+    learner_fake_quantize: int = _field(
+        32,
+        "Bits of the quantizer through which the learner's own policy computes, as actors do: 16, "
+        "8 or 4; 32: none. Gradients pass it unchanged. With the bits of --quantize, the policy "
+        "that is learned and evaluated is the one that acts.",
+        choices=precisions.LEGAL, kinds=Kind.DISTRIBUTED,
+    )
     average_policy_steps: int = _field(
         0,
         "Learner steps over which the policy that acts and is evaluated is averaged, with weights "
@@ -386,7 +393,8 @@ class RunConfig:
     # --- Evaluation, logs ---
     eval_period_s: float = _field(
         10.0,
-        "Seconds between two evaluation episodes of the learner's full-precision policy; 0: none.",
+        "Seconds between two evaluation episodes of the learner's policy; 0: none. It is in full "
+        "precision, or in that of --learner_fake_quantize.",
         low=0.0, kinds=Kind.CHANGEABLE,
     )
     eval_period_steps: int = _field(
@@ -414,6 +422,13 @@ class RunConfig:
     )
     log_period_s: float = _field(
         1.0, "Seconds between two rows of a process's logs.", low=0.05, kinds=Kind.CHANGEABLE
+    )
+    meter_period_s: float = _field(
+        10.0,
+        "Seconds between two comparisons of the full-precision and the actors' policy, which the "
+        "broadcaster makes on observations from replay; 0: none. They are rarer where they would "
+        "take more than 0.5 % of its time.",
+        low=0.0, kinds=Kind.CHANGEABLE | Kind.DISTRIBUTED,
     )
     logpath: str = _field(
         "logs/run", "Folder of this run's logs and checkpoints (made if missing).",

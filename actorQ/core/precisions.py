@@ -9,19 +9,24 @@ LEGAL = tuple(NAMES)
 SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4"}
 
 
-def check(quantize: int, inference_mode: str) -> None:
+def check(quantize: int, inference_mode: str, flag: str = "quantize") -> None:
     """Checks that a backend computes at a precision.
+
+    Args:
+      quantize: The precision, bits.
+      inference_mode: The backend, one of `config.INFERENCE_MODES`.
+      flag: Name of the flag that has the precision.
 
     Raises:
       errors.UserError: It does not, or there is no such precision.
     """
     if quantize not in LEGAL:
         legal = ", ".join(str(bits) for bits in LEGAL)
-        raise errors.UserError(f"--quantize={quantize} is not possible: choose one of {legal}.")
+        raise errors.UserError(f"--{flag}={quantize} is not possible: choose one of {legal}.")
     if quantize == 4 and inference_mode == "pytorch":
         raise errors.UserError(
-            "--quantize=4 needs --inference_mode=native (or tensorflow): torch has no 4-bit "
-            "operator for single observations."
+            f"--{flag}={quantize} needs --inference_mode=native (or tensorflow): torch has no "
+            "4-bit operator for single observations."
         )
 
 

@@ -26,6 +26,7 @@ KEPT = {
     "num_atoms": _NETWORKS,
     "vmin": "the critic's weights in the checkpoint express returns in that range",
     "vmax": "the critic's weights in the checkpoint express returns in that range",
+    "learner_fake_quantize": "losses and evaluations in the logs are those of one precision",
     "average_policy_steps": "the checkpoint holds the average over so many steps",
     "max_episode_steps": "the checkpoint holds returns of episodes of that length",
     "action_limit": "networks and replay hold actions of that size",

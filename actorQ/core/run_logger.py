@@ -110,7 +110,7 @@ class RunLogger:
             self.rows_lost += 1
             return
         try:
-            writer, file = self._open(filename)
+            writer, file = self._open(filename, row)
             writer.writerow(row)
             file.flush()
         except OSError as error:
@@ -154,15 +154,17 @@ class RunLogger:
     def _lost_rows(self) -> str:
         return "1 row is lost" if self.rows_lost == 1 else f"{self.rows_lost} rows are lost"
 
-    def _open(self, filename: str) -> tuple[csv.DictWriter, Any]:
+    def _open(self, filename: str, row: Mapping[str, Any]) -> tuple[csv.DictWriter, Any]:
         if filename not in self._files:
             path = os.path.join(self.folder, filename)
             new = not os.path.exists(path) or files.drop_half_row(path) == 0
             # A file of another version keeps its columns: readers drop rows of other lengths.
-            fields = telemetry.FIELDS[filename] if new else _header(path)
+            fields = telemetry.fields_of(filename, row) if new else _header(path)
             file = open(path, "a", newline="", encoding="utf-8")  # noqa: SIM115 (closed in close)
+            # A first row that is lost with a full disk may leave columns of layers out.
+            strict = new and filename not in telemetry.LAYER_PREFIXES
             writer = csv.DictWriter(
-                file, fields, restval="", extrasaction="raise" if new else "ignore"
+                file, fields, restval="", extrasaction="raise" if strict else "ignore"
             )
             if new:
                 writer.writeheader()

@@ -8,7 +8,9 @@ from typing import Any
 from actorQ.core import errors
 from actorQ.core import precisions
 
-RUN_TABLE = "run"  # Table of `wire` beside the four that have flags.
+# Tables of `wire` beside the four that have flags.
+RUN_TABLE = "run"
+OBSERVATION_TABLE = "observations"
 MOST_TRANSITIONS = 1_000_000  # Largest replay where no number is asked for.
 AUTO = "auto"  # Value of a number that the learner finds itself.
 
@@ -137,6 +139,7 @@ def check_together(config: Any) -> None:
                 f"--learner_steps_per_call={config.learner_steps_per_call}."
             )
     precisions.check(config.quantize, config.inference_mode)
+    precisions.check(config.learner_fake_quantize, config.inference_mode, "learner_fake_quantize")
     if config.actor_device_placement == "GPU" and (
         config.quantize <= 8 or config.inference_mode == "native"
     ):
@@ -152,8 +155,9 @@ def check_together(config: Any) -> None:
     tables = config.table_names
     if len(set(tables)) != len(tables) or not all(tables):
         raise errors.UserError(f"The four table names must differ and not be empty: {tables}.")
-    if RUN_TABLE in tables:
-        raise errors.UserError(f"No table can be named {RUN_TABLE!r}: a run has one of its own.")
+    for name in (RUN_TABLE, OBSERVATION_TABLE):
+        if name in tables:
+            raise errors.UserError(f"No table can be named {name!r}: a run has one of its own.")
 
 
 def is_host_port(text: str) -> bool:

@@ -8,6 +8,7 @@ Layout of a run folder, the one place where it is written down:
     RUN/learner/train.csv            TRAIN_FIELDS, one row every log period
     RUN/learner/evaluation.csv       EVALUATION_FIELDS, one row an evaluation episode
     RUN/broadcaster/updates.csv      UPDATE_FIELDS, one row a converted model
+    RUN/broadcaster/meter.csv        METER_FIELDS, one row every meter period
     RUN/actor_<i>/episodes.csv       EPISODE_FIELDS, one row an episode
     RUN/actor_<i>/phases.csv         PHASE_FIELDS, cumulative seconds, one row every log period
     RUN/<process>/events.out...      the same scalars for TensorBoard
@@ -78,7 +79,28 @@ UPDATE_FIELDS = TIME_FIELDS + (
     "message_bytes",  # Bytes of the message for the actors.
     "fp32_bytes",  # Bytes of the same weights in fp32.
     "refused",  # Messages of the learner that were damaged, so far.
+    "meter_s",  # Cumulative CPU seconds of the meter, that of the row before included.
+    "changed_share",  # Share of the weights' integers that differ from the version before.
 )
+# Full-precision policy against the actors' policy, on observations from replay.
+METER_FIELDS = TIME_FIELDS + (
+    "model_version",
+    "observations",  # Observations in the comparison.
+    "observation_low",  # Lowest number in them.
+    "observation_high",
+    "action_distance",  # D4PG: mean distance of action numbers, which lie in [-1, 1].
+    "action_distance_max",  # D4PG: largest distance.
+    "actions_at_bounds",  # D4PG: share of the full-precision policy's numbers beyond +-0.99.
+    "quantized_actions_at_bounds",  # D4PG: the same of the actors' policy.
+    "agreement",  # DQN: share of observations in which both choose the same action.
+    "lost_q",  # DQN: mean full-precision Q-value that the actors' choice is below the best.
+)
+# Logs also have columns with the name of a layer behind these, which the first row adds.
+LAYER_PREFIXES = {
+    "updates.csv": ("weight_error_",),  # Relative error of the layer's weights.
+    # Lowest and highest output of the layer before tanh or ReLU, in full precision.
+    "meter.csv": ("activation_low_", "activation_high_"),
+}
 EPISODE_FIELDS = TIME_FIELDS + (
     "actor_steps",  # Environment steps of this actor.
     "episodes",
@@ -111,6 +133,7 @@ PHASE_FIELDS = TIME_FIELDS + (
 TRAIN_CSV = "train.csv"
 EVALUATION_CSV = "evaluation.csv"
 UPDATES_CSV = "updates.csv"
+METER_CSV = "meter.csv"
 EPISODES_CSV = "episodes.csv"
 PHASES_CSV = "phases.csv"
 EMISSIONS_CSV = "emissions.csv"
@@ -124,12 +147,19 @@ FIELDS = {
     TRAIN_CSV: TRAIN_FIELDS,
     EVALUATION_CSV: EVALUATION_FIELDS,
     UPDATES_CSV: UPDATE_FIELDS,
+    METER_CSV: METER_FIELDS,
     EPISODES_CSV: EPISODE_FIELDS,
     PHASES_CSV: PHASE_FIELDS,
 }
 
 LEARNER = "learner"
 BROADCASTER = "broadcaster"
+
+
+def fields_of(filename: str, row: Iterable[str]) -> list[str]:
+    """Returns the columns of a new log: its fields, and those of the layers in its first row."""
+    prefixes = LAYER_PREFIXES.get(filename, ())
+    return [*FIELDS[filename], *(name for name in row if name.startswith(prefixes))]
 
 
 def actor_name(actor_id: int) -> str:

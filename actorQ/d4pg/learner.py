@@ -23,6 +23,7 @@ from actorQ.learner import return_ranges
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import sonnet_layers
 from actorQ.policy import sonnet_policy
+from actorQ.policy import sonnet_quantizers
 
 PRIORITIZED = False
 
@@ -52,7 +53,8 @@ def make_networks(
     """Builds the policy, the distributional critic, and their targets.
 
     Args:
-      config: Sizes and range of the critic, and whether gradients of actions are inverted.
+      config: Sizes and range of the critic, whether gradients of actions are inverted, and the
+        quantizer of the policies.
       architecture: Shapes of the policy.
       precision: Precision of matrix products, as in `sonnet_layers.linear`.
     """
@@ -77,6 +79,7 @@ def make_networks(
         architecture,
         precision=precision,
         invert_gradients=bool(config.invert_gradients),
+        quantizer=sonnet_quantizers.make(config.learner_fake_quantize, config.inference_mode),
     )
     networks = Networks(policy(), critic(), policy(name="target_policy"), critic())
     if config.average_policy_steps:

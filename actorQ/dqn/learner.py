@@ -23,6 +23,7 @@ from actorQ.learner import policy_average
 from actorQ.learner import return_ranges
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import sonnet_policy
+from actorQ.policy import sonnet_quantizers
 
 PRIORITIZED = True
 
@@ -91,11 +92,16 @@ def make_networks(
     """Builds the online and the target Q-network.
 
     Args:
-      config: Whether there is an average.
+      config: Whether there is an average, and the quantizer of all networks.
       architecture: Shapes of the policy.
       precision: Precision of matrix products, as in `sonnet_layers.linear`.
     """
-    policy = functools.partial(sonnet_policy.Policy, architecture, precision=precision)
+    policy = functools.partial(
+        sonnet_policy.Policy,
+        architecture,
+        precision=precision,
+        quantizer=sonnet_quantizers.make(config.learner_fake_quantize, config.inference_mode),
+    )
     networks = Networks(policy(), policy(name="target_policy"))
     if config.average_policy_steps:
         networks = networks._replace(average_policy=policy(name="average_policy"))

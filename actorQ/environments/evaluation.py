@@ -154,7 +154,7 @@ def report_final(returns: Sequence[float]) -> None:
     """Says what the last policy came to, unless it was not evaluated."""
     if returns:
         logging.info(
-            "Final return of the full-precision policy: %.1f +- %.1f over %d episodes.",
+            "Final return of the last policy: %.1f +- %.1f over %d episodes.",
             np.mean(returns), np.std(returns), len(returns),
         )
 

@@ -14,6 +14,7 @@ from actorQ.core import energy
 from actorQ.core import errors
 from actorQ.core import files
 from actorQ.core import health
+from actorQ.core import precisions
 from actorQ.core import resuming
 from actorQ.core import snapshots
 from actorQ.core import telemetry
@@ -97,6 +98,9 @@ class StatusLine:
         learner = os.path.join(config.logpath, telemetry.LEARNER)
         self._train = os.path.join(learner, telemetry.TRAIN_CSV)
         self._evaluation = os.path.join(learner, telemetry.EVALUATION_CSV)
+        broadcaster = os.path.join(config.logpath, telemetry.BROADCASTER)
+        self._updates = os.path.join(broadcaster, telemetry.UPDATES_CSV)
+        self._meter = os.path.join(broadcaster, telemetry.METER_CSV)
 
     def update(self) -> None:
         """Refreshes the line if it is time."""
@@ -124,7 +128,11 @@ class StatusLine:
                 self.say(note)
 
     def compose(self) -> str:
-        """Returns the line: time, last return, remark, steps and rates, replay, model version."""
+        """Returns the line.
+
+        Its parts are time, last return, remark, steps and rates, replay, model version, and what
+        quantization does to the policy.
+        """
         elapsed = time.time() - self._config.run_start_time
         clock = f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
         row = telemetry.last_row(self._train)
@@ -143,8 +151,22 @@ class StatusLine:
             f"actors {row['actor_steps']:.0f} ({row['actor_steps_per_s']:.0f}/s)",
             f"replay {row['replay_size']:.0f}",
             f"model v{row['model_version']:.0f}",
+            *self._quantization(),
         ]
         return "  ".join(parts)
+
+    def _quantization(self) -> list[str]:
+        """Returns the part of the line on the newest figures of the meter, if there are any."""
+        weights, policy = telemetry.last_row(self._updates), telemetry.last_row(self._meter)
+        figures = []
+        if "changed_share" in weights:
+            figures.append(f"{100 * weights['changed_share']:.3g} % changed")
+        if "action_distance" in policy:
+            figures.append(f"actions {policy['action_distance']:.2g} off")
+        elif "agreement" in policy:
+            figures.append(f"{100 * policy['agreement']:.3g} % same actions")
+        precision = precisions.NAMES[self._config.quantize]
+        return [f"{precision}: {', '.join(figures)}"] if figures else []
 
     def say(self, text: str) -> None:
         """Prints a lasting line."""
@@ -199,9 +221,11 @@ class StatusLine:
                 self.say("Hint:       docs/start/troubleshooting.md says what helps.")
         elif returns:
             final = returns[-max(1, config.final_eval_episodes):]
+            bits = config.learner_fake_quantize
+            played = "full-precision" if bits == 32 else precisions.NAMES[bits]
             self.say(
                 f"Trained: return {sum(final) / len(final):.1f} (mean of the last {len(final)} "
-                "evaluation episodes, full-precision policy)."
+                f"evaluation episodes, {played} policy)."
             )
         for remark in findings.remarks:
             self.say(f"Hint:       {remark.sentence}")

@@ -51,7 +51,7 @@ class _Begun(NamedTuple):
 
 
 class Evaluator:
-    """Plays the full-precision policy, here or in a process of its own, and saves it.
+    """Plays the learner's policy, here or in a process of its own, and saves its float32 weights.
 
     Attributes:
       returns: Returns of all evaluation episodes of the run, in their order.
@@ -89,10 +89,13 @@ class Evaluator:
         self._beside = beside
         self._act_tensor = policy.compile_for(1)
         self._player = evaluation.GreedyPlayer(environment, self._compute, greedy)
-        # If the actors use the native kernels, evaluation uses them too, in fp32. At 3x2048 an
-        # episode then costs the learner about half as much as with TensorFlow.
-        native = config.inference_mode == "native"
-        self._kernels = inference.make_backend(architecture, 32, "native") if native else None
+        # If the actors use the native kernels, evaluation uses them too, mostly in fp32. At 3x2048
+        # an episode then costs the learner about half as much as with TensorFlow.
+        self._kernels: inference.InferenceBackend | None = None
+        if config.inference_mode == "native":
+            self._kernels = inference.make_backend(
+                architecture, config.learner_fake_quantize, "native"
+            )
         self._begun: _Begun | None = None
         self._played: evaluation.Episode | None = None  # This process has played it.
         self.returns: list[float] = []
@@ -127,7 +130,9 @@ class Evaluator:
             self._beside.begin(self._begun.weights)
         else:
             if self._kernels is not None:
-                inference.load_weights(self._kernels, self._begun.weights, 32)
+                inference.load_weights(
+                    self._kernels, self._begun.weights, self._config.learner_fake_quantize
+                )
             self._played = self._player.play(stop)
         self.seconds += time.perf_counter() - started
 
@@ -205,6 +210,7 @@ class Evaluator:
             "action_limit": self._config.action_limit,
             "env_kwargs": self._config.env_kwargs,
             "learner_steps": learner_steps,
+            "learner_fake_quantize": self._config.learner_fake_quantize,
             "observation_scale": None if spec.observation_scale is None else [
                 array.tolist() for array in spec.observation_scale
             ],

@@ -115,6 +115,25 @@ class PolicyArchitecture:
         )
 
 
+def of_weights(
+    shapes: Mapping[str, tuple[int, ...]], observation_shape: tuple[int, ...], head: str
+) -> PolicyArchitecture:
+    """Returns the architecture of a policy's weights.
+
+    Args:
+      shapes: Shapes of the weights by torch's names, as `parameter_shapes` has them.
+      observation_shape: [D], or [H, W, C] for pixels.
+      head: TANH_HEAD or Q_VALUES_HEAD.
+    """
+    linears = sum(name.startswith("linear_") and name.endswith(".weight") for name in shapes)
+    return PolicyArchitecture(
+        observation_shape=observation_shape,
+        hidden_sizes=tuple(shapes[f"linear_{index}.weight"][0] for index in range(linears)),
+        num_outputs=shapes[f"{HEAD}.weight"][0],
+        head=head,
+    )
+
+
 def make(spec: base.EnvironmentSpec, hidden_sizes: tuple[int, ...]) -> PolicyArchitecture:
     """Returns the architecture for an environment: Q-values for discrete actions, else a policy."""
     num_outputs = spec.action_size if spec.num_actions is None else spec.num_actions

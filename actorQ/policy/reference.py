@@ -23,6 +23,7 @@ weights; this module defines the activations:
 Numbers round to the nearest, ties to even, and float arithmetic is float32. Imports no framework.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import enum
 
@@ -32,8 +33,10 @@ from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import model_update
 from actorQ.policy import quantization
 
-_SMALLEST = np.float32(1e-30)  # Largest magnitudes below this quantize to zeros.
-_TORCH_SMALLEST_SCALE = 6.1e-5  # SMALL_SCALE_THRESHOLD of ATen's quantization.
+SMALLEST = np.float32(1e-30)  # Largest magnitudes below this quantize to zeros.
+TORCH_SMALLEST_SCALE = 6.1e-5  # SMALL_SCALE_THRESHOLD of ATen's quantization.
+
+Watch = Callable[[str, np.ndarray], None]
 
 
 class Activations(enum.Enum):
@@ -48,6 +51,8 @@ def forward(
     tensors: Mapping[str, model_update.Tensor],
     observations: np.ndarray,
     activations: Activations = Activations.SYMMETRIC,
+    together: int | None = None,
+    watch: Watch = lambda layer, numbers: None,
 ) -> np.ndarray:
     """Computes the policy, without noise.
 
@@ -56,6 +61,9 @@ def forward(
       tensors: Weights from `forms.expand`. Their types decide how each layer computes.
       observations: float32 [B, D], or pixels uint8 [B, H, W, C].
       activations: Decides how the inputs of quantized layers are quantized.
+      together: Observations in one of torch's calls, which share a scale and zero point there. B
+        is a multiple of it; None: B.
+      watch: Is called with each layer's name and its output before tanh or ReLU, [B, ...].
 
     Returns:
       float32 [B, num_outputs].
@@ -63,12 +71,15 @@ def forward(
     hidden = observations
     for name, *_, kernel, stride in architecture.convolutions:
         weight, bias = tensors[f"{name}.weight"], _bias(tensors, name)
-        hidden = np.maximum(_convolution(hidden, weight, bias, kernel, stride, activations), 0)
+        hidden = _convolution(hidden, weight, bias, kernel, stride, activations)
+        watch(name, hidden)
+        hidden = np.maximum(hidden, 0)
     behind_relu = architecture.pixels
     hidden = np.ascontiguousarray(hidden.reshape(len(hidden), -1), np.float32)
     for name, _, _ in architecture.linears:
         weight, bias = tensors[f"{name}.weight"], _bias(tensors, name)
-        hidden = _linear(hidden, weight, bias, behind_relu, activations)
+        hidden = _linear(hidden, weight, bias, behind_relu, activations, together or len(hidden))
+        watch(name, hidden)
         if name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD:
             hidden = tanh(hidden)
         behind_relu = False
@@ -107,7 +118,7 @@ def quantize_activations(x: np.ndarray, unsigned: bool) -> tuple[np.ndarray, np.
     levels = np.float32(255 if unsigned else 127)
     rows = x.reshape(len(x), -1)
     largest = np.abs(rows).max(axis=1, initial=0).astype(np.float32)
-    small = largest < _SMALLEST
+    small = largest < SMALLEST
     largest[small] = levels
     factors = levels / largest
     integers = np.rint(rows * factors[:, None]).astype(np.int32)
@@ -125,11 +136,12 @@ def _linear(
     bias: np.ndarray,
     nonnegative: bool,
     activations: Activations,
+    together: int,
 ) -> np.ndarray:
     if not isinstance(weight, quantization.QuantizedTensor):
         return x @ model_update.to_float32(weight).T + bias
     if activations is Activations.AFFINE_7_BITS:
-        return _affine_product(x, weight, bias)
+        return _affine_product(x, weight, bias, together)
     integers, scale = quantize_activations(x, nonnegative and weight.scale.ndim == 1)
     return _integer_product(integers, scale, weight, bias)
 
@@ -137,7 +149,8 @@ def _linear(
 def _integer_product(
     x: np.ndarray, x_scale: np.ndarray, weight: quantization.QuantizedTensor, bias: np.ndarray
 ) -> np.ndarray:
-    values = weight.values.reshape(len(weight.values), -1).astype(np.int32)
+    # Sums of products of integers are exact in float64, which numpy multiplies much faster.
+    x, values = x.astype(np.float64), weight.values.reshape(len(weight.values), -1).astype(float)
     if weight.scale.ndim == 1:
         sums = (x @ values.T).astype(np.float32)
         return sums * (weight.scale * x_scale[:, None]) + bias
@@ -150,15 +163,17 @@ def _integer_product(
 
 
 def _affine_product(
-    x: np.ndarray, weight: quantization.QuantizedTensor, bias: np.ndarray
+    x: np.ndarray, weight: quantization.QuantizedTensor, bias: np.ndarray, together: int
 ) -> np.ndarray:
-    low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
-    scale = (high - low) / 127 or 1.0
-    zero_point = np.clip(np.rint(-low / scale), 0, 127)
-    scale = max(scale, _TORCH_SMALLEST_SCALE)
-    integers = np.clip(np.rint(x / np.float32(scale)) + zero_point, 0, 127) - zero_point
-    sums = integers.astype(np.int32) @ weight.values.astype(np.int32).T
-    return (sums * (weight.scale * np.float32(scale)) + bias).astype(np.float32)
+    calls = x.reshape(len(x) // together, -1).astype(np.float64)
+    low, high = calls.min(axis=1, initial=0.0), calls.max(axis=1, initial=0.0)
+    step = (high - low) / 127
+    step[step == 0.0] = 1.0
+    zero_point = np.repeat(np.clip(np.rint(-low / step), 0, 127), together)[:, None]
+    scale = np.repeat(np.maximum(step, TORCH_SMALLEST_SCALE), together).astype(np.float32)[:, None]
+    integers = np.clip(np.rint(x / scale) + zero_point, 0, 127) - zero_point
+    sums = integers @ weight.values.astype(np.float64).T
+    return (sums * (weight.scale * scale) + bias).astype(np.float32)
 
 
 def _convolution(

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from actorQ.policy import architecture as architecture_lib
 from actorQ.policy import sonnet_layers
+from actorQ.policy import sonnet_quantizers
 
 # Acme's D4PG initialisation is uniform with a variance of 0.333 over the fan-out. The head starts
 # near zero, so that first actions are near the middle of their range. Many units behind few
@@ -57,6 +58,7 @@ class Policy(snt.Module):
         name: str = "policy",
         precision: str = sonnet_layers.FLOAT32,
         invert_gradients: bool = False,
+        quantizer: sonnet_quantizers.Quantizer | None = None,
     ):
         """Builds the layers and creates their variables.
 
@@ -70,6 +72,8 @@ class Policy(snt.Module):
             `sonnet_layers.linear`. All variables are float32, and so is the head, which is too
             small to gain.
           invert_gradients: Whether the gradients of actions pass `_inverting_tanh`.
+          quantizer: Quantizes weights and inputs of all layers as actors do; None: nothing does.
+            With it, all products are in plain float32.
         """
         super().__init__(name=name)
         self.architecture = architecture
@@ -82,9 +86,10 @@ class Policy(snt.Module):
             for layer, _, outputs in architecture.linears
         ]
         self._bound = _inverting_tanh if invert_gradients else tf.tanh
+        self._quantizer: sonnet_quantizers.Quantizer | None = None  # It needs the variables.
         dtype = np.uint8 if architecture.pixels else np.float32
         self._apply(tf.zeros((1, *architecture.observation_shape), dtype), sonnet_layers.FLOAT32)
-        self._precision = precision
+        self._precision, self._quantizer = precision, quantizer
 
     def __call__(self, observation: tf.Tensor) -> tf.Tensor:
         """Computes the policy's output; see the class."""
@@ -94,21 +99,34 @@ class Policy(snt.Module):
         hidden = observation
         if self._convolutions:
             hidden = tf.cast(hidden, tf.float32) / 255.0
-            for layer in self._convolutions:
-                hidden = tf.nn.relu(sonnet_layers.convolution(layer, hidden, precision))
+            for index, layer in enumerate(self._convolutions):
+                if self._quantizer is not None:
+                    hidden = self._quantizer.convolution(layer, hidden, pixels=index == 0)
+                else:
+                    hidden = sonnet_layers.convolution(layer, hidden, precision)
+                hidden = tf.nn.relu(hidden)
             hidden = snt.flatten(hidden)
-        for layer in self._linears[:-1]:
-            hidden = tf.tanh(sonnet_layers.linear(layer, hidden, precision))
-        output = self._linears[-1](hidden)
+        for index, layer in enumerate(self._linears[:-1]):
+            hidden = tf.tanh(self._linear(layer, hidden, precision, index))
+        output = self._linear(self._linears[-1], hidden, sonnet_layers.FLOAT32, len(self._linears))
         if self.architecture.head == architecture_lib.TANH_HEAD:
             output = self._bound(output)
         return output
 
+    def _linear(
+        self, layer: snt.Linear, inputs: tf.Tensor, precision: str, index: int
+    ) -> tf.Tensor:
+        """Applies the linear layer with this index; the first one may be behind a ReLU."""
+        if self._quantizer is None:
+            return sonnet_layers.linear(layer, inputs, precision)
+        return self._quantizer.linear(layer, inputs, self.architecture.pixels and index == 0)
+
     def compile_for(self, batch: int) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns the policy as a compiled function of observations [batch, ...].
 
-        It computes in float32 at any precision of the learner. Evaluations measure the float32
-        policy, and for few observations casting the weights would cost more than it saves.
+        It computes in float32, with the quantizer if there is one, at any precision of the learner.
+        Evaluations measure that policy. For few observations, casting the weights would cost more
+        than it saves.
         """
         architecture = self.architecture
         dtype = tf.uint8 if architecture.pixels else tf.float32

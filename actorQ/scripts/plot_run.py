@@ -1,4 +1,4 @@
-"""Draws a run's learning curve and throughput into RUN/plots.
+"""Draws a run's learning curve, throughput and quantization into RUN/plots.
 
 python -m actorQ.scripts.plot_run RUN
 """
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> None:
     """Draws and prints the paths."""
     parser = argparse.ArgumentParser(
         f"python -m actorQ.scripts.{_NAME}",
-        description="Draws a run's learning curve and throughput into RUN/plots.",
+        description="Draws a run's learning curve, throughput and quantization into RUN/plots.",
     )
     parser.add_argument("run", metavar="RUN", help="run folder")
     for path in plots.plot_run(parser.parse_args(arguments).run):

@@ -2,8 +2,9 @@
 
 It takes the newest weights out of the broadcaster table (which gives each version away once),
 quantizes them, and puts the message into the model table. So the learner carries none of that
-work. The broadcaster needs neither an environment nor a policy: weights are converted by name. When
-the learner goes away, the broadcaster waits for one at the same address.
+work. A meter then measures what quantization did (`meter`). The broadcaster needs no environment:
+weights are converted by name. When the learner goes away, the broadcaster waits for one at the same
+address.
 
 Broadcaster's process only. Imports Reverb, neither torch nor TensorFlow.
 """
@@ -28,6 +29,7 @@ from actorQ.policy import forms
 from actorQ.wire import card
 from actorQ.wire import connection as connection_lib
 from actorQ.wire import messages
+from actorQ.wire import meter as meter_lib
 
 _HEALTH_PERIOD_S = 0.5
 _CARD_PERIOD_S = 0.05  # Time between two looks whether the learner shows its card.
@@ -45,6 +47,7 @@ class Broadcaster:
         self._config = config
         self.connection = connection_lib.Connection(config)
         self._losses = card.Losses()
+        self._meter = meter_lib.Meter(config)
         self._logger = run_logger.RunLogger(
             config.logpath,
             telemetry.BROADCASTER,
@@ -54,12 +57,13 @@ class Broadcaster:
         self._logger.tracker = tracking.start(config, self._logger.folder)
         again = config.resume or config.restarts
         self._version = telemetry.last_version(self._logger.folder) if again else -1
-        self._refused = 0
+        self._refused, self._meter_s_before = 0, 0.0
         if again:  # Counters go on where the log ends.
             before = telemetry.last_row(
                 os.path.join(self._logger.folder, telemetry.UPDATES_CSV)
             )
             self._refused = int(before.get("refused", 0))
+            self._meter_s_before = before.get("meter_s", 0.0)
         self._converting = threading.Lock()
         self._stop = threading.Event()
         self._failures: queue.SimpleQueue[tuple[connection_lib.Connection, Exception]] = (
@@ -174,7 +178,9 @@ class Broadcaster:
         message = messages.encode(converted, bool(config.compress))
         encoded = time.perf_counter()
         self.connection.publish(config.model_table_name, message)
+        inserted = time.perf_counter()
         self._version = update.version
+        columns = self._meter.weigh(update, converted)
         self._logger.write(
             telemetry.UPDATES_CSV,
             update.version,
@@ -182,9 +188,16 @@ class Broadcaster:
             decode_s=decoded - arrived,
             convert_s=done - decoded,
             encode_s=encoded - done,
-            insert_s=time.perf_counter() - encoded,
+            insert_s=inserted - encoded,
             message_bytes=sum(part.nbytes for part in message),
             fp32_bytes=messages.fp32_bytes(converted),
             refused=self._refused,
+            meter_s=self._meter_s_before + self._meter.seconds,
+            **columns,
         )
         self._losses.clear()
+        compared = self._meter.compare(self.connection, update, converted)
+        if compared:
+            self._logger.write(
+                telemetry.METER_CSV, update.version, model_version=update.version, **compared
+            )

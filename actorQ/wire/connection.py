@@ -63,6 +63,7 @@ class ServerStatus(NamedTuple):
       shutdown_seen: Processes that have acknowledged the end.
       starts: How often the learner was started in this run; 0: it is not ready yet.
       pushes: Pushes of weights since the learner's last start; 0: it is not ready to learn yet.
+      observations: Transitions in the meter's table.
     """
 
     models_published: int
@@ -74,6 +75,7 @@ class ServerStatus(NamedTuple):
     shutdown_seen: int
     starts: int
     pushes: int
+    observations: int
 
 
 def require_port(config: config_lib.RunConfig) -> None:
@@ -163,7 +165,7 @@ class Connection:
         """
         info = self._server_info(timeout_s or self._patience_s)
         config = self._config
-        expected = (*config.table_names, settings.RUN_TABLE)
+        expected = (*config.table_names, settings.RUN_TABLE, settings.OBSERVATION_TABLE)
         missing = [name for name in expected if name not in info]
         if missing:
             raise errors.UserError(
@@ -185,6 +187,7 @@ class Connection:
             shutdown.rate_limiter_info.sample_stats.completed,
             starts,
             info[config.broadcaster_table_name].rate_limiter_info.insert_stats.completed,
+            info[settings.OBSERVATION_TABLE].current_size,
         )
 
     def card(self) -> card_lib.Card:
@@ -273,6 +276,27 @@ class Connection:
         """
         data = next(self._downloads.sample(table, emit_timesteps=False)).data
         return [np.asarray(column)[0] for column in data]
+
+    def sample(self, table: str, count: int, timeout_s: float) -> list[list[np.ndarray]]:
+        """Samples transitions of a table that is known to have some.
+
+        Args:
+          table: Name of the table.
+          count: Number of transitions; one may come several times.
+          timeout_s: Time limit.
+
+        Returns:
+          The columns of each, as `replay.Layout.pack` returns them.
+
+        Raises:
+          errors.LearnerGoneError: They do not come in time: the server went away.
+        """
+
+        def take() -> list[list[np.ndarray]]:
+            samples = self._downloads.sample(table, count, emit_timesteps=False)
+            return [[np.asarray(column) for column in sample.data] for sample in samples]
+
+        return self.bounded(take, timeout_s)
 
     def publish(self, table: str, item: Any, timeout_s: float | None = None) -> None:
         """Puts an item into a mailbox, where it replaces the one before.

@@ -20,6 +20,7 @@ from actorQ.wire import card
 from actorQ.wire import replay
 
 _ITEM_BYTES = 1000  # Memory that Reverb takes for each item besides its numbers.
+_OBSERVATIONS = 1_024  # Transitions for the meter: the newest of each 32, or 8 with images.
 _MEMORY_SHARE = 0.25  # Part of the machine's memory for replay, if no size is asked for.
 
 
@@ -50,6 +51,7 @@ def make_tables(
             max_times_sampled=max_times_sampled, signature=signature,
         )
 
+    transition = (frames, vector) if layout.pixels else vector
     return [
         reverb.Table(
             config.replay_table_name,
@@ -58,7 +60,13 @@ def make_tables(
             max_size=replay_capacity(config, layout),
             rate_limiter=_replay_limiter(config),
             max_times_sampled=config.replay_table_max_times_sampled,
-            signature=(frames, vector) if layout.pixels else vector,
+            signature=transition,
+        ),
+        # Reverb stores a transition once for both tables. Samples of this one count for nothing.
+        reverb.Table(
+            settings.OBSERVATION_TABLE, reverb.selectors.Uniform(), reverb.selectors.Fifo(),
+            max_size=_OBSERVATIONS, rate_limiter=reverb.rate_limiters.MinSize(1),
+            signature=transition,
         ),
         # Weights are sampled once: the broadcaster never converts the same ones twice.
         mailbox(config.broadcaster_table_name, message, max_times_sampled=1),

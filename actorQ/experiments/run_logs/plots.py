@@ -1,4 +1,4 @@
-"""Draws a run's learning curve and throughput into RUN/plots.
+"""Draws a run's learning curve, throughput and quantization into RUN/plots.
 
 The launcher draws them at the end of a run, `actorQ.scripts.plot_run` at any time. Imports no
 framework but matplotlib.
@@ -17,6 +17,7 @@ from actorQ.core import output
 from actorQ.core import precisions
 from actorQ.core import telemetry
 from actorQ.experiments.run_logs import curves
+from actorQ.experiments.run_logs import meter_plot
 
 PLOTS_FOLDER = "plots"
 LEARNING_CURVE_PNG = "learning_curve.png"
@@ -60,6 +61,13 @@ def plot_run(run_folder: str) -> list[str]:
     if train or phases:
         path = os.path.join(folder, THROUGHPUT_PNG)
         paths.append(_draw_throughput(run, train, phases, path))
+    if metered := meter_plot.read(run_folder):
+        # The end of a run alone needs matplotlib.
+        from actorQ.core import plotting
+
+        path = os.path.join(folder, meter_plot.QUANTIZATION_PNG)
+        colour = plotting.precision_colour(run.precision)
+        paths.append(meter_plot.draw(metered, _title(run), colour, _TIME_LABEL, path))
     return paths
 
 
@@ -94,9 +102,11 @@ def _draw_learning_curve(
         )
     if evaluations:
         seconds, returns = evaluations["seconds"], evaluations["episode_return"]
+        bits = run.config.learner_fake_quantize
+        played = "full precision" if bits == 32 else precisions.NAMES[bits]
         ax.plot(
             seconds, returns, "o-", color="0.6", linewidth=0.8, markersize=2.5,
-            label="evaluation (full precision, greedy)",
+            label=f"evaluation ({played}, greedy)",
         )
         ax.plot(
             seconds, curves.running_mean(returns, curves.DEFAULT_WINDOW), color="black",

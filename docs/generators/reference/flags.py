@@ -118,7 +118,9 @@ _CHANGEABLE = {
     "Evaluations": (
         "eval_period_s", "eval_period_steps", "final_eval_episodes", "evaluator_process",
     ),
-    "Logs and checkpoints": ("checkpoint_period_s", "log_period_s", "track", "track_energy"),
+    "Logs and checkpoints": (
+        "checkpoint_period_s", "log_period_s", "meter_period_s", "track", "track_energy",
+    ),
     "Time limits": ("connect_timeout", "transfer_timeout", "data_timeout"),
 }
 _HEAD = ("Flag", "Default", "Meaning")

@@ -24,6 +24,7 @@ _LOGS = {
     telemetry.TRAIN_CSV: training_columns.TRAIN,
     telemetry.EVALUATION_CSV: training_columns.EVALUATION,
     telemetry.UPDATES_CSV: training_columns.UPDATES,
+    telemetry.METER_CSV: training_columns.METER,
     telemetry.EPISODES_CSV: training_columns.EPISODES,
     telemetry.PHASES_CSV: training_columns.PHASES,
 }
@@ -161,6 +162,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "train": lambda: log(telemetry.TRAIN_CSV),
     "evaluation": lambda: log(telemetry.EVALUATION_CSV),
     "updates": lambda: log(telemetry.UPDATES_CSV),
+    "meter": lambda: log(telemetry.METER_CSV),
     "episodes": lambda: log(telemetry.EPISODES_CSV),
     "phases": lambda: log(telemetry.PHASES_CSV),
     "runs": runs,

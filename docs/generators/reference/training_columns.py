@@ -63,6 +63,29 @@ UPDATES: Columns = _TIME | {
     "message_bytes": ("bytes", "Size of the message for the actors."),
     "fp32_bytes": ("bytes", "Size of the same weights in fp32."),
     "refused": (_REFUSED, "Messages of the learner that were damaged."),
+    "meter_s": ("CPU s, cumulative", "Time that the meter took until before this version's end."),
+    "changed_share": (
+        "fraction", "Integers of the weights that differ from those of the version before."
+    ),
+}
+METER: Columns = _TIME | {
+    "model_version": ("version", "Version that was measured."),
+    "observations": ("count", "Observations from replay in the comparison."),
+    "observation_low": ("–", "Lowest number in these observations."),
+    "observation_high": ("–", "Highest number in them."),
+    "action_distance": (
+        "–", "D4PG only: mean distance of the two policies' action numbers, scaled to [-1, 1]."
+    ),
+    "action_distance_max": ("–", "D4PG only: largest distance."),
+    "actions_at_bounds": (
+        "fraction", "D4PG only: action numbers of the full-precision policy beyond +-0.99."
+    ),
+    "quantized_actions_at_bounds": ("fraction", "D4PG only: the same of the actors' policy."),
+    "agreement": ("fraction", "DQN only: observations for which both choose the same action."),
+    "lost_q": (
+        "scaled return",
+        "DQN only: full-precision Q-value of the best action less that of the actors' choice.",
+    ),
 }
 EPISODES: Columns = _TIME | {
     "actor_steps": ("steps", "Environment steps of this actor."),

@@ -57,6 +57,30 @@ def test_transition_writer_items_have_priority_one(serve):
     assert item.info.priority == 1.0
 
 
+@pytest.mark.parametrize("name", list(SPECS))
+def test_last_transition_of_each_block_is_in_the_thinned_table_too(serve, name):
+    layout = replay.Layout.of(SPECS[name])
+    signature = signature_of(layout)
+    client = serve(
+        transitions_lib.fifo_table(signature, "my_table"),
+        transitions_lib.fifo_table(signature, "thinned"),
+    )
+    writer = transition_writer.TransitionWriter(
+        client, "my_table", layout, block_size=4, max_delay_s=60.0, thinned_table="thinned"
+    )
+    writer._sent_at = time.monotonic()  # No block leaves before it is full.
+    rng = np.random.default_rng(2)
+    rewards = []
+    for _ in range(13):
+        transition = transitions_lib.random_transition(SPECS[name], rng)
+        rewards.append(transition.reward)
+        writer.write(transition)
+    writer.close()
+    items = transitions_lib.take(client, 4, "thinned")
+    assert [reward_of(item, layout) for item in items] == [rewards[i] for i in (3, 7, 11, 12)]
+    assert len(transitions_lib.take(client, 13, "my_table")) == 13
+
+
 def small_writer(serve, **settings):
     """Returns a writer, a function that writes a random transition, and one that counts items."""
     layout = replay.Layout.of(DISCRETE)

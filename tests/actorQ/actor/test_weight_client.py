@@ -43,7 +43,7 @@ class FakeConnection:
 
     def status(self):
         self.looks += 1
-        return connection_lib.ServerStatus(self.published, 0, 0, 0, self.sampled, False, 0, 1, 1)
+        return connection_lib.ServerStatus(self.published, 0, 0, 0, self.sampled, False, 0, 1, 1, 0)
 
     def fetch(self, table):
         assert table == "model_table"

@@ -56,6 +56,23 @@ def test_run_logger_rows_read_back_equal(make_logger):
         assert 100.0 <= seconds < 160.0
 
 
+def test_log_has_a_column_for_each_layer_in_its_first_row(make_logger):
+    logger = make_logger(telemetry.BROADCASTER)
+    layers = {"weight_error_linear_0": 0.125, "weight_error_head": 0.5}
+    logger.write(telemetry.UPDATES_CSV, 1, model_version=1, **layers)
+    logger.write(telemetry.UPDATES_CSV, 2, model_version=2, changed_share=0.25)
+    logger.write(telemetry.UPDATES_CSV, 3, model_version=3, weight_error_head=0.75)
+    columns = telemetry.read_csv(f"{logger.folder}/{telemetry.UPDATES_CSV}")
+    assert tuple(columns) == (*telemetry.UPDATE_FIELDS, *layers)
+    assert columns["weight_error_head"][::2] == [0.5, 0.75]
+    assert math.isnan(columns["weight_error_head"][1])
+
+
+def test_columns_of_layers_belong_to_the_meters_logs_alone(make_logger):
+    with pytest.raises(ValueError, match="weight_error_head"):
+        make_logger().write(telemetry.EPISODES_CSV, 1, **ROW, weight_error_head=0.5)
+
+
 def test_run_logger_without_start_time_counts_from_its_own_start(make_logger):
     logger = make_logger()
     logger.write(telemetry.EPISODES_CSV, 1, **ROW)

@@ -67,6 +67,21 @@ def test_live_line_has_the_remark_behind_the_return(run):
     assert "  return 190.0  (targets below --vmin)  learner 0/6000 " in run.line.compose()
 
 
+def test_live_line_ends_with_what_quantization_does_to_the_policy(run, tmp_path):
+    run.train()
+    assert run.line.compose().endswith("  model v0")
+    logger = run_logger.RunLogger(str(tmp_path), telemetry.BROADCASTER)
+    logger.write(telemetry.UPDATES_CSV, 1, model_version=1, weight_error_head=0.02)
+    assert run.line.compose().endswith("  model v0")  # There is no version before.
+    logger.write(telemetry.UPDATES_CSV, 2, model_version=2, changed_share=0.03456)
+    assert run.line.compose().endswith("  model v0  int8: 3.46 % changed")
+    logger.write(telemetry.METER_CSV, 2, model_version=2, action_distance=0.012345)
+    assert run.line.compose().endswith("  int8: 3.46 % changed, actions 0.012 off")
+    logger.write(telemetry.METER_CSV, 3, model_version=3, agreement=0.984375)
+    assert run.line.compose().endswith("  int8: 3.46 % changed, 98.4 % same actions")
+    logger.close()
+
+
 def test_report_of_a_policy_that_has_learned_has_its_line_of_old(run, capsys):
     run.train()
     run.evaluate(150, 300, 800, *[999] * 10)

@@ -25,8 +25,8 @@ EACH = pytest.mark.parametrize("algorithm", sorted(AUTO))
 
 
 def said(caplog):
-    """Returns our own lines of the log, without TensorFlow's."""
-    return [record.getMessage() for record in caplog.records if record.name == "absl"]
+    """Returns the range's lines of the log, without TensorFlow's and those of other threads."""
+    return [record.getMessage() for record in caplog.records if record.module == "range_finder"]
 
 
 class Found(test_dataset.Rig):

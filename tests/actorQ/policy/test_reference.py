@@ -57,7 +57,7 @@ def test_torch_int8_has_a_smallest_step_in_the_reference_too():
     tiny = np.float32(1e-5) * normal  # Below half of the smallest step.
     first = tensors[architecture.layer_names[0] + ".weight"]  # Later layers' rounding hides it.
     bias = np.zeros(len(first.values), np.float32)
-    assert not reference._affine_product(tiny, first, bias).any()
+    assert not reference._affine_product(tiny, first, bias, together=1).any()
     outputs = run_backend(architecture, "pytorch", 8, tensors, tiny)
     np.testing.assert_array_equal(
         outputs, run_backend(architecture, "pytorch", 8, tensors, 0 * normal)

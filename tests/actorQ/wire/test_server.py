@@ -20,13 +20,13 @@ LAYOUT = harness.small_layout()
 
 def test_tables_have_the_names_and_limits_of_the_flags(connection):
     info = connection.client.server_info(5)
-    assert set(info) == {"r", "b", "m", "s", "run"}
+    assert set(info) == {"r", "b", "m", "s", "run", "observations"}
     assert info["r"].max_size == 300
     assert info["r"].max_times_sampled == 7
     assert info["r"].rate_limiter_info.min_size_to_sample == 5
     assert info["r"].sampler_options.prioritized.priority_exponent == pytest.approx(0.6)
     assert info["b"].max_times_sampled == 1
-    assert info["m"].max_times_sampled == 0
+    assert info["m"].max_times_sampled == info["observations"].max_times_sampled == 0
 
 
 @pytest.mark.parametrize(
