@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from baseline.study import measuring
 
 _NAME = "ptq_methods"
-_METHODS = (
-    *recipes.METHODS, "gptq,bias-correction", "mse,gptq,bias-correction", "bias-correction,action",
-)
+_METHODS = (*recipes.METHODS, "mse,gptq,bias-correction", *recipes.CANDIDATES)
 _QUICK_METHODS = ("minmax", "mse", "gptq,bias-correction")
 
 

@@ -191,21 +191,47 @@ def _markdown_table(table: Table) -> str:
     return output.markdown_table(header, lines)
 
 
+class Limit(NamedTuple):
+    """The largest mean E that a width may cost an algorithm, beside the best method's.
+
+    Attributes:
+      table: The algorithm and the granularity.
+      bits: The width.
+      limit: Percent.
+      method: The method with the least mean E.
+      cell: Its mean.
+      verdict: Whether the limit holds, as `sweeps.verdict` says it.
+      reason: Why.
+    """
+
+    table: Table
+    bits: str
+    limit: float
+    method: str
+    cell: Cell
+    verdict: str
+    reason: str
+
+
+def limits(table: Table) -> list[Limit]:
+    """Returns the limits of a table's widths; the paper's own figure is that of 8 bits."""
+    of_width = dict(LIMITS)
+    if table.algo in paper.MEANS and table.granularity == names.PAPER:
+        of_width["8"] = paper.MEANS[table.algo].error_int8
+    made = []
+    for bits in table.widths:
+        best_one = best(table, bits) if bits in of_width else None
+        if best_one is not None:
+            said = sweeps_lib.verdict(best_one[1].mean, of_width[bits])
+            made.append(Limit(table, bits, of_width[bits], *best_one, *said))
+    return made
+
+
 def verdicts(found: Sequence[Table]) -> list[str]:
     """Returns a sentence for each algorithm, granularity and width that has a limit."""
-    lines = []
-    for table in found:
-        limits = dict(LIMITS)
-        if table.algo in paper.MEANS and table.granularity == names.PAPER:
-            limits["8"] = paper.MEANS[table.algo].error_int8
-        for bits in table.widths:
-            best_one = best(table, bits) if bits in limits else None
-            if best_one is None:
-                continue
-            method, cell = best_one
-            said = ": ".join(sweeps_lib.verdict(cell.mean, limits[bits]))
-            lines.append(
-                f"{table.algo.upper()}, {table.granularity}, {bits} bits: the limit of "
-                f"{limits[bits]:g} % is {said}. The best is {method} with {cell.mean.text()}."
-            )
-    return lines
+    return [
+        f"{one.table.algo.upper()}, {one.table.granularity}, {one.bits} bits: the limit of "
+        f"{one.limit:g} % is {one.verdict}: {one.reason}. The best is {one.method} with "
+        f"{one.cell.mean.text()}."
+        for table in found for one in limits(table)
+    ]

@@ -1,0 +1,71 @@
+"""Says in one number for each figure of the broadcaster's meter what a run was like.
+
+A figure separates two groups of runs as well as it ranks them: the area is the probability that a
+run of the one has a larger figure than a run of the other, and ties count half. It is the statistic
+of Mann and Whitney divided by the number of pairs (Hanley and McNeil 1982). Imports no framework.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from actorQ.core import telemetry
+from actorQ.experiments.run_logs import meter_plot
+
+# What a run's figure is, by the name of its column in tables.
+FIGURES = {
+    "changed_share": "integers that change with a version",
+    "weight_error": "largest relative error of a layer",
+    "action_distance": "mean distance of actions (D4PG)",
+    "disagreement": "share of other actions (DQN)",
+    "lost_q": "Q-value that is lost (DQN)",
+    "actions_at_bounds": "fp32 actions at bounds (D4PG)",
+    "quantized_actions_at_bounds": "actors' actions at bounds (D4PG)",
+    "activation": "largest output of a layer",
+}
+
+
+def figures(run_folder: str) -> dict[str, float]:
+    """Returns the median of each figure over the second half of a run; NaN where it has none.
+
+    Args:
+      run_folder: Folder of a run.
+    """
+    logs = meter_plot.read(run_folder)
+    versions = logs.get(telemetry.UPDATES_CSV, {})
+    compared = logs.get(telemetry.METER_CSV, {})
+    errors = [values for name, values in versions.items() if name.startswith("weight_error_")]
+    ends = [np.abs(values) for name, values in compared.items() if name.startswith("activation_")]
+    rows = {
+        **{name: compared[name] for name in FIGURES if name in compared},
+        **{name: versions[name] for name in FIGURES if name in versions},
+    }
+    if errors:
+        rows["weight_error"] = np.max(errors, axis=0)
+    if ends:
+        rows["activation"] = np.max(ends, axis=0)
+    if "agreement" in compared:
+        rows["disagreement"] = 1.0 - compared["agreement"]
+    return {name: _late_median(rows.get(name, np.array([]))) for name in FIGURES}
+
+
+def _late_median(values: np.ndarray) -> float:
+    late = values[len(values) // 2 :]
+    late = late[np.isfinite(late)]
+    return float(np.median(late)) if len(late) else float("nan")
+
+
+def area(failed: Sequence[float], learned: Sequence[float]) -> float | None:
+    """Returns the probability that a failed run has the larger figure; None: a group is empty.
+
+    Args:
+      failed: A figure of the runs that failed; NaN does not count.
+      learned: The same of the others.
+    """
+    ours, others = (
+        np.array([value for value in group if np.isfinite(value)]) for group in (failed, learned)
+    )
+    if not len(ours) or not len(others):
+        return None
+    differences = ours[:, None] - others[None, :]
+    return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
