@@ -238,8 +238,8 @@ def _encode_tensor(tensor: model_update.Tensor) -> tuple[dict[str, Any], list[np
         if tensor.scale.ndim == 2:
             upper = quantization.to_bfloat16(tensor.scale).astype("<u2", copy=False)
             shifted = (tensor.values.reshape(-1) + _group_shift(tensor.bits)).view(np.uint8)
-            entry = {"coding": _GROUP_CODINGS[tensor.bits], "shape": shape}
-            return entry, [upper.reshape(-1).view("u1"), packing.pack(shifted, tensor.bits)]
+            parts = [upper.reshape(-1).view("u1"), packing.pack(shifted, tensor.bits)]
+            return {"coding": _GROUP_CODINGS[tensor.bits], "shape": shape}, parts
         scale = np.ascontiguousarray(tensor.scale, "<f4").view(np.uint8)
         if tensor.values.dtype == np.int8:
             values = np.ascontiguousarray(tensor.values).reshape(-1).view(np.uint8)
