@@ -61,7 +61,7 @@ def computed(network, bits, observations):
                 quantized = quantization.quantize_int8_channels(weight)
             x = actorq_reference._linear(
                 x, quantized, module.bias.detach().numpy(), nonnegative,
-                actorq_reference.Activations.SYMMETRIC,
+                actorq_reference.Activations.SYMMETRIC, len(x),
             )
         elif isinstance(module, nn.Tanh):
             x = actorq_reference.tanh(x)
