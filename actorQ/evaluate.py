@@ -30,8 +30,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("episodes", 10, "Episodes to play, >= 1.", lower_bound=1)
     flags.DEFINE_integer(
         "quantize", 32,
-        "Precision of inference, bits: 32, 16, 8 or 4 (4 needs --inference_mode native or "
-        "tensorflow).",
+        "Precision of inference, bits: 32, 16, 8, 4 or 3 (4 and 3 need --inference_mode native "
+        "or tensorflow).",
     )
     flags.DEFINE_enum(
         "inference_mode", "pytorch", list(config_lib.INFERENCE_MODES), "Inference backend."

@@ -38,7 +38,7 @@ def define_flags() -> None:
         f"Formats of the files, comma separated: {', '.join(_FORMATS)}.",
     )
     flags.DEFINE_integer(
-        "bits", 8, "Bits of the quantized files' weights. onnx and native: 16, 8, 4; "
+        "bits", 8, "Bits of the quantized files' weights. onnx: 16, 8, 4; native: 16, 8, 4, 3; "
         "tflite: 8 to 2; torchscript: 8.",
     )
     export_flags.define()

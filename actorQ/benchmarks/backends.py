@@ -22,6 +22,8 @@ _ATARI_ACTIONS = 18
 def modes(native: bool) -> dict[str, tuple[int, ...]]:
     """Returns the inference modes, and the bits that each can compute at.
 
+    3 bits are left out, as the kernels compute them as 4.
+
     Args:
       native: Whether the native kernels were built.
     """

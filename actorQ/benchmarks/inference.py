@@ -24,7 +24,7 @@ from actorQ.policy import forms
 _NAME = "inference"
 _REFERENCE = "torch fp32"
 _PEERS = ("torch int8", "ORT int8", "ORT int4")
-_BITS = precisions.NAMES
+_BITS = {bits: precisions.NAMES[bits] for bits in backends.modes(native=True)[backends.NATIVE]}
 
 
 def make_sides(
@@ -62,9 +62,9 @@ def make_sides(
     sides["ORT fp32"] = peers.onnx_call(model, observation)
     sides["ORT int8"] = peers.onnx_call(peers.to_int8(model), observation)
     sides["ORT int4"] = peers.onnx_call(peers.to_int4(model), observation)
-    for bits, scheme in precisions.SCHEMES.items():
+    for bits in _BITS:
         add(f"native {_BITS[bits]}", backends.NATIVE, bits)
-        network = library.Network(architecture, scheme)
+        network = library.Network(architecture, precisions.SCHEMES[bits])
         packed = network.pack(forms.expand(forms.to_actor_form(weights, 0, bits)))
         sides[f"floor {_BITS[bits]}"] = functools.partial(network.read, packed)
         sizes[f"floor {_BITS[bits]}"] = packed.nbytes

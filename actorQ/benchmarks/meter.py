@@ -29,7 +29,7 @@ from actorQ.policy import model_update
 from actorQ.wire import replay
 
 _NAME = "meter"
-_BITS = (8, 4)
+_BITS = (8, 4, 3)
 _TRANSITIONS = 256
 
 

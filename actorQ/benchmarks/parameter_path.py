@@ -73,7 +73,7 @@ def plan(native: bool, quick: bool) -> list[Side]:
     precisions = backends.modes(native)[mode]
     sides = original + [ours(bits) for bits in precisions]
     if native:
-        sides.append(ours(8, by=backends.TORCH))
+        sides += [ours(3), ours(8, by=backends.TORCH)]
     sides += [ours(bits, push="bfloat16") for bits in precisions]
     sides += [ours(32, bits) for bits in (16, 8)]
     return sides + [ours(8, bits) for bits in (6, 4, 2)]

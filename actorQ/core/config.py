@@ -120,8 +120,8 @@ class RunConfig:
     # --- Quantization ---
     quantize: int = _field(
         8,
-        "Precision of the actors' inference, bits: 32, 16, 8 or 4. 4 bits need --inference_mode "
-        "native or tensorflow.",
+        "Precision of the actors' inference, bits: 32, 16, 8, 4 or 3. 4 and 3 bits need "
+        "--inference_mode native or tensorflow. The kernels compute 3-bit weights as 4-bit ones.",
         choices=precisions.LEGAL,
     )
     quantize_communication: int = _field(
@@ -227,7 +227,7 @@ class RunConfig:
     learner_fake_quantize: int = _field(
         32,
         "Bits of the quantizer through which the learner's own policy computes, as actors do: 16, "
-        "8 or 4; 32: none. Gradients pass it unchanged. With the bits of --quantize, the policy "
+        "8, 4 or 3; 32: none. Gradients pass it unchanged. With the bits of --quantize, the policy "
         "that is learned and evaluated is the one that acts.",
         choices=precisions.LEGAL, kinds=Kind.DISTRIBUTED,
     )

@@ -11,9 +11,11 @@ from actorQ.core import files
 from actorQ.core import precisions
 
 # Every plot takes its colours from here. A precision has the same colour in all plots, and nothing
-# else has it. The colour-blind can tell these apart, too (Okabe and Ito's palette).
+# else has it. The colour-blind can tell these apart, too (Okabe and Ito's palette; int3 has a dark
+# colour of Tol's, as the yellow that is left does not show on white).
 PRECISION_COLOURS = {
     "fp32": "#0072B2", "fp16": "#009E73", "bf16": "#56B4E9", "int8": "#D55E00", "int4": "#CC79A7",
+    "int3": "#661100",
 }
 PAPER_COLOUR = "0.6"  # Bars of the paper's figures; its marks are black.
 # Colours of methods, phases, algorithms, processes and other projects (Tol's palettes, but ORANGE).

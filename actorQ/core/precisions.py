@@ -3,10 +3,10 @@
 from actorQ.core import errors
 
 # The bits of --quantize to the names that tables and plots show.
-NAMES = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4"}
+NAMES = {32: "fp32", 16: "fp16", 8: "int8", 4: "int4", 3: "int3"}
 LEGAL = tuple(NAMES)
 # The bits of --quantize to the names in model messages.
-SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4"}
+SCHEMES = {32: "float32", 16: "float16", 8: "int8", 4: "int4", 3: "int3"}
 
 
 def check(quantize: int, inference_mode: str, flag: str = "quantize") -> None:
@@ -23,10 +23,10 @@ def check(quantize: int, inference_mode: str, flag: str = "quantize") -> None:
     if quantize not in LEGAL:
         legal = ", ".join(str(bits) for bits in LEGAL)
         raise errors.UserError(f"--{flag}={quantize} is not possible: choose one of {legal}.")
-    if quantize == 4 and inference_mode == "pytorch":
+    if quantize < 8 and inference_mode == "pytorch":
         raise errors.UserError(
             f"--{flag}={quantize} needs --inference_mode=native (or tensorflow): torch has no "
-            "4-bit operator for single observations."
+            f"{quantize}-bit operator for single observations."
         )
 
 

@@ -55,8 +55,8 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     )
     flags.DEFINE_list(
         "precisions", [],
-        "Precisions of the actors, bits from 32, 16, 8, 4 with commas between, or none; empty: the "
-        "experiment's.", flag_values=flag_values,
+        "Precisions of the actors, bits from 32, 16, 8, 4, 3 with commas between, or none; empty: "
+        "the experiment's.", flag_values=flag_values,
     )
     flags.DEFINE_list(
         "peers", [],

@@ -141,7 +141,7 @@ class Result:
 
     @property
     def precision_name(self) -> str:
-        """'fp32', 'fp16', 'int8' or 'int4'."""
+        """'fp32', 'fp16', 'int8', 'int4' or 'int3'."""
         return precisions.NAMES[self.precision]
 
     @property

@@ -16,6 +16,7 @@ from actorQ.policy import quantization
 from actorQ.policy.native import convert
 
 LEARNER_SCHEME = "sonnet_float32"  # Learner to broadcaster: TensorFlow's names and layouts.
+_INTEGERS = {scheme: bits for bits, scheme in precisions.SCHEMES.items() if bits <= 8}
 
 
 def from_sonnet(variables: Mapping[str, model_update.Tensor]) -> dict[str, np.ndarray]:
@@ -95,9 +96,11 @@ def learner_to_actor_form(
         layer, axes = name.removesuffix("/w"), len(model_update.shape_of(tensor))
         is_matrix = name.endswith("/w") and axes == 2
         if is_matrix and not isinstance(tensor, quantization.QuantizedTensor):
-            in_groups = quantize == 4 and architecture.computes_in_int4(layer, axes)
-            convert_matrix = convert.int4_groups if in_groups else convert.int8_channels
-            tensors[f"{layer}.weight"] = convert_matrix(tensor)
+            in_groups = quantize < 8 and architecture.computes_in_int4(layer, axes)
+            if in_groups:
+                tensors[f"{layer}.weight"] = convert.int4_groups(tensor, quantize)
+            else:
+                tensors[f"{layer}.weight"] = convert.int8_channels(tensor)
         else:
             tensors |= to_actor_form(from_sonnet({name: tensor}), *settings).tensors
     return model_update.ModelUpdate(version, precisions.SCHEMES[quantize], tensors)
@@ -117,8 +120,8 @@ def to_actor_form(
     * `quantize_communication` below `quantize`: They become integers of that width, with one scale
       and zero point for each tensor. The actor expands them to its own form, and up to 7 bits fit
       into int8 exactly.
-    * Otherwise they have the actor's own form: fp32, fp16, int8 per output channel, or int4 per
-      group of inputs (where `architecture.computes_in_int4` says so).
+    * Otherwise they have the actor's own form: fp32, fp16, int8 per output channel, or 4 or 3 bits
+      per group of inputs (where `architecture.computes_in_int4` says so).
     * `weight_compress`: Everything that is still wider than 8 bits becomes 8-bit integers.
 
     Biases are under 0.1 % of a 3x2048 policy. They travel and add in fp32, unless
@@ -127,7 +130,7 @@ def to_actor_form(
     Args:
       weights: float32 arrays with torch's names and layouts.
       version: Learner steps.
-      quantize: 32, 16, 8 or 4.
+      quantize: 32, 16, 8, 4 or 3.
       quantize_communication: 2 to 32.
       weight_compress: See above.
 
@@ -156,8 +159,8 @@ def expand(update: model_update.ModelUpdate) -> dict[str, model_update.Tensor]:
     """Turns the tensors of a message into those that the scheme computes with.
 
     Returns:
-      Name to tensor. Biases are float32. Weights are float32, float16, int8 per output channel or
-      int4 per group, as `update.scheme` says.
+      Name to tensor. Biases are float32. Weights are float32, float16, int8 per output channel, or
+      4 or 3 bits per group, as `update.scheme` says.
     """
     expanded: dict[str, model_update.Tensor] = {}
     for name, tensor in update.tensors.items():
@@ -165,9 +168,8 @@ def expand(update: model_update.ModelUpdate) -> dict[str, model_update.Tensor]:
             tensor = model_update.to_float32(tensor)
         if len(model_update.shape_of(tensor)) < 2 or update.scheme == precisions.SCHEMES[32]:
             expanded[name] = model_update.to_float32(tensor)
-        elif update.scheme in (precisions.SCHEMES[8], precisions.SCHEMES[4]):
-            bits = 8 if update.scheme == precisions.SCHEMES[8] else 4
-            expanded[name] = _to_integers(name, tensor, bits)
+        elif update.scheme in _INTEGERS:
+            expanded[name] = _to_integers(name, tensor, _INTEGERS[update.scheme])
         else:
             expanded[name] = _to_float16(tensor)
     return expanded
@@ -176,20 +178,21 @@ def expand(update: model_update.ModelUpdate) -> dict[str, model_update.Tensor]:
 def _to_integers(
     name: str, tensor: model_update.Tensor, bits: int
 ) -> quantization.QuantizedTensor:
-    """Returns a matrix or convolution in the form that actors at 8 or 4 bits compute with."""
+    """Returns a matrix or convolution in the form that actors at 8, 4 or 3 bits compute with."""
     layer, axes = name.rpartition(".")[0], len(model_update.shape_of(tensor))
-    in_groups = bits == 4 and architecture.computes_in_int4(layer, axes)
+    in_groups = bits < 8 and architecture.computes_in_int4(layer, axes)
     if isinstance(tensor, quantization.QuantizedTensor):
-        if in_groups == (tensor.scale.ndim == 2) and tensor.values.dtype == np.int8:
+        width, scale_axes = (bits, 2) if in_groups else (8, 1)
+        if (tensor.values.dtype, tensor.scale.ndim, tensor.bits) == (np.int8, scale_axes, width):
             return tensor
-        if not in_groups and tensor.scale.ndim == 1 and tensor.bits < 8:
+        if tensor.scale.ndim == 1 and tensor.bits < width:
+            if in_groups:
+                return quantization.to_int4_groups(tensor, bits)
             return quantization.to_int8_channels(tensor)
-    # A quantized tensor that comes here travelled with two or three bits, for an int4 layer:
-    # bfloat16 may not hold its scale.
-    quantize = (
-        quantization.quantize_int4_groups if in_groups else quantization.quantize_int8_channels
-    )
-    return quantize(model_update.to_float32(tensor))
+    numbers = model_update.to_float32(tensor)
+    if in_groups:
+        return quantization.quantize_int4_groups(numbers, bits)
+    return quantization.quantize_int8_channels(numbers)
 
 
 def _to_float16(tensor: model_update.Tensor) -> np.ndarray:

@@ -119,7 +119,7 @@ class TorchInference:
 
 
 class NativeInference:
-    """Our kernels in C, at 32, 16, 8 or 4 bits, with one thread; see `actorQ.policy.native`."""
+    """Our kernels in C, at 32, 16, 8, 4 or 3 bits, with one thread; see `actorQ.policy.native`."""
 
     def __init__(
         self, architecture: architecture_lib.PolicyArchitecture, quantize: int, batch: int = 1
@@ -191,7 +191,7 @@ def make_backend(
 
     Args:
       architecture: Layers of the policy.
-      quantize: 32, 16, 8 or 4 (4 does not work with pytorch).
+      quantize: 32, 16, 8, 4 or 3 (4 and 3 do not work with pytorch).
       inference_mode: One of `config.INFERENCE_MODES`.
       device: CPU, or GPU for pytorch at 32 and 16 bits and for tensorflow.
       batch: Observations in one call.

@@ -72,7 +72,7 @@ def load_policy(
 
     Args:
       path: A run folder, or a `policy.safetensors`.
-      quantize: Bits of inference: 32, 16, 8 or 4 (4 does not work with pytorch).
+      quantize: Bits of inference: 32, 16, 8, 4 or 3 (4 and 3 do not work with pytorch).
       best: Takes the weights that had the best evaluation instead of the last ones.
       inference_mode: "pytorch", "native" or "tensorflow".
 

@@ -31,8 +31,8 @@ class ModelUpdate:
 
     Attributes:
       version: Learner steps after which these were the online weights.
-      scheme: The number format in which the receiver is to compute: "float32", "float16", "int8"
-        or "int4".
+      scheme: The number format in which the receiver is to compute: "float32", "float16", "int8",
+        "int4" or "int3".
       tensors: Name to float array or quantized tensor, in the order of the layers.
     """
 

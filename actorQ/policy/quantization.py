@@ -2,7 +2,7 @@
 
 * Uniform affine quantization to N bits is for weights on the wire and after training.
 * Symmetric int8 per output channel, and symmetric int4 per group of inputs, are the forms in which
-  actors compute.
+  actors compute. Those of 3 bits are int4 with fewer levels.
 
 `reference` defines how a policy computes with these weights. Imports numpy only.
 """
@@ -15,8 +15,7 @@ import numpy as np
 MIN_BITS = 2
 MAX_BITS = 32
 INT8_LEVELS = 127  # Symmetric, -127 to 127: negation is exact and zero stays zero.
-INT4_LEVELS = 7
-INT4_GROUP = 64  # Inputs that share a scale; a weight then takes 4.25 bits.
+INT4_GROUP = 64  # Inputs that share a scale, which takes a quarter of a bit for each weight.
 
 Rounding = Literal["nearest", "floor"]
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "floor")
@@ -173,19 +172,22 @@ def quantize_int8_channels(tensor: np.ndarray) -> QuantizedTensor:
     return QuantizedTensor(values.astype(np.int8).reshape(tensor.shape), scale, 0, 8)
 
 
-def quantize_int4_groups(tensor: np.ndarray) -> QuantizedTensor:
+def quantize_int4_groups(tensor: np.ndarray, bits: int = 4) -> QuantizedTensor:
     """Quantizes a matrix to 4 bits, symmetric, with one scale for every 64 inputs of an output.
 
     Scales are bfloat16 numbers, so that they take 16 bits:
 
         s = bfloat16(max |w| / 7) over the group, q = round(w / s)
 
+    With 3 bits, 3 takes the place of 7. These integers are some of those of 4 bits.
+
     Args:
       tensor: Finite float32 [outputs, inputs].
+      bits: 4 or 3.
 
     Returns:
-      Values int8 from -7 to 7, with scales [outputs, ceil(inputs / 64)]; a group of zeros has
-      scale 1.
+      Values int8 from -7 to 7, or from -3 to 3, with scales [outputs, ceil(inputs / 64)]; a group
+      of zeros has scale 1.
 
     Raises:
       ValueError: The tensor holds NaN or infinity.
@@ -200,11 +202,16 @@ def quantize_int4_groups(tensor: np.ndarray) -> QuantizedTensor:
     largest = np.maximum(grouped.max(axis=2), -grouped.min(axis=2))
     if not np.all(np.isfinite(largest)):
         raise ValueError("Cannot quantize a tensor that holds NaN or infinity.")
-    scale = from_bfloat16(to_bfloat16(largest / np.float32(INT4_LEVELS)))
+    scale = from_bfloat16(to_bfloat16(largest / np.float32(group_levels(bits))))
     scale[scale < np.finfo(np.float32).tiny] = 1.0
     values = np.rint(grouped / scale[:, :, None]).astype(np.int8)
     values = np.ascontiguousarray(values.reshape(rows, -1)[:, :columns])
-    return QuantizedTensor(values, scale, 0, 4)
+    return QuantizedTensor(values, scale, 0, bits)
+
+
+def group_levels(bits: int) -> int:
+    """Returns the largest integer of the scheme with groups: 7 with 4 bits, 3 with 3 bits."""
+    return 2 ** (bits - 1) - 1
 
 
 def num_groups(columns: int) -> int:
@@ -271,6 +278,28 @@ def to_int8_channels(quantized: QuantizedTensor) -> QuantizedTensor:
     """
     if quantized.bits > 7:
         raise ValueError(f"{quantized.bits}-bit integers do not fit into int8 without loss.")
+    scale = np.broadcast_to(quantized.scale, quantized.values.shape[:1]).astype(np.float32)
+    return QuantizedTensor(_signed(quantized), scale, 0, 8)
+
+
+def to_int4_groups(quantized: QuantizedTensor, bits: int) -> QuantizedTensor:
+    """Rewrites a matrix of fewer bits in the form with groups, and keeps its integers.
+
+    `values - zero_point` lies within +-(2^n - 1), which n + 1 bits hold. The scale alone is
+    rounded, to bfloat16.
+
+    Args:
+      quantized: Matrix [outputs, inputs] with one scale, of fewer than `bits` bits.
+      bits: 4 or 3.
+    """
+    rows, columns = quantized.values.shape
+    scale = from_bfloat16(to_bfloat16(quantized.scale))
+    return QuantizedTensor(
+        _signed(quantized), np.tile(scale, (rows, num_groups(columns))), 0, bits
+    )
+
+
+def _signed(quantized: QuantizedTensor) -> np.ndarray:
+    """Returns `values - zero_point` of at most 7 bits as int8."""
     values = quantized.values.astype(np.int16) - np.int16(quantized.zero_point)
-    scale = np.broadcast_to(quantized.scale, values.shape[:1]).astype(np.float32)
-    return QuantizedTensor(values.astype(np.int8), scale, 0, 8)
+    return values.astype(np.int8)

@@ -26,7 +26,7 @@ class Quantizer:
     """Computes layers with the weights and inputs that actors have.
 
     Attributes:
-      bits: Precision of the actors: 16, 8 or 4.
+      bits: Precision of the actors: 16, 8, 4 or 3.
       activations: How inputs of quantized layers are quantized; None: they stay float32.
     """
 
@@ -70,7 +70,8 @@ class Quantizer:
         if self.bits == 16:
             return tf.grad_pass_through(_to_float16)(weights)
         if self.bits < 8 and architecture_lib.computes_in_int4(layer.name, weights.shape.rank):
-            return tf.grad_pass_through(_to_int4_groups)(weights)
+            levels = quantization.group_levels(self.bits)
+            return tf.grad_pass_through(lambda numbers: _to_groups(numbers, levels))(weights)
         return tf.grad_pass_through(_to_int8_channels)(weights)
 
     def _inputs(self, inputs: tf.Tensor, unsigned: bool) -> tf.Tensor:
@@ -114,13 +115,13 @@ def _to_int8_channels(weights: tf.Tensor) -> tf.Tensor:
     return tf.round(weights / scale) * scale
 
 
-def _to_int4_groups(weights: tf.Tensor) -> tf.Tensor:
+def _to_groups(weights: tf.Tensor, levels: int) -> tf.Tensor:
     """Returns the numbers of `quantization.quantize_int4_groups`, for weights [inputs, outputs]."""
     inputs, outputs = weights.shape
     groups = quantization.num_groups(inputs)
     padded = tf.pad(weights, ((0, groups * quantization.INT4_GROUP - inputs), (0, 0)))
     grouped = tf.reshape(padded, (groups, quantization.INT4_GROUP, outputs))
-    scale = tf.reduce_max(tf.abs(grouped), axis=1, keepdims=True) / quantization.INT4_LEVELS
+    scale = tf.reduce_max(tf.abs(grouped), axis=1, keepdims=True) / levels
     scale = tf.cast(tf.cast(scale, tf.bfloat16), tf.float32)
     scale = tf.where(scale < _TINY, 1.0, scale)
     numbers = tf.round(grouped / scale) * scale

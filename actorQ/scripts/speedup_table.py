@@ -39,7 +39,7 @@ class PrecisionRuns:
 
     @property
     def name(self) -> str:
-        """'fp32', 'fp16', 'int8' or 'int4'."""
+        """'fp32', 'fp16', 'int8', 'int4' or 'int3'."""
         return precisions.NAMES[self.precision]
 
     @property
@@ -100,7 +100,7 @@ def compare(
 
     Args:
       fp32_folders: Run folders with --quantize=32, one for each seed.
-      quantized_folders: Run folders with --quantize 16, 8 or 4, in any order.
+      quantized_folders: Run folders with --quantize 16, 8, 4 or 3, in any order.
       target: Reward to hold; None: the highest that the median run of every precision holds.
       smoothing: Evaluations in the running mean.
 
@@ -276,7 +276,7 @@ def main(arguments: Sequence[str]) -> None:
         "in --stop_window evaluations in a row.",
     )
     # "extend" takes `--fp32 A B` and `--fp32=A --fp32=B` alike.
-    for option, bits in (("--fp32", "32"), ("--quantized", "16, 8 or 4")):
+    for option, bits in (("--fp32", "32"), ("--quantized", "16, 8, 4 or 3")):
         parser.add_argument(
             option, nargs="+", action="extend", required=True, metavar="RUN",
             help=f"run folders with --quantize {bits}, one for each seed",

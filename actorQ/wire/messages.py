@@ -35,8 +35,11 @@ FLOAT16 = "float16"
 BFLOAT16 = "bfloat16"  # Upper halves of float32.
 INT8_CHANNELS = "int8_channels"  # float32 scales [rows], then int8 values.
 INT4_GROUPS = "int4_groups"  # bfloat16 scales [rows, groups], then int4 values plus 8, packed.
+INT3_GROUPS = "int3_groups"  # The same with 3-bit values plus 4.
 AFFINE = "affine"  # float32 scale [1], then unsigned integers packed to `bits` bits.
 
+_GROUP_CODINGS = {4: INT4_GROUPS, 3: INT3_GROUPS}
+_GROUP_BITS = {coding: bits for bits, coding in _GROUP_CODINGS.items()}
 _FLOAT_DTYPES: dict[str, np.dtype[Any]] = {FLOAT32: np.dtype("<f4"), FLOAT16: np.dtype("<f2")}
 
 # Units of the checksum.
@@ -234,8 +237,9 @@ def _encode_tensor(tensor: model_update.Tensor) -> tuple[dict[str, Any], list[np
     if isinstance(tensor, quantization.QuantizedTensor):
         if tensor.scale.ndim == 2:
             upper = quantization.to_bfloat16(tensor.scale).astype("<u2", copy=False)
-            values = packing.pack((tensor.values.reshape(-1) + np.int8(8)).view(np.uint8), 4)
-            return {"coding": INT4_GROUPS, "shape": shape}, [upper.reshape(-1).view("u1"), values]
+            shifted = (tensor.values.reshape(-1) + _group_shift(tensor.bits)).view(np.uint8)
+            parts = [upper.reshape(-1).view("u1"), packing.pack(shifted, tensor.bits)]
+            return {"coding": _GROUP_CODINGS[tensor.bits], "shape": shape}, parts
         scale = np.ascontiguousarray(tensor.scale, "<f4").view(np.uint8)
         if tensor.values.dtype == np.int8:
             values = np.ascontiguousarray(tensor.values).reshape(-1).view(np.uint8)
@@ -256,6 +260,11 @@ def _encode_tensor(tensor: model_update.Tensor) -> tuple[dict[str, Any], list[np
             flat = np.ascontiguousarray(tensor, dtype).reshape(-1)
             return {"coding": coding, "shape": shape}, [flat.view(np.uint8)]
     raise ValueError(f"Cannot send a tensor of type {tensor.dtype}.")
+
+
+def _group_shift(bits: int) -> np.int8:
+    """Returns what makes integers of so many bits unsigned, when added to them."""
+    return np.int8(2 ** (bits - 1))
 
 
 def _decode_header(header: np.ndarray) -> dict[str, Any]:
@@ -351,14 +360,14 @@ def _decode_tensor(entry: Any, blob: np.ndarray, offset: int) -> tuple[model_upd
         _check_scale(name, scale, 8)
         values = take(count).view(np.int8).reshape(shape)
         return quantization.QuantizedTensor(values, scale, 0, 8), offset
-    if coding == INT4_GROUPS and len(shape) == 2:
-        groups = quantization.num_groups(shape[1])
+    if coding in _GROUP_BITS and len(shape) == 2:
+        bits, groups = _GROUP_BITS[coding], quantization.num_groups(shape[1])
         upper = _view(take(2 * shape[0] * groups), np.dtype("<u2"))
         scale = quantization.from_bfloat16(upper).reshape(shape[0], groups)
-        _check_scale(name, scale, 4)
-        packed = take(packing.packed_bytes(count, 4))
-        values = packing.unpack(packed, 4, count).view(np.int8) - np.int8(8)
-        return quantization.QuantizedTensor(values.reshape(shape), scale, 0, 4), offset
+        _check_scale(name, scale, bits)
+        packed = take(packing.packed_bytes(count, bits))
+        values = packing.unpack(packed, bits, count).view(np.int8) - _group_shift(bits)
+        return quantization.QuantizedTensor(values.reshape(shape), scale, 0, bits), offset
     if coding == AFFINE:
         scale = _view(take(4), np.dtype("<f4"))
         _check_scale(name, scale, bits)

@@ -28,8 +28,8 @@ _NAME = "deploy"
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_integer(
-        "bits", 8, "Bits of the weights. onnx and native: 32, 16, 8, 4; tflite: 32, 8 to 2; "
-        "torchscript: 32, 8; c: 32, 16, 8 to 2.",
+        "bits", 8, "Bits of the weights. onnx: 32, 16, 8, 4; native: 32, 16, 8, 4, 3; "
+        "tflite: 32, 8 to 2; torchscript: 32, 8; c: 32, 16, 8 to 2.",
     )
     flags.DEFINE_enum(
         "format", names.FORMATS[0], list(names.FORMATS),

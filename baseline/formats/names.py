@@ -23,7 +23,7 @@ RUNTIMES = {
 }
 WIDTHS = {
     "onnx": (32, 16, 8, 4), "tflite": (32, 8, 7, 6, 5, 4, 3, 2), "torchscript": (32, 8),
-    "native": (32, 16, 8, 4), "c": (32, 16, 8, 7, 6, 5, 4, 3, 2),
+    "native": (32, 16, 8, 4, 3), "c": (32, 16, 8, 7, 6, 5, 4, 3, 2),
 }
 _WEIGHTS, _ACTIVATIONS = names.SCHEMES
 # Schemes of files whose weights are integers; the first is the default. With `weights` alone,

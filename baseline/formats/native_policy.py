@@ -1,9 +1,9 @@
 """Writes a policy as a file that ActorQ's kernels play, which a device compiles for itself.
 
-The arithmetic is that of ActorQ's actors, see `actorQ.policy.reference`. With 8 and 4 bits, each
+The arithmetic is that of ActorQ's actors, see `actorQ.policy.reference`. With 8 bits or fewer, each
 observation gets scales of its own for the inputs of every layer, so that nothing is calibrated.
-Weights of 8 bits have a scale for each output, and those of 4 bits one for every 64 inputs. With 16
-bits weights are halves. `actorQ.policy.native.device` tells how the file is laid out.
+Weights of 8 bits have a scale for each output, and those of 4 or 3 bits one for every 64 inputs.
+With 16 bits weights are halves. `actorQ.policy.native.device` tells how the file is laid out.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def export(
 
     Args:
       network: The acting path, its weights in full precision; it stays as it is.
-      bits: Bits of the weights: 32, 16, 8 or 4.
+      bits: Bits of the weights: 32, 16, 8, 4 or 3.
       normalization: Normalization that the player does; None: the caller does it.
       image_size: Height and width of images; None where there are none.
 

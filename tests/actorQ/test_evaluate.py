@@ -51,6 +51,7 @@ def test_evaluate_command_plays_and_films(run, tmp_path):
         (["nowhere"], "No policy at nowhere"),
         ([], "takes one argument"),
         (["RUN", "--quantize=4"], "--quantize=4"),
+        (["RUN", "--quantize=3"], "--quantize=3 needs --inference_mode=native"),
         (["RUN", "--video=film.avi"], ".mp4"),
     ],
 )

@@ -170,7 +170,7 @@ def _beginning(reason: str) -> str:
 
 def forms(native: bool) -> Iterator[Form]:
     """Yields every precision, width on the wire and compression, for both kinds of messages."""
-    for quantize in (32, 16, 8, 4) if native else (32, 16, 8):
+    for quantize in (32, 16, 8, 4, 3) if native else (32, 16, 8):
         for communication in (32, 16, 8, 6, 4, 3, 2):
             if communication == 32 or communication < quantize:
                 for weight_compress in (False, True):

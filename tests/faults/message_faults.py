@@ -117,7 +117,7 @@ def _coding(message: Message, rng: np.random.Generator) -> Message:
     entry = entries[rng.integers(len(entries))]
     entry["coding"] = str(rng.choice([
         messages.FLOAT32, messages.FLOAT16, messages.BFLOAT16, messages.INT8_CHANNELS,
-        messages.INT4_GROUPS, messages.AFFINE, "float64", "",
+        messages.INT4_GROUPS, messages.INT3_GROUPS, messages.AFFINE, "float64", "",
     ]))
     if entry["coding"] == messages.AFFINE:
         entry["bits"] = int(rng.integers(-1, 40))

@@ -439,5 +439,5 @@ def mean(values: Sequence[float | None], digits: int = 1) -> str:
 
 
 def precision_name(bits: int) -> str:
-    """Returns 'fp32', 'fp16', 'int8' or 'int4'."""
+    """Returns 'fp32', 'fp16', 'int8', 'int4' or 'int3'."""
     return precisions.NAMES[bits]

@@ -46,18 +46,23 @@ def int8_channels(matrix: np.ndarray | model_update.Bfloat16) -> quantization.Qu
     return _quantized(matrix, "actorq_int8_channels", quantization.quantize_int8_channels, 8)
 
 
-def int4_groups(matrix: np.ndarray | model_update.Bfloat16) -> quantization.QuantizedTensor:
+def int4_groups(
+    matrix: np.ndarray | model_update.Bfloat16, bits: int = 4
+) -> quantization.QuantizedTensor:
     """Returns `quantization.quantize_int4_groups` of the transpose, bit for bit.
 
     Args:
       matrix: Finite float32 or bfloat16 [inputs, outputs].
+      bits: 4, or 3, which numpy quantizes.
 
     Returns:
-      Values int8 from -7 to 7, [outputs, inputs], with scales [outputs, groups].
+      Values int8 from -7 to 7, or from -3 to 3, [outputs, inputs], with scales [outputs, groups].
 
     Raises:
       ValueError: The matrix holds NaN or infinity.
     """
+    if bits != 4:
+        return quantization.quantize_int4_groups(transposed(matrix), bits)
     return _quantized(matrix, "actorq_int4_groups", quantization.quantize_int4_groups, 4)
 
 

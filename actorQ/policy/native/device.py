@@ -34,6 +34,7 @@ _QUANTIZE: Mapping[str, Callable[[np.ndarray], model_update.Tensor]] = {
     "float16": quantization.to_float16,
     "int8": quantization.quantize_int8_channels,
     "int4": quantization.quantize_int4_groups,
+    "int3": functools.partial(quantization.quantize_int4_groups, bits=3),
 }
 
 
@@ -89,7 +90,8 @@ def content(
     Args:
       layers: Its layers.
       head: How outputs become actions.
-      scheme: "float32", "float16", "int8", or "int4" (convolutions and the last layer in int8).
+      scheme: "float32", "float16", "int8", "int4" or "int3". With the last two, convolutions and
+        the last layer are int8.
       image: Whether observations are uint8 [C, H, W], which are divided by 255; else float32 [D].
       normalization: Mean, divisor and largest magnitude of observations, float32 [D] each, or None.
       facts: What the file tells of itself in JSON; the player needs "shape", "dtype", "outputs" and
@@ -105,9 +107,10 @@ def content(
         len(layers), HEADS.index(head.name), image, num_inputs, num_outputs, len(head.sizes),
         normalization is not None,
     )
+    names = [*[""] * (len(layers) - 1), architecture_lib.HEAD]
     types = [
-        _type(scheme, index == len(layers) - 1, layer.weight.ndim)
-        for index, layer in enumerate(layers)
+        library.type_of(scheme, name, layer.weight.ndim)
+        for name, layer in zip(names, layers, strict=True)
     ]
     table = b"".join(
         bytes(_described(layer, kind)) for layer, kind in zip(layers, types, strict=True)
@@ -117,7 +120,8 @@ def content(
         *(normalization or ()), *(bound for bound in (head.low, head.high) if bound is not None),
     ]
     for layer, kind in zip(layers, types, strict=True):
-        parts += packed(_QUANTIZE[kind](layer.weight), layer.bias, kind)
+        quantize = _QUANTIZE["int8" if kind == "int8" else scheme]
+        parts += packed(quantize(layer.weight), layer.bias, kind)
     text = json.dumps(dict(facts)).encode()
     start = np.uint32(len(text)).tobytes() + text
     front = len(MAGIC) + hashlib.sha256().digest_size
@@ -179,13 +183,6 @@ def source() -> str:
             text = re.sub(r'(?m)^#include "\w+\.h"\n|^#define _GNU_SOURCE\n', "", file.read())
         texts.append(f"/* ---- {name} ---- */\n{text}")
     return "\n".join(texts)
-
-
-def _type(scheme: str, last: bool, axes: int) -> str:
-    name = architecture_lib.HEAD if last else ""
-    if scheme == "int4" and not architecture_lib.computes_in_int4(name, axes):
-        return "int8"
-    return scheme
 
 
 def _described(layer: DeviceLayer, kind: str) -> library.Layer:

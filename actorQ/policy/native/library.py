@@ -124,7 +124,8 @@ class Network:
 
         Args:
           architecture: Layers of the policy.
-          scheme: "float32", "float16", "int8", or "int4" (convolutions and head in int8).
+          scheme: "float32", "float16", "int8", "int4" or "int3". The last two compute in int4, and
+            convolutions and head in int8.
           max_batch: Maximum of observations in one call.
           isa: One of `usable_isas()`, by default the fastest.
 
@@ -192,7 +193,7 @@ class Network:
           observations: float32 [B, D], or pixels uint8 [B, H, W, C], B up to `max_batch`.
 
         Returns:
-          A new array, float32 [B, num_outputs]. At 8 and 4 bits it holds NaN for an observation
+          A new array, float32 [B, num_outputs]. At 8 bits or fewer it holds NaN for an observation
           that is not finite.
         """
         batch = len(observations)
@@ -238,7 +239,7 @@ def layers(
 
     Args:
       architecture: Layers of the policy.
-      scheme: "float32", "float16", "int8", or "int4".
+      scheme: "float32", "float16", "int8", "int4" or "int3".
 
     Raises:
       errors.UserError: No kernel fits a layer.
@@ -247,7 +248,7 @@ def layers(
     if architecture.pixels:
         height, width, _ = architecture.observation_shape
     for name, channels, filters, kernel, stride in architecture.convolutions:
-        kind = _kind(scheme, name, axes=4)
+        kind = type_of(scheme, name, axes=4)
         found[name] = Layer(
             TYPES[kind], ACTIVATIONS.index("relu"), kernel * kernel * channels, filters, 1, kernel,
             stride, height, width, channels,
@@ -260,7 +261,7 @@ def layers(
     behind_relu = architecture.pixels
     for name, inputs, outputs in architecture.linears:
         tanh = name != architecture_lib.HEAD or architecture.head == architecture_lib.TANH_HEAD
-        kind = _kind(scheme, name, axes=2)
+        kind = type_of(scheme, name, axes=2)
         found[name] = Layer(
             TYPES[kind], ACTIVATIONS.index("tanh" if tanh else "none"), inputs, outputs,
             int(behind_relu),
@@ -269,7 +270,14 @@ def layers(
     return found
 
 
-def _kind(scheme: str, layer: str, axes: int) -> str:
-    if scheme == "int4" and not architecture_lib.computes_in_int4(layer, axes):
-        return "int8"
+def type_of(scheme: str, layer: str, axes: int) -> str:
+    """Returns the type in which the kernels compute a layer, one of TYPES.
+
+    Args:
+      scheme: "float32", "float16", "int8", "int4" or "int3".
+      layer: Name of the layer.
+      axes: Number of axes of its weights.
+    """
+    if scheme in ("int4", "int3"):  # Integers of 3 bits are some of those of 4 bits.
+        return "int4" if architecture_lib.computes_in_int4(layer, axes) else "int8"
     return scheme

@@ -30,7 +30,7 @@ _EXPERIMENT = {
     "title": ("text", "Title of tables and figures."),
     "kind": ("text", "Kind of the runs: `training`, the only one that is not a peer."),
     "report": ("text", "Report on the results, one of the table below."),
-    "precisions": ("list of bits", "Precisions of the actors: of 32, 16, 8, 4."),
+    "precisions": ("list of bits", "Precisions of the actors: of 32, 16, 8, 4, 3."),
     "seeds": ("list of whole numbers", "A run is made for each seed."),
     "settings": _LAYER["settings"],
     "tasks": (

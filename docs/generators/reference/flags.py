@@ -32,6 +32,7 @@ from actorQ.launch import command_line as launcher
 from actorQ.launch.ray import cluster as ray_cluster
 from actorQ.scripts import breakdown_table
 from actorQ.scripts import plot_run
+from actorQ.scripts import quantization_table
 from actorQ.scripts import speedup_table
 from baseline import collate
 from baseline import cortex_benchmark
@@ -84,6 +85,7 @@ INHERITS = {
 SCRIPTS: dict[str, Callable[[Sequence[str]], None]] = {
     "plot_run": plot_run.main,
     "speedup_table": speedup_table.main,
+    "quantization_table": quantization_table.main,
     "breakdown_table": breakdown_table.main,
 }
 BENCHMARKS: dict[str, Callable[[Sequence[str]], None]] = {

@@ -18,6 +18,7 @@ _FORMS: tuple[tuple[str, str, int, int, bool], ...] = (
     ("`--quantize 16`", "fp16", 16, 32, False),
     ("`--quantize 8`", "int8, one scale an output channel", 8, 32, False),
     ("`--quantize 4`", "int4, one scale for 64 inputs of an output", 4, 32, False),
+    ("`--quantize 3`", "int3, one scale for 64 inputs of an output", 3, 32, False),
     ("`--quantize 8 --quantize_communication 4`", "4-bit integers", 8, 4, False),
     ("`--quantize 32 --quantize_communication 2`", "2-bit integers", 32, 2, False),
     ("`--quantize 32 --weight_compress 1`", "8-bit integers, biases too", 32, 32, True),

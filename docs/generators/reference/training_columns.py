@@ -128,7 +128,7 @@ RUNS: Columns = {
     "profile": ("name", "Profile."),
     "task": ("name", "Task as `suite,task`."),
     "kind": ("name", "`training`, or a peer: `acme`, `sb3`."),
-    "precision": ("name", "Precision of the actors: `fp32`, `fp16`, `int8` or `int4`."),
+    "precision": ("name", "Precision of the actors: `fp32`, `fp16`, `int8`, `int4` or `int3`."),
     "varied": ("–", "Value of the setting that the experiment varies."),
     "seed": ("number", "Seed of the run."),
     "outcome": (

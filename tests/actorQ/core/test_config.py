@@ -172,6 +172,7 @@ def test_everything_else_covers_every_field_away_from_its_default():
         ({"actor_device_placement": "GPU", "quantize": 32, "inference_mode": "native"},
          ["--actor_device_placement=GPU", "--inference_mode=pytorch or tensorflow"]),
         ({"quantize": 4}, ["--quantize=4", "--inference_mode=native"]),
+        ({"quantize": 3}, ["--quantize=3", "--inference_mode=native", "no 3-bit operator"]),
         ({"n_actors": 0}, ["--n_actors=0", "from 1 to 10000"]),
         ({"actor_id": 0}, ["--actor_id=0", "at least 1"]),
         ({"actor_id": 5, "n_actors": 4}, ["--actor_id=5", "1 to --n_actors=4"]),
@@ -265,7 +266,8 @@ def test_define_flags_every_field_has_a_flag_with_help(flag_values):
 
 def test_define_flags_ranges_are_in_the_help(flag_values):
     assert "(>= 2, <= 32)" in flag_values["quantize_communication"].help
-    assert "32, 16, 8 or 4" in flag_values["quantize"].help
+    assert "32, 16, 8, 4 or 3" in flag_values["quantize"].help
+    assert "16, 8, 4 or 3" in flag_values["learner_fake_quantize"].help
 
 
 def test_from_flags_without_arguments_gives_the_preset_of_the_task(flag_values):

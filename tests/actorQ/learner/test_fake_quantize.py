@@ -19,22 +19,23 @@ EACH = pytest.mark.parametrize("algorithm", sorted(test_dataset.TASKS))
 
 
 @EACH
-def test_all_policies_of_a_learner_have_the_quantizer(algorithm):
+@pytest.mark.parametrize("bits", [4, 3])
+def test_all_policies_of_a_learner_have_the_quantizer(algorithm, bits):
     rig = test_dataset.Rig(
-        algorithm, learner_fake_quantize=4, inference_mode="native", average_policy_steps=10
+        algorithm, learner_fake_quantize=bits, inference_mode="native", average_policy_steps=10
     )
     rig.server.stop()
     networks = rig.networks
     for policy in (networks.policy, networks.target_policy, networks.average_policy):
-        assert policy._quantizer.bits == 4
+        assert policy._quantizer.bits == bits
     acting = policy_average.acting(networks)
     spec_shape = acting.architecture.observation_shape
     observations = np.random.default_rng(0).normal(size=(9, *spec_shape)).astype(np.float32)
     weights = forms.from_sonnet(
         {name: variable.numpy() for name, variable in acting.named_variables().items()}
     )
-    backend = inference.make_backend(acting.architecture, 4, "native")
-    inference.load_weights(backend, weights, 4)
+    backend = inference.make_backend(acting.architecture, bits, "native")
+    inference.load_weights(backend, weights, bits)
     acted = np.concatenate([backend(each[None]) for each in observations])
     np.testing.assert_allclose(acting(tf.constant(observations)).numpy(), acted, atol=2e-3)
     # Evaluations in this process play the same policy.
@@ -63,7 +64,9 @@ def test_resumed_run_keeps_the_learners_quantizer():
 
 
 def test_quantizer_that_the_backend_lacks_is_refused_by_its_flag():
-    with pytest.raises(errors.UserError, match="--learner_fake_quantize=4 needs --inference_mode"):
-        config_lib.RunConfig(learner_fake_quantize=4, inference_mode="pytorch")
+    for bits in (4, 3):
+        said = f"--learner_fake_quantize={bits} needs --inference_mode.*no {bits}-bit operator"
+        with pytest.raises(errors.UserError, match=said):
+            config_lib.RunConfig(learner_fake_quantize=bits, inference_mode="pytorch")
     with pytest.raises(errors.UserError, match="--learner_fake_quantize=5 is not possible"):
         config_lib.RunConfig(learner_fake_quantize=5)

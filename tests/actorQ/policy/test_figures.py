@@ -57,7 +57,8 @@ def test_changed_share_sees_no_change_that_scales_alone_take_up():
 
 
 @pytest.mark.parametrize(
-    ("quantize", "communication"), [(32, 32), (16, 32), (8, 32), (4, 32), (8, 4), (32, 6), (4, 2)]
+    ("quantize", "communication"),
+    [(32, 32), (16, 32), (8, 32), (4, 32), (3, 32), (8, 4), (32, 6), (4, 2), (3, 2)],
 )
 def test_weight_errors_are_those_of_the_weights_that_actors_compute_with(quantize, communication):
     weights = test_kernels.make_weights(D4PG)
@@ -124,7 +125,7 @@ def test_value_figures_in_closed_form():
     assert figures._compare_values(values, acting) == {"agreement": 0.5, "lost_q": 0.5}
 
 
-@pytest.mark.parametrize("quantize", [16, 8, 4])
+@pytest.mark.parametrize("quantize", [16, 8, 4, 3])
 @pytest.mark.parametrize("architecture", [D4PG, DQN])
 def test_policies_are_compared_as_the_native_actors_compute_them(architecture, quantize):
     weights = test_kernels.make_weights(architecture)

@@ -115,6 +115,54 @@ def test_expand_narrow_integers_for_int8_actors_lose_nothing(bits):
         np.testing.assert_array_equal(model_update.to_float32(narrow[name]), wide[name])
 
 
+def group_weights():
+    """A convolution, a matrix that is computed in groups, and a head."""
+    rng = np.random.default_rng(5)
+    shapes = {"conv_0.weight": (4, 3, 2, 2), "linear_0.weight": (9, 130), "head.weight": (5, 9)}
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(("quantize", "scheme", "levels"), [(4, "int4", 7), (3, "int3", 3)])
+@pytest.mark.parametrize("communication", [32, 8, 4])
+def test_4_and_3_bits_travel_and_arrive_as_groups(quantize, scheme, levels, communication):
+    update = forms.to_actor_form(group_weights(), 9, quantize, communication)
+    assert update.scheme == scheme
+    expanded = forms.expand(messages.decode(*messages.encode(update)))
+    for name, tensor in expanded.items():
+        in_groups = name == "linear_0.weight"
+        assert tensor.bits == (quantize if in_groups else 8)
+        assert tensor.scale.shape == ((9, 3) if in_groups else tensor.values.shape[:1])
+        assert np.abs(tensor.values).max() == (levels if in_groups else 127)
+        np.testing.assert_array_equal(tensor.values, update.tensors[name].values)
+        np.testing.assert_array_equal(tensor.scale, update.tensors[name].scale)
+
+
+@pytest.mark.parametrize(("quantize", "communication"), [(4, 3), (4, 2), (3, 2)])
+def test_expand_narrower_integers_for_groups_keep_their_values(quantize, communication):
+    update = forms.to_actor_form(group_weights(), 9, quantize, communication)
+    expanded = forms.expand(messages.decode(*messages.encode(update)))
+    for name, tensor in expanded.items():
+        sent = update.tensors[name]
+        assert sent.bits == communication and sent.scale.shape == (1,)
+        np.testing.assert_array_equal(
+            tensor.values, sent.values.astype(int) - sent.zero_point
+        )
+        in_groups = name == "linear_0.weight"
+        assert tensor.scale.shape == ((9, 3) if in_groups else tensor.values.shape[:1])
+        # bfloat16 has 8 bits of precision.
+        np.testing.assert_allclose(tensor.scale, sent.scale[0], rtol=2.0**-8 if in_groups else 0)
+
+
+def test_expand_groups_of_another_width_are_quantized_again():
+    for bits, scheme, found in ((4, "int3", 3), (3, "int4", 4)):
+        tensors = forms.to_actor_form(group_weights(), 0, bits).tensors
+        tensor = forms.expand(model_update.ModelUpdate(0, scheme, tensors))["linear_0.weight"]
+        numbers = quantization.dequantize(tensors["linear_0.weight"])
+        expected = quantization.quantize_int4_groups(numbers, found)
+        assert tensor.bits == found
+        np.testing.assert_array_equal(tensor.values, expected.values)
+
+
 def test_expand_float_weights_for_int8_actors_are_quantized_on_arrival():
     weights = random_weights()
     expanded = forms.expand(model_update.ModelUpdate(0, "int8", weights))
@@ -220,7 +268,7 @@ def test_learner_to_actor_form_quantized_weights_are_refused(quantize):
         forms.learner_to_actor_form({"head/w": quantized}, 0, quantize)
 
 
-@pytest.mark.parametrize("scheme", ["float32", "float16", "int8", "int4"])
+@pytest.mark.parametrize("scheme", ["float32", "float16", "int8", "int4", "int3"])
 def test_expand_bfloat16_weights_are_taken_as_float32(scheme):
     upper = quantization.to_bfloat16(random_weights()["head.weight"])
     got, expected = (

@@ -251,6 +251,43 @@ def test_quantize_int8_channels_hand_computed_values():
     assert quantized.bits == 8
 
 
+@pytest.mark.parametrize(("bits", "levels"), [(4, 7), (3, 3)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 64), (2, 70), (5, 130)])
+def test_quantize_int4_groups_equals_a_plain_loop(shape, bits, levels):
+    tensor = np.random.default_rng(bits).normal(size=shape).astype(np.float32)
+    tensor[-1, :64] = 0.0
+    quantized = quantization.quantize_int4_groups(tensor, bits)
+    assert (quantized.values.dtype, quantized.zero_point, quantized.bits) == (np.int8, 0, bits)
+    assert quantized.scale.shape == (shape[0], -(-shape[1] // 64))
+    for row, group in np.ndindex(quantized.scale.shape):
+        numbers = tensor[row, 64 * group : 64 * group + 64]
+        step = torch.tensor(np.abs(numbers).max() / np.float32(levels)).bfloat16().item() or 1.0
+        assert quantized.scale[row, group] == step
+        expected = [round(float(number / np.float32(step))) for number in numbers]
+        assert quantized.values[row, 64 * group : 64 * group + 64].tolist() == expected
+
+
+def test_quantize_int4_groups_of_3_bits_hand_computed_values():
+    tensor = np.array([[3, -1, 0.4, 1.5, 2.5, -0.5], [-0.75, 0.2, 0.6, 0, 0, 0.37]], np.float32)
+    quantized = quantization.quantize_int4_groups(tensor, 3)
+    assert quantized.scale.tolist() == [[1.0], [0.25]]
+    assert quantized.values.tolist() == [[3, -1, 0, 2, 2, 0], [-3, 1, 2, 0, 0, 1]]
+
+
+@pytest.mark.parametrize(("narrow", "bits"), [(2, 3), (2, 4), (3, 4)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_to_int4_groups_keeps_the_integers_and_rounds_the_scale(narrow, bits, kind):
+    tensor = random_tensor(bits, kind, size=5 * 130).reshape(5, 130)
+    affine = quantization.quantize_affine(tensor, narrow)
+    groups = quantization.to_int4_groups(affine, bits)
+    assert (groups.values.dtype, groups.zero_point, groups.bits) == (np.int8, 0, bits)
+    integers = affine.values.astype(int) - affine.zero_point
+    np.testing.assert_array_equal(groups.values, integers)
+    assert np.abs(integers).max() <= 2 ** (bits - 1) - 1
+    step = torch.tensor(affine.scale).bfloat16().float().numpy()
+    np.testing.assert_array_equal(groups.scale, np.full((5, 3), step))
+
+
 @pytest.mark.parametrize("bits", range(2, 8))
 @pytest.mark.parametrize("kind", KINDS)
 def test_to_int8_channels_up_to_seven_bits_loses_nothing(bits, kind):

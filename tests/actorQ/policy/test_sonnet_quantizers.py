@@ -16,7 +16,7 @@ from tests.actorQ.policy.native import test_kernels
 
 ARCHITECTURES = test_kernels.ARCHITECTURES
 EACH = pytest.mark.parametrize("name", ARCHITECTURES)
-BITS = [16, 8, 4]
+BITS = [16, 8, 4, 3]
 
 
 def make_policy(architecture, bits, mode="native"):
@@ -49,7 +49,7 @@ def test_weights_have_the_actors_integers_and_scales(name, bits):
             np.testing.assert_array_equal(np.rint(numbers / scale), tensor.values)
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits", [8, 4, 3])
 def test_weights_without_range_and_with_a_huge_one_are_the_actors(bits):
     architecture = architecture_lib.PolicyArchitecture((130,), (3,), 2, architecture_lib.TANH_HEAD)
     policy, weights = make_policy(architecture, bits)
@@ -78,7 +78,7 @@ def test_learners_policy_is_the_one_that_native_actors_compute(name, bits):
     np.testing.assert_allclose(learned, acted, atol=5e-3)
     assert np.median(np.abs(learned - acted)) < 2e-6
     exact = reference.forward(architecture, weights, observations)
-    if bits < 16 and name != "tiny":  # A single weight is its own scale times 127 or 7.
+    if bits < 16 and name != "tiny":  # A single weight is its own scale times 127, 7 or 3.
         assert np.median(np.abs(learned - acted)) < 0.01 * np.median(np.abs(learned - exact))
 
 
@@ -96,7 +96,7 @@ def test_learners_policy_is_the_one_that_torchs_int8_actors_compute(name):
     assert np.median(np.abs(learned - acted)) < 1e-5
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits", [8, 4, 3])
 @EACH
 def test_learners_policy_is_the_one_that_tensorflows_actors_compute(name, bits):
     architecture = ARCHITECTURES[name]

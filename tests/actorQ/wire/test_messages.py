@@ -215,7 +215,8 @@ def wide_weights():
 @pytest.mark.parametrize(
     ("quantize", "communication", "least", "most"),
     [(32, 32, 1.0, 1.005), (16, 32, 0.5, 0.51), (8, 32, 0.25, 0.26), (32, 16, 0.5, 0.51),
-     (32, 8, 0.25, 0.26), (8, 4, 0.125, 0.135), (32, 4, 0.125, 0.135), (8, 2, 0.0625, 0.072)],
+     (32, 8, 0.25, 0.26), (8, 4, 0.125, 0.135), (32, 4, 0.125, 0.135), (8, 2, 0.0625, 0.072),
+     (4, 32, 4.25 / 32, 0.138), (3, 32, 3.25 / 32, 0.107), (3, 2, 0.0625, 0.072)],
 )
 def test_encode_message_size_follows_the_width(wide_weights, quantize, communication, least, most):
     update = forms.to_actor_form(wide_weights, 1, quantize, communication)
@@ -223,6 +224,90 @@ def test_encode_message_size_follows_the_width(wide_weights, quantize, communica
     fp32 = sum(array.nbytes for array in wide_weights.values())
     assert messages.fp32_bytes(update) == fp32
     assert least <= (header.size + blob.size) / fp32 <= most
+
+
+def test_encode_3_bit_message_of_a_small_policy_is_about_three_quarters_of_int4s():
+    architecture = architecture_lib.PolicyArchitecture((17,), (256, 256, 256), 6, "tanh")
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.normal(size=shape).astype(np.float32)
+        for name, shape in architecture.parameter_shapes.items()
+    }
+    sizes = {
+        bits: sum(part.size for part in messages.encode(forms.to_actor_form(weights, 1, bits)))
+        for bits in (4, 3)
+    }
+    # Scales of 16 bits, biases and the head stay: 3.25 bits in the place of 4.25.
+    assert 0.75 < sizes[3] / sizes[4] < 0.79
+
+
+def group_message(bits, shape=(7, 65)):
+    """Returns a message with one tensor in groups, and the tensor."""
+    tensor = np.random.default_rng(bits).normal(size=shape).astype(np.float32)
+    quantized = quantization.quantize_int4_groups(tensor, bits)
+    update = model_update.ModelUpdate(3, f"int{bits}", {"linear_0.weight": quantized})
+    return messages.encode(update), quantized
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("bits", [4, 3])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (7, 65), (2, 200)])
+def test_encode_then_decode_groups_are_bit_exact(shape, bits, compress):
+    _, quantized = group_message(bits, shape)
+    update = model_update.ModelUpdate(3, f"int{bits}", {"w": quantized})
+    back = messages.decode(*messages.encode(update, compress))
+    assert back.scheme == f"int{bits}"
+    assert_equal_tensors(back.tensors["w"], quantized)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (7, 65), (2, 200)])
+def test_encode_3_bit_groups_lie_as_the_page_says(shape):
+    (header, blob), quantized = group_message(3, shape)
+    (entry,) = json.loads(header.tobytes())["entries"]
+    assert entry == {"name": "linear_0.weight", "coding": "int3_groups", "shape": list(shape)}
+    count, scales = quantized.values.size, quantized.scale.size
+    assert blob.size == 2 * scales + 3 * -(-count // 8)
+    upper = blob[: 2 * scales].view("<u2").astype(np.uint32) << 16
+    np.testing.assert_array_equal(upper.view(np.float32), quantized.scale.reshape(-1))
+    planes = np.unpackbits(blob[2 * scales :].reshape(3, -1), axis=1)[:, :count].astype(int)
+    values = 4 * planes[0] + 2 * planes[1] + planes[2] - 4
+    np.testing.assert_array_equal(values, quantized.values.reshape(-1))
+
+
+@pytest.mark.parametrize("bits", [4, 3])
+def test_decode_damaged_groups_are_refused(bits):
+    (header, blob), quantized = group_message(bits)
+    for place in range(blob.size):
+        damaged = blob.copy()
+        damaged[place] ^= 0x10
+        with pytest.raises(errors.MessageError, match="checksum"):
+            messages.decode(header, damaged)
+    for end in range(blob.size):  # They are refused even with a checksum that fits.
+        with pytest.raises(errors.MessageError, match="ends within the tensor"):
+            messages.decode(*rebuild(header, blob[:end], bytes=end))
+    longer = np.append(blob, np.uint8(0))
+    with pytest.raises(errors.MessageError, match="1 bytes that belong to no tensor"):
+        messages.decode(*rebuild(header, longer, bytes=longer.size))
+    (entry,) = json.loads(header.tobytes())["entries"]
+    other = {4: "int3_groups", 3: "int4_groups"}[bits]
+    for changes in ({"coding": other}, {"shape": [7 * 65]}, {"shape": [7, 5, 13]},
+                    {"shape": [8, 65]}, {"shape": [7, 60]}, {"coding": "int5_groups"}):
+        with pytest.raises(errors.MessageError):
+            messages.decode(*rebuild(header, blob, entries=[{**entry, **changes}]))
+    for number, said in ((np.nan, "NaN or infinity"), (np.inf, "NaN or infinity"),
+                         (3e38, "so large that weights overflow")):
+        damaged = blob.copy()
+        damaged[2:4] = np.frombuffer(np.float32(number).tobytes()[2:], np.uint8)
+        with pytest.raises(errors.MessageError, match=said):
+            messages.decode(*rebuild(header, damaged))
+
+
+def test_check_3_bit_message_for_4_bit_actors_names_both_and_the_flag():
+    message, quantized = group_message(3)
+    update, shapes = messages.decode(*message), {"linear_0.weight": quantized.values.shape}
+    assert messages.check(update, shapes, "int3") is None
+    with pytest.raises(errors.MessageError, match="'int3', this process uses 'int4'.*--quantize"):
+        messages.check(update, shapes, "int4")
 
 
 def test_encode_weight_compress_makes_biases_bytes_too(wide_weights):

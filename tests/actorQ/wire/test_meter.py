@@ -124,6 +124,7 @@ def test_figures_are_those_of_observations_in_replay(start, name):
     [
         ("native", 8, reference.Activations.SYMMETRIC),
         ("native", 4, reference.Activations.SYMMETRIC),
+        ("native", 3, reference.Activations.SYMMETRIC),
         ("pytorch", 8, reference.Activations.AFFINE_7_BITS),
         ("tensorflow", 8, None),
     ],

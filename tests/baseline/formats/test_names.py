@@ -12,7 +12,7 @@ BOTH, WEIGHTS = "weights+activations", "weights"
         ("onnx", 8, None, BOTH), ("onnx", 8, WEIGHTS, WEIGHTS), ("onnx", 32, None, WEIGHTS),
         ("onnx", 16, WEIGHTS, WEIGHTS), ("tflite", 8, None, BOTH), ("tflite", 2, BOTH, BOTH),
         ("torchscript", 8, None, WEIGHTS), ("torchscript", 32, None, WEIGHTS),
-        ("native", 4, None, WEIGHTS), ("native", 16, None, WEIGHTS),
+        ("native", 4, None, WEIGHTS), ("native", 3, None, WEIGHTS), ("native", 16, None, WEIGHTS),
     ],
 )
 def test_scheme_is_what_suits_the_format(file_format, bits, asked, expected):
@@ -28,7 +28,7 @@ def test_scheme_is_what_suits_the_format(file_format, bits, asked, expected):
         ("tflite", 8, WEIGHTS, r"possible with --format=onnx or torchscript or native"),
         ("torchscript", 8, BOTH, r"possible with --format=onnx or tflite"),
         ("native", 8, BOTH, r"--scheme=weights only; weights.activations is possible with"),
-        ("native", 7, None, r"no native file of 7 bits.*native: 32, 16, 8, 4"),
+        ("native", 7, None, r"no native file of 7 bits.*native: 32, 16, 8, 4, 3;"),
         ("onnx", 32, BOTH, "Activations stay in fp32 where weights have 32 bits"),
     ],
 )

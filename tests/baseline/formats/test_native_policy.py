@@ -40,7 +40,7 @@ ACTIVATIONS = [
     nn.SiLU, nn.Mish, nn.GELU, lambda: nn.GELU("tanh"), nn.Sigmoid, nn.Softplus,
     lambda: nn.Softplus(2.0, 3.0), nn.Hardtanh, nn.ReLU6,
 ]
-BITS = (32, 16, 8, 4)
+BITS = (32, 16, 8, 4, 3)
 
 
 def play(content, observations, name="output"):
@@ -55,13 +55,13 @@ def computed(network, bits, observations):
     for name, module in network.layers:
         if isinstance(module, nn.Linear):
             weight = module.weight.detach().numpy()
-            narrow = bits == 4 and name != last
-            quantize = quantization.quantize_int4_groups if narrow else (
-                quantization.quantize_int8_channels
-            )
+            if bits < 8 and name != last:
+                quantized = quantization.quantize_int4_groups(weight, bits)
+            else:
+                quantized = quantization.quantize_int8_channels(weight)
             x = actorq_reference._linear(
-                x, quantize(weight), module.bias.detach().numpy(), nonnegative,
-                actorq_reference.Activations.SYMMETRIC,
+                x, quantized, module.bias.detach().numpy(), nonnegative,
+                actorq_reference.Activations.SYMMETRIC, len(x),
             )
         elif isinstance(module, nn.Tanh):
             x = actorq_reference.tanh(x)
@@ -71,7 +71,7 @@ def computed(network, bits, observations):
     return x
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits", [8, 4, 3])
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 17, 33, 3), (70, 130, 64, 16)])
 def test_integers_are_bit_for_bit_those_of_the_reference(bits, activation, sizes):
@@ -262,7 +262,7 @@ def test_trained_agents_compute_as_the_reference(path):
     np.testing.assert_allclose(found, outputs, rtol=1e-4, atol=1e-4)
     kinds = nn.Linear | nn.Tanh | nn.ReLU | nn.Flatten
     assert all(isinstance(module, kinds) for _, module in agent.network.layers)
-    for bits in (8, 4):
+    for bits in (8, 4, 3):
         content = native_policy.export(agent.network, bits)
         expected = computed(agent.network, bits, observations)
         np.testing.assert_array_equal(play(content, observations), expected)
@@ -280,6 +280,7 @@ def test_files_tell_what_they_hold():
     sizes = [len(native_policy.export(reference.dense(sizes=(64, 512, 512, 8)), b)) for b in BITS]
     ratios = [sizes[0] / size for size in sizes]
     assert ratios[1] > 1.95 and ratios[2] > 3.8 and ratios[3] > 6.8
+    assert sizes[4] == sizes[3]  # The kernels compute 3 bits as 4.
 
 
 def test_damaged_files_are_refused(tmp_path):

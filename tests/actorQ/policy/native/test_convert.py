@@ -56,25 +56,27 @@ def test_int8_channels_equals_the_reference_bit_for_bit(shape):
 
 
 @needs_library
+@pytest.mark.parametrize("bits", [4, 3])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_int4_groups_equals_the_reference_bit_for_bit(shape):
+def test_int4_groups_equals_the_reference_bit_for_bit(shape, bits):
     for matrix in (awkward(shape), np.asfortranarray(awkward(shape, 1)), awkward(shape)[::-1]):
-        got = convert.int4_groups(matrix)
-        expected = quantization.quantize_int4_groups(np.ascontiguousarray(matrix.T))
+        got = convert.int4_groups(matrix, bits)
+        expected = quantization.quantize_int4_groups(np.ascontiguousarray(matrix.T), bits)
         assert got.values.dtype == np.int8 and got.scale.dtype == np.float32
         np.testing.assert_array_equal(got.values, expected.values)
         assert got.scale.shape == expected.scale.shape
         assert got.scale.tobytes() == expected.scale.tobytes()
-        assert got[2:] == expected[2:] == (0, 4)
+        assert got[2:] == expected[2:] == (0, bits)
 
 
 @needs_library
-def test_int4_groups_not_finite_is_refused():
+@pytest.mark.parametrize("bits", [4, 3])
+def test_int4_groups_not_finite_is_refused(bits):
     for bad in (np.nan, np.inf, -np.inf):
         matrix = np.ones((130, 70), np.float32)
         matrix[129, 69] = bad
         with pytest.raises(ValueError, match="NaN"):
-            convert.int4_groups(matrix)
+            convert.int4_groups(matrix, bits)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -154,8 +156,8 @@ def test_convert_missing_library_is_logged_once(monkeypatch, tmp_path):
     assert len(lines) == 1 and "numpy" in lines[0]
 
 
-@pytest.mark.parametrize("quantize", [32, 16, 8, 4])
-@pytest.mark.parametrize("communication", [32, 8, 4])
+@pytest.mark.parametrize("quantize", [32, 16, 8, 4, 3])
+@pytest.mark.parametrize("communication", [32, 8, 4, 2])
 @pytest.mark.parametrize("compress", [False, True])
 def test_learner_to_actor_form_equals_its_two_steps(quantize, communication, compress):
     rng = np.random.default_rng(0)

@@ -27,7 +27,7 @@ ARCHITECTURES = {
     "humanoid": architecture_lib.PolicyArchitecture((67,), (200, 100, 70), 21, TANH),
     "pixels": architecture_lib.PolicyArchitecture((36, 44, 3), (40,), 5, Q_VALUES),
 }
-EXACT = ("int8", "int4")
+EXACT = ("int8", "int4", "int3")
 ISAS = (
     library.usable_isas()
     if library.available()
@@ -75,7 +75,7 @@ def test_network_computes_the_reference(name, quantize, isa):
         np.testing.assert_allclose(outputs, expected, atol=3e-6)
 
 
-@pytest.mark.parametrize("quantize", [8, 4])
+@pytest.mark.parametrize("quantize", [8, 4, 3])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_network_output_does_not_depend_on_the_batch(name, quantize):
     architecture = ARCHITECTURES[name]
@@ -102,7 +102,7 @@ def test_observations_without_range_and_with_a_huge_one(quantize):
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("quantize", [8, 4])
+@pytest.mark.parametrize("quantize", [8, 4, 3])
 def test_an_observation_that_is_not_finite_gives_nan_and_spares_the_others(quantize, number):
     architecture = ARCHITECTURES["humanoid"]
     network = library.Network(architecture, precisions.SCHEMES[quantize], 3)
@@ -137,7 +137,7 @@ def extreme_case(quantize=8):
 
 
 def test_integer_products_do_not_overflow_at_their_extremes():
-    for quantize in (8, 4):
+    for quantize in (8, 4, 3):
         architecture, _, tensors, observations = extreme_case(quantize)
         expected = reference.forward(architecture, tensors, observations)
         for isa in library.usable_isas():
@@ -168,10 +168,11 @@ def test_packed_weights_take_what_their_bits_say():
     assert sizes[16] == pytest.approx(16, rel=0.01)
     assert sizes[8] == pytest.approx(8, rel=0.03)
     assert sizes[4] == pytest.approx(4.25, rel=0.04)
+    assert sizes[3] == sizes[4]  # The kernels compute 3 bits as 4.
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 6])
-@pytest.mark.parametrize("quantize", [8, 4])
+@pytest.mark.parametrize("quantize", [8, 4, 3])
 def test_narrow_communication_reaches_the_kernels(quantize, bits):
     architecture = ARCHITECTURES["humanoid"]
     tensors = expanded(architecture, quantize, quantize_communication=bits)
@@ -183,27 +184,29 @@ def test_narrow_communication_reaches_the_kernels(quantize, bits):
     )
 
 
-def test_backend_lists_the_type_of_every_layer():
-    backend = inference.make_backend(ARCHITECTURES["pixels"], 4, "native")
+@pytest.mark.parametrize("quantize", [4, 3])
+def test_backend_lists_the_type_of_every_layer(quantize):
+    backend = inference.make_backend(ARCHITECTURES["pixels"], quantize, "native")
     assert backend.types == {
         "conv_0": "int8", "conv_1": "int8", "conv_2": "int8", "linear_0": "int4", "head": "int8",
     }
 
 
-def test_int4_groups_stay_within_half_a_step():
+@pytest.mark.parametrize(("bits", "levels"), [(4, 7), (3, 3)])
+def test_int4_groups_stay_within_half_a_step(bits, levels):
     weights = make_weights(ARCHITECTURES["humanoid"])["linear_1.weight"]
     weights[3] = 0
     weights[4, :64] = 1e-39
-    quantized = quantization.quantize_int4_groups(weights)
+    quantized = quantization.quantize_int4_groups(weights, bits)
     assert quantized.scale.shape == (100, 4)
-    assert np.abs(quantized.values).max() == 7
+    assert quantized.bits == bits and np.abs(quantized.values).max() == levels
     assert (quantized.scale.view(np.uint32) & 0xFFFF == 0).all()  # bfloat16 numbers.
     steps = np.repeat(quantized.scale, 64, axis=1)[:, :200]
     error = np.abs(quantization.dequantize(quantized) - weights)
-    # The largest weights lie at 7 steps, but for the rounding of the step to bfloat16.
-    assert (error <= steps * (0.5 + 7 / 256)).all()
+    # The largest weights lie at 7 or 3 steps, but for the rounding of the step to bfloat16.
+    assert (error <= steps * (0.5 + levels / 256)).all()
     with pytest.raises(ValueError, match="NaN"):
-        quantization.quantize_int4_groups(np.full((2, 3), np.nan, np.float32))
+        quantization.quantize_int4_groups(np.full((2, 3), np.nan, np.float32), bits)
 
 
 def test_missing_library_is_one_clear_line(monkeypatch, tmp_path):
