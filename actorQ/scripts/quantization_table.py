@@ -64,17 +64,18 @@ def measure(run: curves.Run, episodes: int, least: Mapping[str, float]) -> Row:
     """
     from actorQ.policy import loaded
 
-    means = []
-    for bits in (32, run.precision):
+    def earned(bits: int) -> float:
         policy = loaded.load_policy(run.folder, bits, inference_mode=_MODE)
         played = loaded.play_episodes(policy, episodes)
-        means.append(statistics.fmean(episode.episode_return for episode in played))
+        return statistics.fmean(episode.episode_return for episode in played)
+
+    full, quantized = earned(32), earned(run.precision)
     limit = least.get(run.task.partition(",")[2])
     return Row(
         os.path.basename(os.path.normpath(run.folder)), run.task, run.precision,
         run.config.learner_fake_quantize, run.config.seed,
-        str(run.surroundings.get("git_commit") or ""), *means,
-        None if limit is None else means[1] < limit, meter_summary.figures(run.folder),
+        str(run.surroundings.get("git_commit") or ""), full, quantized,
+        None if limit is None else quantized < limit, meter_summary.figures(run.folder),
     )
 
 
