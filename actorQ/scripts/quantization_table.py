@@ -4,7 +4,8 @@
 
 OUT gets runs.csv, table.md and figures.png. A run failed if its policy with the actors' bits earns
 less than --least on average. For each figure of the broadcaster's meter, the table says how well it
-separates the runs that failed: 0.5 is chance, and 0 or 1 separates all (`run_logs.meter_summary`).
+separates failed runs from others of their task: 0.5 is chance, and 0 or 1 separates all
+(`run_logs.meter_summary`).
 """
 
 import argparse
@@ -106,15 +107,22 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def areas(rows: Sequence[Row]) -> dict[str, tuple[float, int, int]]:
-    """Returns how well each figure separates, with the numbers of failed and of other runs."""
+    """Returns how well each figure separates, with the numbers of failed and of other runs.
+
+    Only runs of one task are compared: tasks differ more than their runs do.
+    """
+    tasks = sorted({row.task for row in rows})
     found = {}
     for name in meter_summary.FIGURES:
-        groups = [
-            [row.figures[name] for row in rows if row.failed is failed] for failed in (True, False)
-        ]
-        area = meter_summary.area(*groups)
+
+        def of(task: str, failed: bool, name: str = name) -> list[float]:
+            return [row.figures[name] for row in rows if (row.task, row.failed) == (task, failed)]
+
+        groups = [(of(task, True), of(task, False)) for task in tasks]
+        area = meter_summary.area(groups)
         if area is not None:
-            counts = [int(np.isfinite(group).sum()) for group in groups]
+            compared = [group for group in groups if all(np.isfinite(side).any() for side in group)]
+            counts = [sum(int(np.isfinite(g[side]).sum()) for g in compared) for side in (0, 1)]
             found[name] = (area, counts[0], counts[1])
     return found
 

@@ -1,8 +1,8 @@
 """Says in one number for each figure of the broadcaster's meter what a run was like.
 
-A figure separates two groups of runs as well as it ranks them: the area is the probability that a
-run of the one has a larger figure than a run of the other, and ties count half. It is the statistic
-of Mann and Whitney divided by the number of pairs (Hanley and McNeil 1982). Imports no framework.
+A figure separates runs that failed from others as well as it ranks them. The area is the
+probability that a failed run has the larger figure, and ties count half. It is the statistic of
+Mann and Whitney divided by the number of pairs (Hanley and McNeil 1982). Imports no framework.
 """
 
 from collections.abc import Sequence
@@ -55,17 +55,20 @@ def _late_median(values: np.ndarray) -> float:
     return float(np.median(late)) if len(late) else float("nan")
 
 
-def area(failed: Sequence[float], learned: Sequence[float]) -> float | None:
-    """Returns the probability that a failed run has the larger figure; None: a group is empty.
+def area(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float | None:
+    """Returns the probability that a failed run has the larger figure than another of its group.
 
     Args:
-      failed: A figure of the runs that failed; NaN does not count.
-      learned: The same of the others.
+      groups: For each group, a figure of the runs that failed, and of the others; NaN does not
+        count.
+
+    Returns:
+      The share of such pairs; None if there is no pair.
     """
-    ours, others = (
-        np.array([value for value in group if np.isfinite(value)]) for group in (failed, learned)
-    )
-    if not len(ours) or not len(others):
-        return None
-    differences = ours[:, None] - others[None, :]
-    return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
+    found = []
+    for both in groups:
+        failed, learned = (np.array(side)[np.isfinite(side)] for side in both)
+        differences = failed[:, None] - learned[None, :]
+        found.append(((differences > 0) + 0.5 * (differences == 0)).ravel())
+    pairs = np.concatenate(found) if found else np.array([])
+    return float(pairs.mean()) if len(pairs) else None

@@ -46,4 +46,11 @@ def test_a_run_without_a_meter_has_no_figures(tmp_path):
     ],
 )
 def test_area_is_the_probability_of_a_larger_figure(failed, learned, area):
-    assert meter_summary.area(failed, learned) == area
+    assert meter_summary.area([(failed, learned)]) == area
+
+
+def test_area_compares_within_groups_alone():
+    assert meter_summary.area([([2], [1]), ([20], [10])]) == 1.0
+    assert meter_summary.area([([2], [1]), ([10, 20], [30])]) == pytest.approx(1 / 3)
+    assert meter_summary.area([([2], []), ([], [3])]) is None
+    assert meter_summary.area([]) is None
