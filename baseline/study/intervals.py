@@ -8,6 +8,7 @@ all equal, where corrected ones (BCa) are not defined. Imports numpy only.
 """
 
 from collections.abc import Sequence
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -94,7 +95,7 @@ def paired(
         return Interval(None, None, None, "the fp32 mean is zero")
     if pairs.shape[1] < 2:
         return Interval(error, None, None, "one episode has no spread")
-    fp32_means, quantized_means = _resampled_means(pairs, resamples, np.random.default_rng(seed))
+    fp32_means, quantized_means = _resampled_means(pairs, resamples, (seed,))
     low, high = _percentiles(fp32_means)
     if low <= 0 <= high:
         reason = "the interval of the fp32 mean includes zero"
@@ -125,7 +126,7 @@ def mean_over_agents(
     # Every agent has a stream of its own, so that agents of as many episodes share no luck.
     draws = np.stack(
         [
-            _errors(*_resampled_means(side, RESAMPLES, np.random.default_rng([0, index])))
+            _errors(*_resampled_means(side, RESAMPLES, (0, index)))
             for index, side in enumerate(sides)
         ]
     )  # [agents, resamples]
@@ -184,17 +185,24 @@ def _pairs(fp32: Returns, quantized: Returns) -> np.ndarray:
     return np.stack([np.asarray(side, np.float64) for side in (fp32, quantized)])
 
 
-def _resampled_means(
-    samples: np.ndarray, resamples: int, rng: np.random.Generator
-) -> np.ndarray:
+def _resampled_means(samples: np.ndarray, resamples: int, seed: tuple[int, ...]) -> np.ndarray:
     """Draws columns of [K, N] with replacement; returns the means, [K, resamples]."""
-    count = samples.shape[1]
+    drawn = _times_drawn(samples.shape[1], resamples, seed)
+    return samples @ drawn.T.astype(np.float64) / samples.shape[1]
+
+
+@functools.lru_cache(maxsize=16)  # Every cell of a table draws alike.
+def _times_drawn(count: int, resamples: int, seed: tuple[int, ...]) -> np.ndarray:
+    """Returns how often each resample has each of `count` columns, int16 [resamples, count]."""
+    rng = np.random.default_rng(seed)
     block = max(1, _BLOCK // count)
-    means = []
+    found = []
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
-        means.append(samples[:, rng.integers(count, size=(size, count))].mean(axis=2))
-    return np.concatenate(means, axis=1)
+        columns = rng.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
+        times = np.bincount(columns.ravel(), minlength=size * count)
+        found.append(times.reshape(size, count).astype(np.int16))
+    return np.concatenate(found)
 
 
 def _errors(fp32_means: np.ndarray, quantized_means: np.ndarray) -> np.ndarray:

@@ -68,6 +68,7 @@ def draw(path: str, found: Sequence[method_tables.Table]) -> str:
             ax.set_xlabel("Bits of a weight", fontsize=plotting.TEXT)
     figure.supylabel("Mean E (%), above zero is a loss", fontsize=plotting.TEXT)
     plotting.legend_below(
-        figure, 4, f"Losses above {_LOSS:g} %, and gains above {-_GAIN:g} %, are drawn there."
+        figure, max(2, len(algorithms)),
+        f"Losses above {_LOSS:g} %, and gains above {-_GAIN:g} %, are drawn there.",
     )
     return plotting.save_figure(figure, path)

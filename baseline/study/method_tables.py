@@ -230,8 +230,8 @@ def limits(table: Table) -> list[Limit]:
 def verdicts(found: Sequence[Table]) -> list[str]:
     """Returns a sentence for each algorithm, granularity and width that has a limit."""
     return [
-        f"{one.table.algo.upper()}, {one.table.granularity}, {one.bits} bits: the limit of "
-        f"{one.limit:g} % is {one.verdict}: {one.reason}. The best is {one.method} with "
-        f"{one.cell.mean.text()}."
+        f"{one.table.algo.upper()}, {one.table.granularity}, {one.bits} bits: the limit is "
+        f"{one.limit:g} %. The best method, {one.method}, has {one.cell.mean.text()}. Verdict: "
+        f"{one.verdict}, because {one.reason}."
         for table in found for one in limits(table)
     ]

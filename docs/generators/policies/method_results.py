@@ -11,6 +11,7 @@ from baseline.study import method_tables
 from baseline.study import rows as rows_lib
 from docs.generators import prose
 from docs.generators import tables
+from docs.generators.policies import quantized_results
 
 _FOLDER = tables.BASELINE_RESULTS / "ptq_methods"
 _SCALES = {"paper": "a scale for each tensor", "channel": "a scale for each output"}
@@ -92,6 +93,17 @@ def limits() -> str:
     return tables.table(head, lines, 2)
 
 
+@prose.wrapped
+def coverage() -> str:
+    """Returns a list item that says whose agents were measured so far."""
+    measured = {table.algo: table.agents for table in found()}
+    told = [
+        f"{measured.get(algo, 0)} of {quantized_results.agents_of(algo)} of {algo.upper()}"
+        for algo in quantized_results.ALGORITHMS
+    ]
+    return f"- These agents were measured: {', '.join(told)}."
+
+
 def methods() -> str:
     """Returns a list of the methods that were measured."""
     names_of = dict.fromkeys(method for table in found() for method in table.methods)
@@ -101,4 +113,5 @@ def methods() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "answer": answer, "tensor": functools.partial(_table, names.PAPER),
     "channel": functools.partial(_table, "channel"), "limits": limits, "methods": methods,
+    "coverage": coverage,
 }

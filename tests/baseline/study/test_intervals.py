@@ -103,6 +103,7 @@ def test_paired_is_deterministic_and_depends_on_seed():
 def test_paired_more_draws_than_a_block_are_the_same_draws(monkeypatch):
     pairs = make_pairs(5)
     whole = intervals.paired(*pairs)
+    intervals._times_drawn.cache_clear()
     monkeypatch.setattr(intervals, "_BLOCK", 10_000)
     assert intervals.paired(*pairs) == whole
 

@@ -80,7 +80,7 @@ def test_the_best_is_of_all_agents():
     assert method in ("minmax", "mse") and cell.agents == 2
     text = method_tables.markdown([table])
     assert text.count(" (1 agent)") == 1
-    assert "A2C, paper, 8 bits: the limit of 2.31 %" in text
+    assert "A2C, paper, 8 bits: the limit is 2.31 %." in text
 
 
 def test_verdicts_name_limits():
@@ -88,8 +88,12 @@ def test_verdicts_name_limits():
     rows = [row for row in rows if row.bits != "8"]
     (table,) = method_tables.tables(rows, of_methods)
     first, second = method_tables.verdicts([table])
-    assert first.startswith("DQN, paper, 8 bits: the limit of 8.6 % is not reached")
-    assert second.startswith("DQN, paper, 4 bits: the limit of 5 % is")
+    assert first.startswith("DQN, paper, 8 bits: the limit is 8.6 %. The best method, mse, has ")
+    assert first.endswith("Verdict: not reached, because all of the interval is above it.")
+    assert second.startswith("DQN, paper, 4 bits: the limit is 5 %.")
+    (one, _) = method_tables.limits(table)
+    assert (one.bits, one.limit, one.method) == ("8", 8.6, "mse")
+    assert one.cell.mean.low > 0.086
 
 
 def test_groups_are_lines_of_their_own():
