@@ -17,8 +17,8 @@ METHODS = (*RANGES, *TRANSFORMS, *ROUNDINGS, BIAS_CORRECTION, ACTION)
 # Methods among which `auto` chooses. Of equals the first counts, so the cheaper stand first.
 # `action` tries minmax itself, layer by layer.
 CANDIDATES = (
-    "gptq,bias-correction", "bias-correction,action", "smooth,bias-correction,action",
-    "hadamard,bias-correction,action",
+    "gptq,bias-correction", "action", "bias-correction,action", "smooth,bias-correction,action",
+    "hadamard,action", "hadamard,bias-correction,action",
 )
 MAX_BITS = 16  # Wider integers leave nothing to choose.
 

@@ -107,7 +107,7 @@ def test_activations_are_quantized_too(collected, method):
 def test_auto_leaves_out_what_cannot_fold_with_activations(collected):
     scheme = schemes.Scheme("8", schemes.WEIGHTS_AND_ACTIVATIONS, method="auto")
     names = post_training.candidates(scheme)
-    assert names == ["gptq,bias-correction", "bias-correction,action"]
+    assert names == ["gptq,bias-correction", "action", "bias-correction,action"]
 
 
 def test_a_saved_agent_acts_the_same(collected, zoo, tmp_path):
