@@ -93,6 +93,19 @@ def limits() -> str:
     return tables.table(head, lines, 2)
 
 
+def advice() -> str:
+    """Returns a table of what `auto` loses, beside `minmax` and the best method of each width."""
+    lines = []
+    for table in found():
+        for bits in ("8", "4"):
+            auto, plain = (table.cells.get((one, bits)) for one in (recipes.AUTO, recipes.MINMAX))
+            best = method_tables.best(table, bits)
+            if auto and plain and best:
+                cells = [_percent(cell.mean) for cell in (plain, auto, best[1])]
+                lines.append([table.algo.upper(), _SCALES[table.granularity], bits, *cells])
+    return tables.table(["Algorithm", "Scales", "Bits", _EACH, "`auto`", "Best method"], lines, 2)
+
+
 @prose.wrapped
 def coverage() -> str:
     """Returns a list item that says whose agents were measured so far."""
@@ -113,5 +126,5 @@ def methods() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "answer": answer, "tensor": functools.partial(_table, names.PAPER),
     "channel": functools.partial(_table, "channel"), "limits": limits, "methods": methods,
-    "coverage": coverage,
+    "advice": advice, "coverage": coverage,
 }
