@@ -3,6 +3,7 @@
 from baseline.formats import names as formats
 from docs.generators import prose
 from docs.generators.policies import deployment_results
+from docs.generators.policies import method_results
 from docs.generators.policies import qat_results
 from docs.generators.policies import quantized_results
 from docs.generators.training import fault_results
@@ -29,9 +30,10 @@ def gain() -> str:
 def results() -> str:
     """Returns one line for each further result: tasks, PTQ, QAT, deployment, faults, GPU."""
     means = ", ".join(
-        f"{algo.upper()} {quantized_results.mean_errors(algo)['weights'].text().partition(' [')[0]}"
+        f"{algo.upper()} {method_results.percent(quantized_results.mean_errors(algo)['weights'])}"
         for algo in quantized_results.ALGORITHMS
     )
+    dqn, ddpg = (method_results.percent(method_results.auto(algo, "8")) for algo in ("dqn", "ddpg"))
     counts = qat_results.counts()
     usual = ", ".join(f"{row.fp32_us:.1f}" for row in deployment_results.of_runtime())
     own = deployment_results.of_runtime(formats.RUNTIMES["native"])
@@ -40,8 +42,8 @@ def results() -> str:
     fp32, int8 = gpu.run("fp32"), gpu.run("int8")
     return "\n".join([
         tasks.readme(),
-        f"- [Post-training quantization](docs/results/ptq.md) to int8 costs this share of the"
-        f" reward: {means}.",
+        f"- [int8 after training](docs/results/ptq.md) costs {means} of the reward. With"
+        f" [`--method auto`](docs/results/ptq-methods.md) DQN loses {dqn}, DDPG {ddpg}.",
         f"- [Quantization-aware training](docs/results/qat.md) returned at least as much as PTQ"
         f" in {counts.at_least} of {counts.cells} cells.",
         f"- [As small files](docs/results/deployment.md) the three policies act in"

@@ -26,7 +26,14 @@ def found() -> tuple[method_tables.Table, ...]:
     return tuple(method_tables.tables(rows, list(of_methods.values())))
 
 
-def _percent(mean: intervals.Interval) -> str:
+def auto(algo: str, bits: str) -> intervals.Interval:
+    """Returns the mean E of `auto` with a scale for each tensor."""
+    (table,) = (one for one in found() if (one.algo, one.granularity) == (algo, names.PAPER))
+    return table.cells[recipes.AUTO, bits].mean
+
+
+def percent(mean: intervals.Interval) -> str:
+    """Returns the mean E with one decimal, as in "-0.2 %"."""
     if mean.error is None:
         return "n/a"
     return f"{intervals.fixed(100 * mean.error, 1)} %"
@@ -74,8 +81,8 @@ def _table(granularity: str) -> str:
         of_minmax = [table.cells.get((recipes.MINMAX, bits)) for bits in widths]
         head = f"{table.algo.upper()} ({table.agents} agents)"
         lines += [
-            [head, _EACH, *(_percent(cell.mean) if cell else "–" for cell in of_minmax)],
-            ["", "best", *(_percent(one[1].mean) if one else "–" for one in least.values())],
+            [head, _EACH, *(percent(cell.mean) if cell else "–" for cell in of_minmax)],
+            ["", "best", *(percent(one[1].mean) if one else "–" for one in least.values())],
             ["", "which", *(f"`{one[0]}`" if one else "–" for one in least.values())],
         ]
     return tables.table(["Algorithm", "Method", *(f"{b} bits" for b in widths)], lines, 2)
@@ -101,7 +108,7 @@ def advice() -> str:
             auto, plain = (table.cells.get((one, bits)) for one in (recipes.AUTO, recipes.MINMAX))
             best = method_tables.best(table, bits)
             if auto and plain and best:
-                cells = [_percent(cell.mean) for cell in (plain, auto, best[1])]
+                cells = [percent(cell.mean) for cell in (plain, auto, best[1])]
                 lines.append([table.algo.upper(), _SCALES[table.granularity], bits, *cells])
     return tables.table(["Algorithm", "Scales", "Bits", _EACH, "`auto`", "Best method"], lines, 2)
 
