@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# What policies learn whose actors have few bits, with and without a learner that quantizes as well:
+# This measures what actors with few bits learn, with and without a learner that quantizes as well:
 #     actorQ/results/reproduce_quantized_actors.sh [OUT]      (OUT: logs/quantized_actors)
-# Three tasks, three seeds, actors in fp32, 4 and 3 bits; an hour and a half on two cores. A run that
-# is there is not made again: the same command goes on. Afterwards each run's policy plays in full
-# precision and with its bits. OUT/report gets runs.csv, table.md and figures.png.
+# It trains on three tasks with three seeds, in fp32, 4 and 3 bits, for an hour and a half on two
+# cores. A run that is there is not made again: the same command goes on. Afterwards each run's policy
+# plays in full precision and with its bits. OUT/report gets runs.csv, table.md and figures.png.
 set -euo pipefail
 out="${1:-logs/quantized_actors}"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 steps() {  # steps TASK: its learner steps
   case "$1" in
-    *cheetah_run) echo 12000 ;;  # A half of what it takes to the published reward.
+    *cheetah_run) echo 12000 ;;  # The published reward takes twice as many.
     *CartPole-v1) echo 6000 ;;
     *) echo 4000 ;;
   esac

@@ -12,7 +12,7 @@ import numpy as np
 from actorQ.core import telemetry
 from actorQ.experiments.run_logs import meter_plot
 
-# What a run's figure is, by the name of its column in tables.
+# Tables have these columns, and say these words of them.
 FIGURES = {
     "changed_share": "integers that change with a version",
     "weight_error": "largest relative error of a layer",

@@ -67,6 +67,12 @@ def answer() -> str:
                 f"With {bits} bits and {_SCALES[granularity]}, the best method's mean loss is "
                 f"within {limit} for {listed}."
             )
+    measured = {table.algo: table.agents for table in found()}
+    told = [
+        f"{algo.upper()} {measured.get(algo, 0)} of {quantized_results.agents_of(algo)}"
+        for algo in quantized_results.ALGORITHMS
+    ]
+    sentences.append(f"These agents were measured so far: {', '.join(told)}.")
     return f"**Answer.** {' '.join(sentences)}"
 
 
@@ -113,17 +119,6 @@ def advice() -> str:
     return tables.table(["Algorithm", "Scales", "Bits", _EACH, "`auto`", "Best method"], lines, 2)
 
 
-@prose.wrapped
-def coverage() -> str:
-    """Returns a list item that says whose agents were measured so far."""
-    measured = {table.algo: table.agents for table in found()}
-    told = [
-        f"{measured.get(algo, 0)} of {quantized_results.agents_of(algo)} of {algo.upper()}"
-        for algo in quantized_results.ALGORITHMS
-    ]
-    return f"- These agents were measured: {', '.join(told)}."
-
-
 def methods() -> str:
     """Returns a list of the methods that were measured."""
     names_of = dict.fromkeys(method for table in found() for method in table.methods)
@@ -133,5 +128,5 @@ def methods() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "answer": answer, "tensor": functools.partial(_table, names.PAPER),
     "channel": functools.partial(_table, "channel"), "limits": limits, "methods": methods,
-    "advice": advice, "coverage": coverage,
+    "advice": advice,
 }

@@ -105,7 +105,7 @@ def test_both_samples_of_a_large_layer_hold_the_same_few_channels(bfloat16):
     errors = figures.weight_errors(
         sampled, forms.expand(model_update.ModelUpdate(1, update.scheme, quantized))
     )
-    # Of other channels, the differences would be as large as the weights.
+    # If the channels were others, the differences would be as large as the weights.
     assert errors["conv_0"] < 0.02 and errors["linear_0"] < 0.2
 
 

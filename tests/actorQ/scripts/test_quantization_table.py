@@ -1,4 +1,4 @@
-"""The table of what runs learned in full precision and with their actors' bits."""
+"""Tests the table of what runs learned in full precision and with their actors' bits."""
 
 import csv
 import math

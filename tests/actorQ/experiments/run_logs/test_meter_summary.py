@@ -1,4 +1,4 @@
-"""What a run's meter showed, in one number a figure, and how well a figure separates runs."""
+"""Tests the one number that stands for each figure of a run, and how well figures separate runs."""
 
 import math
 
