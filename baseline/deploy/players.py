@@ -19,6 +19,7 @@ from baseline.deploy import run_policy
 from baseline.formats import names
 
 _NATIVE = "native"
+_SOURCE, _SCRIPT = "policy_native.c", "build_native.sh"
 
 
 def of_format(file_format: str) -> types.ModuleType:
@@ -33,18 +34,18 @@ def of_file(path: str | os.PathLike[str]) -> types.ModuleType:
 
 
 def place(file_format: str, folder: pathlib.Path) -> pathlib.Path:
-    """Copies the player of a format's files, and the C source that it compiles; returns its path.
+    """Copies the player of a format's files, and what it compiles; returns its path.
 
     Args:
       file_format: One of `names.FORMATS`.
       folder: A folder that exists.
 
     Raises:
-      OSError: The folder cannot be written.
+      OSError, errors.WriteError: The folder cannot be written.
     """
     player = pathlib.Path(str(of_format(file_format).__file__))
     if file_format == _NATIVE:
-        (folder / run_native.SOURCE).write_text(device.source(), encoding="utf-8")
+        _place_source(folder)
     return pathlib.Path(shutil.copyfile(player, folder / player.name))
 
 
@@ -61,7 +62,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     if player is run_native:
         library = _compiled()  # Once, and not again for every file.
         folder = pathlib.Path(path).resolve().parent
-        (folder / run_native.SOURCE).write_text(device.source(), encoding="utf-8")
+        _place_source(folder)
         if not (folder / library.name).exists():
             shutil.copyfile(library, folder / library.name)
     return player.Policy(path)
@@ -70,12 +71,20 @@ def load(path: str | os.PathLike[str]) -> Any:
 @functools.cache
 def _compiled() -> pathlib.Path:
     """Returns the library of the native player for this machine, compiled if it is missing."""
-    source = pathlib.Path(compiling.BUILD_FOLDER, run_native.SOURCE)
+    folder = pathlib.Path(compiling.BUILD_FOLDER)
     try:
-        source.parent.mkdir(exist_ok=True)
-        files.write_if_new(source, device.source())
-        return run_native.build(source)
-    except (OSError, RuntimeError) as error:
+        folder.mkdir(exist_ok=True)
+        _place_source(folder)
+        return pathlib.Path(run_native.build(folder))
+    except (OSError, RuntimeError, errors.WriteError) as error:
         raise errors.UserError(
             f"A native file cannot be played here: {error}. The device compiles it for itself."
         ) from None
+
+
+def _place_source(folder: pathlib.Path) -> None:
+    """Writes what the native player compiles, and the script that does it."""
+    script = pathlib.Path(__file__).with_name(_SCRIPT).read_text(encoding="utf-8")
+    # Another process may compile there at this moment.
+    files.write_if_new(folder / _SOURCE, device.source())
+    files.write_if_new(folder / _SCRIPT, script)

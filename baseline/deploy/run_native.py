@@ -3,100 +3,61 @@
     python run_native.py policy.native [observations.npy]
     action = run_native.Policy("policy.native")(observation)  # A number, int64 [K], or float32 [A].
 
-The first start compiles policy_native.c beside the file for this very processor; CC names another
-compiler than cc. Observations are float32 [D] or uint8 [C, H, W]; in a file [N, ...].
+Observations are float32 [D] or uint8 [C, H, W]; in a file [N, ...]. The first start compiles.
 """
 
 import argparse
 import ctypes
 import hashlib
 import json
-import os
 import pathlib
 import platform
-import re
-import shlex
-import shutil
 import subprocess
 import sys
 import time
 
 import numpy as np
 
-SOURCE = "policy_native.c"
-# Compilers must not fuse float operations: integers of activations would round differently.
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-Wno-psabi")
 
-
-def build(source: pathlib.Path) -> pathlib.Path:
-    """Returns the library of a source for this processor; compiles it where it is missing."""
-    machine, processor = platform.machine(), pathlib.Path("/proc/cpuinfo")
-    told = processor.read_text() if processor.exists() else ""
-    features = re.findall(r"(?m)^(?:flags|Features)\s*:.*$", told)[:1]
-    key = hashlib.sha256(source.read_bytes() + repr((machine, features)).encode()).hexdigest()
-    library = source.with_name(f"{source.stem}-{machine}-{key[:12]}.so")
-    own = ["-march=native", "-mprefer-vector-width=512"] if "86" in machine else ["-mcpu=native"]
-    for flags in (own, []):  # A compiler for another machine does not know this processor.
-        if library.exists():
-            return library
-        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
-        if not shutil.which(compiler[0]):
-            raise RuntimeError(f"there is no C compiler {compiler[0]}: install gcc, or set CC")
-        draft = f"{library}.{os.getpid()}"
-        done = subprocess.run(
-            [*compiler, *FLAGS, *flags, str(source), "-lm", "-o", draft], capture_output=True,
-            text=True,
-        )
-        if done.returncode == 0:
-            os.replace(draft, library)  # In one step, so that no process loads half a library.
-    if not library.exists():
-        raise RuntimeError(f"{compiler[0]} fails: {' '.join(done.stderr.split())[-200:]}")
-    return library
+def build(folder: pathlib.Path) -> str:
+    """Returns the library for this very processor; compiles it where it is missing."""
+    command = ["sh", str(folder / "build_native.sh"), platform.machine()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(" ".join(done.stderr.split())[-200:])
+    return done.stdout.strip()
 
 
 class Policy:
     """A policy, ready to act; `shape` and `dtype` are those of an observation."""
 
-    def __init__(self, path: "str | os.PathLike[str]") -> None:
+    def __init__(self, path: "str | pathlib.Path") -> None:
         """Loads a file; compiles its player where that is missing."""
-        path = pathlib.Path(path)
         content = self._content = np.memmap(path, np.uint8, "r")
-        if bytes(content[:8]) != b"QUARLNP1" or (
-            hashlib.sha256(content[40:].data).digest() != bytes(content[8:40])
-        ):
+        if b"QUARLNP1" + hashlib.sha256(content[40:].data).digest() != bytes(content[:40]):
             raise ValueError("the file is damaged, or baseline.deploy did not write it")
         end = 44 + int.from_bytes(bytes(content[40:44]), "little")
         facts, start = json.loads(bytes(content[44:end])), -(-end // 64) * 64
-        self.shape, self.dtype = facts["shape"], getattr(np, facts["dtype"])
+        self.shape, self.dtype = tuple(facts["shape"]), np.dtype(facts["dtype"]).type
         # The buffers are fixed, so that a call passes one prepared pointer.
-        self._observation = np.zeros(self.shape, self.dtype)
-        self._output = np.zeros(facts["outputs"], np.float32)
-        self._action = np.zeros(facts["actions"][0], facts["actions"][1])
-        self._one, self._whole = facts["head"] == "argmax", facts["dtype"] == "uint8"
-        self._size = tuple(self.shape)
-        library = ctypes.CDLL(str(build(path.resolve().with_name(SOURCE))))
-        pointer, size = ctypes.c_void_p, ctypes.c_size_t
-        library.policy_open.restype = pointer
-        library.policy_open.argtypes = [pointer, size, pointer, pointer, pointer]
-        opened = library.policy_open(
-            content.ctypes.data + start, len(content) - start, self._observation.ctypes.data,
-            self._output.ctypes.data, self._action.ctypes.data,
-        )
-        if not opened:
+        self._input = np.zeros(self.shape, self.dtype)
+        self._output, self._action = np.zeros(facts["outputs"], "f4"), np.zeros(*facts["actions"])
+        self._one, pointer = facts["head"] == "argmax", ctypes.c_void_p
+        library = ctypes.CDLL(build(pathlib.Path(path).resolve().parent))
+        self._act, library.policy_open.restype = library.policy_act, pointer
+        size = ctypes.c_size_t(len(content) - start)
+        buffers = content[start:], self._input, self._output, self._action
+        given, *others = (pointer(buffer.ctypes.data) for buffer in buffers)
+        self._pointer = pointer(library.policy_open(given, size, *others))
+        if not self._pointer:
             raise ValueError("the file does not fit policy_native.c, or there is no memory")
-        self._act, self._pointer = library.policy_act, pointer(opened)
-        self._act.restype = None
 
     def __call__(self, observation: np.ndarray, name: str = "action") -> np.ndarray:
         """Returns the action for one observation, or the "output" that it follows from, [A]."""
-        given = np.asarray(observation)
-        if self._whole and given.dtype != np.uint8:
-            raise TypeError("images are uint8")
-        if given.shape != self._size:
-            if len(self._size) > 1:
-                raise ValueError(f"an observation has dimensions {self._size}, not {given.shape}")
-            given = given.reshape(self._size)
-        self._observation[...] = given
+        given, image = np.asarray(observation), len(self.shape) > 1
+        if image and (given.shape, given.dtype) != (self.shape, np.uint8):
+            raise TypeError(f"images are uint8 {self.shape}, not {given.dtype} {given.shape}")
+        self._input[...] = given.reshape(self.shape)
         self._act(self._pointer)
         if name == "output":
             return self._output.copy()
@@ -111,8 +72,7 @@ if __name__ == "__main__":
     args = parser.parse_args()
     try:
         policy, seconds = Policy(args.policy), []
-        given = np.load(args.observations) if args.observations else [policy._observation]
-        for observation in given:
+        for observation in np.load(args.observations) if args.observations else [policy._input]:
             seconds.append(-time.perf_counter())
             found = policy(observation, args.print)
             seconds[-1] += time.perf_counter()

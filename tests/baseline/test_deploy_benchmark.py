@@ -291,7 +291,7 @@ def test_deploy_writes_native_files_with_all_that_a_board_needs(run_commands, na
         folder = tmp_path / str(bits)
         assert f"{folder}/run_native.py {folder}/policy.native" in done.out
         assert {path.name for path in folder.iterdir()} == {
-            "policy.native", "policy_native.c", "run_native.py"
+            "build_native.sh", "policy.native", "policy_native.c", "run_native.py"
         }
 
 

@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -327,7 +328,7 @@ def test_observations_of_another_shape_are_refused_and_results_stay():
     images = exporting.load_file(
         native_policy.export(reference.images(), 8, image_size=(20, 20)), "native"
     )
-    with pytest.raises(ValueError, match="dimensions"):
+    with pytest.raises(TypeError, match=r"images are uint8 \(3, 20, 20\)"):
         images(np.zeros((20, 20, 3), np.uint8))
 
 
@@ -348,7 +349,7 @@ def run(folder, *arguments, **variables):
 
 def test_a_device_compiles_the_player_once_and_plays(folder):
     assert {path.name for path in folder.iterdir()} == {
-        "policy.native", "policy_native.c", "run_native.py"
+        "build_native.sh", "policy.native", "policy_native.c", "run_native.py"
     }
     observations = reference.observations(reference.dense(), 5)
     np.save(folder / "observations.npy", observations)
@@ -388,9 +389,10 @@ def test_here_too_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
 def test_the_source_compiles_without_warnings(folder, compiler):
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
+    (flags,) = re.findall('flags="(.+)"', (folder / "build_native.sh").read_text())
     subprocess.run(
-        [compiler, *run_native.FLAGS, "-O1", "-Wall", "-Wextra", "-Werror", "-march=native",
-         folder / run_native.SOURCE, "-lm", "-o", folder / "library.so"], check=True,
+        [compiler, *flags.split(), "-O1", "-Wall", "-Wextra", "-Werror", "-march=native",
+         folder / "policy_native.c", "-lm", "-o", folder / "library.so"], check=True,
     )
 
 
@@ -457,8 +459,9 @@ def test_boards_compute_what_this_machine_does(tmp_path, processor, flags):
 
 def test_the_player_is_small_and_imports_nothing_of_ours():
     source = pathlib.Path(run_native.__file__).read_text(encoding="utf-8")
-    lines = len(source.splitlines())
+    code = "".join(source.split('"""')[::2])
+    lines = sum(not re.fullmatch(r"\s*(#.*)?", line) for line in code.splitlines())
     root = pathlib.Path(__file__).parents[3]
     guide = (root / "docs" / "guide" / "deploy-to-a-device.md").read_text(encoding="utf-8")
-    assert lines <= 125 and f"`run_native.py` ({lines} lines)" in guide
+    assert lines <= 60 and f"`run_native.py` ({lines} lines of code)" in guide
     assert "import numpy as np" in source and "baseline import" not in source
