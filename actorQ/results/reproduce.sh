@@ -23,7 +23,7 @@ run() { # run EXPERIMENT FLAGS...
   attempt actorQ.experiments.run "$1" --publish="actorQ/results/$1" "${@:2}"
 }
 
-[[ $# -gt 0 ]] || set -- time_to_reward breakdown breakdown_torch throughput throughput_4096 \
+[[ $# -gt 0 ]] || set -- time_to_reward time_to_reward_six breakdown breakdown_torch throughput throughput_4096 \
   staleness final_reward final_reward_2048 communication learner_precision learner_bound \
   four_precisions bfloat16_learner wider_noise time_to_reward_4096 walker_stand_peers \
   tasks tasks_pong
@@ -34,6 +34,10 @@ for experiment in "$@"; do
         --tasks=cartpole_balance,walker_stand,CartPole-v0,MountainCar-v0,Acrobot-v1
       run time_to_reward --tasks=CartPole-v0 --precisions=32,8 --seeds=3,4,5 --peers=none
       run time_to_reward --tasks=MountainCar-v0,Acrobot-v1 --precisions=4 --peers=none
+      ;;
+    time_to_reward_six)  # The others of the six tasks have not run yet.
+      attempt actorQ.experiments.run time_to_reward --tasks=reacher_hard --precisions=32,8 \
+        --seeds=0 --peers=none --publish=actorQ/results/time_to_reward_six
       ;;
     throughput)
       run throughput

@@ -75,7 +75,8 @@ def test_rows_that_held_their_rewards_and_rows_that_did_not(folder):
     assert time_to_reward_six.cells("dm_control,cheetah_run")[0] == "not run yet"
     assert time_to_reward_six.gains() == [4.0]
     answer = time_to_reward_six.BLOCKS["answer"]().replace("\n", " ")
-    assert "On 1 of the 3 tasks run so far" in answer and "4.0 to 4.0 times as soon" in answer
+    assert "3 of the six tasks ran so far" in answer
+    assert "the paper's reward 4.0 times as soon, on 1 of these tasks." in answer
     assert "2.5 to 4.0 times the steps" in answer
     lines = time_to_reward_six.BLOCKS["runs"]().splitlines()
     assert len(lines) == 2 + 6

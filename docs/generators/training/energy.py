@@ -151,15 +151,16 @@ def _of_side(row: reaching.Row | None) -> str:
 
 @prose.wrapped
 def _grid() -> str:
-    """Returns the CO2 of a kilowatt hour that all runs were counted with."""
+    """Returns the CO2 of a kilowatt hour that the runs were counted with."""
     found = {
-        round(1000 * energy.co2_kg / energy.kwh)
+        energy.grid
         for name in dict.fromkeys(row.experiment for row in with_energy())
         for result in reward_runs.runs(name)
         if (energy := result.measured.energy) is not None and energy.kwh
     }
-    values = reward_runs.joined(sorted(found))
-    return f"All runs here were counted with {values} g of CO2 a kilowatt hour, the USA's mean."
+    # Older versions knew no other grid than the USA's, and did not name it.
+    named = [grid if "(" in grid else f"{grid} (USA)" for grid in sorted(found)]
+    return f"The grids of the runs here had {reward_runs.joined(named)}."
 
 
 BLOCKS: dict[str, reward_runs.Block] = {

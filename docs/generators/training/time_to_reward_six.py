@@ -1,6 +1,7 @@
 """Blocks of results/time-to-reward-six: six tasks of dm_control, fp32 against int8 actors."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import statistics
 
 from actorQ.experiments import specification
@@ -80,14 +81,22 @@ def _answer() -> str:
     found = rows()
     if not found:
         return reward_runs.answer("None of the six tasks has run with both precisions so far.")
-    rates = sorted(_rates(of_task) for of_task in found.values())
-    text = f"Int8 actors made {rates[0]:.1f} to {rates[-1]:.1f} times the steps of fp32 actors."
+    names = reward_runs.joined(map(specification.short_task, found))
+    text = (
+        f"{len(found)} of the six tasks ran so far: {names}. Int8 actors made "
+        f"{_range([_rates(of_task) for of_task in found.values()])} times the steps of fp32 actors."
+    )
     if soon := gains():
-        text = (
-            f"On {len(soon)} of the {len(found)} tasks run so far, int8 actors held the paper's "
-            f"reward {soon[0]:.1f} to {soon[-1]:.1f} times as soon. {text}"
-        )
+        text += f" They held the paper's reward {_range(soon)} times as soon."
+        if len(soon) < len(found):
+            text = text.removesuffix(".") + f", on {len(soon)} of these tasks."
     return reward_runs.answer(text)
+
+
+def _range(numbers: Sequence[float]) -> str:
+    """Returns the least and the largest number, or the only one."""
+    ends = dict.fromkeys(f"{end:.1f}" for end in (min(numbers), max(numbers)))
+    return " to ".join(ends)
 
 
 def _main() -> str:
