@@ -12,6 +12,7 @@ from baseline.study import rows as rows_lib
 from docs.generators import prose
 from docs.generators import tables
 from docs.generators.policies import quantized_results
+from docs.generators.training import reward_runs
 
 _FOLDER = tables.BASELINE_RESULTS / "ptq_methods"
 _SCALES = {"paper": "a scale for each tensor", "channel": "a scale for each output"}
@@ -49,24 +50,21 @@ def _holds(table: method_tables.Table, bits: str) -> bool:
 @prose.wrapped
 def answer() -> str:
     """Returns the answer of the page."""
-    sentences = []
+    sentences = ["A width's loss is the best method's mean, over the agents of an algorithm."]
     for bits, limit in (("8", "the paper's figure"), ("4", "5 %"), ("3", "15 %")):
-        held = {
+        within = {
             granularity: [
                 table.algo.upper()
                 for table in found()
                 if table.granularity == granularity and _holds(table, bits)
             ]
-            for granularity in names.GRANULARITIES
+            for granularity in (names.GRANULARITIES if bits != "8" else (names.PAPER,))
         }
-        for granularity, algorithms in held.items():
-            if bits == "8" and granularity != names.PAPER:
-                continue
-            listed = ", ".join(algorithms) or "none of the algorithms"
-            sentences.append(
-                f"With {bits} bits and {_SCALES[granularity]}, the best method's mean loss is "
-                f"within {limit} for {listed}."
-            )
+        sentences += [
+            f"With {bits} bits and {_SCALES[granularity]}, it is within {limit} for"
+            f" {reward_runs.joined(algorithms) if algorithms else 'none of the algorithms'}."
+            for granularity, algorithms in within.items()
+        ]
     measured = {table.algo: table.agents for table in found()}
     told = [
         f"{algo.upper()} {measured.get(algo, 0)} of {quantized_results.agents_of(algo)}"
