@@ -55,7 +55,7 @@ class Policy:
     def __call__(self, observation: np.ndarray, name: str = "action") -> np.ndarray:
         """Returns the action for one observation, or the "output" that it follows from, [A]."""
         given, image = np.asarray(observation), len(self.shape) > 1
-        if image and (given.shape, given.dtype) != (self.shape, np.uint8):
+        if image and (given.shape, given.dtype.type) != (self.shape, np.uint8):
             raise TypeError(f"images are uint8 {self.shape}, not {given.dtype} {given.shape}")
         self._input[...] = given.reshape(self.shape)
         self._act(self._pointer)
