@@ -37,7 +37,8 @@ def draw(path: str, found: Sequence[method_tables.Table]) -> str:
     axes[0].set_yticks(_TICKS, [f"{tick}" for tick in _TICKS])
     axes[0].minorticks_off()
     several = list(dict.fromkeys(
-        method for table in found for method in table.methods if method not in _STYLES
+        name for table in found for name in map(_without_groups, table.methods)
+        if name not in _STYLES
     ))
     extra = dict(zip(several, _SEVERAL * (1 + len(several)), strict=False))
     for number, ax in enumerate(axes):
@@ -52,7 +53,8 @@ def draw(path: str, found: Sequence[method_tables.Table]) -> str:
             continue
         ax.axhline(0, color="0.5", linewidth=0.8)
         for method in table.methods:
-            colour, style = {**extra, **_STYLES}[method]
+            colour, style = {**extra, **_STYLES}[_without_groups(method)]
+            grouped = method != _without_groups(method)
             points = [
                 (int(bits), 100 * cell.mean.error) for bits in table.widths
                 if (cell := table.cells.get((method, bits))) and cell.mean.error is not None
@@ -60,7 +62,8 @@ def draw(path: str, found: Sequence[method_tables.Table]) -> str:
             ax.plot(
                 [bits for bits, _ in points],
                 [min(max(error, _GAIN), _LOSS) for _, error in points],
-                color=colour, linestyle=style, marker=".", linewidth=1.4, label=method,
+                color=colour, linestyle="-." if grouped else style, linewidth=1.4, label=method,
+                marker="s" if grouped else ".", markersize=4 if grouped else None,
             )
         ax.set_xticks([int(bits) for bits in table.widths])
         ax.invert_xaxis()
@@ -72,3 +75,8 @@ def draw(path: str, found: Sequence[method_tables.Table]) -> str:
         f"Losses above {_LOSS:g} %, and gains above {-_GAIN:g} %, are drawn there.",
     )
     return plotting.save_figure(figure, path)
+
+
+def _without_groups(method: str) -> str:
+    """Returns a table's method without its group size, whose line has the same colour."""
+    return method.partition(" ")[0]

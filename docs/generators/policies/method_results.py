@@ -105,13 +105,16 @@ def limits() -> str:
 
 
 def advice() -> str:
-    """Returns a table of what `auto` loses, beside `minmax` and the best method of each width."""
+    """Returns a table of what `auto` loses, beside `minmax` and the best method of each width.
+
+    It has the algorithms whose agents were all measured with all candidates.
+    """
     lines = []
     for table in found():
         for bits in ("8", "4"):
             auto, plain = (table.cells.get((one, bits)) for one in (recipes.AUTO, recipes.MINMAX))
             best = method_tables.best(table, bits)
-            if auto and plain and best:
+            if auto and plain and best and auto.agents == best[1].agents:
                 cells = [percent(cell.mean) for cell in (plain, auto, best[1])]
                 lines.append([table.algo.upper(), _SCALES[table.granularity], bits, *cells])
     return tables.table(["Algorithm", "Scales", "Bits", _EACH, "`auto`", "Best method"], lines, 2)
