@@ -23,8 +23,8 @@ run() { # run EXPERIMENT FLAGS...
   attempt actorQ.experiments.run "$1" --publish="actorQ/results/$1" "${@:2}"
 }
 
-[[ $# -gt 0 ]] || set -- time_to_reward time_to_reward_six breakdown breakdown_torch throughput throughput_4096 \
-  staleness final_reward final_reward_2048 communication learner_precision learner_bound \
+[[ $# -gt 0 ]] || set -- time_to_reward time_to_reward_six breakdown breakdown_torch throughput \
+  throughput_4096 staleness final_reward final_reward_2048 communication learner_precision learner_bound \
   four_precisions bfloat16_learner wider_noise time_to_reward_4096 walker_stand_peers \
   tasks tasks_pong
 for experiment in "$@"; do

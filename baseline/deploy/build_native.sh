@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compiles policy_native.c beside this file for this very processor, where that is not done yet, and
-# prints the library's path. CC names another compiler than cc.
+# This compiles policy_native.c for this very processor, unless that is done already. It prints the
+# library's path. CC names another compiler than cc.
 #
 #     sh build_native.sh [MACHINE]
 machine=${1:-$(uname -m)}
@@ -20,7 +20,7 @@ if [ ! -e "$library" ]; then
     echo "there is no C compiler ${compiler%% *}: install gcc, or set CC" >&2
     exit 1
   }
-  draft=$library.$$ # Named in one step at the end, so that no process loads half a library.
+  draft=$library.$$ # It gets its name at the end, so that no process loads half a library.
   # A compiler for another machine does not know this processor.
   $compiler $flags $own policy_native.c -lm -o "$draft" 2>/dev/null ||
     $compiler $flags policy_native.c -lm -o "$draft" || {

@@ -76,7 +76,7 @@ def _compiled() -> pathlib.Path:
         folder.mkdir(exist_ok=True)
         _place_source(folder)
         return pathlib.Path(run_native.build(folder))
-    except (OSError, RuntimeError, errors.WriteError) as error:
+    except (OSError, RuntimeError) as error:
         raise errors.UserError(
             f"A native file cannot be played here: {error}. The device compiles it for itself."
         ) from None

@@ -78,5 +78,5 @@ def draw(path: str, found: Sequence[method_tables.Table]) -> str:
 
 
 def _without_groups(method: str) -> str:
-    """Returns a table's method without its group size, whose line has the same colour."""
+    """Returns a method's name without its group size: both lines have one colour."""
     return method.partition(" ")[0]

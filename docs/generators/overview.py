@@ -47,6 +47,7 @@ _EXPERIMENTS = {
     "four_precisions": "[float32 learner](time-to-reward-float32-learner.md)",
     "learner_bound": "[Other libraries](time-to-reward-peers.md)",
     "time_to_reward_4096": "[3x4096](time-to-reward-4096.md)",
+    "time_to_reward_six": "[Six further tasks](time-to-reward-six.md)",
     "time_to_reward_zen4": "[cartpole_balance](time-to-reward-cartpole-balance.md)",
     "wider_noise": "[cartpole_balance](time-to-reward-cartpole-balance.md)",
 }

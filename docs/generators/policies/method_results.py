@@ -50,7 +50,7 @@ def _holds(table: method_tables.Table, bits: str) -> bool:
 @prose.wrapped
 def answer() -> str:
     """Returns the answer of the page."""
-    sentences = ["A width's loss is the best method's mean, over the agents of an algorithm."]
+    sentences = ["A width's loss is the best method's mean over the agents of an algorithm."]
     for bits, limit in (("8", "the paper's figure"), ("4", "5 %"), ("3", "15 %")):
         within = {
             granularity: [
