@@ -42,10 +42,10 @@ class Policy:
         # The buffers are fixed, so that a call passes one prepared pointer.
         self._input = np.zeros(self.shape, self.dtype)
         self._output, self._action = np.zeros(facts["outputs"], "f4"), np.zeros(*facts["actions"])
-        self._one, pointer = facts["head"] == "argmax", ctypes.c_void_p
+        self._one, self._image = facts["head"] == "argmax", len(self.shape) > 1
+        pointer, size = ctypes.c_void_p, ctypes.c_size_t(len(content) - start)
         library = ctypes.CDLL(build(pathlib.Path(path).resolve().parent))
-        self._act, library.policy_open.restype = library.policy_act, pointer
-        size = ctypes.c_size_t(len(content) - start)
+        library.policy_open.restype, self._act = pointer, library.policy_act
         buffers = content[start:], self._input, self._output, self._action
         given, *others = (pointer(buffer.ctypes.data) for buffer in buffers)
         self._pointer = pointer(library.policy_open(given, size, *others))
@@ -54,10 +54,10 @@ class Policy:
 
     def __call__(self, observation: np.ndarray, name: str = "action") -> np.ndarray:
         """Returns the action for one observation, or the "output" that it follows from, [A]."""
-        given, image = np.asarray(observation), len(self.shape) > 1
-        if image and (given.shape, given.dtype.type) != (self.shape, np.uint8):
+        given = np.asarray(observation)
+        if self._image and (given.shape, given.dtype.type) != (self.shape, np.uint8):
             raise TypeError(f"images are uint8 {self.shape}, not {given.dtype} {given.shape}")
-        self._input[...] = given.reshape(self.shape)
+        self._input[...] = given if given.shape == self.shape else given.reshape(self.shape)
         self._act(self._pointer)
         if name == "output":
             return self._output.copy()
