@@ -36,8 +36,9 @@ for experiment in "$@"; do
       run time_to_reward --tasks=MountainCar-v0,Acrobot-v1 --precisions=4 --peers=none
       ;;
     time_to_reward_six)  # The others of the six tasks have not run yet.
-      attempt actorQ.experiments.run time_to_reward --tasks=reacher_hard --precisions=32,8 \
-        --seeds=0 --peers=none --publish=actorQ/results/time_to_reward_six
+      attempt actorQ.experiments.run time_to_reward --precisions=32,8 \
+        --tasks=reacher_hard,humanoid_stand,humanoid_walk --seeds=0 --peers=none \
+        --publish=actorQ/results/time_to_reward_six
       ;;
     throughput)
       run throughput
